@@ -13,6 +13,7 @@ _SUMMARIES: Final = {
     "devices": "show a cluster's devices and who holds them; cordon, uncordon or drain one",
     "reporter": "report what a node has and how healthy it is, and put cpusets into effect",
     "simulate": "run Kubernetes objects from files through admission, scheduling and binding, offline",
+    "translate": "show what manifests become, or write them in another product's dialect",
     "webhook": "serve admission, binding and the scheduler extender of a cluster",
 }
 

@@ -27,7 +27,6 @@ from koordgate.kube.resource import (
     RESOURCE_SLICES,
     TOPOLOGIES,
 )
-from koordgate.settings import device_types
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.assembly import assemble
@@ -36,7 +35,7 @@ from webhook.ledger.kube import RecordHandler
 from webhook.review import Request, Response
 from webhook.scheduling.pace import Effort, at_once
 from webhook.scheduling.ranking import Ranked, Ranking
-from webhook.settings import WebhookSettings
+from webhook.settings import WebhookSettings, types_of
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
@@ -250,7 +249,7 @@ class World:
         self.parts = assemble(
             settings,
             cluster_store(kube),
-            KubeLivePods(kube, device_types(settings.devices.types)),
+            KubeLivePods(kube, types_of(settings)),
             live_claims=kube_claims(kube, settings.claimed),
             kube=kube,
             clock=self.clock,

@@ -54,6 +54,7 @@ def make_app(
     app = web.Application(client_max_size=parts.settings.serve.body_limit_bytes)
     app.router.add_post("/mutate-pod", edge.pod_review("/mutate-pod", parts.pods.mutate))
     app.router.add_post("/validate-pod", edge.pod_review("/validate-pod", parts.pods.validate))
+    app.router.add_post("/warn-pod", edge.pod_review("/warn-pod", parts.pods.warn))
     app.router.add_post("/mutate-binding", edge.binding_review("/mutate-binding", parts.bindings.mutate))
     app.router.add_post("/validate-binding", edge.binding_review("/validate-binding", parts.bindings.validate))
     claims = edge.binding_review("/validate-claim", parts.claims.validate, shapes.ClaimShape)

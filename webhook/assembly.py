@@ -8,7 +8,7 @@ from typing import Final
 
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from koordgate.kube.client import KubeClient
-from koordgate.settings import DevicePool, device_types
+from koordgate.settings import DevicePool
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.scope import PolicyScope
 from webhook.admission.slots import SlotDefaults
@@ -29,7 +29,7 @@ from webhook.scheduling.contradiction import Contradictions
 from webhook.scheduling.extender import Extender
 from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranking
-from webhook.settings import WebhookSettings, cpu_defaults
+from webhook.settings import WebhookSettings, cpu_defaults, types_of
 from webhook.upkeep.looplag import LoopLag
 from webhook.upkeep.reconcile import Reconciler
 from webhook.upkeep.reports import EventReports
@@ -102,7 +102,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     """
     began = monotonic()
     metrics = WebhookMetrics()
-    types = device_types(settings.devices.types)
+    types = types_of(settings)
     together = settings.gangs.all_or_nothing
     defaults = Defaults(settings.devices.order, cpu_defaults(settings))
     seen = SeenObjects(clock, defaults, refitted=released, drivers=settings.claimed)
@@ -233,7 +233,7 @@ def _ignored(types: DeviceTypes) -> frozenset[str]:
 
     kube-scheduler looks for those of a type with `ignoredByScheduler: false`. Nodes state them then.
     """
-    own = types.resources.keys() - BUILT_IN.resources.keys()
+    own = (name for name, meaning in types.resources.items() if not meaning.type.domains)
     shared = (name for kind in BUILT_IN.types if kind.split for name in kind.spellings(kind.split))
     return frozenset({*own, *shared})
 

@@ -35,7 +35,7 @@ from koordgate.kube.resource import (
     Resource,
 )
 from koordgate.kube.watch import Handler, Happening, Reflector
-from koordgate.settings import SettingsError, device_types
+from koordgate.settings import SettingsError
 from koordgate.steady import steadily
 from webhook import settings
 from webhook.app import listen, make_app, make_extender
@@ -47,7 +47,7 @@ from webhook.ledger.store import Listener, Watch
 from webhook.quotas.keeper import QuotaKeeper
 from webhook.quotas.mirror import written_names
 from webhook.quotas.table import QuotaFeed, RangeFeed
-from webhook.settings import WebhookSettings
+from webhook.settings import WebhookSettings, types_of
 from webhook.tls.callers import Refusals, ask_for_certificate, stranger
 from webhook.tls.certs import FileSource, SecretSource, Source
 from webhook.tls.clientsecret import ClientSecret
@@ -95,7 +95,7 @@ class Replica:
         self.parts: Parts = assemble(
             settings,
             cluster_store(kube),
-            KubeLivePods(kube, device_types(settings.devices.types)),
+            KubeLivePods(kube, types_of(settings)),
             live_claims=kube_claims(kube, settings.claimed),
             kube=kube,
             released=self._waker.released,

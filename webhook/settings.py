@@ -8,9 +8,12 @@ import msgspec
 from msgspec import Meta
 
 from allocator.cpu.resolve import CpuDefaults
+from allocator.quantity import QuantityError, format_bytes, to_int
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
-from allocator.vocabulary.devicetype import DeviceType, Unit
+from allocator.vocabulary.devicetype import DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
+from allocator.vocabulary.peers import PEERS
 from allocator.vocabulary.preference import NODE_CLASSES, DeviceOrder, Preference
 from koordgate.settings import (
     Name,
@@ -26,6 +29,7 @@ from koordgate.settings import (
 _Percent = Annotated[int, Meta(ge=1, le=100)]
 Days = Annotated[float, Meta(gt=0, le=1_000_000)]
 _NAMESPACE = "koordgate-system"
+_MOST_UNIT = 2**40
 _NamespaceName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 _NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _LabelKey = Annotated[str, Meta(pattern=rf"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{_NAME}$", max_length=317)]
@@ -273,6 +277,20 @@ class CpuSettings(Section, frozen=True):
     numa_topology_policy: NumaPolicy = NumaPolicy.NONE
 
 
+class DialectSettings(Section, frozen=True):
+    """Another product's dialect.
+
+    Attributes:
+        enabled: whether Pods may ask in it.
+        namespaces: only Pods of these may; all, where empty.
+        memory_unit: what one of its units of memory is, such as 1Mi; if empty, the product's default.
+    """
+
+    enabled: bool = False
+    namespaces: tuple[_NamespaceName, ...] = ()
+    memory_unit: str = ""
+
+
 class NumaScopeSettings(Section, frozen=True):
     """The Pods that NUMA policies of nodes hold for, besides those that state something about their CPUs.
 
@@ -330,6 +348,7 @@ class WebhookSettings(Section, frozen=True):
         state_memory: whether a translation also states gpu-memory if all GPUs in reach have the same. Turn it off with
             Koordinator's own scheduler, which refuses ratio and memory side by side.
         log_level: debug, info, warning or error.
+        dialects: other products' dialects, by name; those that are not named are off.
     """
 
     domain: Literal["kubernetes.io", "koordinator.sh"] = KUBERNETES_DOMAIN
@@ -347,10 +366,11 @@ class WebhookSettings(Section, frozen=True):
     numa: NumaSettings = NumaSettings()
     quota: QuotaSettings = QuotaSettings()
     dra: DraSettings = DraSettings()
+    dialects: dict[str, DialectSettings] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check what concerns several keys: no type is declared twice, and only known types and classes are named."""
-        types = device_types(self.devices.types).by_name
+        """Check what concerns several keys: dialects and types fit together, and only known types are named."""
+        types = types_of(self).by_name
         slots = self.devices.default_slot_resource_fraction.named
         if strange := sorted(name for name in slots if name not in types or types[name].unit is not Unit.PERCENT):
             allowed = ", ".join(name for name, kind in types.items() if kind.unit is Unit.PERCENT)
@@ -378,6 +398,52 @@ class WebhookSettings(Section, frozen=True):
         """The drivers whose devices ResourceClaims hold, and the type of these; none where DRA is not looked at."""
         types = device_types(self.devices.types).by_name
         return {driver: types[name] for driver, name in self.dra.drivers.items()} if self.dra.enabled else {}
+
+
+def types_of(settings: WebhookSettings) -> DeviceTypes:
+    """The device types and the dialects in which Pods may ask for them, by namespace where that differs.
+
+    Raises:
+        ValueError: a dialect is unknown, its unit of memory is wrong or missing, or its names are those of a type.
+    """
+    known = {one.name: one for one in PEERS}
+    if strange := sorted(settings.dialects.keys() - known.keys()):
+        raise ValueError(f"dialects.{strange[0]}: there is no such dialect; there are {', '.join(known)}")
+    everywhere: list[Dialect] = []
+    scoped: dict[str, list[Dialect]] = {}
+    for name, dialect in known.items():  # in the table's order, which decides where names are in several
+        chosen = settings.dialects.get(name, DialectSettings())
+        read = _sized(dialect, chosen)
+        if not chosen.enabled:
+            continue
+        if not chosen.namespaces:
+            everywhere.append(read)
+        for namespace in chosen.namespaces:
+            scoped.setdefault(namespace, []).append(read)
+    types = device_types(settings.devices.types).with_dialects(everywhere)
+    return types.with_scopes({namespace: types.with_dialects(more) for namespace, more in scoped.items()})
+
+
+def _sized(dialect: Dialect, chosen: DialectSettings) -> Dialect:
+    """A dialect with the unit of memory of this installation.
+
+    Raises:
+        ValueError: the unit is wrong, or missing where the dialect is on.
+    """
+    where = f"dialects.{dialect.name}.memoryUnit"
+    if not chosen.memory_unit:
+        if chosen.enabled and dialect.sized and not dialect.unit:
+            raise ValueError(f"{where} is missing: {dialect.title} has no default; state what one unit is, such as 1Mi")
+        return dialect
+    if not dialect.sized:
+        raise ValueError(f"{where}: {dialect.title} counts no memory in units of an installation; remove it")
+    try:
+        unit = to_int(chosen.memory_unit)
+    except QuantityError as error:
+        raise ValueError(f"{where}: {error}") from error
+    if not 1 <= unit <= _MOST_UNIT:
+        raise ValueError(f"{where} is {chosen.memory_unit}: one unit is from 1 byte to {format_bytes(_MOST_UNIT)}")
+    return dialect.with_unit(unit)
 
 
 def cpu_defaults(settings: WebhookSettings) -> CpuDefaults:

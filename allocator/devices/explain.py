@@ -133,11 +133,11 @@ def _away(search: TypeSearch) -> str:
     vendor = terms.asks[0].ask.vendor  # a Pod asks for a type in one dialect
     if vendor and (strange := sum(not device.is_of(vendor) for device in known)):
         away.append(f"{strange} of another vendor")
+    selector = terms.hint.selector
+    if selector and (passed := sum(not selector.matches(selectable(device, terms.node)) for device in known)):
+        away.append(f"{passed} not selected")
     if taken := sum(device.id in terms.node.kubelet_held for device in known):
         away.append(f"{taken} held by the kubelet's device plugin")
-    selector = terms.hint.selector
-    if selector is not None and (passed := sum(not selector.matches(selectable(one, terms.node)) for one in known)):
-        away.append(f"{passed} not selected by the Pod's hint")
     if claimed := sum(device.id in terms.node.claimed for device in known):
         away.append(f"{claimed} held by ResourceClaims")
     if terms.only is not None and (others := sum(device.id not in terms.only for device in known)):

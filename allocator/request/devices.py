@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from allocator.request.normalise import normalise
-from allocator.request.spoken import MAX_COUNT, dialect_of, read_said
+from allocator.request.npus import foreign_npus
+from allocator.request.oddities import odd_amounts
+from allocator.request.spoken import MAX_COUNT, Heard, dialect_of, read_said
 from allocator.vocabulary.asks import NO_WISHES, ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.cpuask import CpuAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
@@ -25,7 +27,6 @@ from allocator.vocabulary.phase import Phase
 from allocator.vocabulary.sharing import TypeSharing
 
 _MAPS: Final = ("requests", "limits")
-_NPU: Final = "huawei.com/npu-"
 MOST_ASKING: Final = 64  # containers of a Pod that may ask for devices: each is named in the node's record
 _NO_TYPES: Final = DeviceTypes((), ())
 NO_USERS: Final[Mapping[str, Collection[str]]] = MappingProxyType({})
@@ -96,6 +97,8 @@ class PodReading:
         sharing: type's name -> how the Pod's annotation says that containers share it; None without the annotation.
         groups: the groups of containers that ask for devices of these types together, in the Pod's order.
         most: as `PodRequest.most`.
+        warnings: what is read otherwise than its author may think, a sentence each.
+        dialects: the dialects that its names are in.
     """
 
     containers: tuple[ContainerReading, ...]
@@ -106,6 +109,8 @@ class PodReading:
     sharing: Mapping[str, TypeSharing] | None = None
     groups: tuple[ContainerAsk, ...] = ()
     most: tuple[tuple[str, int], ...] = ()
+    warnings: tuple[str, ...] = ()
+    dialects: tuple[Dialect, ...] = ()
 
     @property
     def request(self) -> PodRequest:
@@ -152,6 +157,18 @@ class _Place(NamedTuple):
     names: Names
 
 
+class _Voice(NamedTuple):
+    """The names that a Pod uses for one type, each with its first position: those of an amount, and those of 0."""
+
+    names: dict[str, str]
+    zeros: dict[str, str]
+
+    @classmethod
+    def silent(cls) -> Self:
+        """Without any name."""
+        return cls({}, {})
+
+
 @dataclass(slots=True)
 class _Speech:
     """What is known of the whole Pod when a container is read.
@@ -162,7 +179,7 @@ class _Speech:
         users: container -> the types that it uses without an amount of its own.
         dialects: type's name -> the dialect that the Pod uses; None if it uses several.
         annotated: container -> what the Pod's annotations ask for it.
-        problems: what is wrong so far.
+        heard: what is wrong so far, and what its author is told.
     """
 
     types: DeviceTypes
@@ -170,7 +187,7 @@ class _Speech:
     users: Mapping[str, Collection[str]] = field(default_factory=dict)
     dialects: dict[str, Dialect | None] = field(default_factory=dict)
     annotated: dict[str, dict[str, object]] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    heard: Heard = field(default_factory=Heard)
 
     def written(self, container: str) -> Collection[str]:
         """Name the types of which admission wrote a container's resources, though it states no amount."""
@@ -192,21 +209,6 @@ def names_devices(
     if not annotations or (DEVICE_SHARING not in annotations and types.annotations.keys().isdisjoint(annotations)):
         return False
     return not foreign_npus(spec, types)
-
-
-def foreign_npus(spec: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> str:
-    """Name the first resource of an NPU that a Pod requests and no type has; "" for none.
-
-    Koordinator's names for a share of a Huawei NPU (huawei.com/npu-core, npu-cpu, npu-dvpp) stand beside those for the
-    memory of GPUs. Without a type of these names such a share could not be counted, so the whole Pod is left alone.
-    """
-    for of in ("initContainers", "containers"):
-        for container in spec.get(of) or ():
-            for amounts in map((container.get("resources") or {}).get, _MAPS):
-                for name, amount in (amounts or {}).items():
-                    if name.startswith(_NPU) and name not in types.resources and amount not in (0, "0"):
-                        return str(name)
-    return ""
 
 
 def read_pod(
@@ -233,15 +235,21 @@ def read_pod(
     voices = _voices(places, types)
     if annotations and types.annotations:
         _hear(annotations, places, speech, voices)
-    wrong = [problem for kind, named in voices.items() if (problem := _choose_dialect(kind, named, speech))]
+    wrong = [problem for kind, voice in voices.items() if (problem := _choose_dialect(kind, voice, speech))]
     readings = tuple(_read_container(place, speech) for place in places)
-    problems = [*reversed(wrong), *speech.problems]
+    problems = [*reversed(wrong), *speech.heard.problems]
     pod_level = spec.get("resources") or {}
     if any(name in types.resources for key in _MAPS for name in pod_level.get(key) or ()):
         message = "devices cannot be asked for the Pod as a whole; ask for them in the containers that use them"
         problems.append(Problem("spec.resources", message))
     problems.extend(too_many(readings))
-    return PodReading(readings, tuple(problems), together=_together(readings, speech))
+    return PodReading(
+        readings,
+        tuple(problems),
+        together=_together(readings, speech),
+        warnings=tuple(dict.fromkeys(speech.heard.warnings)),
+        dialects=tuple(filter(None, speech.dialects.values())),
+    )
 
 
 def too_many(readings: Sequence[ContainerReading]) -> list[Problem]:
@@ -276,21 +284,23 @@ def _places(spec: Mapping[str, Any], types: DeviceTypes) -> Iterator[_Place]:
             yield _Place(f"spec.{of}[{index}]", f"/spec/{of}/{index}", container, phase, (requests, limits))
 
 
-def _voices(places: Sequence[_Place], types: DeviceTypes) -> dict[str, dict[str, str]]:
-    """Map each type's name to the resource names that the Pod uses for it, each with its first position."""
-    voices: dict[str, dict[str, str]] = {}
+def _voices(places: Sequence[_Place], types: DeviceTypes) -> dict[str, _Voice]:
+    """Map each type's name to the names that the Pod uses for it."""
+    voices: dict[str, _Voice] = {}
     for place in places:
         for key, names in zip(_MAPS, place.names, strict=True):
             for name in names:
-                meaning = types.resources[name]
-                if meaning.term.counts and place.spec["resources"][key][name] in (0, "0"):
+                kind, dialect, term = types.resources[name]
+                zero = not dialect.own and place.spec["resources"][key][name] in (0, "0")
+                if (zero and term.counts) or not (term.states or term.template):
                     continue  # asking for 0 whole devices uses no dialect
-                voices.setdefault(meaning.type.name, {}).setdefault(name, place.path)
+                voice = voices.setdefault(kind.name, _Voice.silent())
+                (voice.zeros if zero else voice.names).setdefault(name, place.path)
     return voices
 
 
 def _hear(
-    annotations: Mapping[str, object], places: Sequence[_Place], speech: _Speech, voices: dict[str, dict[str, str]]
+    annotations: Mapping[str, object], places: Sequence[_Place], speech: _Speech, voices: dict[str, _Voice]
 ) -> None:
     """Note what annotations ask, and for which container; a translated container has it in its resources already."""
     for key, meaning in speech.types.annotations.items():
@@ -303,28 +313,43 @@ def _hear(
             continue
         if all(place.spec.get("name") != name for place in places):
             path = f"metadata.annotations[{meaning.dialect.container}]"
-            speech.problems.append(Problem(path, "names no container of the Pod; write the name of one"))
+            speech.heard.problems.append(Problem(path, "names no container of the Pod; write the name of one"))
             continue
         speech.annotated.setdefault(name, {})[key] = annotations[key]
-        voices.setdefault(meaning.type.name, {}).setdefault(key, "metadata.annotations")
+        voices.setdefault(meaning.type.name, _Voice.silent()).names.setdefault(key, "metadata.annotations")
 
 
-def _choose_dialect(kind: str, named: Mapping[str, str], speech: _Speech) -> Problem | None:
-    """Find the dialect that a Pod uses for a type; a problem if it uses several."""
+def _choose_dialect(kind: str, voice: _Voice, speech: _Speech) -> Problem | None:
+    """Find the dialect that a Pod uses for a type; a problem if it uses several, or names that exclude each other."""
     types = speech.types
-    firsts: dict[str, str] = {}  # dialect's name -> its first name in the Pod
-    dialect: Dialect | None = None
+    named = voice.names or voice.zeros
+    said: dict[str, list[str]] = {}  # dialect's name -> its names in the Pod, each by its first dialect
+    known: dict[str, Dialect] = {}
     for name in named:
-        meaning = types.resources.get(name) or types.annotations[name]
-        firsts.setdefault(meaning.dialect.name, name)
-        dialect = meaning.dialect
-    if len(firsts) > 1:
-        dialect = dialect_of(types.by_name[kind], named, types)
+        first = (types.resources.get(name) or types.annotations[name]).dialect
+        said.setdefault(first.name, []).append(name)
+        known[first.name] = first
+    of = types.by_name[kind]
+    if len(known) > 1 or voice.zeros:
+        dialect = dialect_of(of, (*voice.names, *voice.zeros), types) or dialect_of(of, named, types)
+    else:
+        dialect = next(iter(known.values()))
     speech.dialects[kind] = dialect
-    if dialect is not None:
-        return None
-    asks = ", ".join(f"{named[name]} asks for {name}" for name in firsts.values())
-    return Problem("spec", f"{kind} devices are asked for in {len(firsts)} dialects at once ({asks}); use one")
+    if dialect is None:
+        apart = [n for n, names in said.items() if not any(o.has(names) for o in known.values() if o.name != n)]
+        asks = ", ".join(_asks(named, said[one][0], known[one]) for one in apart)
+        return Problem("spec", f"{kind} devices are asked for in {len(apart)} dialects at once ({asks}); use one")
+    both = [name for name in dialect.either if name in named]
+    if len(both) > 1:
+        asks = ", ".join(f"{named[name]} asks for {name}" for name in both)
+        return Problem(
+            "spec", f"{dialect.title} reads one of {' and '.join(dialect.either)} in a Pod ({asks}); use one"
+        )
+    return None
+
+
+def _asks(named: Mapping[str, str], name: str, dialect: Dialect) -> str:
+    return f"{named[name]} asks for {name}" + (f" of {dialect.title}" if dialect.title else "")
 
 
 def _read_container(place: _Place, speech: _Speech) -> ContainerReading:
@@ -397,7 +422,7 @@ def _read_type(
         if not found:
             differing = [name for name in asked if asked[name] != capped[name]]
             _compare(path, differing, request, limit, speech.types, found)
-    speech.problems.extend(found)
+    speech.heard.problems.extend(found)
     return request, limit
 
 
@@ -406,8 +431,8 @@ def _unstated(stated: Stated, names: Names, types: DeviceTypes) -> Stated:
     if stated.shared is None:
         return stated
     for name in (*names[0], *names[1]):
-        kind, _, term = types.resources[name]
-        if kind.states_memory and term.states in {kind.plain, kind.split}:
+        kind, dialect, term = types.resources[name]
+        if kind.states_memory and (term.states in {kind.plain, kind.split} or not dialect.own):
             return replace(stated, shared=None)
     return stated
 
@@ -457,7 +482,9 @@ def _read_ask(
     problems: list[Problem],
 ) -> DeviceAsk | None:
     """Normalise one type's amounts of one map; None if they ask for nothing or are wrong."""
-    said = read_said(where, kind, speech.dialects.get(kind.name), amounts, speech.types, problems)
+    dialect = speech.dialects.get(kind.name)
+    told = Heard(problems, speech.heard.warnings)
+    said = read_said(where, kind, dialect, amounts, speech.types, told)
     if said is None:
         return None
     shared = stated.shared if kind.states_memory else None
@@ -465,7 +492,8 @@ def _read_ask(
         said.tails[kind.split] = shared
     ask = normalise(kind, said, derived=stated.derived and kind.states_memory)
     if isinstance(ask, DeviceAsk):
-        dialect = speech.dialects.get(kind.name)
+        if stated is _NOTHING:  # its author was told when it was translated
+            told.warnings.extend(odd_amounts(where, ask, dialect, amounts))
         vendor = dict(stated.vendors).get(kind.name, dialect.vendor if dialect is not None else "")
         return replace(ask, vendor=vendor) if vendor else ask
     whence = "" if shared is None else f" ({kind.split} {shared} is from annotation {ORIGINAL_REQUEST})"

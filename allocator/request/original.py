@@ -8,7 +8,7 @@ from typing import Any, Final
 from allocator.quantity import QuantityError, to_int
 from allocator.request.devices import PodReading, Stated
 from allocator.request.pod import NO_SLOTS, read_request
-from allocator.request.spoken import dialect_of
+from allocator.request.spoken import Heard, dialect_of, read_said
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.names import ORIGINAL_REQUEST
 
@@ -34,7 +34,8 @@ def read_asks(
         implied: as for `read_request`.
         slots: as for `read_request`.
     """
-    stated = {name: _stated(original, types) for name, original in originals(pod).items()}
+    known = types.known  # the dialect may have been turned off since
+    stated = {name: _stated(original, known) for name, original in originals(pod).items()}
     return read_request(pod, stated, types, implied=implied, slots=slots)
 
 
@@ -59,7 +60,7 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
     named: dict[str, None] = {}
     for kind in types.types:
         for written in _maps(original):
-            amounts = {name: text for name, text in written.items() if _is_of(name, kind, types)}
+            amounts = {name: text for name, text in written.items() if _is_of(name, kind, types, text)}
             dialect = dialect_of(kind, amounts, types)
             if amounts:
                 named[kind.name] = None
@@ -67,6 +68,13 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
                 together[kind.name] = None
             if amounts and dialect is not None and dialect.vendor:
                 vendors[kind.name] = dialect.vendor
+            if amounts and dialect is not None and not dialect.own:
+                said = read_said("", kind, dialect, amounts, types, Heard())
+                tails = said.tails if said is not None else {}
+                memory = memory or bool(tails.get(kind.restated))
+                if shared is None and any(dialect.by_name[name].states == kind.split for name in amounts):
+                    shared = tails.get(kind.split)
+                continue
             for name, text in sorted(amounts.items()) if kind.states_memory else ():
                 term = dialect.by_name[name] if dialect is not None else types.resources[name].term
                 amount = None
@@ -78,8 +86,12 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
     return Stated(not memory, shared, tuple(together), tuple(vendors.items()), tuple(named))
 
 
-def _is_of(name: object, kind: DeviceType, types: DeviceTypes) -> bool:
-    return name in types.resources and types.resources[str(name)].type is kind
+def _is_of(name: object, kind: DeviceType, types: DeviceTypes, text: object) -> bool:
+    """Whether a name asks for devices of a type; 0 whole devices are none, and of no vendor."""
+    if name not in types.resources:
+        return False
+    meaning = types.resources[str(name)]
+    return meaning.type is kind and not (meaning.term.counts and text in (0, "0"))
 
 
 def _maps(original: object) -> Iterator[Mapping[str, object]]:

@@ -7,7 +7,9 @@ from typing import Any, Final
 
 from allocator.request.charge import counted_of
 from allocator.request.cpus import names_cpus, read_cpu_ask
-from allocator.request.devices import NO_USERS, PodReading, Stated, foreign_npus, names_devices, read_pod, too_many
+from allocator.request.devices import NO_USERS, PodReading, Stated, names_devices, read_pod, too_many
+from allocator.request.npus import foreign_npus
+from allocator.request.selection import read_selection, selecting, with_selection
 from allocator.request.sharing import share, unstated_users
 from allocator.vocabulary.asks import NO_WISHES, Wishes
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
@@ -43,7 +45,7 @@ def asks_by_metadata(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> b
     """Return whether the request depends on labels or annotations, which may change while the Pod waits."""
     metadata = pod.get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    saying = any(key in annotations for key in (*_SAYING, *types.annotations))
+    saying = any(key in annotations for key in (*_SAYING, *types.annotations, *types.selections))
     return saying or any(key in labels for key in _LABELS) or names_cpus(pod)
 
 
@@ -75,6 +77,17 @@ def read_request(
         return replace(reading, cpu=cpus.ask, problems=tuple(problems)) if cpus.ask or cpus.problems else reading
     hints = read_hints(annotations, types.by_name) if annotations else NO_HINTS
     wishes = NO_WISHES
+    if not types.selections.isdisjoint(annotations):
+        selection = read_selection(annotations, selecting(pod, types, reading.dialects))
+        problems.extend(selection.problems)
+        if selection.dialects:
+            reading = replace(
+                reading,
+                warnings=(*reading.warnings, *selection.warnings),
+                dialects=tuple(dict.fromkeys((*reading.dialects, *selection.dialects))),
+            )
+        if selection.hints and isinstance(hints, PodHints):
+            hints = replace(hints, hints=with_selection(hints.hints, selection))
     if isinstance(hints, PodHints):
         problems.extend(_spread(reading.sharing, hints.hints))
         order = annotations.get(DEVICE_ORDER, "")

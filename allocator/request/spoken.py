@@ -1,5 +1,6 @@
 """A container's names in any dialect, read as amounts of a type's tails, for all its devices together."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -7,9 +8,14 @@ from typing import Final
 from allocator import quantity
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.dialect import Dialect, Term
+from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.outcome import Problem
 
 MAX_COUNT: Final = 128  # devices; no node has more, and it bounds the work for an absurd request
+_SMALLEST_UNIT: Final = 2**10  # bytes of memory; smaller factors are of other things
+_MOST_BYTES: Final = 2**50  # of memory; no device has as much
+_DECIMAL: Final = re.compile(r"[0-9.]{1,24}(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
+_WHOLE: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -27,6 +33,19 @@ class Said:
     count: int = 0
 
 
+@dataclass(slots=True)
+class Heard:
+    """What is told of a Pod while it is read.
+
+    Attributes:
+        problems: what is wrong.
+        warnings: what is read otherwise than its author may think.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
 def dialect_of(kind: DeviceType, names: Iterable[str], types: DeviceTypes) -> Dialect | None:
     """Find the type's first dialect that has all these names; None if none has."""
     names = tuple(names)
@@ -39,7 +58,7 @@ def read_said(
     dialect: Dialect | None,
     amounts: Mapping[str, object],
     types: DeviceTypes,
-    problems: list[Problem],
+    heard: Heard,
 ) -> Said | None:
     """Read the amounts of one type in one map; None if they ask for nothing or are wrong.
 
@@ -49,38 +68,61 @@ def read_said(
         dialect: that the Pod uses; None if it uses several, which the caller has reported.
         amounts: name -> amount as written.
         types: all types.
-        problems: added to.
+        heard: added to.
     """
-    said = Said()
-    whole = 0
-    each: set[str] = set()
+    notes = _Notes()
     for name, text in amounts.items():
         term = _term(name, dialect, types)
         try:
-            amount = _read_amount(term, text, decimal=name in types.annotations)
+            amount = _read_amount(term, text, annotation=name in types.annotations)
+            amount = _clamped(where, kind, term, amount, heard)
         except quantity.QuantityError as error:
-            problems.append(Problem(f"{where}[{name}]", str(error)))
+            heard.problems.append(Problem(f"{where}[{name}]", str(error)))
             return None
+        if not (amount or dialect is None or name in dialect.by_name):
+            continue  # 0 of another dialect's name asks for nothing of that dialect
+        wrong = notes.take(term, amount)
+        if wrong:
+            heard.problems.append(Problem(where, wrong))
+            return None
+    if dialect is not None and not dialect.own and not notes.whole:
+        wrong = _incomplete(kind, dialect, notes.said, amounts)
+        if wrong:
+            heard.problems.append(Problem(where, wrong))
+            return None
+    return _completed(kind, dialect, notes)
+
+
+@dataclass(slots=True)
+class _Notes:
+    """What was read of a container's names so far.
+
+    Attributes:
+        said: the amounts, those of `each` for each device.
+        whole: number of whole devices that are counted.
+        each: the tails whose amounts are for each device.
+    """
+
+    said: Said = field(default_factory=Said)
+    whole: int = 0
+    each: set[str] = field(default_factory=set)
+
+    def take(self, term: Term, amount: int) -> str:
+        """Note an amount; what is wrong with it beside the others, or ""."""
+        said = self.said
         if term.counts:
-            whole = amount
+            self.whole = amount
         elif term.template:
             if amount and said.template:
-                problems.append(Problem(where, f"{said.template} and {term.template} are both asked for; keep one"))
-                return None
+                return f"{said.template} and {term.template} are both asked for; keep one"
             if amount:
                 said.template, said.count = term.template, amount
         elif term.states in said.tails:
-            problems.append(Problem(where, f"{term.states} is asked for in two domains at once; keep one"))
-            return None
-        else:
+            return f"{term.states} is asked for in two domains at once; keep one"
+        elif term.states:
             said.tails[term.states] = amount
-            if term.each:
-                each.add(term.states)
-    return (
-        _whole(kind, said, whole)
-        if whole or not (each or (dialect and dialect.whole))
-        else _each(kind, dialect, said, each)
-    )
+            self.each.update({term.states} if term.each else ())
+        return ""
 
 
 def _term(name: str, dialect: Dialect | None, types: DeviceTypes) -> Term:
@@ -89,21 +131,109 @@ def _term(name: str, dialect: Dialect | None, types: DeviceTypes) -> Term:
     return term if term is not None else (types.resources.get(name) or types.annotations[name]).term
 
 
-def _read_amount(term: Term, text: object, *, decimal: bool) -> int:
+def _read_amount(term: Term, text: object, *, annotation: bool) -> int:
     """Read an amount in the unit of the term's tail; a fraction is rounded up, because the amount is accounted.
 
     Raises:
-        QuantityError: it is no quantity, is negative, or counts more devices than any node has.
+        QuantityError: it is no quantity, is negative, or is more than any node or device has.
     """
-    if decimal:
-        exact = quantity.parse(text) * term.factor
-        if exact < 0:
-            raise quantity.QuantityError(f"{text} is negative; ask 0 or more")
-        return -(-exact.numerator // exact.denominator)
+    if annotation:
+        return _read_annotation(term, text)
     amount = quantity.to_int(text)
     if (term.counts or term.template) and amount > MAX_COUNT:  # percentages are checked in `normalise`
         raise quantity.QuantityError(f"{amount} is more devices than any node has; ask {MAX_COUNT} at most")
-    return amount * term.factor
+    return _bounded(term, text, amount * term.factor)
+
+
+def _bounded(term: Term, text: object, amount: int) -> int:
+    """Return an amount that is read of a name in units of memory, unless no device has as much.
+
+    Raises:
+        QuantityError: none has; what is written is probably a number of bytes.
+    """
+    if term.factor < _SMALLEST_UNIT or amount <= _MOST_BYTES:
+        return amount
+    unit = quantity.format_bytes(term.factor)
+    meant = -(-amount // term.factor**2)
+    written = quantity.format_bytes(amount // term.factor)
+    hint = f"; {written} are {meant}" if meant * term.factor <= _MOST_BYTES else ""
+    raise quantity.QuantityError(
+        f"{excerpt(text)} times {unit} is more memory than any device has; write a number of {unit}{hint}"
+    )
+
+
+def _read_annotation(term: Term, text: object) -> int:
+    """Read an annotation's amount, which is above 0.
+
+    Raises:
+        QuantityError: it is not such a number.
+    """
+    bounds = f"above 0 and below {term.below // term.factor}" if term.below else "above 0"
+    grammar, sort = (_DECIMAL, "a decimal number") if term.decimal else (_WHOLE, "a whole number")
+    exact = None
+    if isinstance(text, str) and grammar.fullmatch(text) and text.strip(".eE+-"):
+        exact = quantity.parse(text) * term.factor
+    if exact is None or exact <= 0 or (term.below and exact >= term.below):
+        raise quantity.QuantityError(f"{excerpt(text)!r} is not {sort} {bounds}; write one")
+    return _bounded(term, text, -(-exact.numerator // exact.denominator))
+
+
+def _clamped(where: str, kind: DeviceType, term: Term, amount: int, heard: Heard) -> int:
+    """Read more percent than each device has as all of it, if the dialect does.
+
+    Raises:
+        QuantityError: it does not.
+    """
+    if amount <= FULL or not term.each or term.states not in kind.tails:
+        return amount
+    if not kind.percent[kind.tails.index(term.states)]:
+        return amount
+    if not term.clamped:
+        raise quantity.QuantityError(f"{amount} is more than 100 percent of each device; write {FULL} at most")
+    heard.warnings.append(f"{where}[{term.name}]: {amount} is more than 100 percent and counts as {FULL}")
+    return FULL
+
+
+def _incomplete(kind: DeviceType, dialect: Dialect, said: Said, amounts: Mapping[str, object]) -> str:
+    """Find what another product's names leave open, by which it would give no device or a device without memory."""
+    tails = said.tails
+    asked = [name for name in amounts if tails.get(_states(dialect, name))]
+    if tails.get(kind.split) == 0 and asked:
+        count = next(name for name in amounts if _states(dialect, name) == kind.split)
+        return (
+            f"{count}: 0 asks for no device, but {' and '.join(asked)} beside it asks for some; write 1, or remove it"
+        )
+    known = [name for name in dialect.needs if name in amounts]
+    if dialect.needs and asked and not any(name in asked or dialect.by_name[name].each for name in known):
+        return f"{' and '.join(asked)} alone asks for no device; add {' or '.join(dialect.needs)}"
+    core, memory = tails.get(kind.tails[0], 0), kind.memory or ()
+    if dialect.full_core and core >= FULL:
+        low = core - core % FULL
+        wrong = (
+            f"{asked[0]} {core} is over 100, where only multiples of 100 are whole devices; ask {low} or {low + FULL}"
+        )
+        return wrong if core % FULL else ""
+    if dialect.memory or not core or any(tails.get(tail) for tail in (*memory, kind.plain)):
+        return ""
+    names = [term.name for term in dialect.terms if term.states in memory]
+    return f"{' and '.join(asked)} is asked without memory; add {' or '.join(names)}"
+
+
+def _states(dialect: Dialect, name: str) -> str:
+    return dialect.by_name[name].states if name in dialect.by_name else ""
+
+
+def _completed(kind: DeviceType, dialect: Dialect | None, notes: _Notes) -> Said | None:
+    """Complete what was read; None if it asks for nothing."""
+    said = notes.said
+    if dialect is not None and not dialect.own and not notes.whole:
+        if not (notes.each or any(said.tails.values())):
+            return None
+        if dialect.full_core and kind.plain not in said.tails and said.tails.get(kind.tails[0], 0) >= FULL:
+            return Said({kind.plain: said.tails[kind.tails[0]]})
+    if notes.whole or not (notes.each or (dialect and dialect.memory)):
+        return _whole(kind, said, notes.whole)
+    return _each(kind, dialect, said, notes.each)
 
 
 def _whole(kind: DeviceType, said: Said, whole: int) -> Said | None:
@@ -116,15 +246,24 @@ def _whole(kind: DeviceType, said: Said, whole: int) -> Said | None:
 
 
 def _each(kind: DeviceType, dialect: Dialect | None, said: Said, each: Iterable[str]) -> Said | None:
-    """Complete what is stated for each of a number of devices."""
+    """Complete what is stated for each of a number of devices; None if that number is 0."""
     tails = said.tails
-    if not any(tails.values()):
-        return None
     count = tails.setdefault(kind.split, 1)
-    if all(not amount for tail, amount in tails.items() if tail != kind.split):
-        return Said({kind.plain: count * FULL})
+    if not count:
+        return None
     for tail in each:
         tails[tail] *= count
-    if dialect is not None and dialect.memory and kind.memory and not any(map(tails.get, kind.memory)):
-        tails[kind.memory[1]] = dialect.memory * count
+    if dialect is not None and dialect.memory and kind.memory:
+        _fill(kind.tails[0], kind.memory, dialect, tails, count)
     return said
+
+
+def _fill(core: str, memory: tuple[str, str], dialect: Dialect, tails: dict[str, int], count: int) -> None:
+    """Add the core and the memory that a container leaves to its dialect."""
+    size, ratio = memory
+    if dialect.whole and (tails[ratio] == FULL * count if ratio in tails else size not in tails):
+        tails.setdefault(core, FULL * count)
+    if not (tails.get(size) or tails.get(ratio)):
+        tails[ratio] = dialect.memory * count
+    elif tails.get(size) and tails.get(ratio) and dialect.both:
+        del tails[ratio if dialect.both == size else size]

@@ -30,6 +30,7 @@ from allocator.vocabulary.names import (
     is_quota_resource,
 )
 from allocator.vocabulary.partition import HOPPER, Board
+from allocator.vocabulary.peers import PEERS
 
 FULL: Final = 100  # percent: one whole device
 
@@ -235,9 +236,13 @@ class DeviceTypes:
     Attributes:
         types: in the order in which their devices are chosen.
         dialects: the table of dialects; those of configured types come with the types.
+        off: dialects that are known and not read.
+        scoped: namespace -> the table for its Pods, where it differs.
+        known: the table in which those that are off are read too, as a translated Pod's annotation is; derived.
         by_name: type's name -> type; derived.
         resources: full resource name -> what it means; derived.
         annotations: key of a Pod's annotation that asks for devices -> what it means; derived.
+        selections: annotations by which a dialect's Pods choose among devices; derived.
         spoken: type's name -> its dialects, in the table's order; derived.
         restated: (type, tail) of the bytes that a ratio states as well; derived.
         charged_bytes: the resources that quotas count in bytes; derived.
@@ -245,9 +250,13 @@ class DeviceTypes:
 
     types: tuple[DeviceType, ...]
     dialects: tuple[Dialect, ...] = DIALECTS
+    off: tuple[Dialect, ...] = field(default=(), compare=False)
+    scoped: Mapping[str, "DeviceTypes"] = field(default_factory=dict, repr=False, compare=False)
+    known: "DeviceTypes" = field(init=False, repr=False, compare=False)
     by_name: Mapping[str, DeviceType] = field(init=False, repr=False, compare=False)
     resources: Mapping[str, ResourceName] = field(init=False, repr=False, compare=False)
     annotations: Mapping[str, ResourceName] = field(init=False, repr=False, compare=False)
+    selections: frozenset[str] = field(init=False, repr=False, compare=False)
     spoken: Mapping[str, tuple[Dialect, ...]] = field(init=False, repr=False, compare=False)
     restated: frozenset[tuple[str, str]] = field(init=False, repr=False, compare=False)
     charged_bytes: frozenset[str] = field(init=False, repr=False, compare=False)
@@ -276,10 +285,16 @@ class DeviceTypes:
                 _add(resources, one, dialect, dialect.terms)
                 _add(annotations, one, dialect, dialect.annotations)
         _check_charged(self.types, resources)
+        free = tuple(one for one in self.off if _is_free(one, resources, annotations))
+        known = DeviceTypes(self.types, (*self.dialects, *free)) if free else self
+        object.__setattr__(self, "off", free)
+        object.__setattr__(self, "known", known)
         object.__setattr__(self, "by_name", by_name)
         object.__setattr__(self, "resources", resources)
         object.__setattr__(self, "annotations", annotations)
         object.__setattr__(self, "spoken", spoken)
+        keys = frozenset(key for one in (*self.dialects, *free) for key in one.selects.keys)
+        object.__setattr__(self, "selections", keys)
         restated = frozenset((one.name, one.restated) for one in self.types if one.restated)
         object.__setattr__(self, "restated", restated)
         in_bytes = frozenset(one.charged[tail] for one in self.types for tail in one.tails if one.in_bytes(tail))
@@ -291,7 +306,7 @@ class DeviceTypes:
         Raises:
             DeviceTypeError: a name or a resource is taken.
         """
-        return DeviceTypes((*self.types, *more), self.dialects)
+        return DeviceTypes((*self.types, *more), self.dialects, self.off)
 
     def with_dialects(self, more: Iterable[Dialect]) -> "DeviceTypes":
         """Return the table with further dialects of its types, after the existing ones.
@@ -299,7 +314,23 @@ class DeviceTypes:
         Raises:
             DeviceTypeError: a resource is another type's.
         """
-        return DeviceTypes(self.types, (*self.dialects, *more))
+        added = tuple(more)
+        names = {one.name for one in added}
+        return DeviceTypes(self.types, (*self.dialects, *added), tuple(o for o in self.off if o.name not in names))
+
+    def with_scopes(self, scoped: Mapping[str, "DeviceTypes"]) -> "DeviceTypes":
+        """Return the table with other tables for the Pods of some namespaces."""
+        return DeviceTypes(self.types, self.dialects, self.off, dict(scoped))
+
+    def within(self, namespace: str) -> "DeviceTypes":
+        """The table for the Pods of a namespace."""
+        return self.scoped.get(namespace, self) if self.scoped else self
+
+
+def _is_free(dialect: Dialect, *taken: Mapping[str, ResourceName]) -> bool:
+    """Return whether none of a dialect's names belongs to another type."""
+    meanings = (known.get(name) for known in taken for name in dialect.by_name)
+    return all(meaning is None or meaning.type.name == dialect.type for meaning in meanings)
 
 
 def _add(known: dict[str, ResourceName], kind: DeviceType, dialect: Dialect, terms: Iterable[Term]) -> None:
@@ -359,7 +390,7 @@ GPU_TYPE: Final = DeviceType(
 )
 RDMA_TYPE: Final = DeviceType(TYPE_RDMA, tails=(RDMA,), plain=RDMA, domains=DOMAINS)
 FPGA_TYPE: Final = DeviceType(TYPE_FPGA, tails=(FPGA,), plain=FPGA, domains=DOMAINS)
-BUILT_IN: Final = DeviceTypes((GPU_TYPE, RDMA_TYPE, FPGA_TYPE))
+BUILT_IN: Final = DeviceTypes((GPU_TYPE, RDMA_TYPE, FPGA_TYPE), off=PEERS)
 
 
 def own_type(name: str, resource: str, unit: Unit, environment: str = "") -> DeviceType:

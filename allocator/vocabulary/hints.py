@@ -62,10 +62,30 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
+class PartOfName:
+    """What a label must contain, or must not.
+
+    Attributes:
+        key: of the label.
+        parts: in capital letters; one of them is in the label's value, whatever its case.
+        wanted: whether one must be in it; otherwise none may be.
+    """
+
+    key: str
+    parts: tuple[str, ...]
+    wanted: bool
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Return whether labels meet it; a missing label contains nothing."""
+        value = labels.get(self.key, "").upper()
+        return any(part in value for part in self.parts) is self.wanted
+
+
+@dataclass(frozen=True, slots=True)
 class Selector:
     """A Kubernetes LabelSelector: all its requirements must hold; without any, everything is selected."""
 
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[Requirement | PartOfName, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether labels are selected."""

@@ -35,6 +35,7 @@ DEVICES_CHECKPOINTS: Final = ("node.koordinator.sh/devices-checkpoints", "node.k
 
 # Annotations of our own.
 ORIGINAL_REQUEST: Final = "koordgate.io/original-request"
+DIALECT: Final = "koordgate.io/dialect"  # on a Pod: the other product's dialect that it was translated from
 NUMA_SCOPE: Final = "koordgate.io/numa-scope"  # on a Pod: NUMA policies of nodes hold for it
 RELEASED: Final = "koordgate.io/released"  # on a Node: when resources were last released while Pods waited
 CORDONED: Final = "koordgate.io/cordoned-devices"  # on a Device object: ids, separated by commas

@@ -214,8 +214,10 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "numa",
         "quota",
         "dra",
+        "dialects",
     }
     assert set(written["dra"]) == {"enabled", "drivers", "taints"}
+    assert written["dialects"] == {}
     assert set(written["quota"]) == {"enabled", "exemptNamespaces"}
     assert set(written["scheduler"]) == {
         "name",
@@ -293,6 +295,11 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             "numa": {"scope": {"namespaces": ["training", "batch"], "selector": {"example.com/numa": "true"}}},
             "exemptNamespaces": ["gpu-operator"],
             "quota": {"enabled": False},
+            "dialects": {
+                "hami": {"enabled": True},
+                "gpushare": {"enabled": True, "namespaces": ["batch"], "memoryUnit": "1Mi"},
+                "tencent": {"namespaces": ["batch"]},
+            },
         },
         "gate",
     )
@@ -325,6 +332,10 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             deadline_seconds=2.5,
             shutdown_delay_seconds=0,
         ),
+        dialects={
+            "hami": settings.DialectSettings(enabled=True, memory_unit="1Mi"),
+            "gpushare": settings.DialectSettings(enabled=True, namespaces=("batch",), memory_unit="1Mi"),
+        },
         certificate=settings.Certificate(
             dns_names=(
                 "koordgate",
@@ -483,6 +494,7 @@ def test_these_webhooks_see_these_requests_at_these_paths(objects: list[JsonObje
             "NoneOnDryRun",
             None,
         ),
+        "dialects.warn": ("/warn-pod", created, "Ignore", 1, "None", None),
     }
     for name, hook in webhooks(objects).items():
         assert hook["matchPolicy"] == "Equivalent"
@@ -550,6 +562,7 @@ def test_only_the_guard_and_the_review_of_claims_follow_their_policies(
 ) -> None:
     hooks = webhooks(render({value: {"failurePolicy": policy}}))
 
+    assert hooks.pop("dialects.warn")["failurePolicy"] == "Ignore"
     assert hooks.pop(name)["failurePolicy"] == policy
     left = [hooks.pop(other)["failurePolicy"] for other in ("guard.validate", "claims.validate") if other in hooks]
     assert left == ["Ignore"]

@@ -8,11 +8,12 @@ import cel
 import pytest
 import yaml
 from builders import container, pod
-from dialects import TYPES
+from made_dialects import TYPES
 from npus import TEXT
 from npus import TYPES as NPU_TYPES
 
 from allocator.request.pod import is_ours
+from allocator.request.unread import find_unread
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.names import DEVICE_SHARING
 from koordgate.settings import device_types
@@ -70,6 +71,87 @@ def extended(binaries: Binaries, chart_folder: Path, tmp_path_factory: pytest.Te
     shutil.copytree(chart_folder, folder)
     dialects.write(folder, TYPES)
     return chart.render(binaries, {"reporter": {"enabled": True}}, chart=folder)
+
+
+def warned(objects: list[JsonObject], obj: JsonObject, namespace: str) -> bool:
+    """Whether the API server sends a created Pod to be warned about."""
+    hooks = find(objects, "ValidatingWebhookConfiguration", "koordgate")["webhooks"]
+    (hook,) = (one for one in hooks if one["name"].startswith("dialects."))
+    return matched(hook, obj, namespace)
+
+
+def matched(hook: JsonObject, obj: JsonObject, namespace: str) -> bool:
+    request = {"operation": "CREATE", "namespace": namespace, "userInfo": {"username": "alice"}}
+    variables = {"request": request | {"resource": {"resource": "pods"}}, "object": obj, "oldObject": None}
+    return all(cel.compile(one["expression"]).execute(variables) for one in hook["matchConditions"])
+
+
+CHOSEN = {
+    "hami": {"enabled": True},
+    "kai": {"enabled": True},
+    "gpushare": {"enabled": True, "namespaces": ["team", "batch"]},
+    "elastic-gpu": {"enabled": True, "memoryUnit": "1Mi", "namespaces": ["batch"]},
+}
+NAMESPACES = ["default", "team", "batch"]
+
+
+@pytest.fixture(scope="module")
+def chosen(render) -> list[JsonObject]:
+    """The chart with some dialects on, some of them in some namespaces only."""
+    rendered: list[JsonObject] = render({"dialects": CHOSEN, "reporter": {"enabled": True}})
+    return rendered
+
+
+def examples() -> dict[str, JsonObject]:
+    """A Pod for each name and annotation that koordgate knows, and some for others."""
+    known = BUILT_IN.known
+    asking = {name: pod(container(limits={name: "1"})) for name in sorted(known.resources)}
+    saying = {key: pod(container(), annotations={key: "0.5"}) for key in sorted(known.annotations)}
+    foreign = ["nvidia.com/mig-1g.5gb", "nvidia.com/gpu.shared", "nvidia.com/gpu-10gb", "huawei.com/Ascend910", "cpu"]
+    others = {name: pod(container(), init=[container(requests={name: "1"})]) for name in foreign}
+    both = {"both": pod(container(limits={"nvidia.com/gpu": "1", "tencent.com/vcuda-core": "1"}))}
+    return asking | saying | others | both
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+@pytest.mark.parametrize("name", examples())
+def test_pods_are_sent_where_their_dialect_is_on_and_warned_about_where_it_is_off(
+    chosen: list[JsonObject], name: str, namespace: str
+) -> None:
+    obj = examples()[name]
+    types = settings.types_of(settings.parse(settings_text(chosen))).within(namespace)
+    hooks = find(chosen, "MutatingWebhookConfiguration", "koordgate")["webhooks"]
+    (mutate,) = (one for one in hooks if one["name"].startswith("pods."))
+    ours = is_ours(obj, types)
+    unread = find_unread(obj, types)
+    assert matched(mutate, obj, namespace) is ours
+    assert warned(chosen, obj, namespace) is (bool(unread.dialects or unread.foreign) and not ours)
+
+
+def test_nobody_is_warned_if_the_administrator_says_so(render) -> None:
+    hooks = find(render({"warnOffDialects": False}), "ValidatingWebhookConfiguration", "koordgate")["webhooks"]
+    assert not [one for one in hooks if one["name"].startswith("dialects.")]
+
+
+def test_what_dialects_name_is_no_business_of_the_reporter(chosen: list[JsonObject]) -> None:
+    text = json.dumps(chart.find(chosen, "ValidatingAdmissionPolicy", "koordgate-reporter"))
+    assert "nvidia.com/gpumem" not in text
+    policy = json.dumps(chart.find(chosen, "ValidatingAdmissionPolicy", "koordgate-preset-node"))
+    assert "nvidia.com/gpumem" in policy
+    assert "gpu-fraction" in policy
+
+
+def test_a_dialect_without_a_unit_is_refused(render) -> None:
+    with pytest.raises(ChartError, match=r"dialects\.elastic-gpu\.memoryUnit is empty"):
+        render({"dialects": {"elastic-gpu": {"enabled": True}}})
+
+
+def test_a_type_of_ones_own_may_not_have_the_names_of_a_dialect_that_is_on(render) -> None:
+    own = {"devices": {"types": [{"name": "radeon", "resource": "amd.com/gpu"}]}}
+    render(own)
+    for scope in ({}, {"namespaces": ["team"]}):
+        with pytest.raises(ChartError, match=r"resource amd\.com/gpu of type radeon is already that"):
+            render({**own, "dialects": {"amd": {"enabled": True, **scope}}})
 
 
 def check(objects: list[JsonObject], types: DeviceTypes, obj: JsonObject) -> None:

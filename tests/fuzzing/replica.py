@@ -6,13 +6,12 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from allocator.vocabulary.names import KOORD_SCHEDULER
-from koordgate.settings import device_types
 from webhook import review
 from webhook.assembly import assemble
 from webhook.edge import Draining, Edge, _Patience
 from webhook.ledger.kube import RecordHandler
 from webhook.ledger.memory import MemoryStore
-from webhook.settings import WebhookSettings, without_gathering
+from webhook.settings import WebhookSettings, types_of, without_gathering
 from webhook.shapes import BindingShape, PodShape
 from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
@@ -41,7 +40,7 @@ class Replica:
 
     def __init__(self, settings: WebhookSettings = SETTINGS) -> None:
         self.pods: dict[tuple[str, str], Raw] = {}
-        self._types = device_types(settings.devices.types)
+        self._types = types_of(settings)
         self.parts = parts = assemble(settings, MemoryStore(), self, clock=lambda: NOW)
         self._edge = Edge(settings.serve, parts.metrics, Draining())
         cluster = parts.cluster

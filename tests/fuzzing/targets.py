@@ -21,8 +21,10 @@ from allocator.place import Placement, place
 from allocator.quantity import QuantityError, format_bytes, format_int, parse, to_int, to_milli
 from allocator.request.original import read_asks
 from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import DOMAINS
+from allocator.vocabulary.peers import PEERS
 from allocator.wire.allocatehint import read_hints
 from allocator.wire.classes import read_classes
 from allocator.wire.deviceallocated import read_allocation
@@ -65,12 +67,18 @@ def _review(case: Mapping[str, Any], **fields: Any) -> Any:
     return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", **case, **fields}}
 
 
+def _unit(dialect: Dialect) -> str:
+    """The unit of memory of a dialect that has no default."""
+    return ", memoryUnit: 1Gi" if dialect.sized and not dialect.unit else ""
+
+
 _SETTINGS: Final[Mapping[str, str]] = {
     "koordinator": "domain: koordinator.sh\nstateMemory: false\n",
     "gangs": "gangs: {allOrNothing: true}\nguard: {plainPods: warn}\n",
     "scope": "numa: {scope: {namespaces: [default]}}\nscheduler: {preference: mostBalanced, mostNodes: 0}\n",
     "slots": "devices: {quotaEnvironment: true, defaultSlotResourceFraction: {types: {gpu: 30}}}\n",
     "types": npus.TEXT,
+    "dialects": f"dialects: {{{', '.join(f'{one.name}: {{enabled: true{_unit(one)}}}' for one in PEERS)}}}\n",
 }
 
 
@@ -159,6 +167,13 @@ def _is_foreign(pod: Mapping[str, Any]) -> bool:
     return any(name.startswith("huawei.com/npu-") for names in maps for name in names)
 
 
+def _is_anothers(pod: Mapping[str, Any]) -> bool:
+    """Whether a Pod names a resource of another product, which leaves it to that product where its dialect is off."""
+    known = BUILT_IN.known.resources.keys() - BUILT_IN.resources.keys()
+    maps = (_amounts(container, key) for container in _containers(pod) for key in ("requests", "limits"))
+    return any(name in known and _counts(amount) for names in maps for name, amount in names.items())
+
+
 def _guarded(pod: Mapping[str, Any]) -> None:
     """What is admitted and asks for cards is scheduled by us, is not bound, and states no holding of its own."""
     asks = any(
@@ -175,9 +190,8 @@ def _guarded(pod: Mapping[str, Any]) -> None:
     demand(not forged, f"forged annotations are admitted: {forged}")
     if asks and not _is_foreign(pod):
         spec = pod["spec"]
-        demand(
-            spec.get("schedulerName") == SCHEDULER_NAME, "a Pod of another scheduler that asks for cards is admitted"
-        )
+        ours = spec.get("schedulerName") == SCHEDULER_NAME or _is_anothers(pod)
+        demand(ours, "a Pod of another scheduler that asks for cards is admitted")
         demand(not spec.get("nodeName"), "a Pod that is bound at birth is admitted")
 
 
@@ -202,6 +216,8 @@ def _unchanged(question: review.Request) -> None:
 
 def _same_asks(before: Mapping[str, Any], after: Mapping[str, Any], replica: Replica) -> None:
     """A translated Pod asks for what its author wrote: by our reader, and by sums of our own for the plainest names."""
+    if before == after and _is_anothers(before):
+        return
     types, slots = replica.parts.types, replica.parts.settings.devices.default_slot_resource_fraction.types
     was, now = read_asks(before, types, implied=False, slots=slots), read_asks(after, types, implied=False)
     demand(not now.problems, f"a translated Pod cannot be read: {now.problems}")
@@ -211,9 +227,9 @@ def _same_asks(before: Mapping[str, Any], after: Mapping[str, Any], replica: Rep
     if _SHARING not in (before["metadata"].get("annotations") or {}):  # admission may put it there
         asked_before, asked_now = replace(asked_before, told=False), replace(asked_now, told=False)
     demand(asked_before == asked_now, f"translation changes what is asked: {asked_before} became {asked_now}")
-    if was.sharing:
+    if was.sharing or _is_foreign(before) or _is_anothers(before):
         return  # what users ask for is a part of the slot
-    for old, new in zip(_containers(before), _containers(after), strict=True) if not _is_foreign(before) else ():
+    for old, new in zip(_containers(before), _containers(after), strict=True):
         asked = {name: amount for name, amount in _amounts(old, "limits").items() if name in types.resources}
         for names, each in ((_WHOLE, 100), (_PERCENT, 1)):
             if len(asked) == 1 and set(asked) <= set(names):

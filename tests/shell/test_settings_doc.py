@@ -73,6 +73,7 @@ DOCUMENTS = (
             "devices.types[].amounts[]": settings.OwnAmount,
             "devices.types[].templates[]": settings.OwnTemplate,
             "devices.types[].boards[]": settings.OwnBoard,
+            "dialects.NAME": webhook.DialectSettings,
         },
     ),
     Document("reporter.md", reporter.ReporterSettings(), reporter.parse, {"devices.pci[]": reporter.PciType}),

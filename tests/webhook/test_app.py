@@ -50,7 +50,7 @@ from webhook.tls.certs import MemorySource
 
 Raw = dict[str, Any]
 Client = TestClient[Any, Any]
-REVIEWS = ["/mutate-pod", "/validate-pod", "/mutate-binding", "/validate-binding"]
+REVIEWS = ["/mutate-pod", "/validate-pod", "/warn-pod", "/mutate-binding", "/validate-binding"]
 JSON = {"Content-Type": "application/json"}
 EXTENDER = ["/scheduler/filter", "/scheduler/prioritize", "/scheduler/preempt"]
 
@@ -382,7 +382,7 @@ def buggy(parts: Parts, error: Exception) -> Parts:
     bug = Buggy(error)
 
     class Pods:
-        mutate = validate = staticmethod(bug.sync)
+        mutate = validate = warn = staticmethod(bug.sync)
 
     class Bindings:
         mutate = validate = staticmethod(bug.later)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from builders import GIB, ask, container, device_entry, device_object, gpu, holding, nic_entry, node, part, plain, pod
-from dialects import MIB, TYPES
 from hypothesis import given
 from hypothesis import strategies as st
+from made_dialects import MIB, TYPES
 from world import asks
 
 from allocator.place import Placement, place
@@ -184,7 +184,7 @@ def test_what_an_annotation_asks_is_read_again_while_the_pod_waits() -> None:
     ("annotations", "limits", "told"),
     [
         ({"gpu-fraction": "0.5"}, {N: 1}, "gpu devices are asked for in 2 dialects at once"),
-        ({"gpu-fraction": "-1"}, {}, "metadata.annotations[gpu-fraction]: -1 is negative"),
+        ({"gpu-fraction": "-1"}, {}, "metadata.annotations[gpu-fraction]: '-1' is not a decimal number above 0"),
         ({"gpu-fraction": "half"}, {}, "metadata.annotations[gpu-fraction]"),
         ({"gpu-fraction": "1.5"}, {}, "gpu 150 is over 100"),
         ({"gpu-fraction": "1", "gpu-fraction-container": "x"}, {}, "names no container of the Pod"),

@@ -6,9 +6,11 @@ from typing import Any, Final
 
 from allocator.quantity import format_bytes
 from allocator.request.cpus import not_aligned, without_effect
+from allocator.request.unread import find_unread
 from allocator.vocabulary.outcome import Problem
 from webhook.admission import validate
 from webhook.admission.translate import TranslationPolicy, translate
+from webhook.admission.unread import unread_warnings
 from webhook.patch import apply
 from webhook.quotas.limits import NO_LIMITS, NamespaceLimits
 from webhook.review import Request, Response, allowed, denied, patched
@@ -62,9 +64,8 @@ class PodWebhooks:
         same, largest = self._memory_in_reach(pod)
         zeros = self._limits(request.namespace).zeros if self._policy.charges else ()
         stated, largest = (same, largest) if self._state_memory else (None, 0)
-        translation = translate(
-            pod, self._policy, stated, charged_memory=same, zeros=zeros, namespace=request.namespace
-        )
+        policy = self._policy.within(request.namespace)
+        translation = translate(pod, policy, stated, charged_memory=same, zeros=zeros, namespace=request.namespace)
         if translation.problems:
             return denied(_refusal(request, translation.problems), HTTPStatus.UNPROCESSABLE_ENTITY)
         warnings = list(translation.warnings)
@@ -82,17 +83,26 @@ class PodWebhooks:
         """Refuse a Pod that can never work, that carries forged annotations, or that was not translated."""
         if validate.is_mirror(request.object, request.username, request.groups):
             return allowed()
+        types = self._policy.types.within(request.namespace)
         if request.operation == "UPDATE":
-            problems = validate.updated(request, self._writer, self._policy.types, charged=self._policy.charges)
+            problems = validate.updated(request, self._writer, types, charged=self._policy.charges)
             return denied(_refusal(request, problems)) if problems else allowed()
         counted = self._policy.charges and not (validate.states_nothing(request.object) and self._rolling_out())
         limits = self._limits(request.namespace) if counted else None
         problems = [*_too_large(request.object)] or validate.created(
-            request, self._policy.scheduler_name, self._policy.types, self._policy.scope, limits
+            request, self._policy.scheduler_name, types, self._policy.scope, limits
         )
         if problems:
             return denied(_refusal(request, problems), HTTPStatus.UNPROCESSABLE_ENTITY)
         return allowed()
+
+    def warn(self, request: Request) -> Response:
+        """Tell the author of a Pod that is none of ours what it asks for in names that are not read here."""
+        pod = request.object
+        if _too_large(pod):
+            return allowed()
+        types = self._policy.types.within(request.namespace)
+        return allowed(warnings=list(unread_warnings(pod, types, find_unread(pod, types), ours=False)))
 
 
 def _too_large(pod: Mapping[str, Any]) -> tuple[Problem, ...]:

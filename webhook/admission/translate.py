@@ -11,19 +11,24 @@ because Koordinator's scheduler needs it in the resources.
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as evolve
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
 from allocator.request.charge import Charge, charges
-from allocator.request.devices import ContainerReading, PodReading, foreign_npus
+from allocator.request.devices import ContainerReading, PodReading
+from allocator.request.echo import echo
+from allocator.request.npus import foreign_npus
 from allocator.request.original import originals, read_asks
 from allocator.request.podsum import unequal_parts
 from allocator.request.sharing import unstated_users
+from allocator.request.unread import Unread, beside_ours, find_unread
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes, Unit
 from allocator.vocabulary.names import (
     DEFAULT_SCHEDULER,
     DEVICE_SHARING,
+    DIALECT,
     GANG_GATE,
     GANG_TOGETHER,
     KOORDINATOR_DOMAIN,
@@ -39,6 +44,7 @@ from allocator.wire.strict import annotation_path
 from webhook.admission.environment import shown_types, translate_env, wanted_env
 from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.admission.slots import NO_DEFAULTS, SlotDefaults
+from webhook.admission.unread import belongs_to_others, unread_warnings
 from webhook.patch import Operation, add, pointer, remove, set_annotations
 
 MAPS: Final = ("requests", "limits")
@@ -71,6 +77,11 @@ class TranslationPolicy:
     charges: bool = False
     slots: SlotDefaults = NO_DEFAULTS
     tells: bool = False
+
+    def within(self, namespace: str) -> "TranslationPolicy":
+        """The same for the Pods of a namespace, which may use other dialects."""
+        types = self.types.within(namespace)
+        return self if types is self.types else evolve(self, types=types)
 
     @property
     def by_sum(self) -> bool:
@@ -116,12 +127,14 @@ def translate(
         namespace: of the Pod.
     """
     reading = read_asks(pod, policy.types, implied=False, slots=policy.slots.of(namespace))
-    problems = reading.problems or (_in_sum(reading) if policy.by_sum else ())
-    problems = problems or tuple(_unequal(reading.containers, policy.domain))
-    if problems:
-        return Translation(reading, problems=tuple(problems))
-    warnings = _left_alone(pod, reading, policy.types)
+    unread = find_unread(pod, policy.types)
+    settled = _settled(pod, policy, reading, unread)
+    if settled is not None:
+        return settled
     request = reading.request
+    alone = _left_alone(pod, reading, policy.types)
+    others = () if alone else unread_warnings(pod, policy.types, unread, ours=bool(request.containers))
+    warnings = [*alone, *others, *reading.warnings]
     if not request:
         return Translation(reading, warnings=tuple(warnings))
     if request.containers and (gang := foreign_gang(pod)):
@@ -151,10 +164,17 @@ def translate(
         _gate(pod, policy, operations, warnings)
     annotations = _sharing(pod, reading, policy.types) if told else {}
     if written:
-        kept = {c.name: found for c in reading.containers if (found := known.get(c.name)) is not None}
-        annotations[ORIGINAL_REQUEST] = json.dumps({**kept, **written}, separators=(",", ":"), sort_keys=True)
+        annotations |= _originals(reading, known, written)
     operations[:0] = set_annotations(pod, annotations) if annotations else []
     return Translation(reading, tuple(operations), tuple(warnings))
+
+
+def _originals(reading: PodReading, known: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, str]:
+    """Write what containers asked for before they were translated, now or earlier, and in which dialects."""
+    kept = {c.name: found for c in reading.containers if (found := known.get(c.name)) is not None}
+    text = json.dumps({**kept, **written}, separators=(",", ":"), sort_keys=True)
+    echoed = echo(reading.dialects)
+    return {ORIGINAL_REQUEST: text, DIALECT: echoed} if echoed else {ORIGINAL_REQUEST: text}
 
 
 def _sharing(pod: Mapping[str, Any], reading: PodReading, types: DeviceTypes) -> dict[str, str]:
@@ -179,6 +199,22 @@ def _in_sum(reading: PodReading) -> list[Problem]:
         )
         return [Problem(annotation_path(DEVICE_SHARING), message)]
     return unequal_parts(reading.containers)
+
+
+def _settled(
+    pod: Mapping[str, Any], policy: TranslationPolicy, reading: PodReading, unread: Unread
+) -> Translation | None:
+    """The answer for a Pod that is another product's, or that cannot be translated; None for any other."""
+    if belongs_to_others(pod, reading, unread, policy.types):
+        return Translation(reading, warnings=tuple(unread_warnings(pod, policy.types, unread, ours=False)))
+    problems = [*reading.problems]
+    if not problems and policy.by_sum:
+        problems += _in_sum(reading)
+    if not problems:
+        problems += _unequal(reading.containers, policy.domain)
+    if not problems and reading.request.containers:
+        problems += beside_ours(unread)
+    return Translation(reading, problems=tuple(problems)) if problems else None
 
 
 def _unequal(containers: Sequence[ContainerReading], domain: str) -> Iterator[Problem]:

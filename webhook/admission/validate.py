@@ -6,13 +6,15 @@ from typing import Any, Final
 from allocator.quantity import LARGEST, QuantityError, to_int
 from allocator.request.charge import Charge, charges
 from allocator.request.cpus import QOS_LABEL
-from allocator.request.devices import ContainerReading
+from allocator.request.devices import ContainerReading, PodReading
 from allocator.request.original import read_asks
 from allocator.request.sharing import unstated_users
+from allocator.request.unread import find_unread
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.names import (
     DEVICE_SHARING,
+    DIALECT,
     MIRROR_POD,
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
@@ -24,6 +26,7 @@ from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from webhook.admission.environment import Entries, is_wanted_env, shown_types, wanted_env
 from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.admission.translate import MAPS
+from webhook.admission.unread import belongs_to_others
 from webhook.quotas.limits import NamespaceLimits, beyond
 from webhook.review import Request
 
@@ -66,21 +69,15 @@ def created(
     if scope.lacks_mark(request.namespace, pod):
         problems.append(_untranslated(f"metadata.annotations[{NUMA_SCOPE}]", "is missing"))
     reading = read_asks(pod, types, implied=False)
-    problems.extend(reading.problems)
+    others = belongs_to_others(pod, reading, find_unread(pod, types), types)
+    problems.extend(() if others else reading.problems)
     asked = reading.request
     if reading.problems or not asked:
         return problems
     spec = pod["spec"]
-    if spec.get("nodeName"):
-        message = (
-            f"must be empty: the Pod {reading.request.scope}, and only a bind by {scheduler_name} gives it what it "
-            "needs; remove it"
-        )
-        problems.append(Problem("spec.nodeName", message))
-    if spec.get("schedulerName") != scheduler_name:
-        problems.append(
-            _untranslated("spec.schedulerName", f"is not {scheduler_name} although the Pod {reading.request.scope}")
-        )
+    problems.extend(_sent(spec, reading, scheduler_name, others=others))
+    if others:
+        return problems
     specs = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     shown = shown_types(reading, types)
     users = unstated_users(reading.sharing or {})
@@ -117,6 +114,22 @@ def _most(counted: Sequence[Charge]) -> dict[str, int]:
     derived = {name for charge in counted for name in charge.derived}
     unknown = {name for charge in counted for name in charge.derived.difference(charge.amounts)}
     return {name: sum(charge.amounts.get(name, 0) for charge in counted) for name in derived - unknown}
+
+
+def _sent(spec: Mapping[str, Any], reading: PodReading, scheduler_name: str, *, others: bool) -> Iterator[Problem]:
+    """Find what keeps a Pod from the one scheduler that gives it what it asks for.
+
+    A Pod of another product may have another scheduler. It may not name a node: the kubelet there would choose a card
+    for it that another Pod may hold.
+    """
+    if spec.get("nodeName"):
+        message = (
+            f"must be empty: the Pod {reading.request.scope}, and only a bind by {scheduler_name} gives it what it "
+            "needs; remove it"
+        )
+        yield Problem("spec.nodeName", message)
+    if not others and spec.get("schedulerName") != scheduler_name:
+        yield _untranslated("spec.schedulerName", f"is not {scheduler_name} although the Pod {reading.request.scope}")
 
 
 def _charged(
@@ -231,7 +244,7 @@ def _frozen(key: str) -> str:
     """Say why an annotation may not be changed; "" if it may."""
     if key in {DEVICE_SHARING, NUMA_SCOPE}:
         return "is decided when the Pod is created; leave it unchanged"
-    if is_allocation_annotation(key) or key == ORIGINAL_REQUEST:
+    if is_allocation_annotation(key) or key in {ORIGINAL_REQUEST, DIALECT}:
         return "states what the Pod holds; only the bind may write it, leave it unchanged"
     return ""
 

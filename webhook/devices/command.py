@@ -12,7 +12,7 @@ import yaml
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, Unreachable
-from koordgate.settings import SettingsError, device_types
+from koordgate.settings import SettingsError
 from webhook import terminal
 from webhook.devices.cordons import Marked, mark
 from webhook.devices.drain import Drain, DrainStep, DryRun, Progress
@@ -29,7 +29,7 @@ from webhook.devices.tables import (
     told_share,
 )
 from webhook.ledger.cluster import cluster_store
-from webhook.settings import WebhookSettings, load
+from webhook.settings import WebhookSettings, load, types_of
 from webhook.view.classes import pools_of
 
 _UNUSABLE: Final = 2
@@ -126,7 +126,7 @@ async def _main(arguments: argparse.Namespace, known: Known) -> tuple[list[str],
 def _run(arguments: argparse.Namespace) -> int:
     try:
         settings = load(arguments.config) if arguments.config else WebhookSettings()
-        known = Known(device_types(settings.devices.types), pools_of(settings), settings.claimed)
+        known = Known(types_of(settings), pools_of(settings), settings.claimed)
         problems, status = asyncio.run(_main(arguments, known))
         sys.stdout.flush()
     except (CommandError, SettingsError) as error:

@@ -41,6 +41,11 @@ class ApiError(Exception):
         super().__init__(f"{status} {self.reason}: {self.message}")
 
 
+def _warning(header: str) -> str:
+    """The text of a Warning header: `299 - "text"`."""
+    return header.partition('"')[2].removesuffix('"').replace('\\"', '"').replace("\\\\", "\\")
+
+
 def _decoded(answer: aiohttp.ClientResponse, text: str) -> JsonObject:
     if answer.status >= 400:  # noqa: PLR2004 - HTTP's first failure
         raise ApiError(answer.status, text)
@@ -58,7 +63,11 @@ def _status_of(body: str) -> tuple[str, str]:
 
 
 class AdminClient:
-    """Verbs on paths of the API; a context manager that belongs to one event loop."""
+    """Verbs on paths of the API; a context manager that belongs to one event loop.
+
+    Attributes:
+        warnings: that came with the latest answer.
+    """
 
     def __init__(self, url: str, token: str, ca_file: Path | None) -> None:
         self._url = url
@@ -66,6 +75,7 @@ class AdminClient:
         self._tls = ssl.create_default_context(cafile=ca_file)
         self._resources: dict[tuple[str, str], JsonObject] = {}
         self._open: aiohttp.ClientSession | None = None
+        self.warnings: tuple[str, ...] = ()
 
     async def __aenter__(self) -> Self:
         self._open = aiohttp.ClientSession(
@@ -120,6 +130,7 @@ class AdminClient:
                 method, self._url + path, data=data, params=params, headers=headers
             ) as answer:
                 text = await answer.text()
+                self.warnings = tuple(map(_warning, answer.headers.getall("Warning", ())))
                 later = answer.headers.get("Retry-After") if answer.status == _TOO_MANY else None
                 if later is None or time.monotonic() >= end:
                     return _decoded(answer, text)

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.foreign import FOREIGN
 from allocator.vocabulary.names import DEVICE_SHARING
+from allocator.vocabulary.peers import PEERS
 
 FILE: Final = Path("files", "dialects.json")
 
@@ -23,7 +26,10 @@ def text(types: DeviceTypes = BUILT_IN) -> str:
     - `resources`: all resource names by which Pods ask for devices;
     - `plugins`: those of them that nodes report by a vendor's device plugin;
     - `splits`: by domain, those that are not counted anywhere;
-    - `annotations`: annotations by which Pods ask for devices, among them the one that names users of them.
+    - `annotations`: annotations by which Pods ask for devices, among them the one that names users of them;
+    - `peers`: name of another product's dialect -> its `resources` and `annotations`, and whether it needs a
+      `memoryUnit`;
+    - `foreign`: names of device plugins that no dialect has, and `beginnings` of such names.
     """
     known = {
         "types": list(types.by_name),
@@ -31,8 +37,19 @@ def text(types: DeviceTypes = BUILT_IN) -> str:
         "plugins": sorted(name for name, meaning in types.resources.items() if not meaning.dialect.own),
         "splits": _splits(types),
         "annotations": sorted([DEVICE_SHARING, *types.annotations]),
+        "peers": {one.name: _peer(one) for one in PEERS},
+        "foreign": sorted(one.name for one in FOREIGN if not one.begins),
+        "beginnings": sorted(one.name for one in FOREIGN if one.begins),
     }
     return json.dumps(known, indent=2) + "\n"
+
+
+def _peer(dialect: Dialect) -> dict[str, object]:
+    return {
+        "resources": sorted(term.name for term in dialect.terms),
+        "annotations": sorted(term.name for term in dialect.annotations),
+        "needsMemoryUnit": dialect.sized and not dialect.unit,
+    }
 
 
 def _splits(types: DeviceTypes) -> dict[str, list[str]]:

@@ -15,7 +15,6 @@ from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import GANG_GATE, is_allocation_annotation
 from allocator.wire import gang, nodetopology
 from koordgate.kube.resource import PLUGIN_POD_GROUPS
-from koordgate.settings import device_types
 from webhook.assembly import Parts, assemble
 from webhook.ledger.memory import MemoryStore
 from webhook.offline import api, apiserver
@@ -24,7 +23,7 @@ from webhook.offline.objects import InputError
 from webhook.offline.resources import allocatable, managed
 from webhook.offline.running import assume
 from webhook.offline.scheduler import KubeScheduler, finished
-from webhook.settings import WebhookSettings, without_gathering
+from webhook.settings import WebhookSettings, types_of, without_gathering
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
@@ -267,20 +266,29 @@ class OfflineCluster:
         namespace, name = made["metadata"]["namespace"], made["metadata"]["name"]
         if (namespace, name) in self._pods.by_name:
             return Result(dict(pod), PodFate.DENIED, (f"Pod {namespace}/{name} exists already",), given=pod)
-        warnings: tuple[str, ...] = ()
-        if self._reviewed(made):
-            for path in (api.MUTATE_POD, api.VALIDATE_POD):
-                verdict = await self._ask(path, made, apiserver.AUTHOR)
-                warnings += verdict.warnings
-                if verdict.refusal:
-                    return Result(dict(pod), PodFate.DENIED, (verdict.refusal,), warnings, pod)
-                made = verdict.object
+        verdict = await self.review(made)
+        made, warnings = verdict.object, verdict.warnings
+        if verdict.refusal:
+            return Result(dict(pod), PodFate.DENIED, (verdict.refusal,), warnings, pod)
         try:
             pod_amounts(made["spec"])
         except BadQuantityError as error:
             return Result(dict(pod), PodFate.DENIED, (f"Pod {namespace}/{name}: {error}",), warnings, pod)
         self._put(made)
         return Result(made, PodFate.ADMITTED, (), warnings, pod)
+
+    async def review(self, pod: Raw) -> apiserver.ReviewVerdict:
+        """Show a new Pod, which has a name and a namespace, to the webhooks that the chart calls for it."""
+        if pod["metadata"]["namespace"] in self._exempt:
+            return apiserver.ReviewVerdict("", pod)
+        warnings: tuple[str, ...] = ()
+        for path in (api.MUTATE_POD, api.VALIDATE_POD) if self._reviewed(pod) else (api.WARN_POD,):
+            verdict = await self._ask(path, pod, apiserver.AUTHOR)
+            warnings += verdict.warnings
+            if verdict.refusal:
+                return replace(verdict, warnings=warnings)
+            pod = verdict.object
+        return apiserver.ReviewVerdict("", pod, warnings)
 
     async def bind(self, namespace: str, name: str, node: str, username: str | None = None) -> Result:
         """Bind an admitted Pod to a node.
@@ -320,8 +328,10 @@ class OfflineCluster:
         """Whether the chart's webhooks are called for a Pod that is created."""
         annotations = pod["metadata"].get("annotations") or {}
         namespace = pod["metadata"]["namespace"]
-        ours = is_ours(pod, self.parts.types) or any(is_allocation_annotation(key) for key in annotations)
-        return (ours or self.parts.scope.includes(namespace, pod)) and namespace not in self._exempt
+        ours = is_ours(pod, self.parts.types.within(namespace)) or any(
+            is_allocation_annotation(key) for key in annotations
+        )
+        return ours or self.parts.scope.includes(namespace, pod)
 
     def _put(self, pod: Raw) -> None:
         """Store a Pod, and pass it to the webhook as a watch would."""
@@ -343,7 +353,7 @@ class OfflineCluster:
 
 
 def _assembled(settings: WebhookSettings) -> tuple[Parts, Pods]:
-    pods = Pods(device_types(settings.devices.types))
+    pods = Pods(types_of(settings))
     return assemble(without_gathering(settings), MemoryStore(), pods, clock=lambda: 0), pods
 
 

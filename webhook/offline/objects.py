@@ -101,11 +101,23 @@ def read(paths: Iterable[str]) -> Objects:
     """
     objects = Objects()
     seen: dict[tuple[str, str, str], str] = {}
+    for where, obj, kind in read_all(paths):
+        _take(where, obj, kind, objects, seen)
+    return objects
+
+
+def read_all(paths: Iterable[str]) -> Iterator[tuple[str, Raw, str]]:
+    """Read all objects of any kind; those of a List one by one.
+
+    Yields:
+        Where it is, the object, and its kind.
+
+    Raises:
+        InputError: something cannot be read, or is not an object.
+    """
     for path in paths:
         for source, text in _texts(path):
-            for where, obj, kind in _objects(source, text):
-                _take(where, obj, kind, objects, seen)
-    return objects
+            yield from _objects(source, text)
 
 
 def _texts(path: str) -> Iterator[tuple[str, str]]:

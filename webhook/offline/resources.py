@@ -36,7 +36,7 @@ def _of_devices(devices: Iterable[Device]) -> dict[str, int]:
 
 def managed(types: DeviceTypes) -> frozenset[str]:
     """The resources of own types, which kube-scheduler leaves to the extender if a node does not state them."""
-    return frozenset(types.resources.keys() - BUILT_IN.resources.keys())
+    return frozenset(name for name, meaning in types.resources.items() if not meaning.type.domains)
 
 
 def shortages(asked: Amounts, has: Amounts, used: Amounts) -> Iterable[tuple[str, int, int, int]]:

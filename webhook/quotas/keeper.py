@@ -116,7 +116,7 @@ class QuotaKeeper:
                 await self._delete(quota)
             return ""
         known = self._table.quota((namespace, mirror_name(name)))
-        limits = {} if quota is None else mirrored(quota, self._table.types, self._written)
+        limits = {} if quota is None else mirrored(quota, self._table.within(namespace), self._written)
         if quota is None or not limits:
             if known is not None and known.mirror:
                 await self._delete(known)
@@ -139,17 +139,18 @@ class QuotaKeeper:
             await self._kube.create(RESOURCE_QUOTAS.path(namespace=namespace), body, deadline=_DEADLINE_S)
         except AlreadyExists:
             found = await self._kube.get(RESOURCE_QUOTAS.path(name, namespace), deadline=_DEADLINE_S)
-            return _taken(name) if read_quota(found, self._table.types) is None else ""
+            return _taken(name) if read_quota(found, self._table.within(namespace)) is None else ""
         _LOG.info("quota %s/%s has mirror %s: %s", namespace, quota.name, name, body["spec"]["hard"])
         return ""
 
     def _originals(self, key: Key) -> list[str]:
         """The quotas of which this may be the mirror: those of its namespace that name devices."""
         namespace, mirror = key
+        types = self._table.within(namespace)
         return [
             name
             for name, quota in self._table.quotas(namespace).items()
-            if mirror_name(name) == mirror and not quota.mirror and mirrored(quota, self._table.types, self._written)
+            if mirror_name(name) == mirror and not quota.mirror and mirrored(quota, types, self._written)
         ]
 
     async def _delete(self, mirror: Quota) -> None:

@@ -109,7 +109,7 @@ def read_ranges(limits: Iterable[Mapping[str, Any]], types: DeviceTypes) -> tupl
                 if how is None:
                     continue
                 meaning = types.resources[name]
-                if meaning.counts_devices and not meaning.dialect.own:
+                if not meaning.dialect.own:
                     zeros.add(name)
                 if key in {"max", "min"}:
                     amount = in_units(quantity, how.factor)

@@ -44,10 +44,14 @@ class LimitTable:
         quotas = self._quotas.get(namespace, _NONE).values()
         listed = [one for _, one in sorted(self._ranges.get(namespace, _NONE).items())]
         return NamespaceLimits(
-            frozenset(name for quota in quotas for name in limited(quota, self.types)),
+            frozenset(name for quota in quotas for name in limited(quota, self.within(namespace))),
             tightest(one for ranges, _ in listed for one in ranges),
             tuple(sorted({name for _, zeros in listed for name in zeros})),
         )
+
+    def within(self, namespace: str) -> DeviceTypes:
+        """The device types, with the dialects that are read in a namespace."""
+        return self.types.within(namespace)
 
     def quota(self, key: Key) -> Quota | None:
         """A quota that names devices, or a mirror."""
@@ -95,7 +99,9 @@ class QuotaFeed(Listing):
     def there(self, obj: Raw) -> None:
         """Take in a ResourceQuota."""
         metadata = obj["metadata"]
-        self._table.put_quota((metadata["namespace"], metadata["name"]), read_quota(obj, self._table.types))
+        self._table.put_quota(
+            (metadata["namespace"], metadata["name"]), read_quota(obj, self._table.within(metadata["namespace"]))
+        )
 
     def gone(self, namespace: str, name: str) -> None:
         """Forget a ResourceQuota."""
@@ -121,7 +127,7 @@ class RangeFeed(Listing):
         problems: tuple[str, ...] = ()
         ranges: tuple[tuple[Range, ...], tuple[str, ...]] = ((), ())
         try:
-            ranges = read_ranges((obj.get("spec") or {}).get("limits") or (), self._table.types)
+            ranges = read_ranges((obj.get("spec") or {}).get("limits") or (), self._table.within(key[0]))
         except QuantityError as error:
             problems = (str(error),)
         self._table.put_ranges(key, ranges)

@@ -160,6 +160,7 @@ def read_pod_info(
     metadata = obj["metadata"]
     spec = obj.get("spec") or {}
     annotations = metadata.get("annotations") or {}
+    types = types.within(metadata.get("namespace", ""))
     if known is not None and known.uid == metadata["uid"] and not _may_differ(known, obj, types):
         asked = (known.canonical, known.request, known.problem)
     elif is_ours(obj, types) or DEVICE_ALLOCATED in annotations or RESOURCE_STATUS in annotations:

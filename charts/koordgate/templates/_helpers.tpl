@@ -52,10 +52,46 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $names | toJson -}}
 {{- end }}
 
-{{/* Every device resource that koordgate reads, sorted, as a JSON list. Fails for configured types that conflict with others. */}}
+{{/* Other products' dialects as JSON: those that are on everywhere (`resources`, `annotations`), those that are on in some namespaces
+(`scoped`), and those that are off, except in some namespaces (`off`). Fails for a dialect that needs a memoryUnit. */}}
+{{- define "koordgate.peers" -}}
+{{- $known := (include "koordgate.dialects" . | fromJson).peers }}
+{{- $resources := list }}
+{{- $annotations := list }}
+{{- $scoped := list }}
+{{- $off := list }}
+{{- range $name, $peer := $known }}
+{{- $chosen := get $.Values.dialects $name | default dict }}
+{{- $of := dict "resources" $peer.resources "annotations" $peer.annotations "namespaces" ($chosen.namespaces | default list) }}
+{{- if not $chosen.enabled }}
+{{- $off = append $off (merge (dict "namespaces" list) $of) }}
+{{- else if and $peer.needsMemoryUnit (not $chosen.memoryUnit) }}
+{{- fail (printf "dialects.%s.memoryUnit is empty, and this dialect has no default: set it to what one unit of memory is, such as 1Mi" $name) }}
+{{- else if $chosen.namespaces }}
+{{- $scoped = append $scoped $of }}
+{{- $off = append $off $of }}
+{{- else }}
+{{- $resources = concat $resources $peer.resources }}
+{{- $annotations = concat $annotations $peer.annotations }}
+{{- end }}
+{{- end }}
+{{- dict "resources" (uniq $resources) "annotations" (uniq $annotations) "scoped" $scoped "off" $off | toJson -}}
+{{- end }}
+
+{{/* Every annotation by which Pods ask for devices in all namespaces, as a JSON list. */}}
+{{- define "koordgate.deviceAnnotations" -}}
+{{- concat (include "koordgate.dialects" . | fromJson).annotations (include "koordgate.peers" . | fromJson).annotations | uniq | sortAlpha | toJson -}}
+{{- end }}
+
+{{/* Every device resource that koordgate reads in all namespaces, sorted, as a JSON list. Fails for configured types that conflict with others. */}}
 {{- define "koordgate.deviceResources" -}}
 {{- $dialects := include "koordgate.dialects" . | fromJson }}
-{{- $names := $dialects.resources }}
+{{- $peers := include "koordgate.peers" . | fromJson }}
+{{- $names := concat $dialects.resources $peers.resources | uniq }}
+{{- $taken := $names }}
+{{- range $peers.scoped }}
+{{- $taken = concat $taken .resources }}
+{{- end }}
 {{- $types := $dialects.types }}
 {{- range .Values.devices.types }}
 {{- if has .name $types }}
@@ -63,13 +99,14 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- $type := . }}
 {{- range include "koordgate.typeResources" . | fromJsonArray }}
-{{- if has . $names }}
+{{- if has . $taken }}
 {{- fail (printf "devices.types: resource %s of type %s is already that of another type; give it another name" . $type.name) }}
 {{- end }}
 {{- if and (include "koordgate.ignored" $type) (or (contains "kubernetes.io/" .) (hasPrefix "requests." .)) }}
 {{- fail (printf "devices.types: kube-scheduler cannot ignore resource %s of type %s; give it another domain than kubernetes.io, not one that begins with \"requests.\", or have the nodes report it and set ignoredByScheduler to false" . $type.name) }}
 {{- end }}
 {{- $names = append $names . }}
+{{- $taken = append $taken . }}
 {{- end }}
 {{- $types = append $types .name }}
 {{- end }}
@@ -79,7 +116,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{/* The device resources that the reporter may state of its Node: all but those of vendors' device plugins, as a JSON list. */}}
 {{- define "koordgate.reportedResources" -}}
 {{- $names := include "koordgate.deviceResources" . | fromJsonArray }}
-{{- range (include "koordgate.dialects" . | fromJson).plugins }}
+{{- range concat (include "koordgate.dialects" . | fromJson).plugins (include "koordgate.peers" . | fromJson).resources }}
 {{- $names = without $names . }}
 {{- end }}
 {{- $names | toJson -}}
@@ -272,7 +309,7 @@ key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh
 
 {{/* CEL: the annotation `key` may not change after the Pod's creation, or not as it likes: the hint decides what quotas count. */}}
 {{- define "koordgate.cel.frozenKey" -}}
-key in ['koordgate.io/original-request', 'koordgate.io/numa-scope', 'koordgate.io/device-sharing', 'scheduling.koordinator.sh/device-allocate-hint', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status', 'koordgate.io/device-quotas'] || {{ include "koordgate.cel.visibleKey" . }}
+key in ['koordgate.io/original-request', 'koordgate.io/dialect', 'koordgate.io/numa-scope', 'koordgate.io/device-sharing', 'scheduling.koordinator.sh/device-allocate-hint', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status', 'koordgate.io/device-quotas'] || {{ include "koordgate.cel.visibleKey" . }}
 {{- end }}
 
 {{/* CEL: the annotation `key` shows a container its devices (GPUs, or those of the type before the first dot), or what it may use of them
@@ -281,28 +318,74 @@ key in ['koordgate.io/original-request', 'koordgate.io/numa-scope', 'koordgate.i
 key.startsWith('visible-devices.koordgate.io/') || key.contains('.visible-devices.koordgate.io/') || key.contains('.device-quotas.koordgate.io/')
 {{- end }}
 
-{{/* CEL: `resources` names a device; takes root and resources. */}}
+{{/* CEL: `resources` has one of these names; takes resources, names and, where a large map is to count as having one, most. */}}
 {{- define "koordgate.cel.names" -}}
-{{- $names := printf "['%s']" (include "koordgate.deviceResources" .root | fromJsonArray | join "', '") -}}
+{{- $names := printf "['%s']" (join "', '" .names) -}}
 has({{ .resources }}) && (
   {{- range $index, $key := list "requests" "limits" }}
   {{- $map := printf "%s.%s" $.resources $key }}
-  {{ if $index }}|| {{ end }}has({{ $map }}) && (size({{ $map }}) > {{ include "koordgate.cel.mostResources" $ }} || {{ $map }}.exists(name, name in {{ $names }}))
+  {{ if $index }}|| {{ end }}has({{ $map }}) && ({{ with $.most }}size({{ $map }}) > {{ . }} || {{ end }}{{ $map }}.exists(name, name in {{ $names }}
+    {{- range $.beginnings }} || name.startsWith('{{ . }}'){{ end }}))
   {{- end }}
 )
+{{- end }}
+
+{{/* CEL: a container has one of these names; takes names and, as above, most and beginnings. */}}
+{{- define "koordgate.cel.containersName" -}}
+object.spec.containers.exists(c, {{ include "koordgate.cel.names" (merge (dict "resources" "c.resources") .) }}) ||
+has(object.spec.initContainers) && object.spec.initContainers.exists(c, {{ include "koordgate.cel.names" (merge (dict "resources" "c.resources") .) }})
+{{- end }}
+
+{{/* CEL: the Pod asks in one of these names, or by one of these annotations; takes resources and annotations. */}}
+{{- define "koordgate.cel.asksIn" -}}
+{{- $asks := list }}
+{{- if .resources }}
+{{- $asks = append $asks (include "koordgate.cel.containersName" (dict "names" .resources)) }}
+{{- end }}
+{{- if .annotations }}
+{{- $keys := list }}
+{{- range .annotations }}
+{{- $keys = append $keys (printf "'%s' in object.metadata.annotations" .) }}
+{{- end }}
+{{- $asks = append $asks (printf "has(object.metadata.annotations) && (%s)" (join " || " $keys)) }}
+{{- end }}
+{{- join " ||\n" $asks -}}
 {{- end }}
 
 {{/* CEL: the Pod requests a device, or claims to have one (allocator.request.devices.names_devices; admission refuses requests in the resources
 of the Pod as a whole). */}}
 {{- define "koordgate.cel.namesDevices" -}}
-object.spec.containers.exists(c, {{ include "koordgate.cel.names" (dict "root" . "resources" "c.resources") }}) ||
-has(object.spec.initContainers) && object.spec.initContainers.exists(c, {{ include "koordgate.cel.names" (dict "root" . "resources" "c.resources") }}) ||
-{{ include "koordgate.cel.names" (dict "root" . "resources" "object.spec.resources") }} ||
+{{- $most := include "koordgate.cel.mostResources" . }}
+{{- $names := include "koordgate.deviceResources" . | fromJsonArray }}
+{{- include "koordgate.cel.containersName" (dict "names" $names "most" $most) }} ||
+{{ include "koordgate.cel.names" (dict "resources" "object.spec.resources" "names" $names "most" $most) }} ||
+{{- range (include "koordgate.peers" . | fromJson).scoped }}
+request.namespace in ['{{ join "', '" .namespaces }}'] && ({{ include "koordgate.cel.asksIn" . }}) ||
+{{- end }}
 has(object.metadata.annotations) && (size(object.metadata.annotations) > {{ include "koordgate.cel.mostAnnotations" . }} ||
-  {{- range (include "koordgate.dialects" . | fromJson).annotations }}
+  {{- range include "koordgate.deviceAnnotations" . | fromJsonArray }}
   '{{ . }}' in object.metadata.annotations ||
   {{- end }}
   object.metadata.annotations.exists(key, {{ include "koordgate.cel.allocationKey" . }}))
+{{- end }}
+
+{{/* CEL: the Pod asks for devices in names that koordgate knows and does not read (allocator.request.unread). */}}
+{{- define "koordgate.cel.unread" -}}
+{{- $dialects := include "koordgate.dialects" . | fromJson }}
+{{- include "koordgate.cel.containersName" (dict "names" $dialects.foreign "beginnings" $dialects.beginnings) }}
+{{- $resources := list }}
+{{- $annotations := list }}
+{{- range (include "koordgate.peers" . | fromJson).off }}
+{{- if .namespaces }} ||
+!(request.namespace in ['{{ join "', '" .namespaces }}']) && ({{ include "koordgate.cel.asksIn" . }})
+{{- else }}
+{{- $resources = concat $resources .resources }}
+{{- $annotations = concat $annotations .annotations }}
+{{- end }}
+{{- end }}
+{{- with include "koordgate.cel.asksIn" (dict "resources" (uniq $resources) "annotations" (uniq $annotations)) }} ||
+{{ . }}
+{{- end }}
 {{- end }}
 
 {{/* CEL: the Pod states something about its CPUs, or NUMA policies hold for it (allocator.request.cpus.names_cpus). */}}

@@ -30,7 +30,7 @@ FRACTION = Dialect(
     GPU_TYPE.name,
     (),
     annotations=(
-        Term("gpu-fraction", GPU, factor=100),
+        Term("gpu-fraction", GPU, factor=100, decimal=True),
         Term("gpu-fraction-memory", GPU_MEMORY, factor=MIB),
         Term("gpu-fraction-devices", GPU_SHARED),
     ),

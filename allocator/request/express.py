@@ -1,0 +1,204 @@
+"""A request for GPUs written in a dialect, or what of it the dialect cannot say.
+
+What is written is read back, and is given only if it asks for the same. Vendors are not compared: koordgate's own names
+want cards of anybody, and most products know NVIDIA's alone.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from allocator.quantity import format_bytes, format_int
+from allocator.request.devices import read_pod
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
+from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes
+from allocator.vocabulary.dialect import Dialect, Selects, Term
+from allocator.vocabulary.hints import NO_HINT, Operator, PartOfName, Requirement, Scope, Selector
+from allocator.vocabulary.names import DEVICE_ID
+
+Amounts = dict[str, str]
+_MIB: Final = 2**20
+
+
+@dataclass(slots=True)
+class Expressed:
+    """A request in a dialect.
+
+    Attributes:
+        resources: container -> resources, as limits.
+        annotations: of the Pod.
+        missing: what the dialect cannot say, a sentence each; the rest is then of no use.
+    """
+
+    resources: dict[str, Amounts] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+
+def express(
+    request: PodRequest, dialect: Dialect, kind: DeviceType, first: str, *, together: bool = False
+) -> Expressed:
+    """Write what a Pod asks of one type in a dialect.
+
+    Args:
+        request: of the Pod.
+        dialect: to write it in; with the unit of the installation.
+        kind: the dialect's type.
+        first: name of the Pod's first app container, which annotations mean by default.
+        together: whether all containers must share one device.
+    """
+    made = Expressed()
+    asks = [one for one in request.containers if one.ask.type == kind]
+    types = DeviceTypes((kind,), (dialect,))
+    if dialect.annotations and len(asks) > 1:
+        made.missing.append(f"{dialect} asks for one container of a Pod, and {len(asks)} ask here")
+        return made
+    strange = sorted({one.ask.vendor for one in asks} - {"", dialect.vendor}) if dialect.vendor else []
+    made.missing.extend(f"{dialect} wants {kind.plural} of {dialect.vendor}, not of {vendor}" for vendor in strange)
+    for one in asks:
+        found = next((amounts for amounts in _candidates(one.ask, dialect) if _is_same(one, amounts, types)), None)
+        if found is None:
+            made.missing.extend(f"container {one.name}: {why}" for why in _unsaid(one.ask, dialect))
+        elif dialect.annotations:
+            made.annotations.update(found)
+            made.annotations.update({dialect.container: one.name} if one.name != first else {})
+        else:
+            made.resources[one.name] = found
+    if len(asks) > 1 and together is not dialect.together:
+        which = "may share one card" if dialect.together else "must share one card"
+        told = "puts all containers of a Pod on one card" if dialect.together else "cannot say that"
+        made.missing.append(f"the containers {'need not' if dialect.together else which}, and {dialect} {told}")
+    both = [name for name in dialect.either if any(name in amounts for amounts in made.resources.values())]
+    if len(both) > 1:
+        made.missing.append(f"{dialect} reads one of {' and '.join(both)} in a Pod")
+    _select(request, dialect, kind, made)
+    return made
+
+
+def _candidates(ask: DeviceAsk, dialect: Dialect) -> Iterator[Amounts]:
+    """List ways to write an ask, the plainest first; not all of them ask for the same."""
+    kind, count = ask.type, ask.count
+    core, ratio = kind.tails[0], kind.memory[1] if kind.memory else ""
+    terms = {term.states: term for term in reversed((*dialect.terms, *dialect.annotations)) if not term.template}
+    counting = next((term for term in dialect.terms if term.counts), None)
+    stated = dict(zip(kind.tails, ask.amounts, strict=True))
+    alike = stated[core] if stated[core] == stated.get(ratio) else None
+    split = terms.get(kind.split)
+    if ask.whole:
+        if counting is not None:
+            yield {counting.name: format_int(count)}
+        elif split is not None and dialect.whole:
+            yield {split.name: format_int(count)}
+        elif core in terms and dialect.full_core:
+            yield {terms[core].name: format_int(FULL * count)}
+    plain = terms.get(kind.plain)
+    if plain is not None and not plain.counts and alike:
+        yield from _with_count(_amount(plain, alike, count), split, count, always=False)
+    parts: list[Amounts] = []
+    for tail, amount in stated.items():
+        term = terms.get(tail)
+        if amount and term is None:
+            return
+        if amount and term is not None:
+            parts.append(_amount(term, amount, count))
+    written = {name: text for part in parts for name, text in part.items()}
+    always = split is not None and not dialect.own and not dialect.annotations
+    yield from _with_count(written, split, count, always=always)
+    if core in terms and not stated[core]:
+        yield from _with_count({**written, terms[core].name: "0"}, split, count, always=always)
+
+
+def _with_count(written: Amounts, split: Term | None, count: int, *, always: bool) -> Iterator[Amounts]:
+    if count == 1 and not always:
+        yield written
+    if split is not None:
+        yield {split.name: format_int(count), **written}
+    elif count > 1:
+        yield written
+
+
+def _amount(term: Term, amount: int, count: int) -> Amounts:
+    """One amount in the term's unit; nothing if it is no multiple of the unit."""
+    if term.decimal:
+        return {term.name: f"0.{amount:02d}".rstrip("0")} if amount < FULL else {}
+    total = amount if term.each else amount * count
+    if total % (term.factor or 1) or not term.factor:
+        return {}
+    units = total // term.factor
+    return {term.name: format_bytes(units) if term.factor == 1 and units >= _MIB else format_int(units)}
+
+
+def _is_same(one: ContainerAsk, amounts: Amounts, types: DeviceTypes) -> bool:
+    """Whether amounts ask for what a container asks for."""
+    container: dict[str, Any] = {"name": one.name}
+    annotations: Mapping[str, object] = amounts if types.annotations else {}
+    if not types.annotations:
+        container["resources"] = {"limits": amounts}
+    reading = read_pod({"containers": [container]}, types=types, annotations=annotations)
+    if reading.problems:
+        return False
+    read = [found.ask for found in reading.request.containers]
+    return len(read) == 1 and replace(read[0], vendor="") == replace(one.ask, vendor="", every=False)
+
+
+def _unsaid(ask: DeviceAsk, dialect: Dialect) -> Iterator[str]:
+    """Say what of an ask a dialect has no words for."""
+    kind, known = ask.type, {term.states: term for term in (*dialect.terms, *dialect.annotations)}
+    core = ask.amounts[0]
+    size, ratio = kind.memory or ("", "")
+    found = False
+    alike = kind.plain in known and not known[kind.plain].counts and core == ask.amount(ratio)
+    if ask.amount(ratio) and ratio not in known and not ask.whole and not alike:
+        found = True
+        yield f"{dialect} states no memory in percent of a {kind.noun} ({ask.amount(ratio)} % here)"
+    memory = ask.amount(size)
+    if memory:
+        term = known.get(size)
+        if term is None:
+            found = True
+            yield f"{dialect} states no memory in bytes ({format_bytes(memory)} here)"
+        elif term.factor and memory * (1 if term.each else ask.count) % term.factor:
+            found = True
+            unit = format_bytes(term.factor)
+            yield f"{dialect} states memory in units of {unit}, of which {format_bytes(memory)} is no multiple"
+    if core and not ask.whole and kind.tails[0] not in known and not alike:
+        found = True
+        yield f"{dialect} states no compute ({core} % here)"
+    if not core and dialect.needs and all(known_states(dialect, name) == kind.tails[0] for name in dialect.needs):
+        found = True
+        yield f"{dialect} cannot leave compute unlimited"
+    if ask.count > 1 and not ask.whole and kind.split not in known:
+        found = True
+        yield f"{dialect} states no shares of several {kind.noun}s ({ask.count} here)"
+    if not found:
+        yield f"{dialect} has no names for this combination"
+
+
+def known_states(dialect: Dialect, name: str) -> str:
+    """What a name of a dialect states."""
+    return dialect.by_name[name].states
+
+
+def _select(request: PodRequest, dialect: Dialect, kind: DeviceType, made: Expressed) -> None:
+    """Write by which annotations of the dialect devices are selected."""
+    hint = request.wishes.hint(kind.name) or NO_HINT
+    for requirement in (hint.selector or Selector()).requirements:
+        key, values = _selecting(requirement, dialect.selects)
+        if key and key not in made.annotations:
+            made.annotations[key] = ",".join(values)
+        else:
+            made.missing.append(f"{dialect} cannot select devices by {requirement.key} as this Pod does")
+    if hint.scope is Scope.NUMA_NODE and dialect.selects.numa:
+        made.annotations[dialect.selects.numa] = "true"
+
+
+def _selecting(requirement: Requirement | PartOfName, selects: Selects) -> tuple[str, Sequence[str]]:
+    if isinstance(requirement, PartOfName):
+        return selects.models if requirement.wanted else selects.not_models, [
+            one or "NVIDIA" for one in requirement.parts
+        ]
+    if requirement.key == DEVICE_ID and requirement.operator is Operator.IN:
+        return selects.ids, requirement.values
+    if requirement.key == DEVICE_ID and requirement.operator is Operator.NOT_IN:
+        return selects.not_ids, requirement.values
+    return "", ()

@@ -1,0 +1,49 @@
+"""Amounts that are read as written, and that nobody means: `gpu-memory: 4096` is four thousand bytes."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from allocator.quantity import format_bytes
+from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.excerpt import excerpt
+
+_LEAST: Final = 64 * 2**20  # bytes; a process that opens a card takes more for itself
+_MOST: Final = 2**40
+_LARGER: Final = (2**10, 2**20, 2**30)
+
+
+def odd_amounts(where: str, ask: DeviceAsk, dialect: Dialect | None, amounts: Mapping[str, object]) -> Iterator[str]:
+    """Warn of less memory of each device than any program can use, with what was probably meant.
+
+    Args:
+        where: the map, for messages.
+        ask: as read.
+        dialect: in which it was read.
+        amounts: name -> amount as written.
+    """
+    kind = ask.type
+    if not kind.memory or dialect is None:
+        return
+    size = kind.memory[0]
+    each = ask.amount(size)
+    if not each or each >= _LEAST:
+        return
+    for name, text in amounts.items():
+        term = dialect.by_name.get(name)
+        if term is None or term.states != size:
+            continue
+        step = next((one for one in _LARGER if _LEAST <= each * one <= _MOST), 0)
+        if term.factor == 1:
+            meant = f"; did you mean {format_bytes(each * ask.count * step)}?" if step else ""
+        else:
+            meant = f"; did you mean {each * step // term.factor}?" if step else ""
+        yield (
+            f"{where}[{name}]: {excerpt(text)} is {_bytes(each)} of memory of each {kind.noun}, which no program can "
+            f"use{meant}"
+        )
+
+
+def _bytes(amount: int) -> str:
+    text = format_bytes(amount)
+    return text if not text.isdigit() else f"{text} bytes"

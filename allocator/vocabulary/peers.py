@@ -1,0 +1,196 @@
+"""The table of other products' dialects, each off until the settings turn it on.
+
+What a name means follows the product's own sources, which each entry cites by repository and file; docs/dialects.md
+says where koordgate differs. A further dialect needs only one more entry here, and `make generate`.
+"""
+
+from typing import Final
+
+from allocator.vocabulary.dialect import Dialect, Selects, Term
+from allocator.vocabulary.names import (
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    NVIDIA,
+    NVIDIA_GPU,
+    TYPE_GPU,
+)
+
+MIB: Final = 2**20
+GIB: Final = 2**30
+_ALL: Final = 100  # percent of a device's memory
+
+# Project-HAMi/HAMi, pkg/device/nvidia/device.go: MutateAdmission and GenerateResourceRequests; pkg/device/devices.go:
+# CheckType and CheckUUID; the defaults are those of charts/hami.
+_HAMI: Final = Dialect(
+    "hami",
+    TYPE_GPU,
+    (
+        Term(NVIDIA_GPU, GPU_SHARED),
+        Term("nvidia.com/gpumem", GPU_MEMORY, MIB, each=True, sized=True),
+        Term("nvidia.com/gpumem-percentage", GPU_MEMORY_RATIO, each=True),
+        Term("nvidia.com/gpucores", GPU_CORE, each=True, clamped=True),
+        Term("nvidia.com/priority", ""),
+    ),
+    own=False,
+    whole=True,
+    memory=_ALL,
+    vendor=NVIDIA,
+    title="HAMi",
+    both=GPU_MEMORY,
+    selects=Selects(
+        models="nvidia.com/use-gputype",
+        not_models="nvidia.com/nouse-gputype",
+        ids="nvidia.com/use-gpuuuid",
+        not_ids="nvidia.com/nouse-gpuuuid",
+        numa="nvidia.com/numa-bind",
+        mode="nvidia.com/vgpu-mode",
+        given=("hami-core",),
+        unread=(
+            "hami.io/gpu-scheduler-policy",
+            "hami.io/node-scheduler-policy",
+            "hami.io/device-scoring-weights",
+        ),
+    ),
+)
+
+# volcano-sh/volcano, pkg/scheduler/api/devices/util.go: ExtractResourceRequest; devices/nvidia/vgpu/utils.go: how it
+# chooses a card; devices/config/config.go: the defaults.
+_VOLCANO: Final = Dialect(
+    "volcano",
+    TYPE_GPU,
+    (
+        Term("volcano.sh/vgpu-number", GPU_SHARED),
+        Term("volcano.sh/vgpu-memory", GPU_MEMORY, MIB, each=True, sized=True),
+        Term("volcano.sh/vgpu-memory-percentage", GPU_MEMORY_RATIO, each=True),
+        Term("volcano.sh/vgpu-cores", GPU_CORE, each=True),
+    ),
+    own=False,
+    memory=_ALL,
+    vendor=NVIDIA,
+    title="Volcano vGPU",
+    both=GPU_MEMORY_RATIO,
+    needs=("volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"),
+    selects=Selects(
+        models="nvidia.com/use-gputype",
+        not_models="nvidia.com/nouse-gputype",
+        models_first=True,
+        ids="volcano.sh/vgpu-use-gpuuuid",
+        not_ids="volcano.sh/vgpu-nouse-gpuuuid",
+        mode="volcano.sh/vgpu-mode",
+        given=("hami-core",),
+        unread=("volcano.sh/vgpu-podgroup-policy",),
+    ),
+)
+
+# volcano-sh/volcano, pkg/scheduler/api/devices/nvidia/gpushare/share.go; plugins/deviceshare/deviceshare.go: a cluster
+# reads one of the two names.
+_VOLCANO_SHARE: Final = Dialect(
+    "volcano-share",
+    TYPE_GPU,
+    (
+        Term("volcano.sh/gpu-memory", GPU_MEMORY, MIB, sized=True),
+        Term("volcano.sh/gpu-number", GPU, counts=True),
+    ),
+    own=False,
+    together=True,
+    vendor=NVIDIA,
+    title="Volcano GPU share",
+    either=("volcano.sh/gpu-memory", "volcano.sh/gpu-number"),
+)
+
+# AliyunContainerService/gpushare-scheduler-extender, pkg/utils/pod.go and pkg/cache/nodeinfo.go: the sum of a Pod's
+# containers is taken of one card. Nodes report aliyun.com/gpu-count; of a Pod it is not read.
+_GPUSHARE: Final = Dialect(
+    "gpushare",
+    TYPE_GPU,
+    (
+        Term("aliyun.com/gpu-mem", GPU_MEMORY, GIB, sized=True),
+        Term("aliyun.com/gpu-count", ""),
+    ),
+    own=False,
+    together=True,
+    vendor=NVIDIA,
+    title="Alibaba Cloud gpushare",
+)
+
+# NVIDIA/KAI-Scheduler, pkg/binder/plugins/gpusharing/gpu-request/gpu_request_validator.go; pkg/common/resources/
+# gpu_sharing.go; pkg/binder/common/gpu_access.go: which container.
+_KAI: Final = Dialect(
+    "kai",
+    TYPE_GPU,
+    (),
+    annotations=(
+        Term("gpu-fraction", GPU, 100, each=True, decimal=True, below=100),
+        Term("gpu-memory", GPU_MEMORY, MIB, each=True, sized=True),
+        Term("gpu-fraction-num-devices", GPU_SHARED),
+    ),
+    container="gpu-fraction-container-name",
+    own=False,
+    title="KAI Scheduler and Run:ai",
+    needs=("gpu-fraction", "gpu-memory"),
+    either=("gpu-fraction", "gpu-memory"),
+)
+
+# tkestack/gpu-admission, pkg/util/util.go and pkg/algorithm/allocate.go; tkestack/gpu-manager,
+# pkg/services/allocator/nvidia/allocator.go: allocateOne; pkg/types/types.go: the memory block.
+_TENCENT: Final = Dialect(
+    "tencent",
+    TYPE_GPU,
+    (
+        Term("tencent.com/vcuda-core", GPU_CORE),
+        Term("tencent.com/vcuda-memory", GPU_MEMORY, 256 * MIB),
+    ),
+    own=False,
+    vendor=NVIDIA,
+    title="Tencent gpu-manager",
+    needs=("tencent.com/vcuda-core",),
+    full_core=True,
+    selects=Selects(unread=("tencent.com/vcuda-core-limit",)),
+)
+
+# elastic-ai/elastic-gpu-scheduler, pkg/scheduler/allocate.go: NewGPURequest; elastic-ai/elastic-gpu,
+# apis/elasticgpu/v1alpha1/types.go: the names in code. The scheduler's README says elasticgpu.io. The unit of memory
+# differs between its parts, so that there is no default.
+_ELASTIC: Final = Dialect(
+    "elastic-gpu",
+    TYPE_GPU,
+    (
+        *(
+            term
+            for domain in ("elasticgpu.io", "elasticgpu.com")
+            for term in (
+                Term(f"{domain}/gpu-core", GPU_CORE),
+                Term(f"{domain}/gpu-memory", GPU_MEMORY, 0, sized=True),
+            )
+        ),
+        Term("tke.cloud.tencent.com/qgpu-core", GPU_CORE),
+        Term("tke.cloud.tencent.com/qgpu-memory", GPU_MEMORY, 0, sized=True),
+        Term("nano-gpu/gpu-percent", GPU),
+    ),
+    own=False,
+    vendor=NVIDIA,
+    title="elastic-gpu and nano-gpu",
+    full_core=True,
+)
+
+
+def _plain(name: str, resource: str, vendor: str, title: str) -> Dialect:
+    """Whole devices of one vendor, as its device plugin counts them."""
+    return Dialect(name, TYPE_GPU, (Term(resource, GPU, counts=True),), own=False, vendor=vendor, title=title)
+
+
+PEERS: Final = (
+    _HAMI,
+    _VOLCANO,
+    _VOLCANO_SHARE,
+    _GPUSHARE,
+    _KAI,
+    _TENCENT,
+    _ELASTIC,
+    # koordinator-sh/koordinator, pkg/scheduler/plugins/deviceshare/utils.go: whole devices.
+    _plain("amd", "amd.com/gpu", "amd", "AMD's device plugin"),
+    _plain("dcu", "dcu.com/gpu", "hygon", "Hygon's device plugin"),
+)

@@ -1,0 +1,5 @@
+"""AMD's device plugin."""
+
+from dialects.plain import rows
+
+ROWS = rows("amd.com/gpu", "amd", "AMD's device plugin")

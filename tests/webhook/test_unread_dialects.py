@@ -1,0 +1,212 @@
+"""A dialect that is off, and devices that only a plugin gives: nobody is stopped, and nothing is silent."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from builders import GIB, container, pod
+from dialects.rows import ALWAYS, Row
+from dialects.test_rows import EVERY
+from world import World, asks, binding, binds
+
+from allocator.request.cpus import QOS_LABEL
+from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
+from koordgate.settings import SettingsError
+from webhook import patch
+from webhook.admission.translate import TranslationPolicy, translate
+from webhook.admission.validate import created
+from webhook.settings import DialectSettings, WebhookSettings, parse, types_of
+
+OFF = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER)
+Raw = dict[str, Any]
+
+
+def of(limits: Mapping[str, Any], *more: Mapping[str, Any], **fields: Any) -> Raw:
+    return pod(
+        *(container(name, limits=one, requests=one) for name, one in zip("abc", (limits, *more), strict=False)),
+        **fields,
+    )
+
+
+PLAIN = {"nvidia.com/gpu", "cpu"}
+LEFT = [
+    (name, row)
+    for name, row in EVERY
+    if name not in ALWAYS
+    and not row.refused
+    and any(amount not in {0, "0"} for of in row.limits for one, amount in of.items() if one not in PLAIN)
+]
+
+
+@pytest.mark.parametrize(("dialect", "row"), LEFT, ids=[f"{name}: {row.name}" for name, row in LEFT])
+def test_a_pod_of_a_product_that_is_off_is_neither_changed_nor_refused(dialect: str, row: Row) -> None:
+    obj = row.pod()
+    made = translate(obj, OFF, None)
+    assert (made.problems, made.operations) == ((), ())
+    assert created(asks(obj), KOORD_SCHEDULER) == []
+    assert f"of the dialect {dialect} (" in "; ".join(made.warnings)
+
+
+@pytest.mark.parametrize("amount", [0, "0"])
+def test_an_amount_of_0_in_a_dialect_that_is_off_takes_no_pod_out_of_our_hands(amount: Any) -> None:
+    made = translate(of({"nvidia.com/gpu": 1, "nvidia.com/gpumem": amount}), OFF, None)
+    assert made.operations
+    assert made.problems == ()
+
+
+@pytest.mark.parametrize(("limits", "refused"), [({"nvidia.com/gpu": 1}, True), ({}, False)], ids=str)
+def test_a_pod_of_another_product_may_not_name_the_node_whose_cards_the_kubelet_would_give_it(
+    limits: Raw, *, refused: bool
+) -> None:
+    problems = created(asks(of({**limits, "nvidia.com/gpumem": 10}, nodeName="n1")), KOORD_SCHEDULER)
+    assert [problem.path for problem in problems] == ["spec.nodeName"] * refused
+
+
+OFF_HERE = "which is off here: koordgate gives nothing for it. On, it would ask for"
+ON = "An administrator turns it on with dialects"
+FOREIGN = "which koordgate does not give; the vendor's device plugin and the kubelet choose them"
+UNIT = "On, it would be read in units of dialects.elastic-gpu.memoryUnit"
+TOLD = {
+    "HAMi": (
+        {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 4096},
+        f"spec.containers[0]: nvidia.com/gpumem is of the dialect hami (HAMi), {OFF_HERE} a 2 x (memory 4Gi). {ON}",
+    ),
+    "Volcano": ({"volcano.sh/vgpu-number": 1}, f"{OFF_HERE} a 1 x (memory 100 %). {ON}.volcano.enabled"),
+    "gpushare": ({"aliyun.com/gpu-mem": 3}, f"{ON}.gpushare.enabled"),
+    "Tencent": ({"tencent.com/vcuda-core": 50}, "On, the Pod would be refused: spec.containers[0].resources.requests"),
+    "elastic-gpu": ({"elasticgpu.io/gpu-memory": 3}, UNIT),
+    "AMD": ({"amd.com/gpu": 3}, f"{OFF_HERE} a 3 x (core 100 %, memory 100 %). {ON}.amd.enabled"),
+    "MIG": ({"nvidia.com/mig-1g.5gb": 1}, f"spec.containers[0]: nvidia.com/mig-1g.5gb counts MIG devices, {FOREIGN}"),
+    "replicas": ({"nvidia.com/gpu.shared": 1}, "counts replicas of a card, whose size only the node knows"),
+    "nos": ({"nvidia.com/gpu-10gb": 1}, "counts slices of a card"),
+    "Ascend": ({"huawei.com/Ascend910": 1}, "declare a type with these names in devices.types"),
+}
+
+
+@pytest.mark.parametrize(("limits", "told"), TOLD.values(), ids=TOLD)
+async def test_the_author_is_told_what_koordgate_would_make_of_it(world: World, limits: Raw, told: str) -> None:
+    answer = world.parts.pods.warn(asks(of(limits)))
+    assert answer.allowed
+    assert not answer.patch
+    (warning,) = answer.warnings
+    assert told in warning
+
+
+async def test_annotations_and_their_container_are_told_too(world: World) -> None:
+    answer = world.parts.pods.warn(asks(of({}, annotations={"gpu-fraction": "0.5"})))
+    (warning,) = answer.warnings
+    assert warning.startswith("metadata.annotations[gpu-fraction] is of the dialect kai (KAI Scheduler and Run:ai)")
+    assert "a 1 x (core 50 %, memory 50 %)" in warning
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{}, {"cpu": 1}, {"nvidia.com/mig-1g.5gb": 0}, {"aliyun.com/gpu-mem": "0"}, {"example.com/gpumem": 1}],
+    ids=str,
+)
+async def test_nothing_is_told_of_other_pods(world: World, limits: Raw) -> None:
+    assert not world.parts.pods.warn(asks(of(limits))).warnings
+
+
+async def test_a_pod_of_a_product_that_is_off_passes_both_webhooks_untouched(world: World) -> None:
+    obj = of({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000})
+    answer = world.parts.pods.mutate(asks(obj))
+    assert answer.allowed
+    assert not answer.patch
+    assert "hami (HAMi), which is off here" in answer.warnings[0]
+    assert world.parts.pods.validate(asks(obj)).allowed
+
+
+def test_a_pod_with_cpus_of_its_own_remains_ours() -> None:
+    obj = of({"nvidia.com/gpumem": 1000, "cpu": 2}, labels={QOS_LABEL: "LSR"})
+    made = translate(obj, OFF, None)
+    done = patch.apply(obj, made.operations)
+    assert done["spec"]["schedulerName"] == KOORD_SCHEDULER
+    assert "hami" in "; ".join(made.warnings)
+
+
+HALF, MIG = {"koordinator.sh/gpu": 50}, {"nvidia.com/mig-1g.5gb": 1}
+ANOTHER = "is of the dialect hami (HAMi), which is off here, and the Pod also asks in another; use one"
+APART = "koordgate decides what every container of this Pod sees; ask for them in a Pod of their own"
+BESIDE = {
+    "koordgate's own and HAMi's": (HALF, {"nvidia.com/gpumem": 10}, ANOTHER),
+    "koordgate's own and MIG": (HALF, MIG, APART),
+    "whole cards and MIG": ({"nvidia.com/gpu": 1}, MIG, APART),
+    "an RDMA device and HAMi's": ({"koordinator.sh/rdma": 50}, {"nvidia.com/gpumem": 10}, ANOTHER),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "told"), BESIDE.values(), ids=BESIDE)
+def test_what_cannot_work_beside_devices_of_ours_is_refused(one: Raw, other: Raw, told: str) -> None:
+    assert told in "; ".join(map(str, translate(of(one, other), OFF, None).problems))
+
+
+def test_an_annotation_that_others_use_does_not_stop_a_pod_of_ours() -> None:
+    made = translate(of({"nvidia.com/gpu": 1}, annotations={"gpu-memory": "16"}), OFF, None)
+    assert made.problems == ()
+    assert made.operations
+    assert "metadata.annotations[gpu-memory] is of the dialect kai" in "; ".join(made.warnings)
+
+
+async def test_a_pod_that_is_left_alone_gets_no_card_of_ours_either(world: World) -> None:
+    """The kubelet would choose a card that another Pod may hold."""
+    world.add_node("n1")
+    world.add_pod(
+        of({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1000}, name="p", uid="uid-p", schedulerName="hami-scheduler")
+    )
+    world.see()
+    answer = await world.validate(binds(binding("p", "n1"), username="hami"))
+    assert not answer.allowed
+    assert "was never translated by koordgate" in answer.message
+
+
+def scoped(**more: Any) -> WebhookSettings:
+    hami = DialectSettings(enabled=True, namespaces=("team", "other"), memory_unit="1Gi")
+    return WebhookSettings(dialects={"hami": hami, **more})
+
+
+def test_a_dialect_is_on_in_its_namespaces_only() -> None:
+    table = types_of(scoped(gpushare=DialectSettings(enabled=True)))
+    assert table.within("team").resources["nvidia.com/gpumem"].term.factor == GIB
+    assert "nvidia.com/gpumem" not in table.resources
+    assert table.within("elsewhere") is table
+    for namespace, operations in (("team", True), ("other", True), ("elsewhere", False)):
+        policy = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, table).within(namespace)
+        made = translate(of({"nvidia.com/gpumem": 10}), policy, None)
+        assert bool(made.operations) is operations
+        assert bool(made.warnings) is not operations
+        assert translate(of({"aliyun.com/gpu-mem": 10}), policy, None).operations
+
+
+ELASTIC = "dialects.elastic-gpu.memoryUnit is missing: elastic-gpu and nano-gpu has no default"
+RADEON = "devices: {types: [{name: radeon, resource: amd.com/gpu}]}"
+REFUSED = {
+    "an unknown dialect": ("{run: {enabled: true}}", "dialects.run: there is no such dialect; there are hami, volcano"),
+    "a missing unit": ("{elastic-gpu: {enabled: true}}", ELASTIC),
+    "a unit of nothing": ("{tencent: {memoryUnit: 1Mi}}", "counts no memory in units of an installation"),
+    "no unit": ("{hami: {memoryUnit: GiB}}", "dialects.hami.memoryUnit: 'GiB' is not a Kubernetes quantity"),
+    "0": ("{hami: {memoryUnit: '0'}}", "one unit is from 1 byte to 1Ti"),
+    "a fraction": ("{hami: {memoryUnit: 100m}}", "is not a whole number"),
+    "names of a type": (
+        f"{{amd: {{enabled: true}}}}\n{RADEON}",
+        "resource amd.com/gpu of device type radeon is already",
+    ),
+    "a wrong namespace": ("{hami: {enabled: true, namespaces: [A_B]}}", "namespaces"),
+    "an unknown key": ("{hami: {active: true}}", "unknown field `active`"),
+}
+
+
+@pytest.mark.parametrize(("text", "told"), REFUSED.values(), ids=REFUSED)
+def test_settings_that_cannot_work_are_refused(text: str, told: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        parse(f"dialects: {text}")
+    assert told in str(refused.value)
+
+
+def test_a_type_of_ones_own_may_have_the_names_of_a_dialect_that_is_off() -> None:
+    table = types_of(parse("devices: {types: [{name: radeon, resource: amd.com/gpu, unit: devices}]}"))
+    assert table.resources["amd.com/gpu"].type.name == "radeon"
+    assert "amd" not in {one.name for one in table.off}
+    assert translate(
+        of({"amd.com/gpu": 1}), TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, table), None
+    ).operations

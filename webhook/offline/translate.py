@@ -1,0 +1,190 @@
+"""`koordgate translate`: what the Pods of manifests become, or the manifests in another product's dialect."""
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import orjson
+import yaml
+
+from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.names import KOORDINATOR_DOMAIN, KUBERNETES_DOMAIN, NVIDIA_GPU, TYPE_GPU
+from allocator.vocabulary.peers import PEERS
+from koordgate.cli import Command
+from koordgate.settings import SettingsError
+from webhook import settings, terminal
+from webhook.offline.cluster import OfflineCluster
+from webhook.offline.manifests import KINDS, pod_of, with_pod
+from webhook.offline.objects import InputError, read_all
+from webhook.offline.rewrite import Rewritten, rewrite
+from webhook.offline.shapes import wrong_shape
+from webhook.settings import DialectSettings, WebhookSettings
+
+Raw = dict[str, Any]
+
+_REFUSED: Final = 1
+_UNUSABLE: Final = 2
+_OWN: Final = {"koordinator": KOORDINATOR_DOMAIN, "kubernetes": KUBERNETES_DOMAIN, "nvidia": NVIDIA_GPU}
+TARGETS: Final = (*_OWN, *(one.name for one in PEERS))
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """What became of one object.
+
+    Attributes:
+        about: kind, namespace and name.
+        object: as it is now; None if it is refused, or cannot be written in the dialect.
+        refusals: why not, a sentence each.
+        warnings: for its author.
+    """
+
+    about: str
+    object: Raw | None
+    refusals: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def every_dialect() -> WebhookSettings:
+    """Settings in which every dialect is on whose unit of memory is known."""
+    on = {one.name: DialectSettings(enabled=True) for one in PEERS if one.unit or not one.sized}
+    return WebhookSettings(dialects=on)
+
+
+async def outcomes(paths: Iterable[str], cluster: OfflineCluster, target: Dialect | None) -> list[Translated]:
+    """Find what becomes of each object in files.
+
+    Raises:
+        InputError: something cannot be used.
+    """
+    return [await _outcome(where, obj, kind, cluster, target) for where, obj, kind in read_all(paths)]
+
+
+async def _outcome(where: str, obj: Raw, kind: str, cluster: OfflineCluster, target: Dialect | None) -> Translated:
+    metadata = obj.get("metadata")
+    name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else ""
+    namespace = metadata.get("namespace") or "default" if isinstance(metadata, dict) else "default"
+    about = f"{kind} {namespace}/{name}"
+    if kind not in KINDS:
+        return Translated(about, obj)
+    pod = pod_of(obj, kind)
+    if pod is None:
+        raise InputError(f"{where}: {kind} {name} has no Pod spec where one must be; write it")
+    wrong = wrong_shape("Pod", pod)
+    if wrong:
+        raise InputError(f"{where}: {kind} {name}: {wrong}; the API server would refuse it; correct it")
+    if target is not None:
+        made: Rewritten = rewrite(pod, target, cluster.parts.types.within(str(namespace)))
+        done = None if made.missing else with_pod(obj, kind, made.pod)
+        return Translated(about, done, made.missing, made.notes)
+    verdict = await cluster.review(pod)
+    if verdict.refusal:
+        return Translated(about, None, (verdict.refusal,), verdict.warnings)
+    return Translated(about, with_pod(obj, kind, verdict.object), (), verdict.warnings)
+
+
+def target_of(name: str, configured: WebhookSettings) -> Dialect:
+    """Find the dialect of a name, with the unit of memory of the settings.
+
+    Raises:
+        InputError: the unit is not known.
+    """
+    types = settings.types_of(msgspec.structs.replace(configured, dialects=_on(configured, name)))
+    wanted = _OWN.get(name, name)
+    found = next(one for one in types.known.spoken[TYPE_GPU] if one.name == wanted)
+    if found.sized and not found.unit:
+        raise InputError(
+            f"--to {name}: its unit of memory has no default; state dialects.{name}.memoryUnit in --config"
+        )
+    return found
+
+
+def _on(configured: WebhookSettings, name: str) -> dict[str, DialectSettings]:
+    """The dialects of the settings, the named one on everywhere if its unit is known."""
+    chosen = configured.dialects.get(name, DialectSettings())
+    known = any(one.name == name and (chosen.memory_unit or one.unit or not one.sized) for one in PEERS)
+    on = DialectSettings(enabled=True, memory_unit=chosen.memory_unit)
+    return {**configured.dialects, **({name: on} if known else {})}
+
+
+def _show(output: str, made: Iterable[Translated]) -> None:
+    objects = [one.object for one in made if one.object is not None]
+    if output == "json":
+        items: Any = objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": objects}
+        text = orjson.dumps(items, option=orjson.OPT_INDENT_2).decode() + "\n"
+    else:
+        text = yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, width=120) if objects else ""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _remarks(made: Iterable[Translated]) -> Iterator[str]:
+    for one in made:
+        yield from (f"{one.about}: warning: {text}" for text in one.warnings)
+        yield from (f"{one.about}: refused: {text}" for text in one.refusals)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.ERROR)
+    try:
+        configured = every_dialect() if arguments.config is None else settings.load(arguments.config)
+        target = None if arguments.to is None else target_of(arguments.to, configured)
+        cluster = OfflineCluster.in_process(configured)
+        made = asyncio.run(outcomes(arguments.files, cluster, target))
+    except (InputError, SettingsError) as error:
+        sys.stderr.write(f"koordgate translate: {error}\n")
+        return _UNUSABLE
+    for remark in _remarks(made):
+        sys.stderr.write(f"koordgate translate: {remark}\n")
+    try:
+        _show(arguments.output, made)
+    except BrokenPipeError:
+        return terminal.unread()
+    return _REFUSED if any(one.refusals for one in made) else 0
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        *("-f", "--filename"),
+        dest="files",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="FILE",
+        help="YAML or JSON file, folder of such files, or - for standard input; may be given more than once",
+    )
+    parser.add_argument(
+        "--to", choices=TARGETS, metavar="DIALECT", help=f"write requests for GPUs in one of {', '.join(TARGETS)}"
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="settings of the webhook, which turn dialects on (default: every dialect is on, with its product's units)",
+    )
+    parser.add_argument(
+        *("-o", "--output"), choices=("yaml", "json"), default="yaml", help="yaml (the default), or json"
+    )
+
+
+COMMAND: Final = Command(
+    description="Show what admission makes of the Pods in manifests, and of the Pods that workloads there create:\n"
+    "Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob and PodTemplate. With --to, the manifests\n"
+    "themselves are written anew, in the names of another product; what it cannot say is told.\n"
+    "Other objects are printed as they are.\n\n"
+    "Warnings and refusals go to standard error. The exit status is 0 if everything is admitted or written,\n"
+    "1 if something is not, which is then left out, and 2 where the input cannot be used.",
+    examples="examples:\n"
+    "  koordgate translate -f deployment.yaml\n"
+    "  koordgate translate -f hami.yaml --to koordinator > koordinator.yaml\n"
+    "  koordgate translate -f pod.yaml --to hami -o json\n"
+    "  kubectl get deployments -A -o json | koordgate translate -f - --config settings.yaml",
+    arguments=_arguments,
+    run=_run,
+)
