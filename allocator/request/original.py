@@ -68,6 +68,8 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
                 together[kind.name] = None
             if amounts and dialect is not None and dialect.vendor:
                 vendors[kind.name] = dialect.vendor
+            if dialect is not None and any(dialect.by_name[name].counts for name in amounts):
+                continue  # whole devices: neither a part of their memory nor a split is stated
             if amounts and dialect is not None and not dialect.own:
                 said = read_said("", kind, dialect, amounts, types, Heard())
                 tails = said.tails if said is not None else {}

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect
-from allocator.vocabulary.foreign import Foreign, asked_names, foreign_names
+from allocator.vocabulary.foreign import Foreign, asked_names, foreign_of
 from allocator.vocabulary.outcome import Problem
+
+_ZERO: Final = frozenset({0, "0"})
 
 
 class Off(NamedTuple):
@@ -41,6 +43,9 @@ class Unread:
     foreign: tuple[tuple[str, str, Foreign], ...] = ()
 
 
+NOTHING: Final = Unread()
+
+
 def find_unread(pod: Mapping[str, Any], types: DeviceTypes) -> Unread:
     """Find what a Pod states in names that are not read.
 
@@ -50,28 +55,33 @@ def find_unread(pod: Mapping[str, Any], types: DeviceTypes) -> Unread:
     """
     spec = pod.get("spec") or {}
     annotations: Mapping[str, object] = (pod.get("metadata") or {}).get("annotations") or {}
+    read, known = types.resources, types.known.resources
+    strange = [(path, name) for path, name, amount in asked_names(spec) if name not in read and amount not in _ZERO]
     dialects: dict[str, Off] = {}
-    resources = False
-    for path, name, amount in asked_names(spec):
-        if name in types.resources or name not in types.known.resources or amount in {0, "0"}:
-            continue
-        dialect = types.known.resources[name].dialect
-        resources = True
-        dialects.setdefault(dialect.name, Off(dialect, path, name))
-    for key in types.known.annotations.keys() & annotations.keys():
+    foreign: dict[tuple[str, str, Foreign], None] = {}
+    for path, name in strange:
+        if name in known:
+            dialects.setdefault(known[name].dialect.name, Off(known[name].dialect, path, name))
+        elif (found := foreign_of(name)) is not None:
+            foreign[path, name, found] = None
+    resources = bool(dialects)
+    for key in types.known.annotations.keys() & annotations.keys() if annotations else ():
         if key not in types.annotations:
             dialect = types.known.annotations[key].dialect
             dialects.setdefault(dialect.name, Off(dialect, "metadata.annotations", key))
-    chosen = {key: one for one in reversed(types.off) for key in one.selects.keys if key in annotations}
-    for read in types.dialects:
-        for key in read.selects.keys:
-            chosen.pop(key, None)
-    return Unread(
-        tuple(dialects.values()),
-        resources,
-        tuple((one, key) for key, one in chosen.items()),
-        tuple(dict.fromkeys(foreign_names(spec, types.known.resources))),
-    )
+    if not dialects and not foreign and types.selections.isdisjoint(annotations):
+        return NOTHING
+    return Unread(tuple(dialects.values()), resources, tuple(_selections(annotations, types)), tuple(foreign))
+
+
+def _selections(annotations: Mapping[str, object], types: DeviceTypes) -> Iterator[tuple[Dialect, str]]:
+    """List the annotations that would choose among devices if a dialect were on."""
+    read = {key for one in types.dialects for key in one.selects.keys}
+    for dialect in types.off:
+        for key in dialect.selects.keys:
+            if key in annotations and key not in read:
+                read.add(key)
+                yield dialect, key
 
 
 def beside_ours(unread: Unread) -> Iterator[Problem]:

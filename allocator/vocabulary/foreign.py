@@ -37,22 +37,11 @@ FOREIGN: Final = (
 )
 
 
-def foreign_names(spec: Mapping[str, Any], known: Mapping[str, object]) -> Iterator[tuple[str, str, Foreign]]:
-    """List the names of other device plugins that a Pod's containers ask for some of.
-
-    Args:
-        spec: of the Pod.
-        known: names that are read, and therefore not foreign.
-
-    Yields:
-        The container's path, the name, and what it is.
-    """
-    for path, name, amount in asked_names(spec):
-        if amount in {0, "0"} or name in known:
-            continue
-        found = next((one for one in FOREIGN if one.has(name)), None)
-        if found is not None:
-            yield path, name, found
+def foreign_of(name: str) -> Foreign | None:
+    """What a name counts that only a device plugin gives; None for any other name."""
+    if "/" not in name:
+        return None
+    return next((one for one in FOREIGN if one.has(name)), None)
 
 
 def asked_names(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, object]]:
@@ -61,5 +50,7 @@ def asked_names(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, object]]:
         for index, container in enumerate(spec.get(of) or ()):
             resources = container.get("resources") or {}
             for key in ("requests", "limits"):
-                for name, amount in (resources.get(key) or {}).items():
-                    yield f"spec.{of}[{index}]", name, amount
+                amounts = resources.get(key)
+                if amounts:
+                    path = f"spec.{of}[{index}]"
+                    yield from ((path, name, amount) for name, amount in amounts.items())
