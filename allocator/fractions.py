@@ -6,12 +6,10 @@ after rounding down goes, one by one, to the largest remainders, and of equal on
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from math import floor
+from math import lcm
 
 from allocator.vocabulary.phase import Phase
 from allocator.vocabulary.sharing import Member
-
-_NOTHING = Fraction(0)
 
 
 def divide(total: int, parts: Sequence[Fraction]) -> list[int]:
@@ -24,10 +22,20 @@ def divide(total: int, parts: Sequence[Fraction]) -> list[int]:
     Returns:
         One amount for each part. They sum to the total times the sum of the parts, rounded down.
     """
-    exact = [total * part for part in parts]
-    found = [floor(one) for one in exact]
-    left = floor(sum(exact, _NOTHING)) - sum(found)
-    for at in sorted(range(len(parts)), key=lambda at: (found[at] - exact[at], at))[:left]:
+    return _divide(total, *_over_one(parts))
+
+
+def _over_one(parts: Sequence[Fraction]) -> tuple[list[int], int]:
+    """Write fractions as whole numbers over one denominator."""
+    under = lcm(*(part.denominator for part in parts))
+    return [part.numerator * (under // part.denominator) for part in parts], under
+
+
+def _divide(total: int, over: Sequence[int], under: int) -> list[int]:
+    exact = [divmod(total * one, under) for one in over]
+    found = [amount for amount, _ in exact]
+    left = total * sum(over) // under - sum(found)
+    for at in sorted(range(len(over)), key=lambda at: (-exact[at][1], at))[:left]:
         found[at] += 1
     return found
 
@@ -63,19 +71,20 @@ def divide_among(total: int, members: Sequence[Member], parts: Sequence[Fraction
     Returns:
         The amount of each member. Those of a region whose parts sum to 1 sum to the total.
     """
-    if sum(parts, _NOTHING) <= 1:
-        return divide(total, parts)
+    over, under = _over_one(parts)
+    if sum(over) <= under:
+        return _divide(total, over, under)
     found = [0] * len(members)
     phases = [member.phase for member in members]
     sidecars = [at for at, phase in enumerate(phases) if phase is Phase.SIDECAR]
-    for at, amount in zip(sidecars, divide(total, [parts[at] for at in sidecars]), strict=True):
+    for at, amount in zip(sidecars, _divide(total, [over[at] for at in sidecars], under), strict=True):
         found[at] = amount
     for region in regions(phases):
-        others = [at for at in region if phases[at] is not Phase.SIDECAR]
-        weight = sum((parts[at] for at in others), _NOTHING)
-        if weight:
-            taken = sum(found[at] for at in region)
-            rest = max(floor(total * sum((parts[at] for at in region), _NOTHING)) - taken, 0)
-            for at, amount in zip(others, divide(rest, [parts[at] / weight for at in others]), strict=True):
+        others = [at for at in region if phases[at] is not Phase.SIDECAR and over[at]]
+        if others:
+            rest = total * sum([over[at] for at in region]) // under
+            rest = max(rest - sum([found[at] for at in region]), 0)
+            own = [over[at] for at in others]
+            for at, amount in zip(others, _divide(rest, own, sum(own)), strict=True):
                 found[at] = amount
     return found

@@ -10,6 +10,7 @@ Rules of FLIP-53:
   that the author names are respected. A group asks for the sum of what its containers state, or for the default slot.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -123,7 +124,7 @@ class _TypeGroups:
                     f".{key}",
                     f"container {unused[0]} asks for no {self.kind.name}; state an amount in it, or name it in users",
                 )
-        if twice := [name for name in dict.fromkeys(grouped) if grouped.count(name) > 1]:
+        if twice := [name for name, times in Counter(grouped).items() if times > 1]:
             self.note(".groups", f"container {twice[0]} is named twice; a container has one group")
         self._check_amounts()
 
@@ -292,18 +293,23 @@ def _by_weight(weights: Sequence[int], members: Sequence[_User], at_once: Sequen
     A sidecar's fraction cannot change while it runs, so it has the least that any of its regions gives. The others of a
     region share what its sidecars leave.
     """
-    sums = [sum(weights[at] for at in region) for region in at_once]
-    found = [
-        min(Fraction(weight, total) for region, total in zip(at_once, sums, strict=True) if at in region)
-        for at, weight in enumerate(weights)
-    ]
+    most = [0] * len(members)  # the greatest sum of the weights of all that run at the same time as each
+    for region in at_once:
+        total = sum(weights[at] for at in region)
+        for at in region:
+            most[at] = max(most[at], total)
+    found = [Fraction(weight, total) for weight, total in zip(weights, most, strict=True)]
     if len(at_once) == 1:
         return found
-    for region in at_once:
-        others = [at for at in region if members[at].phase is not Phase.SIDECAR]
-        left = 1 - sum((found[at] for at in region if at not in others), Fraction(0))
-        for at in others:
-            found[at] = left * Fraction(weights[at], sum(weights[one] for one in others))
+    left = Fraction(1)  # of what the sidecars so far leave
+    for at, member in enumerate(members):
+        if member.phase is Phase.SIDECAR:
+            left -= found[at]
+        elif member.phase is Phase.INIT:
+            found[at] = left
+    apps = [at for at, member in enumerate(members) if member.phase is Phase.APP]
+    for at in apps:
+        found[at] = left * Fraction(weights[at], sum(weights[one] for one in apps))
     return found
 
 
