@@ -57,13 +57,10 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
     memory = False
     together: dict[str, None] = {}
     vendors: dict[str, str] = {}
-    named: dict[str, None] = {}
     for kind in types.types:
         for written in _maps(original):
             amounts = {name: text for name, text in written.items() if _is_of(name, kind, types, text)}
             dialect = dialect_of(kind, amounts, types)
-            if amounts:
-                named[kind.name] = None
             if amounts and dialect is not None and dialect.together:
                 together[kind.name] = None
             if amounts and dialect is not None and dialect.vendor:
@@ -85,7 +82,13 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
                 memory = memory or (term.states == kind.restated and amount != 0)  # 0 bytes ask for none
                 if term.states == kind.split and shared is None:
                     shared = amount
-    return Stated(not memory, shared, tuple(together), tuple(vendors.items()), tuple(named))
+    return Stated(not memory, shared, tuple(together), tuple(vendors.items()), _named(original, types))
+
+
+def _named(original: object, types: DeviceTypes) -> tuple[str, ...]:
+    """Name the types of which the annotation states amounts."""
+    amounts = [(name, text) for written in _maps(original) for name, text in written.items()]
+    return tuple(kind.name for kind in types.types if any(_is_of(name, kind, types, text) for name, text in amounts))
 
 
 def _is_of(name: object, kind: DeviceType, types: DeviceTypes, text: object) -> bool:
