@@ -127,15 +127,23 @@ SELECTORS: dict[str, tuple[dict[str, Any], int, list[int] | str]] = {
         800,
         [0, 1, 2, 3, 4, 5, 6, 7],
     ),
-    "another count": ({"matchLabels": {"nvidia.com/gpu.count": "4"}}, 50, "0 of 8 GPUs can hold it"),
+    "another count": (
+        {"matchLabels": {"nvidia.com/gpu.count": "4"}},
+        50,
+        "0 of 8 GPUs (8 not selected by the Pod's hint)",
+    ),
     "by two at once": ({"matchLabels": {"koordgate.io/model": "H100", "rack": "right"}}, 200, [5, 7]),
     "all but one": (minor("NotIn", "0"), 50, [2]),
     "more than are selected": (
         {"matchLabels": {"koordgate.io/uuid": "GPU-6"}},
         200,
-        "container a asks 2 x (core 100 %, memory 100 %); 1 of 8 GPUs can hold it",
+        "container a asks 2 x (core 100 %, memory 100 %); 1 of 8 GPUs (7 not selected by the Pod's hint) can hold it",
     ),
-    "none is selected": ({"matchLabels": {"rack": "middle"}}, 50, "0 of 8 GPUs can hold it"),
+    "none is selected": (
+        {"matchLabels": {"rack": "middle"}},
+        50,
+        "0 of 8 GPUs (8 not selected by the Pod's hint) can hold it",
+    ),
 }
 
 
@@ -206,7 +214,7 @@ SPREAD: dict[str, tuple[int, dict[str, Any], list[Holding], dict[int, int] | str
         10,
         {"allocateStrategy": "ApplyForAll", "selector": {"matchLabels": {"rack": "x"}}},
         [],
-        "0 of 4 rdma devices can hold it",
+        "0 of 4 rdma devices (4 not selected by the Pod's hint) can hold it",
     ),
     "whole ones for all": (100, {"allocateStrategy": "ApplyForAll"}, [], {0: 100, 1: 100, 2: 100, 3: 100}),
     "as a count": (3, {"allocateStrategy": "RequestsAsCount"}, ports((0, 100)), {1: 1, 2: 1, 3: 1}),
