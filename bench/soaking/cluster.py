@@ -62,7 +62,7 @@ async def soak_cluster(
                     say(f"{findings.bound} Pods bound; all is given back and handed out once more")
                     await _audited(auditor, admin)
                     await load.clear()
-                    findings.unreachable += await _hand_out(soak, load, admin)
+                    findings.unreachable += await hand_out(soak, load, admin)
                     await _audited(auditor, admin)
                     for task in beside:
                         task.cancel()
@@ -118,7 +118,7 @@ async def _audited(auditor: Auditor, admin: AdminClient) -> None:
     await until(seen, "the auditor has seen all Pods that are bound", deadline_s=_PATIENCE_S)
 
 
-async def _hand_out(soak: Soak, load: Load, admin: AdminClient) -> list[str]:
+async def hand_out(soak: Soak, load: Load, admin: AdminClient) -> list[str]:
     """Bind a Pod of a whole card for each card; returns what nobody gets within the grace and some reconciliations."""
 
     async def one(node: str, number: int) -> str:

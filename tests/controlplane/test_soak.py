@@ -1,9 +1,12 @@
 """A short soak: what `make bench NAME=soak` does at volume, once with each kind of event; and what its auditor sees."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+from soaking import cluster
 from soaking.auditor import Auditor
 from soaking.cluster import soak_cluster
 from soaking.plan import ASKS, Findings, Soak
@@ -80,6 +83,39 @@ async def test_the_auditor_sees_pods_that_are_bound_without_their_devices() -> N
         running("elsewhere", "n", 50, GPU_m_0=50),
     )
     assert [one.partition(" ")[0] for one in found.bare] == ["none", "half", "elsewhere"]
+
+
+class Answers:
+    """Stands in for the load: each bind gets its answer some turns of the event loop later."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+
+    async def create(self, *_about: object) -> str:
+        return "uid"
+
+    async def bind(self, *_about: object) -> str:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return self.answer
+
+
+class Nothing:
+    """Stands in for an API server that has no objects."""
+
+    async def items(self, _path: str) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize(("answer", "unreachable"), [("soak-0", 0), ("", 8)])
+async def test_a_card_is_unreachable_if_its_bind_is_refused_and_not_if_the_answer_is_late(
+    monkeypatch: pytest.MonkeyPatch, answer: str, unreachable: int
+) -> None:
+    monkeypatch.setattr(cluster, "_RECONCILE_S", 0)
+    monkeypatch.setattr(cluster, "_LEAKED_S", 0)
+    load: Any = Answers(answer)
+    admin: Any = Nothing()
+    assert len(await cluster.hand_out(Soak(nodes=1, grace=0), load, admin)) == unreachable
 
 
 async def test_the_binds_events_and_faults_of_several_runs_add_up(tmp_path: Path) -> None:
