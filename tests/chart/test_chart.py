@@ -1211,7 +1211,7 @@ def test_the_ledger_has_a_place_for_everything_that_is_written(objects: list[Jso
     numa = (NumaShare(0, 4000, 2**30, 0),)
     cpus = CpuShare("LSR", 0b1111, BindPolicy.FULL_PCPUS, ExclusivePolicy.PCPU_LEVEL, numa)
     written = nodeallocation.write_spec(
-        [Holding("u1", "team", "pod", 1_700_000_000, (share,), cpus, "team/gang", 1_800_000_000, "mark")]
+        [Holding("u1", "team", "pod", 1_700_000_000, (share,), cpus, "team/gang", 1_800_000_000, "mark", fence=7)]
     )
 
     allocations = versions(objects, "nodeallocations.koordgate.io")["spec"]["properties"]["allocations"]
