@@ -56,7 +56,7 @@ mutants: setup  ## count the random mutants that the tests kill: make mutants AR
 	PYTHONPATH=tests $(BIN)/python -m mutants $(addprefix --area=,$(AREA)) --seed=$(SEED) --count=$(COUNT) $(ARGS)
 
 bench: setup  ## run one benchmark: make bench NAME=mutate_pod ARGS=...; without NAME, list them
-	@test -n "$(NAME)" -a -f "bench/$(NAME).py" || { echo "name one of: $(filter-out loads result filtering packed_cluster hurried,$(basename $(notdir $(wildcard bench/*.py))))   as in: make bench NAME=mutate_pod" >&2; exit 2; }
+	@test -n "$(NAME)" -a -f "bench/$(NAME).py" || { echo "name one of: $(filter-out loads result filtering packed_cluster hurried claiming,$(basename $(notdir $(wildcard bench/*.py))))   as in: make bench NAME=mutate_pod" >&2; exit 2; }
 	$(BIN)/python bench/$(NAME).py $(ARGS)
 
 generate: setup  ## write the chart's file of device resources from the table of dialects

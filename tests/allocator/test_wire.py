@@ -1,7 +1,6 @@
 """Formats in the cluster: exactly as others write and read them, and safe against anything else."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -365,8 +364,9 @@ def test_todays_device_object_is_read_with_topology_and_labels() -> None:
     told = read_device_object(device_object(entry))
     assert told.problems == ()
     labels = {"node.koordinator.sh/gpu-model": "NVIDIA-H100", "rack": "r1"}
-    card = gpu(3, numa_node=1, pcie="pci0000:3a", model="NVIDIA-H100", labels=labels)
-    assert told.devices == (replace(card, bus="0000:3b:00.0"),)
+    assert told.devices == (
+        gpu(3, numa_node=1, pcie="pci0000:3a", model="NVIDIA-H100", labels=labels, bus="0000:3b:00.0"),
+    )
 
 
 # (an entry, the device that it is)

@@ -20,6 +20,7 @@ from webhook.view.liveclaims import LiveClaims
 _LOG: Final = logging.getLogger(__name__)
 _READ_S: Final = 30.0
 _WRITE_S: Final = 5.0
+_WITHOUT_PAUSE: Final = 100  # claims that are looked at before others run
 _SOONEST_S: Final = 1.0  # between two looks at reservations that are due
 Key = tuple[str, str]
 """A node and the UID of a claim."""
@@ -125,12 +126,25 @@ class ClaimKeeper:
         self._see(suspects)
         for node, reservation in suspects:
             await self._check(node, reservation)
-        self._reports.claimed_too(self._claimed_too())
+        await self._tell()
+
+    async def _tell(self) -> None:
+        """Tell what claims and Pods hold together, and which claims are not understood."""
         claims = self._cluster.claims
-        found = {
-            f"{one.namespace}/{one.name}": claims.unmatched(one.uid, self._cluster.devices) for one in claims.all()
-        }
-        self._reports.unmatched({name: nodes for name, nodes in found.items() if nodes})
+        unmatched: dict[str, list[str]] = {}
+        nodes: set[str] = set()
+        for number, claim in enumerate(claims.all()):
+            nodes |= claims.where(claim)
+            if found := claims.unmatched(claim.uid, self._cluster.devices):
+                unmatched[f"{claim.namespace}/{claim.name}"] = found
+            if number % _WITHOUT_PAUSE == _WITHOUT_PAUSE - 1:
+                await asyncio.sleep(0)
+        twice: list[ClaimedToo] = []
+        for node in sorted(nodes):
+            twice += claimed_too(self._cluster.snapshot(node))
+            await asyncio.sleep(0)
+        self._reports.claimed_too(twice)
+        self._reports.unmatched(unmatched)
 
     def _is_on(self, node: str, claim: ResourceClaim | None) -> bool:
         return claim is not None and node in self._cluster.claims.where(claim)
@@ -188,9 +202,3 @@ class ClaimKeeper:
                 extra={"node": node, "uid": reservation.uid},
             )
             return False
-
-    def _claimed_too(self) -> list[ClaimedToo]:
-        """Find devices of which Pods and claims together hold more than there is."""
-        claims = self._cluster.claims
-        nodes = {node for claim in claims.all() for node in claims.where(claim)}
-        return [found for node in sorted(nodes) for found in claimed_too(self._cluster.snapshot(node))]

@@ -118,9 +118,10 @@ class TaintKeeper:
                     one.cancel()
             await asyncio.sleep(wait)
 
-    def wanted(self) -> dict[str, DeviceName]:
-        """The rules that there must be: name -> device."""
+    async def wanted(self) -> dict[str, DeviceName]:
+        """The rules that there must be: name -> device. Others run after each node that changed."""
         for node in self._changed.drain():
+            await asyncio.sleep(0)
             held = self._on(node)
             if held:
                 self._held[node] = held
@@ -136,7 +137,7 @@ class TaintKeeper:
 
     async def _mend(self, served: Resource) -> None:
         """Write what is missing, and delete what is not wanted any more."""
-        wanted = self.wanted()
+        wanted = await self.wanted()
         for name in sorted(wanted.keys() - self._rules.names):
             try:
                 await self._kube.create(served.path(), rule(wanted[name], served.api_version), deadline=_DEADLINE_S)
