@@ -370,7 +370,7 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         False,
         (
             "node-1: container a asks 2 x (core 100 %, memory 100 %); "
-            "1 of 3 GPUs (2 not selected by the Pod's hint) can hold it; "
+            "1 of 3 GPUs (2 not selected) can hold it; "
             "the most free is gpu 1 with core 100 %, memory 100 % (80Gi)"
         ),
     ),

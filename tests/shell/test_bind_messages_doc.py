@@ -32,6 +32,10 @@ def cpu_node(cpu: CpuNode | None) -> NodeSnapshot:
 
 CASES: dict[str, tuple[PodRequest, NodeSnapshot]] = {
     "no free device is large enough": (request(app("main", gpus(50))), node(*CARDS, holdings=FULL_CARDS)),
+    "the Pod selects too few devices": (
+        asking({"kubernetes.io/gpu": 200}, hint={"gpu": {"selector": {"matchLabels": {"koordgate.io/uuid": "GPU-6"}}}}),
+        node(*CARDS),
+    ),
     "too few CPUs are free": (own(8), server([MOST_CPUS])),
     "the node has no NodeResourceTopology": (own(2), cpu_node(None)),
     "the held or reserved CPUs cannot be read": (
