@@ -203,9 +203,15 @@ async def claims(audited: Audited, admin: AdminClient) -> None:
     await admin.create(claims_path(TEAM), claim("c", TEAM))
     numbers = itertools.count()
 
-    async def read() -> bool:
+    async def changed() -> None:
         await admin.patch(claims_path(TEAM, "c"), {"metadata": {"annotations": {"n": str(next(numbers))}}})
-        await allocate(admin, TEAM, "c", "wide", 0, dryRun="All")
+
+    async def reviewed() -> None:
+        with contextlib.suppress(ApiError):  # refused if the claim has changed again
+            await allocate(admin, TEAM, "c", "wide", 0, dryRun="All")
+
+    async def read() -> bool:
+        await asyncio.gather(*(changed() for _ in range(4)), *(reviewed() for _ in range(4)))
         return ("koordgate", "resource.k8s.io", "resourceclaims", "get") in audited.asked("allow")
 
     await until(read, "the webhook has read a claim")
