@@ -1,5 +1,6 @@
 """Kubernetes objects from files, folders and standard input, as YAML or JSON."""
 
+import argparse
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -91,6 +92,19 @@ _Loader.add_implicit_resolver(
     re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"),
     list("-+.0123456789"),
 )
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Add the option `-f` of commands that read such files: the paths for `read` or `read_all`, as `files`."""
+    parser.add_argument(
+        *("-f", "--filename"),
+        dest="files",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="FILE",
+        help="YAML or JSON file, folder of such files, or - for standard input; may be given more than once",
+    )
 
 
 def read(paths: Iterable[str]) -> Objects:

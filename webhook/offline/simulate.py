@@ -14,7 +14,7 @@ from webhook import settings, terminal
 from webhook.offline import devicemap, report, words
 from webhook.offline.account import Account
 from webhook.offline.cluster import OfflineCluster, PodFate, Result, stands
-from webhook.offline.objects import InputError, Objects, read
+from webhook.offline.objects import InputError, Objects, add_files, read
 from webhook.settings import WebhookSettings
 
 _UNUSABLE: Final = 2
@@ -99,15 +99,7 @@ def _print(output: str, results: list[Result], account: Account) -> None:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        *("-f", "--filename"),
-        dest="files",
-        nargs="+",
-        action="extend",
-        required=True,
-        metavar="FILE",
-        help="YAML or JSON file, folder of such files, or - for standard input; may be given more than once",
-    )
+    add_files(parser)
     parser.add_argument(
         *("-o", "--output"),
         choices=("table", "yaml", "json"),

@@ -21,7 +21,7 @@ from koordgate.settings import SettingsError
 from webhook import settings, terminal
 from webhook.offline.cluster import OfflineCluster
 from webhook.offline.manifests import KINDS, pod_of, with_pod
-from webhook.offline.objects import InputError, read_all
+from webhook.offline.objects import InputError, add_files, read_all
 from webhook.offline.rewrite import Rewritten, rewrite
 from webhook.offline.shapes import wrong_shape
 from webhook.settings import DialectSettings, WebhookSettings
@@ -150,15 +150,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        *("-f", "--filename"),
-        dest="files",
-        nargs="+",
-        action="extend",
-        required=True,
-        metavar="FILE",
-        help="YAML or JSON file, folder of such files, or - for standard input; may be given more than once",
-    )
+    add_files(parser)
     parser.add_argument(
         "--to", choices=TARGETS, metavar="DIALECT", help=f"write requests for GPUs in one of {', '.join(TARGETS)}"
     )
