@@ -206,8 +206,8 @@ def names_devices(
                 for name in (container.get("resources") or {}).get(key) or ():
                     if name in known:
                         return not foreign_npus(spec, types)
-    asking = {DEVICE_SHARING, *types.annotations}
-    return not asking.isdisjoint(annotations or ()) and not foreign_npus(spec, types)
+    said = annotations and (DEVICE_SHARING in annotations or not types.annotations.keys().isdisjoint(annotations))
+    return bool(said) and not foreign_npus(spec, types)
 
 
 def read_pod(
