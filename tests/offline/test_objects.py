@@ -146,3 +146,26 @@ def test_the_same_name_in_two_namespaces_is_two_pods(tmp_path: Path) -> None:
     assert len(read([saved(tmp_path, pods)]).pods) == 2
     with pytest.raises(InputError, match=r"Pod default/a is already in .*objects.json, document 1, item 1"):
         read([saved(tmp_path, [pods[0], pods[0]])])
+
+
+def multiplied(levels: int) -> str:
+    """A document whose last list has 10 to the power of `levels` values, by aliases."""
+    lines = ["kind: Node", "metadata: {name: a}", "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, levels)]
+    return "\n".join(lines)
+
+
+def test_aliases_that_multiply_are_refused_before_they_are_copied(tmp_path: Path) -> None:
+    path = tmp_path / "input.yaml"
+    path.write_text(multiplied(3))
+    assert len(read([str(path)]).nodes) == 1
+    path.write_text(f"kind: Node\nmetadata: {{name: b}}\n---\n{multiplied(30)}")
+    with pytest.raises(InputError, match="document 2: its aliases make it too large; write less with aliases"):
+        read([str(path)])
+
+
+def test_an_alias_of_what_contains_it_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "input.yaml"
+    path.write_text("&a {kind: Node, metadata: {name: a}, itself: *a}")
+    with pytest.raises(InputError, match=r"document 1: cannot be written as JSON .*; correct it"):
+        read([str(path)])

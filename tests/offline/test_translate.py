@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from webhook.offline.manifests import KINDS
 from webhook.offline.translate import COMMAND, TARGETS
 
 Raw = dict[str, Any]
@@ -20,6 +19,9 @@ PATHS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job"), ("spec", "template")),
     "ReplicationController": ("spec", "template"),
 }
+KINDS = tuple(PATHS)
+GROUPS = {"Job": "batch/v1", "CronJob": "batch/v1"}
+CORE = ("Pod", "PodTemplate", "ReplicationController")
 
 
 def pod(limits: Raw, name: str = "p", **metadata: Any) -> Raw:
@@ -35,7 +37,8 @@ def workload(kind: str, limits: Raw) -> Raw:
     made: Raw = {"metadata": {"labels": {"app": "x"}}, "spec": inner["spec"]}
     for key in reversed(PATHS[kind]):
         made = {key: made, **({"replicas": 3} if key == "template" else {})}
-    return {"apiVersion": "x/v1", "kind": kind, "metadata": {"name": "w", "namespace": "team"}, **made}
+    version = "v1" if kind in CORE else GROUPS.get(kind, "apps/v1")
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "w", "namespace": "team"}, **made}
 
 
 def template(obj: Raw) -> Raw:
@@ -178,6 +181,40 @@ def test_a_pod_without_devices_stays_as_it_is(run: Any, to: str) -> None:
     settings = "dialects: {elastic-gpu: {memoryUnit: 1Mi}}"
     status, (made,), told = run(pod({"cpu": 1}), arguments=("--to", to), settings=settings)
     assert (status, made, told) == (0, pod({"cpu": 1}), "")
+
+
+def task(name: str, limits: Raw) -> Raw:
+    inner = pod(limits)
+    return {"name": name, "replicas": 2, "template": {"metadata": {"labels": {"app": name}}, "spec": inner["spec"]}}
+
+
+def volcano_job(*tasks: Raw) -> Raw:
+    spec = {"minAvailable": 1, "schedulerName": "volcano", "tasks": list(tasks)}
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"}, "spec": spec}
+
+
+def test_every_template_of_an_object_of_any_kind_is_translated(run: Any) -> None:
+    job = volcano_job(task("a", {"cpu": 1}), task("b", {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 3000}))
+    status, (made,), told = run(job)
+    assert (status, told) == (0, "")
+    first, second = made["spec"]["tasks"]
+    assert first == job["spec"]["tasks"][0]
+    assert second["template"]["spec"]["containers"][0]["resources"]["limits"]["kubernetes.io/gpu-memory"] == "3000Mi"
+    assert second["template"]["metadata"]["labels"] == {"app": "b"}
+    assert (second["replicas"], made["spec"]["schedulerName"]) == (2, "volcano")
+
+
+def test_an_object_is_left_out_if_one_of_its_templates_is_refused_and_the_template_is_named(run: Any) -> None:
+    job = volcano_job(task("a", {"kubernetes.io/gpu": 50}), task("b", {"kubernetes.io/gpu": 150}))
+    status, made, told = run(job)
+    assert (status, made) == (1, [])
+    assert "Job default/v: refused: spec.tasks[1].template: Pod default/v: spec.containers[0]" in told
+    assert "tasks[0]" not in told
+
+
+def test_an_object_of_another_group_needs_no_template(run: Any) -> None:
+    nothing = {"apiVersion": "batch.example.com/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"n": [1, {}]}}
+    assert run(nothing) == (0, [nothing], "")
 
 
 UNUSABLE = {

@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 STDIN: Final = "-"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
+_MOST_VALUES: Final = 1_000_000  # of one document, where aliases multiply them
 _UNUSED: Final = frozenset({"NodeAllocation"})  # left out without a note: Pods' annotations say the same
 _VERSIONS: Final = {
     "Device": DEVICES.api_version,
@@ -164,6 +165,9 @@ def _documents(source: str, text: str) -> Iterator[tuple[str, object]]:
     number = 0
     try:
         for number, document in enumerate(yaml.load_all(text, _Loader), 1):
+            # Without aliases no document has more values than characters.
+            if "*" in text and _values(document, {}) > max(_MOST_VALUES, len(text)):
+                raise InputError(f"{source}, document {number}: its aliases make it too large; write less with aliases")
             # Kubernetes treats YAML as JSON. The conversion also copies what an alias shares.
             yield f"{source}, document {number}", orjson.loads(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS))
     except yaml.YAMLError as error:
@@ -171,6 +175,16 @@ def _documents(source: str, text: str) -> Iterator[tuple[str, object]]:
         raise InputError(f"{source}, document {number + 1}: not YAML; correct it: {reason}") from error
     except (orjson.JSONEncodeError, RecursionError) as error:
         raise InputError(f"{source}, document {number}: cannot be written as JSON ({error}); correct it") from error
+
+
+def _values(part: object, counted: dict[int, int]) -> int:
+    """How many values a document has when what its aliases share is copied."""
+    if not isinstance(part, dict | list):
+        return 1
+    if id(part) not in counted:
+        inner = part.values() if isinstance(part, dict) else part
+        counted[id(part)] = 1 + sum(_values(one, counted) for one in inner)
+    return counted[id(part)]
 
 
 def _objects(source: str, text: str) -> Iterator[tuple[str, Raw, str]]:

@@ -20,7 +20,7 @@ from koordgate.cli import Command
 from koordgate.settings import SettingsError
 from webhook import settings, terminal
 from webhook.offline.cluster import OfflineCluster
-from webhook.offline.manifests import KINDS, pod_of, with_pod
+from webhook.offline.manifests import Way, must_have_pods, place_of, pods_in, with_pods
 from webhook.offline.objects import InputError, add_files, read_all
 from webhook.offline.rewrite import Rewritten, rewrite
 from webhook.offline.shapes import wrong_shape
@@ -69,24 +69,29 @@ async def outcomes(paths: Iterable[str], cluster: OfflineCluster, target: Dialec
 async def _outcome(where: str, obj: Raw, kind: str, cluster: OfflineCluster, target: Dialect | None) -> Translated:
     metadata = obj.get("metadata")
     name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else ""
-    namespace = metadata.get("namespace") or "default" if isinstance(metadata, dict) else "default"
+    namespace = str(metadata.get("namespace") or "default") if isinstance(metadata, dict) else "default"
     about = f"{kind} {namespace}/{name}"
-    if kind not in KINDS:
-        return Translated(about, obj)
-    pod = pod_of(obj, kind)
-    if pod is None:
+    pods = pods_in(obj, kind)
+    if not pods and must_have_pods(obj, kind):
         raise InputError(f"{where}: {kind} {name} has no Pod spec where one must be; write it")
-    wrong = wrong_shape("Pod", pod)
-    if wrong:
-        raise InputError(f"{where}: {kind} {name}: {wrong}; the API server would refuse it; correct it")
-    if target is not None:
-        made: Rewritten = rewrite(pod, target, cluster.parts.types.within(str(namespace)))
-        done = None if made.missing else with_pod(obj, kind, made.pod)
-        return Translated(about, done, made.missing, made.notes)
-    verdict = await cluster.review(pod)
-    if verdict.refusal:
-        return Translated(about, None, (verdict.refusal,), verdict.warnings)
-    return Translated(about, with_pod(obj, kind, verdict.object), (), verdict.warnings)
+    refusals: list[str] = []
+    warnings: list[str] = []
+    done: dict[Way, Raw] = {}
+    for way, pod in pods.items():
+        wrong = wrong_shape("Pod", pod)
+        if wrong:
+            raise InputError(f"{where}: {kind} {name}: {wrong}; the API server would refuse it; correct it")
+        if target is None:
+            verdict = await cluster.review(pod)
+            done[way], said = verdict.object, verdict.warnings
+            refused: tuple[str, ...] = (verdict.refusal,) if verdict.refusal else ()
+        else:
+            made: Rewritten = rewrite(pod, target, cluster.parts.types.within(namespace))
+            done[way], said, refused = made.pod, made.notes, made.missing
+        place = f"{place_of(way)}: " if len(pods) > 1 else ""
+        warnings += (place + text for text in said)
+        refusals += (place + text for text in refused)
+    return Translated(about, None if refusals else with_pods(obj, done), tuple(refusals), tuple(warnings))
 
 
 def target_of(name: str, configured: WebhookSettings) -> Dialect:
@@ -167,9 +172,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 COMMAND: Final = Command(
     description="Show what admission makes of the Pods in manifests, and of the Pods that workloads there create:\n"
-    "Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob and PodTemplate. With --to, the manifests\n"
-    "themselves are written anew, in the names of another product; what it cannot say is told.\n"
-    "Other objects are printed as they are.\n\n"
+    "Deployments, Jobs, CronJobs and so on, and every other object that contains Pod templates, as a Job of\n"
+    "Volcano or a PyTorchJob. With --to, the manifests themselves are written anew, in the names of another\n"
+    "product; what it cannot say is told. Objects without Pods are printed as they are.\n\n"
     "Warnings and refusals go to standard error. The exit status is 0 if everything is admitted or written,\n"
     "1 if something is not, which is then left out, and 2 where the input cannot be used.",
     examples="examples:\n"
