@@ -17,7 +17,7 @@ from koordgate import log
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from koordgate.settings import SettingsError
+from koordgate.settings import SettingsError, device_types
 from reporter import once, settings
 from reporter.agent import Agent
 from reporter.cgroup import plan
@@ -54,7 +54,8 @@ async def serve(configured: ReporterSettings, until: asyncio.Event) -> None:
     nvml = open_nvml(configured)
     try:
         async with client() as kube:
-            agent = Agent(configured, node_name(configured), kube, nvml, ReporterMetrics())
+            metrics = ReporterMetrics(device_types(configured.devices.types), pods=configured.metrics.pods)
+            agent = Agent(configured, node_name(configured), kube, nvml, metrics)
             gc.collect()
             gc.freeze()
             gc.set_threshold(_GARBAGE)

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from reporter.devicemetrics import DeviceMetrics
 from reporter.gpu.facts import XidEvent
 from reporter.gpu.health import CardState, NodeRecord
 from reporter.gpu.xid import kind_of
@@ -17,11 +19,17 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class ReporterMetrics:
-    """All metrics of one process, on a registry of its own."""
+    """All metrics of one process, on a registry of its own.
 
-    def __init__(self) -> None:
+    Args:
+        types: the device types.
+        pods: whether Pods are named.
+    """
+
+    def __init__(self, types: DeviceTypes = BUILT_IN, *, pods: bool = False) -> None:
         registry = CollectorRegistry()
         self._registry = registry
+        self.devices = DeviceMetrics(registry, types, pods=pods)
         self.rounds = Counter("koordgate_reporter_rounds_total", "Rounds completed.", registry=registry)
         self.bugs = Counter(
             "koordgate_reporter_bugs_total",
@@ -151,6 +159,7 @@ class ReporterMetrics:
         self.nvml_up.set(shown.nvml_up)
         self.show_cards(shown.cards)
         self.show_devices(shown.decided.device.body)
+        self.devices.show(shown.decided, shown.loads, shown.uses)
         self.show_agreements(shown.decided.agreements)
         self.show_claims(shown.decided.claims)
         self.take_overs.inc(shown.taken_over)

@@ -165,6 +165,16 @@ class ReporterCpuSettings(Section, frozen=True):
     take_over: Literal["leave", "write", "undo"] = "leave"
 
 
+class ReporterMetricSettings(Section, frozen=True):
+    """Metrics.
+
+    Attributes:
+        pods: whether metrics name the Pods that hold devices. Whoever reaches the port reads them without a token.
+    """
+
+    pods: bool = False
+
+
 class Proof(Section, frozen=True):
     """Comparing allocations with what containers and cards really have.
 
@@ -198,6 +208,7 @@ class ReporterSettings(Section, frozen=True):
     devices: ReporterDeviceSettings = ReporterDeviceSettings()
     cpus: ReporterCpuSettings = ReporterCpuSettings()
     proof: Proof = Proof()
+    metrics: ReporterMetricSettings = ReporterMetricSettings()
 
     def __post_init__(self) -> None:
         """Check rules that involve several keys."""

@@ -49,6 +49,7 @@ def make_app(
         return _verdict("not ready", reasons)
 
     async def exposition(_: web.Request) -> web.Response:
+        await parts.figures.refresh()
         return web.Response(body=metrics.exposition(), headers={"Content-Type": metrics.content_type})
 
     app = web.Application(client_max_size=parts.settings.serve.body_limit_bytes)

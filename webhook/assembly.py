@@ -15,6 +15,7 @@ from webhook.admission.slots import SlotDefaults
 from webhook.admission.translate import TranslationPolicy
 from webhook.dra.keeper import ClaimKeeper
 from webhook.dra.reviews import ClaimWebhook
+from webhook.figures import ClusterFigures
 from webhook.gangs.keeper import GangKeeper
 from webhook.gangs.lift import kube_lift
 from webhook.gangs.room import GangRoom
@@ -33,6 +34,7 @@ from webhook.settings import WebhookSettings, cpu_defaults, types_of
 from webhook.upkeep.looplag import LoopLag
 from webhook.upkeep.reconcile import Reconciler
 from webhook.upkeep.reports import EventReports
+from webhook.view.capacity import Capacity
 from webhook.view.classes import pools_of
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.liveclaims import NO_CLAIMS, LiveClaims
@@ -73,6 +75,7 @@ class Parts:
     loop_lag: LoopLag
     claims: ClaimWebhook
     claim_keeper: ClaimKeeper
+    figures: ClusterFigures
 
 
 def assemble(  # noqa: PLR0913 keyword-only, most with a default
@@ -105,7 +108,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     types = types_of(settings)
     together = settings.gangs.all_or_nothing
     defaults = Defaults(settings.devices.order, cpu_defaults(settings))
-    seen = SeenObjects(clock, defaults, refitted=released, drivers=settings.claimed)
+    seen = SeenObjects(clock, defaults, refitted=released, drivers=settings.claimed, monotonic=monotonic)
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     gather = settings.ledger.gather_seconds
     touch = seen.changes.touch
@@ -154,6 +157,23 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         keeper.retry()
         released(node)
 
+    def settled(uid: str, node: str) -> None:
+        assumed.drop(uid, node)
+        if node and (waited := cluster.pods.waited(uid)):
+            metrics.bind_wait.observe(waited)
+
+    extender = Extender(
+        cluster,
+        ranking,
+        types,
+        scheduler.most_nodes or None,
+        together=together,
+        search_time=search_time,
+        interrupted=lambda reason: metrics.searches_ended.labels(reason).inc(),
+        answered=lambda answer: metrics.filter_answers.labels(answer).inc(),
+    )
+    figures = ClusterFigures(Capacity(cluster, types), types, cluster.pods.waiting, extender.said_of)
+    metrics.add(figures)
     return Parts(
         settings=settings,
         types=types,
@@ -183,18 +203,10 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
             rolling_out=lambda: kube is not None and monotonic() - began < _ROLL_OUT_S,
         ),
         bindings=BindingWebhooks(
-            binders, cluster, ledger, live, clock, settled=assumed.drop, sent=assumed.of, search_time=search_time
+            binders, cluster, ledger, live, clock, settled=settled, sent=assumed.of, search_time=search_time
         ),
         ranking=ranking,
-        extender=Extender(
-            cluster,
-            ranking,
-            types,
-            scheduler.most_nodes or None,
-            together=together,
-            search_time=search_time,
-            interrupted=lambda reason: metrics.searches_ended.labels(reason).inc(),
-        ),
+        extender=extender,
         reconciler=Reconciler(
             scheduler_name=scheduler.name,
             grace=grace,
@@ -219,6 +231,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
             reports=reporter,
             released=freed,
         ),
+        figures=figures,
     )
 
 

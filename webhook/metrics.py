@@ -1,8 +1,10 @@
 """The metrics of a koordgate process, each declared once (Prometheus text exposition)."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.registry import Collector
 
 _FAST_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_WAIT_BUCKETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0)
 
 
 class WebhookMetrics:
@@ -39,6 +41,20 @@ class WebhookMetrics:
             "Searches for a node that ended before all nodes were judged, by reason: time (of one call), namespace "
             "(the time of the Pod's namespace, or of all together, was used up).",
             ["reason"],
+            registry=registry,
+        )
+        self.filter_answers = Counter(
+            "koordgate_filter_answers_total",
+            "Answers to kube-scheduler about a Pod: fits; full (it fits once others leave); impossible (it fits "
+            "nowhere even then); unfinished (the search ended early); gang (no room is held for its gang); bound elsewhere (it "
+            "holds something on other nodes); unreadable.",
+            ["answer"],
+            registry=registry,
+        )
+        self.bind_wait = Histogram(
+            "koordgate_bind_wait_seconds",
+            "From when this replica first saw a Pod until its bind was decided.",
+            buckets=_WAIT_BUCKETS,
             registry=registry,
         )
         self.ledger_writes = Counter(
@@ -125,6 +141,10 @@ class WebhookMetrics:
             registry=registry,
         )
         self.ready = Gauge("koordgate_ready", "1 while the process is ready.", registry=registry)
+
+    def add(self, collector: Collector) -> None:
+        """Show what another object knows, as it is when the metrics are asked for."""
+        self._registry.register(collector)
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""

@@ -104,10 +104,14 @@ def unnamed(kind: str, minor: int) -> str:
 
 def sum_used(holdings: Iterable[Holding]) -> dict[str, dict[str, int]]:
     """Sum what is held: device id -> resource tail -> amount."""
+    return sum_shares(share for holding in holdings for share in holding.shares)
+
+
+def sum_shares(shares: Iterable[Share]) -> dict[str, dict[str, int]]:
+    """Sum shares: device id -> resource tail -> amount."""
     used: dict[str, dict[str, int]] = {}
-    for holding in holdings:
-        for share in holding.shares:
-            device = used.setdefault(share.id, {})
-            for tail, amount in share.amounts.items():
-                device[tail] = device.get(tail, 0) + amount
+    for share in shares:
+        device = used.setdefault(share.id, {})
+        for tail, amount in share.amounts.items():
+            device[tail] = device.get(tail, 0) + amount
     return used

@@ -1,6 +1,7 @@
 """What is known of a node's GPUs at one moment, as plain frozen values; None if a card does not report it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -183,6 +184,19 @@ class LostCard:
 
 
 @dataclass(frozen=True, slots=True)
+class CardLoad:
+    """What a card is doing; None if it does not report it. Nothing is decided by it.
+
+    Attributes:
+        memory: bytes in use, the driver's own among them.
+        busy: percent of the last sampling period (up to a second) in which a kernel ran.
+    """
+
+    memory: int | None = None
+    busy: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReading:
     """One full reading of a node.
 
@@ -191,12 +205,14 @@ class NodeReading:
         gpus: the cards that answered, in the order of NVML's list.
         lost: the cards that did not.
         boot: the node's boot id, which changes at each restart.
+        loads: UUID to what the card is doing.
     """
 
     driver: DriverFacts
     gpus: tuple[GpuFacts, ...]
     lost: tuple[LostCard, ...]
     boot: str
+    loads: Mapping[str, CardLoad] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

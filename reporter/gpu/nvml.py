@@ -15,6 +15,7 @@ import pynvml
 
 from reporter.gpu import sysfs
 from reporter.gpu.facts import (
+    CardLoad,
     DriverFacts,
     Fabric,
     FabricState,
@@ -133,15 +134,17 @@ class Nvml:
             driver = _read_driver()
             gpus: list[GpuFacts] = []
             lost: list[LostCard] = []
+            loads: dict[str, CardLoad] = {}
             for index in range(pynvml.nvmlDeviceGetCount()):
-                card = self._read_card(index)
+                card, load = self._read_card(index)
                 if isinstance(card, GpuFacts):
                     gpus.append(card)
+                    loads[card.uuid] = load
                 else:
                     lost.append(card)
         except pynvml.NVMLError as error:
             raise _failure(error) from error
-        return NodeReading(driver, tuple(gpus), tuple(lost), sysfs.boot_id(self._proc))
+        return NodeReading(driver, tuple(gpus), tuple(lost), sysfs.boot_id(self._proc), loads)
 
     def processes(self, uuid: str) -> tuple[GpuProcess, ...]:
         """List the processes that use a card or a MIG device, in the order of their ids.
@@ -221,18 +224,18 @@ class Nvml:
             return
         self._cards[_address_of(handle)] = uuid
 
-    def _read_card(self, index: int) -> GpuFacts | LostCard:
+    def _read_card(self, index: int) -> tuple[GpuFacts | LostCard, CardLoad]:
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             self._uuids[index] = uuid = pynvml.nvmlDeviceGetUUID(handle)
-            return _read_facts(handle, uuid, index, self._sysfs)
+            return _read_facts(handle, uuid, index, self._sysfs), _read_load(handle)
         except pynvml.NVMLError as error:
             if error.value in _LIBRARY_GONE:
                 raise
             reset = error.value == pynvml.NVML_ERROR_RESET_REQUIRED
-            return LostCard(index, self._uuids.get(index), reset, str(error))
+            return LostCard(index, self._uuids.get(index), reset, str(error)), CardLoad()
         except UnicodeDecodeError as error:
-            return LostCard(index, None, reset=False, message=f"its UUID is not text ({error})")
+            return LostCard(index, None, reset=False, message=f"its UUID is not text ({error})"), CardLoad()
 
 
 def _failure(error: pynvml.NVMLError) -> LibraryError:
@@ -302,6 +305,14 @@ def _read_facts(handle: Any, uuid: str, index: int, sysfs_root: Path) -> GpuFact
         xid_events=bool(_value(problems, _reports_xids, handle)),
         problems=tuple(problems),
     )
+
+
+def _read_load(handle: Any) -> CardLoad:
+    """Read what a card is doing. That it cannot say so is no problem of the card's: only its metrics are missing."""
+    problems: list[str] = []
+    memory = _value(problems, pynvml.nvmlDeviceGetMemoryInfo, handle)
+    rates = _value(problems, pynvml.nvmlDeviceGetUtilizationRates, handle)
+    return CardLoad(None if memory is None else memory.used, None if rates is None else rates.gpu)
 
 
 def _bus(pci: Any) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from reporter.gpu.facts import GpuProcess, LostCard, NodeReading, Outage, XidEvent
+from reporter.gpu.facts import CardLoad, GpuProcess, LostCard, NodeReading, Outage, XidEvent
 from reporter.gpu.health import HealthPolicy, NodeRecord, advance, hear
 from reporter.gpu.xid import Xids, kind_of
 from reporter.reading import GpuView
@@ -18,6 +18,7 @@ class CardsState:
         view: the cards as currently known.
         strays: grave Xid errors that name no known card: number to their count and the time of the last (steady clock).
         processes: card's UUID to its processes as last listed.
+        loads: card's UUID to what it was doing at the last reading; empty while NVML is out of reach.
         saved: the record as last saved, without the times that every reading changes; None if none was saved.
         saved_at: when it was saved, on the steady clock.
         unsaved: why the last save failed; "" if it did not.
@@ -26,6 +27,7 @@ class CardsState:
     view: GpuView = field(default_factory=GpuView)
     strays: Mapping[int, tuple[int, float]] = field(default_factory=dict)
     processes: Mapping[str, tuple[GpuProcess, ...]] = field(default_factory=dict)
+    loads: Mapping[str, CardLoad] = field(default_factory=dict)
     saved: NodeRecord | None = None
     saved_at: float = 0.0
     unsaved: str = ""
@@ -52,7 +54,7 @@ class CardsState:
         xids = tuple(xids)
         node = advance(self.view.node, reading, xids, now.wall, policy)
         view = GpuView(node, reading.driver, None, _unnamed(reading, node))
-        return replace(self, view=view, strays=self._strays(node, xids, now, policy.quiet))
+        return replace(self, view=view, strays=self._strays(node, xids, now, policy.quiet), loads=reading.loads)
 
     def heard(self, xids: Iterable[XidEvent], now: Moment, policy: HealthPolicy) -> "CardsState":
         """A copy after Xid errors that came between two readings."""
@@ -63,7 +65,7 @@ class CardsState:
 
     def away(self, outage: Outage) -> "CardsState":
         """A copy while NVML is out of reach: the cards stay as they were last known."""
-        return replace(self, view=replace(self.view, outage=outage))
+        return replace(self, view=replace(self.view, outage=outage), loads={})
 
     def known(self, xid: XidEvent) -> bool:
         """Whether an Xid error names a known card."""

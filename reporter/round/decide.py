@@ -65,6 +65,8 @@ class Decided:
         problems: what could not be read or reported, a sentence each.
         unread: an Event for each annotation that cannot be read or followed.
         claims: cards that containers name and that stay in service all the same.
+        holders: the Pods that have not finished, with what was allocated to them.
+        elsewhere: ids of the devices that Pods have without an allocation of ours.
     """
 
     device: device.DeviceObject
@@ -76,6 +78,8 @@ class Decided:
     problems: tuple[str, ...]
     unread: tuple[Occurrence, ...] = ()
     claims: tuple[CardClaim, ...] = ()
+    holders: tuple[NodePod, ...] = ()
+    elsewhere: frozenset[str] = frozenset()
 
 
 def decide(
@@ -136,6 +140,8 @@ def decide(
         problems=(*host.problems, *gpus.problems, *devices.problems, *topology.problems, *unread),
         unread=_unread(node, topology, live),
         claims=unaccounted.claims,
+        holders=live,
+        elsewhere=frozenset(identity for one in facts.held for identity in one.device_ids),
     )
 
 

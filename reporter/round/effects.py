@@ -4,15 +4,16 @@ An effect of a lane takes time and ends in exactly one event of that lane, or in
 out immediately and cause no event.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from reporter.cgroup.enforcer import Findings
-from reporter.gpu.facts import GpuProcess, XidEvent
+from reporter.gpu.facts import CardLoad, GpuProcess, XidEvent
 from reporter.gpu.health import NodeRecord
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.pods import NodePod
+from reporter.proof.agree import CardUse
 from reporter.publish.events import Occurrence
 from reporter.publish.writer import Target
 from reporter.reading import HostReading
@@ -186,6 +187,8 @@ class ShowRound(RoundEffect):
     Attributes:
         decided: what was decided.
         cards: the cards' record.
+        loads: card's UUID to what it was doing at the last reading.
+        uses: processes on cards, as the last proof saw them.
         nvml_up: whether NVML answers.
         findings: what enforcement found and did; None if it did not run.
         taken_over: whether the kubelet's CPU state was written.
@@ -194,6 +197,8 @@ class ShowRound(RoundEffect):
 
     decided: Decided
     cards: NodeRecord
+    loads: Mapping[str, CardLoad]
+    uses: Sequence[CardUse]
     nvml_up: bool
     findings: Findings | None
     taken_over: bool

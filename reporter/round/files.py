@@ -74,7 +74,16 @@ def _conclude(state: RoundState, current: CurrentRound, decided: Decided, wrote:
     problems = _problems(state, decided, wrote, now)
     view = state.cards.view
     effects: list[RoundEffect] = [
-        ShowRound(decided, view.node, view.outage is None, wrote.findings, wrote.taken.written, problems)
+        ShowRound(
+            decided=decided,
+            cards=view.node,
+            loads=state.cards.loads,
+            uses=state.proof.evidence.uses,
+            nvml_up=view.outage is None,
+            findings=wrote.findings,
+            taken_over=wrote.taken.written,
+            problems=problems,
+        )
     ]
     if problems != state.problems:
         effects += map(Warn, problems)

@@ -70,6 +70,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             "pci": [match],
             "cpus": {"enforce": False, "memory": True, "takeOver": "write"},
             "proof": {"enabled": False, "environment": False},
+            "metrics": {"pods": True},
         },
     }
 
@@ -96,6 +97,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
         "devices": {"types": [kind], "pci": [match]},
         "cpus": {"enforce": False, "memory": True, "takeOver": "write"},
         "proof": {"enabled": False, "environment": False},
+        "metrics": {"pods": True},
     }
     assert made == settings.parse(yaml.safe_dump(text))
 

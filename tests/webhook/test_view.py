@@ -258,7 +258,7 @@ SPOILT: dict[str, Callable[[Any], object]] = {
         pods, "_by_name", {("default", "c"): replace(pods._by_uid["uid-a"], name="c"), **pods._by_name}
     ),
     "on": lambda pods: pods._on.update(n2=pods._on.pop("n1")),
-    "one too many waits": lambda pods: pods._waiting.add("uid-b"),
+    "one too many waits": lambda pods: pods._waiting.update({"uid-b": 0.0}),
     "none waits": lambda pods: pods._waiting.clear(),
     "gangs": lambda pods: pods._gangs["default/g"].update({"uid-b": ""}),
     "whole gangs": lambda pods: pods._together.update({"default/g": {"uid-b": pods._by_uid["uid-b"]}}),

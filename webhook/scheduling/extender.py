@@ -7,6 +7,7 @@ Every verdict is `place()`'s, so the bind will decide the same.
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
 from allocator.bind import GANG_WAITS, MOST_UNBOUND, may_take
@@ -16,7 +17,7 @@ from allocator.preempt import LongRefusals, PodStanding, choose_victims
 from allocator.vocabulary.devicetype import DeviceTypes
 from webhook.boundedcache import BoundedCache
 from webhook.scheduling.pace import Effort, Search, SearchTime, Turn, at_once
-from webhook.scheduling.ranking import MOST_TOLD, Ranking
+from webhook.scheduling.ranking import MOST_TOLD, Ranked, Ranking
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo, read_pod_info
 
@@ -25,7 +26,7 @@ P = TypeVar("P")
 MAX_EXTENDER_SCORE: Final = 10
 _PATIENCE_S: Final = 0.04  # how long an answer may wait for a change; kube-scheduler waits meanwhile
 _NEXT_WAIT_S: Final = 0.4  # from the beginning of one such wait to that of the next
-_MOST_REFUSED_BYTES: Final = 8 * 2**20  # of UIDs of refused Pods
+_MOST_ANSWER_BYTES: Final = 8 * 2**20  # of UIDs of Pods
 _UID_BYTES: Final = 300  # of one, beside its characters
 _LONGEST: Final = 200  # characters of the reason why a Pod fits nowhere
 _KINDS: Final[Mapping[type, str]] = {dict: "an object", list: "a list", str: "text", int: "a number"}
@@ -50,6 +51,24 @@ class _Asked(NamedTuple):
     uid: str
 
 
+class Answer(StrEnum):
+    """What `filter` said of a Pod.
+
+    FITS: a node was named. FULL: it fits nowhere as long as others hold what they hold. IMPOSSIBLE: nor if they left.
+    UNFINISHED: the search ended before all nodes were judged. GANG: no room is held for its gang, which is bound as a
+    whole. BOUND_ELSEWHERE: only nodes on which it holds something already are open to it, and none was a candidate.
+    UNREADABLE: what it asks for cannot be read.
+    """
+
+    FITS = "fits"
+    FULL = "full"
+    IMPOSSIBLE = "impossible"
+    UNFINISHED = "unfinished"
+    GANG = "gang"
+    BOUND_ELSEWHERE = "bound elsewhere"
+    UNREADABLE = "unreadable"
+
+
 _Proposed = Mapping[str, tuple[list[str], int]]  # node -> UIDs of victims, and disruption budgets that they violate
 
 
@@ -71,6 +90,7 @@ class Extender:
         search_time: what each namespace may use for long searches.
         interrupted: called for each search that ended before all nodes were judged, with "time", or "namespace" where
             the namespace's time is used up.
+        answered: called with the answer of each `filter` for a Pod of ours.
     """
 
     def __init__(
@@ -83,15 +103,17 @@ class Extender:
         together: bool = False,
         search_time: SearchTime | None = None,
         interrupted: Callable[[str], object] = lambda _why: None,
+        answered: Callable[[Answer], object] = lambda _answer: None,
     ) -> None:
         self._cluster = cluster
         self._search_time = SearchTime() if search_time is None else search_time
         self._interrupted = interrupted
+        self._answered = answered
         self._together = together
         self._types = types
         self._ranking = ranking
         self._most_nodes = most_nodes
-        self._refused: BoundedCache[str, bool] = BoundedCache(_MOST_REFUSED_BYTES)  # UID -> whether it fitted nowhere
+        self._answers: BoundedCache[str, Answer] = BoundedCache(_MOST_ANSWER_BYTES)  # UID -> the last one
         self._waited = -math.inf  # when an answer last waited for a change, in seconds of the event loop's clock
 
     def filter(self, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,16 +135,19 @@ class Extender:
         if pod is None or not pod.asks:
             return _fitting(names, whole_nodes, {}, {})
         if problem := pod.problem or pod.annotation_problem:  # the bind would refuse it as well
+            self._remember(pod, Answer.UNREADABLE)
             return _fitting([], whole_nodes, {}, _unreadable(names, problem))
         most = self._most_nodes if self._most_nodes is None or _prefers(spec) else 1
         if self._together and pod.request.wishes.together:
             takes = self._takes(pod, names)
             if isinstance(takes, str):
+                self._remember(pod, Answer.GANG)
                 return _fitting([], whole_nodes, dict.fromkeys(names, takes), {})
             names, most = takes, 1
         elif len(held_on := self._cluster.held.nodes_of(pod.uid)) >= MOST_UNBOUND:  # the bind refuses other nodes
             candidates, names = names, [name for name in names if name in held_on]
             if not names:
+                self._remember(pod, Answer.BOUND_ELSEWHERE)
                 waits = f"only the nodes that it was given room on are open to it: {', '.join(held_on)}"
                 return _fitting([], whole_nodes, dict.fromkeys(candidates, waits), {})
         # With one node named, kube-scheduler's own scoring cannot avoid nodes tainted PreferNoSchedule.
@@ -139,6 +164,7 @@ class Extender:
         for name, permanent, reason in ranked.reasons():
             text = written.get(reason) or written.setdefault(reason, unformatted(reason))
             (never if permanent else failed)[name] = text
+        self._remember(pod, _answer(ranked, failed))
         return _fitting(list(ranked.named), whole_nodes, failed, never)
 
     def _takes(self, pod: PodInfo, names: Sequence[str]) -> list[str] | str:
@@ -166,21 +192,21 @@ class Extender:
             BadExtenderArgsError: `args` is not an ExtenderArgs object.
         """
         asked = self._read(args)
+        before = self.said_of(asked.uid)
         answer = await self._filter_paced(asked)
-        uid = asked.uid
-        if answer.get("NodeNames") or (answer.get("Nodes") or {}).get("items"):
-            if self._refused.get(uid):
-                self._remember(uid, refused=False)
-            return answer
-        again = bool(self._refused.get(uid))
-        self._remember(uid, refused=True)
+        again = Answer.FITS not in {before, self.said_of(asked.uid)} and before is not None
         return await self._filter_paced(asked) if again and await self._news() else answer
 
     async def _filter_paced(self, asked: _Asked) -> dict[str, Any]:
         return await self._search_time.within(_namespace(asked.pod), lambda effort: self._filter(asked, effort))
 
-    def _remember(self, uid: str, *, refused: bool) -> None:
-        self._refused.put(uid, refused, len(uid) + _UID_BYTES)
+    def said_of(self, uid: str) -> Answer | None:
+        """What `filter` said last of one of our Pods; None if it was not asked, or not lately."""
+        return self._answers.get(uid)
+
+    def _remember(self, pod: PodInfo, answer: Answer) -> None:
+        self._answers.put(pod.uid, answer, len(pod.uid) + _UID_BYTES)
+        self._answered(answer)
 
     async def _news(self) -> bool:
         """Wait a little for a change; returns whether there was one.
@@ -322,6 +348,14 @@ def unformatted(text: str) -> str:
 
 def _namespace(pod: PodInfo | None) -> str:
     return "" if pod is None else pod.namespace
+
+
+def _answer(ranked: Ranked, failed: Mapping[str, str]) -> Answer:
+    if ranked.named:
+        return Answer.FITS
+    if ranked.interrupted:
+        return Answer.UNFINISHED
+    return Answer.FULL if failed else Answer.IMPOSSIBLE
 
 
 def _unreadable(names: Sequence[str], problem: str) -> dict[str, str]:

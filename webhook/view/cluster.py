@@ -5,6 +5,7 @@ holds what by the ledger. Everything here is memory, and is filled by the handle
 the loader.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
@@ -56,6 +57,7 @@ class SeenObjects:
         refitted: called with a known node whose devices, CPUs or labels changed, or on which a ResourceClaim let go of
             something: Pods that wait may fit there now.
         drivers: DRA drivers whose devices ResourceClaims hold, and the type of these.
+        monotonic: seconds since any moment.
 
     Attributes:
         changes: publishes the nodes about which anything changed; the ledger's changes belong there as well.
@@ -73,11 +75,12 @@ class SeenObjects:
         defaults: Defaults | None = None,
         refitted: Callable[[str], object] = lambda _node: None,
         drivers: Mapping[str, DeviceType] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.changes = Changes()
         self.nodes = NodeTable(self.changes, refitted)
         self.loads = NodeLoads()
-        self.pods = PodTable(self.changes, self.loads)
+        self.pods = PodTable(self.changes, self.loads, monotonic)
         self.groups = GroupTable()
         self.claims = ClaimTable(self.changes, drivers, refitted)
         self.snapshots = Snapshots(self.nodes, self.pods, self.claims, clock, defaults or Defaults())

@@ -1,6 +1,7 @@
 """Our Pods by name, by UID, by node and by gang; which wait and which ended; and which Pods are not ours."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from allocator.vocabulary.holdings import InvariantError
@@ -20,15 +21,18 @@ class PodTable:
     Args:
         changes: where the node of each Pod that holds something is published when the Pod comes, changes or goes.
         loads: what all Pods of a node request in sum, ours and others.
+        clock: seconds since any moment.
     """
 
-    def __init__(self, changes: Changes, loads: NodeLoads) -> None:
+    def __init__(self, changes: Changes, loads: NodeLoads, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._changes = changes
         self._loads = loads
         self._by_name: dict[tuple[str, str], PodInfo] = {}
         self._by_uid: dict[str, PodInfo] = {}
         self._on: dict[str, dict[str, PodInfo]] = {}  # node -> UID -> Pod
-        self._waiting: set[str] = set()  # UIDs of those that ask and are not bound
+        # UID of each that asks and is not bound -> when it was first seen, in seconds of the clock
+        self._waiting: dict[str, float] = {}
         self._gangs: dict[str, dict[str, str]] = {}  # gang -> UID of each of its Pods -> node, "" while unbound
         # gang -> UID -> Pod, of the gangs that are bound as a whole: finished Pods too.
         self._together: dict[str, dict[str, PodInfo]] = {}
@@ -66,10 +70,11 @@ class PodTable:
     def _replace(self, known: PodInfo | None, pod: PodInfo | None) -> None:
         if known == pod:  # as in a list that is repeated: nothing that is derived from the Pod is stale
             return
+        since = self._waiting.get(known.uid) if known is not None and pod is not None and pod.uid == known.uid else None
         if known is not None:
             self._take_out(known)
         if pod is not None:
-            self._put_in(pod)
+            self._put_in(pod, self._clock() if since is None else since)
         self._loads.move(known.counted if known else None, pod.counted if pod else None)
         if known is not None and known.node and (pod is None or pod.uid != known.uid):
             self._end(known)
@@ -82,16 +87,16 @@ class PodTable:
     def _take_out(self, pod: PodInfo) -> None:
         del self._by_name[pod.namespace, pod.name]
         self._by_uid.pop(pod.uid, None)
-        self._waiting.discard(pod.uid)
+        self._waiting.pop(pod.uid, None)
         _leave(self._on, pod.node, pod.uid)
         _leave(self._gangs, pod.request.wishes.gang, pod.uid)
         _leave(self._together, pod.request.wishes.gang, pod.uid)
 
-    def _put_in(self, pod: PodInfo) -> None:
+    def _put_in(self, pod: PodInfo, since: float) -> None:
         self._by_name[pod.namespace, pod.name] = pod
         self._by_uid[pod.uid] = pod
         if _waits(pod):
-            self._waiting.add(pod.uid)
+            self._waiting[pod.uid] = since
         if pod.node:
             self._on.setdefault(pod.node, {})[pod.uid] = pod
         if (gang := pod.request.wishes.gang) and not pod.finished:
@@ -136,6 +141,14 @@ class PodTable:
         """Whether one of our Pods is not bound yet."""
         return bool(self._waiting)
 
+    def waiting(self) -> Iterable[str]:
+        """The UIDs of our Pods that are not bound yet."""
+        return self._waiting.keys()
+
+    def waited(self, uid: str) -> float:
+        """For how many seconds a Pod that is not bound yet has been seen here; 0 where none is."""
+        return self._clock() - self._waiting[uid] if uid in self._waiting else 0.0
+
     def has_ended(self, uid: str, node: str) -> bool:
         """Whether a Pod that was bound to this node ended: what it holds there is about to leave the ledger."""
         return self._ended.get(uid) == node
@@ -159,7 +172,7 @@ class PodTable:
         if by_uid != self._by_uid or len(by_uid) != len(pods):
             raise InvariantError(f"Pods by UID are {sorted(self._by_uid)}, not {sorted(by_uid)}")
         waiting = {pod.uid for pod in pods if _waits(pod)}
-        if waiting != self._waiting:
+        if waiting != self._waiting.keys():
             raise InvariantError(f"Pods that wait are {sorted(self._waiting)}, not {sorted(waiting)}")
         on = _grouped((pod.node, pod.uid, pod) for pod in pods)
         if on != self._on:

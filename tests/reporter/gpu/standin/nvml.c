@@ -31,6 +31,7 @@ typedef struct {
     char busId[32];
 } pci_t;
 typedef struct { u64 total, free, used; } memory_t;
+typedef struct { unsigned int gpu, memory; } utilization_t;
 typedef struct { handle_t *device; u64 type, data; unsigned int gpuInstance, computeInstance; } event_t;
 typedef struct { unsigned int version; unsigned char cluster[16]; nvmlReturn_t status; unsigned int clique, state, mask; }
     fabric_t;
@@ -200,6 +201,13 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(handle_t *h, memory_t *out) {
     ENTER(h);
     VALUE(h, "memory");
     out->total = out->free = strtoull(value, NULL, 10), out->used = 0;
+    if ((value = of_card(h, "memory_used"))) out->used = strtoull(value, NULL, 10), out->free -= out->used;
+    return SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetUtilizationRates(handle_t *h, utilization_t *out) {
+    ENTER(h);
+    VALUE(h, "busy");
+    out->gpu = (unsigned int)strtoul(value, NULL, 10), out->memory = 0;
     return SUCCESS;
 }
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(handle_t *h, pci_t *out) {

@@ -1,0 +1,167 @@
+"""The figures of the cluster: sums over nodes that follow every change, and what waiting Pods were answered."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from builders import GIB, container, device_entry, pod
+from world import World, admitted, gpu_pod
+
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.holdings import InvariantError
+from koordgate.kube.resource import PODS
+from webhook.view.capacity import Capacity
+
+Raw = dict[str, Any]
+
+
+async def shown(world: World, *names: str) -> dict[str, float]:
+    """The samples of some metrics, by what is written before the value."""
+    await world.parts.figures.refresh()
+    lines = world.parts.metrics.exposition().decode().splitlines()
+    wanted = re.compile("|".join(rf"{name}(?:\{{|_count|_sum| )" for name in names))
+    return {key: float(value) for key, _, value in (line.rpartition(" ") for line in lines) if wanted.match(key)}
+
+
+def devices(model: str = "", kind: str = "gpu", **states: int) -> dict[str, float]:
+    counted: Mapping[str, int] = dict.fromkeys(("idle", "shared", "full", "unusable"), 0) | states
+    return {
+        f'koordgate_devices{{model="{model}",state="{state}",type="{kind}"}}': number
+        for state, number in counted.items()
+    }
+
+
+def amounts(what: str, core: int, ratio: int, memory: int, model: str = "") -> dict[str, float]:
+    of = {"gpu-core": (core, "percent"), "gpu-memory-ratio": (ratio, "percent"), "gpu-memory": (memory, "bytes")}
+    return {
+        f'koordgate_{what}{{model="{model}",resource="{tail}",type="gpu",unit="{unit}"}}': amount
+        for tail, (amount, unit) in of.items()
+    }
+
+
+async def test_what_is_there_given_and_free_is_summed_by_type_and_model(world: World) -> None:
+    world.add_node("n1", device_entry(0), device_entry(1), device_entry(2), device_entry(3, health=False))
+    for name, percent in (("half", 50), ("whole", 100)):
+        world.add_pod(gpu_pod(name, percent))
+    world.see()
+    assert await shown(world, "koordgate_devices") == devices(idle=3, unusable=1)
+    assert (await world.bind("half")).allowed
+    assert (await world.bind("whole")).allowed
+    assert await shown(world, "koordgate_devices") == devices(idle=1, shared=1, full=1, unusable=1)
+    assert await shown(world, "koordgate_capacity") == amounts("capacity", 400, 400, 320 * GIB)
+    assert await shown(world, "koordgate_allocated") == amounts("allocated", 150, 150, 120 * GIB)
+    assert await shown(world, "koordgate_free") == amounts("free", 150, 150, 120 * GIB)
+    world.remove_pod("half")
+    world.see(PODS)
+    assert await shown(world, "koordgate_devices") == devices(idle=2, full=1, unusable=1)
+
+
+@pytest.mark.parametrize(("ratio", "state"), [("100", "full"), ("99", "shared")])
+async def test_a_card_whose_memory_is_used_up_is_full_although_its_compute_is_free(
+    world: World, ratio: str, state: str
+) -> None:
+    asked = {"kubernetes.io/gpu-memory-ratio": ratio}
+    world.add_pod(admitted(pod(container(limits=asked), name="p", uid="uid-p")))
+    world.see()
+    assert (await world.bind("p")).allowed
+    assert await shown(world, "koordgate_devices") == devices(**{state: 1})
+
+
+async def test_nodes_that_go_and_nodes_that_cannot_be_read_are_followed(world: World) -> None:
+    world.add_node("n2", device_entry(0), device_entry(1))
+    world.see()
+    assert await shown(world, "koordgate_devices") == devices(idle=3)
+    world.parts.cluster.nodes.block("n2", "unreadable")
+    assert await shown(world, "koordgate_devices") == devices(idle=1, unusable=2)
+    assert await shown(world, "koordgate_free") == amounts("free", 100, 100, 80 * GIB)
+    assert await shown(world, "koordgate_capacity") == amounts("capacity", 300, 300, 240 * GIB)
+    world.parts.cluster.nodes.drop_devices("n1")
+    world.parts.cluster.nodes.drop_devices("n2")
+    assert await shown(world, "koordgate_devices", "koordgate_capacity") == {}
+
+
+async def test_the_101st_model_and_those_after_it_are_one(world: World) -> None:
+    for number in range(102):
+        labels = {"node.koordinator.sh/gpu-model": f"m{number:03}"}
+        world.add_node(f"n{number}", device_entry(0, labels=labels))
+    world.see()
+    found = await shown(world, "koordgate_devices")
+    idle = {key: value for key, value in found.items() if value}
+    assert len(idle) == 101
+    assert 'koordgate_devices{model="m099",state="idle",type="gpu"}' in idle
+    assert idle['koordgate_devices{model="other",state="idle",type="gpu"}'] == 2
+
+
+ANSWERS: dict[str, tuple[Raw, str]] = {
+    "it fits": (gpu_pod("p", 50), "fits"),
+    "a card that others hold": (gpu_pod("p", 100), "full"),
+    "more cards than any node has": (gpu_pod("p", 200), "impossible"),
+    "a request that cannot be read": (gpu_pod("p", 150, admit=False), "unreadable"),
+}
+
+
+@pytest.mark.parametrize(("obj", "answer"), ANSWERS.values(), ids=ANSWERS)
+async def test_a_waiting_pod_is_counted_by_what_was_said_of_it_last(world: World, obj: Raw, answer: str) -> None:
+    world.add_pod(gpu_pod("holder", 50))
+    world.see()
+    assert (await world.bind("holder")).allowed
+    world.change_pod("holder", spec={"nodeName": "n1"})
+    obj["spec"]["schedulerName"] = "koord-scheduler"
+    world.add_pod(obj)
+    world.see()
+    assert await shown(world, "koordgate_pods_waiting") == {'koordgate_pods_waiting{answer="unasked"}': 1}
+    asked = {"Pod": world.pod("p"), "NodeNames": ["n1"]}
+    for _ in range(2):
+        world.parts.extender.filter(asked)
+        assert await shown(world, "koordgate_pods_waiting") == {f'koordgate_pods_waiting{{answer="{answer}"}}': 1}
+    counted = await shown(world, "koordgate_filter_answers_total")
+    assert counted == {f'koordgate_filter_answers_total{{answer="{answer}"}}': 2}
+    world.change_pod("p", spec={"nodeName": "n1"})
+    world.see()
+    assert await shown(world, "koordgate_pods_waiting") == {}
+
+
+async def test_the_wait_for_a_bind_is_counted_from_when_the_pod_was_first_seen(world: World) -> None:
+    world.add_pod(gpu_pod("p", 50))
+    world.see()
+    world.clock.now += 20
+    world.change_pod("p", metadata={"labels": {"any": "change"}})
+    world.see()
+    world.clock.now += 22
+    refused = await world.bind("p", "unknown")
+    assert not refused.allowed
+    wait = "koordgate_bind_wait_seconds"
+    assert await shown(world, wait) == {f"{wait}_count": 0, f"{wait}_sum": 0}
+    assert (await world.bind("p", see=False)).allowed
+    assert await shown(world, wait) == {f"{wait}_count": 1, f"{wait}_sum": 42}
+
+
+async def test_a_pod_that_takes_the_name_of_a_waiting_one_waits_from_its_own_beginning(world: World) -> None:
+    world.add_pod(gpu_pod("p", 50))
+    world.see()
+    world.clock.now += 20
+    world.remove_pod("p")
+    world.add_pod(gpu_pod("p", 50, uid="another"))
+    world.see()
+    world.clock.now += 5
+    pods = world.parts.cluster.pods
+    assert (pods.waited("another"), pods.waited("uid-p")) == (5, 0)
+    assert list(pods.waiting()) == ["another"]
+
+
+async def test_a_dry_run_is_no_bind(world: World) -> None:
+    world.add_pod(gpu_pod("p", 50))
+    world.see()
+    world.clock.now += 3
+    assert (await world.bind("p", dry_run=True)).allowed
+    assert (await shown(world, "koordgate_bind_wait_seconds"))["koordgate_bind_wait_seconds_count"] == 0
+
+
+async def test_sums_that_are_wrong_are_found(world: World) -> None:
+    capacity = Capacity(world.parts.cluster, BUILT_IN)
+    await capacity.refresh()
+    capacity.check_invariants()
+    world.parts.cluster.nodes.drop_devices("n1")
+    with pytest.raises(InvariantError, match="the sums of what nodes have are"):
+        capacity.check_invariants()
