@@ -59,8 +59,9 @@ bench: setup  ## run one benchmark: make bench NAME=mutate_pod ARGS=...; without
 	@test -n "$(NAME)" -a -f "bench/$(NAME).py" || { echo "name one of: $(filter-out loads result filtering packed_cluster hurried claiming,$(basename $(notdir $(wildcard bench/*.py))))   as in: make bench NAME=mutate_pod" >&2; exit 2; }
 	$(BIN)/python bench/$(NAME).py $(ARGS)
 
-generate: setup  ## write the chart's file of device resources from the table of dialects
+generate: setup  ## write the files that follow from the code: the chart's resources and dashboard, the page about metrics
 	$(BIN)/python -m webhook.localplane generate
+	$(BIN)/python docs/generate.py
 
 requirements: setup  ## update the pins of pyproject.toml's dependencies, with hashes
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --extra dev --output-file requirements-dev.txt pyproject.toml

@@ -46,8 +46,8 @@ class WebhookMetrics:
         self.filter_answers = Counter(
             "koordgate_filter_answers_total",
             "Answers to kube-scheduler about a Pod: fits; full (it fits once others leave); impossible (it fits "
-            "nowhere even then); unfinished (the search ended early); gang (no room is held for its gang); bound elsewhere (it "
-            "holds something on other nodes); unreadable.",
+            "nowhere even then); unfinished (the search ended early); gang (no room is held for its gang); bound "
+            "elsewhere (it holds something on other nodes); unreadable.",
             ["answer"],
             registry=registry,
         )
