@@ -22,6 +22,7 @@ from webhook.gangs.seen import Clocks
 from webhook.ledger.ledger import Counters, Holdings, Ledger
 from webhook.ledger.store import Store
 from webhook.metrics import WebhookMetrics
+from webhook.quotas.mirror import written_names
 from webhook.quotas.table import LimitTable
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.bindings import Binders, BindingWebhooks
@@ -30,6 +31,9 @@ from webhook.scheduling.extender import Extender
 from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, cpu_defaults, types_of
+from webhook.shadow.followed import FollowedPods
+from webhook.shadow.keeper import ListPods, ShadowKeeper, ShadowParts, no_pods
+from webhook.shadow.reviews import ShadowWebhooks
 from webhook.upkeep.looplag import LoopLag
 from webhook.upkeep.reconcile import Reconciler
 from webhook.upkeep.reports import EventReports
@@ -37,6 +41,7 @@ from webhook.view.classes import pools_of
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.liveclaims import NO_CLAIMS, LiveClaims
 from webhook.view.livepods import LivePods
+from webhook.view.namespaces import NamespaceModes
 from webhook.view.podinfo import PodInfo
 from webhook.view.snapshots import Defaults
 
@@ -73,6 +78,9 @@ class Parts:
     loop_lag: LoopLag
     claims: ClaimWebhook
     claim_keeper: ClaimKeeper
+    modes: NamespaceModes
+    shadow: ShadowWebhooks
+    shadow_keeper: ShadowKeeper
 
 
 def assemble(  # noqa: PLR0913 keyword-only, most with a default
@@ -82,6 +90,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     *,
     live_claims: LiveClaims = NO_CLAIMS,
     kube: KubeClient | None = None,
+    list_pods: ListPods = no_pods,
     clock: Callable[[], int] = wall_clock,
     monotonic: Callable[[], float] = time.monotonic,
     released: Callable[[str], None] = lambda _node: None,
@@ -95,12 +104,14 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         live: reads Pods from the API server itself.
         live_claims: likewise ResourceClaims; by default there are none.
         kube: writes Events, and removes scheduling gates; None offline.
+        list_pods: lists the Pods of a namespace that is observed from now on; by default there are none.
         clock: seconds since the epoch.
         monotonic: seconds since any moment.
         released: called with a node on which something was released, or that changed: Pods that wait may fit there now.
         published: makes the text that is published beside a node's holdings; by default nothing is published.
     """
     began = monotonic()
+    modes = NamespaceModes(settings.mode, (*settings.quota.exempt_namespaces, settings.identity.namespace))
     metrics = WebhookMetrics()
     types = types_of(settings)
     together = settings.gangs.all_or_nothing
@@ -148,12 +159,36 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         hold_seconds=settings.gangs.hold_seconds,
         reports=reporter,
         released=released,
+        tended=lambda pod: pod.scheduler_name == scheduler.name or modes.enforced(pod.namespace),
     )
 
     def freed(node: str) -> None:
         keeper.retry()
         released(node)
 
+    pods = PodWebhooks(
+        TranslationPolicy(
+            settings.domain,
+            scheduler.name,
+            types,
+            split=not settings.state_memory,
+            scope=scope,
+            gates=together,
+            charges=settings.quota.enabled,
+            slots=SlotDefaults(slots.types, slots.namespaces),
+            tells=settings.devices.quota_environment,
+        ),
+        scheduler.username,
+        cluster.reach.of,
+        state_memory=settings.state_memory,
+        limits=limits.of,
+        rolling_out=lambda: kube is not None and monotonic() - began < _ROLL_OUT_S,
+    )
+    bindings = BindingWebhooks(
+        binders, cluster, ledger, live, clock, settled=assumed.drop, sent=assumed.of, search_time=search_time
+    )
+    followed = FollowedPods(limits, written_names(types, settings.domain))
+    shadow = ShadowWebhooks(pods, bindings, metrics, followed.over_quota)
     return Parts(
         settings=settings,
         types=types,
@@ -164,27 +199,8 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         ledger=ledger,
         scope=scope,
         limits=limits,
-        pods=PodWebhooks(
-            TranslationPolicy(
-                settings.domain,
-                scheduler.name,
-                types,
-                split=not settings.state_memory,
-                scope=scope,
-                gates=together,
-                charges=settings.quota.enabled,
-                slots=SlotDefaults(slots.types, slots.namespaces),
-                tells=settings.devices.quota_environment,
-            ),
-            scheduler.username,
-            cluster.reach.of,
-            state_memory=settings.state_memory,
-            limits=limits.of,
-            rolling_out=lambda: kube is not None and monotonic() - began < _ROLL_OUT_S,
-        ),
-        bindings=BindingWebhooks(
-            binders, cluster, ledger, live, clock, settled=assumed.drop, sent=assumed.of, search_time=search_time
-        ),
+        pods=pods,
+        bindings=bindings,
         ranking=ranking,
         extender=Extender(
             cluster,
@@ -205,6 +221,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
             reports=reporter,
             released=freed,
             hold_until=(lambda: int(clock() + settings.gangs.hold_seconds)) if together else None,
+            enforced=modes.enforced,
         ),
         keeper=keeper,
         reporter=reporter,
@@ -218,6 +235,33 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
             grace=grace,
             reports=reporter,
             released=freed,
+        ),
+        modes=modes,
+        shadow=shadow,
+        shadow_keeper=ShadowKeeper(
+            ShadowParts(
+                seen=seen,
+                held=ledger,
+                make_ranking=lambda view, sent: Ranking(
+                    view,
+                    types,
+                    scheduler.preference,
+                    sent,
+                    contradicted,
+                    settings.devices.order,
+                    scheduler.preference_classes,
+                ),
+                pods=pods,
+                types=types,
+                scheduler_name=scheduler.name,
+                ignored=ignored,
+                modes=modes,
+                metrics=metrics,
+                reports=reporter,
+                asked=lambda uid: bool(shadow.asked.get(uid)),
+                list_pods=list_pods,
+            ),
+            followed,
         ),
     )
 

@@ -28,7 +28,8 @@ class PodTable:
         self._by_name: dict[tuple[str, str], PodInfo] = {}
         self._by_uid: dict[str, PodInfo] = {}
         self._on: dict[str, dict[str, PodInfo]] = {}  # node -> UID -> Pod
-        self._waiting: set[str] = set()  # UIDs of those that ask and are not bound
+        # Those that ask and are not bound: spec.schedulerName -> UID -> Pod.
+        self._waiting: dict[str, dict[str, PodInfo]] = {}
         self._gangs: dict[str, dict[str, str]] = {}  # gang -> UID of each of its Pods -> node, "" while unbound
         # gang -> UID -> Pod, of the gangs that are bound as a whole: finished Pods too.
         self._together: dict[str, dict[str, PodInfo]] = {}
@@ -82,7 +83,7 @@ class PodTable:
     def _take_out(self, pod: PodInfo) -> None:
         del self._by_name[pod.namespace, pod.name]
         self._by_uid.pop(pod.uid, None)
-        self._waiting.discard(pod.uid)
+        _leave(self._waiting, pod.scheduler_name, pod.uid)
         _leave(self._on, pod.node, pod.uid)
         _leave(self._gangs, pod.request.wishes.gang, pod.uid)
         _leave(self._together, pod.request.wishes.gang, pod.uid)
@@ -91,7 +92,7 @@ class PodTable:
         self._by_name[pod.namespace, pod.name] = pod
         self._by_uid[pod.uid] = pod
         if _waits(pod):
-            self._waiting.add(pod.uid)
+            self._waiting.setdefault(pod.scheduler_name, {})[pod.uid] = pod
         if pod.node:
             self._on.setdefault(pod.node, {})[pod.uid] = pod
         if (gang := pod.request.wishes.gang) and not pod.finished:
@@ -132,9 +133,9 @@ class PodTable:
         """The gangs that are bound as a whole or not at all, and the Pods of each by UID, finished ones too."""
         return self._together
 
-    def anybody_waits(self) -> bool:
-        """Whether one of our Pods is not bound yet."""
-        return bool(self._waiting)
+    def anybody_waits(self, scheduler_name: str) -> bool:
+        """Whether one of our Pods waits for this scheduler."""
+        return scheduler_name in self._waiting
 
     def has_ended(self, uid: str, node: str) -> bool:
         """Whether a Pod that was bound to this node ended: what it holds there is about to leave the ledger."""
@@ -158,9 +159,11 @@ class PodTable:
         by_uid = {pod.uid: pod for pod in pods}
         if by_uid != self._by_uid or len(by_uid) != len(pods):
             raise InvariantError(f"Pods by UID are {sorted(self._by_uid)}, not {sorted(by_uid)}")
-        waiting = {pod.uid for pod in pods if _waits(pod)}
+        waiting: dict[str, dict[str, PodInfo]] = {}
+        for pod in filter(_waits, pods):
+            waiting.setdefault(pod.scheduler_name, {})[pod.uid] = pod
         if waiting != self._waiting:
-            raise InvariantError(f"Pods that wait are {sorted(self._waiting)}, not {sorted(waiting)}")
+            raise InvariantError(f"Pods that wait, by scheduler, are {self._waiting}, not {waiting}")
         on = _grouped((pod.node, pod.uid, pod) for pod in pods)
         if on != self._on:
             raise InvariantError(f"Pods by node are {self._on}, not {on}")
