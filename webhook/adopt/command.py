@@ -69,8 +69,8 @@ def _check(arguments: argparse.Namespace, found: Findings) -> int:
     made = steps(found)
     if arguments.output == "table":
         terminal.show(tables.nodes_table(found), "", tables.namespaces_table(found), "", tables.steps_table(made))
-        for clash in found.clashes:
-            terminal.show(printable(f"clash: {clash}"))
+        if found.clashes:
+            terminal.show("", tables.clashes_table(found))
     else:
         _write(arguments.output, tables.check_data(found, made))
     if found.clashes:

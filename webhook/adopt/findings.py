@@ -155,7 +155,7 @@ def find(cluster: Cluster, seen: AdoptView, survey: Surveyor = lambda _node: NO_
     for pod in pods:
         on.setdefault(pod.node, []).append(pod)
     listed = {obj["metadata"]["name"] for obj in cluster.objects("Device")}
-    names = {uid: name for uid, name in _names(cluster)}
+    names = dict(_names(cluster))
     nodes = []
     for obj in sorted(cluster.objects("Node"), key=lambda obj: str(obj["metadata"]["name"])):
         name = obj["metadata"]["name"]
@@ -286,8 +286,8 @@ def _twice(
         if holders and others:
             theirs = ", ".join(names.get(uid, f"UID {uid}") for uid in others)
             yield (
-                f"{name}: {device.type} {device.id} is held by {', '.join(sorted(holders.values()))} through koordgate, "
-                f"and by {theirs} through the device plugin: delete one of the Pods"
+                f"{name}: {device.type} {device.id} is held by {', '.join(sorted(holders.values()))} through "
+                f"koordgate, and by {theirs} through the device plugin: delete one of the Pods"
             )
         used = snapshot.used.get(device.id, {})
         over = [tail for tail, amount in used.items() if amount > device.capacity.get(tail, 0)]

@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -28,6 +28,14 @@ _OTHERS: Final = ("NodeResourceTopology", "ResourceSlice", "ResourceClaim", "Pod
 _MOST_REASONS: Final = 10  # that are told of each namespace
 
 
+class PlacedOn(NamedTuple):
+    """A device of which a Pod would hold some."""
+
+    type: str
+    minor: int
+    id: str
+
+
 @dataclass(frozen=True, slots=True)
 class NamespaceReport:
     """One namespace.
@@ -39,7 +47,7 @@ class NamespaceReport:
         translated: how many would be translated.
         refused: reason -> number of Pods that would be refused.
         waiting: reason -> number of Pods that would wait.
-        placed: Pod -> node and devices.
+        placed: Pod -> node and devices: type, minor, id.
         same_node: how many are on the node where they would be.
         cards_now: how many cards they have now, as far as it is stated.
         cards_then: how many they would have.
@@ -51,7 +59,7 @@ class NamespaceReport:
     translated: int
     refused: Mapping[str, int]
     waiting: Mapping[str, int]
-    placed: Mapping[str, tuple[str, tuple[str, ...]]]
+    placed: Mapping[str, tuple[str, tuple[PlacedOn, ...]]]
     same_node: int
     cards_now: int
     cards_then: int
@@ -105,7 +113,7 @@ def _sum_up(
 ) -> NamespaceReport:
     refused: Counter[str] = Counter()
     waiting: Counter[str] = Counter()
-    placed: dict[str, tuple[str, tuple[str, ...]]] = {}
+    placed: dict[str, tuple[str, tuple[PlacedOn, ...]]] = {}
     then: set[str] = set()
     have: set[str] = set()
     pods = same = translated = 0
@@ -121,9 +129,9 @@ def _sum_up(
             continue
         node = result.pod["spec"]["nodeName"]
         holding = held(result)
-        ids = tuple(share.id for share in holding.shares) if holding is not None else ()
-        placed[str(pod)] = (node, ids)
-        then.update(ids)
+        shares = holding.shares if holding is not None else ()
+        placed[str(pod)] = (node, tuple(PlacedOn(share.type, share.minor, share.id) for share in shares))
+        then.update(share.id for share in shares)
         same += node == now.get(pod.uid)
     return NamespaceReport(
         namespace,

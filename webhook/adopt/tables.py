@@ -14,6 +14,7 @@ from webhook.devices.tables import printable
 
 Raw = dict[str, Any]
 WIDTH: Final = 100
+_LONGEST: Final = 160  # characters of a reason
 _MOST_PLACED: Final = 20  # Pods of a namespace whose placement the table names
 
 
@@ -77,16 +78,24 @@ def namespaces_table(found: Findings) -> Table:
 
 def steps_table(made: Iterable[Step]) -> Table:
     """The seven steps."""
-    table = _table(("STEP", 4), ("STATE", 8), ("WHAT, AND WHAT IS STILL NEEDED", 82))
+    table = _table(("STEP", 6), ("STATE", 8), ("WHAT, AND WHAT IS STILL NEEDED", 80))
     for step in made:
         lines = [step.title, *(f"- {one}" for one in step.needed), *([f"$ {step.command}"] if step.command else [])]
         _row(table, str(step.number), "done" if step.done else "needed", "\n".join(lines))
     return table
 
 
+def clashes_table(found: Findings) -> Table:
+    """What would clash, a row each."""
+    table = _table(("WHAT CLASHES", WIDTH))
+    for clash in found.clashes:
+        _row(table, clash)
+    return table
+
+
 def report_table(reports: Iterable[NamespaceReport]) -> Table:
     """What would have become of the Pods of namespaces."""
-    table = _table(("NAMESPACE", 24), ("PODS", 22), ("CARDS", 14), ("WHY NOT, AND WHERE", 38))
+    table = _table(("NAMESPACE", 22), ("PODS", 20), ("CARDS", 12), ("WHY NOT, AND WHERE", 44))
     for one in reports:
         placed = list(one.placed.items())
         counts = [
@@ -97,13 +106,20 @@ def report_table(reports: Iterable[NamespaceReport]) -> Table:
             f"{len(placed)} placed",
             f"{one.same_node} on their node",
         ]
-        why = [f"refused {count}: {reason}" for reason, count in one.refused.items()]
-        why += [f"waits {count}: {reason}" for reason, count in one.waiting.items()]
-        why += [f"{name}: {node} {' '.join(ids)}" for name, (node, ids) in placed[:_MOST_PLACED]]
+        why = [f"refused {count}: {_short(reason)}" for reason, count in one.refused.items()]
+        why += [f"waits {count}: {_short(reason)}" for reason, count in one.waiting.items()]
+        why += [
+            f"{name}: {node} {' '.join(f'{on.type}:{on.minor}' for on in devices)}"
+            for name, (node, devices) in placed[:_MOST_PLACED]
+        ]
         if len(placed) > _MOST_PLACED:
             why.append(f"and {len(placed) - _MOST_PLACED} more; -o json names all")
         _row(table, one.namespace, "\n".join(counts), f"{one.cards_now} now\n{one.cards_then} then", "\n".join(why))
     return table
+
+
+def _short(reason: str) -> str:
+    return reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}..."
 
 
 def report_data(reports: Iterable[NamespaceReport]) -> list[Raw]:
@@ -116,7 +132,10 @@ def report_data(reports: Iterable[NamespaceReport]) -> list[Raw]:
             "translated": one.translated,
             "refused": dict(one.refused),
             "waiting": dict(one.waiting),
-            "placed": {name: {"node": node, "devices": list(ids)} for name, (node, ids) in one.placed.items()},
+            "placed": {
+                name: {"node": node, "devices": [on._asdict() for on in devices]}
+                for name, (node, devices) in one.placed.items()
+            },
             "sameNode": one.same_node,
             "cardsNow": one.cards_now,
             "cardsThen": one.cards_then,
