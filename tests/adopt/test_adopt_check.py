@@ -13,7 +13,7 @@ from builders import container, device_entry, device_object, pod
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from webhook.adopt.command import COMMAND
-from webhook.adopt.findings import Findings, HeldBy, Survey, find
+from webhook.adopt.findings import ClusterFindings, HeldBy, Survey, find
 from webhook.adopt.objects import Cluster
 from webhook.adopt.steps import blockers, steps
 from webhook.adopt.view import AdoptView
@@ -62,7 +62,7 @@ def cluster(objects: Iterable[Raw], settings: WebhookSettings = WITH_HAMI) -> Cl
     return made
 
 
-def found(*objects: Raw, settings: WebhookSettings = WITH_HAMI, **about: Any) -> Findings:
+def found(*objects: Raw, settings: WebhookSettings = WITH_HAMI, **about: Any) -> ClusterFindings:
     made = cluster(objects, settings)
     return find(made, AdoptView(made), **about)
 
@@ -142,7 +142,7 @@ def test_a_finished_pod_and_one_without_devices_are_left_out() -> None:
     assert found(node("n1"), devices("n1"), finished, plain).pods == ()
 
 
-def left(told: Findings) -> list[int]:
+def left(told: ClusterFindings) -> list[int]:
     return [step.number for step in steps(told) if not step.done]
 
 

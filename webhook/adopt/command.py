@@ -16,7 +16,7 @@ from koordgate.kube.errors import KubeError, Unreachable
 from koordgate.settings import SettingsError
 from webhook import settings, terminal
 from webhook.adopt import tables
-from webhook.adopt.findings import Findings, find
+from webhook.adopt.findings import ClusterFindings, find
 from webhook.adopt.objects import Cluster, from_cluster, from_files
 from webhook.adopt.report import report
 from webhook.adopt.steps import steps
@@ -65,7 +65,7 @@ async def _do(arguments: argparse.Namespace, kube: KubeClient | None) -> int:
     return await switch(kube, found, arguments.namespaces, to, dry_run=arguments.dry_run, force=arguments.force)
 
 
-def _check(arguments: argparse.Namespace, found: Findings) -> int:
+def _check(arguments: argparse.Namespace, found: ClusterFindings) -> int:
     made = steps(found)
     if arguments.output == "table":
         terminal.show(tables.nodes_table(found), "", tables.namespaces_table(found), "", tables.steps_table(made))
@@ -78,7 +78,7 @@ def _check(arguments: argparse.Namespace, found: Findings) -> int:
     return 0 if all(step.done for step in made) else NOT_NOW
 
 
-async def _report(arguments: argparse.Namespace, cluster: Cluster, seen: AdoptView, found: Findings) -> int:
+async def _report(arguments: argparse.Namespace, cluster: Cluster, seen: AdoptView, found: ClusterFindings) -> int:
     known = found.modes
     if strange := [name for name in arguments.namespaces if name not in known]:
         raise CommandError(f"no Pod of {', '.join(strange)} asks for devices; there are {', '.join(known) or 'none'}")

@@ -113,7 +113,7 @@ class NodeFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class ClusterFindings:
     """All that was found.
 
     Attributes:
@@ -141,7 +141,7 @@ class Findings:
         return [clash for node in self.nodes for clash in node.clashes]
 
 
-def find(cluster: Cluster, seen: AdoptView, survey: Surveyor = lambda _node: NO_SURVEY) -> Findings:
+def find(cluster: Cluster, seen: AdoptView, survey: Surveyor = lambda _node: NO_SURVEY) -> ClusterFindings:
     """Find who holds what, and what would clash.
 
     Args:
@@ -163,7 +163,7 @@ def find(cluster: Cluster, seen: AdoptView, survey: Surveyor = lambda _node: NO_
         if name in listed or offers or name in on:
             nodes.append(_node(name, seen, cluster, on.get(name, []), offers, names, survey))
     modes = {namespace: seen.mode(namespace) for namespace in sorted({pod.namespace for pod in pods})}
-    return Findings(tuple(nodes), tuple(pods), modes, cluster.installed, tuple(cluster.notes))
+    return ClusterFindings(tuple(nodes), tuple(pods), modes, cluster.installed, tuple(cluster.notes))
 
 
 def device_pods(cluster: Cluster, seen: AdoptView, types: DeviceTypes) -> Iterator[DevicePod]:

@@ -15,7 +15,7 @@ import msgspec
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
-from webhook.adopt.findings import OURS, DevicePod, Findings
+from webhook.adopt.findings import OURS, ClusterFindings, DevicePod
 from webhook.adopt.objects import Cluster
 from webhook.adopt.view import AdoptView
 from webhook.offline.cluster import OfflineCluster, PodFate, Result
@@ -66,7 +66,7 @@ class NamespaceReport:
 
 
 async def report(
-    cluster: Cluster, seen: AdoptView, found: Findings, namespaces: Collection[str]
+    cluster: Cluster, seen: AdoptView, found: ClusterFindings, namespaces: Collection[str]
 ) -> list[NamespaceReport]:
     """Place the Pods of these namespaces as koordgate would, in the order of their creation.
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.vocabulary.mode import Mode
-from webhook.adopt.findings import OURS, DevicePod, Findings
+from webhook.adopt.findings import OURS, ClusterFindings, DevicePod
 
 _MOST_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AdoptStep:
     """One step.
 
     Attributes:
@@ -33,7 +33,7 @@ class Step:
     command: str = ""
 
 
-def steps(found: Findings) -> list[Step]:
+def steps(found: ClusterFindings) -> list[AdoptStep]:
     """The seven steps."""
     made = (_installed, _paused, _nobody_waits, _reported, _switched, _tried, _restored)
     return [_step(number, step(found)) for number, step in enumerate(made, 1)]
@@ -43,13 +43,13 @@ _Made = tuple[str, Iterable[str], str]
 """Title, what is needed, and the command."""
 
 
-def _step(number: int, made: _Made) -> Step:
+def _step(number: int, made: _Made) -> AdoptStep:
     title, needed, command = made
     left = tuple(needed)
-    return Step(number, title, not left, left, command if left else "")
+    return AdoptStep(number, title, not left, left, command if left else "")
 
 
-def _installed(found: Findings) -> _Made:
+def _installed(found: ClusterFindings) -> _Made:
     needed = []
     if found.installed is False:
         needed.append("koordgate's webhooks are not installed: install the chart with mode: shadow")
@@ -65,7 +65,7 @@ def _installed(found: Findings) -> _Made:
     )
 
 
-def _paused(found: Findings) -> _Made:
+def _paused(found: ClusterFindings) -> _Made:
     waiting = _by_namespace(found.waiting)
     needed = [f"{len(pods)} Pods of {namespace} were created and wait" for namespace, pods in waiting]
     namespace = waiting[0][0] if waiting else "NAMESPACE"
@@ -76,7 +76,7 @@ def _paused(found: Findings) -> _Made:
     )
 
 
-def _nobody_waits(found: Findings) -> _Made:
+def _nobody_waits(found: ClusterFindings) -> _Made:
     waiting = found.waiting
     needed = [f"Pods wait for another scheduler: {named([str(pod) for pod in waiting])}"] if waiting else []
     namespace = waiting[0].namespace if waiting else "NAMESPACE"
@@ -87,7 +87,7 @@ def _nobody_waits(found: Findings) -> _Made:
     )
 
 
-def _reported(found: Findings) -> _Made:
+def _reported(found: ClusterFindings) -> _Made:
     needed = []
     without = [node.name for node in found.nodes if not node.listed]
     if without:
@@ -101,7 +101,7 @@ def _reported(found: Findings) -> _Made:
     )
 
 
-def _switched(found: Findings) -> _Made:
+def _switched(found: ClusterFindings) -> _Made:
     behind = [namespace for namespace, mode in found.modes.items() if mode is not Mode.ENFORCE]
     needed = [f"{namespace} is in mode {found.modes[namespace]}" for namespace in behind[:_MOST_NAMED]]
     if len(behind) > _MOST_NAMED:
@@ -114,14 +114,14 @@ def _switched(found: Findings) -> _Made:
     )
 
 
-def _tried(found: Findings) -> _Made:
+def _tried(found: ClusterFindings) -> _Made:
     given = {one.uid for node in found.nodes for one in node.held if one.product == OURS}
     works = any(pod.uid in given for pod in found.pods)
     needed = [] if works else ["no Pod holds devices through koordgate yet: create one in a switched namespace"]
     return "a Pod got its devices from koordgate", needed, "koordgate devices"
 
 
-def _restored(found: Findings) -> _Made:
+def _restored(found: ClusterFindings) -> _Made:
     needed = []
     theirs = [pod for pod in found.pods if pod.node and pod.product != OURS]
     if theirs:
@@ -150,7 +150,7 @@ def named(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + more
 
 
-def blockers(found: Findings, namespaces: Sequence[str], to: Mode) -> Iterator[str]:
+def blockers(found: ClusterFindings, namespaces: Sequence[str], to: Mode) -> Iterator[str]:
     """Why namespaces should not be switched now: what would be stranded, and what might be given twice.
 
     Args:
@@ -165,7 +165,7 @@ def blockers(found: Findings, namespaces: Sequence[str], to: Mode) -> Iterator[s
         yield from _before_leaving(found, among)
 
 
-def _before_enforcing(found: Findings, among: set[str]) -> Iterator[str]:
+def _before_enforcing(found: ClusterFindings, among: set[str]) -> Iterator[str]:
     if found.installed is False:
         yield "koordgate's webhooks are not installed, so that nothing would translate Pods: install the chart"
     waiting = [str(pod) for pod in found.waiting if pod.namespace in among]
@@ -200,7 +200,7 @@ def _before_enforcing(found: Findings, among: set[str]) -> Iterator[str]:
         )
 
 
-def _before_leaving(found: Findings, among: set[str]) -> Iterator[str]:
+def _before_leaving(found: ClusterFindings, among: set[str]) -> Iterator[str]:
     given = {one.uid: node for node in found.nodes for one in node.held if one.product == OURS}
     own = [str(pod) for pod in found.pods if pod.namespace in among and pod.uid in given]
     if own:

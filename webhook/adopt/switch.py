@@ -9,7 +9,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import NotFound
 from koordgate.kube.resource import NAMESPACES
 from webhook import terminal
-from webhook.adopt.findings import Findings
+from webhook.adopt.findings import ClusterFindings
 from webhook.adopt.steps import blockers
 from webhook.devices.nodestate import CommandError
 from webhook.devices.tables import printable
@@ -19,7 +19,7 @@ _MANAGER: Final = "koordgate-adopt"
 
 
 async def switch(
-    kube: KubeClient, found: Findings, namespaces: Sequence[str], to: Mode, *, dry_run: bool, force: bool
+    kube: KubeClient, found: ClusterFindings, namespaces: Sequence[str], to: Mode, *, dry_run: bool, force: bool
 ) -> int:
     """Set the label of namespaces, unless something is in the way; returns the exit status.
 

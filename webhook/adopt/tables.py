@@ -7,9 +7,9 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from webhook.adopt.findings import Findings, HeldBy, NodeFinding
+from webhook.adopt.findings import ClusterFindings, HeldBy, NodeFinding
 from webhook.adopt.report import NamespaceReport
-from webhook.adopt.steps import Step
+from webhook.adopt.steps import AdoptStep
 from webhook.devices.tables import printable
 
 Raw = dict[str, Any]
@@ -35,7 +35,7 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def nodes_table(found: Findings) -> Table:
+def nodes_table(found: ClusterFindings) -> Table:
     """Node by node: what is ready, and who holds what."""
     table = _table(("NODE", 20), ("READY", 24), ("HELD BY", 34), ("STILL OFFERS", 20))
     for node in found.nodes:
@@ -64,7 +64,7 @@ def _holders(held: Iterable[HeldBy]) -> str:
     return "\n".join(f"{name}: {len(devices[name])} devices, {len(pods[name])} Pods" for name in sorted(devices))
 
 
-def namespaces_table(found: Findings) -> Table:
+def namespaces_table(found: ClusterFindings) -> Table:
     """The namespaces with Pods that ask for devices."""
     table = _table(("NAMESPACE", 30), ("MODE", 10), ("RUN", 8), ("WAIT", 8), ("PRODUCTS", 42))
     for namespace, mode in found.modes.items():
@@ -76,7 +76,7 @@ def namespaces_table(found: Findings) -> Table:
     return table
 
 
-def steps_table(made: Iterable[Step]) -> Table:
+def steps_table(made: Iterable[AdoptStep]) -> Table:
     """The seven steps."""
     table = _table(("STEP", 6), ("STATE", 8), ("WHAT, AND WHAT IS STILL NEEDED", 80))
     for step in made:
@@ -85,7 +85,7 @@ def steps_table(made: Iterable[Step]) -> Table:
     return table
 
 
-def clashes_table(found: Findings) -> Table:
+def clashes_table(found: ClusterFindings) -> Table:
     """What would clash, a row each."""
     table = _table(("WHAT CLASHES", WIDTH))
     for clash in found.clashes:
@@ -144,7 +144,7 @@ def report_data(reports: Iterable[NamespaceReport]) -> list[Raw]:
     ]
 
 
-def check_data(found: Findings, made: Iterable[Step]) -> Raw:
+def check_data(found: ClusterFindings, made: Iterable[AdoptStep]) -> Raw:
     """All that was found, as data."""
     return {
         "nodes": [_node_data(node) for node in found.nodes],

@@ -9,7 +9,7 @@ from typing import Final
 from allocator.quantity import QuantityError
 from webhook.quotas.mirror import Quota, mirrored
 from webhook.quotas.table import LimitTable
-from webhook.shadow.judge import Refused
+from webhook.shadow.judge import WouldRefuse
 from webhook.view.loads import Requests
 from webhook.view.podinfo import PodInfo
 
@@ -39,7 +39,7 @@ class Followed:
     created: str
     requests: Requests = ()
     charged: Mapping[str, int] = field(default_factory=dict)
-    refused: Refused | None = None
+    refused: WouldRefuse | None = None
     told: bool = False
     bound: str = ""
     node: str = ""

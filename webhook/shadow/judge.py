@@ -19,7 +19,7 @@ _DIALECTS: Final = frozenset(one.name for one in PEERS)
 _AUTHOR: Final = "koordgate:shadow"  # of Pods that exist; nobody's rights depend on it
 
 
-class Refused(StrEnum):
+class WouldRefuse(StrEnum):
     """Why a Pod would be refused."""
 
     TRANSLATION = "translation"
@@ -46,7 +46,7 @@ class Judgement:
     changed: bool = False
     dialect: str = OWN
     charged: Mapping[str, int] | None = None
-    refused: Refused | None = None
+    refused: WouldRefuse | None = None
     message: str = ""
     warnings: tuple[str, ...] = ()
 
@@ -60,19 +60,19 @@ def judge(pods: PodWebhooks, request: Request, over_quota: OverQuota = lambda _n
     given = request.object
     translated = pods.mutate(request)
     if not translated.allowed:
-        return Judgement(given, refused=Refused.TRANSLATION, message=translated.message)
+        return Judgement(given, refused=WouldRefuse.TRANSLATION, message=translated.message)
     pod = apply(given, translated.patch)
     about = Judgement(pod, bool(translated.patch), _dialect(pod), warnings=tuple(translated.warnings))
     validated: Response = pods.validate(replace(request, object=pod))
     if not validated.allowed:
-        return replace(about, pod=given, refused=Refused.VALIDATION, message=validated.message)
+        return replace(about, pod=given, refused=WouldRefuse.VALIDATION, message=validated.message)
     try:
         charged = pod_charges(pod["spec"])
     except BadQuantityError as error:
-        return replace(about, pod=given, refused=Refused.VALIDATION, message=str(error))
+        return replace(about, pod=given, refused=WouldRefuse.VALIDATION, message=str(error))
     problem = over_quota(request.namespace, charged) if charged else ""
     if problem:
-        return replace(about, pod=given, charged=charged, refused=Refused.QUOTA, message=problem)
+        return replace(about, pod=given, charged=charged, refused=WouldRefuse.QUOTA, message=problem)
     return replace(about, charged=charged)
 
 

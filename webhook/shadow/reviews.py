@@ -9,7 +9,7 @@ from webhook.boundedcache import BoundedCache
 from webhook.metrics import WebhookMetrics
 from webhook.review import Request, Response, allowed
 from webhook.scheduling.bindings import BindingWebhooks
-from webhook.shadow.judge import OWN, OverQuota, Refused, judge
+from webhook.shadow.judge import OWN, OverQuota, WouldRefuse, judge
 
 _MOST_SEEN: Final = 20_000  # UIDs of Pods that this replica was asked about
 _LONGEST: Final = 1000  # characters of a message in a warning or an audit annotation
@@ -72,7 +72,7 @@ class ShadowWebhooks:
         if judged.allowed:
             return allowed()
         if not request.dry_run:
-            self._metrics.shadow_refused.labels(Refused.BINDING).inc()
+            self._metrics.shadow_refused.labels(WouldRefuse.BINDING).inc()
         return Response(allowed=True, audit={"would-refuse": judged.message[:_LONGEST]})
 
 
