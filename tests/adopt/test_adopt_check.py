@@ -256,6 +256,20 @@ def test_an_object_of_a_wrong_shape_is_refused(tmp_path: Path, capsys: pytest.Ca
     assert "the API server would refuse it" in capsys.readouterr().err
 
 
+def test_records_that_cannot_be_read_are_told_and_the_rest_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = {"kind": "NodeAllocation", "apiVersion": "koordgate.io/v1alpha1", "spec": 7}
+    broken = [{**record, "metadata": {"name": name}} for name in ("n1", "gone")]
+    path = file_of(tmp_path, node("n1"), devices("n1"), *broken)
+    assert run("check", "-f", path, "-o", "json") == 3
+    told = capsys.readouterr()
+    assert "gone" in told.err
+    (one,) = json.loads(told.out)["nodes"]
+    assert one["problems"]
+    assert not one["ready"]
+
+
 def test_without_a_kubeconfig_the_user_is_told_what_to_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

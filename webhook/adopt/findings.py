@@ -160,10 +160,12 @@ def find(cluster: Cluster, seen: AdoptView, survey: Surveyor = lambda _node: NO_
     for obj in sorted(cluster.objects("Node"), key=lambda obj: str(obj["metadata"]["name"])):
         name = obj["metadata"]["name"]
         offers = _offers(obj, types)
-        if name in listed or offers or name in on:
+        if name in listed or offers or name in on or seen.records.record(name).holdings:
             nodes.append(_node(name, seen, cluster, on.get(name, []), offers, names, survey))
     modes = {namespace: seen.mode(namespace) for namespace in sorted({pod.namespace for pod in pods})}
-    return ClusterFindings(tuple(nodes), tuple(pods), modes, cluster.installed, tuple(cluster.notes))
+    shown = {node.name for node in nodes}
+    apart = [problem for name, told in sorted(seen.problems.items()) if name not in shown for problem in told]
+    return ClusterFindings(tuple(nodes), tuple(pods), modes, cluster.installed, (*cluster.notes, *apart))
 
 
 def device_pods(cluster: Cluster, seen: AdoptView, types: DeviceTypes) -> Iterator[DevicePod]:

@@ -184,24 +184,37 @@ def from_files(paths: Iterable[str], configured: WebhookSettings | None) -> Clus
             raise InputError(f"{where}: {kind}: {wrong}; the API server would refuse it; correct it")
         found.append((where, kind, obj))
     cluster = Cluster()
-    maps = [obj for _, kind, obj in found if kind == "ConfigMap" and obj["metadata"]["name"] == _NAME]
-    if configured is not None:
-        cluster.settings = configured
-    elif maps:
-        try:
-            text = (maps[0].get("data") or {}).get("config.yaml") or ""
-            cluster.settings = settings.parse(text, f"ConfigMap {_NAME}")
-        except SettingsError as error:
-            raise InputError(str(error)) from error
+    maps = (obj for _, kind, obj in found if kind == "ConfigMap" and obj["metadata"]["name"] == _NAME)
+    cluster.settings = configured or _settings_of(next(maps, None))
     types = settings.types_of(cluster.settings)
     known = set(_KINDS.values())
     for _, kind, obj in found:
         if kind in known:
-            if kind == "Pod":
-                metadata = obj["metadata"]
-                metadata.setdefault("namespace", "default")
-                metadata.setdefault("uid", f"{metadata['namespace']}/{metadata['name']}")
+            _complete(kind, obj["metadata"])
             cluster.take(kind, obj, types)
         elif kind == "MutatingWebhookConfiguration" and (obj.get("metadata") or {}).get("name") == _NAME:
             cluster.installed = True
     return cluster
+
+
+def _settings_of(found: Raw | None) -> WebhookSettings:
+    """The settings in a ConfigMap; the defaults where there is none.
+
+    Raises:
+        InputError: they are wrong.
+    """
+    if found is None:
+        return WebhookSettings()
+    try:
+        return settings.parse((found.get("data") or {}).get("config.yaml") or "", f"ConfigMap {_NAME}")
+    except SettingsError as error:
+        raise InputError(str(error)) from error
+
+
+def _complete(kind: str, metadata: Raw) -> None:
+    """Write what an API server would have written, where a file lacks it."""
+    if kind == "Pod":
+        metadata.setdefault("namespace", "default")
+        metadata.setdefault("uid", f"{metadata['namespace']}/{metadata['name']}")
+    elif kind == nodeallocation.KIND:
+        metadata["resourceVersion"] = "1"  # nothing is compared with it here
