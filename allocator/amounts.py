@@ -47,13 +47,33 @@ def pod_amounts(spec: Mapping[str, Any]) -> dict[str, int]:
     Raises:
         BadQuantityError: a request is not a quantity.
     """
+    total = Counter(_peak(spec, counted=False))
+    for name, amount in _requests(spec, "spec.resources.requests").items():
+        if name in _POD_LEVEL or name.startswith("hugepages-"):
+            total[name] = amount
+    total.update(amounts(spec.get("overhead"), "spec.overhead"))
+    total[PODS] = 1
+    return dict(total)
+
+
+def pod_charges(spec: Mapping[str, Any]) -> dict[str, int]:
+    """Sum, likewise, what a translated Pod states for quotas.
+
+    Raises:
+        BadQuantityError: an amount is not a quantity.
+    """
+    return _peak(spec, counted=True)
+
+
+def _peak(spec: Mapping[str, Any], *, counted: bool) -> dict[str, int]:
+    """The greatest sum of requests over the steps of a Pod's life, of those that only quotas count or of the others."""
     steady: Counter[str] = Counter()
     for index, container in enumerate(spec.get("containers") or ()):
-        steady.update(_requests(container, f"spec.containers[{index}].resources.requests"))
+        steady.update(_requests(container, f"spec.containers[{index}].resources.requests", counted=counted))
     sidecars: Counter[str] = Counter()
     peak: dict[str, int] = {}
     for index, container in enumerate(spec.get("initContainers") or ()):
-        own = _requests(container, f"spec.initContainers[{index}].resources.requests")
+        own = _requests(container, f"spec.initContainers[{index}].resources.requests", counted=counted)
         if container.get("restartPolicy") == "Always":
             steady.update(own)
             sidecars.update(own)
@@ -61,13 +81,7 @@ def pod_amounts(spec: Mapping[str, Any]) -> dict[str, int]:
         else:
             now = sidecars + Counter(own)
         peak = _greatest(peak, now)
-    total = Counter(_greatest(peak, steady))
-    for name, amount in _requests(spec, "spec.resources.requests").items():
-        if name in _POD_LEVEL or name.startswith("hugepages-"):
-            total[name] = amount
-    total.update(amounts(spec.get("overhead"), "spec.overhead"))
-    total[PODS] = 1
-    return dict(total)
+    return _greatest(peak, steady)
 
 
 def node_amounts(node: Mapping[str, Any]) -> dict[str, int]:
@@ -83,9 +97,9 @@ def node_amounts(node: Mapping[str, Any]) -> dict[str, int]:
     return amounts(stated, f"Node {node['metadata']['name']}: status.allocatable")
 
 
-def _requests(holder: Mapping[str, Any], where: str) -> dict[str, int]:
+def _requests(holder: Mapping[str, Any], where: str, *, counted: bool = False) -> dict[str, int]:
     requests = (holder.get("resources") or {}).get("requests") or {}
-    return amounts({name: amount for name, amount in requests.items() if not is_quota_resource(name)}, where)
+    return amounts({name: amount for name, amount in requests.items() if is_quota_resource(name) is counted}, where)
 
 
 def _greatest(one: Amounts, other: Amounts) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import Final
 
 _GROUP: Final = "koordgate.commands"
 _SUMMARIES: Final = {
+    "adopt": "move a cluster from another product: check, report, switch namespaces and back",
     "demo": "show the whole product on this machine: translate, guard, allocate, holdings",
     "devices": "show a cluster's devices and who holds them; cordon, uncordon or drain one",
     "reporter": "report what a node has and how healthy it is, and put cpusets into effect",

@@ -58,6 +58,10 @@ def make_app(
     app.router.add_post("/warn-pod", edge.pod_review("/warn-pod", parts.pods.warn))
     app.router.add_post("/mutate-binding", edge.binding_review("/mutate-binding", parts.bindings.mutate))
     app.router.add_post("/validate-binding", edge.binding_review("/validate-binding", parts.bindings.validate))
+    # In observed namespaces nobody is refused; the API server ignores a failure there.
+    app.router.add_post("/shadow-pod", edge.pod_review("/shadow-pod", parts.shadow.pod, stops=False))
+    shadow_binding = edge.binding_review("/shadow-binding", parts.shadow.binding, stops=False)
+    app.router.add_post("/shadow-binding", shadow_binding)
     claims = edge.binding_review("/validate-claim", parts.claims.validate, shapes.ClaimShape)
     app.router.add_post("/validate-claim", claims)
     app.router.add_get("/healthz", healthz)

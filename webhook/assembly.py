@@ -23,6 +23,7 @@ from webhook.gangs.seen import Clocks
 from webhook.ledger.ledger import Counters, Holdings, Ledger
 from webhook.ledger.store import Store
 from webhook.metrics import WebhookMetrics
+from webhook.quotas.mirror import written_names
 from webhook.quotas.table import LimitTable
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.bindings import Binders, BindingWebhooks
@@ -31,6 +32,9 @@ from webhook.scheduling.extender import Extender
 from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, cpu_defaults, types_of
+from webhook.shadow.followed import FollowedPods
+from webhook.shadow.keeper import ListPods, ShadowKeeper, ShadowParts, no_pods
+from webhook.shadow.reviews import ShadowWebhooks
 from webhook.upkeep.looplag import LoopLag
 from webhook.upkeep.reconcile import Reconciler
 from webhook.upkeep.reports import EventReports
@@ -39,6 +43,7 @@ from webhook.view.classes import pools_of
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.liveclaims import NO_CLAIMS, LiveClaims
 from webhook.view.livepods import LivePods
+from webhook.view.namespaces import NamespaceModes
 from webhook.view.podinfo import PodInfo
 from webhook.view.snapshots import Defaults
 
@@ -76,6 +81,9 @@ class Parts:
     claims: ClaimWebhook
     claim_keeper: ClaimKeeper
     figures: ClusterFigures
+    modes: NamespaceModes
+    shadow: ShadowWebhooks
+    shadow_keeper: ShadowKeeper
 
 
 def assemble(  # noqa: PLR0913 keyword-only, most with a default
@@ -85,6 +93,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     *,
     live_claims: LiveClaims = NO_CLAIMS,
     kube: KubeClient | None = None,
+    list_pods: ListPods = no_pods,
     clock: Callable[[], int] = wall_clock,
     monotonic: Callable[[], float] = time.monotonic,
     released: Callable[[str], None] = lambda _node: None,
@@ -98,12 +107,14 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         live: reads Pods from the API server itself.
         live_claims: likewise ResourceClaims; by default there are none.
         kube: writes Events, and removes scheduling gates; None offline.
+        list_pods: lists the Pods of a namespace that is observed from now on; by default there are none.
         clock: seconds since the epoch.
         monotonic: seconds since any moment.
         released: called with a node on which something was released, or that changed: Pods that wait may fit there now.
         published: makes the text that is published beside a node's holdings; by default nothing is published.
     """
     began = monotonic()
+    modes = NamespaceModes(settings.mode, (*settings.quota.exempt_namespaces, settings.identity.namespace))
     metrics = WebhookMetrics()
     types = types_of(settings)
     together = settings.gangs.all_or_nothing
@@ -151,6 +162,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         hold_seconds=settings.gangs.hold_seconds,
         reports=reporter,
         released=released,
+        tended=lambda pod: pod.scheduler_name == scheduler.name or modes.enforced(pod.namespace),
     )
 
     def freed(node: str) -> None:
@@ -172,8 +184,33 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         interrupted=lambda reason: metrics.searches_ended.labels(reason).inc(),
         answered=lambda answer: metrics.filter_answers.labels(answer).inc(),
     )
-    figures = ClusterFigures(Capacity(cluster, types), types, cluster.pods.waiting, extender.said_of)
+    figures = ClusterFigures(
+        Capacity(cluster, types), types, lambda: cluster.pods.waiting(scheduler.name), extender.said_of
+    )
     metrics.add(figures)
+    pods = PodWebhooks(
+        TranslationPolicy(
+            settings.domain,
+            scheduler.name,
+            types,
+            split=not settings.state_memory,
+            scope=scope,
+            gates=together,
+            charges=settings.quota.enabled,
+            slots=SlotDefaults(slots.types, slots.namespaces),
+            tells=settings.devices.quota_environment,
+        ),
+        scheduler.username,
+        cluster.reach.of,
+        state_memory=settings.state_memory,
+        limits=limits.of,
+        rolling_out=lambda: kube is not None and monotonic() - began < _ROLL_OUT_S,
+    )
+    bindings = BindingWebhooks(
+        binders, cluster, ledger, live, clock, settled=settled, sent=assumed.of, search_time=search_time
+    )
+    followed = FollowedPods(limits, written_names(types, settings.domain))
+    shadow = ShadowWebhooks(pods, bindings, metrics, followed.over_quota)
     return Parts(
         settings=settings,
         types=types,
@@ -184,27 +221,8 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         ledger=ledger,
         scope=scope,
         limits=limits,
-        pods=PodWebhooks(
-            TranslationPolicy(
-                settings.domain,
-                scheduler.name,
-                types,
-                split=not settings.state_memory,
-                scope=scope,
-                gates=together,
-                charges=settings.quota.enabled,
-                slots=SlotDefaults(slots.types, slots.namespaces),
-                tells=settings.devices.quota_environment,
-            ),
-            scheduler.username,
-            cluster.reach.of,
-            state_memory=settings.state_memory,
-            limits=limits.of,
-            rolling_out=lambda: kube is not None and monotonic() - began < _ROLL_OUT_S,
-        ),
-        bindings=BindingWebhooks(
-            binders, cluster, ledger, live, clock, settled=settled, sent=assumed.of, search_time=search_time
-        ),
+        pods=pods,
+        bindings=bindings,
         ranking=ranking,
         extender=extender,
         reconciler=Reconciler(
@@ -217,6 +235,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
             reports=reporter,
             released=freed,
             hold_until=(lambda: int(clock() + settings.gangs.hold_seconds)) if together else None,
+            enforced=modes.enforced,
         ),
         keeper=keeper,
         reporter=reporter,
@@ -232,6 +251,33 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
             released=freed,
         ),
         figures=figures,
+        modes=modes,
+        shadow=shadow,
+        shadow_keeper=ShadowKeeper(
+            ShadowParts(
+                seen=seen,
+                held=ledger,
+                make_ranking=lambda view, sent: Ranking(
+                    view,
+                    types,
+                    scheduler.preference,
+                    sent,
+                    contradicted,
+                    settings.devices.order,
+                    scheduler.preference_classes,
+                ),
+                pods=pods,
+                types=types,
+                scheduler_name=scheduler.name,
+                ignored=ignored,
+                modes=modes,
+                metrics=metrics,
+                reports=reporter,
+                asked=lambda uid: bool(shadow.asked.get(uid)),
+                list_pods=list_pods,
+            ),
+            followed,
+        ),
     )
 
 

@@ -26,6 +26,7 @@ from koordgate.kube.resource import (
     DEVICE_TAINT_RULES,
     DEVICES,
     LIMIT_RANGES,
+    NAMESPACES,
     NODES,
     PODS,
     RESOURCE_CLAIMS,
@@ -48,6 +49,7 @@ from webhook.quotas.keeper import QuotaKeeper
 from webhook.quotas.mirror import written_names
 from webhook.quotas.table import QuotaFeed, RangeFeed
 from webhook.settings import WebhookSettings, types_of
+from webhook.shadow.keeper import ObservedPodFeed
 from webhook.tls.callers import Refusals, ask_for_certificate, stranger
 from webhook.tls.certs import FileSource, SecretSource, Source
 from webhook.tls.clientsecret import ClientSecret
@@ -57,9 +59,10 @@ from webhook.tls.timing import Timing
 from webhook.upkeep.publish import Publisher, published
 from webhook.upkeep.waker import Waker
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
-from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
+from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, RecordFeed, TopologyFeed
 from webhook.view.liveclaims import kube_claims
-from webhook.view.livepods import KubeLivePods
+from webhook.view.livepods import KubeLivePods, list_pods
+from webhook.view.namespaces import NamespaceFeed
 from webhook.view.podinfo import PodInfo
 from webhook.view.served import ServedWatch
 
@@ -91,13 +94,14 @@ class Replica:
     def __init__(self, settings: WebhookSettings, kube: KubeClient, timing: Timing | None = None) -> None:
         self._settings = settings
         self._timing = timing = timing or Timing(offset=lambda: kube.server_offset)
-        self._waker = Waker(kube, lambda: self.parts.cluster.pods.anybody_waits())  # noqa: PLW0108 there are no parts yet
+        self._waker = Waker(kube, lambda: self.parts.cluster.pods.anybody_waits(settings.scheduler.name))
         self.parts: Parts = assemble(
             settings,
             cluster_store(kube),
             KubeLivePods(kube, types_of(settings)),
             live_claims=kube_claims(kube, settings.claimed),
             kube=kube,
+            list_pods=partial(list_pods, kube),
             released=self._waker.released,
             published=published,
         )
@@ -125,7 +129,9 @@ class Replica:
         reporter = parts.reporter
         self._publisher = publisher = Publisher(parts.cluster, parts.ledger, socket.gethostname())
         # Pods last: the ledger is known by then, so holdings of Pods that have ended are found.
+        name, self._modes_watch = self._reflector(kube, NAMESPACES, NamespaceFeed(parts.modes))
         self._watches: list[tuple[str, Watch]] = [
+            (name, self._modes_watch),
             self._reflector(
                 kube,
                 NODES,
@@ -136,7 +142,11 @@ class Replica:
                 kube, TOPOLOGIES, TopologyFeed(parts.cluster, reporter.bad_object("noderesourcetopologies"))
             ),
             self._records(RecordFeed(parts.cluster, parts.ledger, reporter.bad_object(parts.store.kind))),
-            self._reflector(kube, PODS, PodFeed(parts.cluster, self._pod_ended, self._pod_bound, parts.types)),
+            self._reflector(
+                kube,
+                PODS,
+                ObservedPodFeed(parts.cluster, self._pod_ended, self._pod_bound, parts.types, parts.shadow_keeper),
+            ),
         ]
         self._taints: tuple[ServedWatch, TaintKeeper] | None = None
         if settings.dra.enabled:
@@ -154,9 +164,10 @@ class Replica:
                 kube,
                 parts.limits,
                 written_names(parts.types, settings.domain),
-                settings.quota.exempt_namespaces,
+                lambda namespace: not parts.modes.enforced(namespace),
                 complain("resourcequotas"),
             )
+            parts.modes.listen(self._quotas.switched)
             self._watches.append(self._reflector(kube, LIMIT_RANGES, ranges))
             name, self._quota_watch = self._reflector(kube, RESOURCE_QUOTAS, QuotaFeed(parts.limits))
             self._watches.append((name, self._quota_watch))
@@ -263,8 +274,7 @@ class Replica:
             begin("waker", self._waker.run)
             begin("loop lag", self.parts.loop_lag.run)
             if self._quotas is not None:
-                keeper, quotas = self._quotas, self._quota_watch
-                begin("quotas", lambda: keeper.run(quotas.synced))
+                begin("quotas", partial(self._keep_quotas, self._quotas))
             if self._settings.gangs.all_or_nothing:
                 begin("gangs", lambda: self.parts.keeper.run(lambda: not self.unready()))
             begin("reconciliation", self._reconcile)
@@ -282,6 +292,11 @@ class Replica:
                 await self.parts.ledger.idle()
             for task in (*background, starting):
                 task.cancel()
+
+    async def _keep_quotas(self, keeper: QuotaKeeper) -> None:
+        """Keep mirrors, once it is known in which namespaces."""
+        await self._modes_watch.synced.wait()
+        await keeper.run(self._quota_watch.synced)
 
     def _begin_claims(self, begin: Callable[[str, Callable[[], Awaitable[object]]], None]) -> None:
         """Begin what follows ResourceClaims."""
@@ -384,6 +399,7 @@ class Replica:
             self._steadily("reconciliation", lambda: self.parts.reconciler.run_timer(every)),
             self._steadily("reconciliation of claims", lambda: self.parts.claim_keeper.run_timer(every)),
             self._steadily("publication of amounts", lambda: self._publisher.run(every)),
+            self._steadily("observed Pods", self.parts.shadow_keeper.run),
         )
 
     async def _keep_up(self) -> None:

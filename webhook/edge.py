@@ -70,16 +70,25 @@ class Edge:
         self._draining = draining
         self._quiet_until = -math.inf
 
-    def pod_review(self, path: str, handler: Sync) -> Handler:
-        """Serve a review whose handler answers from memory, without waiting."""
+    def pod_review(self, path: str, handler: Sync, *, stops: bool = True) -> Handler:
+        """Serve a review whose handler answers from memory, without waiting; `stops` as below."""
 
         async def answer(request: review.Request, _deadline: float) -> review.Response:
             return handler(request)
 
-        return self.binding_review(path, answer, shapes.PodShape)
+        return self.binding_review(path, answer, shapes.PodShape, stops=stops)
 
-    def binding_review(self, path: str, handler: Async, shape: shapes.Shape = shapes.BindingShape) -> Handler:
-        """Serve a review whose handler may wait for the API server; `shape` is what an API server sends there."""
+    def binding_review(
+        self, path: str, handler: Async, shape: shapes.Shape = shapes.BindingShape, *, stops: bool = True
+    ) -> Handler:
+        """Serve a review whose handler may wait for the API server.
+
+        Args:
+            path: of the review, a label of the metrics.
+            handler: answers it.
+            shape: what an API server sends there.
+            stops: whether a refusal is sent. Where it is False, whatever is refused is allowed.
+        """
         count = {outcome: self._metrics.requests.labels(path, outcome).inc for outcome in _OUTCOMES}
         observe = self._metrics.seconds.labels(path).observe
 
@@ -101,6 +110,8 @@ class Edge:
                 error.content_type = _JSON
                 raise
             response = await self._answer(path, handler, question, patience, shape)
+            if not (stops or response.allowed) and response.code < HTTPStatus.INTERNAL_SERVER_ERROR:
+                response = review.allowed()
             count[_outcome(response)]()
             observe(time.perf_counter() - began)
             if response.code >= HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -140,6 +140,39 @@ class WebhookMetrics:
             "after two thirds of its life; a scheduler that started before then must start again before it expires.",
             registry=registry,
         )
+        self.shadow_pods = Counter(
+            "koordgate_shadow_pods_total",
+            "Pods created in observed namespaces that ask for devices or CPUs, by what would have become of them "
+            "(translated, unchanged, refused), and by dialect (own: koordgate's names and plain nvidia.com/gpu).",
+            ["outcome", "dialect"],
+            registry=registry,
+        )
+        self.shadow_refused = Counter(
+            "koordgate_shadow_refused_total",
+            "What would have been refused in observed namespaces, by reason: Pods (translation, validation, quota), "
+            "and Bindings by other schedulers (binding).",
+            ["reason"],
+            registry=registry,
+        )
+        self.shadow_placements = Counter(
+            "koordgate_shadow_placements_total",
+            "Observed Pods for which a node was looked for, by outcome: fits, and waits (at the first try).",
+            ["outcome"],
+            registry=registry,
+        )
+        self.shadow_compared = Counter(
+            "koordgate_shadow_compared_total",
+            "Observed Pods that were bound, by where koordgate would have them (same_node, other_node, would_wait).",
+            ["outcome"],
+            registry=registry,
+        )
+        self.shadow_followed = Gauge(
+            "koordgate_shadow_followed_pods",
+            "Observed Pods that exist, by what would be true of them (placed, waiting, refused). Every replica follows "
+            "all of them.",
+            ["state"],
+            registry=registry,
+        )
         self.ready = Gauge("koordgate_ready", "1 while the process is ready.", registry=registry)
 
     def add(self, collector: Collector) -> None:

@@ -12,6 +12,7 @@ from allocator.quantity import QuantityError, format_bytes, to_int
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
 from allocator.vocabulary.peers import PEERS
 from allocator.vocabulary.preference import NODE_CLASSES, DeviceOrder, Preference
@@ -348,12 +349,14 @@ class WebhookSettings(Section, frozen=True):
         state_memory: whether a translation also states gpu-memory if all GPUs in reach have the same. Turn it off with
             Koordinator's own scheduler, which refuses ratio and memory side by side.
         log_level: debug, info, warning or error.
+        mode: what is done in namespaces without the label koordgate.io/mode: enforce, shadow or off.
         dialects: other products' dialects, by name; those that are not named are off.
     """
 
     domain: Literal["kubernetes.io", "koordinator.sh"] = KUBERNETES_DOMAIN
     state_memory: bool = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    mode: Mode = Mode.ENFORCE
     scheduler: Scheduler = Scheduler()
     guard: Guard = Guard()
     identity: Identity = Identity()

@@ -48,6 +48,7 @@ GANG_GATE: Final = "koordgate.io/gang"  # a scheduling gate: room for the Pod's 
 DEVICE_ID: Final = "koordgate.io/uuid"  # a label that each device has for selectors: its id
 CLASSES: Final = "koordgate.io/classes"  # on a Node: its software classes
 PACKED: Final = "koordgate.io/packed-resources"  # on a NodeAllocation: totals and free, packed by class
+MODE_LABEL: Final = "koordgate.io/mode"  # a label of a Namespace: a `Mode`
 VISIBLE_DEVICES_PREFIX: Final = "visible-devices.koordgate.io/"
 _DEVICE_QUOTAS_PREFIX: Final = ".device-quotas.koordgate.io/"
 

@@ -98,13 +98,21 @@ class KubeClient:
         self._proxy: str | None = None
 
     @classmethod
-    def from_kubeconfig(cls, path: Path | str | None = None, *, limit: int = _CONNECTIONS) -> Self:
-        """Use the current context of a kubeconfig; None: that of $KUBECONFIG, else of the default path."""
+    def from_kubeconfig(
+        cls, path: Path | str | None = None, *, context: str | None = None, limit: int = _CONNECTIONS
+    ) -> Self:
+        """Use a kubeconfig.
+
+        Args:
+            path: the file; None for that of $KUBECONFIG, else the default path.
+            context: its name there; None for the current one.
+            limit: most connections.
+        """
 
         async def load() -> Access:
             from koordgate.kube.kubeconfig import kubeconfig_access  # noqa: PLC0415 takes 36 MB and a second
 
-            return await kubeconfig_access(Path(path) if path is not None else None)
+            return await kubeconfig_access(Path(path) if path is not None else None, context)
 
         return cls(access=load, limit=limit)
 

@@ -113,11 +113,12 @@ async def _loaded(load: Load, configuration: Configuration, *, renew: bool) -> N
         raise KubeError(f"no usable Kubernetes configuration: {error}", reason="Configuration") from error
 
 
-async def kubeconfig_access(path: Path | None = None) -> ConfiguredAccess:
-    """Access as the current context of a kubeconfig.
+async def kubeconfig_access(path: Path | None = None, context: str | None = None) -> ConfiguredAccess:
+    """Access as a context of a kubeconfig.
 
     Args:
         path: the file; None for $KUBECONFIG (which may name several), else the usual place under the home folder.
+        context: its name; None for the current one.
     """
     # Not the library's constant, which was computed when the library was imported.
     files = str(path or os.environ.get("KUBECONFIG") or "~/.kube/config")
@@ -126,7 +127,9 @@ async def kubeconfig_access(path: Path | None = None) -> ConfiguredAccess:
     async def load(configuration: Configuration, renew: bool) -> None:  # noqa: FBT001
         nonlocal loader
         if loader is None or renew:
-            loader = await load_kube_config(config_file=files, client_configuration=configuration, persist_config=False)
+            loader = await load_kube_config(
+                config_file=files, context=context, client_configuration=configuration, persist_config=False
+            )
         else:  # the same loader knows when its plugin's token expires, and reads token files again
             await loader.load_and_set(configuration)
 

@@ -57,6 +57,7 @@ def _segment(text: str) -> str:
 
 
 NODES: Final = Resource("", "v1", "nodes", namespaced=False)
+NAMESPACES: Final = Resource("", "v1", "namespaces", namespaced=False)
 PODS: Final = Resource("", "v1", "pods", namespaced=True)
 SECRETS: Final = Resource("", "v1", "secrets", namespaced=True)
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", namespaced=True)

@@ -26,6 +26,7 @@ from webhook.localplane.chart import ChartError, find, settings_text
 
 Render = Callable[..., list[JsonObject]]
 
+MODE = "koordgate.io/mode"
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 KOORDINATOR = "system:serviceaccount:koordinator-system:koord-scheduler"
 QUEUE = {
@@ -128,17 +129,23 @@ def test_the_default_values_render_exactly_these_objects(objects: list[JsonObjec
         ("ServiceAccount", "koordgate-reporter"),
         ("ValidatingAdmissionPolicy", "koordgate-allocations"),
         ("ValidatingAdmissionPolicy", "koordgate-bindings"),
+        ("ValidatingAdmissionPolicy", "koordgate-modes"),
         ("ValidatingAdmissionPolicy", "koordgate-preset-node"),
         ("ValidatingAdmissionPolicy", "koordgate-quotas"),
         ("ValidatingAdmissionPolicy", "koordgate-reporter"),
         ("ValidatingAdmissionPolicy", "koordgate-visible-devices"),
         ("ValidatingAdmissionPolicy", "koordgate-webhook"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-allocations"),
+        ("ValidatingAdmissionPolicyBinding", "koordgate-allocations-shadow"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-bindings"),
+        ("ValidatingAdmissionPolicyBinding", "koordgate-bindings-shadow"),
+        ("ValidatingAdmissionPolicyBinding", "koordgate-modes"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-preset-node"),
+        ("ValidatingAdmissionPolicyBinding", "koordgate-preset-node-shadow"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-quotas"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-reporter"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-visible-devices"),
+        ("ValidatingAdmissionPolicyBinding", "koordgate-visible-devices-shadow"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-webhook"),
         (VALIDATING, "koordgate"),
     ]
@@ -212,6 +219,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "devices",
         "cpus",
         "numa",
+        "mode",
         "quota",
         "dra",
         "dialects",
@@ -392,7 +400,7 @@ def test_namespaces_in_scope_that_are_exempt_stay_exempt(render: Render) -> None
     hooks = webhooks(render(values))
     del hooks["claims.validate"]
     for name, hook in hooks.items():
-        (rule,) = hook["namespaceSelector"]["matchExpressions"]
+        rule, *_ = hook["namespaceSelector"]["matchExpressions"]
         assert rule["operator"] == "NotIn", name
         assert "training" in rule["values"], name
 
@@ -495,6 +503,15 @@ def test_these_webhooks_see_these_requests_at_these_paths(objects: list[JsonObje
             None,
         ),
         "dialects.warn": ("/warn-pod", created, "Ignore", 1, "None", None),
+        "pods.shadow": ("/shadow-pod", created, "Ignore", 1, "None", None),
+        "bindings.shadow": (
+            "/shadow-binding",
+            [(["CREATE"], ["bindings", "pods/binding"])],
+            "Ignore",
+            1,
+            "None",
+            None,
+        ),
     }
     for name, hook in webhooks(objects).items():
         assert hook["matchPolicy"] == "Equivalent"
@@ -562,7 +579,8 @@ def test_only_the_guard_and_the_review_of_claims_follow_their_policies(
 ) -> None:
     hooks = webhooks(render({value: {"failurePolicy": policy}}))
 
-    assert hooks.pop("dialects.warn")["failurePolicy"] == "Ignore"
+    for told in ("dialects.warn", "pods.shadow", "bindings.shadow"):
+        assert hooks.pop(told)["failurePolicy"] == "Ignore"
     assert hooks.pop(name)["failurePolicy"] == policy
     left = [hooks.pop(other)["failurePolicy"] for other in ("guard.validate", "claims.validate") if other in hooks]
     assert left == ["Ignore"]
@@ -572,18 +590,47 @@ def test_only_the_guard_and_the_review_of_claims_follow_their_policies(
 def test_system_namespaces_are_always_exempt_and_others_by_value(render: Render) -> None:
     hooks = webhooks(render({"exemptNamespaces": ["gpu-operator", "kube-system"]}, "gate"))
 
-    assert "namespaceSelector" not in hooks.pop("claims.validate"), "a card is the same wherever its claim lives"
+    claims = hooks.pop("claims.validate")["namespaceSelector"]["matchExpressions"]
+    assert [one["key"] for one in claims] == [MODE], "a card is the same wherever its claim lives"
     for hook in hooks.values():
-        assert hook["namespaceSelector"] == {
-            "matchExpressions": [
-                {
-                    "key": "kubernetes.io/metadata.name",
-                    "operator": "NotIn",
-                    "values": ["gate", "gpu-operator", "kube-system"],
-                }
-            ]
+        exempt, *_ = hook["namespaceSelector"]["matchExpressions"]
+        assert exempt == {
+            "key": "kubernetes.io/metadata.name",
+            "operator": "NotIn",
+            "values": ["gate", "gpu-operator", "kube-system"],
         }
         assert "objectSelector" not in hook
+
+
+IN_MODE = {
+    ("enforce", "enforce"): {"key": MODE, "operator": "NotIn", "values": ["off", "shadow"]},
+    ("enforce", "shadow"): {"key": MODE, "operator": "In", "values": ["shadow"]},
+    ("shadow", "enforce"): {"key": MODE, "operator": "In", "values": ["enforce"]},
+    ("shadow", "shadow"): {"key": MODE, "operator": "NotIn", "values": ["enforce", "off"]},
+    ("off", "enforce"): {"key": MODE, "operator": "In", "values": ["enforce"]},
+    ("off", "shadow"): {"key": MODE, "operator": "In", "values": ["shadow"]},
+}
+
+
+@pytest.mark.parametrize("default", ["enforce", "shadow", "off"])
+def test_each_webhook_and_policy_is_for_the_namespaces_of_its_mode(render: Render, default: str) -> None:
+    rendered = render({"mode": default, "guard": {"failurePolicy": "Fail"}})
+    hooks = webhooks(rendered)
+    for name in ("bindings.mutate", "bindings.validate"):
+        assert len(hooks.pop(name)["namespaceSelector"]["matchExpressions"]) == 1, "our scheduler's, in every mode"
+    for name, hook in hooks.items():
+        mode = "shadow" if name.endswith(".shadow") else "enforce"
+        assert hook["namespaceSelector"]["matchExpressions"][-1] == IN_MODE[default, mode], name
+        assert mode == "enforce" or hook["failurePolicy"] == "Ignore"
+    bindings = [item for item in rendered if item["kind"] == "ValidatingAdmissionPolicyBinding"]
+    scoped = {item["metadata"]["name"]: item["spec"] for item in bindings if "matchResources" in item["spec"]}
+    assert len(scoped) == 8
+    for name, spec in scoped.items():
+        mode = "shadow" if name.endswith("-shadow") else "enforce"
+        (found,) = spec["matchResources"]["namespaceSelector"]["matchExpressions"]
+        assert found == IN_MODE[default, mode], name
+        assert mode == "enforce" or "Deny" not in spec["validationActions"]
+    assert settings.parse(settings_text(rendered)).mode == default
 
 
 # Outside the cluster
@@ -758,6 +805,7 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
     assert find(objects, "ClusterRole", "koordgate")["rules"] == [
         {"apiGroups": [""], "resources": ["pods"], "verbs": read},
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]},
         {"apiGroups": ["scheduling.koordinator.sh"], "resources": ["devices"], "verbs": ["list", "watch"]},
         {"apiGroups": ["topology.node.k8s.io"], "resources": ["noderesourcetopologies"], "verbs": ["list", "watch"]},
         {

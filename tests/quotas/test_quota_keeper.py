@@ -42,7 +42,7 @@ class Kept:
         self.problems: dict[str, tuple[str, ...]] = {}
         self.table = LimitTable(BUILT_IN)
         written = written_names(BUILT_IN, "kubernetes.io")
-        self.keeper = QuotaKeeper(kube, self.table, written, exempt, self.problems.__setitem__)
+        self.keeper = QuotaKeeper(kube, self.table, written, exempt.__contains__, self.problems.__setitem__)
         self.watch = Reflector(kube, RESOURCE_QUOTAS, QuotaFeed(self.table))
 
 

@@ -147,7 +147,8 @@ async def test_a_pod_that_takes_the_name_of_a_waiting_one_waits_from_its_own_beg
     world.clock.now += 5
     pods = world.parts.cluster.pods
     assert (pods.waited("another"), pods.waited("uid-p")) == (5, 0)
-    assert list(pods.waiting()) == ["another"]
+    assert list(pods.waiting("koord-scheduler")) == ["another"]
+    assert list(pods.waiting("another")) == []
 
 
 async def test_a_dry_run_is_no_bind(world: World) -> None:

@@ -206,7 +206,7 @@ def test_one_of_our_pods_that_another_of_the_same_name_replaces_is_gone_from_eve
     ledger.observe(Record("n1", 1, {"uid-1": holding("uid-1", part(gpu(0), 50))}))
     assert view.snapshot("n1").used["GPU-0"][GPU_CORE] == 50
     assert view.pods.gang("default/g") == {"uid-1": "n1", "uid-2": ""}
-    assert view.pods.anybody_waits()
+    assert view.pods.anybody_waits("koord-scheduler")
     for name, uid in zip("ab", uids, strict=True):
         if foreign == "none of ours":
             view.pods.put_stranger("default", name, Stranger(uid))
@@ -215,7 +215,7 @@ def test_one_of_our_pods_that_another_of_the_same_name_replaces_is_gone_from_eve
         view.check_invariants()
     assert [view.pods.by_uid(uid) for uid in ("uid-1", "uid-2")] == [None, None]
     assert view.pods.gang("default/g") == {}
-    assert not view.pods.anybody_waits()
+    assert not view.pods.anybody_waits("koord-scheduler")
     assert view.pods.on("n1") == {}
     assert view.pods.has_ended("uid-1", "n1")
     for other in ("n0", "n2"):
@@ -258,7 +258,7 @@ SPOILT: dict[str, Callable[[Any], object]] = {
         pods, "_by_name", {("default", "c"): replace(pods._by_uid["uid-a"], name="c"), **pods._by_name}
     ),
     "on": lambda pods: pods._on.update(n2=pods._on.pop("n1")),
-    "one too many waits": lambda pods: pods._waiting.update({"uid-b": 0.0}),
+    "one too many waits": lambda pods: pods._waiting.setdefault("s", {}).update(dict.fromkeys(pods._by_uid, 0.0)),
     "none waits": lambda pods: pods._waiting.clear(),
     "gangs": lambda pods: pods._gangs["default/g"].update({"uid-b": ""}),
     "whole gangs": lambda pods: pods._together.update({"default/g": {"uid-b": pods._by_uid["uid-b"]}}),
@@ -456,7 +456,7 @@ class AnyHistory(RuleBasedStateMachine):
             anew.nodes.block(name, "spoilt")
         assert anew.nodes.known() == self.view.nodes.known()
         assert ours(anew) == ours(self.view)
-        assert anew.pods.anybody_waits() == self.view.pods.anybody_waits()
+        assert anew.pods.anybody_waits("koord-scheduler") == self.view.pods.anybody_waits("koord-scheduler")
         assert anew.pods.gang("default/g") == self.view.pods.gang("default/g")
         assert anew.nodes.shunned(None) == self.view.nodes.shunned(None)
         for name in NODES:

@@ -105,12 +105,13 @@ class GangKeeper:
         hold_seconds: how long room is held while no Pod of the gang is bound.
         reports: says why gangs wait.
         released: called with a node where other Pods may fit now, or Pods that wait may be bound.
+        tended: whether a Pod is koordgate's to bind; one of a namespace that is only observed may not be.
 
     Attributes:
         lift: may be replaced.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 keyword-only
         self,
         *,
         cluster: ClusterView,
@@ -121,7 +122,9 @@ class GangKeeper:
         hold_seconds: float,
         reports: GangReports,
         released: Callable[[str], None] = lambda _node: None,
+        tended: Callable[[PodInfo], bool] = lambda _pod: True,
     ) -> None:
+        self._tended = tended
         self._cluster = cluster
         self._ledger = ledger
         self._new_room = new_room
@@ -149,7 +152,8 @@ class GangKeeper:
 
         Of more than `_MOST_GANGS`, the next round tends those that follow the last one.
         """
-        whole = self._cluster.pods.whole_gangs()
+        known = self._cluster.pods.whole_gangs()
+        whole = {gang: pods for gang in known if (pods := self._whole(gang))}
         turns = self._turns(whole)
         gangs = [gang for *_, gang in turns]
         self._memories = {gang: self._memories[gang] for gang in gangs if gang in self._memories}
@@ -183,9 +187,14 @@ class GangKeeper:
         self._first = {gang: self._first.get(gang, now) for gang, pods in waiting.items() if pods}
         return sorted((-max(pod.priority for pod in waiting[gang]), since, gang) for gang, since in self._first.items())
 
+    def _whole(self, gang: str) -> Mapping[str, PodInfo]:
+        """The Pods of a gang that koordgate tends, by UID."""
+        pods = self._cluster.pods.whole_gangs().get(gang, {})
+        return {uid: pod for uid, pod in pods.items() if self._tended(pod)}
+
     async def _tend(self, gang: str) -> None:
         for _ in range(_STEPS):
-            pods = self._cluster.pods.whole_gangs().get(gang, {})
+            pods = self._whole(gang)
             memory = self._memory(gang, pods)
             if self._monotonic() < memory.paused:
                 return

@@ -6,7 +6,7 @@ that was seen, so that replicas do not undo each other's work: whoever comes lat
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from allocator.quantity import QuantityError
@@ -32,7 +32,7 @@ class QuotaKeeper:
         kube: the open client.
         table: the quotas; its changes come here.
         written: device resources that translated Pods still state (`mirror.mirrored`).
-        exempt: namespaces in which no Pod is translated; quotas there count their Pods as ever.
+        skipped: whether no Pod of a namespace is translated; quotas there count their Pods as ever.
         complain: called with a quota's namespace/name and why it has no right mirror; with nothing once it has.
 
     Attributes:
@@ -44,14 +44,14 @@ class QuotaKeeper:
         kube: KubeClient,
         table: LimitTable,
         written: frozenset[str],
-        exempt: Collection[str],
+        skipped: Callable[[str], bool],
         complain: Complain = lambda _name, _problems: None,
     ) -> None:
         self.settled = asyncio.Event()
         self._kube = kube
         self._table = table
         self._written = written
-        self._exempt = frozenset(exempt)
+        self._skipped = skipped
         self._complain = complain
         self._due: dict[Key, None] = {}
         self._retries: dict[Key, Backoff] = {}
@@ -62,6 +62,11 @@ class QuotaKeeper:
         """A quota or a mirror changed; a mirror that lost its label is still that of its original."""
         self._due[key] = None
         self._due.update(((key[0], name), None) for name in self._originals(key))
+        self._woken.set()
+
+    def switched(self, namespace: str) -> None:
+        """Whether a namespace is skipped may have changed."""
+        self._due.update(((namespace, name), None) for name in self._table.quotas(namespace))
         self._woken.set()
 
     async def run(self, listed: asyncio.Event) -> None:
@@ -109,7 +114,7 @@ class QuotaKeeper:
         """Perform the one write that is needed; returns why none can be made, "" if all is well."""
         namespace, name = key
         quota = self._table.quota(key)
-        if namespace in self._exempt:
+        if self._skipped(namespace):
             return ""
         if quota is not None and quota.mirror:
             if not self._originals(key):

@@ -81,6 +81,7 @@ class Reconciler:
         clock: monotonic seconds.
         reports: of differences.
         released: called with each node on which a holding was released.
+        enforced: whether only koord-scheduler may bind Pods of a namespace.
         hold_until: when what is held for a gang from now on ends, in seconds since the epoch; None where gangs are not
             bound as a whole.
     """
@@ -97,7 +98,9 @@ class Reconciler:
         reports: Reports,
         released: Callable[[str], None] = lambda _node: None,
         hold_until: Callable[[], int] | None = None,
+        enforced: Callable[[str], bool] = lambda _namespace: True,
     ) -> None:
+        self._enforced = enforced
         self._hold_until = hold_until
         self._scheduler_name = scheduler_name
         self._grace = grace
@@ -287,7 +290,8 @@ class Reconciler:
         """Bound Pods that lack what they ask for; by name."""
 
         def lacking(pod: PodInfo) -> PodInfo | None:
-            return pod if pod.lacks and pod.in_scope(self._scheduler_name) else None
+            expected = pod.scheduler_name == self._scheduler_name or self._enforced(pod.namespace)
+            return pod if expected and pod.lacks and pod.in_scope(self._scheduler_name) else None
 
         return sorted((yield from self._bound(lacking)), key=_by_name)
 

@@ -138,6 +138,10 @@ class EventReports:
             _LOG.warning("what a claim holds is unknown: %s", message, extra={"claim": name})
             self._event({**_KINDS[RESOURCE_CLAIMS.plural], **_place(name)}, "AllocationUnreadable", message)
 
+    def observed(self, pod: PodInfo, reason: str, message: str) -> None:
+        """Tell what would have become of a Pod in a namespace that is only observed."""
+        self._event(_about(pod), reason, message, normal=True)
+
     def gang_waits(self, pods: list[PodInfo], why: str) -> None:
         """These Pods of a gang that is bound as a whole wait, for this reason."""
         _LOG.info("a gang waits: %s", why, extra={"pod": str(pods[0]), "pods": len(pods)})
@@ -174,14 +178,15 @@ class EventReports:
 
         return complain
 
-    def _event(self, about: dict[str, str], reason: str, message: str) -> None:
+    def _event(self, about: dict[str, str], reason: str, message: str, *, normal: bool = False) -> None:
         if self._kube is None or len(self._tasks) >= _TOLD_AT_ONCE:
             return
-        task = asyncio.get_running_loop().create_task(self._write_event(self._kube, about, reason, message))
+        kind = "Normal" if normal else "Warning"
+        task = asyncio.get_running_loop().create_task(self._write_event(self._kube, about, kind, reason, message))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _write_event(self, kube: KubeClient, about: dict[str, str], reason: str, message: str) -> None:
+    async def _write_event(self, kube: KubeClient, about: dict[str, str], kind: str, reason: str, message: str) -> None:
         now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         namespace = about.get("namespace", "default")  # where Kubernetes keeps Events about cluster-scoped objects
         event: dict[str, Any] = {
@@ -189,7 +194,7 @@ class EventReports:
             "kind": "Event",
             "metadata": {"generateName": f"{about['name'][:200]}.", "namespace": namespace},
             "involvedObject": about,
-            "type": "Warning",
+            "type": kind,
             "reason": reason,
             "message": message[:_LONGEST],
             "source": {"component": "koordgate"},

@@ -1,12 +1,26 @@
 """Reads Pods from the API server itself, for when the view may be behind."""
 
-from typing import Protocol
+from collections.abc import AsyncIterator
+from typing import Any, Final, Protocol
 
 from allocator.vocabulary.devicetype import DeviceTypes
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import NotFound
 from koordgate.kube.resource import PODS
 from webhook.view.podinfo import PodInfo, read_pod_info
+
+_PAGE: Final = 500
+
+
+async def list_pods(kube: KubeClient, namespace: str) -> AsyncIterator[dict[str, Any]]:
+    """List the Pods of a namespace, page by page.
+
+    Raises:
+        KubeError: the API server refuses, or cannot be reached.
+    """
+    async for page, _ in kube.list_pages(PODS.path(namespace=namespace), limit=_PAGE):
+        for obj in page:
+            yield obj
 
 
 class KubeLivePods:

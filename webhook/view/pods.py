@@ -31,8 +31,8 @@ class PodTable:
         self._by_name: dict[tuple[str, str], PodInfo] = {}
         self._by_uid: dict[str, PodInfo] = {}
         self._on: dict[str, dict[str, PodInfo]] = {}  # node -> UID -> Pod
-        # UID of each that asks and is not bound -> when it was first seen, in seconds of the clock
-        self._waiting: dict[str, float] = {}
+        # Those that ask and are not bound: spec.schedulerName -> UID -> when it was first seen, in the clock's seconds.
+        self._waiting: dict[str, dict[str, float]] = {}
         self._gangs: dict[str, dict[str, str]] = {}  # gang -> UID of each of its Pods -> node, "" while unbound
         # gang -> UID -> Pod, of the gangs that are bound as a whole: finished Pods too.
         self._together: dict[str, dict[str, PodInfo]] = {}
@@ -70,7 +70,8 @@ class PodTable:
     def _replace(self, known: PodInfo | None, pod: PodInfo | None) -> None:
         if known == pod:  # as in a list that is repeated: nothing that is derived from the Pod is stale
             return
-        since = self._waiting.get(known.uid) if known is not None and pod is not None and pod.uid == known.uid else None
+        same = known is not None and pod is not None and pod.uid == known.uid
+        since = self._since(known) if known is not None and same else None
         if known is not None:
             self._take_out(known)
         if pod is not None:
@@ -87,7 +88,7 @@ class PodTable:
     def _take_out(self, pod: PodInfo) -> None:
         del self._by_name[pod.namespace, pod.name]
         self._by_uid.pop(pod.uid, None)
-        self._waiting.pop(pod.uid, None)
+        _leave(self._waiting, pod.scheduler_name, pod.uid)
         _leave(self._on, pod.node, pod.uid)
         _leave(self._gangs, pod.request.wishes.gang, pod.uid)
         _leave(self._together, pod.request.wishes.gang, pod.uid)
@@ -96,7 +97,7 @@ class PodTable:
         self._by_name[pod.namespace, pod.name] = pod
         self._by_uid[pod.uid] = pod
         if _waits(pod):
-            self._waiting[pod.uid] = since
+            self._waiting.setdefault(pod.scheduler_name, {})[pod.uid] = since
         if pod.node:
             self._on.setdefault(pod.node, {})[pod.uid] = pod
         if (gang := pod.request.wishes.gang) and not pod.finished:
@@ -137,17 +138,23 @@ class PodTable:
         """The gangs that are bound as a whole or not at all, and the Pods of each by UID, finished ones too."""
         return self._together
 
-    def anybody_waits(self) -> bool:
-        """Whether one of our Pods is not bound yet."""
-        return bool(self._waiting)
+    def anybody_waits(self, scheduler_name: str) -> bool:
+        """Whether one of our Pods waits for this scheduler."""
+        return scheduler_name in self._waiting
 
-    def waiting(self) -> Iterable[str]:
-        """The UIDs of our Pods that are not bound yet."""
-        return self._waiting.keys()
+    def waiting(self, scheduler_name: str) -> Iterable[str]:
+        """The UIDs of our Pods that wait for this scheduler."""
+        return self._waiting.get(scheduler_name, {}).keys()
 
     def waited(self, uid: str) -> float:
         """For how many seconds a Pod that is not bound yet has been seen here; 0 where none is."""
-        return self._clock() - self._waiting[uid] if uid in self._waiting else 0.0
+        pod = self.by_uid(uid)
+        since = self._since(pod) if pod is not None else None
+        return 0.0 if since is None else self._clock() - since
+
+    def _since(self, pod: PodInfo) -> float | None:
+        """When a Pod that waits was first seen; None if it does not wait."""
+        return self._waiting.get(pod.scheduler_name, {}).get(pod.uid)
 
     def has_ended(self, uid: str, node: str) -> bool:
         """Whether a Pod that was bound to this node ended: what it holds there is about to leave the ledger."""
@@ -171,9 +178,11 @@ class PodTable:
         by_uid = {pod.uid: pod for pod in pods}
         if by_uid != self._by_uid or len(by_uid) != len(pods):
             raise InvariantError(f"Pods by UID are {sorted(self._by_uid)}, not {sorted(by_uid)}")
-        waiting = {pod.uid for pod in pods if _waits(pod)}
-        if waiting != self._waiting.keys():
-            raise InvariantError(f"Pods that wait are {sorted(self._waiting)}, not {sorted(waiting)}")
+        waiting: dict[str, set[str]] = {}
+        for pod in filter(_waits, pods):
+            waiting.setdefault(pod.scheduler_name, set()).add(pod.uid)
+        if waiting != {name: set(uids) for name, uids in self._waiting.items()}:
+            raise InvariantError(f"Pods that wait, by scheduler, are {self._waiting}, not {waiting}")
         on = _grouped((pod.node, pod.uid, pod) for pod in pods)
         if on != self._on:
             raise InvariantError(f"Pods by node are {self._on}, not {on}")

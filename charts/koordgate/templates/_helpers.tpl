@@ -278,6 +278,64 @@ matchExpressions:
       {{- concat (include "koordgate.exemptNamespaces" .root | fromJsonArray) .namespaces | uniq | sortAlpha | toYaml | nindent 6 }}
 {{- end }}
 
+{{/* The namespaces in which koordgate enforces, which is one of the two modes below; takes the root. */}}
+{{- define "koordgate.enforcedSelector" -}}
+{{ include "koordgate.namespaceSelector" . }}
+  {{- include "koordgate.inMode" (dict "root" . "mode" "enforce") | nindent 2 }}
+{{- end }}
+
+{{/* The namespaces that are only observed; takes the root. */}}
+{{- define "koordgate.shadowSelector" -}}
+{{ include "koordgate.namespaceSelector" . }}
+  {{- include "koordgate.inMode" (dict "root" . "mode" "shadow") | nindent 2 }}
+{{- end }}
+
+{{/* A matchExpression: the namespace is in a mode, by its label or, where that states no known mode, by the value `mode`
+(allocator.vocabulary.mode.mode_of); takes root and mode. */}}
+{{- define "koordgate.inMode" -}}
+- key: koordgate.io/mode
+  {{- if eq .mode .root.Values.mode }}
+  operator: NotIn
+  values: {{ without (list "enforce" "off" "shadow") .mode | toJson }}
+  {{- else }}
+  operator: In
+  values: [{{ .mode }}]
+  {{- end }}
+{{- end }}
+
+{{/* The bindings of a policy about namespaced objects; takes root, name and action. Where koordgate only observes, nobody is refused: a Deny
+becomes a warning and an annotation in the audit log. */}}
+{{- define "koordgate.modePolicyBindings" -}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- include "koordgate.webhook.labels" .root | nindent 4 }}
+spec:
+  policyName: {{ .name }}
+  validationActions: [{{ .action }}]
+  matchResources:
+    namespaceSelector:
+      matchExpressions:
+        {{- include "koordgate.inMode" (dict "root" .root "mode" "enforce") | nindent 8 }}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .name }}-shadow
+  labels:
+    {{- include "koordgate.webhook.labels" .root | nindent 4 }}
+spec:
+  policyName: {{ .name }}
+  validationActions: [{{ if eq .action "Deny" }}Warn, Audit{{ else }}{{ .action }}{{ end }}]
+  matchResources:
+    namespaceSelector:
+      matchExpressions:
+        {{- include "koordgate.inMode" (dict "root" .root "mode" "shadow") | nindent 8 }}
+{{- end }}
+
 {{/* The binding of a policy to all that it matches; takes root, name and action. */}}
 {{- define "koordgate.policyBinding" -}}
 ---

@@ -1,0 +1,291 @@
+"""`koordgate adopt check`: who holds what, what would clash, and the seven steps, from objects of a cluster."""
+
+import argparse
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import container, device_entry, device_object, pod
+
+from allocator.vocabulary.mode import Mode
+from allocator.vocabulary.names import DEVICES_CHECKPOINTS
+from webhook.adopt.command import COMMAND
+from webhook.adopt.findings import ClusterFindings, HeldBy, Survey, find
+from webhook.adopt.objects import Cluster
+from webhook.adopt.steps import blockers, steps
+from webhook.adopt.view import AdoptView
+from webhook.offline.cluster import OfflineCluster
+from webhook.settings import DialectSettings, WebhookSettings, types_of
+
+Raw = dict[str, Any]
+GPU = {"nvidia.com/gpu": "1"}
+HAMI = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4000"}
+WITH_HAMI = WebhookSettings(mode=Mode.SHADOW, dialects={"hami": DialectSettings(enabled=True)})
+
+
+def node(name: str, **offers: str) -> Raw:
+    room = {"cpu": "64", "memory": "512Gi", "pods": "99", "kubernetes.io/gpu-core": "200"}
+    room |= {"kubernetes.io/gpu-memory-ratio": "200", "kubernetes.io/gpu-memory": "160Gi"}
+    return {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {**room, **offers}}}
+
+
+def devices(name: str, held: Mapping[int, str] | None = None, **entry: Any) -> Raw:
+    entries = [device_entry(minor, id=f"GPU-{name}-{minor}", domain="kubernetes.io", **entry) for minor in range(2)]
+    checkpoint = [{"podUID": uid, "deviceIDs": [f"GPU-{name}-{minor}"]} for minor, uid in (held or {}).items()]
+    return device_object(*entries, name=name, annotations={DEVICES_CHECKPOINTS[0]: json.dumps(checkpoint)})
+
+
+def gpu_pod(name: str, namespace: str = "team", limits: Mapping[str, str] = GPU, **about: Any) -> Raw:
+    made = pod(container(limits=limits, requests=limits), name=name, namespace=namespace, uid=f"uid-{name}", **about)
+    made["spec"].setdefault("schedulerName", "default-scheduler")
+    return {**made, "kind": "Pod"}
+
+
+def reporter(on: str, *, ready: bool = True) -> Raw:
+    made = pod(container(), name=f"r-{on}", uid=f"r-{on}", labels={"app.kubernetes.io/name": "koordgate-reporter"})
+    made["spec"]["nodeName"] = on
+    state = {"conditions": [{"type": "Ready", "status": str(ready)}]}
+    return {**made, "kind": "Pod", "status": state}
+
+
+def namespace(name: str, mode: str) -> Raw:
+    return {"kind": "Namespace", "metadata": {"name": name, "labels": {"koordgate.io/mode": mode}}}
+
+
+def cluster(objects: Iterable[Raw], settings: WebhookSettings = WITH_HAMI) -> Cluster:
+    made = Cluster(settings=settings, installed=True)
+    for obj in objects:
+        made.take(obj["kind"], obj, types_of(settings))
+    return made
+
+
+def found(*objects: Raw, settings: WebhookSettings = WITH_HAMI, **about: Any) -> ClusterFindings:
+    made = cluster(objects, settings)
+    return find(made, AdoptView(made), **about)
+
+
+async def ours(name: str, on: str, namespace: str = "team") -> Raw:
+    """A Pod that koordgate translated and bound."""
+    offline = OfflineCluster.in_process()
+    await offline.load([node(on), devices(on)])
+    result = await offline.submit({**gpu_pod(name, namespace), "apiVersion": "v1"})
+    return {**result.pod, "kind": "Pod"}
+
+
+async def test_node_by_node_it_is_told_who_holds_what_by_which_evidence() -> None:
+    held = found(
+        node("n1", **{"nvidia.com/gpu": "2"}),
+        devices("n1", {1: "uid-plain"}),
+        reporter("n1"),
+        await ours("mine", "n1"),
+        gpu_pod("plain", nodeName="n1"),
+    )
+    (one,) = held.nodes
+    assert (one.ready, one.listed, one.devices) == (True, True, 2)
+    assert one.held == (
+        HeldBy("GPU-n1-0", "team/mine", "uid-mine", "Koordinator", "scheduling.koordinator.sh/device-allocated"),
+        HeldBy("GPU-n1-1", "team/plain", "uid-plain", "device plugin", "kubelet's checkpoint"),
+    )
+    assert one.offers == {"nvidia.com/gpu": "2"}
+    assert held.clashes == []
+
+
+PRODUCTS: dict[str, tuple[dict[str, Any], str, bool]] = {
+    "plain": ({"limits": GPU}, "device plugin", True),
+    "HAMi": ({"limits": HAMI}, "HAMi", True),
+    "gpushare": ({"limits": {"aliyun.com/gpu-mem": "3"}}, "Alibaba Cloud gpushare", False),
+    "Volcano": ({"limits": {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "3000"}}, "Volcano vGPU", False),
+    "KAI": ({"limits": {}, "annotations": {"gpu-fraction": "0.5"}}, "KAI Scheduler and Run:ai", False),
+    "Koordinator": ({"limits": {"koordinator.sh/gpu": "50"}}, "Koordinator", True),
+    "koordgate": ({"limits": GPU, "schedulerName": "koord-scheduler"}, "koordgate", True),
+}
+
+
+@pytest.mark.parametrize(("about", "product", "read"), PRODUCTS.values(), ids=PRODUCTS)
+def test_the_product_of_a_pod_is_told_by_its_names(about: dict[str, Any], product: str, read: object) -> None:
+    (one,) = found(gpu_pod("p", **about)).pods
+    assert (one.product, one.read) == (product, read)
+
+
+async def clash_of_two() -> list[Raw]:
+    return [node("n1"), devices("n1", {0: "uid-plain"}), await ours("mine", "n1"), gpu_pod("plain", nodeName="n1")]
+
+
+async def test_a_device_that_two_products_gave_clashes() -> None:
+    (clash,) = found(*await clash_of_two()).clashes
+    assert "GPU-n1-0 is held by team/mine through koordgate, and by team/plain through the device plugin" in clash
+
+
+def test_a_running_pod_of_which_nothing_states_what_it_holds_clashes() -> None:
+    (clash,) = found(node("n1"), devices("n1"), gpu_pod("silent", nodeName="n1")).clashes
+    assert "nothing states which devices it holds" in clash
+
+
+def test_what_another_product_states_is_taken_from_the_survey() -> None:
+    stated = HeldBy("GPU-n1-0", "team/shared", "uid-shared", "HAMi", "hami.io/vgpu-devices-allocated")
+    told = found(
+        node("n1"),
+        devices("n1"),
+        gpu_pod("shared", limits=HAMI, nodeName="n1"),
+        survey=lambda _node: Survey((stated,), ("n1: a conflict",)),
+    )
+    assert told.nodes[0].held == (stated,)
+    assert told.clashes == ["n1: a conflict"]
+
+
+def test_a_finished_pod_and_one_without_devices_are_left_out() -> None:
+    finished = {**gpu_pod("done", nodeName="n1"), "status": {"phase": "Failed"}}
+    plain = {**pod(container(), namespace="team", nodeName="n1"), "kind": "Pod"}
+    assert found(node("n1"), devices("n1"), finished, plain).pods == ()
+
+
+def left(told: ClusterFindings) -> list[int]:
+    return [step.number for step in steps(told) if not step.done]
+
+
+async def test_the_steps_that_are_left_are_told_with_a_command_each() -> None:
+    before = [node("n1", **{"nvidia.com/gpu": "2"}), gpu_pod("waits"), gpu_pod("runs", nodeName="n1")]
+    told = found(*before)
+    assert left(told) == [1, 2, 3, 4, 5, 6, 7]
+    assert all(step.command for step in steps(told))
+    after = [node("n1"), devices("n1"), reporter("n1"), namespace("team", "enforce"), await ours("mine", "n1")]
+    made = cluster(after)
+    assert left(find(made, AdoptView(made))) == [6]
+
+
+BLOCKED: dict[str, tuple[Callable[[], list[Raw]], str]] = {
+    "a Pod waits": (lambda: [gpu_pod("waits")], "team/waits wait for another scheduler"),
+    "a dialect is off": (
+        lambda: [gpu_pod("p", limits={"aliyun.com/gpu-mem": "3"}, nodeName="n0")],
+        "are not read there: turn on the dialect",
+    ),
+    "what runs is unknown": (
+        lambda: [node("n1"), devices("n1"), gpu_pod("p", nodeName="n1")],
+        "nothing states which devices it holds",
+    ),
+    "another namespace uses the node": (
+        lambda: [node("n1"), devices("n1", {0: "uid-b"}), gpu_pod("b", "other", nodeName="n1")],
+        "switch other together with these namespaces",
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "why"), BLOCKED.values(), ids=BLOCKED)
+def test_a_switch_to_enforcement_is_held_up(objects: Callable[[], list[Raw]], why: str) -> None:
+    (reason,) = blockers(found(*objects()), ["team"], Mode.ENFORCE)
+    assert why in reason
+
+
+def test_namespaces_that_share_nodes_are_switched_together() -> None:
+    told = found(node("n1"), devices("n1", {0: "uid-b"}), gpu_pod("b", "other", nodeName="n1"))
+    assert list(blockers(told, ["team", "other"], Mode.ENFORCE)) == []
+    assert list(blockers(told, ["team"], Mode.SHADOW)) == []
+
+
+def test_nothing_is_switched_to_enforcement_without_webhooks() -> None:
+    made = cluster([node("n1")])
+    made.installed = False
+    (reason,) = blockers(find(made, AdoptView(made)), ["team"], Mode.ENFORCE)
+    assert "install the chart" in reason
+
+
+# The command
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    COMMAND.arguments(parser)
+    return COMMAND.run(parser.parse_args(words))
+
+
+def file_of(folder: Path, *objects: Raw) -> str:
+    path = folder / "cluster.json"
+    path.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": list(objects)}))
+    return str(path)
+
+
+async def objects_of_a_move() -> list[Raw]:
+    return [
+        node("a-node-with-quite-a-long-name.of.a.domain.example.com", **{"nvidia.com/gpu": "2"}),
+        devices("a-node-with-quite-a-long-name.of.a.domain.example.com"),
+        *await clash_of_two(),
+        gpu_pod("w" * 63, "n" * 63),
+        namespace("n" * 63, "shadow"),
+    ]
+
+
+async def test_tables_have_at_most_100_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = file_of(tmp_path, *await objects_of_a_move())
+    assert await asyncio.to_thread(run, "check", "-f", path) == 4
+    assert await asyncio.to_thread(run, "report", "n" * 63, "-f", path) == 0
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= 100
+    assert "WHAT CLASHES" in told
+
+
+def test_the_exit_status_tells_whether_steps_are_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = file_of(tmp_path, node("n1"), devices("n1"))
+    assert run("check", "-f", path, "-o", "json") == 3
+    told = json.loads(capsys.readouterr().out)
+    assert [step["number"] for step in told["steps"] if not step["done"]] == [1, 6]
+    assert told["nodes"][0]["reporter"] == "none"
+
+
+WRONG: dict[str, tuple[list[str], str]] = {
+    "no such file": (["check", "-f", "/no/such/file"], "cannot be read"),
+    "a namespace without such Pods": (["report", "nobody", "-f", "FILE"], "no Pod of nobody asks for devices"),
+    "settings that are none": (["check", "-f", "FILE", "--config", "/no/such/file"], "/no/such/file"),
+}
+
+
+@pytest.mark.parametrize(("words", "why"), WRONG.values(), ids=WRONG)
+def test_wrong_input_is_refused_with_what_to_do(
+    words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = file_of(tmp_path, node("n1"))
+    assert run(*(path if word == "FILE" else word for word in words)) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_an_object_of_a_wrong_shape_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = file_of(tmp_path, {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": 7}})
+    assert run("check", "-f", path) == 2
+    assert "the API server would refuse it" in capsys.readouterr().err
+
+
+def test_records_that_cannot_be_read_are_told_and_the_rest_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = {"kind": "NodeAllocation", "apiVersion": "koordgate.io/v1alpha1", "spec": 7}
+    broken = [{**record, "metadata": {"name": name}} for name in ("n1", "gone")]
+    path = file_of(tmp_path, node("n1"), devices("n1"), *broken)
+    assert run("check", "-f", path, "-o", "json") == 3
+    told = capsys.readouterr()
+    assert "gone" in told.err
+    (one,) = json.loads(told.out)["nodes"]
+    assert one["problems"]
+    assert not one["ready"]
+
+
+def test_without_a_kubeconfig_the_user_is_told_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert run("check") == 1
+    assert "set $KUBECONFIG, or give objects with -f" in capsys.readouterr().err
+
+
+def test_the_report_frees_what_the_pods_hold_in_truth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    share = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "20000", "nvidia.com/gpucores": "20"}
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("mode: shadow\ndialects: {hami: {enabled: true}}\n")
+    pods = [gpu_pod(name, limits=share, nodeName="n1") for name in ("a", "b")]
+    path = file_of(tmp_path, node("n1"), devices("n1", {0: "uid-a", 1: "uid-b"}), *pods, gpu_pod("c", limits=share))
+    assert run("report", "-f", path, "-o", "json", "--config", str(settings)) == 0
+    (told,) = json.loads(capsys.readouterr().out)["namespaces"]
+    assert (told["pods"], told["translated"], told["refused"], told["waiting"]) == (3, 3, {}, {})
+    assert (told["sameNode"], told["cardsNow"], told["cardsThen"]) == (2, 2, 1)
+    assert {one["devices"][0]["id"] for one in told["placed"].values()} == {"GPU-n1-0"}

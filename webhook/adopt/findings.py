@@ -1,0 +1,316 @@
+"""Who holds what on which node, which Pods wait, and what would clash (pure, from what was read once)."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from allocator.request.original import read_asks
+from allocator.request.pod import is_ours
+from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.mode import Mode
+from allocator.vocabulary.names import DEVICE_ALLOCATED, ORIGINAL_REQUEST
+from allocator.vocabulary.node import NodeSnapshot
+from webhook.adopt.objects import Cluster, about_devices
+from webhook.adopt.view import AdoptView
+from webhook.settings import types_of
+
+Raw = dict[str, Any]
+OURS: Final = "koordgate"
+PLUGIN: Final = "device plugin"
+CLAIM: Final = "ResourceClaim"
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+
+
+class HeldBy(NamedTuple):
+    """Who holds some of a device.
+
+    Attributes:
+        device: its id.
+        holder: namespace/name.
+        uid: of the Pod or claim; "" if it is not stated.
+        product: that gave it.
+        evidence: where that is stated.
+    """
+
+    device: str
+    holder: str
+    uid: str
+    product: str
+    evidence: str
+
+
+class Survey(NamedTuple):
+    """What other products' own statements say of a node.
+
+    Attributes:
+        held: who holds what.
+        clashes: what contradicts, a sentence each.
+    """
+
+    held: tuple[HeldBy, ...] = ()
+    clashes: tuple[str, ...] = ()
+
+
+Surveyor = Callable[[NodeSnapshot], Survey]
+NO_SURVEY: Final = Survey()
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePod:
+    """A Pod that asks for devices and has not finished.
+
+    Attributes:
+        namespace, name, uid: its identity.
+        node: where it is bound; "" while it waits.
+        product: whose names it asks in, or `koordgate` once it was translated.
+        read: whether koordgate would translate it with the present settings.
+        mode: of its namespace.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    product: str
+    read: bool
+    mode: Mode
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFinding:
+    """One node that has devices, or Pods that ask for them.
+
+    Attributes:
+        name: of the node.
+        listed: whether it has a Device object.
+        reporter: whether its reporter is ready; None if it has none.
+        devices: how many it has.
+        sick: why some take nothing new: reason -> number.
+        held: who holds what, by device and holder.
+        clashes: what would clash, a sentence each.
+        problems: what cannot be read.
+        offers: resources of other products that its Node still states.
+    """
+
+    name: str
+    listed: bool
+    reporter: bool | None
+    devices: int = 0
+    sick: Mapping[str, int] = field(default_factory=dict)
+    held: tuple[HeldBy, ...] = ()
+    clashes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    offers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> bool:
+        """Whether koordgate can give its devices."""
+        return self.listed and bool(self.reporter) and not self.problems
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFindings:
+    """All that was found.
+
+    Attributes:
+        nodes: by name.
+        pods: those that ask for devices, by namespace and name.
+        modes: the mode of each namespace that has such Pods.
+        installed: whether koordgate's webhooks are there; None if that is not known.
+        notes: what could not be read.
+    """
+
+    nodes: tuple[NodeFinding, ...]
+    pods: tuple[DevicePod, ...]
+    modes: Mapping[str, Mode]
+    installed: bool | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def waiting(self) -> list[DevicePod]:
+        """Pods that wait for a scheduler other than koordgate's."""
+        return [pod for pod in self.pods if not pod.node and pod.product != OURS]
+
+    @property
+    def clashes(self) -> list[str]:
+        """What would clash on any node."""
+        return [clash for node in self.nodes for clash in node.clashes]
+
+
+def find(cluster: Cluster, seen: AdoptView, survey: Surveyor = lambda _node: NO_SURVEY) -> ClusterFindings:
+    """Find who holds what, and what would clash.
+
+    Args:
+        cluster: its objects.
+        seen: the same, as a replica would see them.
+        survey: reads what other products state.
+    """
+    types = types_of(seen.settings)
+    pods = sorted(device_pods(cluster, seen, types), key=lambda pod: (pod.namespace, pod.name))
+    on: dict[str, list[DevicePod]] = {}
+    for pod in pods:
+        on.setdefault(pod.node, []).append(pod)
+    listed = {obj["metadata"]["name"] for obj in cluster.objects("Device")}
+    names = dict(_names(cluster))
+    nodes = []
+    for obj in sorted(cluster.objects("Node"), key=lambda obj: str(obj["metadata"]["name"])):
+        name = obj["metadata"]["name"]
+        offers = _offers(obj, types)
+        if name in listed or offers or name in on or seen.records.record(name).holdings:
+            nodes.append(_node(name, seen, cluster, on.get(name, []), offers, names, survey))
+    modes = {namespace: seen.mode(namespace) for namespace in sorted({pod.namespace for pod in pods})}
+    shown = {node.name for node in nodes}
+    apart = [problem for name, told in sorted(seen.problems.items()) if name not in shown for problem in told]
+    return ClusterFindings(tuple(nodes), tuple(pods), modes, cluster.installed, (*cluster.notes, *apart))
+
+
+def device_pods(cluster: Cluster, seen: AdoptView, types: DeviceTypes) -> Iterator[DevicePod]:
+    """The Pods that ask for devices and have not finished."""
+    ours = seen.settings.scheduler.name
+    for pod in cluster.objects("Pod"):
+        metadata, spec = pod["metadata"], pod.get("spec") or {}
+        if (pod.get("status") or {}).get("phase") in _FINISHED or not about_devices(pod, types):
+            continue
+        namespace = metadata.get("namespace", "")
+        yield DevicePod(
+            namespace,
+            metadata["name"],
+            metadata.get("uid", ""),
+            spec.get("nodeName") or "",
+            product_of(pod, types, ours),
+            is_ours(pod, types.within(namespace)),
+            seen.mode(namespace),
+        )
+
+
+def product_of(pod: Mapping[str, Any], types: DeviceTypes, scheduler_name: str) -> str:
+    """The product that a Pod's devices come from, by what it asks in."""
+    annotations: Mapping[str, Any] = pod["metadata"].get("annotations") or {}
+    if ORIGINAL_REQUEST in annotations or (pod.get("spec") or {}).get("schedulerName") == scheduler_name:
+        return OURS
+    for dialect in read_asks(pod, types.known, implied=False).dialects:
+        if dialect.title:
+            return dialect.title
+    named = [types.known.resources[name] for name in _named(pod) if name in types.known.resources]
+    if DEVICE_ALLOCATED in annotations or any(meaning.dialect.own for meaning in named):
+        return "Koordinator"
+    return PLUGIN
+
+
+def _named(pod: Mapping[str, Any]) -> Iterator[str]:
+    spec = pod.get("spec") or {}
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        for key in ("requests", "limits"):
+            yield from (container.get("resources") or {}).get(key) or ()
+
+
+def _names(cluster: Cluster) -> Iterator[tuple[str, str]]:
+    for pod in cluster.objects("Pod"):
+        metadata = pod["metadata"]
+        yield metadata.get("uid", ""), f"{metadata.get('namespace', '')}/{metadata['name']}"
+
+
+def _offers(node: Mapping[str, Any], types: DeviceTypes) -> dict[str, str]:
+    """What device plugins of other products state on a Node: names that koordgate's reporter never writes."""
+    stated: Mapping[str, Any] = (node.get("status") or {}).get("allocatable") or {}
+    known = types.known.resources
+    foreign = (name for name in stated if name in known and (not known[name].dialect.own or known[name].dialect.title))
+    return {name: str(stated[name]) for name in sorted(foreign) if str(stated[name]) != "0"}
+
+
+def _node(
+    name: str,
+    seen: AdoptView,
+    cluster: Cluster,
+    pods: Iterable[DevicePod],
+    offers: Mapping[str, str],
+    names: Mapping[str, str],
+    survey: Surveyor,
+) -> NodeFinding:
+    snapshot, listed = seen.view.snapshot(name), seen.view.nodes.devices(name)
+    found = survey(snapshot)
+    kubelet = listed.kubelet_pods if listed is not None else {}
+    held = [
+        *_by_ledger(snapshot, seen),
+        *_by_kubelet(snapshot, kubelet, names),
+        *found.held,
+    ]
+    held.sort(key=lambda one: (one.device, one.holder, one.product))
+    sick = Counter(
+        (device.why_not or "unhealthy").partition(":")[0] for device in snapshot.devices if not device.healthy
+    )
+    clashes = [
+        *_twice(name, snapshot, kubelet, names),
+        *(_unknown(name, pods, held) if snapshot.devices else ()),
+        *found.clashes,
+    ]
+    return NodeFinding(
+        name,
+        listed is not None,
+        cluster.reporters.get(name),
+        len(snapshot.devices),
+        dict(sick),
+        tuple(held),
+        tuple(clashes),
+        tuple(seen.problems.get(name, ())),
+        offers,
+    )
+
+
+def _by_ledger(snapshot: NodeSnapshot, seen: AdoptView) -> Iterator[HeldBy]:
+    recorded = seen.records.record(snapshot.name).holdings
+    for uid, holding in snapshot.holdings.items():
+        product, evidence = (OURS, "ledger") if uid in recorded else ("Koordinator", DEVICE_ALLOCATED)
+        yield from (HeldBy(share.id, holding.holder, uid, product, evidence) for share in holding.shares)
+    for uid, claim in snapshot.claims.items():
+        yield from (HeldBy(share.id, claim.holder, uid, CLAIM, "status.allocation") for share in claim.shares)
+
+
+def _by_kubelet(
+    snapshot: NodeSnapshot, kubelet: Mapping[str, frozenset[str]], names: Mapping[str, str]
+) -> Iterator[HeldBy]:
+    for device in sorted(snapshot.kubelet_held):
+        for uid in sorted(kubelet.get(device, ())) or [""]:
+            yield HeldBy(device, names.get(uid, f"UID {uid}" if uid else "?"), uid, PLUGIN, "kubelet's checkpoint")
+
+
+def _twice(
+    name: str, snapshot: NodeSnapshot, kubelet: Mapping[str, frozenset[str]], names: Mapping[str, str]
+) -> Iterator[str]:
+    """Devices that were given to more than they have."""
+    for device in snapshot.devices:
+        holders = {uid: holding.holder for uid, holding in snapshot.holdings.items() if _has(holding.shares, device.id)}
+        others = sorted(kubelet.get(device.id, frozenset()) - holders.keys())
+        if holders and others:
+            theirs = ", ".join(names.get(uid, f"UID {uid}") for uid in others)
+            yield (
+                f"{name}: {device.type} {device.id} is held by {', '.join(sorted(holders.values()))} through "
+                f"koordgate, and by {theirs} through the device plugin: delete one of the Pods"
+            )
+        used = snapshot.used.get(device.id, {})
+        over = [tail for tail, amount in used.items() if amount > device.capacity.get(tail, 0)]
+        if over:
+            claims = [one.holder for one in snapshot.claims.values() if _has(one.shares, device.id)]
+            yield (
+                f"{name}: more of {device.type} {device.id} is held than it has ({', '.join(sorted(over))}), by "
+                f"{', '.join(sorted([*holders.values(), *claims]))}: delete one of them"
+            )
+
+
+def _has(shares: Iterable[Any], device: str) -> bool:
+    return any(share.id == device for share in shares)
+
+
+def _unknown(name: str, pods: Iterable[DevicePod], held: Iterable[HeldBy]) -> Iterator[str]:
+    """Running Pods of which nothing says what they hold: their devices would be given again."""
+    known = {one.uid for one in held}
+    for pod in pods:
+        if pod.uid not in known:
+            yield (
+                f"{name}: Pod {pod} ({pod.product}) runs here, and nothing states which devices it holds: koordgate "
+                "could give them again. Let the reporter see it (its kubelet's checkpoint), or delete the Pod"
+            )

@@ -1,0 +1,1 @@
+"""What koordgate would do in namespaces in which it only observes."""
