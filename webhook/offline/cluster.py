@@ -104,6 +104,8 @@ class OfflineCluster:
         pods: the Pods that `parts` reads instead of asking an API server.
         way: calls the webhook.
         among: chooses among the sorted names of nodes with equal scores.
+        spread: the same for the Pods of other schedulers, which a stock kube-scheduler then scores; None for the first
+            node on which they fit.
 
     Attributes:
         parts: the webhook's parts.
@@ -111,7 +113,14 @@ class OfflineCluster:
         notes: what could not be used, a sentence each.
     """
 
-    def __init__(self, parts: Parts, pods: Pods, way: api.Api, among: Callable[[Sequence[str]], str] = min) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        pods: Pods,
+        way: api.Api,
+        among: Callable[[Sequence[str]], str] = min,
+        spread: Callable[[Sequence[str]], str] | None = None,
+    ) -> None:
         self.parts = parts
         self.only: str | None = None
         self.notes: list[str] = []
@@ -121,7 +130,7 @@ class OfflineCluster:
         self._devices: dict[str, Raw] = {}
         self._topologies: dict[str, Raw] = {}
         scheduler = parts.settings.scheduler
-        self._scheduler = KubeScheduler(way, scheduler.name, among, managed(parts.types))
+        self._scheduler = KubeScheduler(way, scheduler.name, among, managed(parts.types), spread)
         view, types = parts.cluster, parts.types
         topology_feed = TopologyFeed(view, self._complain(nodetopology.KIND))
         self._feeds = {
@@ -139,16 +148,21 @@ class OfflineCluster:
         parts.keeper.lift = self._lift
 
     @classmethod
-    def in_process(cls, settings: WebhookSettings = _DEFAULTS, seed: int | None = None) -> Self:
+    def in_process(
+        cls, settings: WebhookSettings = _DEFAULTS, seed: int | None = None, stock: int | None = None
+    ) -> Self:
         """Make a cluster whose webhook is called directly.
 
         Args:
             settings: the webhook's settings.
             seed: chooses at random among nodes of equal score, as kube-scheduler does if the extender names all nodes
                 that fit (scheduler.mostNodes 0), which it then does here. If None, the first by name is chosen.
+            stock: Pods of other schedulers go where a stock kube-scheduler would put them, by chance among equally good
+                nodes, with this seed. If None, they go to the first node by name on which they fit.
         """
         parts, pods = _assembled(settings if seed is None else _naming_all(settings))
-        return cls(parts, pods, api.InProcess(parts), _chooser(seed))
+        spread = None if stock is None else _chooser(stock)
+        return cls(parts, pods, api.InProcess(parts), _chooser(seed), spread)
 
     @classmethod
     @contextlib.asynccontextmanager
