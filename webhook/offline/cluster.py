@@ -330,10 +330,25 @@ class OfflineCluster:
 
     async def delete(self, namespace: str, name: str) -> None:
         """Delete a Pod, and release what it held."""
-        pod = self._pods.by_name.pop((namespace, name))
-        self._scheduler.forget(pod)
-        self._pod_feed.drop(pod)
-        await self.parts.reconciler.reconcile()
+        await self.delete_all([(namespace, name)])
+
+    async def delete_all(self, names: Iterable[tuple[str, str]], *, settle: bool = True) -> None:
+        """Delete Pods by namespace and name, and release what they held; without `settle`, they held nothing."""
+        for name in names:
+            pod = self._pods.by_name.pop(name)
+            self._scheduler.forget(pod)
+            self._pod_feed.drop(pod)
+        if settle:
+            await self.parts.reconciler.reconcile()
+
+    def taint(self, node: str, taints: Sequence[Mapping[str, str]]) -> None:
+        """Give a Node these taints in place of those it has."""
+        known, feed = self._feeds["Node"]
+        known[node] = obj = {**known[node], "spec": {**(known[node].get("spec") or {}), "taints": [*taints]}}
+        feed.put(obj)
+        devices = self.parts.cluster.snapshot(node).devices
+        self._scheduler.put_node(obj, devices)
+        self.parts.cluster.loads.put_node(node, allocatable(obj, devices))
 
     async def _ask(self, path: str, obj: Raw, username: str) -> apiserver.ReviewVerdict:
         return apiserver.verdict(obj, await self._api.post(path, apiserver.review(obj, path, username)))

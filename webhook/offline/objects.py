@@ -94,14 +94,15 @@ _Loader.add_implicit_resolver(
 )
 
 
-def add_files(parser: argparse.ArgumentParser) -> None:
+def add_files(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Add the option `-f` of commands that read such files: the paths for `read` or `read_all`, as `files`."""
     parser.add_argument(
         *("-f", "--filename"),
         dest="files",
         nargs="+",
         action="extend",
-        required=True,
+        default=[],
+        required=required,
         metavar="FILE",
         help="YAML or JSON file, folder of such files, or - for standard input; may be given more than once",
     )

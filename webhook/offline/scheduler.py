@@ -1,5 +1,6 @@
 """The stand-in for kube-scheduler: keeps what each node has and what its Pods request, and calls the extender."""
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -58,8 +59,9 @@ class KubeScheduler:
             BadQuantityError: one of its amounts is not a quantity.
         """
         name = node["metadata"]["name"]
+        if name not in self._candidates:
+            insort(self._names, name)
         self._candidates[name] = new = candidate(node, allocatable(node, devices))
-        self._names = sorted(self._candidates)
         used = self._used.get(name, {})
         for free in self._free.values():
             free.pop(name, None)
@@ -119,7 +121,9 @@ class KubeScheduler:
         for name in set(names).difference(fitting):
             node = self._candidates[name]
             counted = {what: much for what, much in asked.items() if what in node.allocatable or what not in left}
-            reasons[name] = why_not(spec, counted, node, self._used.get(name, {})) or "it does not fit"
+            why = why_not(spec, counted, node, self._used.get(name, {}))
+            if why is not None:
+                reasons[name] = why
         return grouped(reasons) or ("there is no Node",)
 
     def _fitting(
