@@ -54,6 +54,7 @@ from webhook.tls.clientsecret import ClientSecret
 from webhook.tls.lasting import LastingSource
 from webhook.tls.register import Registration
 from webhook.tls.timing import Timing
+from webhook.upkeep.headroom import HeadroomKeeper
 from webhook.upkeep.publish import Publisher, published
 from webhook.upkeep.waker import Waker
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
@@ -146,6 +147,12 @@ class Replica:
             self._watches.append(self._reflector(kube, RESOURCE_CLAIMS, ClaimFeed(parts.cluster)))
             if settings.dra.taints:
                 self._taints = self._tainting(kube)
+        self._headroom: HeadroomKeeper | None = None
+        if settings.headroom.mode != "off":
+            self._headroom = HeadroomKeeper(
+                kube, parts.cluster, settings.headroom, lambda done: parts.metrics.headroom_changes.labels(done).inc()
+            )
+        parts.metrics.headroom_nodes.set_function(lambda: len(parts.cluster.nodes.short))
         self._quotas: QuotaKeeper | None = None
         if settings.quota.enabled:
             complain = reporter.bad_object
@@ -265,6 +272,9 @@ class Replica:
             if self._quotas is not None:
                 keeper, quotas = self._quotas, self._quota_watch
                 begin("quotas", lambda: keeper.run(quotas.synced))
+            if self._headroom is not None:
+                headroom = self._headroom
+                begin("headroom", lambda: headroom.run(lambda: not self.unready()))
             if self._settings.gangs.all_or_nothing:
                 begin("gangs", lambda: self.parts.keeper.run(lambda: not self.unready()))
             begin("reconciliation", self._reconcile)

@@ -340,6 +340,30 @@ class DraSettings(Section, frozen=True):
     taints: bool = False
 
 
+class HeadroomSettings(Section, frozen=True):
+    """Nodes that are short of CPU or memory for their free devices.
+
+    Attributes:
+        mode: taint keeps a taint (koordgate.io/headroom, PreferNoSchedule) on such nodes, so that Pods without devices
+            go elsewhere if they can; remove takes these taints away again; off leaves Nodes alone.
+        taint_below_percent: a node gets the taint when it has less than this part of what the cluster's typical requests
+            would need with its free devices.
+        untaint_from_percent: it loses the taint when it has this part again; greater, so that taints do not come and go.
+    """
+
+    mode: Literal["off", "taint", "remove"] = "off"
+    taint_below_percent: Annotated[int, Meta(ge=1, le=10_000)] = 150
+    untaint_from_percent: Annotated[int, Meta(ge=1, le=10_000)] = 200
+
+    def __post_init__(self) -> None:
+        """Check what concerns several keys."""
+        if self.untaint_from_percent <= self.taint_below_percent:
+            raise ValueError(
+                f"untaintFromPercent is {self.untaint_from_percent}, and taintBelowPercent {self.taint_below_percent}: "
+                "make untaintFromPercent the greater one, so that taints do not come and go"
+            )
+
+
 class WebhookSettings(Section, frozen=True):
     """All settings of `koordgate webhook`.
 
@@ -366,6 +390,7 @@ class WebhookSettings(Section, frozen=True):
     numa: NumaSettings = NumaSettings()
     quota: QuotaSettings = QuotaSettings()
     dra: DraSettings = DraSettings()
+    headroom: HeadroomSettings = HeadroomSettings()
     dialects: dict[str, DialectSettings] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:

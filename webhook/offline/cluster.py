@@ -341,7 +341,11 @@ class OfflineCluster:
         if settle:
             await self.parts.reconciler.reconcile()
 
-    def taint(self, node: str, taints: Sequence[Mapping[str, str]]) -> None:
+    def taints(self, node: str) -> Sequence[Mapping[str, Any]]:
+        """The taints of a Node."""
+        return (self._nodes[node].get("spec") or {}).get("taints") or ()
+
+    def taint(self, node: str, taints: Sequence[Mapping[str, Any]]) -> None:
         """Give a Node these taints in place of those it has."""
         known, feed = self._feeds["Node"]
         known[node] = obj = {**known[node], "spec": {**(known[node].get("spec") or {}), "taints": [*taints]}}

@@ -7,12 +7,14 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from allocator.fragmentation import fragmentation, points_left
+from allocator.headroom import needs_of
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.mix import Mix
 from allocator.vocabulary.names import TYPE_GPU
 from webhook.offline.cluster import OfflineCluster, PodFate
 from webhook.offline.trace import WHOLE, TracePod
 from webhook.offline.traceobjects import pod_object
+from webhook.upkeep.headroom import bounds_of, short_now, with_taint
 
 _GPU: Final = BUILT_IN.by_name[TYPE_GPU]
 _NAMESPACE: Final = "default"
@@ -45,6 +47,7 @@ class Played:
         bound: number of Pods that were bound.
         failed: number of Pods that fitted nowhere, or were refused.
         failed_plain: those of them that ask for no GPU.
+        taints: number of times at which a node got or lost the taint koordgate.io/headroom.
         refused: why admission or a bind refused a Pod: one reason for each kind, with the first such Pod.
     """
 
@@ -52,6 +55,7 @@ class Played:
     bound: int = 0
     failed: int = 0
     failed_plain: int = 0
+    taints: int = 0
     refused: dict[str, str] = field(default_factory=dict)
 
     def at(self, where: float) -> Sample | None:
@@ -84,16 +88,21 @@ class Player:
         self._tell = tell
         self._plain = plain
         self._moved = moved
+        self.played = Played()
         self._over = 0
         self._bound: dict[str, tuple[TracePod, str, tuple[int, ...]]] = {}
         self._asked = self._allocated = self._arrived = 0
         self._points: dict[str, int] = {}
+        headroom = cluster.parts.settings.headroom
+        self._bounds = bounds_of(headroom) if headroom.mode == "taint" else None
+        self._needs = needs_of(mix)
+        for name in cluster.node_names:
+            self._tend(name)
         self._stale = set(cluster.node_names)
         snapshots = [cluster.parts.cluster.snapshot(name) for name in cluster.node_names]
         gpus = [(node, one) for node in snapshots for one in node.devices if one.type == TYPE_GPU and one.healthy]
         self.all_milli = WHOLE * len(gpus)
         self._all_points = sum(points_left(_GPU, node.without(node.holdings), one) for node, one in gpus)
-        self.played = Played()
 
     async def arrive(self, pods: Sequence[TracePod]) -> Played:
         """Let Pods arrive one by one, of which none ends; what fits nowhere has failed."""
@@ -146,7 +155,7 @@ class Player:
             played.bound += 1
             self._allocated += milli
             node = str(result.pod["spec"]["nodeName"])
-            self._stale.add(node)
+            self._touch(node)
             holding = self._cluster.parts.cluster.snapshot(node).holdings.get(result.pod["metadata"]["uid"])
             minors = tuple(share.minor for share in holding.shares) if holding is not None else ()
             self._bound[pod.name] = (pod, node, minors)
@@ -167,10 +176,24 @@ class Player:
         await self._cluster.delete_all((_NAMESPACE, pod.name) for pod, _, _ in ended)
         for pod, node, minors in ended:
             self._allocated -= pod.ask.gpu_milli
-            self._stale.add(node)
+            self._touch(node)
             self._moved(pod, node, minors, -1)
         self._over += len(pods)
         self._tell(self._over)
+
+    def _touch(self, node: str) -> None:
+        self._stale.add(node)
+        self._tend(node)
+
+    def _tend(self, node: str) -> None:
+        """Set or remove the taint of a node that is short, as the webhook does in a cluster."""
+        view = self._cluster.parts.cluster
+        facts = view.nodes.facts(node)
+        if self._bounds is None or facts is None:
+            return
+        if short_now(view, node, self._needs, self._bounds, was=facts.short) != facts.short:
+            self._cluster.taint(node, with_taint(self._cluster.taints(node), wanted=not facts.short))
+            self.played.taints += 1
 
     def _sample(self, at: float) -> None:
         for node in self._stale:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, KeysView, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.vocabulary.device import Device
@@ -25,12 +25,14 @@ class NodeFacts:
         classes: its software classes, as devices.
         shunning: its taints of effect PreferNoSchedule, as key and value.
         closing: its taints of other effects, as key, value and effect; a cordon counts as one.
+        short: it has koordgate's own taint: it is short of CPU or memory for its free devices.
     """
 
     labels: Mapping[str, str]
     classes: tuple[Device, ...] = ()
     shunning: Taints = ()
     closing: tuple[tuple[str, str, str], ...] = ()
+    short: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -71,6 +73,9 @@ class NodeTable:
         before = self._facts.get(name)
         if before == facts:
             return
+        if before is not None and replace(before, short=facts.short) == facts:
+            self._facts[name] = facts  # our own taint says nothing about our Pods, so that nothing is made again
+            return
         self._shun(name, before.shunning if before else (), facts.shunning)
         self._facts[name] = facts
         if facts.classes:
@@ -91,6 +96,11 @@ class NodeTable:
                 del self._shunned[before]
         if now:
             self._shunned[now].add(name)
+
+    @property
+    def short(self) -> list[str]:
+        """The Nodes with koordgate's own taint."""
+        return [name for name, facts in self._facts.items() if facts.short]
 
     def facts(self, name: str) -> NodeFacts | None:
         """What is kept of a Node; None where there is none."""
