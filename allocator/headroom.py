@@ -63,9 +63,9 @@ def needs_of(mix: Mix) -> dict[str, Need]:
 
 
 def asked_percent(ask: DeviceAsk) -> int:
-    """How much an ask takes of each device: the greatest of its percentages; all, where it states only other amounts."""
+    """How much an ask takes of each device: the greatest of its percentages; all, where it states none."""
     stated = [ask.amount(tail) for tail in fullness(ask.type)]
-    return max((amount for amount in stated if amount is not None), default=FULL)
+    return max((amount for amount in stated if amount is not None), default=0) or FULL
 
 
 def free_percent(kind: DeviceType, node: NodeSnapshot, device: Device) -> int:

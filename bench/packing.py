@@ -6,8 +6,9 @@ kube-scheduler. The others place the same Pods on plain arrays, from their defin
 seeds. The value is what koordgate has allocated at the end with the last of its variants that ran, in percent of all
 GPUs. The reference is the same by FGD as published (95.4), or 92 without the taint koordgate.io/headroom.
 
-`bench/openb/README.md` says where the data is from. For its seeds (42 to 51) the orders are the paper's own; for others,
-and for other traces (--pods, --nodes), they are drawn here. With --replay, Pods come and go at the trace's own times.
+`bench/openb/README.md` says where the data is from. For its seeds (42 to 51) the orders are the paper's own; for
+others, and for other traces (--pods, --nodes), they are drawn here. With --replay, Pods come and go at the trace's own
+times.
 """
 
 import argparse
@@ -91,7 +92,7 @@ class Run:
         settings = msgspec.structs.replace(
             base,
             scheduler=msgspec.structs.replace(base.scheduler, preference=preference),
-            headroom=HeadroomSettings(mode="taint" if self.what.endswith(TAINT) else "off"),
+            headroom=HeadroomSettings(mode="taint" if self.what.endswith(TAINT) else "none"),
         )
         cluster = OfflineCluster.in_process(settings, stock=self.seed)
         await cluster.load([obj for node in nodes for obj in node_objects(node)])
@@ -113,7 +114,7 @@ class Run:
 
 
 def orders() -> dict[int, tuple[list[int], list[int]]]:
-    """The paper's own orders: seed -> indices of the Pods by name as they arrive, and the places of the nodes by name."""
+    """The paper's own orders: seed -> indices of the Pods by name as they arrive, and places of the nodes by name."""
     parts = [line.split(";") for line in gzip.decompress(ORDERS.read_bytes()).decode().splitlines()]
     return {int(seed): ([*map(int, pods.split())], [*map(int, nodes.split())]) for seed, pods, nodes in parts}
 

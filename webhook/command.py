@@ -148,7 +148,7 @@ class Replica:
             if settings.dra.taints:
                 self._taints = self._tainting(kube)
         self._headroom: HeadroomKeeper | None = None
-        if settings.headroom.mode != "off":
+        if settings.headroom.mode != "none":
             self._headroom = HeadroomKeeper(
                 kube, parts.cluster, settings.headroom, lambda done: parts.metrics.headroom_changes.labels(done).inc()
             )
@@ -272,11 +272,7 @@ class Replica:
             if self._quotas is not None:
                 keeper, quotas = self._quotas, self._quota_watch
                 begin("quotas", lambda: keeper.run(quotas.synced))
-            if self._headroom is not None:
-                headroom = self._headroom
-                begin("headroom", lambda: headroom.run(lambda: not self.unready()))
-            if self._settings.gangs.all_or_nothing:
-                begin("gangs", lambda: self.parts.keeper.run(lambda: not self.unready()))
+            self._begin_keepers(begin)
             begin("reconciliation", self._reconcile)
             begin("expiry", self._expire)
             starting = tasks.create_task(self._start_sources())
@@ -292,6 +288,14 @@ class Replica:
                 await self.parts.ledger.idle()
             for task in (*background, starting):
                 task.cancel()
+
+    def _begin_keepers(self, begin: Callable[[str, Callable[[], Awaitable[object]]], None]) -> None:
+        """Begin what writes objects of others once all is known."""
+        if self._headroom is not None:
+            headroom = self._headroom
+            begin("headroom", lambda: headroom.run(lambda: not self.unready()))
+        if self._settings.gangs.all_or_nothing:
+            begin("gangs", lambda: self.parts.keeper.run(lambda: not self.unready()))
 
     def _begin_claims(self, begin: Callable[[str, Callable[[], Awaitable[object]]], None]) -> None:
         """Begin what follows ResourceClaims."""

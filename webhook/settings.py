@@ -345,13 +345,14 @@ class HeadroomSettings(Section, frozen=True):
 
     Attributes:
         mode: taint keeps a taint (koordgate.io/headroom, PreferNoSchedule) on such nodes, so that Pods without devices
-            go elsewhere if they can; remove takes these taints away again; off leaves Nodes alone.
-        taint_below_percent: a node gets the taint when it has less than this part of what the cluster's typical requests
-            would need with its free devices.
-        untaint_from_percent: it loses the taint when it has this part again; greater, so that taints do not come and go.
+            go elsewhere if they can; remove takes these taints away again; none leaves Nodes alone.
+        taint_below_percent: a node gets the taint when it has less than this part of what its free devices need, by
+            what the cluster's Pods request with devices.
+        untaint_from_percent: it loses the taint when it has this part again; the greater one, so that taints do not
+            come and go.
     """
 
-    mode: Literal["off", "taint", "remove"] = "off"
+    mode: Literal["none", "taint", "remove"] = "none"
     taint_below_percent: Annotated[int, Meta(ge=1, le=10_000)] = 150
     untaint_from_percent: Annotated[int, Meta(ge=1, le=10_000)] = 200
 

@@ -50,9 +50,7 @@ class Arrays:
         self.changes: list[int] = []  # the nodes that changed, in order
         self.weight = sum(weight for _, weight in mix)
         self._weights = np.array([weight for _, weight in mix])
-        self._ask_cpu, self._ask_gpus, self._ask_milli = (
-            np.array([ask[of] for ask, _ in mix]) for of in (0, 2, 3)
-        )
+        self._ask_cpu, self._ask_gpus, self._ask_milli = (np.array([ask[of] for ask, _ in mix]) for of in (0, 2, 3))
         self._of_model = np.array([self.allowed(ask) for ask, _ in mix])
         self.fragments = self.fragmentation(np.arange(len(nodes)), self.cpu, self.gpu)
 

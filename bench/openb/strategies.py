@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from openb.arrays import Arrays, Ints
 
+from openb.arrays import Arrays, Ints
 from webhook.offline.trace import WHOLE, TraceAsk
 
 Choice = tuple[int, list[int]]
@@ -75,7 +75,9 @@ class Fgd:
         fits = cluster.fitting(ask)
         if not len(fits):
             return None
-        seen, growth, gpu = self._known.get(ask, (-1, np.zeros(len(cluster.nodes), int), np.zeros(len(cluster.nodes), int)))
+        seen, growth, gpu = self._known.get(
+            ask, (-1, np.zeros(len(cluster.nodes), int), np.zeros(len(cluster.nodes), int))
+        )
         stale = np.arange(len(cluster.nodes)) if seen < 0 else np.unique(np.array(cluster.changes[seen:], int))
         if len(stale):
             growth[stale], gpu[stale] = self._grown(ask, stale)
@@ -106,7 +108,9 @@ class Fgd:
         if ask.gpus:
             order = np.argsort(np.where(gpu >= ask.milli, gpu, np.iinfo(np.int64).max), axis=1, kind="stable")
             after = gpu.copy()
-            np.put_along_axis(after, order[:, : ask.gpus], np.take_along_axis(after, order[:, : ask.gpus], 1) - ask.milli, 1)
+            np.put_along_axis(
+                after, order[:, : ask.gpus], np.take_along_axis(after, order[:, : ask.gpus], 1) - ask.milli, 1
+            )
             gpu = after
         fits = np.flatnonzero((gpu >= 0).all(1))
         best[fits] = cluster.fragmentation(rows[fits], cpu[fits], gpu[fits]) - now[fits]

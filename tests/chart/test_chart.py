@@ -820,6 +820,21 @@ def test_taints_bring_a_right_and_a_policy_that_narrows_it(render: Render, objec
     assert binding == {"policyName": "koordgate-taints", "validationActions": ["Deny"]}
 
 
+def test_nodes_may_be_patched_only_for_the_taint_and_within_the_policy(
+    render: Render, objects: list[JsonObject]
+) -> None:
+    right = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
+    named = "koordgate.io/headroom"
+    assert right not in find(objects, "ClusterRole", "koordgate")["rules"]
+    assert named not in str(find(objects, "ValidatingAdmissionPolicy", "koordgate-webhook"))
+    for mode in ("taint", "remove"):
+        rendered = render({"headroom": {"mode": mode, "taintBelowPercent": 120}})
+        assert right in find(rendered, "ClusterRole", "koordgate")["rules"]
+        assert named in str(find(rendered, "ValidatingAdmissionPolicy", "koordgate-webhook"))
+        kept = settings.parse(settings_text(rendered)).headroom
+        assert (kept.mode, kept.taint_below_percent, kept.untaint_from_percent) == (mode, 120, 200)
+
+
 def test_drivers_are_added_and_removed_by_name(render: Render) -> None:
     rendered = render({"dra": {"drivers": {"gpu.nvidia.com": None, "nic.example.com": "rdma", "b.example.com": "gpu"}}})
     claimed = settings.parse(settings_text(rendered)).claimed

@@ -62,7 +62,7 @@ class KubeScheduler:
         if name not in self._candidates:
             insort(self._names, name)
         self._candidates[name] = new = candidate(node, allocatable(node, devices))
-        used = self._used.get(name, {})
+        used: Mapping[str, int] = self._used.get(name, {})
         for free in self._free.values():
             free.pop(name, None)
         for what, total in new.allocatable.items():

@@ -119,8 +119,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="choose at random among nodes of equal score, as kube-scheduler does if the extender names all nodes that "
-        "fit (scheduler.mostNodes: 0); the same N gives the same choice (default: the first by name). With a trace: the "
-        "order of arrival, and the choices of the stock kube-scheduler",
+        "fit (scheduler.mostNodes: 0); the same N gives the same choice (default: the first by name). With --trace: "
+        "the order of arrival, and the choices of the stock kube-scheduler",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings of the webhook (default: all defaults)")
     parser.add_argument("--map", type=Path, metavar="FILE", help="also draw who holds what as one HTML file")
@@ -142,8 +142,8 @@ COMMAND: Final = Command(
     "  koordgate simulate -f cluster.yaml -f my-pod.yaml --node gpu-node-1\n"
     "  kubectl get nodes,devices,noderesourcetopologies,pods -A -o json | koordgate simulate -f - -f my-pod.yaml\n"
     "  koordgate simulate -f cluster.yaml workload.yaml -o json | jq '.items[] | {(.metadata.name): .spec.nodeName}'\n"
-    "  koordgate simulate --trace pods.csv.gz --trace-nodes nodes.csv --preference packing --preference mostBalanced \\\n"
-    "    --plot packing.svg",
+    "  koordgate simulate --trace pods.csv.gz --trace-nodes nodes.csv --plot packing.svg \\\n"
+    "    --preference packing --preference mostBalanced",
     arguments=_arguments,
     run=_run,
 )

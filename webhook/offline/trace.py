@@ -172,7 +172,12 @@ class _Row:
         if not given:
             return None
         whole, _, part = given.partition(".")
-        if not (whole + part).isdecimal() or not given.isascii() or part.strip("0") or len(whole) > len(str(_MOST_SECONDS)):
+        if (
+            not (whole + part).isdecimal()
+            or not given.isascii()
+            or part.strip("0")
+            or len(whole) > len(str(_MOST_SECONDS))
+        ):
             raise self.wrong(column, f"is {_told(given)}: write whole seconds, or leave it empty")
         return int(whole)
 
@@ -205,7 +210,9 @@ def _rows(text: str, where: str, columns: Sequence[str]) -> Iterator[_Row]:
             row = _Row(dict(zip(header, cells, strict=True)), f"{where}, line {line}")
             name = row.text(columns[0])
             if name in seen:
-                raise InputError(f"{where}, line {line}: {name[:80]} is in line {seen[name]} already; give it another name")
+                raise InputError(
+                    f"{where}, line {line}: {name[:80]} is in line {seen[name]} already; give it another name"
+                )
             seen[name] = line
             yield row
     except csv.Error as error:

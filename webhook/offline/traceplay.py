@@ -1,4 +1,4 @@
-"""Plays a trace through admission, filter and bind, and measures allocation and fragmentation as Pods arrive and end."""
+"""Plays a trace through admission, filter and bind, and measures allocation and fragmentation on the way."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -188,11 +188,9 @@ class Player:
     def _tend(self, node: str) -> None:
         """Set or remove the taint of a node that is short, as the webhook does in a cluster."""
         view = self._cluster.parts.cluster
-        facts = view.nodes.facts(node)
-        if self._bounds is None or facts is None:
-            return
-        if short_now(view, node, self._needs, self._bounds, was=facts.short) != facts.short:
-            self._cluster.taint(node, with_taint(self._cluster.taints(node), wanted=not facts.short))
+        was = node in view.nodes.short
+        if self._bounds is not None and short_now(view, node, self._needs, self._bounds, was=was) != was:
+            self._cluster.taint(node, with_taint(self._cluster.taints(node), wanted=not was))
             self.played.taints += 1
 
     def _sample(self, at: float) -> None:

@@ -23,9 +23,9 @@ def plot(runs: Mapping[str, Sequence[Sample]], *, timed: bool = False) -> str:
     last = max((sample.at for samples in runs.values() for sample in samples), default=1.0) or 1.0
     legend = _LINE * len(runs) + 8
     height = 2 * _HEIGHT + _BETWEEN + legend
+    box = f'viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="13"'
     drawn = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" '
-        'font-size="13">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {box}>',
         f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>',
     ]
     most = max((sample.fragmented for samples in runs.values() for sample in samples), default=1.0) or 1.0

@@ -34,7 +34,9 @@ Raw = dict[str, object]
 
 def add_trace(parser: argparse.ArgumentParser) -> None:
     """Add the options for traces."""
-    group = parser.add_argument_group("traces", "place the Pods of a trace, and tell how full and how fragmented the GPUs become")
+    group = parser.add_argument_group(
+        "traces", "place the Pods of a trace, and tell how full and how fragmented the GPUs become"
+    )
     group.add_argument(
         "--trace", type=Path, metavar="PODS.csv", help="Pods in the format of Alibaba's openb trace; may end in .gz"
     )
@@ -80,7 +82,9 @@ def run_trace(arguments: argparse.Namespace, configured: WebhookSettings) -> Non
         try:
             arguments.plot.write_text(drawn, encoding="utf-8")
         except OSError as error:
-            raise InputError(f"--plot {arguments.plot}: cannot be written ({error.strerror}); name another file") from error
+            raise InputError(
+                f"--plot {arguments.plot}: cannot be written ({error.strerror}); name another file"
+            ) from error
 
 
 def checked(arguments: argparse.Namespace) -> None:
@@ -109,7 +113,9 @@ def checked(arguments: argparse.Namespace) -> None:
     if arguments.output != "table":
         raise InputError("a trace has a table only: leave out -o, and take --plot for a picture")
     if (arguments.trace_nodes is None) == (not arguments.files):
-        raise InputError("a trace needs nodes: give either --trace-nodes NODES.csv, or -f with Nodes and Device objects")
+        raise InputError(
+            "a trace needs nodes: give either --trace-nodes NODES.csv, or -f with Nodes and Device objects"
+        )
     if arguments.replay and arguments.load is not None:
         raise InputError("--load and --replay exclude each other: leave one out")
     if arguments.load is not None and not 0 < arguments.load <= _MOST_LOAD:
@@ -140,10 +146,8 @@ def table(runs: Mapping[str, Sequence[Played]], *, timed: bool = False) -> Table
     """What is told of runs: the mean over those of one name."""
     shown = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     shown.add_column("allocated %, when Pods have asked for" if not timed else "allocated % of all GPUs")
-    if timed:
-        heads = ("mean", "highest", "asked, mean", "asked, highest")
-    else:
-        heads = tuple(f"{mark} %" for mark in _MARKS)
+    over_time = ("mean", "highest", "asked, mean", "asked, highest")
+    heads = over_time if timed else tuple(f"{mark} %" for mark in _MARKS)
     for head in (*heads, "fragmented %", "Pods that failed", "of them without GPUs"):
         shown.add_column(head, justify="right")
     for name, of in runs.items():
@@ -217,7 +221,9 @@ async def _run(
         if not player.all_milli:
             raise InputError("the nodes have no usable GPU, so that nothing can be allocated; give nodes with GPUs")
         if arguments.replay:
-            begin(sum((pod.created is not None) + (pod.created is not None and pod.deleted is not None) for pod in pods))
+            begin(
+                sum((pod.created is not None) + (pod.created is not None and pod.deleted is not None) for pod in pods)
+            )
             return await player.replay(pods)
         arriving = shuffled(pods, player.all_milli * (arguments.load or _MARKS[-1]) // _PERCENT, seed)
         begin(len(arriving))

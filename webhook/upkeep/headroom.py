@@ -53,7 +53,7 @@ def short_now(cluster: ClusterView, node: str, needs: Needs, bounds: Bounds, *, 
 
 
 def live_mix(pods: Iterable[PodInfo]) -> Generator[None, None, Mix]:
-    """The requests of the Pods that are bound and have not finished, and ask for devices of one kind in one container."""
+    """The requests of Pods that are bound and have not finished, with devices of one type in one container."""
     found = []
     for pod in pods:
         yield
@@ -136,21 +136,29 @@ class HeadroomKeeper:
             KubeError: a Node could not be written; it is looked at again the next time.
         """
         if self._removes:
-            for node in self._cluster.nodes.short:
+            for node in sorted(self._cluster.nodes.short):
                 await self._write(node, wanted=False)
             return
         for node in self._loaded.drain():
             self._held.note(node)
-        while node := self._held.take():
-            await asyncio.sleep(0)
-            facts = self._cluster.nodes.facts(node)
-            if facts is None or short_now(self._cluster, node, self._needs, self._bounds, was=facts.short) == facts.short:
-                continue
-            try:
-                await self._write(node, wanted=not facts.short)
-            except KubeError:
+        due = list(self._held.drain())
+        try:
+            while due:
+                await asyncio.sleep(0)
+                await self._look(due[-1])
+                due.pop()
+        finally:
+            for node in due:
                 self._held.note(node)
-                raise
+
+    async def _look(self, node: str) -> None:
+        """Look at one node, and write its taint if that differs."""
+        known = self._cluster.nodes
+        was = node in known.short
+        if known.facts(node) is not None:
+            now = short_now(self._cluster, node, self._needs, self._bounds, was=was)
+            if now != was:
+                await self._write(node, wanted=now)
 
     async def _write(self, node: str, *, wanted: bool) -> None:
         """Set or remove the taint; nothing where another replica, or somebody else, was faster."""

@@ -133,8 +133,8 @@ class NodeFeed(Listing):
         closed = {(one["key"], one.get("value") or "", one["effect"]) for one in closing}
         closed = {taint for taint in closed if taint[2] != PREFER_NO_SCHEDULE}
         short = len(shunning) < len(preferred)
-        facts = NodeFacts(labels, classes, same(tuple(shunning)), same(tuple(sorted(closed))), short)
-        self._cluster.nodes.put(metadata["name"], facts)
+        facts = NodeFacts(labels, classes, same(tuple(shunning)), same(tuple(sorted(closed))))
+        self._cluster.nodes.put(metadata["name"], facts, short=short)
         self._cluster.loads.put_node(metadata["name"], lean_amounts(read_allocatable(obj)))
 
     def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, KeysView, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from allocator.vocabulary.device import Device
@@ -25,14 +25,12 @@ class NodeFacts:
         classes: its software classes, as devices.
         shunning: its taints of effect PreferNoSchedule, as key and value.
         closing: its taints of other effects, as key, value and effect; a cordon counts as one.
-        short: it has koordgate's own taint: it is short of CPU or memory for its free devices.
     """
 
     labels: Mapping[str, str]
     classes: tuple[Device, ...] = ()
     shunning: Taints = ()
     closing: tuple[tuple[str, str, str], ...] = ()
-    short: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -56,10 +54,12 @@ class NodeTable:
 
     Attributes:
         remade: publishes the nodes whose devices, CPUs or labels changed.
+        short: the Nodes with koordgate's own taint: short of CPU or memory for their free devices.
     """
 
     def __init__(self, changes: Changes, refitted: Callable[[str], object] = lambda _node: None) -> None:
         self.remade = Changes()
+        self.short: set[str] = set()
         self._changes = changes
         self._refitted = refitted
         self._facts: dict[str, NodeFacts] = {}
@@ -68,13 +68,17 @@ class NodeTable:
 
     # Node objects
 
-    def put(self, name: str, facts: NodeFacts) -> None:
-        """Take in a Node."""
+    def put(self, name: str, facts: NodeFacts, *, short: bool = False) -> None:
+        """Take in a Node.
+
+        Args:
+            name: of the Node.
+            facts: what is kept of it.
+            short: it has koordgate's own taint. This is no change of the node: it says nothing about Pods of ours.
+        """
+        (self.short.add if short else self.short.discard)(name)
         before = self._facts.get(name)
         if before == facts:
-            return
-        if before is not None and replace(before, short=facts.short) == facts:
-            self._facts[name] = facts  # our own taint says nothing about our Pods, so that nothing is made again
             return
         self._shun(name, before.shunning if before else (), facts.shunning)
         self._facts[name] = facts
@@ -85,6 +89,7 @@ class NodeTable:
     def drop(self, name: str) -> None:
         """Take in that a Node is gone."""
         before = self._facts.pop(name, None)
+        self.short.discard(name)
         if before is not None:
             self._shun(name, before.shunning, ())
             self._remake(name)
@@ -96,11 +101,6 @@ class NodeTable:
                 del self._shunned[before]
         if now:
             self._shunned[now].add(name)
-
-    @property
-    def short(self) -> list[str]:
-        """The Nodes with koordgate's own taint."""
-        return [name for name, facts in self._facts.items() if facts.short]
 
     def facts(self, name: str) -> NodeFacts | None:
         """What is kept of a Node; None where there is none."""
