@@ -166,7 +166,8 @@ def on_arrays(
 def timed(pods: Sequence[TracePod]) -> Iterator[tuple[int, bool, TracePod]]:
     """Arrivals and ends, in order; at one time the ends come first."""
     begins = [(pod.created, True, pod) for pod in pods if pod.created is not None]
-    ends = [(pod.deleted, False, pod) for pod in pods if pod.created is not None and (pod.deleted or 0) > pod.created]
+    both = [pod for pod in pods if pod.created is not None and pod.deleted is not None]
+    ends = [(max(pod.deleted, pod.created + 1), False, pod) for pod in both]
     yield from sorted([*begins, *ends], key=lambda each: each[:2])
 
 

@@ -344,25 +344,18 @@ class HeadroomSettings(Section, frozen=True):
     """Nodes that are short of CPU or memory for their free devices.
 
     Attributes:
-        mode: taint keeps a taint (koordgate.io/headroom, PreferNoSchedule) on such nodes, so that Pods without devices
-            go elsewhere if they can; remove takes these taints away again; none leaves Nodes alone.
-        taint_below_percent: a node gets the taint when it has less than this part of what its free devices need, by
-            what the cluster's Pods request with devices.
-        untaint_from_percent: it loses the taint when it has this part again; the greater one, so that taints do not
-            come and go.
+        mode: taint keeps the taint koordgate.io/headroom on them; remove takes it away; none leaves Nodes alone.
+        taint_below_percent: below this part of what its free devices need, a node gets the taint.
+        untaint_from_percent: from this part on it loses the taint; the greater one, so that taints do not come and go.
     """
 
     mode: Literal["none", "taint", "remove"] = "none"
     taint_below_percent: Annotated[int, Meta(ge=1, le=10_000)] = 150
     untaint_from_percent: Annotated[int, Meta(ge=1, le=10_000)] = 200
 
-    def __post_init__(self) -> None:
-        """Check what concerns several keys."""
+    def __post_init__(self) -> None:  # the bounds go together
         if self.untaint_from_percent <= self.taint_below_percent:
-            raise ValueError(
-                f"untaintFromPercent is {self.untaint_from_percent}, and taintBelowPercent {self.taint_below_percent}: "
-                "make untaintFromPercent the greater one, so that taints do not come and go"
-            )
+            raise ValueError("make untaintFromPercent the greater one: it is not above taintBelowPercent")
 
 
 class WebhookSettings(Section, frozen=True):

@@ -214,6 +214,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "numa",
         "quota",
         "dra",
+        "headroom",
         "dialects",
     }
     assert set(written["dra"]) == {"enabled", "drivers", "taints"}

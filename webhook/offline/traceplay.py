@@ -216,5 +216,5 @@ def _events(pods: Iterable[TracePod]) -> Iterator[tuple[int, bool, TracePod]]:
     for pod in pods:
         if pod.created is not None:
             yield pod.created, True, pod
-            if pod.deleted is not None and pod.deleted > pod.created:
-                yield pod.deleted, False, pod
+            if pod.deleted is not None:
+                yield max(pod.deleted, pod.created + 1), False, pod

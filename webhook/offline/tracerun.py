@@ -24,7 +24,8 @@ from webhook.offline.traceplay import Played, Player, Sample
 from webhook.offline.traceplot import plot
 from webhook.settings import WebhookSettings
 
-_MARKS: Final = (80, 90, 100, 130)
+_MARKS: Final = (80, 90, 100)
+FULL_LOAD: Final = 130
 _MOST_BYTES: Final = 64 * 2**20
 _MOST_LOAD: Final = 1000
 _PERCENT: Final = 100
@@ -76,7 +77,11 @@ def run_trace(arguments: argparse.Namespace, configured: WebhookSettings) -> Non
     for name, played in runs.items():
         for why in played.refused.values():
             sys.stderr.write(f"koordgate simulate: {name}: {why}\n")
-    terminal.show(table({name: [played] for name, played in runs.items()}, timed=arguments.replay))
+    terminal.show(
+        table(
+            {name: [played] for name, played in runs.items()}, timed=arguments.replay, load=arguments.load or FULL_LOAD
+        )
+    )
     if arguments.plot is not None:
         drawn = plot({name: played.samples for name, played in runs.items()}, timed=arguments.replay)
         try:
@@ -142,16 +147,23 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: is not UTF-8 text ({error.reason}); give a CSV file") from error
 
 
-def table(runs: Mapping[str, Sequence[Played]], *, timed: bool = False) -> Table:
-    """What is told of runs: the mean over those of one name."""
+def table(runs: Mapping[str, Sequence[Played]], *, timed: bool = False, load: int = FULL_LOAD) -> Table:
+    """What is told of runs: the mean over those of one name.
+
+    Args:
+        runs: by name.
+        timed: whether Pods came and went at their own times.
+        load: what the Pods of the others asked for in the end, in percent of all GPUs.
+    """
+    marks = [*(mark for mark in _MARKS if mark < load), load]
     shown = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     shown.add_column("allocated %, when Pods have asked for" if not timed else "allocated % of all GPUs")
     over_time = ("mean", "highest", "asked, mean", "asked, highest")
-    heads = over_time if timed else tuple(f"{mark} %" for mark in _MARKS)
+    heads = over_time if timed else tuple(f"{mark} %" for mark in marks)
     for head in (*heads, "fragmented %", "Pods that failed", "of them without GPUs"):
         shown.add_column(head, justify="right")
     for name, of in runs.items():
-        cells = [_timed(one.samples) for one in of] if timed else [_marked(one.samples) for one in of]
+        cells = [_timed(one.samples) for one in of] if timed else [_marked(one.samples, marks) for one in of]
         fragmented = [_mean([s.fragmented for s in one.samples]) if timed else one.samples[-1].fragmented for one in of]
         shown.add_row(
             name,
@@ -162,15 +174,10 @@ def table(runs: Mapping[str, Sequence[Played]], *, timed: bool = False) -> Table
     return shown
 
 
-def _marked(samples: Sequence[Sample]) -> list[float | None]:
-    """Allocation at each mark; the last mark is the end of a run that stops just below it."""
-    found: list[float | None] = []
-    for mark in _MARKS:
-        reached = next((one for one in samples if one.at >= mark), None)
-        if reached is None and samples[-1].at > mark - 1:
-            reached = samples[-1]
-        found.append(None if reached is None else reached.allocated)
-    return found
+def _marked(samples: Sequence[Sample], marks: Sequence[int]) -> list[float | None]:
+    """Allocation at each mark; the last mark is the end of the run."""
+    reached = [next((one.allocated for one in samples if one.at >= mark), None) for mark in marks[:-1]]
+    return [*reached, samples[-1].allocated]
 
 
 def _timed(samples: Sequence[Sample]) -> list[float | None]:
@@ -225,7 +232,7 @@ async def _run(
                 sum((pod.created is not None) + (pod.created is not None and pod.deleted is not None) for pod in pods)
             )
             return await player.replay(pods)
-        arriving = shuffled(pods, player.all_milli * (arguments.load or _MARKS[-1]) // _PERCENT, seed)
+        arriving = shuffled(pods, player.all_milli * (arguments.load or FULL_LOAD) // _PERCENT, seed)
         begin(len(arriving))
         return await player.arrive(arriving)
 
