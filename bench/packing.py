@@ -134,7 +134,7 @@ def on_arrays(
     bound: dict[str, tuple[int, list[int]]] = {}
     asked, at, due = 0, 0.0, 0.0
     events = list(timed(arriving)) if replay else [(0, True, pod) for pod in arriving]
-    whole = events[-1][0] - events[0][0] if replay else sum(pod.ask.gpu_milli for pod in arriving)
+    whole = events[-1][0] - events[0][0] if replay else cluster.all_milli
 
     def sample(place: float) -> None:
         of_all = 100 / cluster.all_milli

@@ -106,13 +106,13 @@ class Player:
 
     async def arrive(self, pods: Sequence[TracePod]) -> Played:
         """Let Pods arrive one by one, of which none ends; what fits nowhere has failed."""
-        every = max(1, sum(pod.ask.gpu_milli for pod in pods) // SAMPLES)
+        every = max(1, self.all_milli // SAMPLES)
         due = every
         self._sample(0.0)
         for pod in pods:
             await self._submit(pod)
             if self._arrived >= due or pod is pods[-1]:
-                due = self._arrived + every
+                due = (self._arrived // every + 1) * every
                 self._sample(self._percent(self._arrived))
         return self.played
 
