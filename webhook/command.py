@@ -56,6 +56,7 @@ from webhook.tls.clientsecret import ClientSecret
 from webhook.tls.lasting import LastingSource
 from webhook.tls.register import Registration
 from webhook.tls.timing import Timing
+from webhook.upkeep.headroom import HeadroomKeeper
 from webhook.upkeep.publish import Publisher, published
 from webhook.upkeep.waker import Waker
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
@@ -156,6 +157,7 @@ class Replica:
             self._watches.append(self._reflector(kube, RESOURCE_CLAIMS, ClaimFeed(parts.cluster)))
             if settings.dra.taints:
                 self._taints = self._tainting(kube)
+        self._headroom = self._keeping_headroom(kube)
         self._quotas: QuotaKeeper | None = None
         if settings.quota.enabled:
             complain = reporter.bad_object
@@ -184,6 +186,13 @@ class Replica:
         group, name = versions[0].group, f"{versions[0].plural}.{versions[0].group}"
         feed = GroupFeed(self.parts.cluster, group, self.parts.reporter.bad_object(name))
         return ServedWatch(kube, versions, feed, count=self._counting(name), on_error=self._watch_failed)
+
+    def _keeping_headroom(self, kube: KubeClient) -> HeadroomKeeper | None:
+        cluster, metrics, headroom = self.parts.cluster, self.parts.metrics, self._settings.headroom
+        metrics.headroom_nodes.set_function(lambda: len(cluster.nodes.short))
+        if headroom.mode == "none":
+            return None
+        return HeadroomKeeper(kube, cluster, headroom, lambda done: metrics.headroom_changes.labels(done).inc())
 
     def _tainting(self, kube: KubeClient) -> tuple[ServedWatch, TaintKeeper]:
         name, feed = DEVICE_TAINT_RULES[0].plural, RuleFeed()
@@ -275,8 +284,7 @@ class Replica:
             begin("loop lag", self.parts.loop_lag.run)
             if self._quotas is not None:
                 begin("quotas", partial(self._keep_quotas, self._quotas))
-            if self._settings.gangs.all_or_nothing:
-                begin("gangs", lambda: self.parts.keeper.run(lambda: not self.unready()))
+            self._begin_keepers(begin)
             begin("reconciliation", self._reconcile)
             begin("expiry", self._expire)
             starting = tasks.create_task(self._start_sources())
@@ -297,6 +305,14 @@ class Replica:
         """Keep mirrors, once it is known in which namespaces."""
         await self._modes_watch.synced.wait()
         await keeper.run(self._quota_watch.synced)
+
+    def _begin_keepers(self, begin: Callable[[str, Callable[[], Awaitable[object]]], None]) -> None:
+        """Begin what writes objects of others once all is known."""
+        if self._headroom is not None:
+            headroom = self._headroom
+            begin("headroom", lambda: headroom.run(lambda: not self.unready()))
+        if self._settings.gangs.all_or_nothing:
+            begin("gangs", lambda: self.parts.keeper.run(lambda: not self.unready()))
 
     def _begin_claims(self, begin: Callable[[str, Callable[[], Awaitable[object]]], None]) -> None:
         """Begin what follows ResourceClaims."""

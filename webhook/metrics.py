@@ -57,6 +57,17 @@ class WebhookMetrics:
             buckets=_WAIT_BUCKETS,
             registry=registry,
         )
+        self.headroom_nodes = Gauge(
+            "koordgate_headroom_nodes",
+            "Nodes with the taint koordgate.io/headroom: short of CPU or memory for their free devices.",
+            registry=registry,
+        )
+        self.headroom_changes = Counter(
+            "koordgate_headroom_changes_total",
+            "Writes of this taint by this replica, by what was done (set, removed).",
+            ["done"],
+            registry=registry,
+        )
         self.ledger_writes = Counter(
             "koordgate_ledger_writes_total", "Compare-and-swap writes that succeeded.", registry=registry
         )

@@ -341,6 +341,24 @@ class DraSettings(Section, frozen=True):
     taints: bool = False
 
 
+class HeadroomSettings(Section, frozen=True):
+    """Nodes that are short of CPU or memory for their free devices.
+
+    Attributes:
+        mode: taint keeps the taint koordgate.io/headroom on them; remove takes it away; none leaves Nodes alone.
+        taint_below_percent: below this part of what its free devices need, a node gets the taint.
+        untaint_from_percent: from this part on it loses the taint; the greater one, so that taints do not come and go.
+    """
+
+    mode: Literal["none", "taint", "remove"] = "none"
+    taint_below_percent: Annotated[int, Meta(ge=1, le=10_000)] = 150
+    untaint_from_percent: Annotated[int, Meta(ge=1, le=10_000)] = 200
+
+    def __post_init__(self) -> None:  # the bounds go together
+        if self.untaint_from_percent <= self.taint_below_percent:
+            raise ValueError("make untaintFromPercent the greater one: it is not above taintBelowPercent")
+
+
 class WebhookSettings(Section, frozen=True):
     """All settings of `koordgate webhook`.
 
@@ -369,6 +387,7 @@ class WebhookSettings(Section, frozen=True):
     numa: NumaSettings = NumaSettings()
     quota: QuotaSettings = QuotaSettings()
     dra: DraSettings = DraSettings()
+    headroom: HeadroomSettings = HeadroomSettings()
     dialects: dict[str, DialectSettings] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -38,6 +38,11 @@ def screen() -> Console:
     return _console()
 
 
+def errors() -> Console:
+    """What standard error is shown on."""
+    return _console(stderr=True)
+
+
 def _console(**about: Any) -> Console:
     """What people wrote is never taken for markup."""
     return Console(highlight=False, markup=False, emoji=False, **about)

@@ -38,6 +38,7 @@ ORIGINAL_REQUEST: Final = "koordgate.io/original-request"
 DIALECT: Final = "koordgate.io/dialect"  # on a Pod: the other product's dialect that it was translated from
 NUMA_SCOPE: Final = "koordgate.io/numa-scope"  # on a Pod: NUMA policies of nodes hold for it
 RELEASED: Final = "koordgate.io/released"  # on a Node: when resources were last released while Pods waited
+HEADROOM: Final = "koordgate.io/headroom"  # a taint: a Node that is short of CPU or memory for its free devices
 CORDONED: Final = "koordgate.io/cordoned-devices"  # on a Device object: ids, separated by commas
 ISOLATION_PROVIDER: Final = "koordinator.sh/gpu-isolation-provider"  # a label of a Pod and of the Nodes that have it
 DEVICE_ORDER: Final = "koordgate.io/device-order"  # on a Pod, or as a Node's label: a `DeviceOrder`

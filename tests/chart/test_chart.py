@@ -222,6 +222,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "mode",
         "quota",
         "dra",
+        "headroom",
         "dialects",
     }
     assert set(written["dra"]) == {"enabled", "drivers", "taints"}
@@ -866,6 +867,21 @@ def test_taints_bring_a_right_and_a_policy_that_narrows_it(render: Render, objec
     assert policy["failurePolicy"] == "Fail"
     binding = find(rendered, "ValidatingAdmissionPolicyBinding", "koordgate-taints")["spec"]
     assert binding == {"policyName": "koordgate-taints", "validationActions": ["Deny"]}
+
+
+def test_nodes_may_be_patched_only_for_the_taint_and_within_the_policy(
+    render: Render, objects: list[JsonObject]
+) -> None:
+    right = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
+    named = "koordgate.io/headroom"
+    assert right not in find(objects, "ClusterRole", "koordgate")["rules"]
+    assert named not in str(find(objects, "ValidatingAdmissionPolicy", "koordgate-webhook"))
+    for mode in ("taint", "remove"):
+        rendered = render({"headroom": {"mode": mode, "taintBelowPercent": 120}})
+        assert right in find(rendered, "ClusterRole", "koordgate")["rules"]
+        assert named in str(find(rendered, "ValidatingAdmissionPolicy", "koordgate-webhook"))
+        kept = settings.parse(settings_text(rendered)).headroom
+        assert (kept.mode, kept.taint_below_percent, kept.untaint_from_percent) == (mode, 120, 200)
 
 
 def test_drivers_are_added_and_removed_by_name(render: Render) -> None:

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from controlplane.gpu_cluster import pod, pods_path, refusal
 
-from allocator.vocabulary.names import GANG_GATE, RELEASED
+from allocator.vocabulary.names import GANG_GATE, HEADROOM, RELEASED
 from webhook.localplane import chart
 from webhook.localplane.admin import JSON_PATCH, AdminClient, ApiError, JsonObject
 from webhook.localplane.binaries import Binaries
@@ -27,7 +27,9 @@ CA = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "QQ=="}
 async def guarded(binaries: Binaries) -> AsyncIterator[ControlPlane]:
     """A control plane with the chart and a Node; no replica lives."""
     async with ControlPlane(binaries) as plane:
-        await chart.install(plane, chart.render(binaries, {"gangs": {"allOrNothing": True}}))
+        await chart.install(
+            plane, chart.render(binaries, {"gangs": {"allOrNothing": True}, "headroom": {"mode": "taint"}})
+        )
         await plane.add_node("node-1", {"cpu": "8", "pods": "110"}, labels={"kept": "yes"})
         await plane.ensure_namespace("team")
         async with plane.admin() as admin:
@@ -170,6 +172,28 @@ async def test_waiting_pods_may_be_woken(thief: AdminClient) -> None:
 )
 async def test_nothing_else_of_a_node_may_be_changed(thief: AdminClient, body: JsonObject) -> None:
     assert await refusal(thief.patch(f"{NODE}/status", body, dryRun="All")) == WEBHOOK
+
+
+SHORT = {"key": HEADROOM, "effect": "PreferNoSchedule"}
+
+
+async def test_its_own_taint_of_a_node_may_be_set_and_removed_and_no_other(
+    root: AdminClient, thief: AdminClient
+) -> None:
+    theirs = {"key": "team", "value": "a", "effect": "NoSchedule"}
+    await root.patch(NODE, {"spec": {"taints": [theirs]}})
+    assert not await refusal(thief.patch(NODE, {"spec": {"taints": [theirs, SHORT]}}))
+    for taints in (
+        [SHORT],
+        [theirs, {**SHORT, "effect": "NoSchedule"}],
+        [{**theirs, "value": "b"}, SHORT],
+        [theirs, SHORT, {"key": "more", "effect": "PreferNoSchedule"}],
+    ):
+        assert await refusal(thief.patch(NODE, {"spec": {"taints": taints}}, dryRun="All")) == WEBHOOK
+    assert await refusal(thief.patch(NODE, {"spec": {"unschedulable": True}}, dryRun="All")) == WEBHOOK
+    assert await refusal(thief.patch(NODE, {"metadata": {"labels": {"kept": "no"}}}, dryRun="All"))
+    assert not await refusal(thief.patch(NODE, {"spec": {"taints": [theirs]}}))
+    await root.patch(NODE, {"spec": {"taints": None}})
 
 
 async def test_a_node_with_absurdly_many_annotations_is_not_looked_through(

@@ -104,6 +104,8 @@ class OfflineCluster:
         pods: the Pods that `parts` reads instead of asking an API server.
         way: calls the webhook.
         among: chooses among the sorted names of nodes with equal scores.
+        spread: the same for the Pods of other schedulers, which a stock kube-scheduler then scores; None for the first
+            node on which they fit.
 
     Attributes:
         parts: the webhook's parts.
@@ -111,7 +113,14 @@ class OfflineCluster:
         notes: what could not be used, a sentence each.
     """
 
-    def __init__(self, parts: Parts, pods: Pods, way: api.Api, among: Callable[[Sequence[str]], str] = min) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        pods: Pods,
+        way: api.Api,
+        among: Callable[[Sequence[str]], str] = min,
+        spread: Callable[[Sequence[str]], str] | None = None,
+    ) -> None:
         self.parts = parts
         self.only: str | None = None
         self.notes: list[str] = []
@@ -121,7 +130,7 @@ class OfflineCluster:
         self._devices: dict[str, Raw] = {}
         self._topologies: dict[str, Raw] = {}
         scheduler = parts.settings.scheduler
-        self._scheduler = KubeScheduler(way, scheduler.name, among, managed(parts.types))
+        self._scheduler = KubeScheduler(way, scheduler.name, among, managed(parts.types), spread)
         view, types = parts.cluster, parts.types
         topology_feed = TopologyFeed(view, self._complain(nodetopology.KIND))
         self._feeds = {
@@ -139,16 +148,21 @@ class OfflineCluster:
         parts.keeper.lift = self._lift
 
     @classmethod
-    def in_process(cls, settings: WebhookSettings = _DEFAULTS, seed: int | None = None) -> Self:
+    def in_process(
+        cls, settings: WebhookSettings = _DEFAULTS, seed: int | None = None, stock: int | None = None
+    ) -> Self:
         """Make a cluster whose webhook is called directly.
 
         Args:
             settings: the webhook's settings.
             seed: chooses at random among nodes of equal score, as kube-scheduler does if the extender names all nodes
                 that fit (scheduler.mostNodes 0), which it then does here. If None, the first by name is chosen.
+            stock: Pods of other schedulers go where a stock kube-scheduler would put them, by chance among equally good
+                nodes, with this seed. If None, they go to the first node by name on which they fit.
         """
         parts, pods = _assembled(settings if seed is None else _naming_all(settings))
-        return cls(parts, pods, api.InProcess(parts), _chooser(seed))
+        spread = None if stock is None else _chooser(stock)
+        return cls(parts, pods, api.InProcess(parts), _chooser(seed), spread)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -316,10 +330,29 @@ class OfflineCluster:
 
     async def delete(self, namespace: str, name: str) -> None:
         """Delete a Pod, and release what it held."""
-        pod = self._pods.by_name.pop((namespace, name))
-        self._scheduler.forget(pod)
-        self._pod_feed.drop(pod)
-        await self.parts.reconciler.reconcile()
+        await self.delete_all([(namespace, name)])
+
+    async def delete_all(self, names: Iterable[tuple[str, str]], *, settle: bool = True) -> None:
+        """Delete Pods by namespace and name, and release what they held; without `settle`, they held nothing."""
+        for name in names:
+            pod = self._pods.by_name.pop(name)
+            self._scheduler.forget(pod)
+            self._pod_feed.drop(pod)
+        if settle:
+            await self.parts.reconciler.reconcile()
+
+    def taints(self, node: str) -> Sequence[Mapping[str, Any]]:
+        """The taints of a Node."""
+        return (self._nodes[node].get("spec") or {}).get("taints") or ()
+
+    def taint(self, node: str, taints: Sequence[Mapping[str, Any]]) -> None:
+        """Give a Node these taints in place of those it has."""
+        known, feed = self._feeds["Node"]
+        known[node] = obj = {**known[node], "spec": {**(known[node].get("spec") or {}), "taints": [*taints]}}
+        feed.put(obj)
+        devices = self.parts.cluster.snapshot(node).devices
+        self._scheduler.put_node(obj, devices)
+        self.parts.cluster.loads.put_node(node, allocatable(obj, devices))
 
     async def _ask(self, path: str, obj: Raw, username: str) -> apiserver.ReviewVerdict:
         return apiserver.verdict(obj, await self._api.post(path, apiserver.review(obj, path, username)))

@@ -102,6 +102,7 @@ def add_files(parser: argparse.ArgumentParser, *, required: bool = True) -> None
         dest="files",
         nargs="+",
         action="extend",
+        default=[],
         required=required,
         metavar="FILE",
         help="YAML or JSON file, folder of such files, or - for standard input; may be given more than once",

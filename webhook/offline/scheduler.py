@@ -1,7 +1,9 @@
 """The stand-in for kube-scheduler: keeps what each node has and what its Pods request, and calls the extender."""
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from allocator.amounts import pod_amounts
@@ -9,6 +11,8 @@ from allocator.vocabulary.device import Device
 from webhook.offline import api
 from webhook.offline.predicates import NodeCandidate, best, candidate, grouped, why_not
 from webhook.offline.resources import allocatable
+from webhook.offline.stock import stock_scores
+from webhook.view.nodeselection import selects
 
 _FINISHED: Final = ("Succeeded", "Failed")
 
@@ -26,6 +30,8 @@ class KubeScheduler:
         scheduler_name: `spec.schedulerName` of the Pods for which the extender is called.
         among: chooses among the sorted names of nodes with equal scores.
         managed: resources that only the extender accounts for if a Node does not state them.
+        spread: chooses among the best nodes for the Pods of other schedulers, by a stock kube-scheduler's scores; if
+            None, these Pods go to the first node by name on which they fit.
     """
 
     def __init__(
@@ -34,13 +40,17 @@ class KubeScheduler:
         scheduler_name: str,
         among: Callable[[Sequence[str]], str],
         managed: frozenset[str] = frozenset(),
+        spread: Callable[[Sequence[str]], str] | None = None,
     ) -> None:
         self._api = way
         self._scheduler_name = scheduler_name
         self._among = among
         self._managed = managed
+        self._spread = spread
         self._candidates: dict[str, NodeCandidate] = {}
+        self._names: list[str] = []
         self._used: dict[str, Counter[str]] = {}
+        self._free: dict[str, dict[str, int]] = {}  # resource -> node that states it -> what no Pod requests
 
     def put_node(self, node: Mapping[str, Any], devices: Iterable[Device]) -> None:
         """Add a Node.
@@ -48,7 +58,15 @@ class KubeScheduler:
         Raises:
             BadQuantityError: one of its amounts is not a quantity.
         """
-        self._candidates[node["metadata"]["name"]] = candidate(node, allocatable(node, devices))
+        name = node["metadata"]["name"]
+        if name not in self._candidates:
+            insort(self._names, name)
+        self._candidates[name] = new = candidate(node, allocatable(node, devices))
+        used: Mapping[str, int] = self._used.get(name, {})
+        for free in self._free.values():
+            free.pop(name, None)
+        for what, total in new.allocatable.items():
+            self._free.setdefault(what, {})[name] = total - used.get(what, 0)
 
     def count(self, pod: Mapping[str, Any]) -> None:
         """Count a Pod's requests on its node, if it is bound and not finished.
@@ -69,6 +87,9 @@ class KubeScheduler:
         used = self._used.setdefault(node, Counter())
         for name, amount in pod_amounts(pod["spec"]).items():
             used[name] += amount * times
+            free = self._free.get(name, {})
+            if node in free:
+                free[node] -= amount * times
 
     async def find(self, pod: Mapping[str, Any], only: str | None = None) -> str | tuple[str, ...]:
         """Find a node for a Pod.
@@ -86,22 +107,50 @@ class KubeScheduler:
             return (f"the Pod waits for its schedulingGates: {gates}",)
         asked = pod_amounts(spec)
         left = self._managed if spec["schedulerName"] == self._scheduler_name else frozenset()
+        names = self._names if only is None else [only]
+        fitting = self._fitting(spec, asked, left, names)
         reasons: dict[str, str] = {}
-        fitting = []
-        for name in sorted(self._candidates) if only is None else [only]:
-            node = self._candidates[name]
-            counted = {what: much for what, much in asked.items() if what in node.allocatable or what not in left}
-            why = why_not(spec, counted, node, self._used.get(name, {}))
-            if why is None:
-                fitting.append(name)
-            else:
-                reasons[name] = why
         scores = dict.fromkeys(fitting, 0)
         if fitting and spec["schedulerName"] == self._scheduler_name:
             scores = await self._extend(pod, fitting, reasons)
+        elif fitting and self._spread is not None:
+            nodes = [self._candidates[name] for name in fitting]
+            return best(stock_scores(spec, asked, nodes, self._used), self._spread)
         if scores:
             return best(scores, self._among)
+        for name in set(names).difference(fitting):
+            node = self._candidates[name]
+            counted = {what: much for what, much in asked.items() if what in node.allocatable or what not in left}
+            why = why_not(spec, counted, node, self._used.get(name, {}))
+            if why is not None:
+                reasons[name] = why
         return grouped(reasons) or ("there is no Node",)
+
+    def _fitting(
+        self, spec: Mapping[str, Any], asked: Mapping[str, int], left: AbstractSet[str], names: Iterable[str]
+    ) -> list[str]:
+        """The nodes on which a Pod fits; `why_not` has the reason for each of the others.
+
+        Args:
+            spec: of the Pod.
+            asked: the sum of its requests.
+            left: resources that do not count on a node that does not state them.
+            names: of the nodes that are looked at.
+        """
+        fitting = list(names)
+        for what, much in asked.items():
+            if much:
+                free, unstated = self._free.get(what, {}), much if what in left else 0
+                fitting = [name for name in fitting if free.get(name, unstated) >= much]
+        selective = selects(spec)
+        return [name for name in fitting if self._lets_in(self._candidates[name], spec, selective=selective)]
+
+    @staticmethod
+    def _lets_in(node: NodeCandidate, spec: Mapping[str, Any], *, selective: bool) -> bool:
+        """Whether a Pod may land on a node that has enough for it."""
+        if not (node.unschedulable or node.taints or selective):
+            return True
+        return why_not(spec, {}, node, {}) is None
 
     async def _extend(self, pod: Mapping[str, Any], names: list[str], reasons: dict[str, str]) -> dict[str, int]:
         """Call the extender as kube-scheduler does: filter these nodes, and score the rest."""
@@ -112,7 +161,7 @@ class KubeScheduler:
         reasons.update(answer["FailedNodes"])
         reasons.update(answer["FailedAndUnresolvableNodes"])
         left = answer["NodeNames"]
-        if not left:
-            return {}
+        if len(left) <= 1:  # which kube-scheduler does not have scored
+            return dict.fromkeys(left, 0)
         scored = await self._api.post(api.PRIORITIZE, {"Pod": pod, "Nodes": None, "NodeNames": left})
         return {entry["Host"]: entry["Score"] for entry in scored}

@@ -11,7 +11,7 @@ from typing import Final
 from koordgate.cli import Command
 from koordgate.settings import SettingsError
 from webhook import settings, terminal
-from webhook.offline import devicemap, report, words
+from webhook.offline import devicemap, report, tracerun, words
 from webhook.offline.account import Account
 from webhook.offline.cluster import OfflineCluster, PodFate, Result, stands
 from webhook.offline.objects import InputError, Objects, add_files, read
@@ -55,13 +55,20 @@ def _cluster(arguments: argparse.Namespace, objects: Objects, configured: Webhoo
 def _run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.ERROR)  # problems of the input are printed below
     try:
+        tracerun.checked(arguments)
         configured = WebhookSettings() if arguments.config is None else settings.load(arguments.config)
+        if arguments.trace is not None:
+            tracerun.run_trace(arguments, configured)
+            sys.stdout.flush()
+            return 0
         objects = read(arguments.files)
         cluster = _cluster(arguments, objects, configured)
         results = asyncio.run(simulate(objects, cluster))
     except (InputError, SettingsError) as error:
         sys.stderr.write(f"koordgate simulate: {error}\n")
         return _UNUSABLE
+    except BrokenPipeError:
+        return terminal.unread()
     account = cluster.account()
     remarks = () if arguments.output == "table" else _remarks(results, account)  # the table has them
     for note in (*objects.notes, *cluster.notes, *account.overgiven(), *remarks):
@@ -99,7 +106,7 @@ def _print(output: str, results: list[Result], account: Account) -> None:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    add_files(parser)
+    add_files(parser, required=False)
     parser.add_argument(
         *("-o", "--output"),
         choices=("table", "yaml", "json"),
@@ -112,10 +119,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="choose at random among nodes of equal score, as kube-scheduler does if the extender names all nodes that "
-        "fit (scheduler.mostNodes: 0); the same N gives the same choice (default: the first by name)",
+        "fit (scheduler.mostNodes: 0); the same N gives the same choice (default: the first by name). With --trace: "
+        "the order of arrival, and the choices of the stock kube-scheduler",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings of the webhook (default: all defaults)")
     parser.add_argument("--map", type=Path, metavar="FILE", help="also draw who holds what as one HTML file")
+    tracerun.add_trace(parser)
 
 
 COMMAND: Final = Command(
@@ -125,12 +134,16 @@ COMMAND: Final = Command(
     "A Pod with spec.nodeName is there already, and holds what its annotations say; a finished one holds\n"
     "nothing. kube-scheduler is stood in for: taints, node selection and sums of resources count; Pod affinity,\n"
     "topology spread, volumes, host ports, priorities and preemption do not.\n"
+    "With --trace, the Pods of a trace arrive until the GPUs are full, or come and go at their own times. Those\n"
+    "without GPUs are placed as by a stock kube-scheduler.\n"
     "The exit status is 0 whatever becomes of the Pods, and 2 where the input cannot be used.",
     examples="examples:\n"
     "  koordgate simulate -f examples/cluster.yaml -f examples/workload.yaml --config examples/config.yaml\n"
     "  koordgate simulate -f cluster.yaml -f my-pod.yaml --node gpu-node-1\n"
     "  kubectl get nodes,devices,noderesourcetopologies,pods -A -o json | koordgate simulate -f - -f my-pod.yaml\n"
-    "  koordgate simulate -f cluster.yaml workload.yaml -o json | jq '.items[] | {(.metadata.name): .spec.nodeName}'",
+    "  koordgate simulate -f cluster.yaml workload.yaml -o json | jq '.items[] | {(.metadata.name): .spec.nodeName}'\n"
+    "  koordgate simulate --trace pods.csv.gz --trace-nodes nodes.csv --plot packing.svg \\\n"
+    "    --preference packing --preference mostBalanced",
     arguments=_arguments,
     run=_run,
 )

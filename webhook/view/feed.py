@@ -7,6 +7,7 @@ from typing import Any
 
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.gangs import UNSTATED
+from allocator.vocabulary.names import HEADROOM
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.gang import PodGroupError, read_pod_group
 from allocator.wire.nodetopology import read_node_topology
@@ -125,12 +126,15 @@ class NodeFeed(Listing):
         self._complain(metadata["name"], problems)
         spec = obj.get("spec") or {}
         taints = spec.get("taints") or ()
-        shunning = [(one["key"], one.get("value") or "") for one in taints if one["effect"] == PREFER_NO_SCHEDULE]
+        # koordgate's own taint is not for Pods that ask for devices.
+        preferred = [one for one in taints if one["effect"] == PREFER_NO_SCHEDULE]
+        shunning = [(one["key"], one.get("value") or "") for one in preferred if one["key"] != HEADROOM]
         closing = [*taints, UNSCHEDULABLE] if spec.get("unschedulable") else taints
         closed = {(one["key"], one.get("value") or "", one["effect"]) for one in closing}
         closed = {taint for taint in closed if taint[2] != PREFER_NO_SCHEDULE}
+        short = len(shunning) < len(preferred)
         facts = NodeFacts(labels, classes, same(tuple(shunning)), same(tuple(sorted(closed))))
-        self._cluster.nodes.put(metadata["name"], facts)
+        self._cluster.nodes.put(metadata["name"], facts, short=short)
         self._cluster.loads.put_node(metadata["name"], lean_amounts(read_allocatable(obj)))
 
     def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped

@@ -54,10 +54,12 @@ class NodeTable:
 
     Attributes:
         remade: publishes the nodes whose devices, CPUs or labels changed.
+        short: the Nodes with koordgate's own taint: short of CPU or memory for their free devices.
     """
 
     def __init__(self, changes: Changes, refitted: Callable[[str], object] = lambda _node: None) -> None:
         self.remade = Changes()
+        self.short: set[str] = set()
         self._changes = changes
         self._refitted = refitted
         self._facts: dict[str, NodeFacts] = {}
@@ -66,8 +68,15 @@ class NodeTable:
 
     # Node objects
 
-    def put(self, name: str, facts: NodeFacts) -> None:
-        """Take in a Node."""
+    def put(self, name: str, facts: NodeFacts, *, short: bool = False) -> None:
+        """Take in a Node.
+
+        Args:
+            name: of the Node.
+            facts: what is kept of it.
+            short: it has koordgate's own taint. This is no change of the node: it says nothing about Pods of ours.
+        """
+        (self.short.add if short else self.short.discard)(name)
         before = self._facts.get(name)
         if before == facts:
             return
@@ -80,6 +89,7 @@ class NodeTable:
     def drop(self, name: str) -> None:
         """Take in that a Node is gone."""
         before = self._facts.pop(name, None)
+        self.short.discard(name)
         if before is not None:
             self._shun(name, before.shunning, ())
             self._remake(name)

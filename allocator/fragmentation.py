@@ -1,0 +1,76 @@
+"""How much of a node's free devices is of no use to typical requests: the fragmentation of FGD, by its definition.
+
+For a typical request m, F_n(m) is what is left of all devices of node n if m does not fit there: devices, CPU and
+memory; a request without devices can use none of them. If m fits, F_n(m) is what is left of those devices that cannot
+serve m. F_n(M) is the mean of F_n(m) over the mix M, by weight. Among nodes, the best is that where F_n(M) grows least.
+
+Everything is an integer. What is left of a device counts in points: percent of each of its resources, added, so that an
+idle card has 200 points (compute and memory; bytes of memory state the same again and do not count). The mean is not
+divided by the sum of the weights.
+
+This is the definition, for one node at a time. `allocator.index.fragments` computes the same for all nodes at once.
+"""
+
+from operator import le
+
+from allocator.devices.offer import Amounts, completed
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import FULL, DeviceType
+from allocator.vocabulary.mix import Mix, TypicalRequest
+from allocator.vocabulary.models import model_name
+from allocator.vocabulary.node import NodeSnapshot, fullness
+
+
+def fragmentation(node: NodeSnapshot, cpu: int | None, memory: int | None, mix: Mix) -> int:
+    """F_n(M), multiplied by the sum of the mix's weights, in points.
+
+    Only devices of the types that the mix asks for count, and of those only usable ones. As the index does, it looks
+    at each request by itself and at no connections, partitions or NUMA nodes.
+
+    Args:
+        node: its devices, and what is held of them.
+        cpu: thousandths of a CPU that no Pod of the node requests; None if unknown, which suffices for everything.
+        memory: bytes, likewise.
+        mix: the typical requests.
+    """
+    return sum(one.weight * of_request(node, cpu, memory, one, mix) for one in mix.requests)
+
+
+def of_request(node: NodeSnapshot, cpu: int | None, memory: int | None, one: TypicalRequest, mix: Mix) -> int:
+    """F_n(m) in points; the arguments are those of `fragmentation`."""
+    kinds = {each.ask.type.name: each.ask.type for each in mix.requests if each.ask is not None}
+    usable = [device for device in node.devices if device.type in kinds and node.is_usable(device)]
+    points = {device.id: points_left(kinds[device.type], node, device) for device in usable}
+    every = sum(points.values())
+    ask = one.ask
+    if ask is None or _less(cpu, one.cpu) or _less(memory, one.memory):
+        return every
+    serving = [device for device in usable if serves(node, device, one)]
+    return every - sum(points[device.id] for device in serving) if len(serving) >= ask.count else every
+
+
+def serves(node: NodeSnapshot, device: Device, one: TypicalRequest) -> bool:
+    """Whether a device has enough free for one device of a typical request, and is of its type, vendor and models."""
+    ask = one.ask
+    if ask is None or device.type != ask.type.name or (ask.vendor and not device.is_of(ask.vendor)):
+        return False
+    model = model_name(device.model)
+    if any(named and model not in map(model_name, named) for named in (one.models, ask.models)):
+        return False
+    has, free = _stock(ask.type, node, device)
+    return all(map(le, completed(ask, has), free))
+
+
+def points_left(kind: DeviceType, node: NodeSnapshot, device: Device) -> int:
+    """What is left of a device, in points: 100 for each resource of which nothing is held; bytes are left out."""
+    has, free = _stock(kind, node, device)
+    counted = [kind.tails.index(tail) for tail in fullness(kind)]
+    return sum(FULL * free[at] // has[at] for at in counted if has[at])
+
+
+def _stock(kind: DeviceType, node: NodeSnapshot, device: Device) -> tuple[Amounts, Amounts]:
+    return node.stock((device,), kind.tails)[0]
+
+
+def _less(left: int | None, asked: int) -> bool:
+    return left is not None and left < asked

@@ -1,0 +1,1 @@
+"""The experiment of the FGD paper on Alibaba's openb trace: its data, and strategies from their definitions."""

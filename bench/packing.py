@@ -1,0 +1,225 @@
+"""The FGD paper's experiment on Alibaba's openb trace: koordgate beside random, first fit, BestFit and FGD.
+
+Pods arrive one by one in the order of a seed, until they ask for 130 % of the GPUs, and none ends; what fits nowhere
+has failed. koordgate places them through its own admission, filter and bind; Pods without GPUs are placed as by a stock
+kube-scheduler. The others place the same Pods on plain arrays, from their definitions. A row is the mean over the
+seeds. The value is what koordgate has allocated at the end with the last of its variants that ran, in percent of all
+GPUs. The reference is the same by FGD as published (95.4), or 92 without the taint koordgate.io/headroom.
+
+`bench/openb/README.md` says where the data is from. For its seeds (42 to 51) the orders are the paper's own; for
+others, and for other traces (--pods, --nodes), they are drawn here. With --replay, Pods come and go at the trace's own
+times.
+"""
+
+import argparse
+import asyncio
+import gzip
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+from openb.arrays import Arrays, typical
+from openb.strategies import STRATEGIES, Fgd
+from result import close
+
+from allocator.vocabulary.preference import Preference
+from webhook import terminal
+from webhook.offline.cluster import OfflineCluster
+from webhook.offline.trace import WHOLE, TraceNode, TracePod, named, read_nodes, read_pods, shuffled
+from webhook.offline.traceobjects import mix_of_trace, node_objects
+from webhook.offline.traceplay import SAMPLES, Played, Player, Sample
+from webhook.offline.traceplot import plot
+from webhook.offline.tracerun import read_text, table
+from webhook.settings import HeadroomSettings, WebhookSettings
+
+DATA = Path(__file__).parent / "openb"
+PODS, NODES, ORDERS = (
+    DATA / f"{name}.gz" for name in ("openb_pod_list_default.csv", "openb_node_list_gpu_node.csv", "order_default.txt")
+)
+LOAD = 130
+PUBLISHED = {"random": 87.6, "BestFit": 93.2, "first fit": 94.6, "FGD": 95.4}
+PUBLISHED["FGD, CPU-only Pods by a stock kube-scheduler"] = 90.2
+WITHIN = 0.5
+WITH_TAINT, WITHOUT = 95.4, 92.0
+TAINT, BY_FGD = ", with headroom", ", CPU-only Pods by FGD"
+VARIANTS = [f"koordgate, {one}{how}" for one in Preference for how in ("", TAINT, BY_FGD)]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: a strategy or a variant of koordgate, a seed, and the data."""
+
+    what: str
+    seed: int
+    pods: Path
+    nodes: Path
+    replay: bool
+    share: int
+
+    def cluster(self) -> tuple[list[TraceNode], list[TracePod], list[TracePod]]:
+        """The nodes in their order, all Pods, and those that arrive."""
+        nodes = sorted(read_nodes(read_text(self.nodes), str(self.nodes)), key=lambda node: node.name)[:: self.share]
+        pods = sorted(read_pods(read_text(self.pods), str(self.pods)), key=lambda pod: pod.name)
+        places = list(range(len(nodes)))
+        enough = sum(node.gpus for node in nodes) * WHOLE * LOAD // 100
+        own = orders() if (self.pods, self.nodes, self.share) == (PODS, NODES, 1) else {}
+        if self.seed in own:
+            order, places = own[self.seed]
+            arriving = named(pods, order, enough + WHOLE * len(pods))  # the paper's order ends by itself
+        else:
+            random.Random(self.seed).shuffle(places)
+            arriving = shuffled(pods, enough, self.seed)
+        renamed = (replace(node, name=f"{at:05d}-{node.name}") for at, node in zip(places, nodes, strict=True))
+        numbered = sorted(renamed, key=lambda node: node.name)
+        return numbered, pods, pods if self.replay else arriving
+
+    def played(self) -> Played:
+        """Do it."""
+        nodes, pods, arriving = self.cluster()
+        if self.what in STRATEGIES:
+            return on_arrays(self.what, self.seed, nodes, pods, arriving, replay=self.replay)
+        return asyncio.run(self._by_koordgate(nodes, pods, arriving))
+
+    async def _by_koordgate(
+        self, nodes: Sequence[TraceNode], pods: Sequence[TracePod], arriving: Sequence[TracePod]
+    ) -> Played:
+        base = WebhookSettings()
+        preference = Preference(self.what.split(", ")[1])
+        settings = msgspec.structs.replace(
+            base,
+            scheduler=msgspec.structs.replace(base.scheduler, preference=preference),
+            headroom=HeadroomSettings(mode="taint" if self.what.endswith(TAINT) else "none"),
+        )
+        cluster = OfflineCluster.in_process(settings, stock=self.seed)
+        await cluster.load([obj for node in nodes for obj in node_objects(node)])
+        if not self.what.endswith(BY_FGD):
+            player = Player(cluster, mix_of_trace(pods))
+        else:
+            arrays = Arrays(nodes, typical(pods))
+            choose, at = Fgd(arrays, self.seed), {node.name: number for number, node in enumerate(nodes)}
+
+            def plain(pod: TracePod) -> str | None:
+                found = choose(pod.ask)
+                return None if found is None else nodes[found[0]].name
+
+            def moved(pod: TracePod, node: str, minors: Sequence[int], sign: int) -> None:
+                arrays.put(at[node], pod.ask, minors, sign)
+
+            player = Player(cluster, mix_of_trace(pods), plain=plain, moved=moved)
+        return await (player.replay(arriving) if self.replay else player.arrive(arriving))
+
+
+def orders() -> dict[int, tuple[list[int], list[int]]]:
+    """The paper's own orders: seed -> indices of the Pods by name as they arrive, and places of the nodes by name."""
+    parts = [line.split(";") for line in gzip.decompress(ORDERS.read_bytes()).decode().splitlines()]
+    return {int(seed): ([*map(int, pods.split())], [*map(int, nodes.split())]) for seed, pods, nodes in parts}
+
+
+def on_arrays(
+    what: str,
+    seed: int,
+    nodes: Sequence[TraceNode],
+    pods: Sequence[TracePod],
+    arriving: Sequence[TracePod],
+    *,
+    replay: bool,
+) -> Played:
+    """Place Pods by a strategy on plain arrays, and measure as koordgate is measured."""
+    cluster, played = Arrays(nodes, typical(pods)), Played()
+    choose = STRATEGIES[what](cluster, seed)
+    bound: dict[str, tuple[int, list[int]]] = {}
+    asked, at, due = 0, 0.0, 0.0
+    events = list(timed(arriving)) if replay else [(0, True, pod) for pod in arriving]
+    whole = events[-1][0] - events[0][0] if replay else cluster.all_milli
+
+    def sample(place: float) -> None:
+        of_all = 100 / cluster.all_milli
+        played.samples.append(Sample(place, asked * of_all, cluster.allocated_percent, cluster.fragmented_percent))
+
+    for time, begins, pod in events:
+        if replay:
+            at = float(time - events[0][0])
+        while at >= due:
+            sample(due if replay else at * 100 / cluster.all_milli)
+            due += max(1, whole // SAMPLES)
+        asked += pod.ask.gpu_milli if begins else -pod.ask.gpu_milli
+        if not replay:
+            at += pod.ask.gpu_milli
+        if not begins:
+            if pod.name in bound:
+                cluster.put(bound[pod.name][0], pod.ask, bound.pop(pod.name)[1], -1)
+        elif found := choose(pod.ask):
+            bound[pod.name] = found
+            cluster.put(found[0], pod.ask, found[1])
+            played.bound += 1
+        else:
+            played.failed += 1
+            played.failed_plain += not pod.ask.gpus
+    sample(at if replay else at * 100 / cluster.all_milli)
+    return played
+
+
+def timed(pods: Sequence[TracePod]) -> Iterator[tuple[int, bool, TracePod]]:
+    """Arrivals and ends, in order; at one time the ends come first."""
+    begins = [(pod.created, True, pod) for pod in pods if pod.created is not None]
+    both = [pod for pod in pods if pod.created is not None and pod.deleted is not None]
+    ends = [(max(pod.deleted, pod.created + 1), False, pod) for pod in both]
+    yield from sorted([*begins, *ends], key=lambda each: each[:2])
+
+
+def run(one: Run) -> Played:
+    return one.played()
+
+
+def check(rows: dict[str, list[Played]], seeds: Sequence[int]) -> None:
+    """Compare the strategies with the published figures."""
+    for name, figure in PUBLISHED.items():
+        if name in rows:
+            found = sum(one.samples[-1].allocated for one in rows[name]) / len(seeds)
+            met = "as published" if abs(found - figure) <= WITHIN else "NOT as published"
+            print(f"{name}: {found:.2f} % at {LOAD} %, published {figure}: {met}", file=sys.stderr)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[42, 43, 44, 45, 46])
+    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of: {'; '.join([*STRATEGIES, *VARIANTS])}")
+    parser.add_argument("--pods", type=Path, default=PODS, help="another trace of the same format")
+    parser.add_argument("--nodes", type=Path, default=NODES, help="other nodes of the same format")
+    parser.add_argument("--share", type=int, default=1, metavar="N", help="take each N-th node only, for a short run")
+    parser.add_argument("--replay", action="store_true", help="let Pods come and go at the trace's own times")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the first seed's runs into this file as SVG")
+    parser.add_argument("--jobs", type=int, default=None, help="runs at the same time (default: one for each core)")
+    arguments = parser.parse_args()
+    default = WebhookSettings().scheduler.preference
+    names = arguments.only or [*STRATEGIES, *(f"koordgate, {default}{how}" for how in ("", BY_FGD, TAINT))]
+    if unknown := [name for name in names if name not in (*STRATEGIES, *VARIANTS)]:
+        parser.error(f"{unknown[0]!r} is none of: {'; '.join([*STRATEGIES, *VARIANTS])}")
+    of_data = (arguments.pods, arguments.nodes, arguments.replay, arguments.share)
+    runs = [Run(name, seed, *of_data) for name in names for seed in arguments.seeds]
+    rows: dict[str, list[Played]] = {name: [] for name in names}
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        for each, played in zip(runs, pool.map(run, runs), strict=True):
+            rows[each.what].append(played)
+            last = played.samples[-1]
+            told = f"{last.allocated:.2f} % allocated, {played.failed} Pods failed, {played.taints} taints changed"
+            print(f"  {each.what}, seed {each.seed}: {told}", file=sys.stderr, flush=True)
+            for why in played.refused.values():
+                print(f"    {why}", file=sys.stderr)
+    terminal.show(table(rows, timed=arguments.replay))
+    if (arguments.pods, arguments.nodes, arguments.replay, arguments.share) == (PODS, NODES, False, 1):
+        check(rows, arguments.seeds)
+    if arguments.plot:
+        arguments.plot.write_text(plot({name: of[0].samples for name, of in rows.items()}, timed=arguments.replay))
+    ours = [name for name in names if name in VARIANTS and not name.endswith(BY_FGD)] or names
+    value = sum(one.samples[-1].allocated for one in rows[ours[-1]]) / len(arguments.seeds)
+    goal = WITH_TAINT if ours[-1].endswith(TAINT) else WITHOUT
+    close(name="packing", value=value, unit="% of GPUs allocated", reference=goal, goal=1.0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Whether a node is short of CPU or memory for its free devices."""
+
+import pytest
+from builders import asking, gpu, gpus, holding, node, part
+
+from allocator.headroom import Bounds, asked_percent, is_short, needs_of
+from allocator.vocabulary.mix import NO_MIX, TypicalRequest, mix_of
+
+BOUNDS = Bounds(150, 200)
+# Half a GPU with 4 CPUs and 8 bytes, twice as often as a Pod without devices: a whole one needs 8 CPUs and 16 bytes.
+MIX = mix_of([TypicalRequest(4000, 8, gpus(50), weight=2), TypicalRequest(64_000, 2**40)])
+NEEDS = needs_of(MIX)
+PLENTY = 10**9
+
+
+@pytest.mark.parametrize(
+    ("cpu", "was", "short"),
+    [
+        pytest.param(23_999, False, True, id="becomes short below one and a half times what two GPUs need"),
+        pytest.param(24_000, False, False, id="is not short at that bound"),
+        pytest.param(24_000, True, True, id="stays short at that bound"),
+        pytest.param(31_999, True, True, id="stays short below twice as much"),
+        pytest.param(32_000, True, False, id="is not short any more at twice as much"),
+        pytest.param(None, True, False, id="what is unknown suffices"),
+    ],
+)
+def test_bounds_of_cpu(cpu: int | None, *, was: bool, short: bool) -> None:
+    assert is_short(node(gpu(0), gpu(1)), cpu, PLENTY, NEEDS, BOUNDS, was=was) is short
+
+
+def test_memory_counts_likewise() -> None:
+    assert is_short(node(gpu(0), gpu(1)), PLENTY, 47, NEEDS, BOUNDS, was=False)
+    assert not is_short(node(gpu(0), gpu(1)), PLENTY, 48, NEEDS, BOUNDS, was=False)
+
+
+def test_only_what_is_free_of_devices_counts() -> None:
+    one, other = gpu(0), gpu(1)
+    half = node(one, other, holdings=[holding("1", part(one, 100)), holding("2", part(other, 50))])
+    assert is_short(half, 5_999, PLENTY, NEEDS, BOUNDS, was=False)
+    assert not is_short(half, 6_000, PLENTY, NEEDS, BOUNDS, was=False)
+
+
+def test_a_node_without_free_devices_is_not_short() -> None:
+    one = gpu(0)
+    assert not is_short(node(one, holdings=[holding("1", part(one, 100))]), 0, 0, NEEDS, BOUNDS, was=True)
+    assert not is_short(node(gpu(0, healthy=False)), 0, 0, NEEDS, BOUNDS, was=True)
+
+
+def test_without_a_mix_no_node_is_short() -> None:
+    assert not is_short(node(gpu(0)), 0, 0, needs_of(NO_MIX), BOUNDS, was=True)
+
+
+def test_an_ask_takes_its_greatest_percentage_and_all_where_it_states_none() -> None:
+    assert asked_percent(gpus(30)) == 30
+    for amounts, percent in (
+        ({"kubernetes.io/gpu-memory": "8Gi"}, 100),
+        ({"kubernetes.io/gpu-core": "20", "kubernetes.io/gpu-memory": "8Gi"}, 20),
+        ({"kubernetes.io/gpu-core": "20", "kubernetes.io/gpu-memory-ratio": "60"}, 60),
+    ):
+        (only,) = asking(amounts).containers
+        assert asked_percent(only.ask) == percent

@@ -1,0 +1,44 @@
+"""The scores of a stock kube-scheduler, and where it puts Pods without devices."""
+
+from webhook.offline.predicates import NodeCandidate
+from webhook.offline.stock import balanced, least_allocated, stock_scores
+
+GIB = 2**30
+
+
+def candidate(name: str, cpu: int, memory: int, *taints: dict[str, str]) -> NodeCandidate:
+    return NodeCandidate(name, {}, taints, unschedulable=False, allocatable={"cpu": cpu, "memory": memory})
+
+
+def test_what_is_left_counts_in_whole_points_of_each_resource() -> None:
+    assert least_allocated([(1000, 250), (3, 1)]) == (75 + 66) // 2
+    assert least_allocated([(1000, 2000)]) == 0
+    assert least_allocated([]) == 0
+
+
+def test_equal_parts_are_balanced_and_unequal_ones_lose_half_their_difference() -> None:
+    assert balanced([(1000, 500), (4, 2)]) == 100
+    assert balanced([(1000, 1000), (4, 0)]) == 50
+    assert balanced([(1000, 300), (10, 1)]) == 90
+
+
+def test_the_emptier_node_scores_higher() -> None:
+    nodes = [candidate("a", 8000, 8 * GIB), candidate("b", 8000, 8 * GIB)]
+    asked = {"cpu": 1000, "memory": GIB}
+    scores = stock_scores({}, asked, nodes, {"a": {"cpu": 4000, "memory": 4 * GIB}})
+    assert scores == {"a": 37 + 100 + 300, "b": 87 + 100 + 300}
+
+
+def test_a_taint_that_is_preferred_not_outweighs_what_is_left() -> None:
+    taint = {"key": "koordgate.io/headroom", "effect": "PreferNoSchedule"}
+    nodes = [candidate("a", 8000, 8 * GIB), candidate("b", 8000, 8 * GIB, taint)]
+    used = {"a": {"cpu": 6000, "memory": 6 * GIB}}
+    asked = {"cpu": 1000, "memory": GIB}
+    scores = stock_scores({}, asked, nodes, used)
+    assert scores["a"] > scores["b"]
+    tolerant = stock_scores({"tolerations": [{"key": taint["key"], "operator": "Exists"}]}, asked, nodes, used)
+    assert tolerant["b"] > tolerant["a"]
+
+
+def test_a_pod_without_requests_counts_as_a_small_one() -> None:
+    assert stock_scores({}, {}, [candidate("a", 1000, 2000 * 2**20)], {}) == {"a": 90 + 100 + 300}

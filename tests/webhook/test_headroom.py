@@ -1,0 +1,171 @@
+"""The taint of nodes that are short of CPU for their free devices: set, kept, removed, and never another's touched."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from builders import container, device_entry, pod
+from fake_kube import answer
+from world import SETTINGS, World, gpu_pod, rank
+
+from koordgate.kube.errors import KubeError
+from koordgate.kube.resource import NODES
+from webhook.settings import HeadroomSettings
+from webhook.upkeep.headroom import HeadroomKeeper, with_taint
+from webhook.view.podinfo import read_pod_info
+
+TAINT = {"key": "koordgate.io/headroom", "effect": "PreferNoSchedule"}
+OTHER = {"key": "team", "value": "a", "effect": "PreferNoSchedule"}
+KEEPING = HeadroomSettings(mode="taint")
+
+
+def add_node(world: World, name: str, cpu: int, *taints: dict[str, str], cards: int = 2) -> None:
+    world.add_node(name, *(device_entry(minor) for minor in range(cards)))
+    found = world.fake.get(NODES.path(name))
+    status = {"allocatable": {"cpu": str(cpu), "memory": "1Ti", "pods": "110"}}
+    spec = {"taints": list(taints)} if taints else {}
+    world.fake.put(NODES.path(), {**found, "spec": spec, "status": status})
+
+
+def add_typical(world: World) -> None:
+    """A Pod with one GPU and 8 CPUs, on a node of its own: two free GPUs need 16 CPUs."""
+    add_node(world, "full", 64, cards=1)
+    amounts = {"cpu": "8", "memory": "1Gi", "kubernetes.io/gpu": "100"}
+    made = gpu_pod("typical", 100)
+    made["spec"]["containers"][0]["resources"]["requests"] |= {"cpu": amounts["cpu"], "memory": amounts["memory"]}
+    made["spec"]["nodeName"] = "full"
+    world.add_pod(made)
+
+
+def taints(world: World, name: str) -> list[dict[str, str]]:
+    return (world.fake.get(NODES.path(name)).get("spec") or {}).get("taints") or []
+
+
+def load(world: World, name: str, node: str, cpu: int) -> None:
+    """A Pod without devices, bound to a node."""
+    world.add_pod(pod(container(requests={"cpu": str(cpu)}), name=name, uid=f"uid-{name}", nodeName=node))
+
+
+async def tend(world: World, keeper: HeadroomKeeper) -> None:
+    world.see()
+    await keeper.learn()
+    await keeper.tend()
+
+
+@pytest.fixture
+def keeper(world: World) -> HeadroomKeeper:
+    return HeadroomKeeper(world.kube, world.parts.cluster, KEEPING)
+
+
+async def test_a_node_gets_the_taint_below_one_bound_and_loses_it_at_the_other(
+    world: World, keeper: HeadroomKeeper
+) -> None:
+    add_typical(world)
+    add_node(world, "n1", 40, OTHER)
+    await tend(world, keeper)
+    assert taints(world, "n1") == [OTHER]
+    load(world, "a", "n1", 16)
+    await tend(world, keeper)
+    assert taints(world, "n1") == [OTHER]  # 24 CPUs are left, one and a half times 16
+    load(world, "b", "n1", 1)
+    await tend(world, keeper)
+    assert taints(world, "n1") == [OTHER, TAINT]
+    world.remove_pod("b")
+    await tend(world, keeper)
+    assert taints(world, "n1") == [OTHER, TAINT]
+    world.remove_pod("a")
+    await tend(world, keeper)
+    assert taints(world, "n1") == [OTHER]
+
+
+async def test_a_second_replica_finds_nothing_to_write(world: World, keeper: HeadroomKeeper) -> None:
+    add_typical(world)
+    add_node(world, "n1", 10)
+    other = HeadroomKeeper(world.kube, world.parts.cluster, KEEPING)
+    world.see()
+    await keeper.learn()
+    await other.learn()
+    await keeper.tend()
+    await other.tend()
+    assert taints(world, "n1") == [TAINT]
+    assert len(world.fake.seen("patch", "nodes")) == 1
+
+
+async def test_a_node_that_changed_meanwhile_is_read_again(world: World, keeper: HeadroomKeeper) -> None:
+    add_typical(world)
+    add_node(world, "n1", 10)
+    world.fake.faults.add("patch", "nodes", answer(409))
+    await tend(world, keeper)
+    assert taints(world, "n1") == []
+    await keeper.tend()
+    assert taints(world, "n1") == [TAINT]
+
+
+async def test_what_could_not_be_written_is_tried_again(world: World, keeper: HeadroomKeeper) -> None:
+    add_typical(world)
+    add_node(world, "n1", 10)
+    world.fake.faults.add("patch", "nodes", answer(403))
+    with pytest.raises(KubeError):
+        await tend(world, keeper)
+    await keeper.tend()
+    assert taints(world, "n1") == [TAINT]
+
+
+async def test_without_pods_that_hold_devices_nothing_is_tainted(world: World, keeper: HeadroomKeeper) -> None:
+    add_node(world, "n1", 1)
+    await tend(world, keeper)
+    assert taints(world, "n1") == []
+
+
+async def test_mode_remove_takes_away_this_taint_and_no_other(world: World) -> None:
+    add_node(world, "n1", 1, OTHER, TAINT)
+    add_node(world, "n2", 1, OTHER)
+    done: list[str] = []
+    keeper = HeadroomKeeper(world.kube, world.parts.cluster, HeadroomSettings(mode="remove"), done.append)
+    await tend(world, keeper)
+    assert (taints(world, "n1"), taints(world, "n2"), done) == ([OTHER], [OTHER], ["removed"])
+    world.see()
+    assert world.parts.cluster.nodes.short == set()
+
+
+async def test_pods_that_ask_for_devices_go_to_a_node_with_the_taint_as_to_any_other(world: World) -> None:
+    add_node(world, "a", 8, TAINT)
+    add_node(world, "b", 8, OTHER)
+    add_node(world, "c", 8)
+    world.see()
+    asking = read_pod_info(gpu_pod("p", 100))
+    assert asking is not None
+    shunned = world.parts.cluster.nodes.shunned(None)
+    assert shunned == {"b"}
+    assert rank(world.parts.ranking, asking, ["a", "b", "c"], None, shunned).named == ("a", "c", "b")
+
+
+async def test_the_taint_makes_no_node_be_indexed_again(world: World) -> None:
+    add_node(world, "a", 8)
+    world.see()
+    reader = world.parts.cluster.changes.reader()
+    add_node(world, "a", 8, TAINT)
+    world.see(NODES)
+    assert reader.take() == ""
+    assert world.parts.cluster.nodes.short == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted", "after"),
+    [
+        ([], True, [TAINT]),
+        ([OTHER], True, [OTHER, TAINT]),
+        ([{**TAINT, "effect": "NoSchedule"}, OTHER], True, [OTHER, TAINT]),
+        ([TAINT, OTHER], False, [OTHER]),
+    ],
+)
+def test_taints_of_others_stay_in_their_order(
+    before: list[dict[str, Any]], *, wanted: bool, after: list[dict[str, Any]]
+) -> None:
+    assert with_taint(before, wanted=wanted) == after
+
+
+def test_the_bounds_must_leave_room_between_them() -> None:
+    with pytest.raises(ValueError, match="make untaintFromPercent the greater one"):
+        HeadroomSettings(taint_below_percent=150, untaint_from_percent=150)
+    assert msgspec.structs.replace(SETTINGS, headroom=KEEPING).headroom.taint_below_percent == 150

@@ -1,0 +1,250 @@
+"""`koordgate simulate --trace`: runs a trace on nodes, once for each preference, and prints a table and a plot."""
+
+import argparse
+import asyncio
+import contextlib
+import gzip
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from allocator.vocabulary.mix import Mix
+from allocator.vocabulary.preference import Preference
+from webhook import terminal
+from webhook.offline.cluster import OfflineCluster
+from webhook.offline.objects import InputError, read
+from webhook.offline.trace import TracePod, read_nodes, read_pods, shuffled
+from webhook.offline.traceobjects import mix_of_trace, node_objects
+from webhook.offline.traceplay import Played, Player, Sample
+from webhook.offline.traceplot import plot
+from webhook.settings import WebhookSettings
+
+_MARKS: Final = (80, 90, 100)
+FULL_LOAD: Final = 130
+_MOST_BYTES: Final = 64 * 2**20
+_MOST_LOAD: Final = 1000
+_PERCENT: Final = 100
+_SECONDS_A_DAY: Final = 86_400
+Raw = dict[str, object]
+
+
+def add_trace(parser: argparse.ArgumentParser) -> None:
+    """Add the options for traces."""
+    group = parser.add_argument_group(
+        "traces", "place the Pods of a trace, and tell how full and how fragmented the GPUs become"
+    )
+    group.add_argument(
+        "--trace", type=Path, metavar="PODS.csv", help="Pods in the format of Alibaba's openb trace; may end in .gz"
+    )
+    group.add_argument(
+        "--trace-nodes", type=Path, metavar="NODES.csv", help="nodes in that format, in place of a cluster from -f"
+    )
+    group.add_argument(
+        "--preference",
+        action="append",
+        choices=[str(one) for one in Preference],
+        help="how nodes are compared; given more than once, each is shown (default: scheduler.preference of --config)",
+    )
+    group.add_argument(
+        "--load",
+        type=int,
+        metavar="PERCENT",
+        help="let Pods arrive by chance (--seed), some more than once, until they ask for so many percent of all GPUs, "
+        "and none end (default: 130)",
+    )
+    group.add_argument(
+        "--replay", action="store_true", help="let Pods arrive and end at the trace's own times, instead of --load"
+    )
+    group.add_argument("--plot", type=Path, metavar="FILE", help="draw allocation and fragmentation as SVG")
+
+
+def run_trace(arguments: argparse.Namespace, configured: WebhookSettings) -> None:
+    """Run what the arguments say, and print it.
+
+    Raises:
+        InputError: something cannot be used; the message says what to do.
+    """
+    pods, nodes = _pods(arguments), _nodes(arguments)
+    preferences = list(dict.fromkeys(arguments.preference or [str(configured.scheduler.preference)]))
+    mix, runs = mix_of_trace(pods), {}
+    for name in preferences:
+        runs[name] = asyncio.run(_run(arguments, _preferring(configured, name), pods, nodes, mix))
+    for name, played in runs.items():
+        for why in played.refused.values():
+            sys.stderr.write(f"koordgate simulate: {name}: {why}\n")
+    terminal.show(
+        table(
+            {name: [played] for name, played in runs.items()}, timed=arguments.replay, load=arguments.load or FULL_LOAD
+        )
+    )
+    if arguments.plot is not None:
+        drawn = plot({name: played.samples for name, played in runs.items()}, timed=arguments.replay)
+        try:
+            arguments.plot.write_text(drawn, encoding="utf-8")
+        except OSError as error:
+            raise InputError(
+                f"--plot {arguments.plot}: cannot be written ({error.strerror}); name another file"
+            ) from error
+
+
+def checked(arguments: argparse.Namespace) -> None:
+    """Check that the options go together.
+
+    Raises:
+        InputError: they do not; the message says which.
+    """
+    of_traces = {
+        "--trace-nodes": arguments.trace_nodes,
+        "--preference": arguments.preference,
+        "--load": arguments.load,
+        "--replay": arguments.replay or None,
+        "--plot": arguments.plot,
+    }
+    given = [name for name, value in of_traces.items() if value is not None]
+    if arguments.trace is None:
+        if given:
+            raise InputError(f"{given[0]} is for traces: give --trace PODS.csv too")
+        if not arguments.files:
+            raise InputError("give the cluster and the Pods with -f, or a trace with --trace")
+        return
+    for name, value in (("--node", arguments.node), ("--map", arguments.map)):
+        if value is not None:
+            raise InputError(f"{name} does not go with --trace; leave it out")
+    if arguments.output != "table":
+        raise InputError("a trace has a table only: leave out -o, and take --plot for a picture")
+    if (arguments.trace_nodes is None) == (not arguments.files):
+        raise InputError(
+            "a trace needs nodes: give either --trace-nodes NODES.csv, or -f with Nodes and Device objects"
+        )
+    if arguments.replay and arguments.load is not None:
+        raise InputError("--load and --replay exclude each other: leave one out")
+    if arguments.load is not None and not 0 < arguments.load <= _MOST_LOAD:
+        raise InputError(f"--load {arguments.load}: give a percentage from 1 to {_MOST_LOAD}")
+
+
+def read_text(path: Path) -> str:
+    """Read a text file; one that ends in .gz is unpacked.
+
+    Raises:
+        InputError: it cannot be read, is no text, or is too long.
+    """
+    opened: Callable[..., object] = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as file:  # type: ignore[attr-defined]
+            text: bytes = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise InputError(f"{path}: has more than {_MOST_BYTES >> 20} MiB; take a part of the trace")
+        return text.decode("utf-8-sig")
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be read ({reason}); give a CSV file, or one packed by gzip (.gz)") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not UTF-8 text ({error.reason}); give a CSV file") from error
+
+
+def table(runs: Mapping[str, Sequence[Played]], *, timed: bool = False, load: int = FULL_LOAD) -> Table:
+    """What is told of runs: the mean over those of one name.
+
+    Args:
+        runs: by name.
+        timed: whether Pods came and went at their own times.
+        load: what the Pods of the others asked for in the end, in percent of all GPUs.
+    """
+    marks = [*(mark for mark in _MARKS if mark < load), load]
+    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    shown.add_column("allocated %, when Pods have asked for" if not timed else "allocated % of all GPUs")
+    over_time = ("mean", "highest", "asked, mean", "asked, highest")
+    heads = over_time if timed else tuple(f"{mark} %" for mark in marks)
+    for head in (*heads, "fragmented %", "Pods that failed", "of them without GPUs"):
+        shown.add_column(head, justify="right")
+    for name, of in runs.items():
+        cells = [_timed(one.samples) for one in of] if timed else [_marked(one.samples, marks) for one in of]
+        fragmented = [_mean([s.fragmented for s in one.samples]) if timed else one.samples[-1].fragmented for one in of]
+        shown.add_row(
+            name,
+            *(_told([each[column] for each in cells]) for column in range(len(heads))),
+            _told(fragmented),
+            *(f"{_mean([getattr(one, what) for one in of]):.0f}" for what in ("failed", "failed_plain")),
+        )
+    return shown
+
+
+def _marked(samples: Sequence[Sample], marks: Sequence[int]) -> list[float | None]:
+    """Allocation at each mark; the last mark is the end of the run."""
+    reached = [next((one.allocated for one in samples if one.at >= mark), None) for mark in marks[:-1]]
+    return [*reached, samples[-1].allocated]
+
+
+def _timed(samples: Sequence[Sample]) -> list[float | None]:
+    allocated, asked = [one.allocated for one in samples], [one.asked for one in samples]
+    return [_mean(allocated), max(allocated), _mean(asked), max(asked)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / max(len(values), 1)
+
+
+def _told(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{_mean(known):.1f}" if len(known) == len(values) else "-"
+
+
+def _pods(arguments: argparse.Namespace) -> list[TracePod]:
+    pods = read_pods(read_text(arguments.trace), str(arguments.trace))
+    if arguments.replay and not any(pod.created is not None for pod in pods):
+        raise InputError(f"{arguments.trace}: no Pod has a creation_time, which --replay needs; use --load instead")
+    return pods
+
+
+def _nodes(arguments: argparse.Namespace) -> list[Raw]:
+    """The cluster's objects."""
+    if arguments.trace_nodes is not None:
+        listed = read_nodes(read_text(arguments.trace_nodes), str(arguments.trace_nodes))
+        return [obj for node in listed for obj in node_objects(node)]
+    objects = read(arguments.files)
+    for note in objects.notes:
+        sys.stderr.write(f"koordgate simulate: {note}\n")
+    return [*objects.cluster, *objects.groups, *objects.pods]
+
+
+def _preferring(configured: WebhookSettings, name: str) -> WebhookSettings:
+    scheduler = msgspec.structs.replace(configured.scheduler, preference=Preference(name))
+    return msgspec.structs.replace(configured, scheduler=scheduler)
+
+
+async def _run(
+    arguments: argparse.Namespace, settings: WebhookSettings, pods: Sequence[TracePod], nodes: Sequence[Raw], mix: Mix
+) -> Played:
+    seed = arguments.seed or 0
+    cluster = OfflineCluster.in_process(settings, stock=seed)
+    await cluster.load(nodes)
+    with _progress(str(settings.scheduler.preference)) as (begin, tell):
+        player = Player(cluster, mix, tell=tell)
+        if not player.all_milli:
+            raise InputError("the nodes have no usable GPU, so that nothing can be allocated; give nodes with GPUs")
+        if arguments.replay:
+            begin(
+                sum((pod.created is not None) + (pod.created is not None and pod.deleted is not None) for pod in pods)
+            )
+            return await player.replay(pods)
+        arriving = shuffled(pods, player.all_milli * (arguments.load or FULL_LOAD) // _PERCENT, seed)
+        begin(len(arriving))
+        return await player.arrive(arriving)
+
+
+@contextlib.contextmanager
+def _progress(name: str) -> Iterator[tuple[Callable[[int], object], Callable[[int], object]]]:
+    """A bar on a terminal: what sets its length, and what moves it."""
+    console = terminal.errors()
+    if not console.is_terminal:
+        yield (lambda _length: None), (lambda _over: None)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        yield (lambda length: bar.update(task, total=length)), (lambda over: bar.update(task, completed=over))
