@@ -3,16 +3,14 @@
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from allocator.quantity import QuantityError, to_int
 from allocator.request.devices import PodReading, Stated
 from allocator.request.pod import NO_SLOTS, read_request
 from allocator.request.spoken import Heard, dialect_of, read_said
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
-from allocator.vocabulary.names import ORIGINAL_REQUEST
-
-_MAPS: Final = ("requests", "limits")
+from allocator.vocabulary.names import ORIGINAL_REQUEST, RESOURCE_MAPS
 
 
 def read_asks(
@@ -101,7 +99,7 @@ def _is_of(name: object, kind: DeviceType, types: DeviceTypes, text: object) -> 
 
 def _maps(original: object) -> Iterator[Mapping[str, object]]:
     """The maps of a container's resources as its author wrote them, requests first."""
-    for key in _MAPS:
+    for key in RESOURCE_MAPS:
         resources = original.get(key) if isinstance(original, dict) else None
         if isinstance(resources, dict):
             yield resources
