@@ -102,6 +102,8 @@ class Dialect:
         either: names of which a Pod may use one only.
         full_core: 100 percent of compute or more are whole devices, whatever memory is stated beside them.
         selects: the annotations by which its Pods choose among devices.
+        forms: (beginning, end) pairs of annotations that ask in a form which is not read here; a Pod with one is
+            refused.
         by_name: term's name -> term; derived.
     """
 
@@ -122,6 +124,7 @@ class Dialect:
     either: tuple[str, ...] = ()
     full_core: bool = False
     selects: Selects = Selects()
+    forms: tuple[tuple[str, str], ...] = ()
     by_name: Mapping[str, Term] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -129,6 +132,10 @@ class Dialect:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.title})" if self.title else self.name
+
+    def is_form(self, key: str) -> bool:
+        """Whether an annotation asks in a form of the product which is not read here."""
+        return any(key.startswith(beginning) and key.endswith(end) for beginning, end in self.forms)
 
     def has(self, names: Iterable[str]) -> bool:
         """Return whether all these names belong to the dialect."""

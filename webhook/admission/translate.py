@@ -22,7 +22,7 @@ from allocator.request.npus import foreign_npus
 from allocator.request.original import originals, read_asks
 from allocator.request.podsum import unequal_parts
 from allocator.request.sharing import unstated_users
-from allocator.request.unread import Unread, beside_ours, find_unread
+from allocator.request.unread import Unread, beside_ours, find_unread, unread_forms
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes, Unit
 from allocator.vocabulary.names import (
@@ -207,7 +207,7 @@ def _settled(
     """The answer for a Pod that is another product's, or that cannot be translated; None for any other."""
     if belongs_to_others(pod, reading, unread, policy.types):
         return Translation(reading, warnings=tuple(unread_warnings(pod, policy.types, unread, ours=False)))
-    problems = [*reading.problems]
+    problems = [*reading.problems, *unread_forms(pod, policy.types)]
     if not problems and policy.by_sum:
         problems += _in_sum(reading)
     if not problems:
