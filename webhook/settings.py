@@ -1,6 +1,7 @@
 """The settings of a koordgate process: one YAML file, read once, checked whole, then frozen."""
 
 import ssl
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -284,11 +285,15 @@ class DialectSettings(Section, frozen=True):
         enabled: whether Pods may ask in it.
         namespaces: only Pods of these may; all, where empty.
         memory_unit: what one of its units of memory is, such as 1Mi; if empty, the product's default.
+        default_memory: the memory of each card for containers that state none, such as 4Gi; if empty, all of it.
+        default_cores: percent of each card's compute for containers that state none; 0 for no limit.
     """
 
     enabled: bool = False
     namespaces: tuple[_NamespaceName, ...] = ()
     memory_unit: str = ""
+    default_memory: str = ""
+    default_cores: Annotated[int, Meta(ge=0, le=100)] = 0
 
 
 class NumaScopeSettings(Section, frozen=True):
@@ -413,7 +418,7 @@ def types_of(settings: WebhookSettings) -> DeviceTypes:
     scoped: dict[str, list[Dialect]] = {}
     for name, dialect in known.items():  # in the table's order, which decides where names are in several
         chosen = settings.dialects.get(name, DialectSettings())
-        read = _sized(dialect, chosen)
+        read = _defaulted(_sized(dialect, chosen), chosen)
         if not chosen.enabled:
             continue
         if not chosen.namespaces:
@@ -437,13 +442,37 @@ def _sized(dialect: Dialect, chosen: DialectSettings) -> Dialect:
         return dialect
     if not dialect.sized:
         raise ValueError(f"{where}: {dialect.title} counts no memory in units of an installation; remove it")
+    return dialect.with_unit(_bytes(where, chosen.memory_unit, "one unit is"))
+
+
+def _defaulted(dialect: Dialect, chosen: DialectSettings) -> Dialect:
+    """A dialect with what this installation gives to containers that leave it out.
+
+    Raises:
+        ValueError: the product has no such settings, or the memory is wrong.
+    """
+    keys = {"defaultMemory": chosen.default_memory, "defaultCores": chosen.default_cores}
+    if wrong := [] if dialect.defaulted else [key for key, value in keys.items() if value]:
+        raise ValueError(f"dialects.{dialect.name}.{wrong[0]}: {dialect.title} has no such setting; remove it")
+    where, size = f"dialects.{dialect.name}.defaultMemory", 0
+    if chosen.default_memory:
+        size = _bytes(where, chosen.default_memory, "the memory of a card is")
+    return replace(dialect, size=size, core=chosen.default_cores)
+
+
+def _bytes(where: str, quantity: str, what: str) -> int:
+    """Read a quantity of bytes.
+
+    Raises:
+        ValueError: it is none, or out of bounds.
+    """
     try:
-        unit = to_int(chosen.memory_unit)
+        amount = to_int(quantity)
     except QuantityError as error:
         raise ValueError(f"{where}: {error}") from error
-    if not 1 <= unit <= _MOST_UNIT:
-        raise ValueError(f"{where} is {chosen.memory_unit}: one unit is from 1 byte to {format_bytes(_MOST_UNIT)}")
-    return dialect.with_unit(unit)
+    if not 1 <= amount <= _MOST_UNIT:
+        raise ValueError(f"{where} is {quantity}: {what} from 1 byte to {format_bytes(_MOST_UNIT)}")
+    return amount
 
 
 def cpu_defaults(settings: WebhookSettings) -> CpuDefaults:

@@ -99,7 +99,8 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
             if dialect is not None and any(dialect.by_name[name].counts for name in amounts):
                 continue  # whole devices: neither a part of their memory nor a split is stated
             if amounts and dialect is not None and not dialect.own:
-                said = read_said("", kind, dialect, amounts, types, Heard())
+                bare = replace(dialect, size=0)  # what an installation adds is in the resources, not in the annotation
+                said = read_said("", kind, bare, amounts, types, Heard())
                 tails = said.tails if said is not None else {}
                 memory = memory or bool(tails.get(kind.restated))
                 if shared is None and any(dialect.by_name[name].states == kind.split for name in amounts):

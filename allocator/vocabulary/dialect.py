@@ -94,6 +94,9 @@ class Dialect:
         whole: all memory of devices, of which no core is stated, asks for whole devices. An explicit 0 of memory does
             not ask for all of it in this sense.
         memory: percent of each device's memory that is asked if the Pod states none; 0: the Pod must state some.
+        size: bytes of each device's memory that are asked if a container states none, in place of `memory`; 0: none.
+        core: percent of each device's compute that are asked if a container states none; 0: none.
+        defaulted: an installation of the product may set `size` and `core`.
         together: all containers of the Pod share one device.
         vendor: whose devices are meant, in small letters; "": anybody's.
         title: the product, as people name it; "" for koordgate's own names.
@@ -116,6 +119,9 @@ class Dialect:
     equal: bool = True
     whole: bool = False
     memory: int = 0
+    size: int = 0
+    core: int = 0
+    defaulted: bool = False
     together: bool = False
     vendor: str = ""
     title: str = ""

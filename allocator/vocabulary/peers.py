@@ -37,6 +37,7 @@ _HAMI: Final = Dialect(
     own=False,
     whole=True,
     memory=_ALL,
+    defaulted=True,
     vendor=NVIDIA,
     title="HAMi",
     both=GPU_MEMORY,
