@@ -41,7 +41,13 @@ from webhook.localplane.waiting import until
 
 MEMORY, NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
 INDEX = "volcano.sh/gpu-index"
-VALUES = {"dialects": {"volcano-share": {"enabled": True, "memoryUnit": "1Gi"}}, "devices": {"order": "minor"}}
+# Values of the chart with which the bind also writes `INDEX`; without any, the card is told by koordgate's own names.
+MIRROR: Mapping[str, Any] = {}
+VALUES = {
+    "dialects": {"volcano-share": {"enabled": True, "memoryUnit": "1Gi"}},
+    "devices": {"order": "minor"},
+    **MIRROR,
+}
 Units = int | Sequence[int]
 
 
@@ -239,6 +245,7 @@ async def test_the_card_is_told_in_the_write_that_binds_the_pod(
     annotations = seen[-1]["metadata"]["annotations"]
     assert [entry["minor"] for entry in json.loads(annotations[DEVICE_ALLOCATED])["gpu"]] == [0]
     assert annotations[visible_devices("main")] == uuid_of(node, 0)
+    assert annotations.get(INDEX) == ("0" if MIRROR else None)
 
 
 async def test_containers_are_told_the_uuid_and_not_the_index(

@@ -36,7 +36,7 @@ ROWS = (
     defaulted("percent 0 gets the default memory", {N: 1, PCT: 0, CORES: 10}, share(core=10, mib=4096)),
     defaulted("memory 0 gets the default memory and cores", {N: 1, MEM: 0}, share(core=30, mib=4096)),
     defaulted("percent 100 takes all compute", {N: 1, PCT: 100}, cards()),
-    defaulted("a count alone is whole cards", {N: 2}, cards(2)),
+    defaulted("a count alone is whole cards whatever the defaults are", {N: 2}, cards(2)),
     defaulted("no default memory", {N: 1, CORES: 50}, share(core=50, ratio=100), memory="", cores=30),
     defaulted("no default cores", {N: 1, MEM: 1024}, share(mib=1024), cores=0),
     Row("a count alone is whole cards", ({N: 1},), {"a": cards()}, source=_EXCLUSIVE),

@@ -142,6 +142,15 @@ def test_the_defaults_of_the_settings_count_where_a_container_states_no_amount(r
     assert limits(made)["nvidia.com/gpucores"] == "0", "its default would limit the compute"
 
 
+def test_a_form_of_a_dialect_that_is_not_read_is_refused_as_in_a_cluster(run: Any) -> None:
+    asked = pod({})
+    asked["metadata"]["annotations"] = {"nvidia.com/container.main.gpu-memory.request": "30Gi"}
+    status, made, told = run(asked)
+    assert (status, made) == (1, [])
+    assert "write gpu-fraction or gpu-memory, and gpu-fraction-container-name for the container" in told
+    assert run(asked, settings="{}")[:2] == (0, [asked])
+
+
 def test_what_a_dialect_cannot_say_is_told_with_status_1(run: Any) -> None:
     status, made, told = run(pod(HAMI), arguments=("--to", "gpushare"))
     assert (status, made) == (1, [])
