@@ -8,13 +8,10 @@ import msgspec
 from msgspec import Meta
 
 from allocator.cpu.resolve import CpuDefaults
-from allocator.quantity import QuantityError, format_bytes, to_int
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes, Unit
-from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
-from allocator.vocabulary.peers import PEERS
 from allocator.vocabulary.preference import NODE_CLASSES, DeviceOrder, Preference
 from koordgate.settings import (
     Name,
@@ -26,12 +23,11 @@ from koordgate.settings import (
     device_types,
     read_text,
 )
+from webhook.dialectsettings import DialectSettings, NamespaceName, dialects_on
 
 _Percent = Annotated[int, Meta(ge=1, le=100)]
 Days = Annotated[float, Meta(gt=0, le=1_000_000)]
 _NAMESPACE = "koordgate-system"
-_MOST_UNIT = 2**40
-_NamespaceName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 _NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _LabelKey = Annotated[str, Meta(pattern=rf"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{_NAME}$", max_length=317)]
 _LabelValue = Annotated[str, Meta(pattern=rf"^({_NAME})?$")]
@@ -236,7 +232,7 @@ class SlotSettings(Section, frozen=True):
     """
 
     types: dict[Name, _Percent] = msgspec.field(default_factory=dict)
-    namespaces: dict[_NamespaceName, dict[Name, _Percent]] = msgspec.field(default_factory=dict)
+    namespaces: dict[NamespaceName, dict[Name, _Percent]] = msgspec.field(default_factory=dict)
 
     @property
     def named(self) -> set[str]:
@@ -278,20 +274,6 @@ class CpuSettings(Section, frozen=True):
     numa_topology_policy: NumaPolicy = NumaPolicy.NONE
 
 
-class DialectSettings(Section, frozen=True):
-    """Another product's dialect.
-
-    Attributes:
-        enabled: whether Pods may ask in it.
-        namespaces: only Pods of these may; all, where empty.
-        memory_unit: what one of its units of memory is, such as 1Mi; if empty, the product's default.
-    """
-
-    enabled: bool = False
-    namespaces: tuple[_NamespaceName, ...] = ()
-    memory_unit: str = ""
-
-
 class NumaScopeSettings(Section, frozen=True):
     """The Pods that NUMA policies of nodes hold for, besides those that state something about their CPUs.
 
@@ -300,7 +282,7 @@ class NumaScopeSettings(Section, frozen=True):
         selector: all Pods with all of these labels that request CPU or memory; none where empty.
     """
 
-    namespaces: tuple[_NamespaceName, ...] = ()
+    namespaces: tuple[NamespaceName, ...] = ()
     selector: dict[_LabelKey, _LabelValue] = msgspec.field(default_factory=dict)
 
 
@@ -324,7 +306,7 @@ class QuotaSettings(Section, frozen=True):
     """
 
     enabled: bool = True
-    exempt_namespaces: tuple[_NamespaceName, ...] = ()
+    exempt_namespaces: tuple[NamespaceName, ...] = ()
 
 
 class DraSettings(Section, frozen=True):
@@ -428,44 +410,9 @@ def types_of(settings: WebhookSettings) -> DeviceTypes:
     Raises:
         ValueError: a dialect is unknown, its unit of memory is wrong or missing, or its names are those of a type.
     """
-    known = {one.name: one for one in PEERS}
-    if strange := sorted(settings.dialects.keys() - known.keys()):
-        raise ValueError(f"dialects.{strange[0]}: there is no such dialect; there are {', '.join(known)}")
-    everywhere: list[Dialect] = []
-    scoped: dict[str, list[Dialect]] = {}
-    for name, dialect in known.items():  # in the table's order, which decides where names are in several
-        chosen = settings.dialects.get(name, DialectSettings())
-        read = _sized(dialect, chosen)
-        if not chosen.enabled:
-            continue
-        if not chosen.namespaces:
-            everywhere.append(read)
-        for namespace in chosen.namespaces:
-            scoped.setdefault(namespace, []).append(read)
+    everywhere, scoped = dialects_on(settings.dialects)
     types = device_types(settings.devices.types).with_dialects(everywhere)
     return types.with_scopes({namespace: types.with_dialects(more) for namespace, more in scoped.items()})
-
-
-def _sized(dialect: Dialect, chosen: DialectSettings) -> Dialect:
-    """A dialect with the unit of memory of this installation.
-
-    Raises:
-        ValueError: the unit is wrong, or missing where the dialect is on.
-    """
-    where = f"dialects.{dialect.name}.memoryUnit"
-    if not chosen.memory_unit:
-        if chosen.enabled and dialect.sized and not dialect.unit:
-            raise ValueError(f"{where} is missing: {dialect.title} has no default; state what one unit is, such as 1Mi")
-        return dialect
-    if not dialect.sized:
-        raise ValueError(f"{where}: {dialect.title} counts no memory in units of an installation; remove it")
-    try:
-        unit = to_int(chosen.memory_unit)
-    except QuantityError as error:
-        raise ValueError(f"{where}: {error}") from error
-    if not 1 <= unit <= _MOST_UNIT:
-        raise ValueError(f"{where} is {chosen.memory_unit}: one unit is from 1 byte to {format_bytes(_MOST_UNIT)}")
-    return dialect.with_unit(unit)
 
 
 def cpu_defaults(settings: WebhookSettings) -> CpuDefaults:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_milli
-from allocator.vocabulary.names import is_quota_resource
+from allocator.vocabulary.names import RESOURCE_MAPS, is_quota_resource
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.phase import Phase
 
@@ -142,7 +142,7 @@ def _read_resources(
     path: str, phase: Phase, value: object, problems: list[Problem], without: Container[str]
 ) -> CpuAmounts:
     resources = as_object(value, path, problems)
-    requests, limits = (as_object(resources.get(key), f"{path}.{key}", problems) for key in ("requests", "limits"))
+    requests, limits = (as_object(resources.get(key), f"{path}.{key}", problems) for key in RESOURCE_MAPS)
     return CpuAmounts(
         path,
         phase,

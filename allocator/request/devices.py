@@ -21,12 +21,11 @@ from allocator.vocabulary.cpuask import CpuAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.hints import ExclusiveLevel, Strategy, TypeHint
-from allocator.vocabulary.names import DEVICE_SHARING, ORIGINAL_REQUEST
+from allocator.vocabulary.names import DEVICE_SHARING, ORIGINAL_REQUEST, RESOURCE_MAPS
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.phase import Phase
 from allocator.vocabulary.sharing import TypeSharing
 
-_MAPS: Final = ("requests", "limits")
 MOST_ASKING: Final = 64  # containers of a Pod that may ask for devices: each is named in the node's record
 _NO_TYPES: Final = DeviceTypes((), ())
 NO_USERS: Final[Mapping[str, Collection[str]]] = MappingProxyType({})
@@ -200,7 +199,7 @@ def names_devices(
 ) -> bool:
     """Return whether a Pod names a device resource in any container, or has an annotation that asks for devices."""
     known = types.resources
-    for key in _MAPS:
+    for key in RESOURCE_MAPS:
         for of in ("initContainers", "containers"):
             for container in spec.get(of) or ():
                 for name in (container.get("resources") or {}).get(key) or ():
@@ -238,7 +237,7 @@ def read_pod(
     readings = tuple(_read_container(place, speech) for place in places)
     problems = [*reversed(wrong), *speech.heard.problems]
     pod_level = spec.get("resources") or {}
-    if any(name in types.resources for key in _MAPS for name in pod_level.get(key) or ()):
+    if any(name in types.resources for key in RESOURCE_MAPS for name in pod_level.get(key) or ()):
         message = "devices cannot be asked for the Pod as a whole; ask for them in the containers that use them"
         problems.append(Problem("spec.resources", message))
     problems.extend(too_many(readings))
@@ -279,7 +278,7 @@ def _places(spec: Mapping[str, Any], types: DeviceTypes) -> Iterator[_Place]:
             if of == "initContainers":
                 phase = Phase.SIDECAR if container.get("restartPolicy") == "Always" else Phase.INIT
             resources = container.get("resources") or {}
-            requests, limits = (tuple([n for n in resources.get(key) or () if n in known]) for key in _MAPS)
+            requests, limits = (tuple([n for n in resources.get(key) or () if n in known]) for key in RESOURCE_MAPS)
             yield _Place(f"spec.{of}[{index}]", f"/spec/{of}/{index}", container, phase, (requests, limits))
 
 
@@ -287,7 +286,7 @@ def _voices(places: Sequence[_Place], types: DeviceTypes) -> dict[str, _Voice]:
     """Map each type's name to the names that the Pod uses for it."""
     voices: dict[str, _Voice] = {}
     for place in places:
-        for key, names in zip(_MAPS, place.names, strict=True):
+        for key, names in zip(RESOURCE_MAPS, place.names, strict=True):
             for name in names:
                 kind, dialect, term = types.resources[name]
                 zero = not dialect.own and place.spec["resources"][key][name] in (0, "0")
@@ -370,7 +369,8 @@ def _read_container(place: _Place, speech: _Speech) -> ContainerReading:
     asked = {**annotated, **{n: limits[n] for n in names[1]}, **{n: requests[n] for n in names[0]}}
     capped = {**annotated, **{n: requests[n] for n in names[0]}, **{n: limits[n] for n in names[1]}}
     wanted, most = [], []
-    where = f"{path}.resources.{_MAPS[0 if names[0] else 1]}" if names[0] or names[1] else "metadata.annotations"
+    first = RESOURCE_MAPS[0 if names[0] else 1]
+    where = f"{path}.resources.{first}" if names[0] or names[1] else "metadata.annotations"
     kinds = _types_named(asked, types)
     for kind in kinds:
         maps = (asked, capped) if len(kinds) == 1 else (_of(kind, asked, types), _of(kind, capped, types))

@@ -9,15 +9,20 @@ from allocator.vocabulary.names import DIALECT
 
 
 def echo(dialects: Iterable[Dialect]) -> str:
-    """The annotation's text: `hami; memory unit 1Mi`; "" for koordgate's own names alone.
+    """The annotation's text: `hami; memory unit 1Mi; default cores 30`; "" for koordgate's own names alone.
 
     Args:
         dialects: that the Pod's names and selections are in, that of its names first.
     """
     used = [one for one in dialects if one.title]
-    unit = used[0].unit if used else 0
-    names = ", ".join(one.name for one in used)
-    return f"{names}; memory unit {format_bytes(unit)}" if unit else names
+    if not used:
+        return ""
+    first = used[0]
+    told = {"memory unit": first.unit, "default memory": first.size}
+    parts = [", ".join(one.name for one in used)]
+    parts += [f"{what} {format_bytes(amount)}" for what, amount in told.items() if amount]
+    parts += [f"default cores {first.core}"] if first.core else []
+    return "; ".join(parts)
 
 
 def echoed(pod: Mapping[str, Any]) -> tuple[str, ...]:

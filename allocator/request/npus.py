@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.names import RESOURCE_MAPS
 
 _NPU: Final = "huawei.com/npu-"
-_MAPS: Final = ("requests", "limits")
 
 
 def foreign_npus(spec: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> str:
@@ -17,7 +17,7 @@ def foreign_npus(spec: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> str:
     """
     for of in ("initContainers", "containers"):
         for container in spec.get(of) or ():
-            for amounts in map((container.get("resources") or {}).get, _MAPS):
+            for amounts in map((container.get("resources") or {}).get, RESOURCE_MAPS):
                 for name, amount in (amounts or {}).items():
                     if name.startswith(_NPU) and name not in types.resources and amount not in (0, "0"):
                         return str(name)

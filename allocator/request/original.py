@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_int
@@ -10,9 +11,13 @@ from allocator.request.devices import PodReading, Stated
 from allocator.request.pod import NO_SLOTS, read_request
 from allocator.request.spoken import Heard, dialect_of, read_said
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
-from allocator.vocabulary.names import ORIGINAL_REQUEST
+from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.excerpt import excerpt
+from allocator.vocabulary.names import ORIGINAL_REQUEST, RESOURCE_MAPS
+from allocator.vocabulary.outcome import Problem
+from allocator.wire.strict import annotation_path
 
-_MAPS: Final = ("requests", "limits")
+_ZERO: Final = (0, "0")
 
 
 def read_asks(
@@ -26,7 +31,9 @@ def read_asks(
 
     Memory that admission added beside a ratio is not part of the ask; gpu.shared that admission removed is. A forged
     annotation gains nothing: it can drop memory beside a ratio, or split the resources over more cards, and the author
-    could have written both. Nor is what admission wrote into containers that state no amount.
+    could have written both. One that names several dialects of a type is refused, as a Pod is that does: admission
+    wrote none, and whose devices are meant would be lost. Nor is what admission wrote into containers that state no
+    amount.
 
     Args:
         pod: the Pod.
@@ -35,8 +42,11 @@ def read_asks(
         slots: as for `read_request`.
     """
     known = types.known  # the dialect may have been turned off since
-    stated = {name: _stated(original, known) for name, original in originals(pod).items()}
-    return read_request(pod, stated, types, implied=implied, slots=slots)
+    written = originals(pod)
+    stated = {name: _stated(original, known) for name, original in written.items()}
+    reading = read_request(pod, stated, types, implied=implied, slots=slots)
+    mixed = _mixed(written, known) if written else None
+    return reading if mixed is None else replace(reading, problems=(*reading.problems, mixed))
 
 
 def originals(pod: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,6 +61,28 @@ def originals(pod: Mapping[str, Any]) -> dict[str, Any]:
     return raw if isinstance(raw, dict) else {}
 
 
+def _mixed(written: Mapping[str, object], types: DeviceTypes) -> Problem | None:
+    """Find a type of which the annotation states amounts in names that no one dialect has.
+
+    A container has one dialect, and all containers have the same other product's. One that was added to a translated
+    Pod may ask in koordgate's own names.
+    """
+    said: dict[tuple[str, str], set[str]] = {}  # type, and container or "" for the products' names of all
+    for container, original in written.items():
+        for amounts in _maps(original):
+            for name in (name for name, text in amounts.items() if _is_said(name, text, types)):
+                meaning = types.resources[name]
+                kind = meaning.type.name
+                said.setdefault((kind, container), set()).add(name)
+                said.setdefault((kind, ""), set()).update(() if meaning.dialect.own else (name,))
+    for (kind, _), names in said.items():
+        if dialect_of(types.by_name[kind], names, types) is None:
+            named = excerpt(", ".join(sorted(names)))
+            message = f"states {kind} devices in several dialects at once ({named}), as koordgate never does; remove it"
+            return Problem(annotation_path(ORIGINAL_REQUEST), message)
+    return None
+
+
 def _stated(original: object, types: DeviceTypes) -> Stated:
     """Read what the annotation states about a container; an amount that cannot be read counts as left out."""
     shared: int | None = None
@@ -59,8 +91,7 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
     vendors: dict[str, str] = {}
     for kind in types.types:
         for written in _maps(original):
-            amounts = {name: text for name, text in written.items() if _is_of(name, kind, types, text)}
-            dialect = dialect_of(kind, amounts, types)
+            amounts, dialect = _spoken(written, kind, types)
             if amounts and dialect is not None and dialect.together:
                 together[kind.name] = None
             if amounts and dialect is not None and dialect.vendor:
@@ -68,7 +99,8 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
             if dialect is not None and any(dialect.by_name[name].counts for name in amounts):
                 continue  # whole devices: neither a part of their memory nor a split is stated
             if amounts and dialect is not None and not dialect.own:
-                said = read_said("", kind, dialect, amounts, types, Heard())
+                bare = replace(dialect, size=0)  # what an installation adds is in the resources, not in the annotation
+                said = read_said("", kind, bare, amounts, types, Heard())
                 tails = said.tails if said is not None else {}
                 memory = memory or bool(tails.get(kind.restated))
                 if shared is None and any(dialect.by_name[name].states == kind.split for name in amounts):
@@ -85,6 +117,18 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
     return Stated(not memory, shared, tuple(together), tuple(vendors.items()), _named(original, types))
 
 
+def _spoken(
+    written: Mapping[str, object], kind: DeviceType, types: DeviceTypes
+) -> tuple[Mapping[str, object], Dialect | None]:
+    """The amounts of a type in one map, and their dialect; None if no one dialect has them."""
+    amounts = {name: text for name, text in written.items() if _is_of(name, kind, types, text)}
+    dialect = dialect_of(kind, amounts, types)
+    if dialect is None:  # beside a dialect, another's zeros and names that state nothing count for nothing
+        amounts = {name: text for name, text in amounts.items() if _is_said(name, text, types)}
+        dialect = dialect_of(kind, amounts, types)
+    return amounts, dialect
+
+
 def _named(original: object, types: DeviceTypes) -> tuple[str, ...]:
     """Name the types of which the annotation states amounts."""
     amounts = [(name, text) for written in _maps(original) for name, text in written.items()]
@@ -96,12 +140,20 @@ def _is_of(name: object, kind: DeviceType, types: DeviceTypes, text: object) -> 
     if name not in types.resources:
         return False
     meaning = types.resources[str(name)]
-    return meaning.type is kind and not (meaning.term.counts and text in (0, "0"))
+    return meaning.type is kind and not (meaning.term.counts and text in _ZERO)
+
+
+def _is_said(name: str, text: object, types: DeviceTypes) -> bool:
+    """Whether a name says which dialect is used: it states something, and is no product's name of which 0 is stated."""
+    meaning = types.resources.get(name)
+    if meaning is None or not (meaning.term.states or meaning.term.template):
+        return False
+    return meaning.dialect.own or text not in _ZERO
 
 
 def _maps(original: object) -> Iterator[Mapping[str, object]]:
     """The maps of a container's resources as its author wrote them, requests first."""
-    for key in _MAPS:
+    for key in RESOURCE_MAPS:
         resources = original.get(key) if isinstance(original, dict) else None
         if isinstance(resources, dict):
             yield resources

@@ -263,7 +263,10 @@ def _fill(core: str, memory: tuple[str, str], dialect: Dialect, tails: dict[str,
     size, ratio = memory
     if dialect.whole and (tails[ratio] == FULL * count if ratio in tails else size not in tails):
         tails.setdefault(core, FULL * count)
+    if dialect.core:
+        tails.setdefault(core, dialect.core * count)
     if not (tails.get(size) or tails.get(ratio)):
-        tails[ratio] = dialect.memory * count
+        tails.pop(ratio, None)
+        tails[size if dialect.size else ratio] = (dialect.size or dialect.memory) * count
     elif tails.get(size) and tails.get(ratio) and dialect.both:
         del tails[ratio if dialect.both == size else size]

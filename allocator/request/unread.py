@@ -6,10 +6,12 @@ from typing import Any, Final, NamedTuple
 
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.foreign import Foreign, asked_names, foreign_of
 from allocator.vocabulary.outcome import Problem
 
 _ZERO: Final = frozenset({0, "0"})
+_MOST_FORMS: Final = 4  # that are told of one Pod
 
 
 class Off(NamedTuple):
@@ -82,6 +84,24 @@ def _selections(annotations: Mapping[str, object], types: DeviceTypes) -> Iterat
             if key in annotations and key not in read:
                 read.add(key)
                 yield dialect, key
+
+
+def unread_forms(pod: Mapping[str, Any], types: DeviceTypes) -> Iterator[Problem]:
+    """Find annotations that ask in a dialect that is on, in a form that is not read: the Pod would get no device.
+
+    Args:
+        pod: the Pod.
+        types: the table for its namespace.
+    """
+    annotations: Mapping[str, object] = (pod.get("metadata") or {}).get("annotations") or {}
+    for dialect in (one for one in types.dialects if one.forms and annotations):
+        instead = " or ".join(term.name for term in dialect.annotations if term.name in dialect.needs)
+        for key in sorted(key for key in annotations if dialect.is_form(key))[:_MOST_FORMS]:
+            yield Problem(
+                f"metadata.annotations[{excerpt(key)}]",
+                f"asks for GPU memory in a form of {dialect.title} that koordgate does not read; write {instead}, and "
+                f"{dialect.container} for the container",
+            )
 
 
 def beside_ours(unread: Unread) -> Iterator[Problem]:

@@ -94,6 +94,9 @@ class Dialect:
         whole: all memory of devices, of which no core is stated, asks for whole devices. An explicit 0 of memory does
             not ask for all of it in this sense.
         memory: percent of each device's memory that is asked if the Pod states none; 0: the Pod must state some.
+        size: bytes of each device's memory that are asked if a container states none, in place of `memory`; 0: none.
+        core: percent of each device's compute that are asked if a container states none; 0: none.
+        defaulted: an installation of the product may set `size` and `core`.
         together: all containers of the Pod share one device.
         vendor: whose devices are meant, in small letters; "": anybody's.
         title: the product, as people name it; "" for koordgate's own names.
@@ -102,6 +105,8 @@ class Dialect:
         either: names of which a Pod may use one only.
         full_core: 100 percent of compute or more are whole devices, whatever memory is stated beside them.
         selects: the annotations by which its Pods choose among devices.
+        forms: (beginning, end) pairs of annotations that ask in a form which is not read here; a Pod with one is
+            refused.
         by_name: term's name -> term; derived.
     """
 
@@ -114,6 +119,9 @@ class Dialect:
     equal: bool = True
     whole: bool = False
     memory: int = 0
+    size: int = 0
+    core: int = 0
+    defaulted: bool = False
     together: bool = False
     vendor: str = ""
     title: str = ""
@@ -122,6 +130,7 @@ class Dialect:
     either: tuple[str, ...] = ()
     full_core: bool = False
     selects: Selects = Selects()
+    forms: tuple[tuple[str, str], ...] = ()
     by_name: Mapping[str, Term] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -129,6 +138,10 @@ class Dialect:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.title})" if self.title else self.name
+
+    def is_form(self, key: str) -> bool:
+        """Whether an annotation asks in a form of the product which is not read here."""
+        return any(key.startswith(beginning) and key.endswith(end) for beginning, end in self.forms)
 
     def has(self, names: Iterable[str]) -> bool:
         """Return whether all these names belong to the dialect."""

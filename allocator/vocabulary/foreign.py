@@ -6,6 +6,8 @@ A Pod with one of them beside devices of ours could not work: koordgate decides 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from allocator.vocabulary.names import RESOURCE_MAPS
+
 
 class Foreign(NamedTuple):
     """Names of a device plugin.
@@ -49,7 +51,7 @@ def asked_names(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, object]]:
     for of in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(of) or ()):
             resources = container.get("resources") or {}
-            for key in ("requests", "limits"):
+            for key in RESOURCE_MAPS:
                 amounts = resources.get(key)
                 if amounts:
                     path = f"spec.{of}[{index}]"

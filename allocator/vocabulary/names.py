@@ -28,6 +28,9 @@ FPGA: Final = "fpga"
 NVIDIA_GPU: Final = "nvidia.com/gpu"
 NVIDIA: Final = "nvidia"  # the vendor, as the label gpu-vendor spells it
 
+# The maps of a container's `resources`, in the order in which messages name them.
+RESOURCE_MAPS: Final = ("requests", "limits")
+
 # Annotations of Koordinator (its apis/extension).
 DEVICE_ALLOCATED: Final = "scheduling.koordinator.sh/device-allocated"
 RESOURCE_STATUS: Final = "scheduling.koordinator.sh/resource-status"

@@ -37,6 +37,7 @@ _HAMI: Final = Dialect(
     own=False,
     whole=True,
     memory=_ALL,
+    defaulted=True,
     vendor=NVIDIA,
     title="HAMi",
     both=GPU_MEMORY,
@@ -117,7 +118,8 @@ _GPUSHARE: Final = Dialect(
 )
 
 # NVIDIA/KAI-Scheduler, pkg/binder/plugins/gpusharing/gpu-request/gpu_request_validator.go; pkg/common/resources/
-# gpu_sharing.go; pkg/binder/common/gpu_access.go: which container.
+# gpu_sharing.go; pkg/binder/common/gpu_access.go: which container. The forms are those of KAI 0.18 for one container
+# each: a guaranteed amount of memory and one that it may reach if it is free, which no bookkeeping here can promise.
 _KAI: Final = Dialect(
     "kai",
     TYPE_GPU,
@@ -132,6 +134,11 @@ _KAI: Final = Dialect(
     title="KAI Scheduler and Run:ai",
     needs=("gpu-fraction", "gpu-memory"),
     either=("gpu-fraction", "gpu-memory"),
+    forms=tuple(
+        (beginning, end)
+        for beginning in ("nvidia.com/container.", "nvidia.cdi.k8s.io/")
+        for end in (".gpu-memory.request", ".gpu-memory.limit", ".gpus.devices")
+    ),
 )
 
 # tkestack/gpu-admission, pkg/util/util.go and pkg/algorithm/allocate.go; tkestack/gpu-manager,

@@ -305,7 +305,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             "exemptNamespaces": ["gpu-operator"],
             "quota": {"enabled": False},
             "dialects": {
-                "hami": {"enabled": True},
+                "hami": {"enabled": True, "defaultMemory": "4Gi", "defaultCores": 30},
                 "gpushare": {"enabled": True, "namespaces": ["batch"], "memoryUnit": "1Mi"},
                 "tencent": {"namespaces": ["batch"]},
             },
@@ -342,7 +342,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             shutdown_delay_seconds=0,
         ),
         dialects={
-            "hami": settings.DialectSettings(enabled=True, memory_unit="1Mi"),
+            "hami": settings.DialectSettings(enabled=True, memory_unit="1Mi", default_memory="4Gi", default_cores=30),
             "gpushare": settings.DialectSettings(enabled=True, namespaces=("batch",), memory_unit="1Mi"),
         },
         certificate=settings.Certificate(

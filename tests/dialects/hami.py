@@ -2,6 +2,8 @@
 
 from dialects.rows import Row, cards, share
 
+from allocator.vocabulary.asks import DeviceAsk
+
 N, MEM, PCT, CORES = (f"nvidia.com/gpu{tail}" for tail in ("", "mem", "mem-percentage", "cores"))
 PRIORITY = "nvidia.com/priority"
 _REQUESTS = "pkg/device/nvidia/device_test.go: TestGenerateResourceRequests"
@@ -15,7 +17,28 @@ _PODS = "pkg/device/devices.go: Resourcereqs"
 _TYPE = "pkg/device/devices_test.go: TestCheckType"
 _UUID = "pkg/device/devices_test.go: TestCheckUUID"
 
+_DEFAULTS = "pkg/device/nvidia/device.go: GenerateResourceRequests, with defaultMemory and defaultCores"
+
+
+def defaulted(name: str, limits: dict[str, int], asks: DeviceAsk, memory: str = "4Gi", cores: int = 30) -> Row:
+    """A row of an installation with defaults of its own."""
+    settings = {"defaultMemory": memory, "defaultCores": cores} if memory else {"defaultCores": cores}
+    return Row(name, (limits,), {"a": asks}, source=_DEFAULTS, settings=settings)
+
+
 ROWS = (
+    defaulted("default memory beside cores", {N: 1, CORES: 50}, share(core=50, mib=4096)),
+    defaulted("default memory of two cards", {N: 2, CORES: 50}, share(2, core=50, mib=4096)),
+    defaulted("default cores beside memory", {N: 1, MEM: 1024}, share(core=30, mib=1024)),
+    defaulted("default cores beside percent", {N: 1, PCT: 50}, share(core=30, ratio=50)),
+    defaulted("both are stated", {N: 1, MEM: 1024, CORES: 10}, share(core=10, mib=1024)),
+    defaulted("cores 0 is stated", {N: 1, MEM: 1024, CORES: 0}, share(core=0, mib=1024)),
+    defaulted("percent 0 gets the default memory", {N: 1, PCT: 0, CORES: 10}, share(core=10, mib=4096)),
+    defaulted("memory 0 gets the default memory and cores", {N: 1, MEM: 0}, share(core=30, mib=4096)),
+    defaulted("percent 100 takes all compute", {N: 1, PCT: 100}, cards()),
+    defaulted("a count alone is whole cards whatever the defaults are", {N: 2}, cards(2)),
+    defaulted("no default memory", {N: 1, CORES: 50}, share(core=50, ratio=100), memory="", cores=30),
+    defaulted("no default cores", {N: 1, MEM: 1024}, share(mib=1024), cores=0),
     Row("a count alone is whole cards", ({N: 1},), {"a": cards()}, source=_EXCLUSIVE),
     Row("two whole cards", ({N: 2},), {"a": cards(2)}, source=_EXCLUSIVE),
     Row("eight whole cards", ({N: 8},), {"a": cards(8)}, source=_EXCLUSIVE),

@@ -99,5 +99,26 @@ ROWS = (
         limits=({"koordinator.sh/gpu": 50},),
         source="ours",
     ),
+    *(
+        Row(
+            f"a form of 0.18: {name}",
+            refused=f"metadata.annotations[{name}]: asks for GPU memory in a form of KAI Scheduler and Run:ai that",
+            annotations={name: "30Gi"},
+            source="gpu-sharing-operator: per-container annotations",
+        )
+        for name in (
+            "nvidia.cdi.k8s.io/a.gpu-memory.request",
+            "nvidia.cdi.k8s.io/a.gpu-memory.limit",
+            "nvidia.com/container.a.gpu-memory.request",
+            "nvidia.com/container.a.gpu-memory.limit",
+            "nvidia.com/container.a.gpus.devices",
+        )
+    ),
+    Row(
+        "a form of 0.18 beside a fraction",
+        refused="write gpu-fraction or gpu-memory, and gpu-fraction-container-name for the container",
+        annotations={FRACTION: "0.5", "nvidia.com/container.a.gpu-memory.limit": "30Gi"},
+        source="ours",
+    ),
     row("a few MiB", {"a": mib(24)}, warned="did you mean 24576?", memory="24", source="ours"),
 )

@@ -14,7 +14,7 @@ from webhook.settings import parse, types_of
 
 Raw = dict[str, Any]
 NV = "nvidia"
-ALWAYS = ("koordinator", "nvidia", "npu")  # tables of names that no setting turns off
+ALWAYS = ("koordinator", "nvidia", "npu", "mig")  # tables of names that no setting turns off
 
 
 def share(count: int = 1, *, core: int = 0, ratio: int | None = None, mib: int = 0, vendor: str = NV) -> DeviceAsk:

@@ -12,7 +12,8 @@ from webhook.edge import Draining, Edge, _Patience
 from webhook.ledger.kube import RecordHandler
 from webhook.ledger.memory import MemoryStore
 from webhook.settings import WebhookSettings, types_of, without_gathering
-from webhook.shapes import BindingShape, PodShape
+from webhook.shapes import BindingShape, ClaimShape, PodShape
+from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
 
@@ -22,6 +23,7 @@ NOW: Final = 1_800_000_000
 SETTINGS: Final = without_gathering(WebhookSettings())
 SCHEDULER: Final = SETTINGS.scheduler.username
 SCHEDULER_NAME: Final = KOORD_SCHEDULER
+_SHAPES: Final = {"pod": PodShape, "binding": BindingShape, "claim": ClaimShape}
 _LOOP: Final = asyncio.new_event_loop()
 _PATIENCE_S: Final = 60.0  # of a decision: no target waits for anything, and the bound of a trial is shorter
 
@@ -58,6 +60,8 @@ class Replica:
             "groups": GroupFeed(cluster, "scheduling.x-k8s.io", heard),
             "records": RecordHandler(RecordFeed(cluster, parts.ledger, heard)),
             "pods": PodFeed(cluster, settled, settled, parts.types),
+            "slices": SliceFeed(cluster, heard),
+            "claims": ClaimFeed(cluster),
         }
         self._fed: list[tuple[str, Raw]] = []
 
@@ -85,7 +89,11 @@ class Replica:
                 run(ledger.change(node, lambda _: ({}, None), _PATIENCE_S))
                 run(ledger.discard(node, _PATIENCE_S))
             for resource, obj in reversed(self._fed):
-                self._feeds[resource].drop(dict(obj))
+                if resource == "claims":  # one that was deleted would be remembered by its UID
+                    metadata = obj["metadata"]
+                    self._feeds[resource].gone(metadata["namespace"], metadata["name"])
+                else:
+                    self._feeds[resource].drop(dict(obj))
             self._fed = kept
             self.pods.clear()
             for uid in list(self.parts.ranking.assumed._by_uid):
@@ -110,30 +118,32 @@ class Replica:
             "requests": parts.cluster.loads._requested,
             "assumed": parts.ranking.assumed._by_uid,
             "nodes": list(parts.cluster.nodes.known()),
+            "claims": list(parts.cluster.claims.all()),
+            "claims by node": parts.cluster.claims._on,
+            "claims by pool": parts.cluster.claims._users,
         }
         return {name: len(table) for name, table in tables.items()}
 
     def answer(self, path: str, question: review.Request) -> review.Response:
         """Answer a review by its handler; what that raises is not caught."""
-        parts = self.parts
+        return run(self._handle(path, question, _PATIENCE_S))
+
+    async def _handle(self, path: str, question: review.Request, deadline: float) -> review.Response:
+        pods, bindings = self.parts.pods, self.parts.bindings
         if path.endswith("-pod"):
-            return (parts.pods.mutate if path == "mutate-pod" else parts.pods.validate)(question)
-        handler = parts.bindings.mutate if path == "mutate-binding" else parts.bindings.validate
-        return run(handler(question, _PATIENCE_S))
+            return (pods.mutate if path == "mutate-pod" else pods.validate)(question)
+        if path == "validate-claim":
+            return await self.parts.claims.validate(question, deadline)
+        return await (bindings.mutate if path == "mutate-binding" else bindings.validate)(question, deadline)
 
     def answer_at_the_edge(self, path: str, question: review.Request) -> review.Response:
         """Answer a review as the server does: what the handler raises becomes an answer."""
 
         async def handler(asked: review.Request, deadline: float) -> review.Response:
-            parts = self.parts
-            if path.endswith("-pod"):
-                return (parts.pods.mutate if path == "mutate-pod" else parts.pods.validate)(asked)
-            return await (parts.bindings.mutate if path == "mutate-binding" else parts.bindings.validate)(
-                asked, deadline
-            )
+            return await self._handle(path, asked, deadline)
 
         async def serve() -> review.Response:
-            shape = PodShape if path.endswith("-pod") else BindingShape
+            shape = _SHAPES[path.partition("-")[2]]
             return await self._edge._answer(path, handler, question, _Patience(_PATIENCE_S), shape)
 
         return run(serve())

@@ -122,6 +122,10 @@ class Binding(Struct):
     target: Target
 
 
+class Claim(Struct):
+    metadata: Metadata
+
+
 class Taint(Struct):
     key: Annotated[str, Meta(min_length=1)]
     effect: Annotated[str, Meta(min_length=1)]

@@ -431,6 +431,93 @@ def objects(case: Case) -> str:
         return _placed(cluster.snapshot(name))
 
 
+def claims(case: Case) -> str:
+    """{settings, device, slices, steps}: ResourceClaims are allocated and given up on a node where Pods are bound.
+
+    A step is {pod}, {claim}: its new status is reviewed and, if it is allowed, performed; or {gone}, a claim's name.
+    """
+    if not isinstance(case, dict) or not isinstance(case.get("steps"), list):
+        return "bad"
+    replica = _replica(case)
+    with replica.passing():
+        node = _add_node(replica, case)
+        listed = case.get("slices")
+        for number, obj in enumerate(listed[:4] if isinstance(listed, list) else ()):
+            made = _named(obj, f"slice-{number}")
+            if made is not None:
+                replica.feed("slices", made)
+        stored: dict[str, dict[str, Any]] = {}
+        steps = [step for step in case["steps"][:6] if isinstance(step, dict)]
+        words = [_step(replica, node, at, step, stored) for at, step in enumerate(steps)]
+    return " ".join(sorted(set(words)))
+
+
+def _step(replica: Replica, node: str, at: int, step: Mapping[str, Any], stored: dict[str, dict[str, Any]]) -> str:
+    cluster = replica.parts.cluster
+    if "pod" in step:
+        word = _bind(replica, node, at, step["pod"])
+    elif isinstance(step.get("gone"), str) and step["gone"] in stored:
+        gone = stored.pop(step["gone"])["metadata"]
+        cluster.claims.drop(gone["uid"], deleted=False)
+        word = "gone"
+    else:
+        word = _allocate(replica, step.get("claim"), stored)
+    cluster.check_invariants()
+    _apart(cluster.snapshot(node))
+    return word
+
+
+def _apart(snapshot: Any) -> None:
+    """What Pods hold of a device and what any one claim holds of it are not more than it has."""
+    sums: dict[tuple[str, str], int] = {}
+    for holding in snapshot.holdings.values():
+        for share in holding.shares:
+            for tail, amount in share.amounts.items():
+                sums[share.id, tail] = sums.get((share.id, tail), 0) + amount
+    capacity = {device.id: device.capacity for device in snapshot.devices}
+    for holding in snapshot.claims.values():
+        for share in holding.shares:
+            for tail, amount in share.amounts.items():
+                total = sums.get((share.id, tail), 0) + amount
+                demand(total <= capacity[share.id].get(tail, 0) or (share.id, tail) not in sums, f"twice: {share}")
+
+
+def _allocate(replica: Replica, obj: Any, stored: dict[str, dict[str, Any]]) -> str:
+    """Review the status of a claim, and store it if that is allowed."""
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    made = _named(obj, name if isinstance(name, str) else "c")
+    if made is None or not shapes.is_shaped(made, shapes.Claim):
+        return "misshapen"
+    identity = {"namespace": "default", "name": made["metadata"]["name"], "uid": f"uid-{made['metadata']['name']}"}
+    before = stored.get(identity["name"])
+    if before is None:
+        before = {**made, "metadata": {**made["metadata"], **identity, "resourceVersion": "7"}}
+        before.pop("status", None)
+        replica.feed("claims", before)
+        stored[identity["name"]] = before
+    where = {
+        "operation": "UPDATE",
+        "namespace": "default",
+        "name": identity["name"],
+        "resource": {"resource": "resourceclaims"},
+        "subResource": "status",
+        "userInfo": {"username": "system:kube-scheduler"},
+    }
+    question = review.decode(orjson.dumps(_review({**where, "object": made, "oldObject": before})))
+    answer = replica.answer("validate-claim", question)
+    review.encode(question.uid, answer)
+    demand(answer.code < 500, f"a claim fails by our fault: {answer.message}")
+    if not answer.allowed:
+        demand(answer.message, "a refusal without a word")
+        return "refused"
+    revision = str(int(before["metadata"]["resourceVersion"]) + 1)
+    after = {**made, "metadata": {**made["metadata"], **identity, "resourceVersion": revision}}
+    replica.feed("claims", after)
+    stored[identity["name"]] = after
+    return "allocated" if any(one.shares for one in replica.parts.cluster.snapshot("n1").claims.values()) else "idle"
+
+
 def _placed(snapshot: Any) -> str:
     """Place some Pods there, each beside those before it; whatever the node is, nothing is given twice."""
     word = "no room"
@@ -714,6 +801,7 @@ _SHARES: Final[Mapping[Target, int]] = {
     bindings: 120,
     life: 20,
     objects: 60,
+    claims: 15,
     records: 100,
     topologies: 70,
     annotations: 90,

@@ -134,6 +134,26 @@ def test_settings_say_which_dialects_are_read_where_and_in_which_unit(run: Any) 
     assert "Pod default/p: warning: spec.containers[0]: aliyun.com/gpu-mem is of the dialect gpushare" in told
 
 
+def test_the_defaults_of_the_settings_count_where_a_container_states_no_amount(run: Any) -> None:
+    text = "dialects: {hami: {enabled: true, defaultMemory: 4Gi, defaultCores: 30, namespaces: [default]}}"
+    status, (cores, memory), _ = run(pod({"nvidia.com/gpucores": 50}), pod({"nvidia.com/gpumem": 1024}), settings=text)
+    assert status == 0
+    for made, amounts in ((cores, ("50", "4Gi")), (memory, ("30", "1Gi"))):
+        assert (limits(made)["kubernetes.io/gpu-core"], limits(made)["kubernetes.io/gpu-memory"]) == amounts
+    status, (made,), _ = run(pod({"kubernetes.io/gpu-memory": "1Gi"}), settings=text, arguments=("--to", "hami"))
+    assert status == 0
+    assert limits(made)["nvidia.com/gpucores"] == "0", "its default would limit the compute"
+
+
+def test_a_form_of_a_dialect_that_is_not_read_is_refused_as_in_a_cluster(run: Any) -> None:
+    asked = pod({})
+    asked["metadata"]["annotations"] = {"nvidia.com/container.main.gpu-memory.request": "30Gi"}
+    status, made, told = run(asked)
+    assert (status, made) == (1, [])
+    assert "write gpu-fraction or gpu-memory, and gpu-fraction-container-name for the container" in told
+    assert run(asked, settings="{}")[:2] == (0, [asked])
+
+
 def test_what_a_dialect_cannot_say_is_told_with_status_1(run: Any) -> None:
     status, made, told = run(pod(HAMI), arguments=("--to", "gpushare"))
     assert (status, made) == (1, [])

@@ -99,6 +99,14 @@ async def test_what_claims_hold_is_never_recorded_by_a_bind(two: World) -> None:
     assert [one.name for one in two.holdings().values()] == ["p"]
 
 
+async def test_a_claim_that_is_written_with_the_same_allocation_leaves_no_outdated_snapshot_behind(two: World) -> None:
+    put_claim(two, claim("c", result("gpu-0")))
+    before = two.parts.cluster.snapshot("n1")
+    put_claim(two, claim("c", result("gpu-0"), labels={"a": "b"}))
+    two.parts.cluster.check_invariants()
+    assert two.parts.cluster.snapshot("n1").used == before.used
+
+
 async def test_access_for_administration_holds_nothing(two: World) -> None:
     put_claim(two, claim("c", result("gpu-0", adminAccess=True), result("gpu-1", adminAccess=True)))
     two.add_pod(gpu_pod("p", 100))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from npus import TYPES as NPU_TYPES
 from strategies import pod_specs
 from trials import examples
+from world import asks
 
 from allocator.quantity import to_int
 from allocator.request.original import read_asks
@@ -23,6 +24,7 @@ from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, NVIDIA_GPU, ORIGINAL_REQUEST
 from webhook import patch
 from webhook.admission.translate import Translation, TranslationPolicy, translate
+from webhook.admission.validate import created
 
 POLICY = TranslationPolicy("kubernetes.io", "koord-scheduler")
 KOORDINATOR = TranslationPolicy("koordinator.sh", "koord-scheduler")
@@ -428,6 +430,62 @@ def test_a_forged_original_request_cannot_hide_memory_without_a_ratio(forged: st
     done = applied(pod(container(requests=hiding, limits=hiding), annotations={ORIGINAL_REQUEST: forged}))
     ask = read_asks(done).request.containers[0].ask
     assert parts(ask) == (1, None, 80 * GIB)
+
+
+MIXED = {
+    "in one map": ({"main": {"limits": {"volcano.sh/gpu-memory": "8192", "aliyun.com/gpu-mem": "8"}}}, "volcano"),
+    "in two maps": (
+        {"main": {"requests": {"nvidia.com/gpu": "1"}, "limits": {"koordinator.sh/gpu": "50"}}},
+        "nvidia.com/gpu",
+    ),
+    "in two containers": (
+        {"main": {"limits": {"nvidia.com/gpumem": "8192"}}, "side": {"limits": {"amd.com/gpu": "1"}}},
+        "amd.com/gpu, nvidia.com/gpumem",
+    ),
+    "for a container that the Pod lacks": (
+        {"other": {"limits": {"tencent.com/vcuda-core": "100", "nvidia.com/gpu": 1}}},
+        "tencent",
+    ),
+}
+
+
+@pytest.mark.parametrize(("forged", "named"), MIXED.values(), ids=MIXED)
+def test_a_forged_original_request_in_two_dialects_is_refused(forged: dict[str, Any], named: str) -> None:
+    """It would lose the vendor whose cards its dialect means."""
+    both = amounts(gpu_core="100", gpu_memory_ratio="100")
+    obj = pod(container(requests=both, limits=both), annotations={ORIGINAL_REQUEST: json.dumps(forged)})
+    obj["spec"]["schedulerName"] = "koord-scheduler"
+    (told,) = map(str, translate(obj, POLICY, None).problems)
+    assert told.startswith(
+        "metadata.annotations[koordgate.io/original-request]: states gpu devices in several dialects"
+    )
+    assert named in told
+    assert told in map(str, created(asks(obj), "koord-scheduler"))
+
+
+ALIKE = {
+    "a zero of another product": {"main": {"limits": {"nvidia.com/gpumem": "8192", "aliyun.com/gpu-mem": "0"}}},
+    "a name that states nothing": {"main": {"limits": {"nvidia.com/gpumem": "8192", "aliyun.com/gpu-count": "1"}}},
+    "names of one product in two containers": {
+        "main": {"limits": {"nvidia.com/gpu": "1"}},
+        "side": {"limits": {"nvidia.com/gpumem": "8192"}},
+    },
+    "a container that was added in koordgate's names": {
+        "main": {"limits": {"nvidia.com/gpu": "1"}},
+        "side": {"limits": {"kubernetes.io/gpu": "50"}},
+    },
+    "names of two types": {"main": {"limits": {"nvidia.com/gpu": "1", "koordinator.sh/rdma": "50"}}},
+    "names that nobody knows": {"main": {"limits": {"nvidia.com/gpu": "1", "example.com/gpu": "1"}}},
+}
+
+
+@pytest.mark.parametrize("stated", ALIKE.values(), ids=ALIKE)
+def test_an_original_request_in_one_dialect_is_read(stated: dict[str, Any]) -> None:
+    both = amounts(gpu_core="100", gpu_memory_ratio="100")
+    obj = pod(container(requests=both, limits=both), annotations={ORIGINAL_REQUEST: json.dumps(stated)})
+    (asked,) = read_asks(obj).request.containers
+    assert read_asks(obj).problems == ()
+    assert asked.ask.vendor == "nvidia"
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", "null", "7", '"text"', '{"main":[1]}', "[" * 100_000])

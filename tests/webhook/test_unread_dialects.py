@@ -10,7 +10,8 @@ from dialects.test_rows import EVERY
 from world import World, asks, binding, binds
 
 from allocator.request.cpus import QOS_LABEL
-from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
+from allocator.request.original import read_asks
+from allocator.vocabulary.names import DIALECT, KOORD_SCHEDULER, KUBERNETES_DOMAIN, NVIDIA_GPU
 from koordgate.settings import SettingsError
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
@@ -187,6 +188,13 @@ REFUSED = {
     "no unit": ("{hami: {memoryUnit: GiB}}", "dialects.hami.memoryUnit: 'GiB' is not a Kubernetes quantity"),
     "0": ("{hami: {memoryUnit: '0'}}", "one unit is from 1 byte to 1Ti"),
     "a fraction": ("{hami: {memoryUnit: 100m}}", "is not a whole number"),
+    "defaults of a product without": (
+        "{volcano: {defaultCores: 30}}",
+        "dialects.volcano.defaultCores: Volcano vGPU has no such setting; remove it",
+    ),
+    "a default of nothing": ("{hami: {defaultMemory: '0'}}", "defaultMemory is 0: the memory of a card is from 1 byte"),
+    "no default memory": ("{hami: {defaultMemory: all}}", "hami.defaultMemory: 'all' is not a Kubernetes quantity"),
+    "more than all cores": ("{hami: {defaultCores: 101}}", "Expected `int` <= 100"),
     "names of a type": (
         f"{{amd: {{enabled: true}}}}\n{RADEON}",
         "resource amd.com/gpu of device type radeon is already",
@@ -201,6 +209,36 @@ def test_settings_that_cannot_work_are_refused(text: str, told: str) -> None:
     with pytest.raises(SettingsError) as refused:
         parse(f"dialects: {text}")
     assert told in str(refused.value)
+
+
+DEFAULTS = ("", "defaultCores: 30", "defaultMemory: 4Gi", "defaultMemory: 8Gi, defaultCores: 10")
+
+
+@pytest.mark.parametrize("later", [*DEFAULTS, "off"])
+@pytest.mark.parametrize("before", DEFAULTS)
+@pytest.mark.parametrize("limits", [{"nvidia.com/gpucores": 50}, {"nvidia.com/gpumem": 1024}, {NVIDIA_GPU: 2}], ids=str)
+def test_a_translated_pod_asks_for_the_same_when_the_defaults_change(limits: Raw, before: str, later: str) -> None:
+    def policy(keys: str) -> TranslationPolicy:
+        text = "" if keys == "off" else f"dialects: {{hami: {{enabled: true, {keys}}}}}"
+        return TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, types_of(parse(text)))
+
+    for memory in (None, 80 * GIB):
+        done = patch.apply(of(limits), translate(of(limits), policy(before), memory).operations)
+        wanted, now = (read_asks(done, policy(keys).types) for keys in (before, later))
+        assert now.problems == ()
+        assert now.request == wanted.request == read_asks(of(limits), policy(before).types).request
+        assert translate(done, policy(later), memory).operations == ()
+
+
+def test_the_defaults_that_were_used_stand_on_the_pod() -> None:
+    keys = "memoryUnit: 2Mi, defaultMemory: 5000Mi, defaultCores: 30"
+    table = types_of(parse(f"dialects: {{hami: {{enabled: true, {keys}}}}}"))
+    made = of({"nvidia.com/gpucores": 50})
+    policy = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, table)
+    done = patch.apply(made, translate(made, policy, None).operations)
+    assert done["metadata"]["annotations"][DIALECT] == (
+        "hami; memory unit 2Mi; default memory 5000Mi; default cores 30"
+    )
 
 
 def test_a_type_of_ones_own_may_have_the_names_of_a_dialect_that_is_off() -> None:

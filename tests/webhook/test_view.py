@@ -233,6 +233,26 @@ def test_a_pod_that_finished_unbound_counts_as_ended_on_no_node() -> None:
     assert [view.pods.has_ended("uid-a", ""), view.pods.has_ended("uid-b", "n1")] == [False, True]
 
 
+@pytest.mark.parametrize("later", ["Succeeded", "Running"])
+def test_a_finished_pod_that_seems_to_move_leaves_no_outdated_snapshot_behind(later: str) -> None:
+    view, ledger = view_on_a_ledger()
+    for name in NODES:
+        view.nodes.put_devices(NodeDevices(name, (gpu(0, device_id=f"GPU-{name}"),)))
+    ledger.observe(Record("n1", 1, {"uid-a": holding("uid-a", part(gpu(0, device_id="GPU-n1"), 50))}))
+    view.pods.put(info({**gpu_pod("a", nodeName="n1"), "status": {"phase": "Failed"}}))
+    assert view.snapshot("n1").used == {}
+    view.pods.put(info({**gpu_pod("a", nodeName="n2"), "status": {"phase": later}}))
+    view.check_invariants()
+    assert (view.snapshot("n1").used == {}) is (later == "Running")
+
+
+def test_a_finished_pod_that_takes_the_name_of_another_has_ended_as_the_other_has() -> None:
+    view, _ = view_on_a_ledger()
+    view.pods.put(info(gpu_pod("a", uid="uid-1", nodeName="n1")))
+    view.pods.put(info({**gpu_pod("a", uid="uid-2", nodeName="n2"), "status": {"phase": "Failed"}}))
+    assert [view.pods.has_ended("uid-1", "n1"), view.pods.has_ended("uid-2", "n2")] == [True, True]
+
+
 def test_only_pods_that_hold_something_change_their_nodes() -> None:
     view, _ = view_on_a_ledger()
     changed = view.changes.reader()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from allocator.request.cpus import IN_SCOPE, QOS_LABEL
-from allocator.vocabulary.names import NUMA_SCOPE
+from allocator.vocabulary.names import NUMA_SCOPE, RESOURCE_MAPS
 from webhook.patch import Operation, set_annotations
 
 _HELD: Final = ("cpu", "memory")
@@ -48,5 +48,5 @@ def _amounts(spec: Mapping[str, Any]) -> Iterator[Mapping[str, object]]:
     """The requests and the limits of a Pod's containers, and those of the Pod as a whole."""
     for holder in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()), spec):
         resources = holder.get("resources") or {}
-        for key in ("requests", "limits"):
+        for key in RESOURCE_MAPS:
             yield resources.get(key) or {}

@@ -22,7 +22,7 @@ from allocator.request.npus import foreign_npus
 from allocator.request.original import originals, read_asks
 from allocator.request.podsum import unequal_parts
 from allocator.request.sharing import unstated_users
-from allocator.request.unread import Unread, beside_ours, find_unread
+from allocator.request.unread import Unread, beside_ours, find_unread, unread_forms
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes, Unit
 from allocator.vocabulary.names import (
@@ -34,6 +34,7 @@ from allocator.vocabulary.names import (
     KOORDINATOR_DOMAIN,
     KUBERNETES_DOMAIN,
     ORIGINAL_REQUEST,
+    RESOURCE_MAPS,
     is_quota_resource,
 )
 from allocator.vocabulary.outcome import Problem
@@ -47,7 +48,6 @@ from webhook.admission.slots import NO_DEFAULTS, SlotDefaults
 from webhook.admission.unread import belongs_to_others, unread_warnings
 from webhook.patch import Operation, add, pointer, remove, set_annotations
 
-MAPS: Final = ("requests", "limits")
 _LONGEST: Final = 317  # characters of a namespace and a name
 
 
@@ -207,7 +207,7 @@ def _settled(
     """The answer for a Pod that is another product's, or that cannot be translated; None for any other."""
     if belongs_to_others(pod, reading, unread, policy.types):
         return Translation(reading, warnings=tuple(unread_warnings(pod, policy.types, unread, ours=False)))
-    problems = [*reading.problems]
+    problems = [*reading.problems, *unread_forms(pod, policy.types)]
     if not problems and policy.by_sum:
         problems += _in_sum(reading)
     if not problems:
@@ -261,7 +261,7 @@ def _original(
     """Copy a container's device resources as its author wrote them: none of types that it uses without an amount."""
     stated = container.stated
     original: dict[str, dict[str, Any]] = {}
-    for key, there in zip(MAPS, container.names, strict=True):
+    for key, there in zip(RESOURCE_MAPS, container.names, strict=True):
         names = [name for name in there if types.resources[name].type.name not in users]
         if not names:
             continue
@@ -276,7 +276,7 @@ def _original(
             for ask in container.requests
             if ask.type.states_memory and ask.type.split and ask.is_split
         }
-        return {MAPS[1]: splits} if splits else {}
+        return {RESOURCE_MAPS[1]: splits} if splits else {}
     return original
 
 
@@ -316,7 +316,7 @@ def _translate_resources(
     if container.limits != container.requests:
         most = _written(container.limits, policy, memory_per_gpu) | dict.fromkeys(zeros, "0")
         targets = (dict.fromkeys(most, "0") | target, most)  # a missing request would be read as the limit
-    for key, target, names in zip(MAPS, targets, container.names, strict=True):
+    for key, target, names in zip(RESOURCE_MAPS, targets, container.names, strict=True):
         at = f"{container.pointer}/resources/{key}"
         if resources.get(key) is None:
             operations.append(add(at, target))
@@ -350,7 +350,7 @@ def _translate_charges(
         made = _writes(container) or bool(zeros)
         if resources is None and not made:
             operations.append(add(f"{container.pointer}/resources", {}))
-        for key in MAPS:
+        for key in RESOURCE_MAPS:
             at = f"{container.pointer}/resources/{key}"
             present: Mapping[str, object] | None = (resources or {}).get(key)
             if present is None and not made:
@@ -379,7 +379,7 @@ def _writes(container: ContainerReading) -> bool:
 
 def _remove_zero(container: ContainerReading, operations: list[Operation]) -> bool:
     """Remove what asks for nothing from a container of a Pod that is ours by another: `nvidia.com/gpu: 0`."""
-    for key, names in zip(MAPS, container.names, strict=True):
+    for key, names in zip(RESOURCE_MAPS, container.names, strict=True):
         operations.extend(remove(f"{container.pointer}/resources/{key}" + pointer(name)) for name in names)
     return any(container.names)
 

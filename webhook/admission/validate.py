@@ -18,6 +18,7 @@ from allocator.vocabulary.names import (
     MIRROR_POD,
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
+    RESOURCE_MAPS,
     is_allocation_annotation,
     is_quota_resource,
 )
@@ -25,7 +26,6 @@ from allocator.vocabulary.outcome import Problem
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from webhook.admission.environment import Entries, is_wanted_env, shown_types, wanted_env
 from webhook.admission.scope import NO_SCOPE, PolicyScope
-from webhook.admission.translate import MAPS
 from webhook.admission.unread import belongs_to_others
 from webhook.quotas.limits import NamespaceLimits, beyond
 from webhook.review import Request
@@ -102,7 +102,7 @@ def states_nothing(pod: Mapping[str, Any]) -> bool:
     """Return whether no container of a Pod states anything for quotas."""
     spec = pod.get("spec") or {}
     containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
-    maps = ((one.get("resources") or {}).get(key) or {} for one in containers for key in MAPS)
+    maps = ((one.get("resources") or {}).get(key) or {} for one in containers for key in RESOURCE_MAPS)
     return not any(is_quota_resource(name) for amounts in maps for name in amounts)
 
 
@@ -145,7 +145,7 @@ def _charged(
     nodes.
     """
     resources = spec.get("resources") or {}
-    for key in MAPS:
+    for key in RESOURCE_MAPS:
         stated: Mapping[str, object] = resources.get(key) or {}
         path = f"{container.path}.resources.{key}"
         for name in sorted({*filter(is_quota_resource, stated), *charge.amounts}):
@@ -188,7 +188,7 @@ def _parts(
         if kind.name not in users:
             continue
         wanted = {tail: amount for tail, amount in zip(kind.tails, ask.amounts, strict=True) if amount}
-        for key, names in zip(MAPS, container.names, strict=True):
+        for key, names in zip(RESOURCE_MAPS, container.names, strict=True):
             resources = (spec.get("resources") or {}).get(key) or {}
             found = {
                 one.tail: _amount(resources[name])
@@ -301,7 +301,7 @@ def _stated_cpus(pod: Mapping[str, Any]) -> dict[str, object]:
     return {
         f"{path}.{key}[cpu]": amounts["cpu"]
         for path, resources in stated.items()
-        for key in ("requests", "limits")
+        for key in RESOURCE_MAPS
         if "cpu" in (amounts := (resources or {}).get(key) or {})
     }
 

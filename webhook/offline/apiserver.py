@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from allocator.vocabulary.names import DEFAULT_SCHEDULER
+from allocator.vocabulary.names import DEFAULT_SCHEDULER, RESOURCE_MAPS
 from allocator.wire import gang
 from webhook import patch
 from webhook.review import API_VERSION
@@ -44,7 +44,7 @@ def with_defaults(obj: Mapping[str, Any]) -> Raw:
         resources = container.get("resources") or {}
         if resources.get("limits"):
             resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
-        for key in ("requests", "limits"):
+        for key in RESOURCE_MAPS:
             if resources.get(key):
                 resources[key] = dict(sorted(resources[key].items()))  # as Go writes a map
     return made

@@ -11,6 +11,7 @@ import msgspec
 
 from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.request.pod import is_ours
+from allocator.request.unread import unread_forms
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import GANG_GATE, is_allocation_annotation
 from allocator.wire import gang, nodetopology
@@ -361,10 +362,9 @@ class OfflineCluster:
         """Whether the chart's webhooks are called for a Pod that is created."""
         annotations = pod["metadata"].get("annotations") or {}
         namespace = pod["metadata"]["namespace"]
-        ours = is_ours(pod, self.parts.types.within(namespace)) or any(
-            is_allocation_annotation(key) for key in annotations
-        )
-        return ours or self.parts.scope.includes(namespace, pod)
+        types = self.parts.types.within(namespace)
+        ours = is_ours(pod, types) or any(is_allocation_annotation(key) for key in annotations)
+        return ours or any(unread_forms(pod, types)) or self.parts.scope.includes(namespace, pod)
 
     def _put(self, pod: Raw) -> None:
         """Store a Pod, and pass it to the webhook as a watch would."""

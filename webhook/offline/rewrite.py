@@ -9,11 +9,10 @@ from allocator.request.express import express
 from allocator.request.original import read_asks
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect
-from allocator.vocabulary.names import DEVICE_ORDER, DIALECT, ORIGINAL_REQUEST, is_quota_resource
+from allocator.vocabulary.names import DEVICE_ORDER, DIALECT, ORIGINAL_REQUEST, RESOURCE_MAPS, is_quota_resource
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
 
 Raw = dict[str, Any]
-_MAPS: Final = ("requests", "limits")
 _OURS: Final = (*HINT_ANNOTATIONS, DEVICE_ORDER)
 
 
@@ -76,7 +75,7 @@ def _replace(container: Raw, amounts: Mapping[str, str], kind: str, types: Devic
     """Write a container's amounts of one type in place of those that it has."""
     resources = container.get("resources") or {}
     known = types.known.resources
-    for key in _MAPS:
+    for key in RESOURCE_MAPS:
         if key not in resources and (key == "requests" or not amounts):
             continue
         present = resources.get(key) or {}

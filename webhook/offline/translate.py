@@ -19,12 +19,13 @@ from allocator.vocabulary.peers import PEERS
 from koordgate.cli import Command
 from koordgate.settings import SettingsError
 from webhook import settings, terminal
+from webhook.dialectsettings import DialectSettings
 from webhook.offline.cluster import OfflineCluster
 from webhook.offline.manifests import Way, must_have_pods, place_of, pods_in, with_pods
 from webhook.offline.objects import InputError, add_files, read_all
 from webhook.offline.rewrite import Rewritten, rewrite
 from webhook.offline.shapes import wrong_shape
-from webhook.settings import DialectSettings, WebhookSettings
+from webhook.settings import WebhookSettings
 
 Raw = dict[str, Any]
 
@@ -114,7 +115,7 @@ def _on(configured: WebhookSettings, name: str) -> dict[str, DialectSettings]:
     """The dialects of the settings, the named one on everywhere if its unit is known."""
     chosen = configured.dialects.get(name, DialectSettings())
     known = any(one.name == name and (chosen.memory_unit or one.unit or not one.sized) for one in PEERS)
-    on = DialectSettings(enabled=True, memory_unit=chosen.memory_unit)
+    on = msgspec.structs.replace(chosen, enabled=True, namespaces=())
     return {**configured.dialects, **({name: on} if known else {})}
 
 

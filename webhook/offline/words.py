@@ -10,7 +10,7 @@ from allocator.vocabulary.cpunode import MILLI, CpuShare, NumaShare
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.names import DEVICE_ORDER, DEVICE_SHARING, ORIGINAL_REQUEST
+from allocator.vocabulary.names import DEVICE_ORDER, DEVICE_SHARING, ORIGINAL_REQUEST, RESOURCE_MAPS
 from allocator.vocabulary.sharing import DeviceQuota
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from allocator.wire.devicequotas import NONE, UNLIMITED, read_quotas
@@ -67,8 +67,7 @@ def _amounts(resources: Mapping[str, Any], names: Iterable[str]) -> list[str]:
     """The amounts that a container states of these resources: requests, and limits that differ."""
     wanted = set(names)
     requests, limits = (
-        {name: amount for name, amount in (resources.get(key) or {}).items() if name in wanted}
-        for key in ("requests", "limits")
+        {name: amount for name, amount in (resources.get(key) or {}).items() if name in wanted} for key in RESOURCE_MAPS
     )
     return [
         f"{name}={amount}" + (f" (limit {limits[name]})" if str(limits.get(name, amount)) != str(amount) else "")

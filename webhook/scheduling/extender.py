@@ -15,6 +15,7 @@ from allocator.budget import Budget
 from allocator.preempt import MOST_STEPS as VICTIM_STEPS
 from allocator.preempt import LongRefusals, PodStanding, choose_victims
 from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.names import RESOURCE_MAPS
 from webhook.boundedcache import BoundedCache
 from webhook.scheduling.pace import Effort, Search, SearchTime, Turn, at_once
 from webhook.scheduling.ranking import MOST_TOLD, Ranked, Ranking
@@ -390,7 +391,7 @@ def _check_pod(pod: Mapping[str, Any]) -> None:
             raise BadExtenderArgsError("a Pod with a container that is not an object")
         _part(container, "name", str)
         resources = _part(container, "resources", dict)
-        for key in ("requests", "limits"):
+        for key in RESOURCE_MAPS:
             _part(resources, key, dict)
 
 

@@ -125,6 +125,8 @@ class ClaimTable:
         was = before or _Known(claim)
         if (was.results, was.on, was.claim.unread) != (now.results, now.on, claim.unread):
             self._touch(was.on | now.on, was.on)
+        elif was.claim.revision != claim.revision:  # what is remembered of its nodes names the revision
+            self._touch(now.on, ())
 
     def _found(self, claim: ResourceClaim, learnt: Mapping[DeviceName, ListedDevice | None] = _UNLEARNT) -> _Known:
         results = tuple(

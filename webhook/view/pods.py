@@ -79,7 +79,7 @@ class PodTable:
         self._loads.move(known.counted if known else None, pod.counted if pod else None)
         if known is not None and known.node and (pod is None or pod.uid != known.uid):
             self._end(known)
-        elif pod is not None and pod.node and pod.finished:
+        if pod is not None and pod.node and pod.finished:
             self._end(pod)
         for changed in (known, pod):
             if changed is not None and changed.node and changed.holds:
@@ -111,8 +111,11 @@ class PodTable:
         The ledger follows within milliseconds, before a bind can result. But kube-scheduler is as quick, and backs off
         from Pods that are refused.
         """
+        before = self._ended.get(pod.uid)
         self._ended.put(pod.uid, pod.node)
         self._changes.touch(pod.node)
+        if before is not None and before != pod.node:  # what the ledger has for it there counts again
+            self._changes.touch(before)
 
     def get(self, namespace: str, name: str) -> PodInfo | None:
         """One of our Pods by name; None where there is none."""

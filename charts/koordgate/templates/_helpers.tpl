@@ -52,30 +52,32 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $names | toJson -}}
 {{- end }}
 
-{{/* Other products' dialects as JSON: those that are on everywhere (`resources`, `annotations`), those that are on in some namespaces
+{{/* Other products' dialects as JSON: those that are on everywhere (`resources`, `annotations`, `forms`), those that are on in some namespaces
 (`scoped`), and those that are off, except in some namespaces (`off`). Fails for a dialect that needs a memoryUnit. */}}
 {{- define "koordgate.peers" -}}
 {{- $known := (include "koordgate.dialects" . | fromJson).peers }}
 {{- $resources := list }}
 {{- $annotations := list }}
+{{- $forms := list }}
 {{- $scoped := list }}
 {{- $off := list }}
 {{- range $name, $peer := $known }}
 {{- $chosen := get $.Values.dialects $name | default dict }}
-{{- $of := dict "resources" $peer.resources "annotations" $peer.annotations "namespaces" ($chosen.namespaces | default list) }}
+{{- $of := dict "resources" $peer.resources "annotations" $peer.annotations "forms" $peer.forms "namespaces" ($chosen.namespaces | default list) }}
 {{- if not $chosen.enabled }}
-{{- $off = append $off (merge (dict "namespaces" list) $of) }}
+{{- $off = append $off (merge (dict "namespaces" list "forms" list) $of) }}
 {{- else if and $peer.needsMemoryUnit (not $chosen.memoryUnit) }}
 {{- fail (printf "dialects.%s.memoryUnit is empty, and this dialect has no default: set it to what one unit of memory is, such as 1Mi" $name) }}
 {{- else if $chosen.namespaces }}
 {{- $scoped = append $scoped $of }}
-{{- $off = append $off $of }}
+{{- $off = append $off (merge (dict "forms" list) $of) }}
 {{- else }}
+{{- $forms = concat $forms $peer.forms }}
 {{- $resources = concat $resources $peer.resources }}
 {{- $annotations = concat $annotations $peer.annotations }}
 {{- end }}
 {{- end }}
-{{- dict "resources" (uniq $resources) "annotations" (uniq $annotations) "scoped" $scoped "off" $off | toJson -}}
+{{- dict "resources" (uniq $resources) "annotations" (uniq $annotations) "forms" $forms "scoped" $scoped "off" $off | toJson -}}
 {{- end }}
 
 {{/* Every annotation by which Pods ask for devices in all namespaces, as a JSON list. */}}
@@ -394,7 +396,17 @@ object.spec.containers.exists(c, {{ include "koordgate.cel.names" (merge (dict "
 has(object.spec.initContainers) && object.spec.initContainers.exists(c, {{ include "koordgate.cel.names" (merge (dict "resources" "c.resources") .) }})
 {{- end }}
 
-{{/* CEL: the Pod asks in one of these names, or by one of these annotations; takes resources and annotations. */}}
+{{/* CEL: the annotation `key` asks in a form that is refused; takes a list of beginnings and ends. */}}
+{{- define "koordgate.cel.formKey" -}}
+{{- $forms := list }}
+{{- range . }}
+{{- $forms = append $forms (printf "key.startsWith('%s') && key.endsWith('%s')" (index . 0) (index . 1)) }}
+{{- end }}
+{{- join " || " $forms -}}
+{{- end }}
+
+{{/* CEL: the Pod asks in one of these names, by one of these annotations, or in one of these forms of annotations; takes resources, annotations
+and forms. A Pod with too many annotations asks in none of the forms: the caller lets it pass or not. */}}
 {{- define "koordgate.cel.asksIn" -}}
 {{- $asks := list }}
 {{- if .resources }}
@@ -406,6 +418,10 @@ has(object.spec.initContainers) && object.spec.initContainers.exists(c, {{ inclu
 {{- $keys = append $keys (printf "'%s' in object.metadata.annotations" .) }}
 {{- end }}
 {{- $asks = append $asks (printf "has(object.metadata.annotations) && (%s)" (join " || " $keys)) }}
+{{- end }}
+{{- with .forms }}
+{{- $most := include "koordgate.cel.mostAnnotations" . }}
+{{- $asks = append $asks (printf "has(object.metadata.annotations) && size(object.metadata.annotations) <= %s && object.metadata.annotations.exists(key, %s)" $most (include "koordgate.cel.formKey" .)) }}
 {{- end }}
 {{- join " ||\n" $asks -}}
 {{- end }}
@@ -424,7 +440,7 @@ has(object.metadata.annotations) && (size(object.metadata.annotations) > {{ incl
   {{- range include "koordgate.deviceAnnotations" . | fromJsonArray }}
   '{{ . }}' in object.metadata.annotations ||
   {{- end }}
-  object.metadata.annotations.exists(key, {{ include "koordgate.cel.allocationKey" . }}))
+  object.metadata.annotations.exists(key, {{ include "koordgate.cel.allocationKey" . }}{{ with (include "koordgate.peers" . | fromJson).forms }} || {{ include "koordgate.cel.formKey" . }}{{ end }}))
 {{- end }}
 
 {{/* CEL: the Pod asks for devices in names that koordgate knows and does not read (allocator.request.unread). */}}
