@@ -29,7 +29,7 @@ from webhook.scheduling.contradiction import Contradictions
 from webhook.scheduling.extender import Extender
 from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranking
-from webhook.settings import WebhookSettings, cpu_defaults, types_of
+from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, types_of
 from webhook.upkeep.looplag import LoopLag
 from webhook.upkeep.reconcile import Reconciler
 from webhook.upkeep.reports import EventReports
@@ -105,7 +105,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     types = types_of(settings)
     together = settings.gangs.all_or_nothing
     defaults = Defaults(settings.devices.order, cpu_defaults(settings))
-    seen = SeenObjects(clock, defaults, refitted=released, drivers=settings.claimed)
+    seen = SeenObjects(clock, defaults, refitted=released, drivers=settings.claimed, adoption=adoption_of(settings))
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     gather = settings.ledger.gather_seconds
     touch = seen.changes.touch

@@ -15,6 +15,7 @@ from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
 from allocator.vocabulary.peers import PEERS
 from allocator.vocabulary.preference import NODE_CLASSES, DeviceOrder, Preference
+from allocator.wire.foreignpods import Adoption
 from koordgate.settings import (
     Name,
     OwnType,
@@ -25,12 +26,12 @@ from koordgate.settings import (
     device_types,
     read_text,
 )
+from webhook.adoptsettings import AdoptSettings, NamespaceName
 
 _Percent = Annotated[int, Meta(ge=1, le=100)]
 Days = Annotated[float, Meta(gt=0, le=1_000_000)]
 _NAMESPACE = "koordgate-system"
 _MOST_UNIT = 2**40
-_NamespaceName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 _NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _LabelKey = Annotated[str, Meta(pattern=rf"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{_NAME}$", max_length=317)]
 _LabelValue = Annotated[str, Meta(pattern=rf"^({_NAME})?$")]
@@ -235,7 +236,7 @@ class SlotSettings(Section, frozen=True):
     """
 
     types: dict[Name, _Percent] = msgspec.field(default_factory=dict)
-    namespaces: dict[_NamespaceName, dict[Name, _Percent]] = msgspec.field(default_factory=dict)
+    namespaces: dict[NamespaceName, dict[Name, _Percent]] = msgspec.field(default_factory=dict)
 
     @property
     def named(self) -> set[str]:
@@ -287,7 +288,7 @@ class DialectSettings(Section, frozen=True):
     """
 
     enabled: bool = False
-    namespaces: tuple[_NamespaceName, ...] = ()
+    namespaces: tuple[NamespaceName, ...] = ()
     memory_unit: str = ""
 
 
@@ -299,7 +300,7 @@ class NumaScopeSettings(Section, frozen=True):
         selector: all Pods with all of these labels that request CPU or memory; none where empty.
     """
 
-    namespaces: tuple[_NamespaceName, ...] = ()
+    namespaces: tuple[NamespaceName, ...] = ()
     selector: dict[_LabelKey, _LabelValue] = msgspec.field(default_factory=dict)
 
 
@@ -323,7 +324,7 @@ class QuotaSettings(Section, frozen=True):
     """
 
     enabled: bool = True
-    exempt_namespaces: tuple[_NamespaceName, ...] = ()
+    exempt_namespaces: tuple[NamespaceName, ...] = ()
 
 
 class DraSettings(Section, frozen=True):
@@ -349,6 +350,7 @@ class WebhookSettings(Section, frozen=True):
             Koordinator's own scheduler, which refuses ratio and memory side by side.
         log_level: debug, info, warning or error.
         dialects: other products' dialects, by name; those that are not named are off.
+        mirror: the products whose own annotations a bind writes as well, so that their dashboards and agents go on.
     """
 
     domain: Literal["kubernetes.io", "koordinator.sh"] = KUBERNETES_DOMAIN
@@ -366,6 +368,8 @@ class WebhookSettings(Section, frozen=True):
     numa: NumaSettings = NumaSettings()
     quota: QuotaSettings = QuotaSettings()
     dra: DraSettings = DraSettings()
+    adopt: AdoptSettings = AdoptSettings()
+    mirror: tuple[Literal["hami", "volcano", "gpushare"], ...] = ()
     dialects: dict[str, DialectSettings] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -422,6 +426,12 @@ def types_of(settings: WebhookSettings) -> DeviceTypes:
             scoped.setdefault(namespace, []).append(read)
     types = device_types(settings.devices.types).with_dialects(everywhere)
     return types.with_scopes({namespace: types.with_dialects(more) for namespace, more in scoped.items()})
+
+
+def adoption_of(settings: WebhookSettings) -> Adoption:
+    """Which Pods of other products count, and in which units these state memory."""
+    units = {one.name: _sized(one, settings.dialects.get(one.name, DialectSettings())).unit for one in PEERS}
+    return settings.adopt.adoption(units["volcano-share"], units["kai"])
 
 
 def _sized(dialect: Dialect, chosen: DialectSettings) -> Dialect:

@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 from allocator.vocabulary.holdings import Share
 
 UNNUMBERED: Final = -1
+LATER: Final = 2**62
+"""When something starts that has not started yet, in seconds: the latest numbers will count."""
 
 
 class Peer(StrEnum):

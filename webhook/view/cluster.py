@@ -13,9 +13,11 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import Holding, InvariantError
 from allocator.vocabulary.node import NodeSnapshot
+from allocator.wire.foreignpods import NO_ADOPTION, Adoption
 from webhook.ledger.store import Record
 from webhook.view.changes import Changes
 from webhook.view.claims import ClaimTable
+from webhook.view.foreign import ForeignTable
 from webhook.view.groups import GroupTable
 from webhook.view.loads import NodeLoads
 from webhook.view.nodes import NodeTable
@@ -56,6 +58,7 @@ class SeenObjects:
         refitted: called with a known node whose devices, CPUs or labels changed, or on which a ResourceClaim let go of
             something: Pods that wait may fit there now.
         drivers: DRA drivers whose devices ResourceClaims hold, and the type of these.
+        adoption: which Pods of other products count.
 
     Attributes:
         changes: publishes the nodes about which anything changed; the ledger's changes belong there as well.
@@ -64,6 +67,7 @@ class SeenObjects:
         pods: the Pods.
         groups: the sizes of gangs.
         claims: ResourceClaims and ResourceSlices.
+        foreign: running Pods of other products.
         snapshots: of nodes on given holdings.
     """
 
@@ -73,6 +77,7 @@ class SeenObjects:
         defaults: Defaults | None = None,
         refitted: Callable[[str], object] = lambda _node: None,
         drivers: Mapping[str, DeviceType] | None = None,
+        adoption: Adoption = NO_ADOPTION,
     ) -> None:
         self.changes = Changes()
         self.nodes = NodeTable(self.changes, refitted)
@@ -80,7 +85,8 @@ class SeenObjects:
         self.pods = PodTable(self.changes, self.loads)
         self.groups = GroupTable()
         self.claims = ClaimTable(self.changes, drivers, refitted)
-        self.snapshots = Snapshots(self.nodes, self.pods, self.claims, clock, defaults or Defaults())
+        self.foreign = ForeignTable(self.changes, adoption, refitted)
+        self.snapshots = Snapshots(self.nodes, self.pods, self.claims, self.foreign, clock, defaults or Defaults())
 
     def snapshot_on(self, node: str, holdings: Mapping[str, Holding]) -> NodeSnapshot:
         """A node with these holdings of the ledger; see `Snapshots.on`."""
@@ -95,7 +101,7 @@ class ClusterView:
         held: the ledger, whose changes `seen.changes` publishes.
 
     Attributes:
-        changes, nodes, loads, pods, groups, claims: of `seen`.
+        changes, nodes, loads, pods, groups, claims, foreign: of `seen`.
         held: the ledger, to be read only.
         reach: the GPU memory that a Pod could land on.
     """
@@ -107,6 +113,7 @@ class ClusterView:
         self.pods = seen.pods
         self.groups = seen.groups
         self.claims = seen.claims
+        self.foreign = seen.foreign
         self.held: Held = NothingHeld() if held is None else held
         self.reach = MemoryReach(seen.nodes)
         self._snapshots = seen.snapshots
@@ -173,6 +180,7 @@ class ClusterView:
         self.pods.check_invariants()
         self.reach.check_invariants()
         self.claims.check_invariants()
+        self.foreign.check_invariants()
         self._snapshots.check_invariants()
         for node in tuple(self._current):
             if self.snapshot(node) != self._make(node):
