@@ -30,6 +30,7 @@ from webhook.scheduling.extender import Extender
 from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, types_of
+from webhook.upkeep.adoption import AdoptionWatch
 from webhook.upkeep.looplag import LoopLag
 from webhook.upkeep.reconcile import Reconciler
 from webhook.upkeep.reports import EventReports
@@ -73,6 +74,7 @@ class Parts:
     loop_lag: LoopLag
     claims: ClaimWebhook
     claim_keeper: ClaimKeeper
+    adoption: AdoptionWatch
 
 
 def assemble(  # noqa: PLR0913 keyword-only, most with a default
@@ -210,6 +212,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         reporter=reporter,
         loop_lag=_loop_lag(metrics),
         claims=ClaimWebhook(cluster, ledger, live_claims, clock, given_back),
+        adoption=AdoptionWatch(cluster, reporter),
         claim_keeper=ClaimKeeper(
             cluster=cluster,
             ledger=ledger,
