@@ -29,7 +29,7 @@ from webhook.scheduling.contradiction import Contradictions
 from webhook.scheduling.extender import Extender
 from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranking
-from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, types_of
+from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, mirror_of, types_of
 from webhook.upkeep.adoption import AdoptionWatch
 from webhook.upkeep.looplag import LoopLag
 from webhook.upkeep.reconcile import Reconciler
@@ -125,6 +125,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         types,
         warn_only=settings.guard.plain_pods == "warn",
         together=together,
+        mirror=mirror_of(settings),
     )
     scope = PolicyScope(frozenset(settings.numa.scope.namespaces), settings.numa.scope.selector)
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from allocator.cpu.resolve import CpuDefaults
 from allocator.quantity import QuantityError, format_bytes, to_int
+from allocator.vocabulary.adopted import Peer
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.dialect import Dialect
@@ -16,6 +17,7 @@ from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
 from allocator.vocabulary.peers import PEERS
 from allocator.vocabulary.preference import NODE_CLASSES, DeviceOrder, Preference
 from allocator.wire.foreignpods import Adoption
+from allocator.wire.mirror import Mirror
 from koordgate.settings import (
     Name,
     OwnType,
@@ -432,6 +434,13 @@ def adoption_of(settings: WebhookSettings) -> Adoption:
     """Which Pods of other products count, and in which units these state memory."""
     units = {one.name: _sized(one, settings.dialects.get(one.name, DialectSettings())).unit for one in PEERS}
     return settings.adopt.adoption(units["volcano-share"], units["kai"])
+
+
+def mirror_of(settings: WebhookSettings) -> Mirror:
+    """The products whose annotations a bind writes as well, and in which unit these state memory."""
+    gpushare = next(one for one in PEERS if one.name == "gpushare")
+    unit = _sized(gpushare, settings.dialects.get(gpushare.name, DialectSettings())).unit
+    return Mirror(frozenset(map(Peer, settings.mirror)), unit)
 
 
 def _sized(dialect: Dialect, chosen: DialectSettings) -> Dialect:
