@@ -9,7 +9,7 @@ STARTED_S = 1_795_168_805
 
 
 def running(
-    name: str = "p",
+    name: str = "peer",
     *,
     scheduler: str = "default-scheduler",
     annotations: Mapping[str, Any] | None = None,
