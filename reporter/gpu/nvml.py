@@ -141,7 +141,8 @@ class Nvml:
                     lost.append(card)
         except pynvml.NVMLError as error:
             raise _failure(error) from error
-        return NodeReading(driver, tuple(gpus), tuple(lost), sysfs.boot_id(self._proc))
+        boot, booted = sysfs.boot_id(self._proc), sysfs.booted(self._proc)
+        return NodeReading(driver, tuple(gpus), tuple(lost), boot, booted)
 
     def processes(self, uuid: str) -> tuple[GpuProcess, ...]:
         """List the processes that use a card or a MIG device, in the order of their ids.
