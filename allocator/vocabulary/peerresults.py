@@ -11,8 +11,6 @@ HAMI_TIME: Final = "hami.io/vgpu-time"
 HAMI_PHASE: Final = "hami.io/bind-phase"
 HAMI_BIND_TIME: Final = "hami.io/bind-time"
 VOLCANO_VGPU: Final = "volcano.sh/vgpu-ids-new"
-VOLCANO_TO_ALLOCATE: Final = "volcano.sh/devices-to-allocate"
-VOLCANO_NODE: Final = "volcano.sh/vgpu-node"
 VOLCANO_INDEX: Final = "volcano.sh/gpu-index"
 VOLCANO_PREDICATE_TIME: Final = "volcano.sh/predicate-time"
 GPUSHARE_IDX: Final = "ALIYUN_COM_GPU_MEM_IDX"
@@ -22,14 +20,6 @@ GPUSHARE_ASSIGNED: Final = "ALIYUN_COM_GPU_MEM_ASSIGNED"
 GPUSHARE_ASSUMED_AT: Final = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
 KAI_GROUP: Final = "runai-gpu-group"  # a label; that of several groups is runai-gpu-group/<group>
 KAI_RESERVED: Final = "run.ai/reserve_for_gpu_index"  # on a reservation Pod: the UUID of its card
-
-RESULTS: Final = {
-    Peer.HAMI: (HAMI_ALLOCATED, HAMI_TO_ALLOCATE, HAMI_NODE, HAMI_TIME, HAMI_PHASE, HAMI_BIND_TIME),
-    Peer.VOLCANO: (VOLCANO_VGPU, VOLCANO_TO_ALLOCATE, VOLCANO_NODE, VOLCANO_INDEX, VOLCANO_PREDICATE_TIME),
-    Peer.GPUSHARE: (GPUSHARE_IDX, GPUSHARE_POD, GPUSHARE_DEV, GPUSHARE_ASSIGNED, GPUSHARE_ASSUMED_AT),
-    Peer.KAI: (KAI_RESERVED,),
-}
-"""The annotations that each product writes itself; authors of Pods never do."""
 
 SCHEDULERS: Final = {
     Peer.HAMI: ("hami-scheduler",),
