@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from allocator.vocabulary.adopted import (
-    Conflict,
+    AdoptionConflict,
     ConflictKind,
     ForeignHolding,
     ForeignPart,
@@ -52,7 +52,7 @@ class Survey:
     """
 
     held: tuple[ForeignHolding, ...]
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[AdoptionConflict, ...]
 
 
 def adopt(
@@ -84,13 +84,13 @@ def survey(node: NodeSnapshot) -> Survey:
     return Survey(tuple(held), tuple(conflicts(node)))
 
 
-def conflicts(node: NodeSnapshot) -> list[Conflict]:
+def conflicts(node: NodeSnapshot) -> list[AdoptionConflict]:
     """Find the conflicts on a node, in the order of kind and message.
 
     Only what is exact is summed up: what a Pod may hold is a conflict of its own.
     """
     found = [
-        Conflict(node.name, one.doubt, tuple(share.id for share in one.shares), (one.holder,), (uid,), one.why)
+        AdoptionConflict(node.name, one.doubt, tuple(share.id for share in one.shares), (one.holder,), (uid,), one.why)
         for uid, one in node.foreign.items()
         if one.doubt is not None
     ]
@@ -233,7 +233,7 @@ def _on(holdings: Iterable[ForeignHolding], identity: str) -> list[ForeignHoldin
     return sorted(holders, key=lambda one: (one.namespace, one.name, one.uid))
 
 
-def _overfull(node: str, device: Device, holders: Sequence[ForeignHolding]) -> Conflict:
+def _overfull(node: str, device: Device, holders: Sequence[ForeignHolding]) -> AdoptionConflict:
     message = (
         f"{device.type} {device.minor} ({device.id}) of node {node} is held beyond what it has, by {_names(holders)}: "
         "their products gave it away twice; delete one of the Pods"
@@ -241,7 +241,7 @@ def _overfull(node: str, device: Device, holders: Sequence[ForeignHolding]) -> C
     return _conflict(node, ConflictKind.OVERFULL, device, holders, message)
 
 
-def _beside(node: NodeSnapshot, device: Device, holders: Sequence[ForeignHolding]) -> Conflict:
+def _beside(node: NodeSnapshot, device: Device, holders: Sequence[ForeignHolding]) -> AdoptionConflict:
     ours = sorted(one.holder for one in node.given() if any(share.id == device.id for share in one.shares))
     message = (
         f"{device.type} {device.minor} ({device.id}) of node {node.name} is held by {_names(holders)} as well as by "
@@ -252,10 +252,10 @@ def _beside(node: NodeSnapshot, device: Device, holders: Sequence[ForeignHolding
 
 def _conflict(
     node: str, kind: ConflictKind, device: Device, holders: Sequence[ForeignHolding], message: str
-) -> Conflict:
+) -> AdoptionConflict:
     named = holders[:_MOST_NAMED]
     pods, uids = tuple(one.holder for one in named), tuple(one.uid for one in named)
-    return Conflict(node, kind, (device.id,), pods, uids, message)
+    return AdoptionConflict(node, kind, (device.id,), pods, uids, message)
 
 
 def _names(holders: Sequence[ForeignHolding]) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from allocator.vocabulary.adopted import Peer
+from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.peerresults import SCHEDULERS
 from allocator.wire.foreignpods import Adoption
 from koordgate.settings import Name, Section
@@ -23,8 +23,8 @@ class AdoptSettings(Section, frozen=True):
         reservation_namespaces: the namespaces in which KAI and Run:ai keep their reservation Pods.
     """
 
-    peers: tuple[Peer, ...] = ()
-    schedulers: dict[Peer, tuple[Name, ...]] = msgspec.field(default_factory=dict)
+    peers: tuple[Product, ...] = ()
+    schedulers: dict[Product, tuple[Name, ...]] = msgspec.field(default_factory=dict)
     reservation_namespaces: tuple[NamespaceName, ...] = ("kai-resource-reservation", "runai-reservation")
 
     def adoption(self, share_unit: int, kai_unit: int) -> Adoption:
@@ -34,5 +34,5 @@ class AdoptSettings(Section, frozen=True):
             share_unit: bytes in one volcano.sh/gpu-memory.
             kai_unit: bytes in one of KAI's annotation gpu-memory.
         """
-        names = {peer: frozenset(self.schedulers.get(peer, SCHEDULERS[peer])) for peer in Peer}
+        names = {peer: frozenset(self.schedulers.get(peer, SCHEDULERS[peer])) for peer in Product}
         return Adoption(frozenset(self.peers), names, frozenset(self.reservation_namespaces), share_unit, kai_unit)

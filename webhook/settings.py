@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from allocator.cpu.resolve import CpuDefaults
 from allocator.quantity import QuantityError, format_bytes, to_int
-from allocator.vocabulary.adopted import Peer
+from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.dialect import Dialect
@@ -440,7 +440,7 @@ def mirror_of(settings: WebhookSettings) -> Mirror:
     """The products whose annotations a bind writes as well, and in which unit these state memory."""
     gpushare = next(one for one in PEERS if one.name == "gpushare")
     unit = _sized(gpushare, settings.dialects.get(gpushare.name, DialectSettings())).unit
-    return Mirror(frozenset(map(Peer, settings.mirror)), unit)
+    return Mirror(frozenset(map(Product, settings.mirror)), unit)
 
 
 def _sized(dialect: Dialect, chosen: DialectSettings) -> Dialect:

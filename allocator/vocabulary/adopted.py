@@ -12,7 +12,7 @@ LATER: Final = 2**62
 """When something starts that has not started yet, in seconds: the latest numbers will count."""
 
 
-class Peer(StrEnum):
+class Product(StrEnum):
     """A product whose running Pods may be counted."""
 
     HAMI = "hami"
@@ -86,7 +86,7 @@ class ForeignPod:
     namespace: str
     name: str
     node: str
-    peer: Peer
+    peer: Product
     evidence: str
     parts: tuple[ForeignPart, ...] = ()
     starts: tuple[int, ...] = ()
@@ -136,7 +136,7 @@ class ForeignHolding:
     uid: str
     namespace: str
     name: str
-    peer: Peer
+    peer: Product
     evidence: str
     shares: tuple[Share, ...] = ()
     within: str = ""
@@ -150,7 +150,7 @@ class ForeignHolding:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class AdoptionConflict:
     """Why it is not certain on a node that nothing is given twice.
 
     Attributes:

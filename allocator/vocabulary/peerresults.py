@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from allocator.vocabulary.adopted import Peer
+from allocator.vocabulary.adopted import Product
 
 HAMI_ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
 HAMI_TO_ALLOCATE: Final = "hami.io/vgpu-devices-to-allocate"
@@ -22,9 +22,9 @@ KAI_GROUP: Final = "runai-gpu-group"  # a label; that of several groups is runai
 KAI_RESERVED: Final = "run.ai/reserve_for_gpu_index"  # on a reservation Pod: the UUID of its card
 
 SCHEDULERS: Final = {
-    Peer.HAMI: ("hami-scheduler",),
-    Peer.VOLCANO: ("volcano",),
-    Peer.GPUSHARE: (),
-    Peer.KAI: ("kai-scheduler", "runai-scheduler"),
+    Product.HAMI: ("hami-scheduler",),
+    Product.VOLCANO: ("volcano",),
+    Product.GPUSHARE: (),
+    Product.KAI: ("kai-scheduler", "runai-scheduler"),
 }
 """The names of each product's scheduler; gpushare extends whichever scheduler a cluster has."""

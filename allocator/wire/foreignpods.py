@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_int
-from allocator.vocabulary.adopted import LATER, ForeignPart, ForeignPod, Numbered, Peer
+from allocator.vocabulary.adopted import LATER, ForeignPart, ForeignPod, Numbered, Product
 from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.names import DEVICE_ALLOCATED
@@ -62,8 +62,8 @@ class Adoption:
         kai_unit: bytes in one of KAI's annotation gpu-memory.
     """
 
-    peers: frozenset[Peer] = frozenset()
-    schedulers: Mapping[Peer, frozenset[str]] = field(default_factory=dict)
+    peers: frozenset[Product] = frozenset()
+    schedulers: Mapping[Product, frozenset[str]] = field(default_factory=dict)
     reservations: frozenset[str] = frozenset()
     share_unit: int = MIB
     kai_unit: int = MIB
@@ -101,8 +101,8 @@ def read_foreign_pod(obj: Raw, adoption: Adoption) -> ForeignPod | None:
     node = spec.get("nodeName") or ""
     if not adoption.peers or not node or status.get("phase") in _FINISHED or DEVICE_ALLOCATED in annotations:
         return None
-    said: list[tuple[Peer, _Said]] = []
-    problems: list[tuple[Peer, str, str]] = []
+    said: list[tuple[Product, _Said]] = []
+    problems: list[tuple[Product, str, str]] = []
     for peer, evidence, read in _READERS:
         if peer not in adoption.peers:
             continue
@@ -134,7 +134,7 @@ def read_foreign_pod(obj: Raw, adoption: Adoption) -> ForeignPod | None:
     )
 
 
-def _uncounted(spec: Raw, peer: Peer, evidence: str, adoption: Adoption) -> str:
+def _uncounted(spec: Raw, peer: Product, evidence: str, adoption: Adoption) -> str:
     """Say why a Pod does not count; "" if it does."""
     schedulers = adoption.schedulers.get(peer, frozenset())
     name = spec.get("schedulerName") or ""
@@ -254,12 +254,12 @@ def _of_group(key: str) -> bool:
     return key == KAI_GROUP or key.startswith(f"{KAI_GROUP}/")
 
 
-_READERS: Final[tuple[tuple[Peer, str, Callable[[Raw, Adoption], _Said | None]], ...]] = (
-    (Peer.HAMI, HAMI_ALLOCATED, _hami),
-    (Peer.VOLCANO, VOLCANO_VGPU, _vgpu),
-    (Peer.VOLCANO, VOLCANO_INDEX, _volcano_share),
-    (Peer.GPUSHARE, GPUSHARE_IDX, _gpushare),
-    (Peer.KAI, KAI_GROUP, _kai),
+_READERS: Final[tuple[tuple[Product, str, Callable[[Raw, Adoption], _Said | None]], ...]] = (
+    (Product.HAMI, HAMI_ALLOCATED, _hami),
+    (Product.VOLCANO, VOLCANO_VGPU, _vgpu),
+    (Product.VOLCANO, VOLCANO_INDEX, _volcano_share),
+    (Product.GPUSHARE, GPUSHARE_IDX, _gpushare),
+    (Product.KAI, KAI_GROUP, _kai),
 )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.vocabulary.adopted import Numberings, Peer
+from allocator.vocabulary.adopted import Numberings, Product
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, NVIDIA, TYPE_GPU
@@ -42,7 +42,7 @@ class Mirror:
         gpushare_unit: bytes in one aliyun.com/gpu-mem.
     """
 
-    peers: frozenset[Peer] = frozenset()
+    peers: frozenset[Product] = frozenset()
     gpushare_unit: int = 2**30
 
 
@@ -72,11 +72,11 @@ def write_mirror(
     if not shares or any(share.id not in known for share in shares):
         return {}
     written: dict[str, str] = {}
-    if Peer.HAMI in mirror.peers:
+    if Product.HAMI in mirror.peers:
         written |= _hami(shares, node, now)
-    if Peer.VOLCANO in mirror.peers:
+    if Product.VOLCANO in mirror.peers:
         written |= _volcano(shares, numberings, now)
-    if Peer.GPUSHARE in mirror.peers:
+    if Product.GPUSHARE in mirror.peers:
         written |= _gpushare(shares, known, mirror.gpushare_unit, now)
     return written
 

@@ -7,7 +7,7 @@ from builders import GIB, gpu, part, share
 from builders import holding as held_by_us
 
 from allocator.adopted import adopt, conflicts, survey
-from allocator.vocabulary.adopted import LATER, ConflictKind, ForeignPart, ForeignPod, Numbered, Numbering, Peer
+from allocator.vocabulary.adopted import LATER, ConflictKind, ForeignPart, ForeignPod, Numbered, Numbering, Product
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.numberings import MOST_NUMBERINGS, read_numberings, write_numberings
 
@@ -21,7 +21,7 @@ PAST = (
 )
 
 
-def of(name: str, *parts: ForeignPart, peer: Peer = Peer.HAMI, **said: Any) -> ForeignPod:
+def of(name: str, *parts: ForeignPart, peer: Product = Product.HAMI, **said: Any) -> ForeignPod:
     return ForeignPod(f"uid-{name}", "team", name, "n1", peer, "evidence", parts, **said)
 
 
@@ -91,13 +91,13 @@ def test_a_node_that_lists_no_card_has_nothing_to_hold_and_no_conflict() -> None
 
 
 def test_shares_of_a_reserved_card_are_within_the_reservation_which_holds_all_of_it() -> None:
-    keeper = of("keeper", ForeignPart(IDS[0]), peer=Peer.KAI, reserves="g")
-    users = [of(name, ForeignPart(group="g", part=(1, 2), core=50), peer=Peer.KAI) for name in "ab"]
+    keeper = of("keeper", ForeignPart(IDS[0]), peer=Product.KAI, reserves="g")
+    users = [of(name, ForeignPart(group="g", part=(1, 2), core=50), peer=Product.KAI) for name in "ab"]
     node = NodeSnapshot("n1", tuple(CARDS), foreign=adopt([*users, keeper], CARDS))
     assert node.used == {IDS[0]: dict(CARDS[0].capacity)}
     assert [one.within for one in survey(node).held] == ["uid-keeper", "uid-keeper", ""]
     assert conflicts(node) == []
-    third = of("c", ForeignPart(group="g", part=(1, 100), core=1), peer=Peer.KAI)
+    third = of("c", ForeignPart(group="g", part=(1, 100), core=1), peer=Product.KAI)
     full = NodeSnapshot("n1", tuple(CARDS), foreign=adopt([*users, third, keeper], CARDS))
     assert [(one.kind, one.pods) for one in conflicts(full)] == [
         (ConflictKind.OVERFULL, ("team/a", "team/b", "team/c"))
@@ -107,8 +107,8 @@ def test_shares_of_a_reserved_card_are_within_the_reservation_which_holds_all_of
 @pytest.mark.parametrize("known", [None, "GPU-x"], ids=["not yet", "of no card here"])
 def test_a_group_whose_card_is_not_known_holds_every_card(known) -> None:
     part_of = ForeignPart(known) if known else ForeignPart(group="g")
-    keeper = of("keeper", part_of, peer=Peer.KAI, reserves="g")
-    user = of("user", ForeignPart(group="g", part=(1, 2)), peer=Peer.KAI)
+    keeper = of("keeper", part_of, peer=Product.KAI, reserves="g")
+    user = of("user", ForeignPart(group="g", part=(1, 2)), peer=Product.KAI)
     assert held(user, keeper) == (WHOLE, ConflictKind.UNKNOWN_DEVICE)
     assert held(keeper, user) == (WHOLE, ConflictKind.UNKNOWN_DEVICE)
     assert held(user) == (WHOLE, ConflictKind.UNKNOWN_DEVICE)

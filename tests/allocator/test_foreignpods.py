@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.vocabulary.adopted import LATER, ForeignPart, Numbered, Peer
+from allocator.vocabulary.adopted import LATER, ForeignPart, Numbered, Product
 from allocator.wire.foreignpods import Adoption, read_devices, read_foreign_pod
 from allocator.wire.mirror import write_devices
 from webhook.settings import adoption_of, parse
@@ -167,7 +167,7 @@ def test_a_pod_to_which_nothing_was_given_holds_nothing(pod) -> None:
 
 
 def test_a_product_that_is_not_turned_on_is_not_read() -> None:
-    only = Adoption(frozenset({Peer.VOLCANO}))
+    only = Adoption(frozenset({Product.VOLCANO}))
     assert read_foreign_pod(hami("GPU-a,NVIDIA,1,0:;"), only) is None
     assert read_foreign_pod(hami("nonsense"), only) is None
     assert read_foreign_pod(hami("GPU-a,NVIDIA,1,0:;"), Adoption()) is None

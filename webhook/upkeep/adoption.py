@@ -6,15 +6,15 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Protocol
 
 from allocator.adopted import conflicts
-from allocator.vocabulary.adopted import Conflict, Peer
+from allocator.vocabulary.adopted import AdoptionConflict, Product
 from koordgate.breaks import with_breaks
 from webhook.view.cluster import ClusterView
 
 
-class Reports(Protocol):
-    """Reports what was found."""
+class ConflictReports(Protocol):
+    """ConflictReports what was found."""
 
-    def adopted(self, pods: Mapping[Peer, int], found: Sequence[Conflict]) -> None:
+    def adopted(self, pods: Mapping[Product, int], found: Sequence[AdoptionConflict]) -> None:
         """So many Pods of each product count, and these conflicts exist."""
 
 
@@ -26,7 +26,7 @@ class AdoptionWatch:
         reports: of what is found.
     """
 
-    def __init__(self, cluster: ClusterView, reports: Reports) -> None:
+    def __init__(self, cluster: ClusterView, reports: ConflictReports) -> None:
         self._cluster = cluster
         self._reports = reports
 
@@ -40,9 +40,9 @@ class AdoptionWatch:
         """Look at each node with such Pods once; others run between two nodes."""
         self._reports.adopted(*await with_breaks(self._find()))
 
-    def _find(self) -> Generator[None, None, tuple[dict[Peer, int], list[Conflict]]]:
-        pods: Counter[Peer] = Counter()
-        found: list[Conflict] = []
+    def _find(self) -> Generator[None, None, tuple[dict[Product, int], list[AdoptionConflict]]]:
+        pods: Counter[Product] = Counter()
+        found: list[AdoptionConflict] = []
         for node in self._cluster.foreign.nodes():
             snapshot = self._cluster.snapshot(node)
             pods.update(one.peer for one in snapshot.foreign.values() if one.shares)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from allocator.claimed import ClaimedToo, Freed
-from allocator.vocabulary.adopted import Conflict, ConflictKind, Peer
+from allocator.vocabulary.adopted import AdoptionConflict, ConflictKind, Product
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import (
@@ -141,9 +141,9 @@ class EventReports:
             _LOG.warning("what a claim holds is unknown: %s", message, extra={"claim": name})
             self._event({**_KINDS[RESOURCE_CLAIMS.plural], **_place(name)}, "AllocationUnreadable", message)
 
-    def adopted(self, pods: Mapping[Peer, int], found: Sequence[Conflict]) -> None:
+    def adopted(self, pods: Mapping[Product, int], found: Sequence[AdoptionConflict]) -> None:
         """Pods of other products hold devices, and these conflicts exist: count all, and report each once."""
-        for peer in Peer:
+        for peer in Product:
             self._metrics.adopted.labels(peer).set(pods.get(peer, 0))
         kinds = Counter(one.kind for one in found)
         for kind in ConflictKind:
