@@ -65,8 +65,8 @@ class NodeSnapshot:
 
     def __post_init__(self) -> None:
         held = self.holdings.values()
-        apart = [*self.claims.values(), *counted(self.foreign)] if self.claims or self.foreign else []
-        object.__setattr__(self, "used", sum_used(chain(held, apart)))
+        foreign = counted(self.foreign) if self.foreign else ()
+        object.__setattr__(self, "used", sum_used(chain(held, self.claims.values(), foreign)))
         claimed = [share.id for claim in self.claims.values() for share in claim.shares]
         object.__setattr__(self, "claimed", frozenset(claimed))
         adopted = [share.id for one in counted(self.foreign) for share in one.shares] if self.foreign else ()
