@@ -76,6 +76,7 @@ def _device(device: Device, node: NodeSnapshot) -> Hashable:
         device.id in node.alone,
         device.id in node.unshared,
         device.id in node.claimed,
+        device.id in node.adopted,
     )
 
 

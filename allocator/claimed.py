@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
+from allocator.vocabulary.adopted import ForeignHolding, counted
 from allocator.vocabulary.claims import ResourceClaim
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType
@@ -151,7 +152,8 @@ def _either(first: Iterable[Share], second: Iterable[Share]) -> tuple[Share, ...
 
 def _in_the_way(wanted: Holding, node: NodeSnapshot) -> str:
     """Say who holds a device of which too little is left for a claim; "" if nobody does."""
-    pods = sum_used(node.holdings.values())
+    given: list[Holding | ForeignHolding] = [*node.holdings.values(), *counted(node.foreign)]
+    pods = sum_used(given)
     others = sum_used(one for uid, one in node.claims.items() if uid != wanted.uid)
     devices = {device.id: device for device in node.devices}
     for share in wanted.shares:
@@ -162,7 +164,7 @@ def _in_the_way(wanted: Holding, node: NodeSnapshot) -> str:
         root = None if device is None else device.pcie
         holders = [
             holding.holder
-            for holding in node.holdings.values()
+            for holding in given
             for one in holding.shares
             if (one.id == share.id and (over or one.unshared or one.alone))
             or (one.alone and root is not None and one.id in devices and devices[one.id].pcie == root)

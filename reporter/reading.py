@@ -73,12 +73,20 @@ class GpuView:
         driver: the driver as last read; None if it never was.
         outage: why NVML cannot be read; None while it can.
         unnamed: cards that have never answered, so that their UUIDs are unknown.
+        indexes: UUIDs in the order of NVML's list, as `NodeReading` states them; empty before NVML was read.
+        booted: when the node booted, seconds since 1970; 0 if that is not known.
+        read: when NVML was last read, likewise; 0 before.
+        until: when it was last read with other indexes, likewise; 0 if this process did not.
     """
 
     node: NodeRecord = NOTHING_KNOWN
     driver: DriverFacts | None = None
     outage: Outage | None = None
     unnamed: tuple[LostCard, ...] = ()
+    indexes: tuple[str, ...] = ()
+    booted: float = 0.0
+    read: float = 0.0
+    until: float = 0.0
 
     @property
     def problems(self) -> tuple[str, ...]:

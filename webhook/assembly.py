@@ -31,10 +31,11 @@ from webhook.scheduling.contradiction import Contradictions
 from webhook.scheduling.extender import Extender
 from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranking
-from webhook.settings import WebhookSettings, cpu_defaults, types_of
+from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, mirror_of, types_of
 from webhook.shadow.followed import FollowedPods
 from webhook.shadow.keeper import ListPods, ShadowKeeper, ShadowParts, no_pods
 from webhook.shadow.reviews import ShadowWebhooks
+from webhook.upkeep.adoption import AdoptionWatch
 from webhook.upkeep.looplag import LoopLag
 from webhook.upkeep.reconcile import Reconciler
 from webhook.upkeep.reports import EventReports
@@ -84,6 +85,7 @@ class Parts:
     modes: NamespaceModes
     shadow: ShadowWebhooks
     shadow_keeper: ShadowKeeper
+    adoption: AdoptionWatch
 
 
 def assemble(  # noqa: PLR0913 keyword-only, most with a default
@@ -119,7 +121,14 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     types = types_of(settings)
     together = settings.gangs.all_or_nothing
     defaults = Defaults(settings.devices.order, cpu_defaults(settings))
-    seen = SeenObjects(clock, defaults, refitted=released, drivers=settings.claimed, monotonic=monotonic)
+    seen = SeenObjects(
+        clock,
+        defaults,
+        refitted=released,
+        drivers=settings.claimed,
+        monotonic=monotonic,
+        adoption=adoption_of(settings),
+    )
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     gather = settings.ledger.gather_seconds
     touch = seen.changes.touch
@@ -137,6 +146,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         types,
         warn_only=settings.guard.plain_pods == "warn",
         together=together,
+        mirror=mirror_of(settings),
     )
     scope = PolicyScope(frozenset(settings.numa.scope.namespaces), settings.numa.scope.selector)
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
@@ -241,6 +251,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         reporter=reporter,
         loop_lag=_loop_lag(metrics),
         claims=ClaimWebhook(cluster, ledger, live_claims, clock, given_back),
+        adoption=AdoptionWatch(cluster, reporter),
         claim_keeper=ClaimKeeper(
             cluster=cluster,
             ledger=ledger,

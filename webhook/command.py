@@ -414,6 +414,7 @@ class Replica:
             self._steadily("keeping up", self._keep_up),
             self._steadily("reconciliation", lambda: self.parts.reconciler.run_timer(every)),
             self._steadily("reconciliation of claims", lambda: self.parts.claim_keeper.run_timer(every)),
+            self._steadily("conflicts of adoption", lambda: self.parts.adoption.run_timer(every)),
             self._steadily("publication of amounts", lambda: self._publisher.run(every)),
             self._steadily("observed Pods", self.parts.shadow_keeper.run),
         )

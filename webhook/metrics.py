@@ -111,6 +111,18 @@ class WebhookMetrics:
             "ResourceClaims of which it is unknown which devices they hold: they hold all of a type on their nodes.",
             registry=registry,
         )
+        self.adopted = Gauge(
+            "koordgate_adopted_pods",
+            "Running Pods of other products that hold devices, by product.",
+            ["peer"],
+            registry=registry,
+        )
+        self.adoption_conflicts = Gauge(
+            "koordgate_adoption_conflicts",
+            "Where it is not certain what Pods of other products hold, or where a device is held twice, by kind.",
+            ["kind"],
+            registry=registry,
+        )
         self.watch = Counter(
             "koordgate_watch_total",
             "Lists, watches, relists and errors, by resource.",

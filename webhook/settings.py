@@ -8,11 +8,15 @@ import msgspec
 from msgspec import Meta
 
 from allocator.cpu.resolve import CpuDefaults
+from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
+from allocator.vocabulary.peers import PEERS
 from allocator.vocabulary.preference import NODE_CLASSES, DeviceOrder, Preference
+from allocator.wire.foreignpods import Adoption
+from allocator.wire.mirror import Mirror
 from koordgate.settings import (
     Name,
     OwnType,
@@ -23,7 +27,8 @@ from koordgate.settings import (
     device_types,
     read_text,
 )
-from webhook.dialectsettings import DialectSettings, NamespaceName, dialects_on
+from webhook.adoptsettings import AdoptSettings
+from webhook.dialectsettings import DialectSettings, NamespaceName, as_installed, dialects_on
 
 _Percent = Annotated[int, Meta(ge=1, le=100)]
 Days = Annotated[float, Meta(gt=0, le=1_000_000)]
@@ -351,6 +356,7 @@ class WebhookSettings(Section, frozen=True):
         log_level: debug, info, warning or error.
         mode: what is done in namespaces without the label koordgate.io/mode: enforce, shadow or off.
         dialects: other products' dialects, by name; those that are not named are off.
+        mirror: the products whose own annotations a bind writes as well, so that their dashboards and agents go on.
     """
 
     domain: Literal["kubernetes.io", "koordinator.sh"] = KUBERNETES_DOMAIN
@@ -370,6 +376,8 @@ class WebhookSettings(Section, frozen=True):
     quota: QuotaSettings = QuotaSettings()
     dra: DraSettings = DraSettings()
     headroom: HeadroomSettings = HeadroomSettings()
+    adopt: AdoptSettings = AdoptSettings()
+    mirror: tuple[Literal["hami", "volcano", "gpushare"], ...] = ()
     dialects: dict[str, DialectSettings] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -413,6 +421,22 @@ def types_of(settings: WebhookSettings) -> DeviceTypes:
     everywhere, scoped = dialects_on(settings.dialects)
     types = device_types(settings.devices.types).with_dialects(everywhere)
     return types.with_scopes({namespace: types.with_dialects(more) for namespace, more in scoped.items()})
+
+
+def adoption_of(settings: WebhookSettings) -> Adoption:
+    """Which Pods of other products count, and in which units these state memory."""
+    return settings.adopt.adoption(_unit_of("volcano-share", settings), _unit_of("kai", settings))
+
+
+def mirror_of(settings: WebhookSettings) -> Mirror:
+    """The products whose annotations a bind writes as well, and in which unit these state memory."""
+    return Mirror(frozenset(map(Product, settings.mirror)), _unit_of("gpushare", settings))
+
+
+def _unit_of(name: str, settings: WebhookSettings) -> int:
+    """How many bytes a product means by 1 of its memory."""
+    dialect = next(one for one in PEERS if one.name == name)
+    return as_installed(dialect, settings.dialects.get(name, DialectSettings())).unit
 
 
 def cpu_defaults(settings: WebhookSettings) -> CpuDefaults:

@@ -140,6 +140,8 @@ def _away(search: TypeSearch) -> str:
         away.append(f"{taken} held by the kubelet's device plugin")
     if claimed := sum(device.id in terms.node.claimed for device in known):
         away.append(f"{claimed} held by ResourceClaims")
+    if adopted := sum(device.id in terms.node.adopted for device in known):
+        away.append(f"{adopted} held by Pods of other products")
     if terms.only is not None and (others := sum(device.id not in terms.only for device in known)):
         away.append(f"{others} not named")
     return f" ({', '.join(away)})" if away else ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from allocator.vocabulary.cpunode import CpuShare
 
@@ -102,7 +102,15 @@ def unnamed(kind: str, minor: int) -> str:
     return f"{kind}-minor-{minor}"
 
 
-def sum_used(holdings: Iterable[Holding]) -> dict[str, dict[str, int]]:
+class _Shared(Protocol):
+    """Whatever holds shares of devices."""
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """At most one per device."""
+
+
+def sum_used(holdings: Iterable[_Shared]) -> dict[str, dict[str, int]]:
     """Sum what is held: device id -> resource tail -> amount."""
     return sum_shares(share for holding in holdings for share in holding.shares)
 

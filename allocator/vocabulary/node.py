@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from operator import sub
 from typing import Final
 
+from allocator.vocabulary.adopted import ForeignHolding, counted
 from allocator.vocabulary.cpunode import MILLI, NO_USE, CpuNode, CpuUse, cpu_use
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.device import Device
@@ -27,17 +29,20 @@ class NodeSnapshot:
         holdings: by Pod UID.
         claims: what ResourceClaims hold, by their UID. Nobody here decides about them: they are no victims of
             preemption, and share no gang.
+        foreign: what Pods of other products hold, by their UID. koordgate decides nothing about these Pods either.
         kubelet_held: ids of devices that the kubelet's device manager allocated; they are never given to a Pod here.
         wiring: how its devices are connected.
         cpu: its CPUs and NUMA nodes; None if they are not known.
         order: name of the `DeviceOrder` that the node's administrator set; "" for the Pod's or the default.
         isolation: what keeps shares of one GPU apart there, as the Node's label states; "" for nothing.
-        used: device id -> resource tail -> amount, summed over holdings and claims; derived.
+        used: device id -> resource tail -> amount, summed over holdings, claims and what Pods of other products hold;
+            derived.
         unusable: ids of the devices on which nothing new may land: unhealthy, cordoned, or allocated by the kubelet;
             derived.
         alone: ids of the devices whose holder has their PCIe root to itself; derived.
         unshared: ids of the devices whose holder does not share them; derived.
         claimed: ids of the devices of which ResourceClaims hold some; derived.
+        adopted: ids of the devices of which Pods of other products hold some; derived.
     """
 
     name: str
@@ -49,25 +54,30 @@ class NodeSnapshot:
     order: str = ""
     isolation: str = ""
     claims: Mapping[str, Holding] = field(default_factory=dict)
+    foreign: Mapping[str, ForeignHolding] = field(default_factory=dict)
     used: Mapping[str, Mapping[str, int]] = field(init=False, repr=False, compare=False)
     unusable: frozenset[str] = field(init=False, repr=False, compare=False)
     alone: frozenset[str] = field(init=False, repr=False, compare=False)
     unshared: frozenset[str] = field(init=False, repr=False, compare=False)
     claimed: frozenset[str] = field(init=False, repr=False, compare=False)
+    adopted: frozenset[str] = field(init=False, repr=False, compare=False)
     _cpu_use: CpuUse | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         held = self.holdings.values()
-        object.__setattr__(self, "used", sum_used((*held, *self.claims.values()) if self.claims else held))
+        foreign = counted(self.foreign) if self.foreign else ()
+        object.__setattr__(self, "used", sum_used(chain(held, self.claims.values(), foreign)))
         claimed = [share.id for claim in self.claims.values() for share in claim.shares]
         object.__setattr__(self, "claimed", frozenset(claimed))
+        adopted = [share.id for one in counted(self.foreign) for share in one.shares] if self.foreign else ()
+        object.__setattr__(self, "adopted", frozenset(adopted))
         broken = [device.id for device in self.devices if not device.healthy]
         object.__setattr__(self, "unusable", self.kubelet_held.union(broken) if broken else self.kubelet_held)
-        apart = [
+        lone = [
             share for holding in self.holdings.values() for share in holding.shares if share.alone or share.unshared
         ]
-        object.__setattr__(self, "alone", frozenset([share.id for share in apart if share.alone]))
-        object.__setattr__(self, "unshared", frozenset([share.id for share in apart if share.unshared]))
+        object.__setattr__(self, "alone", frozenset([share.id for share in lone if share.alone]))
+        object.__setattr__(self, "unshared", frozenset([share.id for share in lone if share.unshared]))
 
     def is_usable(self, device: Device) -> bool:
         """Return whether anything new may land on one of the node's devices."""
@@ -133,10 +143,17 @@ class NodeSnapshot:
         """Return the node with this holding added; it replaces an earlier one of the same Pod."""
         return self.holding_all({**self.holdings, holding.uid: holding})
 
+    def given(self) -> list[Holding]:
+        """All that koordgate has given, or counts for ResourceClaims."""
+        return [*self.holdings.values(), *self.claims.values()]
+
     def without(self, uids: Iterable[str]) -> "NodeSnapshot":
-        """Return the node without the holdings of these Pods."""
+        """Return the node without the holdings of these Pods, of other products too."""
         gone = set(uids)
-        return self.holding_all({uid: holding for uid, holding in self.holdings.items() if uid not in gone})
+        kept = {uid: holding for uid, holding in self.holdings.items() if uid not in gone}
+        if gone.isdisjoint(self.foreign):
+            return self.holding_all(kept)
+        return replace(self, holdings=kept, foreign={uid: o for uid, o in self.foreign.items() if uid not in gone})
 
     def check_invariants(self) -> None:
         """Recount from scratch that no device and no CPU is given twice.

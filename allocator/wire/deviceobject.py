@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_int
+from allocator.vocabulary.adopted import Numberings
 from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.excerpt import excerpt
@@ -22,6 +23,7 @@ from allocator.vocabulary.wiring import UNWIRED, Wiring
 from allocator.wire.cordons import read_cordons, without_cordoned
 from allocator.wire.deviceallocated import LARGEST_MINOR
 from allocator.wire.devicelinks import DEVICE_LINKS, read_links
+from allocator.wire.numberings import DEVICE_NUMBERS, read_numberings
 from allocator.wire.partitions import GPU_MODEL, GPU_PARTITIONS, GPU_VENDOR, built_in, policy_of, read_partitions
 
 _MIG: Final = "mig"
@@ -42,7 +44,9 @@ class NodeDevices:
         labels: of the object.
         cordoned: ids of devices that an administrator has cordoned.
         partitioned: the types whose devices may have to come as a set of a partition table.
-        kubelet_pods: id of a device that the kubelet allocated -> UIDs of the Pods that have it, as far as stated.
+        kubelet_pods: id of a device that the kubelet allocated -> UIDs of the Pods that have it, as far as stated; ""
+            for those that are not.
+        numberings: which card each number meant.
     """
 
     node: str
@@ -55,6 +59,7 @@ class NodeDevices:
     cordoned: frozenset[str] = frozenset()
     partitioned: tuple[DeviceType, ...] = ()
     kubelet_pods: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    numberings: Numberings = ()
 
     def named(self, node_labels: Mapping[str, str]) -> tuple[Device, ...]:
         """The devices; a GPU whose model or vendor neither its entry nor the object states has that of the Node's."""
@@ -113,6 +118,8 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
     held = _read_checkpoints(annotations, devices, problems)
     sockets = {identity: socket for identity, (_, socket) in found.items()}
     links = _read_wiring(devices, sockets, annotations, problems)
+    numberings, strange = read_numberings(annotations.get(DEVICE_NUMBERS))
+    problems.extend(filter(None, [strange]))
     return NodeDevices(
         str(metadata.get("name", "")),
         devices,
@@ -123,7 +130,8 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
         labels,
         cordoned,
         tuple(kind for kind in types.types if kind.partitioned),
-        {identity: frozenset(uids) for identity, uids in held.items() if uids},
+        {identity: frozenset(uids) for identity, uids in held.items() if uids.difference({""})},
+        numberings,
     )
 
 
@@ -292,14 +300,14 @@ def _read_checkpoints(
             for entry in json.loads(annotations[key]) or ():
                 uid = entry.get("podUID")
                 for identity in _read_ids(entry):
-                    held.setdefault(identity, set()).update([uid] if isinstance(uid, str) and uid else [])
+                    held.setdefault(identity, set()).add(uid if isinstance(uid, str) else "")
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             problems.append(
                 f"annotation {key}: not the expected JSON ({error}); until it is corrected or removed, nothing new "
                 "lands on this node's devices, because the kubelet may have allocated any of them"
             )
             for device in devices:
-                held.setdefault(device.id, set())
+                held.setdefault(device.id, set()).add("")
     return held
 
 

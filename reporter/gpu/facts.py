@@ -205,6 +205,7 @@ class NodeReading:
         gpus: the cards that answered, in the order of NVML's list.
         lost: the cards that did not.
         boot: the node's boot id, which changes at each restart.
+        booted: when that was, seconds since 1970; 0 if it is not known.
         loads: UUID to what the card is doing.
     """
 
@@ -212,7 +213,18 @@ class NodeReading:
     gpus: tuple[GpuFacts, ...]
     lost: tuple[LostCard, ...]
     boot: str
+    booted: float = 0.0
     loads: Mapping[str, CardLoad] = field(default_factory=dict)
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """UUIDs in the order of NVML's list; "" from the first card on that does not answer.
+
+        Whether a process that starts now sees the cards after it under their numbers is not known.
+        """
+        first = min((card.index for card in self.lost), default=len(self.gpus))
+        uuids = [gpu.uuid for gpu in self.gpus[:first]]
+        return tuple(uuids + [""] * (len(self.gpus) + len(self.lost) - len(uuids)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,8 @@ class Nvml:
                     lost.append(card)
         except pynvml.NVMLError as error:
             raise _failure(error) from error
-        return NodeReading(driver, tuple(gpus), tuple(lost), sysfs.boot_id(self._proc), loads)
+        boot, booted = sysfs.boot_id(self._proc), sysfs.booted(self._proc)
+        return NodeReading(driver, tuple(gpus), tuple(lost), boot, booted, loads)
 
     def processes(self, uuid: str) -> tuple[GpuProcess, ...]:
         """List the processes that use a card or a MIG device, in the order of their ids.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 _ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", re.IGNORECASE)
+_BOOTED = re.compile(r"^btime ([0-9]{1,12})$", re.MULTILINE | re.ASCII)
 _ONE_NODE = "0"  # the list of NUMA nodes of a machine that has only one
 
 
@@ -53,6 +54,21 @@ def boot_id(proc: Path) -> str:
         proc: where procfs is mounted.
     """
     return _read(proc / "sys" / "kernel" / "random" / "boot_id") or ""
+
+
+def booted(proc: Path) -> float:
+    """When the node booted, in seconds since 1970; 0 if it is unknown.
+
+    Args:
+        proc: where procfs is mounted.
+    """
+    try:
+        with (proc / "stat").open("rb") as file:
+            text = file.read(1 << 20).decode("ascii")
+    except (OSError, ValueError):
+        return 0.0
+    found = _BOOTED.search(text)
+    return float(found[1]) if found else 0.0
 
 
 def _read(path: Path) -> str | None:

@@ -4,10 +4,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from allocator.vocabulary.adopted import Numberings
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, KUBERNETES_DOMAIN, TYPE_GPU
 from allocator.wire.deviceobject import read_device_object
+from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
 from allocator.wire.partitions import GPU_MODEL
 from reporter.gpu.inventory import TYPE_MIG, DeviceReport, timestamp
 from reporter.inventory.pci import PciDevice
@@ -46,10 +48,12 @@ class DeviceFacts:
     Attributes:
         held: devices that Pods have without an allocation of ours, from the kubelet or otherwise.
         agreement: how Pods compare with their allocations, as text; left out if empty.
+        numberings: which card each number meant.
     """
 
     held: Collection[PodDevices] = ()
     agreement: str = ""
+    numberings: Numberings = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,8 @@ def build(
             text = UNTOLD  # without the annotation, nothing would count as allocated
             problems.append(f"the kubelet's allocations cannot be reported: {error}; all devices count as allocated")
         annotations.update(dict.fromkeys(DEVICES_CHECKPOINTS, text))
+    if facts.numberings:
+        annotations[DEVICE_NUMBERS] = write_numberings(facts.numberings)
     if facts.agreement:
         annotations[AGREEMENT] = facts.agreement
     body: dict[str, Any] = {

@@ -53,7 +53,10 @@ class CardsState:
         """A copy after a reading of NVML, and after the Xid errors that came with it."""
         xids = tuple(xids)
         node = advance(self.view.node, reading, xids, now.wall, policy)
-        view = GpuView(node, reading.driver, None, _unnamed(reading, node))
+        indexes, before = reading.indexes, self.view
+        until = before.until if indexes == before.indexes else before.read
+        unnamed = _unnamed(reading, node)
+        view = GpuView(node, reading.driver, None, unnamed, indexes, reading.booted, now.wall, until)
         return replace(self, view=view, strays=self._strays(node, xids, now, policy.quiet), loads=reading.loads)
 
     def heard(self, xids: Iterable[XidEvent], now: Moment, policy: HealthPolicy) -> "CardsState":

@@ -18,6 +18,7 @@ from reporter.proof.agree import Agreement, CardClaim, Evidence, Strangers
 from reporter.publish import device, discovery, nodestatus, nodetopology
 from reporter.publish.events import Occurrence, about_node, about_pod
 from reporter.publish.identity import NodeIdentity
+from reporter.publish.numbers import numberings
 from reporter.reading import GpuView, HostReading
 
 
@@ -117,6 +118,7 @@ def decide(
     facts = device.DeviceFacts(
         held=(*held(host, every, gpus.node), *unaccounted.holding),
         agreement=agree.annotation(agreements),
+        numberings=numberings(standing.device, gpus, now),
     )
     report = _cards(gpus, host, rules, standing, now)
     devices = device.build(

@@ -223,8 +223,12 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "quota",
         "dra",
         "headroom",
+        "adopt",
+        "mirror",
         "dialects",
     }
+    assert set(written["adopt"]) == {"peers", "schedulers", "reservationNamespaces"}
+    assert written["mirror"] == []
     assert set(written["dra"]) == {"enabled", "drivers", "taints"}
     assert written["dialects"] == {}
     assert set(written["quota"]) == {"enabled", "exemptNamespaces"}

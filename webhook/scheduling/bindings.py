@@ -16,6 +16,7 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import is_allocation_annotation
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.devicequotas import write_quotas
+from allocator.wire.mirror import NO_MIRROR, Mirror, write_mirror
 from allocator.wire.nodeallocation import RecordError
 from allocator.wire.podallocated import write_allocation
 from koordgate.breaks import with_breaks
@@ -49,6 +50,7 @@ class Binders:
         warn_only: whether another scheduler may bind a device plugin's plain Pod to a node whose devices koordgate
             gives; it gets a warning.
         together: whether a Pod whose gang is bound as a whole may be bound only to what is held for it.
+        mirror: the products whose own annotations a bind writes as well.
     """
 
     scheduler_name: str
@@ -58,6 +60,7 @@ class Binders:
     types: DeviceTypes = BUILT_IN
     warn_only: bool = False
     together: bool = False
+    mirror: Mirror = NO_MIRROR
 
 
 class BindingWebhooks:
@@ -148,6 +151,7 @@ class BindingWebhooks:
             self._settled(pod.uid, "" if isinstance(outcome, Refusal) else node)
         if isinstance(outcome, Refusal):
             return denied(f"Pod {pod} is not bound: {unformatted(outcome.message)}", HTTPStatus.CONFLICT)
+        annotations |= self._mirrored(outcome, node)
         operations: list[Operation] = set_annotations(request.object, annotations)
         if not (request.object.get("metadata") or {}).get("uid"):
             operations.append(add("/metadata/uid", pod.uid))  # the bind then fails if another Pod has got the name
@@ -161,6 +165,14 @@ class BindingWebhooks:
             return annotations
         quotas = device_quotas(pod.request, holding.shares, self._cluster.snapshot(node).devices)
         return annotations | write_quotas(quotas, self._binders.domain)
+
+    def _mirrored(self, holding: Holding, node: str) -> dict[str, str]:
+        """What other products would have written. Nobody here reads it of such a Pod, and it decides nothing."""
+        if not self._binders.mirror.peers:
+            return {}
+        listed = self._cluster.nodes.devices(node)
+        numberings = listed.numberings if listed is not None else ()
+        return write_mirror(self._binders.mirror, holding, node, self._cluster.devices(node), numberings, self._clock())
 
     async def _decided(
         self, uid: str, node: str, change: Change[Holding | Refusal], deadline: float

@@ -212,7 +212,7 @@ class Reconciler:
             for holding in ours if listed is not None and listed.kubelet_pods else ():
                 for share in holding.shares:
                     theirs = listed.kubelet_pods.get(share.id, frozenset()) if listed is not None else frozenset()
-                    if theirs - {holding.uid}:
+                    if theirs - {holding.uid, ""}:
                         at = (record.node, share.id)
                         found.setdefault(at, set()).update((holding.uid, *theirs))
                         kinds[at] = share.type

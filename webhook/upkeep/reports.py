@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from allocator.claimed import ClaimedToo, Freed
+from allocator.vocabulary.adopted import AdoptionConflict, ConflictKind, Product
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import (
@@ -63,6 +65,7 @@ class EventReports:
         self._reported: dict[str, set[str]] = {}  # reason -> UIDs
         self._claimed_too: set[tuple[str, tuple[str, ...]]] = set()  # devices and claims that were reported
         self._unmatched: set[str] = set()  # claims that were reported
+        self._conflicts: set[tuple[str, str, tuple[str, ...]]] = set()  # kind, node and Pods that were reported
         self._bad: dict[tuple[str, str], tuple[str, ...]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -141,6 +144,22 @@ class EventReports:
     def observed(self, pod: PodInfo, reason: str, message: str) -> None:
         """Tell what would have become of a Pod in a namespace that is only observed."""
         self._event(_about(pod), reason, message, normal=True)
+
+    def adopted(self, pods: Mapping[Product, int], found: Sequence[AdoptionConflict]) -> None:
+        """Pods of other products hold devices, and these conflicts exist: count all, and report each once."""
+        for peer in Product:
+            self._metrics.adopted.labels(peer).set(pods.get(peer, 0))
+        kinds = Counter(one.kind for one in found)
+        for kind in ConflictKind:
+            self._metrics.adoption_conflicts.labels(kind).set(kinds[kind])
+        known, reported = self._conflicts, {(one.kind, one.node, one.uids) for one in found}
+        new = [one for one in found if (one.kind, one.node, one.uids) not in known][:_TOLD_AT_ONCE]
+        self._conflicts = (known & reported) | {(one.kind, one.node, one.uids) for one in new}
+        for one in new:
+            _LOG.warning("adoption: %s", one.message, extra={"node": one.node, "kind": one.kind})
+            for pod, uid in zip(one.pods, one.uids, strict=True):
+                about = {"apiVersion": "v1", "kind": "Pod", **_place(pod), "uid": uid}
+                self._event(about, "AdoptionConflict", one.message)
 
     def gang_waits(self, pods: list[PodInfo], why: str) -> None:
         """These Pods of a gang that is bound as a whole wait, for this reason."""

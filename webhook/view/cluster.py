@@ -14,9 +14,11 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import Holding, InvariantError
 from allocator.vocabulary.node import NodeSnapshot
+from allocator.wire.foreignpods import NO_ADOPTION, Adoption
 from webhook.ledger.store import Record
 from webhook.view.changes import Changes
 from webhook.view.claims import ClaimTable
+from webhook.view.foreign import ForeignTable
 from webhook.view.groups import GroupTable
 from webhook.view.loads import NodeLoads
 from webhook.view.nodes import NodeTable
@@ -58,6 +60,7 @@ class SeenObjects:
             something: Pods that wait may fit there now.
         drivers: DRA drivers whose devices ResourceClaims hold, and the type of these.
         monotonic: seconds since any moment.
+        adoption: which Pods of other products count.
 
     Attributes:
         changes: publishes the nodes about which anything changed; the ledger's changes belong there as well.
@@ -66,6 +69,7 @@ class SeenObjects:
         pods: the Pods.
         groups: the sizes of gangs.
         claims: ResourceClaims and ResourceSlices.
+        foreign: running Pods of other products.
         snapshots: of nodes on given holdings.
     """
 
@@ -76,6 +80,7 @@ class SeenObjects:
         refitted: Callable[[str], object] = lambda _node: None,
         drivers: Mapping[str, DeviceType] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        adoption: Adoption = NO_ADOPTION,
     ) -> None:
         self.changes = Changes()
         self.nodes = NodeTable(self.changes, refitted)
@@ -83,7 +88,8 @@ class SeenObjects:
         self.pods = PodTable(self.changes, self.loads, monotonic)
         self.groups = GroupTable()
         self.claims = ClaimTable(self.changes, drivers, refitted)
-        self.snapshots = Snapshots(self.nodes, self.pods, self.claims, clock, defaults or Defaults())
+        self.foreign = ForeignTable(self.changes, adoption, refitted)
+        self.snapshots = Snapshots(self.nodes, self.pods, self.claims, self.foreign, clock, defaults or Defaults())
 
     def snapshot_on(self, node: str, holdings: Mapping[str, Holding]) -> NodeSnapshot:
         """A node with these holdings of the ledger; see `Snapshots.on`."""
@@ -98,7 +104,7 @@ class ClusterView:
         held: the ledger, whose changes `seen.changes` publishes.
 
     Attributes:
-        changes, nodes, loads, pods, groups, claims: of `seen`.
+        changes, nodes, loads, pods, groups, claims, foreign: of `seen`.
         held: the ledger, to be read only.
         reach: the GPU memory that a Pod could land on.
     """
@@ -110,6 +116,7 @@ class ClusterView:
         self.pods = seen.pods
         self.groups = seen.groups
         self.claims = seen.claims
+        self.foreign = seen.foreign
         self.held: Held = NothingHeld() if held is None else held
         self.reach = MemoryReach(seen.nodes)
         self._snapshots = seen.snapshots
@@ -176,6 +183,7 @@ class ClusterView:
         self.pods.check_invariants()
         self.reach.check_invariants()
         self.claims.check_invariants()
+        self.foreign.check_invariants()
         self._snapshots.check_invariants()
         for node in tuple(self._current):
             if self.snapshot(node) != self._make(node):

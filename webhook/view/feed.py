@@ -224,6 +224,7 @@ class PodFeed(Listing):
         """Take in a Pod."""
         namespace, name = _key(obj)
         known = self._cluster.pods.get(namespace, name)
+        self._cluster.foreign.read(obj)
         pod = read_pod_info(obj, known, self._types)
         if known is not None and known.uid != obj["metadata"]["uid"]:
             self._ended(known)  # deleted and created again between two events
@@ -239,6 +240,7 @@ class PodFeed(Listing):
 
     def gone(self, namespace: str, name: str) -> None:
         """Forget a Pod."""
+        self._cluster.foreign.drop(namespace, name)
         known = self._cluster.pods.drop(namespace, name)
         if known is not None:
             self._ended(known)

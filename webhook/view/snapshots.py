@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from allocator.cpu.resolve import CpuDefaults, resolve
+from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Holding, InvariantError, of_claims
 from allocator.vocabulary.names import DEVICE_ORDER, ISOLATION_PROVIDER
@@ -15,6 +16,7 @@ from allocator.vocabulary.preference import DeviceOrder
 from allocator.vocabulary.wiring import UNWIRED
 from webhook.view.claims import ClaimTable
 from webhook.view.classes import beside
+from webhook.view.foreign import ForeignTable
 from webhook.view.nodes import NodeTable
 from webhook.view.podinfo import PodInfo, annotated_holding, on_node
 from webhook.view.pods import PodTable
@@ -40,16 +42,24 @@ class Snapshots:
         nodes: what nodes are and have.
         pods: whose annotations say what they hold.
         claims: what ResourceClaims hold.
+        foreign: what Pods of other products hold.
         clock: seconds since the epoch.
         defaults: for nodes that say nothing themselves.
     """
 
     def __init__(
-        self, nodes: NodeTable, pods: PodTable, claims: ClaimTable, clock: Callable[[], int], defaults: Defaults
+        self,
+        nodes: NodeTable,
+        pods: PodTable,
+        claims: ClaimTable,
+        foreign: ForeignTable,
+        clock: Callable[[], int],
+        defaults: Defaults,
     ) -> None:
         self._nodes = nodes
         self._pods = pods
         self._claims = claims
+        self._foreign = foreign
         self._clock = clock
         self._defaults = defaults
         self._remade = nodes.remade.reader()
@@ -63,7 +73,8 @@ class Snapshots:
         it may name. The ledger's holding takes precedence over an annotation that became unreadable later.
 
         What ResourceClaims hold stands apart, in the snapshot's `claims`: as seen, and as the ledger has it for those
-        whose allocation may not have been seen yet.
+        whose allocation may not have been seen yet. So does what Pods of other products hold, in `foreign`. Where the
+        kubelet has given a card to such Pods alone, and each of them states what it holds of it, that counts.
         """
         empty = self._without_holdings(node)
         reserved = of_claims(holdings)
@@ -75,7 +86,28 @@ class Snapshots:
                 if adopted is not None:
                     held[uid] = adopted
         claims = self._claims.on(node, empty.devices, reserved)
-        return replace(empty, holdings=held, claims=claims) if claims else empty.holding_all(held)
+        foreign = self._adopted(node, empty, held)
+        if not (claims or foreign):
+            return empty.holding_all(held)
+        kubelet_held = self._kubelet_held(node, empty, foreign)
+        return replace(empty, holdings=held, claims=claims, foreign=foreign, kubelet_held=kubelet_held)
+
+    def _adopted(self, node: str, empty: NodeSnapshot, held: Mapping[str, Holding]) -> Mapping[str, ForeignHolding]:
+        """What Pods of other products hold; those that hold something by koordgate are none of them."""
+        listed = self._nodes.devices(node)
+        found = self._foreign.on(node, empty.devices, listed.numberings if listed is not None else ())
+        twice = found.keys() & held.keys() if found else ()
+        return {uid: one for uid, one in found.items() if uid not in twice} if twice else found
+
+    def _kubelet_held(self, node: str, empty: NodeSnapshot, foreign: Mapping[str, ForeignHolding]) -> frozenset[str]:
+        """The devices that the kubelet gave to Pods of which it is not known exactly what they hold of them."""
+        listed = self._nodes.devices(node)
+        if not (foreign and empty.kubelet_held and listed is not None):
+            return empty.kubelet_held
+        exact = {(uid, share.id) for uid, one in foreign.items() if one.doubt is None for share in one.shares}
+        told = {card: uids for card, uids in listed.kubelet_pods.items() if card in empty.kubelet_held}
+        finer = {card for card, uids in told.items() if all((uid, card) in exact for uid in uids)}
+        return empty.kubelet_held - finer if finer else empty.kubelet_held
 
     def devices(self, node: str) -> tuple[Device, ...]:
         """The devices of a node."""

@@ -1,0 +1,263 @@
+"""What Pods of other products hold of a node's devices, by which evidence, and which conflicts there are (pure).
+
+What a Pod states is compared with the node's devices. Where that does not say exactly which card it has, every card
+that it may have is held, never none: an unreadable statement and an unknown UUID hold all GPUs of the node, a number
+whose meaning is in doubt holds the stated amounts of each card that it may mean. Each such case is a conflict.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from allocator.vocabulary.adopted import (
+    AdoptionConflict,
+    ConflictKind,
+    ForeignHolding,
+    ForeignPart,
+    ForeignPod,
+    Numbered,
+    Numberings,
+)
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import FULL
+from allocator.vocabulary.holdings import Share, sum_used
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
+from allocator.vocabulary.node import NodeSnapshot
+
+_MOST_NAMED: Final = 8  # Pods and devices that a conflict names
+
+
+class _Found(NamedTuple):
+    """The cards that a part of a holding may be on, and why they are not exactly one."""
+
+    cards: Sequence[Device]
+    doubt: ConflictKind | None = None
+    why: str = ""
+
+
+class _Reservation(NamedTuple):
+    """A reservation Pod that says which card it has."""
+
+    uid: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Who holds what on a node besides koordgate's own Pods, and what is not certain.
+
+    Attributes:
+        held: by Pod, in the order of namespace, name and UID.
+        conflicts: in the order of kind and message.
+    """
+
+    held: tuple[ForeignHolding, ...]
+    conflicts: tuple[AdoptionConflict, ...]
+
+
+def adopt(
+    pods: Iterable[ForeignPod], devices: Sequence[Device], numberings: Numberings = ()
+) -> dict[str, ForeignHolding]:
+    """Find what Pods of other products hold.
+
+    Args:
+        pods: of one node.
+        devices: of the node. Where it lists no GPU, nothing can be given, and nothing is held.
+        numberings: which card each number meant.
+
+    Returns:
+        Holdings by UID, in the order of UIDs.
+    """
+    ordered = sorted(pods, key=lambda pod: pod.uid)
+    cards = [device for device in devices if device.type == TYPE_GPU]
+    reserved = {
+        pod.reserves: _Reservation(pod.uid, pod.parts[0].id)
+        for pod in ordered
+        if pod.reserves and pod.parts and not pod.uncounted
+    }
+    return {pod.uid: _holding(pod, cards, numberings, reserved) for pod in ordered}
+
+
+def survey(node: NodeSnapshot) -> Survey:
+    """List who holds what on a node by the statements of other products, and all conflicts."""
+    held = sorted(node.foreign.values(), key=lambda one: (one.namespace, one.name, one.uid))
+    return Survey(tuple(held), tuple(conflicts(node)))
+
+
+def conflicts(node: NodeSnapshot) -> list[AdoptionConflict]:
+    """Find the conflicts on a node, in the order of kind and message.
+
+    Only what is exact is summed up: what a Pod may hold is a conflict of its own.
+    """
+    found = [
+        AdoptionConflict(node.name, one.doubt, tuple(share.id for share in one.shares), (one.holder,), (uid,), one.why)
+        for uid, one in node.foreign.items()
+        if one.doubt is not None
+    ]
+    exact = [one for one in node.foreign.values() if one.doubt is None]
+    if exact:
+        outer = [one for one in exact if not one.within]
+        parts = [one for one in exact if one.within]
+        theirs, inside, ours = sum_used(outer), sum_used(parts), sum_used(node.given())
+        for device in node.devices:
+            given, own = theirs.get(device.id, {}), ours.get(device.id, {})
+            if _beyond(device, given):
+                found.append(_overfull(node.name, device, _on(outer, device.id)))
+            elif own and given and _beyond(device, own, given):
+                found.append(_beside(node, device, _on(outer, device.id)))
+            if _beyond(device, inside.get(device.id, {})):
+                found.append(_overfull(node.name, device, _on(parts, device.id)))
+    return sorted(found, key=lambda one: (one.kind, one.message, one.uids))
+
+
+def _holding(
+    pod: ForeignPod, cards: Sequence[Device], numberings: Numberings, reserved: Mapping[str, _Reservation]
+) -> ForeignHolding:
+    shares: dict[str, Share] = {}
+    doubt: ConflictKind | None = None
+    why, within = "", ""
+    if pod.uncounted:
+        doubt, why = ConflictKind.UNCOUNTED, pod.uncounted
+    elif pod.problem:
+        doubt = ConflictKind.UNREADABLE
+        why = f"{pod.problem}. All GPUs of node {pod.node} are held: correct {pod.evidence}, or delete the Pod"
+        shares = {card.id: _share(ForeignPart(), card, None) for card in cards}
+    for part in () if pod.uncounted or pod.problem else pod.parts:
+        reservation = reserved.get(part.group)
+        found = _find(pod, part, cards, numberings, reservation)
+        for card in found.cards:
+            shares[card.id] = _share(part if _known(found) else ForeignPart(), card, shares.get(card.id))
+        if found.doubt is not None and doubt is None and cards:
+            doubt, why = found.doubt, found.why
+        if part.group and reservation is not None and not pod.reserves and found.doubt is None:
+            within = reservation.uid
+    # If one of its cards is in doubt, all of it counts beside what the reservation Pod holds.
+    within = "" if doubt is not None else within
+    return ForeignHolding(
+        pod.uid, pod.namespace, pod.name, pod.peer, pod.evidence, tuple(shares.values()), within, doubt, why
+    )
+
+
+def _known(found: _Found) -> bool:
+    """Whether the stated amounts are those of each card that was found, rather than of a card that is not known."""
+    return found.doubt in {None, ConflictKind.UNKNOWN_NUMBER}
+
+
+def _find(
+    pod: ForeignPod,
+    part: ForeignPart,
+    cards: Sequence[Device],
+    numberings: Numberings,
+    reservation: _Reservation | None,
+) -> _Found:
+    """Find the cards that a part may be on."""
+    if part.id or part.group:
+        identity = part.id or (reservation.id if reservation is not None else "")
+        one = [card for card in cards if card.id == identity]
+        if one:
+            return _Found(one)
+        why = f"{pod.evidence} names {part}, which is none of the GPUs of node {pod.node}"
+        if part.group and reservation is None:
+            why = f"no reservation Pod on node {pod.node} names {part}"
+        return _Found(cards, ConflictKind.UNKNOWN_DEVICE, f"{why}. All of them are held: {_mend(pod)}")
+    return _numbered(pod, part, cards, numberings)
+
+
+def _mend(pod: ForeignPod) -> str:
+    return f"let the node's reporter list its GPUs, or delete Pod {pod}"
+
+
+def _numbered(pod: ForeignPod, part: ForeignPart, cards: Sequence[Device], numberings: Numberings) -> _Found:
+    """Find the cards that a number may have meant when it was resolved."""
+    only = cards[0] if len(cards) == 1 and not numberings else None
+    if only is not None and part.number == (0 if part.by is Numbered.INDEX else only.minor):
+        return _Found(cards)
+    meant: set[str | None] = set()
+    for start in pod.starts or (None,):
+        meant |= _meant(part, start, numberings)
+    known = [card for card in cards if card.id in meant]
+    if meant == {None}:
+        why = f"{pod.evidence} names {part}, and node {pod.node} had none when the Pod started"
+        return _Found(cards, ConflictKind.OUT_OF_RANGE, f"{why}. All its GPUs are held: delete Pod {pod}")
+    if "" not in meant and None not in meant and len(known) == len(meant):
+        if len(known) == 1:
+            return _Found(known)
+        either = " or ".join(card.id for card in known)
+        why = f"{pod.evidence} names {part}, which meant {either} when its containers started. Each of them is held"
+        return _Found(known, ConflictKind.UNKNOWN_NUMBER, f"{why}: delete Pod {pod} to end the doubt")
+    why = f"{pod.evidence} names {part}, and it is not known which card that was when the Pod started"
+    return _Found(cards, ConflictKind.UNKNOWN_NUMBER, f"{why}. The amounts are held of every GPU: delete Pod {pod}")
+
+
+def _meant(part: ForeignPart, start: int | None, numberings: Numberings) -> set[str | None]:
+    """What a number may have meant at a time; "" if that is not known, None if there was no such card."""
+    if start is None or not numberings or start < numberings[0].since:
+        return {""}
+    found: set[str | None] = set()
+    for one, later in zip(numberings, (*numberings[1:], None), strict=True):
+        begun = start >= one.since or (start > one.after and one is not numberings[0])
+        over = later is not None and start >= later.since
+        if begun and not over:
+            found.add(one.named(part.by, part.number))
+    return found
+
+
+def _share(part: ForeignPart, card: Device, before: Share | None) -> Share:
+    """Add a part to what a Pod holds of a card; never more than the card has."""
+    held = dict(before.amounts) if before is not None else {}
+    more = _amounts(part, card.capacity)
+    amounts = {tail: min(held.get(tail, 0) + more.get(tail, 0), has) for tail, has in card.capacity.items()}
+    return Share(card.type, card.id, card.minor, amounts)
+
+
+def _amounts(part: ForeignPart, capacity: Mapping[str, int]) -> dict[str, int]:
+    """What a part is of a card: memory rounded up, in bytes and in percent, and compute."""
+    if part.whole:
+        return dict(capacity)
+    total = capacity.get(GPU_MEMORY, 0)
+    if part.part is not None:
+        of, every = part.part
+        memory, ratio = -(-total * of // every), -(-FULL * of // every)
+    else:
+        memory = min(part.memory or 0, total)
+        ratio = -(-memory * FULL // total) if total else FULL
+    return {GPU_CORE: part.core, GPU_MEMORY: memory, GPU_MEMORY_RATIO: ratio}
+
+
+def _beyond(device: Device, *sums: Mapping[str, int]) -> bool:
+    return any(sum(one.get(tail, 0) for one in sums) > has for tail, has in device.capacity.items())
+
+
+def _on(holdings: Iterable[ForeignHolding], identity: str) -> list[ForeignHolding]:
+    holders = [one for one in holdings if any(share.id == identity for share in one.shares)]
+    return sorted(holders, key=lambda one: (one.namespace, one.name, one.uid))
+
+
+def _overfull(node: str, device: Device, holders: Sequence[ForeignHolding]) -> AdoptionConflict:
+    message = (
+        f"{device.type} {device.minor} ({device.id}) of node {node} is held beyond what it has, by {_names(holders)}: "
+        "their products gave it away twice; delete one of the Pods"
+    )
+    return _conflict(node, ConflictKind.OVERFULL, device, holders, message)
+
+
+def _beside(node: NodeSnapshot, device: Device, holders: Sequence[ForeignHolding]) -> AdoptionConflict:
+    ours = sorted(one.holder for one in node.given() if any(share.id == device.id for share in one.shares))
+    message = (
+        f"{device.type} {device.minor} ({device.id}) of node {node.name} is held by {_names(holders)} as well as by "
+        f"{', '.join(ours[:_MOST_NAMED])}, and it has too little for both; delete one of the Pods"
+    )
+    return _conflict(node.name, ConflictKind.BESIDE_OURS, device, holders, message)
+
+
+def _conflict(
+    node: str, kind: ConflictKind, device: Device, holders: Sequence[ForeignHolding], message: str
+) -> AdoptionConflict:
+    named = holders[:_MOST_NAMED]
+    pods, uids = tuple(one.holder for one in named), tuple(one.uid for one in named)
+    return AdoptionConflict(node, kind, (device.id,), pods, uids, message)
+
+
+def _names(holders: Sequence[ForeignHolding]) -> str:
+    more = f" and {len(holders) - _MOST_NAMED} more" if len(holders) > _MOST_NAMED else ""
+    return ", ".join(f"{one.holder} ({one.peer})" for one in holders[:_MOST_NAMED]) + more

@@ -1,0 +1,246 @@
+"""What other products' Pods state: a table for each product, and the bounds on what a stranger may write."""
+
+from typing import Any
+
+import pytest
+from foreignpods import STARTED_S, Raw, gpushare, hami, kai, reservation, running, vgpu, volcano
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trials import examples
+
+from allocator.vocabulary.adopted import LATER, ForeignPart, Numbered, Product
+from allocator.wire.foreignpods import Adoption, read_devices, read_foreign_pod
+from allocator.wire.mirror import write_devices
+from webhook.settings import adoption_of, parse
+
+MIB = 2**20
+ALL = adoption_of(parse("adopt: {peers: [hami, volcano, gpushare, kai]}"))
+
+
+def part(identity: str = "", mib: int | None = None, core: int = 0, **more: Any) -> ForeignPart:
+    return ForeignPart(identity, memory=None if mib is None else mib * MIB, core=core, **more)
+
+
+def index(number: int, mib: int | None = 1000) -> ForeignPart:
+    return part(mib=mib, by=Numbered.INDEX, number=number)
+
+
+def minor(number: int, *of: int) -> ForeignPart:
+    return ForeignPart(by=Numbered.MINOR, number=number, part=of or None)
+
+
+def cards(indexes: str) -> Raw:
+    return volcano(indexes, None, limits={"volcano.sh/gpu-number": 2})
+
+
+def fraction(text: str) -> Raw:
+    return kai("g", annotations={"gpu-fraction": text})
+
+
+DEVICES = {
+    "one card": ("GPU-a,NVIDIA,3000,30:;", [part("GPU-a", 3000, 30)]),
+    "two cards of a container": ("GPU-a,NVIDIA,1,0:GPU-b,NVIDIA,2,5:;", [part("GPU-a", 1), part("GPU-b", 2, 5)]),
+    "two containers": ("GPU-a,NVIDIA,1,0:;GPU-a,NVIDIA,2,0:;", [part("GPU-a", 1), part("GPU-a", 2)]),
+    "an empty init container": (";GPU-a,NVIDIA,1,0:;", [part("GPU-a", 1)]),
+    "an empty last container": ("GPU-a,NVIDIA,1,0:;;", [part("GPU-a", 1)]),
+    "no last separator": ("GPU-a,NVIDIA,1,0", [part("GPU-a", 1)]),
+    "another type's name": ("GPU-a,NVIDIA A100-SXM4-80GB,1,0:;", [part("GPU-a", 1)]),
+    "more fields than today": ("GPU-a,NVIDIA,1,0,x,y:;", [part("GPU-a", 1)]),
+    "more compute than a card has": ("GPU-a,NVIDIA,1,250:;", [part("GPU-a", 1, 100)]),
+    "no memory is the whole card": ("GPU-a,NVIDIA,0,0:;", [part("GPU-a")]),
+    "a MIG device is the whole card": ("GPU-a[1-0],NVIDIA,4864,14:;", [part("GPU-a", None, 14)]),
+    "blanks": (" GPU-a,NVIDIA, 1 ,0 :;", [part("GPU-a", 1)]),
+}
+BAD_DEVICES = {
+    "a field too few": ("GPU-a,NVIDIA,3000:;", "is not UUID,TYPE,MiB,percent"),
+    "no UUID": (",NVIDIA,3000,30:;", "is not UUID,TYPE,MiB,percent"),
+    "no type": ("GPU-a,,3000,30:;", "is not UUID,TYPE,MiB,percent"),
+    "no number": ("GPU-a,NVIDIA,many,30:;", "no whole number"),
+    "below zero": ("GPU-a,NVIDIA,-1,30:;", "no whole number"),
+    "a fraction": ("GPU-a,NVIDIA,1.5,30:;", "no whole number"),
+    "other digits": ("GPU-a,NVIDIA,\u0663,30:;", "no whole number"),
+    "more than any card": (f"GPU-a,NVIDIA,{2**33},30:;", "more than any card has"),
+    "a list": (["GPU-a"], "is no text"),
+    "too long": ("GPU-a,NVIDIA,1,0:" * 1000, "more than 16384 characters"),
+    "too many cards": ("a,b,1,0:" * 300, "more than 256 cards"),
+}
+
+
+@pytest.mark.parametrize("make", [hami, vgpu], ids=["HAMi", "Volcano vGPU"])
+@pytest.mark.parametrize(("text", "parts"), DEVICES.values(), ids=DEVICES)
+def test_devices_are_read(make, text, parts) -> None:
+    found = read_foreign_pod(make(text), ALL)
+    assert found is not None
+    assert (list(found.parts), found.problem, found.uncounted) == (parts, "", "")
+
+
+@pytest.mark.parametrize("make", [hami, vgpu], ids=["HAMi", "Volcano vGPU"])
+@pytest.mark.parametrize(("text", "says"), BAD_DEVICES.values(), ids=BAD_DEVICES)
+def test_devices_that_cannot_be_read_are_a_problem_and_never_nothing(make, text, says) -> None:
+    found = read_foreign_pod(make(text), ALL)
+    assert found is not None
+    assert says in found.problem
+    assert found.evidence in found.problem
+    assert not found.parts
+
+
+OTHERS = {
+    "Volcano: memory of one card": (volcano("1"), [index(1)]),
+    "Volcano: whole cards": (cards("0,2"), [index(0, None), index(2, None)]),
+    "Volcano: blanks": (volcano(" 3 "), [index(3)]),
+    "gpushare: a part of a card": (gpushare("2"), [minor(2, 4, 16)]),
+    "gpushare: more asked than stated": (gpushare("2", "1", "16", 8), [minor(2, 8, 16)]),
+    "gpushare: the card's size is missing": (gpushare("2", "4", None), [minor(2)]),
+    "gpushare: what is held is missing": (gpushare("0", None), [minor(0, 4, 16)]),
+    "KAI: a fraction": (fraction("0.5"), [part(group="g", part=(1, 2), core=50)]),
+    "KAI: a fraction rounds up": (fraction(".333"), [part(group="g", part=(333, 1000), core=34)]),
+    "KAI: all of a card": (fraction("1"), [part(group="g", part=(1, 1), core=100)]),
+    "KAI: memory": (kai("g", annotations={"gpu-memory": "2000"}), [part(mib=2000, group="g")]),
+    "KAI: two cards": (
+        kai("g", "h", annotations={"gpu-memory": "1"}),
+        [part(mib=1, group="g"), part(mib=1, group="h")],
+    ),
+    "KAI: no amount is the whole card": (kai("g"), [part(group="g")]),
+    "KAI: a reservation": (reservation("g", "GPU-a"), [part("GPU-a")]),
+    "KAI: a reservation that does not know its card yet": (reservation("g", None), [part(group="g")]),
+    "KAI: a reservation that failed": (reservation("g", "-1"), [part(group="g")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pod", "parts"), OTHERS.values(), ids=OTHERS)
+def test_cards_by_number_and_by_group_are_read(pod, parts) -> None:
+    found = read_foreign_pod(pod, ALL)
+    assert found is not None
+    assert (list(found.parts), found.problem, found.uncounted) == (parts, "", "")
+
+
+BAD = {
+    "Volcano: no index": (volcano("first"), "no whole number"),
+    "Volcano: below zero": (volcano("-1"), "no whole number"),
+    "Volcano: empty": (volcano(""), "no whole number"),
+    "Volcano: memory of two cards": (volcano("0,1"), "names 2 cards"),
+    "Volcano: one card twice": (cards("1,1"), "a card twice"),
+    "Volcano: a node with too many": (volcano("5000"), "no node has a card 5000"),
+    "gpushare: the plugin failed": (gpushare("-1"), "no whole number"),
+    "gpushare: more than the card": (gpushare("0", "17"), "17 units are held of a card that has 16"),
+    "gpushare: a card of nothing": (gpushare("0", dev="0"), "has 0"),
+    "gpushare: amounts that are no numbers": (gpushare("0", "x"), "no whole number"),
+    "gpushare: a start that is no time": (gpushare("0", started="yesterday"), "is no time"),
+    "KAI: a fraction above one": (fraction("1.1"), "not above 0 and at most 1"),
+    "KAI: a fraction of nothing": (fraction("0.0"), "not above 0 and at most 1"),
+    "KAI: no fraction": (fraction("half"), "is no decimal number"),
+    "KAI: a point": (fraction("."), "is no decimal number"),
+    "KAI: memory that is no number": (kai("g", annotations={"gpu-memory": "2Gi"}), "no whole number"),
+    "two products": (
+        running(
+            scheduler="volcano",
+            annotations={"hami.io/vgpu-devices-allocated": "a,b,1,0:;", "volcano.sh/vgpu-ids-new": "a,b,1,0:;"},
+        ),
+        "two products state what the Pod holds",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "says"), BAD.values(), ids=BAD)
+def test_what_cannot_be_read_is_a_problem_and_never_nothing(pod, says) -> None:
+    found = read_foreign_pod(pod, ALL)
+    assert found is not None
+    assert says in found.problem
+    assert not found.parts
+
+
+NOTHING = {
+    "no annotation": running(),
+    "not bound": hami("GPU-a,NVIDIA,1,0:;", node=""),
+    "succeeded": hami("GPU-a,NVIDIA,1,0:;", phase="Succeeded"),
+    "failed": hami("GPU-a,NVIDIA,1,0:;", phase="Failed"),
+    "a list without devices": hami(";;"),
+    "an index without Volcano's resources": volcano("0", None),
+    "an index without gpushare's resource": gpushare("0", asked=None),
+    "a fraction that is not bound by KAI": running(annotations={"gpu-fraction": "0.5"}),
+}
+
+
+@pytest.mark.parametrize("pod", NOTHING.values(), ids=NOTHING)
+def test_a_pod_to_which_nothing_was_given_holds_nothing(pod) -> None:
+    assert read_foreign_pod(pod, ALL) is None
+
+
+def test_a_product_that_is_not_turned_on_is_not_read() -> None:
+    only = Adoption(frozenset({Product.VOLCANO}))
+    assert read_foreign_pod(hami("GPU-a,NVIDIA,1,0:;"), only) is None
+    assert read_foreign_pod(hami("nonsense"), only) is None
+    assert read_foreign_pod(hami("GPU-a,NVIDIA,1,0:;"), Adoption()) is None
+
+
+def test_a_mirrored_annotation_on_a_pod_that_koordgate_bound_is_no_second_holding() -> None:
+    pod = hami("GPU-a,NVIDIA,1,0:;")
+    pod["metadata"]["annotations"]["scheduling.koordinator.sh/device-allocated"] = "{}"
+    assert read_foreign_pod(pod, ALL) is None
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        hami("GPU-a,NVIDIA,1,0:;", scheduler="default-scheduler"),
+        volcano("0", scheduler="hami-scheduler"),
+        kai("g", scheduler=""),
+        reservation("g", "GPU-a", namespace="team"),
+    ],
+    ids=["HAMi", "Volcano", "KAI", "a reservation elsewhere"],
+)
+def test_a_pod_of_another_scheduler_does_not_count_and_says_why(pod) -> None:
+    found = read_foreign_pod(pod, ALL)
+    assert found is not None
+    assert "add the name to adopt.schedulers" in found.uncounted
+
+
+def test_the_schedulers_of_a_product_can_be_named() -> None:
+    named = adoption_of(parse("adopt: {peers: [hami], schedulers: {hami: [mine]}}"))
+    found = [read_foreign_pod(hami("a,b,1,0:;", scheduler=name), named) for name in ("mine", "hami-scheduler")]
+    assert [one is not None and one.uncounted == "" for one in found] == [True, False]
+    anybody = adoption_of(parse("adopt: {peers: [hami], schedulers: {hami: []}}"))
+    found = [read_foreign_pod(hami("a,b,1,0:;", scheduler="any"), anybody)]
+    assert [one is not None and one.uncounted == "" for one in found] == [True]
+
+
+def test_units_of_memory_are_those_of_the_installation() -> None:
+    text = "{adopt: {peers: [volcano, kai]}, dialects: {volcano-share: {memoryUnit: 1Gi}, kai: {memoryUnit: 10Mi}}}"
+    read = [
+        read_foreign_pod(one, adoption_of(parse(text)))
+        for one in (volcano("0"), kai("g", annotations={"gpu-memory": "3"}))
+    ]
+    assert [one.parts[0].memory for one in read if one is not None] == [1000 * 2**30, 30 * MIB]
+
+
+def test_an_index_counts_as_of_each_start_of_a_container_and_a_minor_as_of_the_pods_start() -> None:
+    pod = volcano("0")
+    statuses = pod["status"]["containerStatuses"]
+    statuses.append({"name": "later", "state": {"running": {"startedAt": "2026-11-20T11:00:05+00:00"}}})
+    statuses.append({"name": "waits", "state": {"waiting": {}}})
+    found = read_foreign_pod(pod, ALL)
+    assert found is not None
+    assert found.starts == (STARTED_S, STARTED_S + 3600, LATER)
+    share = read_foreign_pod(gpushare("0"), ALL)
+    assert share is not None
+    assert share.starts == (STARTED_S,)
+    new = read_foreign_pod(gpushare("0", started=None), ALL)
+    assert new is not None
+    assert new.starts == (LATER,)
+
+
+_ENTRY = st.tuples(st.from_regex(r"GPU-[0-9a-f]{1,8}", fullmatch=True), st.integers(1, 2**20), st.integers(0, 100))
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.lists(_ENTRY, max_size=3), max_size=4))
+def test_written_devices_are_read_as_the_same(containers) -> None:
+    flat = [part(identity, mib, core) for one in containers for identity, mib, core in one]
+    assert list(read_devices(write_devices(containers))) == flat
+
+
+@settings(max_examples=examples(200))
+@given(st.sampled_from([hami, vgpu, volcano, gpushare]), st.text(max_size=40) | st.integers() | st.none())
+def test_no_text_makes_the_reader_fail(make, text) -> None:
+    found = read_foreign_pod(make(text), ALL)
+    assert found is None or bool(found.parts) != bool(found.problem)
