@@ -13,18 +13,29 @@ _SIGPIPE: Final = 141  # 128 + SIGPIPE, as a shell reports it
 WIDE: Final = 10_000  # off a terminal nothing is wrapped: a line is as long as its longest reason
 
 
-def show(*parts: Table | Text | str) -> None:
-    """Print tables and lines: in colour and as wide as a terminal is, elsewhere plain, with nothing wrapped."""
+def show(*parts: Table | Text | str, most: int = WIDE) -> None:
+    """Print tables and lines: in colour and as wide as a terminal is, elsewhere plain, with nothing wrapped.
+
+    Args:
+        *parts: to print.
+        most: the largest width, in columns, in which it is wrapped everywhere.
+    """
     if sys.stdout.isatty():
         console = screen()
+        console.width = min(console.width, most)
         for part in parts:
             console.print(part)
         return
     text = io.StringIO()
-    console = _console(file=text, width=WIDE, color_system=None)
+    console = _console(file=text, width=most, color_system=None)
     for part in parts:
         console.print(part)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines()))
+
+
+def printable(text: str) -> str:
+    """Replace characters that a terminal must not interpret."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def unread() -> int:

@@ -25,11 +25,11 @@ from webhook.devices.tables import (
     new_table,
     packed_list,
     packed_table,
-    printable,
     told_share,
 )
 from webhook.ledger.cluster import cluster_store
 from webhook.settings import WebhookSettings, load, types_of
+from webhook.terminal import printable
 from webhook.view.classes import pools_of
 
 _UNUSABLE: Final = 2

@@ -1,0 +1,95 @@
+"""What koordgate installs and makes, in the order in which it is removed."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from allocator.vocabulary.names import KOORD_SCHEDULER
+from koordgate.kube.resource import (
+    ADMISSION_POLICIES,
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    DEVICE_TAINT_RULES,
+    DISRUPTION_BUDGETS,
+    FLOW_SCHEMAS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    POLICY_BINDINGS,
+    PRIORITY_LEVELS,
+    RESOURCE_QUOTAS,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+    Resource,
+)
+from webhook.quotas.mirror import MIRROR_LABEL
+from webhook.settings import Certificate
+
+_PART_OF: Final = "app.kubernetes.io/part-of=koordgate"
+_MANAGED_BY: Final = "app.kubernetes.io/managed-by=koordgate"
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Objects of one resource.
+
+    Attributes:
+        resource: their resource.
+        selector: of their labels; "" with `names`.
+        names: or their names, in the release's namespace.
+        everywhere: in all namespaces, not only in the release's.
+    """
+
+    resource: Resource
+    selector: str = _PART_OF
+    names: tuple[str, ...] = ()
+    everywhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What is removed together; the next phase begins when all of it is gone.
+
+    Attributes:
+        title: for people.
+        parts: in order.
+        ends_pods: whether the Pods of our workloads must be gone after it: they would write again.
+    """
+
+    title: str
+    parts: tuple[Part, ...]
+    ends_pods: bool = False
+
+
+_MADE: Final = Certificate()
+PHASES: Final = (
+    Phase("what stops Pods while no replica lives", (Part(MUTATING_WEBHOOKS), Part(VALIDATING_WEBHOOKS))),
+    Phase("what the API server refuses by itself", (Part(POLICY_BINDINGS), Part(ADMISSION_POLICIES))),
+    Phase("what runs", (Part(DEPLOYMENTS), Part(DAEMON_SETS)), ends_pods=True),
+    Phase(
+        "what belongs to it",
+        (
+            Part(FLOW_SCHEMAS),
+            Part(PRIORITY_LEVELS),
+            Part(DISRUPTION_BUDGETS),
+            Part(Resource("networking.k8s.io", "v1", "networkpolicies", namespaced=True)),
+            Part(Resource("monitoring.coreos.com", "v1", "prometheusrules", namespaced=True)),
+            Part(Resource("", "v1", "services", namespaced=True)),
+            Part(CONFIG_MAPS),
+            Part(Resource(_RBAC, "v1", "rolebindings", namespaced=True), everywhere=True),
+            Part(Resource(_RBAC, "v1", "roles", namespaced=True), everywhere=True),
+            Part(Resource(_RBAC, "v1", "clusterrolebindings", namespaced=False)),
+            Part(Resource(_RBAC, "v1", "clusterroles", namespaced=False)),
+            Part(Resource("", "v1", "serviceaccounts", namespaced=True)),
+        ),
+    ),
+    Phase(
+        "what it made",
+        (
+            Part(RESOURCE_QUOTAS, f"{MIRROR_LABEL}=true", everywhere=True),
+            *(Part(rules, _MANAGED_BY) for rules in DEVICE_TAINT_RULES),
+            Part(SECRETS, names=(_MADE.secret, _MADE.extender_secret, _MADE.client_secret)),
+            Part(LEASES, names=(KOORD_SCHEDULER,)),
+        ),
+    ),
+)
