@@ -14,6 +14,7 @@ from koordgate.kube.resource import (
     FLOW_SCHEMAS,
     LEASES,
     MUTATING_WEBHOOKS,
+    PODS,
     POLICY_BINDINGS,
     PRIORITY_LEVELS,
     RESOURCE_QUOTAS,
@@ -25,6 +26,7 @@ from webhook.quotas.mirror import MIRROR_LABEL
 from webhook.settings import Certificate
 
 _PART_OF: Final = "app.kubernetes.io/part-of=koordgate"
+_TESTED: Final = "app.kubernetes.io/name=koordgate-doctor"
 _MANAGED_BY: Final = "app.kubernetes.io/managed-by=koordgate"
 _RBAC: Final = "rbac.authorization.k8s.io"
 
@@ -65,7 +67,8 @@ _MADE: Final = Certificate()
 PHASES: Final = (
     Phase("what stops Pods while no replica lives", (Part(MUTATING_WEBHOOKS), Part(VALIDATING_WEBHOOKS))),
     Phase("what the API server refuses by itself", (Part(POLICY_BINDINGS), Part(ADMISSION_POLICIES))),
-    Phase("what runs", (Part(DEPLOYMENTS), Part(DAEMON_SETS)), ends_pods=True),
+    # Helm does not remove what it made for `helm test`.
+    Phase("what runs", (Part(DEPLOYMENTS), Part(DAEMON_SETS), Part(PODS, _TESTED)), ends_pods=True),
     Phase(
         "what belongs to it",
         (

@@ -164,7 +164,7 @@ class Remover:
         if found.waiting:
             self._left.kept.append(
                 f"{len(found.waiting)} Pods wait for koordgate and are never placed: {_some(found.waiting)}; "
-                "delete them, and create them again as another product reads them (koordgate translate writes its names)"
+                "delete them, and create them again in another product's names (koordgate translate)"
             )
 
     async def _nodes(self, found: PodsLeft) -> None:

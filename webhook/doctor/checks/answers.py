@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from webhook.doctor.findings import Finding, failure, ok, unknown, warning
+from webhook.doctor.findings import Finding, failure, ok, unknown
 from webhook.doctor.snapshot import Snapshot
 from webhook.doctor.trials import Came, Expect, Outcome, translated_by, untouched
 
@@ -90,8 +90,9 @@ def _answered(outcome: Outcome, about: str, scheduler: str) -> Finding:  # noqa:
 
 
 def _kept_off(outcome: Outcome, about: str) -> Finding:
-    todo = "name another namespace with --try-in, in which such Pods are admitted"
-    return warning(_AREA, f"{about}: not known, for something else refuses it: {_short(outcome.message)}", todo)
+    exempt = outcome.trial.expect is Expect.UNTOUCHED
+    todo = "nothing, if that is right" if exempt else "name a namespace with --try-in in which such Pods are admitted"
+    return unknown(_AREA, f"{about}: something else refuses it: {_short(outcome.message)}", todo)
 
 
 def _cause(message: str) -> str:
