@@ -1,4 +1,4 @@
-"""`helm test` and `koordgate doctor`: the rights that the chart gives are those that the command uses and asks about."""
+"""`helm test` and `koordgate doctor`: the chart's rights are those that the command uses and asks about."""
 
 from collections.abc import Iterator
 

@@ -14,6 +14,7 @@ from allocator.vocabulary.names import (
     KUBERNETES_DOMAIN,
     ORIGINAL_REQUEST,
     REPORTER_MANAGER,
+    is_quota_resource,
 )
 
 Raw = dict[str, Any]
@@ -167,14 +168,16 @@ class PodsLeft:
         if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
             return
         name, node = f"{about['namespace']}/{about['name']}", spec.get("nodeName") or ""
-        translated = ORIGINAL_REQUEST in (about.get("annotations") or {})
+        requested = tuple(_requested(spec))
+        of_ours = any(_rejects(resource) or is_quota_resource(resource) for resource in requested)
+        translated = of_ours or ORIGINAL_REQUEST in (about.get("annotations") or {})
         if not node:
             gated = any(gate.get("name") == GANG_GATE for gate in spec.get("schedulingGates") or ())
             ours = translated and spec.get("schedulerName", DEFAULT_SCHEDULER) != DEFAULT_SCHEDULER
             self.waiting += [name] if gated or ours else []
             return
         self.running += translated
-        for resource in _requested(spec):
+        for resource in requested:
             if _rejects(resource):
                 self.uses.setdefault(node, {}).setdefault(resource, []).append(name)
 

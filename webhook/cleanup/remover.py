@@ -172,30 +172,39 @@ class Remover:
             await self._node(node, {} if self._force else found.uses.get(node["metadata"]["name"], {}))
 
     async def _node(self, node: Raw, uses: Mapping[str, Sequence[str]]) -> None:
-        path = NODES.path(node["metadata"]["name"], subresource="status")
-        for attempt in range(1, _TRIES + 1):
-            left = left_on(node, uses, keep_settings=self._keep_settings)
-            if not left.something:
-                break
-            if self._dry:
-                self._told(_about_node(left))
-                break
+        left = left_on(node, uses, keep_settings=self._keep_settings)
+        if left.something:
             try:
-                await self._kube.patch(path, left.patch(node), "json", deadline=_CALL_S)
+                left = await self._strip(node, uses, left)
             except NotFound:
                 return
-            except (Conflict, Invalid):  # it has changed meanwhile
-                if attempt == _TRIES:
-                    raise
-                node = await self._kube.get(NODES.path(left.node))
-            else:
-                self._told(_about_node(left))
-                break
+            self._told(_about_node(left))
         if left.needed:
             self._left.kept.append(
                 f"Node {left.node} keeps {', '.join(left.needed)}: {_some(left.pods)} request it, and a "
                 "kubelet that restarts would reject them; run the command again when they have ended, or with --force"
             )
+
+    async def _strip(self, node: Raw, uses: Mapping[str, Sequence[str]], left: NodeLeft) -> NodeLeft:
+        """Remove what is left on a Node; it may change meanwhile, and is then read again.
+
+        Raises:
+            KubeError: the API server refuses.
+        """
+        for attempt in range(1, _TRIES + 1):
+            if self._dry or not left.something:
+                return left
+            path = NODES.path(left.node, subresource="status")
+            try:
+                await self._kube.patch(path, left.patch(node), "json", deadline=_CALL_S)
+            except (Conflict, Invalid):
+                if attempt == _TRIES:
+                    raise
+                node = await self._kube.get(NODES.path(left.node))
+                left = left_on(node, uses, keep_settings=self._keep_settings)
+            else:
+                return left
+        raise AssertionError("the last attempt returns or raises")
 
     async def _objects(self) -> None:
         """The ledger is ours; objects of the other two kinds are removed as far as nobody else writes them."""

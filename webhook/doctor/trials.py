@@ -39,6 +39,7 @@ _WHOLE: Final = {NVIDIA_GPU: "1"}
 _ASKS: Final = (
     {f"{DOMAINS[0]}/{GPU_CORE}": "50", f"{DOMAINS[0]}/{GPU_MEMORY_RATIO}": "50"},
     _WHOLE,
+    {f"{DOMAINS[0]}/{GPU_CORE}": "100", f"{DOMAINS[0]}/{GPU_MEMORY_RATIO}": "100"},  # of any vendor
     {f"{DOMAINS[0]}/{GPU_CORE}": "100", f"{DOMAINS[0]}/{GPU_MEMORY}": "8Gi"},
     {f"{DOMAINS[0]}/{GPU_MEMORY}": "8Gi"},
     {f"{DOMAINS[0]}/{GPU_CORE}": "50", f"{DOMAINS[0]}/{GPU_MEMORY}": "8Gi"},

@@ -19,6 +19,7 @@ _CAUSES: Final = (  # what the API server's message has, and what to do
     ("certificate is valid for", "add the name to certificate.extraDNSNames"),
     ("no endpoints available", "no replica is ready: kubectl -n koordgate-system get pods"),
     ("connection refused", "no replica listens there: kubectl -n koordgate-system get pods"),
+    ("EOF", "what is between API server and webhook reaches no replica: kubectl -n koordgate-system get pods"),
     ("deadline exceeded", "open the way from the API server to the Service's port (firewall, NetworkPolicy)"),
     ("no such host", "see that the Service koordgate exists"),
     ("no route to host", "open the way from the API server to the Service's port (firewall, NetworkPolicy)"),
