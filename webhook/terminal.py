@@ -1,8 +1,11 @@
-"""What commands print: tables and text, as wide as the terminal."""
+"""What commands print, as wide as the terminal, and words of the command line that several of them read."""
 
+import argparse
 import io
 import os
+import re
 import sys
+from contextlib import suppress
 from typing import Any, Final
 
 from rich.console import Console
@@ -10,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 _SIGPIPE: Final = 141  # 128 + SIGPIPE, as a shell reports it
+_LONGEST_S: Final = 24 * 3600.0
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 WIDE: Final = 10_000  # off a terminal nothing is wrapped: a line is as long as its longest reason
 
 
@@ -36,6 +41,22 @@ def show(*parts: Table | Text | str, most: int = WIDE) -> None:
 def printable(text: str) -> str:
     """Replace characters that a terminal must not interpret."""
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def namespace(text: str) -> str:
+    """Read the name of a namespace from the command line."""
+    if _NAMESPACE.fullmatch(text):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} cannot be the name of a namespace")
+
+
+def seconds(text: str) -> float:
+    """Read a time from the command line."""
+    with suppress(ValueError):
+        number = float(text)
+        if 0 <= number <= _LONGEST_S:
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r}: state seconds from 0 to {_LONGEST_S:.0f}")
 
 
 def unread() -> int:

@@ -203,7 +203,7 @@ async def test_each_damage_is_found_with_what_to_do(
     assert "account koordgate may not create nodeallocations.koordgate.io" in told(failed, "rights")
     tried = [one for one in failed if one["area"] == "dry run"]
     assert all("failed calling webhook" in one["what"] and "kubectl" in one["todo"] for one in tried)
-    assert len(tried) == 6  # five kinds of Pods, and a Binding
+    assert len(tried) == 7  # six Pods and a Binding
     assert f"no right mirror: {TEAM}/cards" in told(failed, "quotas")
     assert "koordgate-bindings is not installed" in told(found["warning"], "enforcement")
     assert "HAMi runs: team/hami-device-plugin" in told(found["warning"], "other products")
@@ -230,12 +230,22 @@ async def everything(admin: AdminClient) -> dict[str, JsonObject]:
     groups = (await admin.get("/apis"))["groups"]
     roots = ["/api/v1", *(f"/apis/{one['preferredVersion']['groupVersion']}" for one in groups)]
     for root in roots:
-        for resource in (await admin.get(root))["resources"]:
+        for resource in await listed(admin, root, "resources"):
             if "list" in resource["verbs"] and resource["name"] not in {"events", "leases", "componentstatuses"}:
-                for obj in await admin.items(f"{root}/{resource['name']}"):
+                for obj in await listed(admin, f"{root}/{resource['name']}", "items"):
                     about = obj["metadata"]
                     found[f"{root}/{resource['name']}/{about.get('namespace', '')}/{about['name']}"] = obj
     return found
+
+
+async def listed(admin: AdminClient, path: str, key: str) -> list[JsonObject]:
+    """A list; empty where discovery still names what was just removed."""
+    try:
+        return (await admin.get(path))[key]
+    except ApiError as error:
+        if error.status == 404:
+            return []
+        raise
 
 
 def left(found: Mapping[str, JsonObject]) -> dict[str, Any]:
@@ -244,7 +254,7 @@ def left(found: Mapping[str, JsonObject]) -> dict[str, Any]:
     for path, obj in found.items():
         about = {**obj["metadata"], "managedFields": None}
         whole_text = f"{path} {json.dumps({**obj, 'metadata': about})}"
-        if OURS in whole_text.replace(chart.NAMESPACE, "") and "/pods/" not in path:
+        if OURS in whole_text.replace(chart.NAMESPACE, "").replace(HOME, "") and "/pods/" not in path:
             kept[path] = obj
     return kept
 

@@ -329,6 +329,13 @@ def test_what_cannot_be_read_is_not_known_and_never_right(key: str) -> None:
         assert any("nobody may list it" in one.what for one in bad(found))
 
 
+@pytest.mark.parametrize("key", ["nodes", "devices", "quotas", "pods", "topologies"])
+def test_what_is_too_much_to_read_is_not_compared(key: str) -> None:
+    whole = snapshot()
+    read = {**whole.read, key: Listed(whole.of(key).items[:1], cut=True)}
+    assert {one.level for one in bad(examine(replace(whole, read=read)))} <= {Level.UNKNOWN}
+
+
 def test_a_missing_right_is_named_and_rights_that_cannot_be_asked_are_not_known() -> None:
     asked = needed(SETTINGS, reporter=True, configz=False)
     lost = next(one for one in asked if one.resource == "nodes/status" and one.account == "koordgate")

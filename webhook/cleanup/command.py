@@ -48,7 +48,8 @@ def _run(arguments: argparse.Namespace) -> int:
     except Unreachable as error:
         return _failed(_FAILED, f"the API server of the kubeconfig does not answer: {error}; run the command again")
     except KubeError as error:
-        return _failed(_FAILED, f"{error}; what comes after it is not removed: run the command again")
+        more = "; what comes after it is not removed: run the command again" if error.status else ""
+        return _failed(_FAILED, f"{error}{more}")
     except BrokenPipeError:
         return terminal.unread()
     return _KEPT if left.kept and arguments.yes else 0
@@ -73,7 +74,11 @@ def _failed(status: int, message: str) -> int:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-n", "--namespace", default=_NAMESPACE, help=f"the release's namespace (default: {_NAMESPACE})"
+        "-n",
+        "--namespace",
+        type=terminal.namespace,
+        default=_NAMESPACE,
+        help=f"the release's namespace (default: {_NAMESPACE})",
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--dry-run", action="store_true", help="only list what would be removed (the default)")
@@ -90,7 +95,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=terminal.seconds,
         default=120.0,
         metavar="SECONDS",
         help="how long to wait for koordgate's own Pods to end (default: 120)",

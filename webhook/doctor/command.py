@@ -53,10 +53,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-n", "--namespace", default=_NAMESPACE, help=f"the release's namespace (default: {_NAMESPACE})"
+        "-n",
+        "--namespace",
+        type=terminal.namespace,
+        default=_NAMESPACE,
+        help=f"the release's namespace (default: {_NAMESPACE})",
     )
     parser.add_argument(
         "--try-in",
+        type=terminal.namespace,
         default="default",
         metavar="NAMESPACE",
         help="where Pods are tried, by dry run, that koordgate is to serve (default: default); it must not be exempt, "

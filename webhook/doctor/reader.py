@@ -25,7 +25,7 @@ Connect = Callable[[str], KubeClient]
 _T = TypeVar("_T")
 
 _AT_ONCE: Final = 8
-_MOST: Final = 10_000  # objects of one resource
+_MOST: Final = 20_000  # objects of one resource
 _PAGE: Final = 250
 _KEY: Final = "config.yaml"
 _CALL_S: Final = 30.0  # a trial passes all webhooks of the cluster, one after another

@@ -83,8 +83,9 @@ def _node(obj: Raw) -> Raw:
 
 
 def _device(obj: Raw) -> Raw:
-    spec = obj.get("spec") or {}
-    types = [one.get("type") for one in spec.get("devices") or () if isinstance(one, dict)]
+    spec = obj.get("spec")  # another's definition may admit anything
+    devices = spec.get("devices") if isinstance(spec, dict) else None
+    types = [one.get("type") for one in devices if isinstance(one, dict)] if isinstance(devices, list) else []
     return {"metadata": metadata_of(obj, annotations=(AGREEMENT,)), "types": types, "managers": _managers(obj)}
 
 
