@@ -56,6 +56,13 @@ def test_amounts_and_labels_are_the_reporters_by_the_api_servers_record() -> Non
     assert (left.amounts, left.labels) == ((OLD, CORE, RATIO), (MODEL,))
 
 
+def test_the_reporter_is_no_owner_any_more_once_nothing_must_stay() -> None:
+    bare = owner("koordgate-reporter")
+    left = left_on(node(bare), {}, keep_settings=False)
+    assert (left.something, left.recorded, left.patch(node(bare))) == (True, True, [])
+    assert not left_on(node(REPORTED), {CORE: ["team/a"]}, keep_settings=False).recorded
+
+
 def test_what_another_manager_wrote_stays() -> None:
     theirs = owner("koord-manager", (), (OLD,))
     left = left_on(node(theirs, labels=(MODEL,)), {}, keep_settings=False)

@@ -296,7 +296,7 @@ async def test_after_uninstall_and_cleanup_nothing_is_left_and_pods_are_as_they_
     assert (status, "nothing of koordgate is left" in text) == (0, True), text
     node = await admin.get(f"/api/v1/nodes/{NODE}")
     assert RESOURCE not in {**node["status"]["allocatable"], **node["status"]["capacity"]}
-    assert not any(one["manager"] == "koordgate-reporter" for one in node["metadata"]["managedFields"])
+    assert "koordgate-reporter" not in {one["manager"] for one in node["metadata"]["managedFields"]}
     status, text = await run(capsys, "cleanup", "--yes")
     assert (status, text.splitlines()[-1]) == (0, "0 removed; nothing of koordgate is left")
     status, found = await doctor(capsys)

@@ -79,6 +79,7 @@ class NodeLeft:
         annotations: of koordgate's domain.
         needed: amounts that stay: Pods there request them, and a kubelet that restarts would reject these Pods.
         pods: these Pods.
+        recorded: the API server's record still names the reporter as an owner, and none of its amounts must stay.
     """
 
     node: str
@@ -87,11 +88,12 @@ class NodeLeft:
     annotations: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
+    recorded: bool = False
 
     @property
     def something(self) -> bool:
         """Whether there is anything to remove."""
-        return bool(self.amounts or self.labels or self.annotations)
+        return bool(self.amounts or self.labels or self.annotations or self.recorded)
 
     def patch(self, obj: Mapping[str, Any]) -> list[Raw]:
         """Write the patch of the Node's status subresource that removes it."""
@@ -136,6 +138,7 @@ def left_on(node: Mapping[str, Any], uses: Mapping[str, Sequence[str]], *, keep_
         tuple(sorted(noted)),
         tuple(sorted(needed)),
         tuple(pods),
+        REPORTER_MANAGER in managers(node) and not needed,
     )
 
 

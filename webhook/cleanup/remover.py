@@ -196,7 +196,10 @@ class Remover:
                 return left
             path = NODES.path(left.node, subresource="status")
             try:
-                await self._kube.patch(path, left.patch(node), "json", deadline=_CALL_S)
+                if operations := left.patch(node):
+                    await self._kube.patch(path, operations, "json", deadline=_CALL_S)
+                if left.recorded:
+                    await self._disown(NODES, left.node, "Node", "status")
             except (Conflict, Invalid):
                 if attempt == _TRIES:
                     raise
@@ -226,9 +229,14 @@ class Remover:
         if REPORTER_MANAGER in who:
             self._told(f"what is koordgate's in {resource.plural} {about['name']}")
             if not self._dry:
-                bare = {"apiVersion": resource.api_version, "kind": obj["kind"], "metadata": {"name": about["name"]}}
-                await self._kube.patch(resource.path(about["name"]), bare, "apply", field_manager=REPORTER_MANAGER)
+                await self._disown(resource, about["name"], obj["kind"])
         return False
+
+    async def _disown(self, resource: Resource, name: str, kind: str, subresource: str | None = None) -> None:
+        """Apply nothing as the reporter: what only it owns goes, and it owns nothing any more."""
+        bare = {"apiVersion": resource.api_version, "kind": kind, "metadata": {"name": name}}
+        path = resource.path(name, subresource=subresource)
+        await self._kube.patch(path, bare, "apply", field_manager=REPORTER_MANAGER, force=True, deadline=_CALL_S)
 
     async def _definition(self, resource: Resource, *, others: bool) -> None:
         name = f"{resource.plural}.{resource.group}"
@@ -285,4 +293,4 @@ def _about_node(left: NodeLeft) -> str:
         *(f"label {key}" for key in left.labels),
         *(f"annotation {key}" for key in left.annotations),
     ]
-    return f"Node {left.node}: {', '.join(parts)}"
+    return f"Node {left.node}: {', '.join(parts) or 'the record of the reporter as an owner'}"
