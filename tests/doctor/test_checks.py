@@ -16,8 +16,8 @@ from webhook.doctor.findings import Finding, Level, exit_status, listed
 from webhook.doctor.reader import actions, shipped
 from webhook.doctor.report import data, summary, table
 from webhook.doctor.rights import needed
-from webhook.doctor.snapshot import Listed, Snapshot
-from webhook.doctor.trials import Came, Expect, Outcome, Trial
+from webhook.doctor.snapshot import ReadList, Snapshot
+from webhook.doctor.trials import Came, Expect, Trial, TrialOutcome
 from webhook.settings import DialectSettings, WebhookSettings
 from webhook.tls.pki import Pair, new_authority, new_certificate
 
@@ -118,7 +118,7 @@ def right_cluster() -> dict[str, list[Raw]]:
 
 
 def snapshot(cluster: Mapping[str, list[Raw]] | None = None, **about: Any) -> Snapshot:
-    read = {key: Listed(tuple(items)) for key, items in (cluster or right_cluster()).items()}
+    read = {key: ReadList(tuple(items)) for key, items in (cluster or right_cluster()).items()}
     base: dict[str, Any] = {
         "settings": SETTINGS,
         "reporter": {"cpus": {"enforce": True}},
@@ -322,7 +322,7 @@ def test_what_is_no_object_is_told_too(what: str) -> None:
 @pytest.mark.parametrize("key", sorted(right_cluster()))
 def test_what_cannot_be_read_is_not_known_and_never_right(key: str) -> None:
     whole = snapshot()
-    read = {**whole.read, key: Listed(error="nobody may list it")}
+    read = {**whole.read, key: ReadList(error="nobody may list it")}
     found = examine(replace(whole, read=read))
     assert {one.level for one in bad(found)} <= {Level.UNKNOWN}
     if key not in {"runtimes", "budgets"}:  # one of several causes of a finding
@@ -332,7 +332,7 @@ def test_what_cannot_be_read_is_not_known_and_never_right(key: str) -> None:
 @pytest.mark.parametrize("key", ["nodes", "devices", "quotas", "pods", "topologies"])
 def test_what_is_too_much_to_read_is_not_compared(key: str) -> None:
     whole = snapshot()
-    read = {**whole.read, key: Listed(whole.of(key).items[:1], cut=True)}
+    read = {**whole.read, key: ReadList(whole.of(key).items[:1], cut=True)}
     assert {one.level for one in bad(examine(replace(whole, read=read)))} <= {Level.UNKNOWN}
 
 
@@ -382,13 +382,15 @@ JUDGED: dict[str, tuple[Expect, Came, str, Raw, Level, str]] = {
 def test_an_outcome_is_judged(what: str) -> None:
     expect, came, message, body, level, todo = JUDGED[what]
     trial = Trial("a Pod", expect, "team", {}, by=("koordgate",))
-    found = [one for one in examine(snapshot(outcomes=(Outcome(trial, came, message, body),))) if one.area == "dry run"]
+    found = [
+        one for one in examine(snapshot(outcomes=(TrialOutcome(trial, came, message, body),))) if one.area == "dry run"
+    ]
     assert [one.level for one in found] == [level]
     assert todo in found[0].todo
 
 
 def test_a_long_message_of_another_is_cut() -> None:
-    outcome = Outcome(Trial("a Pod", Expect.TRANSLATED, "team", {}), Came.REFUSED, "x" * 5000)
+    outcome = TrialOutcome(Trial("a Pod", Expect.TRANSLATED, "team", {}), Came.REFUSED, "x" * 5000)
     (found,) = bad(examine(snapshot(outcomes=(outcome,))))
     assert len(found.what) < 400
 
@@ -408,7 +410,7 @@ def test_every_dialect_that_is_on_is_tried_in_a_namespace_where_it_is() -> None:
 def test_policies_that_are_not_denied_are_not_tried() -> None:
     planned, _ = trials.plan(SETTINGS, "team-a", {})
     assert len([one for one in planned if one.expect is Expect.REFUSED]) == 1  # the webhook itself refuses forgeries
-    bindings = Listed(({"spec": {"policyName": "p", "validationActions": ["Audit", "Deny"]}},))
+    bindings = ReadList(({"spec": {"policyName": "p", "validationActions": ["Audit", "Deny"]}},))
     assert actions({"policyBindings": bindings}) == {"p": "Deny"}
 
 

@@ -32,7 +32,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RemovedKind:
     """Objects of one resource.
 
     Attributes:
@@ -49,7 +49,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class RemovalPhase:
     """What is removed together; the next phase begins when all of it is gone.
 
     Attributes:
@@ -59,40 +59,46 @@ class Phase:
     """
 
     title: str
-    parts: tuple[Part, ...]
+    parts: tuple[RemovedKind, ...]
     ends_pods: bool = False
 
 
 _MADE: Final = Certificate()
 PHASES: Final = (
-    Phase("what stops Pods while no replica lives", (Part(MUTATING_WEBHOOKS), Part(VALIDATING_WEBHOOKS))),
-    Phase("what the API server refuses by itself", (Part(POLICY_BINDINGS), Part(ADMISSION_POLICIES))),
+    RemovalPhase(
+        "what stops Pods while no replica lives", (RemovedKind(MUTATING_WEBHOOKS), RemovedKind(VALIDATING_WEBHOOKS))
+    ),
+    RemovalPhase(
+        "what the API server refuses by itself", (RemovedKind(POLICY_BINDINGS), RemovedKind(ADMISSION_POLICIES))
+    ),
     # Helm does not remove what it made for `helm test`.
-    Phase("what runs", (Part(DEPLOYMENTS), Part(DAEMON_SETS), Part(PODS, _TESTED)), ends_pods=True),
-    Phase(
+    RemovalPhase(
+        "what runs", (RemovedKind(DEPLOYMENTS), RemovedKind(DAEMON_SETS), RemovedKind(PODS, _TESTED)), ends_pods=True
+    ),
+    RemovalPhase(
         "what belongs to it",
         (
-            Part(FLOW_SCHEMAS),
-            Part(PRIORITY_LEVELS),
-            Part(DISRUPTION_BUDGETS),
-            Part(Resource("networking.k8s.io", "v1", "networkpolicies", namespaced=True)),
-            Part(Resource("monitoring.coreos.com", "v1", "prometheusrules", namespaced=True)),
-            Part(Resource("", "v1", "services", namespaced=True)),
-            Part(CONFIG_MAPS),
-            Part(Resource(_RBAC, "v1", "rolebindings", namespaced=True), everywhere=True),
-            Part(Resource(_RBAC, "v1", "roles", namespaced=True), everywhere=True),
-            Part(Resource(_RBAC, "v1", "clusterrolebindings", namespaced=False)),
-            Part(Resource(_RBAC, "v1", "clusterroles", namespaced=False)),
-            Part(Resource("", "v1", "serviceaccounts", namespaced=True)),
+            RemovedKind(FLOW_SCHEMAS),
+            RemovedKind(PRIORITY_LEVELS),
+            RemovedKind(DISRUPTION_BUDGETS),
+            RemovedKind(Resource("networking.k8s.io", "v1", "networkpolicies", namespaced=True)),
+            RemovedKind(Resource("monitoring.coreos.com", "v1", "prometheusrules", namespaced=True)),
+            RemovedKind(Resource("", "v1", "services", namespaced=True)),
+            RemovedKind(CONFIG_MAPS),
+            RemovedKind(Resource(_RBAC, "v1", "rolebindings", namespaced=True), everywhere=True),
+            RemovedKind(Resource(_RBAC, "v1", "roles", namespaced=True), everywhere=True),
+            RemovedKind(Resource(_RBAC, "v1", "clusterrolebindings", namespaced=False)),
+            RemovedKind(Resource(_RBAC, "v1", "clusterroles", namespaced=False)),
+            RemovedKind(Resource("", "v1", "serviceaccounts", namespaced=True)),
         ),
     ),
-    Phase(
+    RemovalPhase(
         "what it made",
         (
-            Part(RESOURCE_QUOTAS, f"{MIRROR_LABEL}=true", everywhere=True),
-            *(Part(rules, _MANAGED_BY) for rules in DEVICE_TAINT_RULES),
-            Part(SECRETS, names=(_MADE.secret, _MADE.extender_secret, _MADE.client_secret)),
-            Part(LEASES, names=(KOORD_SCHEDULER,)),
+            RemovedKind(RESOURCE_QUOTAS, f"{MIRROR_LABEL}=true", everywhere=True),
+            *(RemovedKind(rules, _MANAGED_BY) for rules in DEVICE_TAINT_RULES),
+            RemovedKind(SECRETS, names=(_MADE.secret, _MADE.extender_secret, _MADE.client_secret)),
+            RemovedKind(LEASES, names=(KOORD_SCHEDULER,)),
         ),
     ),
 )

@@ -20,7 +20,7 @@ from koordgate.kube.resource import (
     Resource,
 )
 from webhook.cleanup.found import NodeLeft, PodsLeft, left_on, managers
-from webhook.cleanup.parts import PHASES, Part, Phase
+from webhook.cleanup.parts import PHASES, RemovalPhase, RemovedKind
 
 Raw = dict[str, Any]
 Tell = Callable[[str], None]
@@ -124,7 +124,7 @@ class Remover:
                 self._left.notes.append(told)
                 return
 
-    async def _part(self, part: Part) -> None:
+    async def _part(self, part: RemovedKind) -> None:
         namespace = self._namespace if part.resource.namespaced else None
         if part.names:
             for name in part.names:
@@ -136,7 +136,7 @@ class Remover:
         for obj in found:
             await self._delete(part.resource, obj["metadata"]["name"], obj["metadata"].get("namespace"))
 
-    async def _ended(self, phase: Phase) -> None:
+    async def _ended(self, phase: RemovalPhase) -> None:
         """Wait until no Pod of our workloads is left.
 
         Raises:

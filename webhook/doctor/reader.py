@@ -15,8 +15,8 @@ from koordgate.kube.resource import ACCESS_REVIEWS, CONFIG_MAPS, PODS
 from koordgate.settings import SettingsError
 from webhook.data import MissingDataError, data_folder
 from webhook.doctor import rights, trials
-from webhook.doctor.snapshot import RELEASE, REPORTER, Listed, Right, Snapshot, Wanted
-from webhook.doctor.trials import Came, Outcome, Trial
+from webhook.doctor.snapshot import RELEASE, REPORTER, ReadList, Right, Snapshot, Wanted
+from webhook.doctor.trials import Came, Trial, TrialOutcome
 from webhook.doctor.wanted import wanted
 from webhook.settings import WebhookSettings, parse
 
@@ -49,9 +49,9 @@ async def read_cluster(
     version = str((await kube.get("/version")).get("gitVersion", ""))
     settings, problem = await _settings(kube, namespace)
     reporter = await _reporter(kube, namespace)
-    found: dict[str, Listed] = dict(await _gathered(_keyed(kube, one) for one in wanted(namespace, settings)))
+    found: dict[str, ReadList] = dict(await _gathered(_keyed(kube, one) for one in wanted(namespace, settings)))
     given: dict[Right, bool | None] = {}
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[TrialOutcome, ...] = ()
     if settings is not None:
         configz = bool((reporter.get("kubelet") or {}).get("configz"))
         asked = rights.needed(settings, reporter=bool(reporter), configz=configz)
@@ -75,10 +75,10 @@ async def read_cluster(
     )
 
 
-def actions(found: Mapping[str, Listed]) -> dict[str, str]:
+def actions(found: Mapping[str, ReadList]) -> dict[str, str]:
     """The first action of each policy that has a binding: name of the policy -> Deny, Warn or Audit."""
     stated = {}
-    for one in found.get("policyBindings", Listed()).items:
+    for one in found.get("policyBindings", ReadList()).items:
         spec = one["spec"]
         given = spec.get("validationActions") or [""]
         stated[str(spec.get("policyName", ""))] = "Deny" if "Deny" in given else str(given[0])
@@ -130,11 +130,11 @@ async def _reporter(kube: KubeClient, namespace: str) -> Mapping[str, Any]:
     return stated if isinstance(stated, dict) else {}
 
 
-async def _keyed(kube: KubeClient, one: Wanted) -> tuple[str, Listed]:
+async def _keyed(kube: KubeClient, one: Wanted) -> tuple[str, ReadList]:
     return one.key, await (_named(kube, one) if one.names else _listed(kube, one))
 
 
-async def _named(kube: KubeClient, one: Wanted) -> Listed:
+async def _named(kube: KubeClient, one: Wanted) -> ReadList:
     items, error = [], ""
     for name in one.names:
         try:
@@ -143,24 +143,24 @@ async def _named(kube: KubeClient, one: Wanted) -> Listed:
             continue
         except KubeError as problem:
             error = problem.message
-    return Listed(tuple(items), error)
+    return ReadList(tuple(items), error)
 
 
-async def _listed(kube: KubeClient, one: Wanted) -> Listed:
+async def _listed(kube: KubeClient, one: Wanted) -> ReadList:
     params = {"labelSelector": one.selector} if one.selector else None
     items: list[Raw] = []
     try:
         async for page, _ in kube.list_pages(one.resource.path(namespace=one.namespace), limit=_PAGE, params=params):
             items += map(one.keep, page)
             if len(items) >= _MOST:
-                return Listed(tuple(items), cut=True)
+                return ReadList(tuple(items), cut=True)
     except NotFound:
-        return Listed(absent=True)
+        return ReadList(absent=True)
     except Gone:
-        return Listed(tuple(items), cut=True)
+        return ReadList(tuple(items), cut=True)
     except KubeError as problem:
-        return Listed(error=problem.message)
-    return Listed(tuple(items))
+        return ReadList(error=problem.message)
+    return ReadList(tuple(items))
 
 
 async def _may(kube: KubeClient, right: Right, namespace: str) -> tuple[Right, bool | None]:
@@ -171,7 +171,7 @@ async def _may(kube: KubeClient, right: Right, namespace: str) -> tuple[Right, b
     return right, bool((answer.get("status") or {}).get("allowed"))
 
 
-async def _tried(kube: KubeClient, planned: Iterable[Trial], connect: Connect) -> list[Outcome]:
+async def _tried(kube: KubeClient, planned: Iterable[Trial], connect: Connect) -> list[TrialOutcome]:
     async with AsyncExitStack() as stack:
         clients = {"": kube}
         planned = list(planned)
@@ -180,14 +180,14 @@ async def _tried(kube: KubeClient, planned: Iterable[Trial], connect: Connect) -
         return await _gathered(_try(clients[one.user], one) for one in planned)
 
 
-async def _try(kube: KubeClient, trial: Trial) -> Outcome:
+async def _try(kube: KubeClient, trial: Trial) -> TrialOutcome:
     name = trials.NAME if trial.binding else None
     path = PODS.path(name, trial.namespace, "binding" if trial.binding else None)
     try:
         body = await kube.create(path, trial.body, dry_run=True, deadline=_CALL_S)
     except KubeError as error:
-        return Outcome(trial, _came(error), error.message)
-    return Outcome(trial, Came.STORED, "", body)
+        return TrialOutcome(trial, _came(error), error.message)
+    return TrialOutcome(trial, Came.STORED, "", body)
 
 
 def _came(error: KubeError) -> Came:
@@ -203,6 +203,6 @@ def _came(error: KubeError) -> Came:
     return Came.NO_ANSWER if isinstance(error, Unreachable) else Came.REFUSED
 
 
-def _not_written(name: str, namespace: str) -> Outcome:
+def _not_written(name: str, namespace: str) -> TrialOutcome:
     trial = Trial(f"a Pod in the dialect {name}", trials.Expect.TRANSLATED, namespace, {})
-    return Outcome(trial, Came.NO_ANSWER, "no Pod of this dialect is known to the command")
+    return TrialOutcome(trial, Came.NO_ANSWER, "no Pod of this dialect is known to the command")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koordgate.kube.resource import Resource
-from webhook.doctor.trials import Outcome
+from webhook.doctor.trials import TrialOutcome
 from webhook.settings import WebhookSettings
 
 Raw = dict[str, Any]
@@ -15,7 +15,7 @@ RELEASE: Final = "koordgate"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ReadList:
     """What was read of one resource.
 
     Attributes:
@@ -40,7 +40,7 @@ class Listed:
         return next((one for one in self.items if one["metadata"]["name"] == name), None)
 
 
-NOT_READ: Final = Listed(error="it was not read")
+NOT_READ: Final = ReadList(error="it was not read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Snapshot:
     """
 
     namespace: str
-    read: Mapping[str, Listed] = field(default_factory=dict)
+    read: Mapping[str, ReadList] = field(default_factory=dict)
     settings: WebhookSettings | None = None
     settings_problem: str = ""
     reporter: Mapping[str, Any] = field(default_factory=dict)
@@ -70,10 +70,10 @@ class Snapshot:
     offset: float | None = None
     now: float = 0.0
     rights: Mapping["Right", bool | None] = field(default_factory=dict)
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[TrialOutcome, ...] = ()
     crds: Mapping[str, Raw] = field(default_factory=dict)
 
-    def of(self, key: str) -> Listed:
+    def of(self, key: str) -> ReadList:
         """What was read under a key."""
         return self.read.get(key, NOT_READ)
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from webhook.doctor.findings import Finding, failure, ok, unknown
 from webhook.doctor.snapshot import Snapshot
-from webhook.doctor.trials import Came, Expect, Outcome, translated_by, untouched
+from webhook.doctor.trials import Came, Expect, TrialOutcome, translated_by, untouched
 
 _AREA: Final = "dry run"
 _LONGEST: Final = 300  # characters of another's message
@@ -37,7 +37,7 @@ def answers(snapshot: Snapshot) -> Iterator[Finding]:
         yield _judge(outcome, scheduler)
 
 
-def _judge(outcome: Outcome, scheduler: str) -> Finding:
+def _judge(outcome: TrialOutcome, scheduler: str) -> Finding:
     trial, came = outcome.trial, outcome.came
     about = f"{trial.about} ({trial.namespace})"
     message = _short(outcome.message)
@@ -58,7 +58,7 @@ def _judge(outcome: Outcome, scheduler: str) -> Finding:
     }[trial.expect](outcome, about, scheduler)
 
 
-def _translated(outcome: Outcome, about: str, scheduler: str) -> Finding:
+def _translated(outcome: TrialOutcome, about: str, scheduler: str) -> Finding:
     if outcome.came is not Came.STORED:
         return _kept_off(outcome, about)
     if translated_by(outcome.body, scheduler):
@@ -67,7 +67,7 @@ def _translated(outcome: Outcome, about: str, scheduler: str) -> Finding:
     return failure(_AREA, f"{about}: koordgate leaves it alone", todo)
 
 
-def _untouched(outcome: Outcome, about: str, scheduler: str) -> Finding:
+def _untouched(outcome: TrialOutcome, about: str, scheduler: str) -> Finding:
     if outcome.came is not Came.STORED:
         return _kept_off(outcome, about)
     if untouched(outcome.body, scheduler):
@@ -76,7 +76,7 @@ def _untouched(outcome: Outcome, about: str, scheduler: str) -> Finding:
     return failure(_AREA, f"{about}: koordgate changes it", todo)
 
 
-def _refused(outcome: Outcome, about: str, scheduler: str) -> Finding:  # noqa: ARG001 one of four alike
+def _refused(outcome: TrialOutcome, about: str, scheduler: str) -> Finding:  # noqa: ARG001 one of four alike
     if outcome.came is Came.REFUSED and any(word in outcome.message for word in outcome.trial.by):
         return ok(_AREA, f"{about}: it is refused")
     if outcome.came is Came.REFUSED:
@@ -85,12 +85,12 @@ def _refused(outcome: Outcome, about: str, scheduler: str) -> Finding:  # noqa: 
     return failure(_AREA, f"{about}: it is accepted", todo)
 
 
-def _answered(outcome: Outcome, about: str, scheduler: str) -> Finding:  # noqa: ARG001 one of four alike
+def _answered(outcome: TrialOutcome, about: str, scheduler: str) -> Finding:  # noqa: ARG001 one of four alike
     """The request reached all webhooks: what they say about something that does not exist is no matter."""
     return ok(_AREA, f"{about}: the webhooks answer")
 
 
-def _kept_off(outcome: Outcome, about: str) -> Finding:
+def _kept_off(outcome: TrialOutcome, about: str) -> Finding:
     exempt = outcome.trial.expect is Expect.UNTOUCHED
     todo = "nothing, if that is right" if exempt else "name a namespace with --try-in in which such Pods are admitted"
     return unknown(_AREA, f"{about}: something else refuses it: {_short(outcome.message)}", todo)
