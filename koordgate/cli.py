@@ -10,8 +10,10 @@ from typing import Final
 _GROUP: Final = "koordgate.commands"
 _SUMMARIES: Final = {
     "adopt": "move a cluster from another product: check, report, switch namespaces and back",
+    "cleanup": "remove all that koordgate left in a cluster after helm uninstall",
     "demo": "show the whole product on this machine: translate, guard, allocate, holdings",
     "devices": "show a cluster's devices and who holds them; cordon, uncordon or drain one",
+    "doctor": "look at an installation, and say what is wrong and what to do about it",
     "reporter": "report what a node has and how healthy it is, and put cpusets into effect",
     "simulate": "run Kubernetes objects from files through admission, scheduling and binding, offline",
     "translate": "show what manifests become, or write them in another product's dialect",

@@ -1,8 +1,11 @@
-"""What commands print: tables and text, as wide as the terminal."""
+"""What commands print, as wide as the terminal, and words of the command line that several of them read."""
 
+import argparse
 import io
 import os
+import re
 import sys
+from contextlib import suppress
 from typing import Any, Final
 
 from rich.console import Console
@@ -10,21 +13,50 @@ from rich.table import Table
 from rich.text import Text
 
 _SIGPIPE: Final = 141  # 128 + SIGPIPE, as a shell reports it
+_LONGEST_S: Final = 24 * 3600.0
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 WIDE: Final = 10_000  # off a terminal nothing is wrapped: a line is as long as its longest reason
 
 
-def show(*parts: Table | Text | str) -> None:
-    """Print tables and lines: in colour and as wide as a terminal is, elsewhere plain, with nothing wrapped."""
+def show(*parts: Table | Text | str, most: int = WIDE) -> None:
+    """Print tables and lines: in colour and as wide as a terminal is, elsewhere plain, with nothing wrapped.
+
+    Args:
+        *parts: to print.
+        most: the largest width, in columns, in which it is wrapped everywhere.
+    """
     if sys.stdout.isatty():
         console = screen()
+        console.width = min(console.width, most)
         for part in parts:
             console.print(part)
         return
     text = io.StringIO()
-    console = _console(file=text, width=WIDE, color_system=None)
+    console = _console(file=text, width=most, color_system=None)
     for part in parts:
         console.print(part)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines()))
+
+
+def printable(text: str) -> str:
+    """Replace characters that a terminal must not interpret."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def namespace(text: str) -> str:
+    """Read the name of a namespace from the command line."""
+    if _NAMESPACE.fullmatch(text):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} cannot be the name of a namespace")
+
+
+def seconds(text: str) -> float:
+    """Read a time from the command line."""
+    with suppress(ValueError):
+        number = float(text)
+        if 0 <= number <= _LONGEST_S:
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r}: state seconds from 0 to {_LONGEST_S:.0f}")
 
 
 def unread() -> int:

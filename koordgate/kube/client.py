@@ -71,6 +71,7 @@ class KubeClient:
         token: bearer token.
         access: replaces these two where credentials change.
         limit: most connections, watches included.
+        impersonate: the user as whom requests are made, if the credentials may; "" for their own user.
         sleep: waits; tests pass their own.
         jitter: a random number in [0, 1).
         clock: seconds since the epoch.
@@ -83,12 +84,14 @@ class KubeClient:
         *,
         access: Access | Callable[[], Awaitable[Access]] | None = None,
         limit: int = _CONNECTIONS,
+        impersonate: str = "",
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._source = access or FixedAccess(base_url.rstrip("/"), token)
         self._limit = limit
+        self._headers = {"Impersonate-User": impersonate} if impersonate else {}
         self._sleep = sleep
         self._jitter = jitter
         self._clock = clock
@@ -99,7 +102,12 @@ class KubeClient:
 
     @classmethod
     def from_kubeconfig(
-        cls, path: Path | str | None = None, *, context: str | None = None, limit: int = _CONNECTIONS
+        cls,
+        path: Path | str | None = None,
+        *,
+        context: str | None = None,
+        limit: int = _CONNECTIONS,
+        impersonate: str = "",
     ) -> Self:
         """Use a kubeconfig.
 
@@ -107,6 +115,7 @@ class KubeClient:
             path: the file; None for that of $KUBECONFIG, else the default path.
             context: its name there; None for the current one.
             limit: most connections.
+            impersonate: the user to act as; empty for the kubeconfig's own.
         """
 
         async def load() -> Access:
@@ -114,12 +123,14 @@ class KubeClient:
 
             return await kubeconfig_access(Path(path) if path is not None else None, context)
 
-        return cls(access=load, limit=limit)
+        return cls(access=load, limit=limit, impersonate=impersonate)
 
     @classmethod
-    def autodetect(cls, *, limit: int = _CONNECTIONS) -> Self:
+    def autodetect(cls, *, limit: int = _CONNECTIONS, impersonate: str = "") -> Self:
         """Use $KUBECONFIG where it is set, the service account inside a Pod, else the default kubeconfig."""
-        return cls(access=service_account_access, limit=limit) if inside_a_pod() else cls.from_kubeconfig(limit=limit)
+        if inside_a_pod():
+            return cls(access=service_account_access, limit=limit, impersonate=impersonate)
+        return cls.from_kubeconfig(limit=limit, impersonate=impersonate)
 
     async def __aenter__(self) -> Self:
         self._access = await self._source() if callable(self._source) else self._source
@@ -309,7 +320,7 @@ class KubeClient:
         """Send a request once, and yield a successful answer; anything else is raised as a `KubeError`."""
         if self._session is None:
             raise RuntimeError("KubeClient is used outside its `async with`")
-        headers = {"Content-Type": ask.content_type} if ask.body is not None else {}
+        headers = {**self._headers, **({"Content-Type": ask.content_type} if ask.body is not None else {})}
         authorization = await self._access.authorization(renew=renew)
         if authorization:
             headers["Authorization"] = authorization

@@ -87,3 +87,19 @@ MUTATING_WEBHOOKS: Final = Resource(
 VALIDATING_WEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
 )
+ADMISSION_POLICIES: Final = Resource(
+    "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", namespaced=False
+)
+POLICY_BINDINGS: Final = Resource(
+    "admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings", namespaced=False
+)
+DEFINITIONS: Final = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", namespaced=True)
+DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets", namespaced=True)
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", namespaced=True)
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", namespaced=True)
+PRIORITY_LEVELS: Final = Resource("flowcontrol.apiserver.k8s.io", "v1", "prioritylevelconfigurations", namespaced=False)
+FLOW_SCHEMAS: Final = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", namespaced=False)
+DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", namespaced=True)
+RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False)
+ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from allocator.vocabulary.adopted import Numberings
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
-from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, KUBERNETES_DOMAIN, TYPE_GPU
+from allocator.vocabulary.names import AGREEMENT, CORDONED, DEVICES_CHECKPOINTS, KUBERNETES_DOMAIN, TYPE_GPU
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
 from allocator.wire.partitions import GPU_MODEL
@@ -20,7 +20,6 @@ from reporter.publish.identity import NodeIdentity
 
 API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 KIND: Final = "Device"
-AGREEMENT: Final = "koordgate.io/pod-agreement"
 SET_ASIDE: Final = "Cordoned"  # the reason of a device that an administrator set aside
 _CARDS: Final = (TYPE_GPU, TYPE_MIG)
 _MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "koordgate"}

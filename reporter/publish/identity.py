@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-MANAGER: Final = "koordgate-reporter"  # field manager: the owner of our fields
+from allocator.vocabulary.names import REPORTER_MANAGER
+
+MANAGER: Final = REPORTER_MANAGER  # the owner of our fields
 
 
 @dataclass(frozen=True, slots=True)

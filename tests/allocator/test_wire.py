@@ -35,7 +35,7 @@ from allocator.vocabulary.partition import Partition, PartitionTable
 from allocator.wire.deviceallocated import read_allocation, write_annotations
 from allocator.wire.devicelinks import DEVICE_LINKS, write_links
 from allocator.wire.deviceobject import read_device_object
-from allocator.wire.nodeallocation import RecordError, read_spec, write_spec
+from allocator.wire.nodeallocation import API_VERSION, RecordError, read_spec, write_spec
 from allocator.wire.partitions import GPU_PARTITIONS, GPU_VENDOR, built_in
 from allocator.wire.podallocated import read_cpu_share, write_allocation
 from allocator.wire.resourcestatus import AnnotationError
@@ -848,6 +848,21 @@ def test_a_node_allocation_is_written_sorted_by_uid() -> None:
     }
     assert [entry["uid"] for entry in write_spec(TWO)["allocations"]] == ["uid-a", "uid-b"]
     assert write_spec([]) == {"allocations": []}
+
+
+def test_a_record_of_a_newer_version_is_read_as_far_as_it_is_known() -> None:
+    """A replica of the version before reads it beside newer ones: docs/upgrade.md."""
+    cpus = {"qosClass": "LSR", "cpuset": "0-1", "numaNodes": [{"node": 0, "socket": 0, "milliCPU": 2000, "memory": 1}]}
+    known = record(cpus=cpus)
+    newer = {**known, "new": {"a": [1]}}
+    newer["devices"] = [{**device, "new": 1} for device in known["devices"]]
+    newer["cpus"] = {**cpus, "new": "x", "numaNodes": [{**cpus["numaNodes"][0], "new": None}]}
+    spec = {"allocations": [newer], "new": []}
+    of_node = {"apiVersion": API_VERSION, "kind": "NodeAllocation", "metadata": {"name": "n"}}
+    assert read_spec({**of_node, "spec": spec, "status": {}}) == read_spec(
+        {**of_node, "spec": {"allocations": [known]}}
+    )
+    assert API_VERSION == "koordgate.io/v1alpha1"
 
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "0999-12-31T23:59:59Z", "9999-12-31T23:59:59Z"])

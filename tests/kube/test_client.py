@@ -758,3 +758,13 @@ def test_an_answer_without_a_readable_date_states_no_time(date: str) -> None:
     kube = KubeClient("http://localhost")
     kube._dated = (date, 0.0)
     assert kube.server_offset is None
+
+
+async def test_requests_are_made_as_another_user_only_where_that_is_asked_for(fake: FakeKube) -> None:
+    async with KubeClient(fake.url, impersonate="system:serviceaccount:a:b") as kube, KubeClient(fake.url) as own:
+        await kube.create(NODES.path(), {"metadata": {"name": "x"}}, dry_run=True)
+        await own.create(NODES.path(), {"metadata": {"name": "x"}}, dry_run=True)
+    first, second = fake.seen("create", "nodes")
+    assert first.headers["Impersonate-User"] == "system:serviceaccount:a:b"
+    assert first.headers["Content-Type"] == "application/json"
+    assert "Impersonate-User" not in second.headers

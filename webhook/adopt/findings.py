@@ -9,7 +9,7 @@ from allocator.request.original import read_asks
 from allocator.request.pod import is_ours
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.mode import Mode
-from allocator.vocabulary.names import DEVICE_ALLOCATED, ORIGINAL_REQUEST
+from allocator.vocabulary.names import DEVICE_ALLOCATED, ORIGINAL_REQUEST, RESOURCE_MAPS
 from allocator.vocabulary.node import NodeSnapshot
 from webhook.adopt.objects import Cluster, about_devices
 from webhook.adopt.view import AdoptView
@@ -204,7 +204,7 @@ def product_of(pod: Mapping[str, Any], types: DeviceTypes, scheduler_name: str) 
 def _named(pod: Mapping[str, Any]) -> Iterator[str]:
     spec = pod.get("spec") or {}
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        for key in ("requests", "limits"):
+        for key in RESOURCE_MAPS:
             yield from (container.get("resources") or {}).get(key) or ()
 
 

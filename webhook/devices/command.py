@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,16 +24,15 @@ from webhook.devices.tables import (
     new_table,
     packed_list,
     packed_table,
-    printable,
     told_share,
 )
 from webhook.ledger.cluster import cluster_store
 from webhook.settings import WebhookSettings, load, types_of
+from webhook.terminal import printable
 from webhook.view.classes import pools_of
 
 _UNUSABLE: Final = 2
 _PODS_LEFT: Final = 3
-_LONGEST_S: Final = 24 * 3600.0
 _VERBS: Final = ("cordon", "uncordon", "drain")
 
 
@@ -147,14 +145,6 @@ def _failed(status: int, message: str) -> int:
     return status
 
 
-def _seconds(text: str) -> float:
-    with suppress(ValueError):
-        seconds = float(text)
-        if 0 <= seconds <= _LONGEST_S:
-            return seconds
-    raise argparse.ArgumentTypeError(f"{text!r}: state seconds from 0 to {_LONGEST_S:.0f}")
-
-
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
         "koordgate devices [options] [NODE ...]\n       koordgate devices [options] {cordon,uncordon,drain} NODE DEVICE"
@@ -185,7 +175,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=terminal.seconds,
         default=300.0,
         metavar="SECONDS",
         help="with drain: how long to retry evictions that a PodDisruptionBudget does not allow, and to wait for Pods "

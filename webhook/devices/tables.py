@@ -11,6 +11,7 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_MEMORY
 from webhook.devices.nodestate import NodeState
+from webhook.terminal import printable
 
 Raw = dict[str, Any]
 
@@ -29,11 +30,6 @@ def add_row(table: Table, *cells: str | Iterable[str]) -> None:
     """Add a row; a cell is one text, or several lines. Unprintable characters are replaced."""
     texts = ([cell] if isinstance(cell, str) else list(cell) for cell in cells)
     table.add_row(*(Text("\n".join(printable(line) for line in lines) or "-") for lines in texts))
-
-
-def printable(text: str) -> str:
-    """Replace characters that a terminal must not interpret."""
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _amount(tail: str, amount: int) -> str:

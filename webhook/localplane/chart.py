@@ -51,6 +51,7 @@ def render(
     *,
     chart: Path | None = None,
     namespace: str = NAMESPACE,
+    tests: bool = False,
 ) -> list[JsonObject]:
     """Render the chart as `helm install` would.
 
@@ -59,9 +60,10 @@ def render(
         values: Merged over the chart's own values.
         chart: The chart's folder; ours by default.
         namespace: The release's namespace.
+        tests: Whether the hooks of `helm test` are among them.
 
     Returns:
-        The objects, custom resource definitions included, test hooks excluded.
+        The objects, custom resource definitions included.
 
     Raises:
         ChartError: Helm refused; the message is Helm's.
@@ -72,7 +74,7 @@ def render(
         argv = (
             *(str(binaries["helm"]), "template", RELEASE, str(chart or chart_folder())),
             *("--namespace", namespace, "--values", str(values_file)),
-            *("--kube-version", KUBERNETES, "--include-crds", "--skip-tests"),
+            *("--kube-version", KUBERNETES, "--include-crds", *(() if tests else ("--skip-tests",))),
         )
         homes = {f"HELM_{kind}_HOME": folder for kind in ("CACHE", "CONFIG", "DATA")}  # ignore the user's own
         done = subprocess.run(argv, env={**os.environ, **homes}, capture_output=True, text=True, check=False)

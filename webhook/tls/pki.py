@@ -84,6 +84,28 @@ class Renewal(NamedTuple):
     reason: str
 
 
+class Shown(NamedTuple):
+    """The time for which a certificate is valid.
+
+    Attributes:
+        begins: from when on.
+        ends: until when.
+    """
+
+    begins: datetime
+    ends: datetime
+
+
+def shown(pem: bytes) -> Shown:
+    """Read the first certificate of a file that comes without its key.
+
+    Raises:
+        CertificateError: there is none, or it cannot be read.
+    """
+    certificate = _certificate(pem, "certificate")
+    return Shown(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+
+
 def new_authority(name: str, now: datetime, days: float) -> Pair:
     """Make a self-signed CA, with a number in its name: issuers are found by name, and bundles hold several."""
     serial = x509.random_serial_number()

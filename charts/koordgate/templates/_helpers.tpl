@@ -18,6 +18,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{ include "koordgate.labels" (dict "root" . "name" "koord-scheduler" "component" "scheduler") }}
 {{- end }}
 
+{{- define "koordgate.doctor.labels" -}}
+{{ include "koordgate.labels" (dict "root" . "name" "koordgate-doctor" "component" "doctor") }}
+{{- end }}
+
 {{- define "koordgate.webhook.selector" -}}
 app.kubernetes.io/name: koordgate
 app.kubernetes.io/instance: {{ .Release.Name }}

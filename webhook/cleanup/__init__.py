@@ -1,0 +1,1 @@
+"""`koordgate cleanup`: what koordgate left in a cluster, and its removal."""

@@ -1,0 +1,99 @@
+"""What holds: policies that need no replica, cpusets, and whether Pods have what was allocated to them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from allocator.vocabulary.names import AGREEMENT
+from webhook.doctor.findings import Finding, failure, listed, ok, unknown, warning
+from webhook.doctor.snapshot import Snapshot
+
+_AREA: Final = "enforcement"
+_POLICIES: Final = ("koordgate-allocations", "koordgate-bindings", "koordgate-preset-node", "koordgate-visible-devices")
+
+
+def enforcement(snapshot: Snapshot) -> Iterator[Finding]:
+    """Check the policies' actions, what the reporter enforces, and the comparison of Pods with their allocations."""
+    if snapshot.settings is None:
+        return
+    yield from _policies(snapshot)
+    if snapshot.reporter:
+        yield from _cpusets(snapshot.reporter)
+        yield from _agreement(snapshot)
+
+
+def _policies(snapshot: Snapshot) -> Iterator[Finding]:
+    read, bindings = snapshot.of("policies"), snapshot.of("policyBindings")
+    if read.error or bindings.error:
+        todo = "ask as a user who may list validatingadmissionpolicies and their bindings"
+        yield unknown(_AREA, f"policies cannot be read: {read.error or bindings.error}", todo)
+        return
+    denied: list[str] = []
+    for name in _POLICIES:
+        found = [
+            one["spec"].get("validationActions") or []
+            for one in bindings.items
+            if one["spec"].get("policyName") == name
+        ]
+        if name not in read.names or not found:
+            todo = f"set policies.{_value(name)}.action, unless you turned it off on purpose"
+            yield warning(_AREA, f"the policy {name} is not installed", todo)
+        elif "Deny" not in found[0]:
+            todo = f"set policies.{_value(name)}.action: Deny once no Pod of your own is warned about"
+            yield warning(_AREA, f"the policy {name} refuses nothing ({', '.join(found[0])})", todo)
+        else:
+            denied.append(name)
+    if denied:
+        yield ok(_AREA, f"the API server itself refuses what these policies name: {listed(denied)}")
+
+
+def _value(name: str) -> str:
+    """The chart's value of a policy: koordgate-preset-node -> presetNode."""
+    first, *more = name.removeprefix("koordgate-").split("-")
+    return first + "".join(word.capitalize() for word in more)
+
+
+def _cpusets(reporter: Mapping[str, Any]) -> Iterator[Finding]:
+    cpus = reporter.get("cpus") or {}
+    if cpus.get("enforce") is False:
+        yield warning(_AREA, "cpusets are not written", "set reporter.cpus.enforce: true, or let koordlet write them")
+    else:
+        yield ok(_AREA, "the reporter writes cpusets")
+
+
+def _agreement(snapshot: Snapshot) -> Iterator[Finding]:
+    """What reporters saw of the Pods of their nodes; a Pod of which nothing was seen is not among them."""
+    if (snapshot.reporter.get("proof") or {}).get("enabled") is False:
+        todo = "set reporter.proof.enabled: true"
+        yield unknown(_AREA, "Pods are not compared with their allocations", todo)
+        return
+    agree, wrong, unread = 0, [], []
+    for device in snapshot.of("devices").items:
+        text = device["metadata"]["annotations"].get(AGREEMENT)
+        if text is None:
+            continue
+        rows = _rows(text)
+        if rows is None:
+            unread.append(device["metadata"]["name"])
+            continue
+        for row in rows:
+            agree += row.get("agrees") is True
+            if row.get("agrees") is False:
+                wrong.append(str(row.get("pod", "?")))
+    if unread:
+        yield warning(_AREA, f"annotation {AGREEMENT} cannot be read on {listed(unread)}", "see the reporters' logs")
+    if wrong:
+        todo = "see the Events AllocationMismatch on these Pods"
+        yield failure(_AREA, f"{len(wrong)} Pods have other devices or CPUs than allocated: {listed(wrong)}", todo)
+    elif agree:
+        yield ok(_AREA, f"{agree} Pods have what was allocated to them, as far as reporters see it")
+
+
+def _rows(text: str) -> list[dict[str, Any]] | None:
+    try:
+        rows = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(rows, dict):
+        return None
+    return [row for row in rows.values() if isinstance(row, dict)]

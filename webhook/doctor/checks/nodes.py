@@ -1,0 +1,130 @@
+"""Nodes: what reports them, how fresh that is, and what containers there need to see devices."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from allocator.vocabulary.names import REPORTER_MANAGER, TYPE_GPU
+from allocator.wire.nodetopology import CPU_MANAGER_POLICY
+from webhook.doctor.findings import Finding, failure, listed, ok, unknown, warning
+from webhook.doctor.snapshot import REPORTER, Snapshot
+
+_AREA: Final = "nodes"
+_GPU_LABELS: Final = {"nvidia.com/gpu.present": "true", "feature.node.kubernetes.io/pci-10de.present": "true"}
+_NVIDIA: Final = "nvidia"
+
+
+def nodes(snapshot: Snapshot) -> Iterator[Finding]:
+    """Check that each node's objects are there and kept up to date, and its runtime."""
+    read, devices, topologies = (snapshot.of(key) for key in ("nodes", "devices", "topologies"))
+    for key, one in (("nodes", read), ("devices", devices), ("topologies", topologies)):
+        if one.error:
+            yield unknown(_AREA, f"{key} cannot be read: {one.error}", f"ask as a user who may list {key}")
+        if one.cut:
+            todo = "ask about single nodes with koordgate devices NODE"
+            yield unknown(_AREA, f"there are more than {len(one.items)} {key}: they are not compared", todo)
+    if any(one.error or one.cut for one in (read, devices)):
+        return
+    known = {one["metadata"]["name"]: one for one in read.items}
+    carded = sorted(one["metadata"]["name"] for one in devices.items if TYPE_GPU in one["types"])
+    yield from _unlisted(known, devices.names)
+    yield from _fresh(snapshot, known)
+    yield from _runtime(snapshot, known, carded)
+    yield from _policies(snapshot)
+
+
+def _unlisted(known: Mapping[str, Any], listed_nodes: frozenset[str]) -> Iterator[Finding]:
+    """Nodes that say that they have cards, and of which no Device object tells."""
+    with_cards = [
+        name
+        for name, node in known.items()
+        if any(node["metadata"]["labels"].get(key) == value for key, value in _GPU_LABELS.items())
+    ]
+    missing = [name for name in with_cards if name not in listed_nodes]
+    if missing:
+        todo = f"see whether {REPORTER} runs there (taints, nodeSelector), and its log"
+        yield failure(_AREA, f"{len(missing)} nodes have NVIDIA cards and no Device object: {listed(missing)}", todo)
+    gone = sorted(listed_nodes - known.keys())
+    if gone:
+        yield warning(
+            _AREA, f"Device objects of nodes that do not exist: {listed(gone)}", "kubectl delete devices NAME"
+        )
+    if not missing:
+        yield ok(_AREA, f"{len(listed_nodes & known.keys())} of {len(known)} nodes have Device objects")
+
+
+def _fresh(snapshot: Snapshot, known: Mapping[str, Any]) -> Iterator[Finding]:
+    """An object is as fresh as the reporter that writes it is alive: it writes only what changed."""
+    pods = snapshot.of("pods")
+    if pods.error or pods.cut or not snapshot.reporter:
+        return
+    alive = {
+        pod["node"]
+        for pod in pods.items
+        if pod["ready"] and pod["metadata"]["labels"].get("app.kubernetes.io/name") == REPORTER
+    }
+    ours = {
+        one["metadata"]["name"]
+        for key in ("devices", "topologies")
+        for one in snapshot.of(key).items
+        if REPORTER_MANAGER in one["managers"] and one["metadata"]["name"] in known
+    }
+    stale = [name for name in sorted(ours - alive) if known[name]["ready"]]
+    if stale:
+        todo = f"kubectl -n {snapshot.namespace} get pods -o wide: no reporter is ready there"
+        what = f"what koordgate knows of {len(stale)} nodes is not kept up to date: {listed(stale)}"
+        yield failure(_AREA, what, todo)
+    down = [name for name in sorted(ours) if not known[name]["ready"]]
+    if down:
+        what = f"{len(down)} nodes with devices are not ready: {listed(down)}"
+        yield warning(_AREA, what, "kubectl describe node NAME")
+    if ours and not stale:
+        yield ok(_AREA, f"a reporter is ready on all {len(ours) - len(down)} ready nodes that it reports")
+    without = sorted(
+        {one["metadata"]["name"] for one in snapshot.of("devices").items} - snapshot.of("topologies").names
+    )
+    if without and not (snapshot.of("topologies").error or snapshot.of("topologies").cut):
+        todo = "see the reporter's log there; Pods with CPUs of their own cannot be placed on these nodes"
+        yield warning(_AREA, f"{len(without)} nodes have no NodeResourceTopology: {listed(without)}", todo)
+
+
+def _runtime(snapshot: Snapshot, known: Mapping[str, Any], carded: list[str]) -> Iterator[Finding]:
+    """Containers see cards by NVIDIA's runtime; the kubelet tells of the runtime's handlers."""
+    carded = [name for name in carded if name in known]
+    if not carded:
+        return
+    ours = snapshot.of("daemonsets").named(REPORTER)
+    chosen = ours["runtimeClass"] if ours is not None else ""
+    if chosen and not snapshot.of("runtimes").error and chosen not in snapshot.of("runtimes").names:
+        yield failure(
+            _AREA, f"there is no RuntimeClass {chosen}", "create it, or correct reporter.gpus.runtimeClassName"
+        )
+    untold = [name for name in carded if not known[name]["handlers"]]
+    without = [name for name in carded if known[name]["handlers"] and not _sees_cards(known[name])]
+    if without:
+        todo = "install NVIDIA's container toolkit there; if its runtime is the default one, this is not seen here"
+        what = f"the container runtime of {len(without)} nodes with cards has no handler {_NVIDIA}: {listed(without)}"
+        yield warning(_AREA, what, todo)
+    if untold:
+        todo = "run a Pod with nvidia-smi there; containerd 2 tells its handlers"
+        yield unknown(_AREA, f"the runtime of {len(untold)} nodes does not tell its handlers: {listed(untold)}", todo)
+    if not without and not untold:
+        yield ok(_AREA, f"the runtime of all {len(carded)} nodes with cards has a handler {_NVIDIA}")
+
+
+def _sees_cards(node: Mapping[str, Any]) -> bool:
+    return any(_NVIDIA in name for name in node["handlers"])
+
+
+def _policies(snapshot: Snapshot) -> Iterator[Finding]:
+    """The kubelet's static policy chooses CPUs by itself."""
+    stated = Counter(
+        "static" if '"static"' in text else "other"
+        for one in snapshot.of("topologies").items
+        if (text := one["metadata"]["annotations"].get(CPU_MANAGER_POLICY)) is not None
+    )
+    if stated["static"]:
+        todo = "set cpuManagerPolicy: none, or reporter.cpus.takeOver (docs/limits.md)"
+        yield warning(_AREA, f"the kubelets of {stated['static']} nodes choose CPUs by their static policy", todo)
+    elif stated:
+        yield ok(_AREA, f"the kubelets of {stated['other']} nodes choose no CPUs by themselves")

@@ -1,0 +1,42 @@
+"""The findings as a table and as data."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from webhook.doctor.findings import Finding, Level
+from webhook.terminal import printable
+
+WIDTH: Final = 100
+_STYLES: Final = {Level.OK: "green", Level.UNKNOWN: "cyan", Level.WARNING: "yellow", Level.FAILURE: "bold red"}
+
+
+def table(findings: Sequence[Finding]) -> Table:
+    """Make the table: a row for each finding, with what to do on a line of its own."""
+    made = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    for header in ("", "AREA", "FOUND, AND WHAT TO DO"):
+        made.add_column(header, overflow="fold")
+    for one in findings:
+        todo = f"\n-> {one.todo}" if one.todo else ""
+        made.add_row(Text(one.level, style=_STYLES[one.level]), Text(one.area), Text(_lines(one.what) + _lines(todo)))
+    return made
+
+
+def _lines(text: str) -> str:
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Count the findings in one sentence."""
+    counted = Counter(one.level for one in findings)
+    words = {Level.FAILURE: "failures", Level.WARNING: "warnings", Level.UNKNOWN: "not known", Level.OK: "ok"}
+    return ", ".join(f"{counted[level]} {word}" for level, word in words.items())
+
+
+def data(findings: Sequence[Finding], status: int) -> dict[str, Any]:
+    """The same as data; `exitStatus` is that of the command."""
+    listed = [{"level": str(one.level), "area": one.area, "what": one.what, "todo": one.todo} for one in findings]
+    return {"exitStatus": status, "findings": listed}
