@@ -13,12 +13,12 @@ from builders import container, device_entry, device_object, pod
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from webhook.adopt.command import COMMAND
-from webhook.adopt.findings import ClusterFindings, HeldBy, Survey, find
+from webhook.adopt.findings import ClusterFindings, HeldBy, find
 from webhook.adopt.objects import Cluster
 from webhook.adopt.steps import blockers, steps
 from webhook.adopt.view import AdoptView
 from webhook.offline.cluster import OfflineCluster
-from webhook.settings import DialectSettings, WebhookSettings, types_of
+from webhook.settings import DialectSettings, WebhookSettings, parse, types_of
 
 Raw = dict[str, Any]
 GPU = {"nvidia.com/gpu": "1"}
@@ -62,9 +62,9 @@ def cluster(objects: Iterable[Raw], settings: WebhookSettings = WITH_HAMI) -> Cl
     return made
 
 
-def found(*objects: Raw, settings: WebhookSettings = WITH_HAMI, **about: Any) -> ClusterFindings:
+def found(*objects: Raw, settings: WebhookSettings = WITH_HAMI) -> ClusterFindings:
     made = cluster(objects, settings)
-    return find(made, AdoptView(made), **about)
+    return find(made, AdoptView(made))
 
 
 async def ours(name: str, on: str, namespace: str = "team") -> Raw:
@@ -124,16 +124,34 @@ def test_a_running_pod_of_which_nothing_states_what_it_holds_clashes() -> None:
     assert "nothing states which devices it holds" in clash
 
 
-def test_what_another_product_states_is_taken_from_the_survey() -> None:
-    stated = HeldBy("GPU-n1-0", "team/shared", "uid-shared", "HAMi", "hami.io/vgpu-devices-allocated")
-    told = found(
-        node("n1"),
-        devices("n1"),
-        gpu_pod("shared", limits=HAMI, nodeName="n1"),
-        survey=lambda _node: Survey((stated,), ("n1: a conflict",)),
+def stated(card: str = "GPU-n1-0", name: str = "shared") -> Raw:
+    """A running Pod of HAMi that states a share of a card."""
+    said = {"hami.io/vgpu-devices-allocated": f"{card},NVIDIA,4096,30:;", "hami.io/vgpu-node": "n1"}
+    return gpu_pod(name, limits=HAMI, nodeName="n1", schedulerName="hami-scheduler", annotations=said)
+
+
+COUNTING = parse("{mode: shadow, dialects: {hami: {enabled: true}}, adopt: {peers: [hami]}}")
+
+
+def test_what_another_product_states_is_held_by_its_evidence() -> None:
+    told = found(node("n1"), devices("n1"), stated(), settings=COUNTING)
+    (held,) = told.nodes[0].held
+    assert held == HeldBy("GPU-n1-0", "team/shared", "uid-shared", "HAMi", "hami.io/vgpu-devices-allocated")
+    assert told.clashes == []
+
+
+def test_what_the_settings_do_not_count_is_shown_and_clashes() -> None:
+    told = found(node("n1"), devices("n1"), stated(), stated(name="another"))
+    assert len(told.nodes[0].held) == 2
+    (clash,) = told.clashes
+    assert clash == (
+        "n1: 2 Pods of HAMi state what they hold, and koordgate does not count it: add hami to adopt.peers"
     )
-    assert told.nodes[0].held == (stated,)
-    assert told.clashes == ["n1: a conflict"]
+
+
+def test_a_conflict_of_another_products_statements_clashes() -> None:
+    (clash,) = found(node("n1"), devices("n1"), stated("GPU-gone"), settings=COUNTING).clashes
+    assert "names GPU-gone, which is none of the GPUs of node n1" in clash
 
 
 def test_a_finished_pod_and_one_without_devices_are_left_out() -> None:

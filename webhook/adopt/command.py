@@ -23,8 +23,8 @@ from webhook.adopt.steps import steps
 from webhook.adopt.switch import NOT_NOW, switch
 from webhook.adopt.view import AdoptView
 from webhook.devices.nodestate import CommandError
-from webhook.devices.tables import printable
 from webhook.offline.objects import InputError, add_files
+from webhook.terminal import printable
 
 _UNUSABLE: Final = 2
 _CLASH: Final = 4

@@ -1,16 +1,20 @@
 """Who holds what on which node, which Pods wait, and what would clash (pure, from what was read once)."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from allocator.adopted import Survey, survey
 from allocator.request.original import read_asks
 from allocator.request.pod import is_ours
+from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.holdings import sum_used
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICE_ALLOCATED, ORIGINAL_REQUEST, RESOURCE_MAPS
 from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.peers import PEERS
 from webhook.adopt.objects import Cluster, about_devices
 from webhook.adopt.view import AdoptView
 from webhook.settings import types_of
@@ -20,6 +24,7 @@ OURS: Final = "koordgate"
 PLUGIN: Final = "device plugin"
 CLAIM: Final = "ResourceClaim"
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_TITLES: Final = {one.name: one.title for one in PEERS}
 
 
 class HeldBy(NamedTuple):
@@ -38,22 +43,6 @@ class HeldBy(NamedTuple):
     uid: str
     product: str
     evidence: str
-
-
-class Survey(NamedTuple):
-    """What other products' own statements say of a node.
-
-    Attributes:
-        held: who holds what.
-        clashes: what contradicts, a sentence each.
-    """
-
-    held: tuple[HeldBy, ...] = ()
-    clashes: tuple[str, ...] = ()
-
-
-Surveyor = Callable[[NodeSnapshot], Survey]
-NO_SURVEY: Final = Survey()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +130,12 @@ class ClusterFindings:
         return [clash for node in self.nodes for clash in node.clashes]
 
 
-def find(cluster: Cluster, seen: AdoptView, survey: Surveyor = lambda _node: NO_SURVEY) -> ClusterFindings:
+def find(cluster: Cluster, seen: AdoptView) -> ClusterFindings:
     """Find who holds what, and what would clash.
 
     Args:
         cluster: its objects.
         seen: the same, as a replica would see them.
-        survey: reads what other products state.
     """
     types = types_of(seen.settings)
     pods = sorted(device_pods(cluster, seen, types), key=lambda pod: (pod.namespace, pod.name))
@@ -161,7 +149,7 @@ def find(cluster: Cluster, seen: AdoptView, survey: Surveyor = lambda _node: NO_
         name = obj["metadata"]["name"]
         offers = _offers(obj, types)
         if name in listed or offers or name in on or seen.records.record(name).holdings:
-            nodes.append(_node(name, seen, cluster, on.get(name, []), offers, names, survey))
+            nodes.append(_node(name, seen, cluster, on.get(name, []), offers, names))
     modes = {namespace: seen.mode(namespace) for namespace in sorted({pod.namespace for pod in pods})}
     shown = {node.name for node in nodes}
     apart = [problem for name, told in sorted(seen.problems.items()) if name not in shown for problem in told]
@@ -229,15 +217,14 @@ def _node(
     pods: Iterable[DevicePod],
     offers: Mapping[str, str],
     names: Mapping[str, str],
-    survey: Surveyor,
 ) -> NodeFinding:
     snapshot, listed = seen.view.snapshot(name), seen.view.nodes.devices(name)
-    found = survey(snapshot)
+    foreign = survey(snapshot)
     kubelet = listed.kubelet_pods if listed is not None else {}
     held = [
         *_by_ledger(snapshot, seen),
         *_by_kubelet(snapshot, kubelet, names),
-        *found.held,
+        *_by_others(foreign),
     ]
     held.sort(key=lambda one: (one.device, one.holder, one.product))
     sick = Counter(
@@ -246,7 +233,8 @@ def _node(
     clashes = [
         *_twice(name, snapshot, kubelet, names),
         *(_unknown(name, pods, held) if snapshot.devices else ()),
-        *found.clashes,
+        *_uncounted(name, foreign, seen.settings.adopt.peers),
+        *(one.message for one in foreign.conflicts),
     ]
     return NodeFinding(
         name,
@@ -278,10 +266,27 @@ def _by_kubelet(
             yield HeldBy(device, names.get(uid, f"UID {uid}" if uid else "?"), uid, PLUGIN, "kubelet's checkpoint")
 
 
+def _by_others(foreign: Survey) -> Iterator[HeldBy]:
+    """What other products' Pods hold by their own statements."""
+    for one in foreign.held:
+        yield from (HeldBy(share.id, one.holder, one.uid, _TITLES[one.peer], one.evidence) for share in one.shares)
+
+
+def _uncounted(name: str, foreign: Survey, counted: Collection[Product]) -> Iterator[str]:
+    """Products whose Pods hold devices that koordgate would give again, because its settings do not count them."""
+    pods = Counter(one.peer for one in foreign.held if one.shares and one.peer not in counted)
+    for peer, number in sorted(pods.items()):
+        yield (
+            f"{name}: {number} Pods of {_TITLES[peer]} state what they hold, and koordgate does not count it: add "
+            f"{peer} to adopt.peers"
+        )
+
+
 def _twice(
     name: str, snapshot: NodeSnapshot, kubelet: Mapping[str, frozenset[str]], names: Mapping[str, str]
 ) -> Iterator[str]:
-    """Devices that were given to more than they have."""
+    """Devices of which koordgate, Koordinator, the device plugin and DRA gave more than there is."""
+    given = sum_used(snapshot.given())
     for device in snapshot.devices:
         holders = {uid: holding.holder for uid, holding in snapshot.holdings.items() if _has(holding.shares, device.id)}
         others = sorted(kubelet.get(device.id, frozenset()) - holders.keys())
@@ -291,7 +296,7 @@ def _twice(
                 f"{name}: {device.type} {device.id} is held by {', '.join(sorted(holders.values()))} through "
                 f"koordgate, and by {theirs} through the device plugin: delete one of the Pods"
             )
-        used = snapshot.used.get(device.id, {})
+        used = given.get(device.id, {})
         over = [tail for tail, amount in used.items() if amount > device.capacity.get(tail, 0)]
         if over:
             claims = [one.holder for one in snapshot.claims.values() if _has(one.shares, device.id)]

@@ -12,7 +12,7 @@ from webhook import terminal
 from webhook.adopt.findings import ClusterFindings
 from webhook.adopt.steps import blockers
 from webhook.devices.nodestate import CommandError
-from webhook.devices.tables import printable
+from webhook.terminal import printable
 
 NOT_NOW: Final = 3
 _MANAGER: Final = "koordgate-adopt"

@@ -10,7 +10,7 @@ from rich.text import Text
 from webhook.adopt.findings import ClusterFindings, HeldBy, NodeFinding
 from webhook.adopt.report import NamespaceReport
 from webhook.adopt.steps import AdoptStep
-from webhook.devices.tables import printable
+from webhook.terminal import printable
 
 Raw = dict[str, Any]
 WIDTH: Final = 100

@@ -1,13 +1,15 @@
 """The cluster as a replica would see it, from objects that were read once."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.mode import Mode
 from webhook.adopt.objects import Cluster
 from webhook.ledger.kube import record_or_error
 from webhook.ledger.store import Record, UnreadableError
-from webhook.settings import WebhookSettings, cpu_defaults, types_of
+from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, types_of
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.classes import pools_of
 from webhook.view.cluster import ClusterView, SeenObjects
@@ -57,7 +59,9 @@ class AdoptView:
         self.modes = NamespaceModes(self.settings.mode, exempt)
         types = types_of(self.settings)
         defaults = Defaults(self.settings.devices.order, cpu_defaults(self.settings))
-        seen = SeenObjects(lambda: 0, defaults, drivers=self.settings.claimed)
+        # What other products state is asked for, whichever of them the settings count.
+        adoption = replace(adoption_of(self.settings), peers=frozenset(Product))
+        seen = SeenObjects(lambda: 0, defaults, drivers=self.settings.claimed, adoption=adoption)
         self.view = ClusterView(seen, self.records)
         pools = pools_of(self.settings)
         feeds: dict[str, Listing] = {
