@@ -15,16 +15,21 @@ from typing import Final
 import numpy as np
 
 from allocator.index import exactorder, preference
+from allocator.index.fragments import Stock, left_of_node, measure, taken
 from allocator.index.memo import Memo
 from allocator.index.noderows import NodeRows
 from allocator.index.preference import ClassUse
 from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.rows import CPU_ROW, NODE_ROW, NUMA_ROW
 from allocator.index.table import At, Bools, Ints, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
+from allocator.index.typical import NOTHING_TYPICAL, typical
 from allocator.score import FIGURES
+from allocator.vocabulary.mix import Mix
 from allocator.vocabulary.preference import Preference
 
 LARGEST: Final = 2**10 - 1  # of `ClusterIndex.opened`; larger devices are compared no further
+_NOTHING: Final = Query(())
+_PART: Final = 1024
 MOST_KEPT: Final = 64  # results over all nodes that are kept for the next Pod with the same request
 
 
@@ -56,6 +61,7 @@ class ClusterIndex:
         self._in_use: Bools = np.zeros(1, np.bool_)
         self._tables: dict[str, TypeTable] = {}
         self._memo = Memo(MOST_KEPT)
+        self._typical = NOTHING_TYPICAL
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -208,6 +214,52 @@ class ClusterIndex:
             return np.where(self._served(query.wants, at), self._packing(query, self._asked(query.wants, at), at), 0)
 
         return self._memo.get((Preference.PACKING, query), self._nodes.end, compute)[rows]
+
+    def typify(self, mix: Mix) -> None:
+        """Compare nodes by this mix from now on."""
+        self._typical = typical(mix, self._typical.number + 1)
+
+    def fragmentation(self, rows: Rows) -> Ints:
+        """The fragmentation of the nodes of these rows: `allocator.fragmentation` states what it is."""
+        return self._fragmentation()[rows]
+
+    def growth(self, rows: Rows, query: Query, *, smallest: bool = True) -> Ints:
+        """How much the fragmentation of the nodes of these rows grows if the query is served there.
+
+        It means nothing for a node that cannot serve the query.
+
+        Args:
+            rows: of the nodes.
+            query: what is asked; what the Pod takes is stated by its steps and requests.
+            smallest: whether the smallest sufficient device is taken first.
+        """
+        before = self._fragmentation()
+
+        def compute(at: At) -> Ints:
+            return self._measure(at, query, smallest=smallest) - before[at]
+
+        key = ("growth", self._typical.number, query, smallest)
+        return self._memo.get(key, self._nodes.end, compute)[rows]
+
+    def _fragmentation(self) -> Ints:
+        key = ("fragmentation", self._typical.number)
+        return self._memo.get(key, self._nodes.end, lambda at: self._measure(at, _NOTHING, smallest=True))
+
+    def _measure(self, at: At, query: Query, *, smallest: bool) -> Ints:
+        if isinstance(at, slice):
+            parts = [self._measure_part(slice(start, min(start + _PART, at.stop)), query, smallest=smallest) for start in range(0, at.stop, _PART)]
+            return np.concatenate(parts)
+        return self._measure_part(at, query, smallest=smallest)
+
+    def _measure_part(self, at: At, query: Query, *, smallest: bool) -> Ints:
+        stocks = {kind: Stock(table, at) for kind, table in self._tables.items() if kind in self._typical.kinds}
+        for want in taken(query):
+            if want.type in stocks:
+                size = self._sizes.get(want.type) if smallest else None
+                stocks[want.type].take(want, size, self._typical.kinds[want.type].counted)
+        asked, node, nodes = dict(query.requests), self._tables.get(NODE_ROW), len(self._there[at])
+        cpu, memory = (left_of_node(node, name, asked.get(name, 0), at, nodes) for name in ("cpu", "memory"))
+        return measure(self._typical, stocks, cpu, memory)
 
     def ranks(self, way: Preference, rows: Rows, query: Query) -> Ints:
         """Number the nodes of these rows by one of the patent's preferences, from 0 for the best, equal ones alike.
