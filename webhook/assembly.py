@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.preference import Preference
 from koordgate.kube.client import KubeClient
 from koordgate.settings import DevicePool
 from webhook.admission.pods import PodWebhooks
@@ -30,6 +31,7 @@ from webhook.scheduling.extender import Extender
 from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, cpu_defaults, types_of
+from webhook.statedmix import read_mix
 from webhook.upkeep.looplag import LoopLag
 from webhook.upkeep.reconcile import Reconciler
 from webhook.upkeep.reports import EventReports
@@ -105,7 +107,9 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     types = types_of(settings)
     together = settings.gangs.all_or_nothing
     defaults = Defaults(settings.devices.order, cpu_defaults(settings))
-    seen = SeenObjects(clock, defaults, refitted=released, drivers=settings.claimed)
+    stated = read_mix(settings.scheduler.mix, types)
+    learns = settings.scheduler.preference is Preference.FRAGMENTATION and not stated
+    seen = SeenObjects(clock, defaults, refitted=released, drivers=settings.claimed, learns=learns)
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     gather = settings.ledger.gather_seconds
     touch = seen.changes.touch
@@ -136,6 +140,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         contradicted,
         settings.devices.order,
         scheduler.preference_classes,
+        (lambda: stated) if seen.mix is None else seen.mix.now,
     )
     limits, search_time = LimitTable(types), SearchTime()
     slots = settings.devices.default_slot_resource_fraction

@@ -15,21 +15,18 @@ from typing import Final
 import numpy as np
 
 from allocator.index import exactorder, preference
-from allocator.index.fragments import Stock, left_of_node, measure, taken
+from allocator.index.fragments import Fragments
 from allocator.index.memo import Memo
 from allocator.index.noderows import NodeRows
 from allocator.index.preference import ClassUse
 from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.rows import CPU_ROW, NODE_ROW, NUMA_ROW
 from allocator.index.table import At, Bools, Ints, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
-from allocator.index.typical import NOTHING_TYPICAL, typical
 from allocator.score import FIGURES
 from allocator.vocabulary.mix import Mix
 from allocator.vocabulary.preference import Preference
 
 LARGEST: Final = 2**10 - 1  # of `ClusterIndex.opened`; larger devices are compared no further
-_NOTHING: Final = Query(())
-_PART: Final = 1024
 MOST_KEPT: Final = 64  # results over all nodes that are kept for the next Pod with the same request
 
 
@@ -61,7 +58,7 @@ class ClusterIndex:
         self._in_use: Bools = np.zeros(1, np.bool_)
         self._tables: dict[str, TypeTable] = {}
         self._memo = Memo(MOST_KEPT)
-        self._typical = NOTHING_TYPICAL
+        self._fragments = Fragments(self._tables, self._sizes, self._memo)
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -199,6 +196,26 @@ class ClusterIndex:
 
         return self._memo.get(("opened", want), self._nodes.end, compute)
 
+    def broken(self, query: Query, rows: Rows) -> Ints:
+        """How large the group of linked idle devices is that a query breaks on the nodes of these rows.
+
+        Devices in use are taken before idle ones; 0 where they suffice. Of the groups that hold all idle devices which
+        the query opens, the smallest is broken; `table.MAX_BROKEN` where none does. A device without links is a group
+        of one. Nodes whose rows tell no groups have 0. Each want is looked at by itself, and the largest group counts.
+        """
+        largest = np.zeros(len(rows), np.int64)
+        for want in query.wants:
+            table = self._tables.get(want.type)
+            if table is not None and table.told:
+                largest = np.maximum(largest, self._broken(table, want)[rows])
+        return largest
+
+    def _broken(self, table: TypeTable, want: Want) -> Ints:
+        def compute(at: At) -> Ints:
+            return table.broken(want, self._fits(table, want, at), at)
+
+        return self._memo.get(("broken", want), self._nodes.end, compute)
+
     def packing(self, rows: Rows, query: Query) -> Ints:
         """Score the nodes of these rows from 0 to 100 by `preference.packing`, higher is better.
 
@@ -217,11 +234,11 @@ class ClusterIndex:
 
     def typify(self, mix: Mix) -> None:
         """Compare nodes by this mix from now on."""
-        self._typical = typical(mix, self._typical.number + 1)
+        self._fragments.typify(mix)
 
     def fragmentation(self, rows: Rows) -> Ints:
         """The fragmentation of the nodes of these rows: `allocator.fragmentation` states what it is."""
-        return self._fragmentation()[rows]
+        return self._fragments.now(self._nodes.end)[rows]
 
     def growth(self, rows: Rows, query: Query, *, smallest: bool = True) -> Ints:
         """How much the fragmentation of the nodes of these rows grows if the query is served there.
@@ -233,33 +250,7 @@ class ClusterIndex:
             query: what is asked; what the Pod takes is stated by its steps and requests.
             smallest: whether the smallest sufficient device is taken first.
         """
-        before = self._fragmentation()
-
-        def compute(at: At) -> Ints:
-            return self._measure(at, query, smallest=smallest) - before[at]
-
-        key = ("growth", self._typical.number, query, smallest)
-        return self._memo.get(key, self._nodes.end, compute)[rows]
-
-    def _fragmentation(self) -> Ints:
-        key = ("fragmentation", self._typical.number)
-        return self._memo.get(key, self._nodes.end, lambda at: self._measure(at, _NOTHING, smallest=True))
-
-    def _measure(self, at: At, query: Query, *, smallest: bool) -> Ints:
-        if isinstance(at, slice):
-            parts = [self._measure_part(slice(start, min(start + _PART, at.stop)), query, smallest=smallest) for start in range(0, at.stop, _PART)]
-            return np.concatenate(parts)
-        return self._measure_part(at, query, smallest=smallest)
-
-    def _measure_part(self, at: At, query: Query, *, smallest: bool) -> Ints:
-        stocks = {kind: Stock(table, at) for kind, table in self._tables.items() if kind in self._typical.kinds}
-        for want in taken(query):
-            if want.type in stocks:
-                size = self._sizes.get(want.type) if smallest else None
-                stocks[want.type].take(want, size, self._typical.kinds[want.type].counted)
-        asked, node, nodes = dict(query.requests), self._tables.get(NODE_ROW), len(self._there[at])
-        cpu, memory = (left_of_node(node, name, asked.get(name, 0), at, nodes) for name in ("cpu", "memory"))
-        return measure(self._typical, stocks, cpu, memory)
+        return self._fragments.growth(query, self._nodes.end, smallest=smallest)[rows]
 
     def ranks(self, way: Preference, rows: Rows, query: Query) -> Ints:
         """Number the nodes of these rows by one of the patent's preferences, from 0 for the best, equal ones alike.

@@ -20,11 +20,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from allocator.index.memo import Memo
 from allocator.index.query import FULL, MAX_AMOUNT, Query, Want
 from allocator.index.rows import NODE_ROW
 from allocator.index.table import At, Bools, Ints, TypeTable, needed, slots_fit
-from allocator.index.typical import LARGEST_SMALL, Small, Typical, TypicalOf
+from allocator.index.typical import LARGEST_SMALL, NOTHING_TYPICAL, Small, Typical, TypicalOf, typical
+from allocator.vocabulary.mix import Mix
 
+_NOTHING: Final = Query(())
+_PART: Final = 1024  # nodes
 _SIZES: Final = 2**10  # devices are compared by size up to this
 _TAKEN: Final = np.iinfo(np.int64).max  # greater than the rank of any device
 
@@ -95,26 +99,24 @@ class Stock:
 
     def _rank(self, size: tuple[str, int] | None, points: Sequence[str]) -> Ints:
         """The order in which devices are taken: idle ones last, small ones first, then those with the least left."""
-        rank = np.where(self.in_use, 0, np.int64(_SIZES))
+        rank: Ints = np.where(self.in_use, 0, np.int64(_SIZES))
         if size is not None:
             rank = rank + np.minimum(self.total(size[0]) // size[1], _SIZES - 1)
-        left = self.points(points)
-        rank = rank * (len(points) * FULL + 1) + left
-        return rank
+        return rank * (len(points) * FULL + 1) + self.points(points)
 
 
-def measure(typical: Typical, stocks: Mapping[str, Stock], cpu: Ints, memory: Ints) -> Ints:
+def measure(mix: Typical, stocks: Mapping[str, Stock], cpu: Ints, memory: Ints) -> Ints:
     """F_n(M) of each node, multiplied by the sum of the mix's weights, in points.
 
     Args:
-        typical: the mix.
+        mix: typical requests.
         stocks: the devices of the types that the mix asks for; a type that no node has may be left out.
         cpu: thousandths of a CPU that are left of each node.
         memory: bytes, likewise.
     """
     measured = np.zeros(len(cpu), np.int64)
     for kind, stock in stocks.items():
-        of = typical.kinds[kind]
+        of = mix.kinds[kind]
         points = stock.points(of.counted)
         serving = stock.serving(of)
         fits = _counted(serving)[of.whose] >= of.count
@@ -127,7 +129,9 @@ def measure(typical: Typical, stocks: Mapping[str, Stock], cpu: Ints, memory: In
         useful = np.zeros(common.shape, np.int32)
         for slot, left in enumerate(points):
             useful += left * serving[:, slot]
-        measured += typical.weight * points.sum(axis=0, dtype=np.int64) - np.einsum("dn,dn->n", common, useful, dtype=np.int64)
+        measured += mix.weight * points.sum(axis=0, dtype=np.int64) - np.einsum(
+            "dn,dn->n", common, useful, dtype=np.int64
+        )
     return measured
 
 
@@ -142,7 +146,7 @@ def _small(amounts: Ints) -> Small:
     return np.minimum(amounts, LARGEST_SMALL).astype(np.int16)
 
 
-def left_of_node(table: TypeTable | None, name: str, asked: int, at: At, nodes: int) -> Ints:
+def _left_of_node(table: TypeTable | None, name: str, asked: int, at: At, nodes: int) -> Ints:
     """What is left on each node of its CPU or memory with a Pod; a node that does not state it has enough."""
     if table is None:
         return np.full(nodes, MAX_AMOUNT)
@@ -150,7 +154,60 @@ def left_of_node(table: TypeTable | None, name: str, asked: int, at: At, nodes: 
     return np.where(has > 0, np.maximum(has - used - asked, 0), MAX_AMOUNT)
 
 
-def taken(query: Query) -> tuple[Want, ...]:
+def _taken(query: Query) -> tuple[Want, ...]:
     """What a Pod takes: the step of its life with the most devices, of equal ones the last."""
     steps = query.steps or (query.wants,)
     return max(reversed(steps), key=lambda step: sum(want.count for want in step))
+
+
+class Fragments:
+    """The fragmentation of all nodes, and how much it grows; only what changed is computed again.
+
+    Args:
+        tables: the devices by type, as they are now.
+        sizes: device type -> the class by which its devices are large, and how much of it counts as 1.
+        memo: keeps results, and knows which nodes changed.
+    """
+
+    def __init__(self, tables: Mapping[str, TypeTable], sizes: Mapping[str, tuple[str, int]], memo: Memo) -> None:
+        self._tables = tables
+        self._sizes = sizes
+        self._memo = memo
+        self._typical = NOTHING_TYPICAL
+
+    def typify(self, mix: Mix) -> None:
+        """Take this mix from now on."""
+        self._typical = typical(mix, self._typical.number + 1)
+
+    def now(self, nodes: int) -> Ints:
+        """The fragmentation of the first `nodes` nodes."""
+        key = ("fragmentation", self._typical.number)
+        return self._memo.get(key, nodes, lambda at: self._in_parts(_NOTHING, at, nodes, smallest=True))
+
+    def growth(self, query: Query, nodes: int, *, smallest: bool) -> Ints:
+        """How much the fragmentation of the first `nodes` nodes grows with a query: see `ClusterIndex.growth`."""
+        before = self.now(nodes)
+
+        def compute(at: At) -> Ints:
+            return self._in_parts(query, at, nodes, smallest=smallest) - before[at]
+
+        return self._memo.get(("growth", self._typical.number, query, smallest), nodes, compute)
+
+    def _in_parts(self, query: Query, at: At, nodes: int, *, smallest: bool) -> Ints:
+        """The fragmentation with a query, computed for so many nodes at once that all of it stays in the cache."""
+        if not isinstance(at, slice):
+            return self._with(query, at, len(at), smallest=smallest)
+        starts = range(0, nodes, _PART)
+        parts = [slice(start, min(start + _PART, nodes)) for start in starts]
+        return np.concatenate([self._with(query, part, part.stop - part.start, smallest=smallest) for part in parts])
+
+    def _with(self, query: Query, at: At, nodes: int, *, smallest: bool) -> Ints:
+        kinds = self._typical.kinds
+        stocks = {kind: Stock(table, at) for kind, table in self._tables.items() if kind in kinds}
+        for want in _taken(query):
+            if want.type in stocks:
+                size = self._sizes.get(want.type) if smallest else None
+                stocks[want.type].take(want, size, kinds[want.type].counted)
+        asked, node = dict(query.requests), self._tables.get(NODE_ROW)
+        cpu, memory = (_left_of_node(node, name, asked.get(name, 0), at, nodes) for name in ("cpu", "memory"))
+        return measure(self._typical, stocks, cpu, memory)

@@ -21,6 +21,7 @@ Rows = NDArray[np.intp]
 At = slice | Rows  # which nodes: a number of them from the first on, or these
 
 MAX_SLOTS: Final = MAX_WANTED
+MAX_BROKEN: Final = MAX_SLOTS + 1  # more devices than any group has
 MAX_TAILS: Final = 16  # classes per type and node
 UNLIKE: Final = -1
 MAX_MAKES: Final = 4096  # of one type that are told apart; further ones count as unknown
@@ -237,16 +238,33 @@ class TypeTable:
 
     def made(self, allowed: Callable[[Make], bool], at: At) -> Bools:
         """Whether each slot has an allowed make, slots x nodes; one whose make is not told has none."""
-        if not self._told.shape[1]:
+        if not self.told:
             return np.zeros(self.usable(at).shape, np.bool_)
         right = np.array([False, *map(allowed, self._makes)])
         made: Bools = right[self._told[0][:, at]]
         return made
 
-    def groups(self, at: At) -> Ints:
-        """The group of each slot, slots x nodes; no slots until a node told groups."""
-        groups: Ints = self._told[1][:, at]
-        return groups
+    @property
+    def told(self) -> bool:
+        """Whether a node has told makes and groups."""
+        return bool(self._told.shape[1])
+
+    def broken(self, want: Want, fits: Bools, at: At) -> Ints:
+        """How large the group of linked idle devices is that a want breaks: see `ClusterIndex.broken`.
+
+        Args:
+            want: what is asked.
+            fits: as `fits` returns for the same want and nodes.
+            at: which nodes.
+        """
+        in_use, groups = self.in_use(at), self._told[1][:, at]
+        opens = want.count - np.minimum(count_slots(fits & in_use), want.count)
+        idle = fits & ~in_use
+        smallest = np.full(len(opens), MAX_BROKEN)
+        for group in range(int(groups.max(initial=0)) + 1):
+            size = count_slots(idle & (groups == group))
+            smallest = np.where((size >= opens) & (size > 0), np.minimum(smallest, size), smallest)
+        return np.where(opens > 0, smallest, 0)
 
     def fits(self, want: Want, at: At) -> Bools:
         """Whether each slot can serve one device of a want, slots x nodes."""

@@ -95,17 +95,17 @@ def typical(mix: Mix, number: int) -> Typical:
 def _typical_of(groups: Sequence[Sequence[tuple[TypicalRequest, DeviceAsk]]]) -> TypicalOf:
     kind = groups[0][0][1].type
     classes = tuple(Class(_want(ask), _made(ask, one.models)) for (one, ask), *_ in groups)
-    plain = tuple(all(type(amount) is int and amount <= LARGEST_SMALL for _, amount in c.want.amounts) for c in classes)
-    least = {tail: np.zeros((len(classes), 1, 1), np.int16) for tail in kind.tails}
-    for at, one in enumerate(classes):
-        for tail, amount in one.want.amounts if plain[at] else ():
-            least[tail][at] = amount
+    figures = [_figures(one.want) for one in classes]
+    least = {
+        tail: np.array([[[of.get(tail, 0)]] if of is not None else [[0]] for of in figures], np.int16)
+        for tail in kind.tails
+    }
     requests = [one for group in groups for one, _ in group]
     sizes = [len(group) for group in groups]
     return TypicalOf(
         counted=fullness(kind),
         classes=classes,
-        plain=plain,
+        plain=tuple(of is not None for of in figures),
         least={tail: amounts for tail, amounts in least.items() if amounts.any()},
         runs=tuple(pairwise(accumulate(sizes, initial=0))),
         whose=np.repeat(np.arange(len(sizes)), sizes),
@@ -117,13 +117,19 @@ def _typical_of(groups: Sequence[Sequence[tuple[TypicalRequest, DeviceAsk]]]) ->
 
 
 def _want(ask: DeviceAsk) -> Want:
-    """The want of one device; bytes that follow from a stated ratio are left out, because they suffice where it does."""
+    """The want of one device. Bytes that follow from a stated ratio are left out: where it suffices, they do."""
     want = want_of(ask)
     if ask.type.memory is None or not ask.amount(ask.type.memory[1]):
         return want
     size = ask.type.memory[0]
     kept = tuple((tail, one) for tail, one in want.amounts if tail != size or not isinstance(one, PartOf))
     return replace(want, amounts=kept)
+
+
+def _figures(want: Want) -> dict[str, int] | None:
+    """What is asked by tail, if nothing but amounts are stated, and these fit into `Small`; None otherwise."""
+    figures = {tail: amount for tail, amount in want.amounts if isinstance(amount, int) and amount <= LARGEST_SMALL}
+    return figures if len(figures) == len(want.amounts) else None
 
 
 def _made(ask: DeviceAsk, models: Sequence[str]) -> Made | None:

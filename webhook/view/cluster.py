@@ -23,6 +23,7 @@ from webhook.view.podinfo import PodInfo
 from webhook.view.pods import PodTable
 from webhook.view.reach import MemoryReach
 from webhook.view.snapshots import Defaults, Snapshots
+from webhook.view.typical import SeenMix
 
 
 class Held(Protocol):
@@ -56,11 +57,13 @@ class SeenObjects:
         refitted: called with a known node whose devices, CPUs or labels changed, or on which a ResourceClaim let go of
             something: Pods that wait may fit there now.
         drivers: DRA drivers whose devices ResourceClaims hold, and the type of these.
+        learns: whether the mix of requests is learned from the Pods.
 
     Attributes:
         changes: publishes the nodes about which anything changed; the ledger's changes belong there as well.
         nodes: the nodes.
         loads: what nodes have for Pods, and what their Pods request in sum.
+        mix: the requests that are typical of the Pods; None where it is not learned.
         pods: the Pods.
         groups: the sizes of gangs.
         claims: ResourceClaims and ResourceSlices.
@@ -73,11 +76,14 @@ class SeenObjects:
         defaults: Defaults | None = None,
         refitted: Callable[[str], object] = lambda _node: None,
         drivers: Mapping[str, DeviceType] | None = None,
+        *,
+        learns: bool = False,
     ) -> None:
         self.changes = Changes()
         self.nodes = NodeTable(self.changes, refitted)
         self.loads = NodeLoads()
-        self.pods = PodTable(self.changes, self.loads)
+        self.mix = SeenMix() if learns else None
+        self.pods = PodTable(self.changes, self.loads, self.mix)
         self.groups = GroupTable()
         self.claims = ClaimTable(self.changes, drivers, refitted)
         self.snapshots = Snapshots(self.nodes, self.pods, self.claims, clock, defaults or Defaults())
