@@ -102,7 +102,9 @@ class Stock:
         rank: Ints = np.where(self.in_use, 0, np.int64(_SIZES))
         if size is not None:
             rank = rank + np.minimum(self.total(size[0]) // size[1], _SIZES - 1)
-        return rank * (len(points) * FULL + 1) + self.points(points)
+        for tail in reversed(points):  # memory before compute, as `place()` compares what is left
+            rank = rank * (FULL + 1) + self.points((tail,))
+        return rank
 
 
 def measure(mix: Typical, stocks: Mapping[str, Stock], cpu: Ints, memory: Ints) -> Ints:
