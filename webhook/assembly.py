@@ -108,8 +108,8 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     together = settings.gangs.all_or_nothing
     defaults = Defaults(settings.devices.order, cpu_defaults(settings))
     stated = read_mix(settings.scheduler.mix, types)
-    learns = settings.scheduler.preference is Preference.FRAGMENTATION and not stated
-    seen = SeenObjects(clock, defaults, refitted=released, drivers=settings.claimed, learns=learns)
+    by_fragments = settings.scheduler.preference is Preference.FRAGMENTATION
+    seen = SeenObjects(clock, defaults, refitted=released, drivers=settings.claimed, learns=by_fragments and not stated)
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     gather = settings.ledger.gather_seconds
     touch = seen.changes.touch
@@ -132,6 +132,10 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
     ignored = _ignored(types)
     contradicted = Contradictions(metrics.index_contradictions.inc)
+    mix = (lambda: stated) if seen.mix is None else seen.mix.now
+    metrics.typical.set_function(  # type: ignore[no-untyped-call] # the library's
+        lambda: len(mix().requests) if by_fragments else 0
+    )
     ranking = Ranking(
         cluster,
         types,
@@ -140,7 +144,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         contradicted,
         settings.devices.order,
         scheduler.preference_classes,
-        (lambda: stated) if seen.mix is None else seen.mix.now,
+        mix,
     )
     limits, search_time = LimitTable(types), SearchTime()
     slots = settings.devices.default_slot_resource_fraction

@@ -196,6 +196,13 @@ class ClusterIndex:
 
         return self._memo.get(("opened", want), self._nodes.end, compute)
 
+    def growth_steps(self, rows: Rows, query: Query, *, smallest: bool = True) -> Ints:
+        """The growth in steps of a part of a device, rounded down: nodes on one step are about equally good.
+
+        The arguments are those of `growth`.
+        """
+        return self.growth(rows, query, smallest=smallest) // self._fragments.step
+
     def broken(self, query: Query, rows: Rows) -> Ints:
         """How large the group of linked idle devices is that a query breaks on the nodes of these rows.
 

@@ -48,7 +48,7 @@ class NodeSearch:
         With `smallest` the size of the devices that would be opened counts too: before the score in packing, which
         keeps what is large whole, and between equally good nodes in other ways.
 
-        Nodes on which fragmentation grows equally are compared by the group of linked devices that is broken: the
+        Nodes on which fragmentation grows about equally are compared by the group of linked devices that is broken: the
         smallest that holds all devices which the Pod opens comes first. Then they are compared as in packing.
 
         Args:
@@ -93,7 +93,7 @@ class NodeSearch:
         company = self._company(some, lifts, room_for)
         some = some[company == company.max()]
         if way is Preference.FRAGMENTATION:
-            growth = self._index.growth(self._rows[some], self._query, smallest=smallest)
+            growth = self._index.growth_steps(self._rows[some], self._query, smallest=smallest)
             least: Rows = some[growth == growth.min(initial=_MOST_GROWTH)]
             return least
         may_be: Rows = some[self._index.may_be_best(way, self._rows[some], self._query)]
@@ -124,7 +124,9 @@ class NodeSearch:
         if way is Preference.FRAGMENTATION:
             levels += (MAX_BROKEN - self._index.broken(self._query, rows)) * levels_each
             levels_each *= MAX_BROKEN + 1
-            sizes, ranks = np.unique(self._index.growth(rows, self._query, smallest=smallest), return_inverse=True)
+            sizes, ranks = np.unique(
+                self._index.growth_steps(rows, self._query, smallest=smallest), return_inverse=True
+            )
             levels += (len(sizes) - 1 - ranks) * levels_each
             levels_each *= len(sizes)
         return levels + self._company(some, lifts, room_for) * levels_each

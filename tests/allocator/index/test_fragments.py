@@ -189,10 +189,26 @@ def test_memory_that_others_request_counts_as_cpu_does() -> None:
 
 
 def test_a_share_goes_where_typical_shares_can_use_what_it_leaves() -> None:
-    third = mix_of([typical(gpus(30))])
-    # 40 % of the card with 70 free leaves 30; 40 % of that with 60 free leaves 20, of no use.
-    leaves_30, leaves_20 = Machine(cards("b", 1, 30), None), Machine(cards("a", 1, 40), None)
-    assert best([leaves_20, leaves_30], third, gpus(40)) == ["b", "a"]
+    mix = mix_of([typical(gpus(90))])
+    # The fuller node has a card with 95 % free, which would become useless; on the other 80 % are useless already.
+    fuller, useless = Machine(cards("a", 2, 100, 5), None), Machine(cards("b", 1, 20), None)
+    assert best([fuller, useless], mix, gpus(10)) == ["b", "a"]
+    assert best([fuller, useless], mix_of([]), gpus(10)) == ["a", "b"]
+
+
+def test_growths_that_differ_by_less_than_a_step_are_equally_good() -> None:
+    mix = mix_of([typical(gpus(50))])
+    # 50 % of the card with 60 free leaves 10 % that are of no use, 20 points; the idle card would be opened.
+    used, idle = Machine(cards("b", 1, 40), None), Machine(cards("a", 1), None)
+    index = new_index()
+    for machine in (used, idle):
+        put(index, machine)
+    index.typify(mix)
+    query = query_with_load(request(app("main", gpus(50))), [])
+    rows = index.positions(["b", "a"])
+    assert index.growth(rows, query).tolist() == [20, 0]
+    assert index.growth_steps(rows, query).tolist() == [0, 0]
+    assert best([used, idle], mix, gpus(50)) == ["b", "a"]
 
 
 def test_without_a_mix_nodes_are_ordered_as_by_packing() -> None:
