@@ -74,7 +74,7 @@ def machines(draw: st.DrawFn, name: str) -> Machine:
     node = NodeSnapshot(name, (*cards, *nics))
     for number in range(draw(st.integers(0, 4))):
         node = bound(node, draw(asks(2)), f"{name}-{number}") or node
-    has = draw(st.none() | st.tuples(st.integers(0, 8000), st.integers(0, 64)))
+    has = draw(st.none() | st.tuples(st.integers(1, 8000), st.integers(1, 64)))  # 0 is not stated
     return Machine(node, has, draw(st.tuples(st.integers(0, 9000), st.integers(0, 64))))
 
 
