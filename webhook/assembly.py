@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.mix import Mix
 from allocator.vocabulary.preference import Preference
 from koordgate.kube.client import KubeClient
 from koordgate.settings import DevicePool
@@ -132,10 +133,8 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
     ignored = _ignored(types)
     contradicted = Contradictions(metrics.index_contradictions.inc)
-    mix = (lambda: stated) if seen.mix is None else seen.mix.now
-    metrics.typical.set_function(  # type: ignore[no-untyped-call] # the library's
-        lambda: len(mix().requests) if by_fragments else 0
-    )
+    mix: Callable[[], Mix] = (lambda: stated) if seen.mix is None else seen.mix.now
+    metrics.typical.set_function(lambda: len(mix().requests) if by_fragments else 0)
     ranking = Ranking(
         cluster,
         types,
