@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.preference import Preference
 from koordgate.kube.client import KubeClient
 from koordgate.settings import DevicePool
 from webhook.admission.pods import PodWebhooks
@@ -35,6 +36,7 @@ from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, mirror_
 from webhook.shadow.followed import FollowedPods
 from webhook.shadow.keeper import ListPods, ShadowKeeper, ShadowParts, no_pods
 from webhook.shadow.reviews import ShadowWebhooks
+from webhook.statedmix import read_mix
 from webhook.upkeep.adoption import AdoptionWatch
 from webhook.upkeep.looplag import LoopLag
 from webhook.upkeep.reconcile import Reconciler
@@ -121,6 +123,8 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     types = types_of(settings)
     together = settings.gangs.all_or_nothing
     defaults = Defaults(settings.devices.order, cpu_defaults(settings))
+    stated = read_mix(settings.scheduler.mix, types)
+    by_fragments = settings.scheduler.preference is Preference.FRAGMENTATION
     seen = SeenObjects(
         clock,
         defaults,
@@ -128,6 +132,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         drivers=settings.claimed,
         monotonic=monotonic,
         adoption=adoption_of(settings),
+        learns=by_fragments and not stated,
     )
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     gather = settings.ledger.gather_seconds
@@ -152,6 +157,8 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
     ignored = _ignored(types)
     contradicted = Contradictions(metrics.index_contradictions.inc)
+    mix = seen.mix.now if seen.mix is not None else lambda: stated
+    metrics.typical.set_function(lambda: len(mix().requests) if by_fragments else 0)
     ranking = Ranking(
         cluster,
         types,
@@ -160,6 +167,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         contradicted,
         settings.devices.order,
         scheduler.preference_classes,
+        mix,
     )
     limits, search_time = LimitTable(types), SearchTime()
     slots = settings.devices.default_slot_resource_fraction
@@ -276,6 +284,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
                     contradicted,
                     settings.devices.order,
                     scheduler.preference_classes,
+                    mix,
                 ),
                 pods=pods,
                 types=types,

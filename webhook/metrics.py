@@ -135,6 +135,11 @@ class WebhookMetrics:
             ["resource"],
             registry=registry,
         )
+        self.typical = Gauge(
+            "koordgate_typical_requests",
+            "Requests in the mix by which the preference fragmentation compares nodes; 0 with other preferences.",
+            registry=registry,
+        )
         self.loop_lag = Histogram(
             "koordgate_event_loop_lag_seconds",
             "How late the event loop came to a look that is due every 10 ms; all requests wait meanwhile.",

@@ -29,6 +29,7 @@ from koordgate.settings import (
 )
 from webhook.adoptsettings import AdoptSettings
 from webhook.dialectsettings import DialectSettings, NamespaceName, as_installed, dialects_on
+from webhook.statedmix import StatedMix, read_mix
 
 _Percent = Annotated[int, Meta(ge=1, le=100)]
 Days = Annotated[float, Meta(gt=0, le=1_000_000)]
@@ -46,9 +47,10 @@ class Scheduler(Section, frozen=True):
         username: the exact user that its Bindings come from.
         most_nodes: how many of the equally best nodes the extender's filter names; 0 names all that fit, best or not,
             and leaves the choice to the scheduler's own scoring (with the extender's prioritize among it, if called).
-        preference: by what nodes are compared: packing, leastRequested or mostBalanced.
+        preference: by what nodes are compared: packing, fragmentation, leastRequested or mostBalanced.
         preference_classes: the classes that count in leastRequested and mostBalanced: cpu, memory, ephemeral-storage,
             and device types by name; all that a node has where empty.
+        mix: the requests that are typical of the cluster, for fragmentation; learned from its Pods where empty.
         assume_seconds: how long a node that was named to a Pod counts as taken by it while no bind comes.
         client_certificates: whether the extender answers only to a certificate of the scheduler.
         common_name: the exact common name of that certificate (RFC 5280 allows 64 characters).
@@ -59,6 +61,7 @@ class Scheduler(Section, frozen=True):
     most_nodes: Annotated[int, Meta(ge=0)] = 16
     preference: Preference = Preference.PACKING
     preference_classes: tuple[Name, ...] = ()
+    mix: StatedMix = ()
     assume_seconds: Seconds = 5.0
     client_certificates: bool = True
     common_name: Annotated[str, Meta(min_length=1, max_length=64)] = KOORD_SCHEDULER
@@ -399,6 +402,7 @@ class WebhookSettings(Section, frozen=True):
             )
         if len(set(named)) != len(named):
             raise ValueError("scheduler.preferenceClasses names a class twice: name each once")
+        read_mix(self.scheduler.mix, types_of(self))
         if strange := [name for name in self.dra.drivers.values() if name not in types]:
             raise ValueError(
                 f"dra.drivers names {', '.join(strange)}: the device types are {', '.join(types)}; types of your own "

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from allocator.index import exactorder, preference
+from allocator.index.fragments import Fragments
 from allocator.index.memo import Memo
 from allocator.index.noderows import NodeRows
 from allocator.index.preference import ClassUse
@@ -22,6 +23,7 @@ from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.rows import CPU_ROW, NODE_ROW, NUMA_ROW
 from allocator.index.table import At, Bools, Ints, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
 from allocator.score import FIGURES
+from allocator.vocabulary.mix import Mix
 from allocator.vocabulary.preference import Preference
 
 LARGEST: Final = 2**10 - 1  # of `ClusterIndex.opened`; larger devices are compared no further
@@ -56,6 +58,7 @@ class ClusterIndex:
         self._in_use: Bools = np.zeros(1, np.bool_)
         self._tables: dict[str, TypeTable] = {}
         self._memo = Memo(MOST_KEPT)
+        self._fragments = Fragments(self._tables, self._sizes, self._memo)
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -193,6 +196,33 @@ class ClusterIndex:
 
         return self._memo.get(("opened", want), self._nodes.end, compute)
 
+    def growth_steps(self, rows: Rows, query: Query, *, smallest: bool = True) -> Ints:
+        """The growth in steps of a part of a device, rounded down: nodes on one step are about equally good.
+
+        The arguments are those of `growth`.
+        """
+        return self.growth(rows, query, smallest=smallest) // self._fragments.step
+
+    def broken(self, query: Query, rows: Rows) -> Ints:
+        """How large the group of linked idle devices is that a query breaks on the nodes of these rows.
+
+        Devices in use are taken before idle ones; 0 where they suffice. Of the groups that hold all idle devices which
+        the query opens, the smallest is broken; `table.MAX_BROKEN` where none does. A device without links is a group
+        of one. Nodes whose rows tell no groups have 0. Each want is looked at by itself, and the largest group counts.
+        """
+        largest = np.zeros(len(rows), np.int64)
+        for want in query.wants:
+            table = self._tables.get(want.type)
+            if table is not None and table.told:
+                largest = np.maximum(largest, self._broken(table, want)[rows])
+        return largest
+
+    def _broken(self, table: TypeTable, want: Want) -> Ints:
+        def compute(at: At) -> Ints:
+            return table.broken(want, self._fits(table, want, at), at)
+
+        return self._memo.get(("broken", want), self._nodes.end, compute)
+
     def packing(self, rows: Rows, query: Query) -> Ints:
         """Score the nodes of these rows from 0 to 100 by `preference.packing`, higher is better.
 
@@ -208,6 +238,26 @@ class ClusterIndex:
             return np.where(self._served(query.wants, at), self._packing(query, self._asked(query.wants, at), at), 0)
 
         return self._memo.get((Preference.PACKING, query), self._nodes.end, compute)[rows]
+
+    def typify(self, mix: Mix) -> None:
+        """Compare nodes by this mix from now on."""
+        self._fragments.typify(mix)
+
+    def fragmentation(self, rows: Rows) -> Ints:
+        """The fragmentation of the nodes of these rows: `allocator.fragmentation` states what it is."""
+        return self._fragments.now(self._nodes.end)[rows]
+
+    def growth(self, rows: Rows, query: Query, *, smallest: bool = True) -> Ints:
+        """How much the fragmentation of the nodes of these rows grows if the query is served there.
+
+        It means nothing for a node that cannot serve the query.
+
+        Args:
+            rows: of the nodes.
+            query: what is asked; what the Pod takes is stated by its steps and requests.
+            smallest: whether the smallest sufficient device is taken first.
+        """
+        return self._fragments.growth(query, self._nodes.end, smallest=smallest)[rows]
 
     def ranks(self, way: Preference, rows: Rows, query: Query) -> Ints:
         """Number the nodes of these rows by one of the patent's preferences, from 0 for the best, equal ones alike.

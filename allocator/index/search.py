@@ -7,11 +7,12 @@ import numpy as np
 
 from allocator.index.cluster import LARGEST, ClusterIndex
 from allocator.index.query import Query
-from allocator.index.table import Ints, Rows
+from allocator.index.table import MAX_BROKEN, Ints, Rows
 from allocator.vocabulary.preference import Preference
 
 STEP: Final = 10  # of packing: nodes whose scores differ by less are equally good
 _LEVELS: Final = 100 // STEP + 1
+_MOST_GROWTH: Final = np.iinfo(np.int64).max
 
 
 class NodeSearch:
@@ -47,6 +48,9 @@ class NodeSearch:
         With `smallest` the size of the devices that would be opened counts too: before the score in packing, which
         keeps what is large whole, and between equally good nodes in other ways.
 
+        Nodes on which fragmentation grows about equally are compared by the group of linked devices that is broken: the
+        smallest that holds all devices which the Pod opens comes first. Then they are compared as in packing.
+
         Args:
             way: the preference.
             lifts: node -> number of Pods of the same gang there; nodes with more come first.
@@ -58,7 +62,7 @@ class NodeSearch:
         if not len(fitting):
             return
         order = self._index.by_name()
-        some = self._may_be_first(way, lifts, room_for)
+        some = self._may_be_first(way, lifts, room_for, smallest=smallest)
         levels = self._levels(some, way, lifts, room_for, smallest=smallest)
         top = some[levels == levels.max()]
         best = top[order[self._rows[top]].argmin()]
@@ -81,13 +85,17 @@ class NodeSearch:
         _, numbers = np.unique(-levels, return_inverse=True)
         return {self._names[at]: number for at, number in zip(fitting.tolist(), numbers.tolist(), strict=True)}
 
-    def _may_be_first(self, way: Preference, lifts: Mapping[str, int], room_for: int) -> Rows:
+    def _may_be_first(self, way: Preference, lifts: Mapping[str, int], room_for: int, *, smallest: bool) -> Rows:
         """The candidates of which one is the first. Few are left to be compared exactly by the patent's preferences."""
         some = self._fitting
         if way is Preference.PACKING:
             return some
         company = self._company(some, lifts, room_for)
         some = some[company == company.max()]
+        if way is Preference.FRAGMENTATION:
+            growth = self._index.growth_steps(self._rows[some], self._query, smallest=smallest)
+            least: Rows = some[growth == growth.min(initial=_MOST_GROWTH)]
+            return least
         may_be: Rows = some[self._index.may_be_best(way, self._rows[some], self._query)]
         return may_be
 
@@ -103,7 +111,7 @@ class NodeSearch:
     def _levels(self, some: Rows, way: Preference, lifts: Mapping[str, int], room_for: int, *, smallest: bool) -> Ints:
         """The figures by which some of the candidates that may serve are compared, the greatest first."""
         rows = self._rows[some]
-        packing = way is Preference.PACKING
+        packing = way in {Preference.PACKING, Preference.FRAGMENTATION}
         if packing:
             levels, levels_each = self._index.packing(rows, self._query) // STEP, _LEVELS
         else:
@@ -113,6 +121,14 @@ class NodeSearch:
             spared = LARGEST - self._index.opened(self._query, rows)
             levels = spared * levels_each + levels if packing else levels * (LARGEST + 1) + spared
             levels_each *= LARGEST + 1
+        if way is Preference.FRAGMENTATION:
+            levels += (MAX_BROKEN - self._index.broken(self._query, rows)) * levels_each
+            levels_each *= MAX_BROKEN + 1
+            sizes, ranks = np.unique(
+                self._index.growth_steps(rows, self._query, smallest=smallest), return_inverse=True
+            )
+            levels += (len(sizes) - 1 - ranks) * levels_each
+            levels_each *= len(sizes)
         return levels + self._company(some, lifts, room_for) * levels_each
 
     @property

@@ -21,8 +21,11 @@ Rows = NDArray[np.intp]
 At = slice | Rows  # which nodes: a number of them from the first on, or these
 
 MAX_SLOTS: Final = MAX_WANTED
+MAX_BROKEN: Final = MAX_SLOTS + 1  # more devices than any group has
 MAX_TAILS: Final = 16  # classes per type and node
 UNLIKE: Final = -1
+MAX_MAKES: Final = 4096  # of one type that are told apart; further ones count as unknown
+Make = tuple[str, str]  # vendor and model
 _T = TypeVar("_T", bound=np.generic)
 
 
@@ -39,12 +42,16 @@ class TypeRow:
         classes: total and free amounts by resource class; named by tail, all with the same number of devices.
         usable: bit i is set if something new may land on device i: it is healthy, and the kubelet did not allocate it.
         in_use: bit i is set if a Pod holds any part of device i.
+        makes: (vendor, model) of each device; empty where no order of nodes needs it.
+        groups: a number for each device, equal for those that fast links connect; empty likewise.
     """
 
     type: str
     classes: tuple[Packed, ...]
     usable: int
     in_use: int
+    makes: tuple[Make, ...] = ()
+    groups: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,10 @@ def _check_shape(row: TypeRow, count: int) -> None:
         raise RowError(f"type {row.type}: all classes must have the same number of devices, at most {MAX_SLOTS}")
     if not (0 <= row.usable < 1 << count and 0 <= row.in_use < 1 << count):
         raise RowError(f"type {row.type}: usable or in use names a device beyond the existing {count}")
+    if any(told and len(told) != count for told in (row.makes, row.groups)):
+        raise RowError(f"type {row.type}: {len(row.makes)} makes and {len(row.groups)} groups of {count} devices")
+    if any(not 0 <= group < MAX_SLOTS for group in row.groups):
+        raise RowError(f"type {row.type}: groups of devices are numbered from 0 to {MAX_SLOTS - 1}")
 
 
 class TypeTable:
@@ -122,6 +133,8 @@ class TypeTable:
         self._sums: Ints = np.zeros((0, capacity), np.int64)  # two per class (has, used), over usable slots
         self._each: Ints = np.zeros((0, capacity), np.int64)  # per class, what every usable slot has, or `UNLIKE`
         self._flags: Bools = np.zeros((2, 0, capacity), np.bool_)
+        self._makes: dict[Make, int] = {}  # numbered from 1
+        self._told: Ints = np.zeros((2, 0, capacity), np.int64)  # make and group of each slot; nothing until told
 
     def write(self, node: int, slots: Slots) -> bool:
         """Replace one node's devices.
@@ -143,7 +156,20 @@ class TypeTable:
             self._sums[where, node] = slots.sums
             self._each[self._lines, node] = slots.each
             self._flags[:, : slots.count, node] = slots.flags
+            if slots.row.makes:
+                self._tell(node, slots.row)
         return more
+
+    def _tell(self, node: int, row: TypeRow) -> None:
+        _, slots, capacity = self._flags.shape
+        if self._told.shape[1:] != (slots, capacity):
+            self._told = _grown(self._told, (2, slots, capacity))
+        known, count = self._makes, len(row.makes)
+        for make in row.makes:
+            if make not in known and len(known) < MAX_MAKES:
+                known[make] = len(known) + 1
+        self._told[0, :count, node] = [known.get(make, 0) for make in row.makes]
+        self._told[1, :count, node] = row.groups
 
     def clear(self, node: int) -> None:
         """Remove one node's devices."""
@@ -151,6 +177,7 @@ class TypeTable:
         self._sums[:, node] = 0
         self._each[:, node] = 0
         self._flags[:, :, node] = False
+        self._told[:, :, node] = 0
 
     def _learn(self, names: Sequence[str]) -> None:
         for name in names:
@@ -168,6 +195,7 @@ class TypeTable:
         self._sums = _grown(self._sums, (lines, capacity))
         self._each = _grown(self._each, (len(self._classes), capacity))
         self._flags = _grown(self._flags, (2, slots, capacity))
+        self._told = _grown(self._told, (2, self._told.shape[1] and slots, capacity))
 
     # What is asked of the devices
 
@@ -208,18 +236,39 @@ class TypeTable:
     def _zeros(self, at: At) -> Ints:
         return np.zeros(self.usable(at).shape, np.int64)
 
+    def made(self, allowed: Callable[[Make], bool], at: At) -> Bools:
+        """Whether each slot has an allowed make, slots x nodes; one whose make is not told has none."""
+        if not self.told:
+            return np.zeros(self.usable(at).shape, np.bool_)
+        right = np.array([False, *map(allowed, self._makes)])
+        made: Bools = right[self._told[0][:, at]]
+        return made
+
+    @property
+    def told(self) -> bool:
+        """Whether a node has told makes and groups."""
+        return bool(self._told.shape[1])
+
+    def broken(self, want: Want, fits: Bools, at: At) -> Ints:
+        """How large the group of linked idle devices is that a want breaks: see `ClusterIndex.broken`.
+
+        Args:
+            want: what is asked.
+            fits: as `fits` returns for the same want and nodes.
+            at: which nodes.
+        """
+        in_use, groups = self.in_use(at), self._told[1][:, at]
+        opens = want.count - np.minimum(count_slots(fits & in_use), want.count)
+        idle = fits & ~in_use
+        smallest = np.full(len(opens), MAX_BROKEN)
+        for group in range(int(groups.max(initial=0)) + 1):
+            size = count_slots(idle & (groups == group))
+            smallest = np.where((size >= opens) & (size > 0), np.minimum(smallest, size), smallest)
+        return np.where(opens > 0, smallest, 0)
+
     def fits(self, want: Want, at: At) -> Bools:
         """Whether each slot can serve one device of a want, slots x nodes."""
-        fits = np.array(self.usable(at))
-        for tail, amount in want.amounts:
-            if isinstance(amount, PartOf):
-                fits &= self.total(tail, at) * amount.percent // FULL <= self.free(tail, at)
-            elif isinstance(amount, RatioFrom):
-                total = self.total(amount.tail, at)
-                fits &= (_ratio(amount, total) <= self.free(tail, at)) & (total >= amount.amount)
-            elif amount:
-                fits &= self.free(tail, at) >= amount
-        return fits
+        return slots_fit(want, self.usable(at), lambda tail: self.total(tail, at), lambda tail: self.free(tail, at))
 
     def opened(self, want: Want, fits: Bools, tail: str, unit: int, at: At) -> Ints:
         """How large the smallest idle device is that a want opens, a figure a node; 0 where devices in use suffice.
@@ -247,12 +296,7 @@ class TypeTable:
         """
         often = np.where(fits, np.int64(MAX_AMOUNT), 0)
         for tail, amount in want.amounts:
-            if isinstance(amount, PartOf):
-                each: Ints | int = self.total(tail, at) * amount.percent // FULL
-            elif isinstance(amount, RatioFrom):
-                each = _ratio(amount, self.total(amount.tail, at))
-            else:
-                each = amount
+            each = needed(amount, tail, lambda tail: self.total(tail, at))
             # An amount of 0 does not limit the number.
             often = np.where(np.equal(each, 0), often, np.minimum(often, self.free(tail, at) // np.maximum(each, 1)))
         return often
@@ -294,6 +338,27 @@ class TypeTable:
             return least[tail]
 
         return {tail: want.count * _each(amount, tail, smallest, fits.shape[1]) for tail, amount in want.amounts}
+
+
+def slots_fit(want: Want, usable: Bools, total: Callable[[str], Ints], free: Callable[[str], Ints]) -> Bools:
+    """Whether each slot can serve one device of a want, slots x nodes, by what it has and what is free, by tail."""
+    fits = np.array(usable)
+    for tail, amount in want.amounts:
+        if isinstance(amount, PartOf):
+            fits &= total(tail) * amount.percent // FULL <= free(tail)
+        elif isinstance(amount, RatioFrom):
+            of = total(amount.tail)
+            fits &= (_ratio(amount, of) <= free(tail)) & (of >= amount.amount)
+        elif amount:
+            fits &= free(tail) >= amount
+    return fits
+
+
+def needed(amount: Amount, tail: str, total: Callable[[str], Ints]) -> Ints | int:
+    """What an amount takes of each slot, by what slots have."""
+    if isinstance(amount, PartOf):
+        return total(tail) * amount.percent // FULL
+    return _ratio(amount, total(amount.tail)) if isinstance(amount, RatioFrom) else amount
 
 
 def _each(amount: Amount, tail: str, smallest: Callable[[str], Ints], nodes: int) -> Ints:

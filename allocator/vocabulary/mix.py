@@ -89,6 +89,11 @@ class Mix:
 NO_MIX: Final = Mix()
 
 
+def weighing(one: TypicalRequest, weight: int) -> TypicalRequest:
+    """The same request with another weight."""
+    return replace(one, weight=weight)
+
+
 def mix_of(requests: Iterable[TypicalRequest]) -> Mix:
     """Make a mix: the weights of equal requests are added, and the commonest requests are kept.
 

@@ -10,12 +10,14 @@ class Preference(StrEnum):
     """How nodes are compared.
 
     PACKING keeps whole devices and whole nodes free. LEAST_REQUESTED and MOST_BALANCED are those of the patent,
-    claim 7: the least mean request over the node's resource classes, and the least variance.
+    claim 7: the least mean request over the node's resource classes, and the least variance. FRAGMENTATION is FGD's:
+    the node on which the least becomes useless to the requests that are typical of the cluster.
     """
 
     PACKING = "packing"
     LEAST_REQUESTED = "leastRequested"
     MOST_BALANCED = "mostBalanced"
+    FRAGMENTATION = "fragmentation"
 
 
 class DeviceOrder(StrEnum):

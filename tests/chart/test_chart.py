@@ -23,6 +23,7 @@ from webhook import settings
 from webhook.localplane.admin import JsonObject
 from webhook.localplane.binaries import Binaries
 from webhook.localplane.chart import ChartError, find, settings_text
+from webhook.statedmix import TypicalSettings
 
 Render = Callable[..., list[JsonObject]]
 
@@ -242,6 +243,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "commonName",
         "preference",
         "preferenceClasses",
+        "mix",
         "assumeSeconds",
     }
     assert set(written["guard"]) == {"plainPods"}
@@ -292,6 +294,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
                 "commonName": "gpu-scheduler",
                 "preference": "mostBalanced",
                 "preferenceClasses": ["cpu", "gpu", "queue"],
+                "mix": [{"requests": {"cpu": "8", "koordinator.sh/gpu": 100}, "models": ["T4"], "weight": 3}],
                 "assumeSeconds": 1.5,
             },
             "guard": {"plainPods": "warn"},
@@ -334,6 +337,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             common_name="gpu-scheduler",
             preference=Preference.MOST_BALANCED,
             preference_classes=("cpu", "gpu", "queue"),
+            mix=(TypicalSettings({"cpu": "8", "koordinator.sh/gpu": 100}, ("T4",), 3),),
             assume_seconds=1.5,
         ),
         identity=settings.Identity(namespace="gate"),
@@ -719,6 +723,8 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"scheduler": {"mostNodes": 1.5}},
         {"scheduler": {"preference": "Packing"}},
         {"scheduler": {"preferenceClasses": "cpu"}},
+        {"scheduler": {"mix": [{"weight": 1}]}},
+        {"scheduler": {"mix": [{"requests": {"cpu": 1}, "weight": 0}]}},
         {"scheduler": {"preferenceClasses": ["cpu", "cpu"]}},
         {"scheduler": {"assumeSeconds": 0}},
         {"devices": {"order": "most"}},
@@ -1057,7 +1063,12 @@ def test_kube_scheduler_does_not_look_for_what_nodes_do_not_report(
 @pytest.mark.parametrize("domain", names.DOMAINS)
 @pytest.mark.parametrize(
     ("preference", "strategy"),
-    [("packing", "MostAllocated"), ("leastRequested", "LeastAllocated"), ("mostBalanced", "LeastAllocated")],
+    [
+        ("packing", "MostAllocated"),
+        ("fragmentation", "MostAllocated"),
+        ("leastRequested", "LeastAllocated"),
+        ("mostBalanced", "LeastAllocated"),
+    ],
 )
 def test_the_scheduler_prefers_among_nodes_as_koordgate_does(
     render: Render, domain: str, preference: str, strategy: str

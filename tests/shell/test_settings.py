@@ -176,6 +176,12 @@ def test_the_classes_that_count_may_be_of_types_of_ones_own() -> None:
         ("scheduler: {commonName: ''}", ["$.scheduler.commonName", "length >= 1"]),
         ("scheduler: {commonName: " + "x" * 65 + "}", ["$.scheduler.commonName", "length <= 64"]),
         ("scheduler: {preference: Packing}", ["$.scheduler.preference", "Packing"]),
+        (
+            "scheduler: {mix: [{requests: {cpu: 1, koordinator.sh/gpu: 100}}, {requests: {cpu: x}}]}",
+            ["scheduler.mix[1]", "cpu"],
+        ),
+        ("scheduler: {mix: [{requests: {cpu: 1}}]}", ["scheduler.mix: no request asks for devices"]),
+        ("scheduler: {mix: [{requests: {koordinator.sh/gpu: 100}, weight: 0}]}", ["$.scheduler.mix[0].weight"]),
         ("scheduler: {preferenceClasses: cpu}", ["$.scheduler.preferenceClasses"]),
         (
             "scheduler: {preferenceClasses: [memory, disk, queue]}",

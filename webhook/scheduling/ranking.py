@@ -26,6 +26,7 @@ from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.gangs import MOST_MEMBERS, largest
 from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.mix import NO_MIX, Mix
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import DeviceOrder, Preference
@@ -76,6 +77,7 @@ class Ranking:
         contradicted: called with a request and a node that the index excludes and `place()` accepts.
         order: of devices, for Pods that name none; SMALLEST lets nodes compare by the sizes of their devices too.
         counted: the classes that count in the patent's preferences; empty for all.
+        mix: says which requests are typical now, for the preference that asks for them.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Ranking:
         contradicted: Callable[[PodRequest, NodeSnapshot], None] = lambda _request, _node: None,
         order: DeviceOrder = DeviceOrder.SMALLEST,
         counted: Iterable[str] = (),
+        mix: Callable[[], Mix] = lambda: NO_MIX,
     ) -> None:
         self._cluster = cluster
         self._contradicted = contradicted
@@ -105,6 +108,8 @@ class Ranking:
         self._changed = cluster.changes.reader(cluster.nodes.known())
         self._reassumed = assumed.changes.reader()
         self._counts_load = preference is not Preference.PACKING
+        self._by_fragments = preference is Preference.FRAGMENTATION
+        self._now_typical, self._mix = mix, NO_MIX
         self._reloaded = cluster.loads.changes.reader() if self._counts_load else None
         self._version = 0  # counts changes of the index
         self._sampled = 0  # of excluded nodes, how many `place()` has judged so far
@@ -185,6 +190,9 @@ class Ranking:
 
     def _search(self, pod: PodInfo, names: list[str], open_to: Collection[str]) -> NodeSearch:
         query = query_with_load(pod.request, pod.requests) if self._counts_load else query_of(pod.request)
+        if self._by_fragments and self._mix is not (mix := self._now_typical()):
+            self._mix = mix
+            self._index.typify(mix)
         return NodeSearch(self._index, query, names, open_to)
 
     def standing(self, pod: PodInfo, names: list[str]) -> dict[str, int]:
@@ -404,7 +412,7 @@ class Ranking:
         self._unindexed.discard(node)
         load = [self._load(node, snapshot)] if self._counts_load else []
         try:
-            self._index.put(node, [*type_rows(snapshot), *load])
+            self._index.put(node, [*type_rows(snapshot, told=self._by_fragments), *load])
         except (RowError, PackedError):
             self._index.put(node, load)
             self._unindexed.add(node)

@@ -26,6 +26,7 @@ from webhook.view.podinfo import PodInfo
 from webhook.view.pods import PodTable
 from webhook.view.reach import MemoryReach
 from webhook.view.snapshots import Defaults, Snapshots
+from webhook.view.typical import SeenMix
 
 
 class Held(Protocol):
@@ -61,11 +62,13 @@ class SeenObjects:
         drivers: DRA drivers whose devices ResourceClaims hold, and the type of these.
         monotonic: seconds since any moment.
         adoption: which Pods of other products count.
+        learns: whether the mix of requests is learned from the Pods.
 
     Attributes:
         changes: publishes the nodes about which anything changed; the ledger's changes belong there as well.
         nodes: the nodes.
         loads: what nodes have for Pods, and what their Pods request in sum.
+        mix: the requests that are typical of the Pods; None where it is not learned.
         pods: the Pods.
         groups: the sizes of gangs.
         claims: ResourceClaims and ResourceSlices.
@@ -79,13 +82,16 @@ class SeenObjects:
         defaults: Defaults | None = None,
         refitted: Callable[[str], object] = lambda _node: None,
         drivers: Mapping[str, DeviceType] | None = None,
+        *,
         monotonic: Callable[[], float] = time.monotonic,
         adoption: Adoption = NO_ADOPTION,
+        learns: bool = False,
     ) -> None:
         self.changes = Changes()
         self.nodes = NodeTable(self.changes, refitted)
         self.loads = NodeLoads()
-        self.pods = PodTable(self.changes, self.loads, monotonic)
+        self.mix = SeenMix() if learns else None
+        self.pods = PodTable(self.changes, self.loads, self.mix, monotonic)
         self.groups = GroupTable()
         self.claims = ClaimTable(self.changes, drivers, refitted)
         self.foreign = ForeignTable(self.changes, adoption, refitted)

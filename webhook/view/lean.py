@@ -91,6 +91,7 @@ def lean_pod(pod: PodInfo, held: Holding | None) -> PodInfo:
         scheduler_name=same_text(pod.scheduler_name),
         request=same(pod.request),
         requests=same(pod.requests),
+        models=same(pod.models),
         selection=same(pod.selection),
     )
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, Self
 from allocator.quantity import LARGEST
 from allocator.request.original import read_asks
 from allocator.request.pod import asks_by_metadata, is_ours
+from allocator.request.typical import models_of
 from allocator.vocabulary.asks import NO_WISHES, PodRequest
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.cpunode import CpuShare
@@ -53,6 +54,7 @@ class PodInfo:
         gated: koordgate's scheduling gate is on it.
         gates: other scheduling gates are on it.
         succeeded: it has succeeded.
+        models: the models of the nodes that it selects, by labels that name them; empty: any.
         selection: what selects nodes for it, as JSON (see `selection_of`), if its gang is bound as a whole; else empty.
     """
 
@@ -77,6 +79,7 @@ class PodInfo:
     gated: bool = False
     gates: bool = False
     succeeded: bool = False
+    models: tuple[str, ...] = ()
     selection: bytes = b""
 
     def __str__(self) -> str:
@@ -201,6 +204,7 @@ def read_pod_info(
         gated=GANG_GATE in gates,
         gates=any(gate != GANG_GATE for gate in gates),
         succeeded=phase == "Succeeded",
+        models=models_of(spec),
         selection=selection_of(spec) if asked[1].wishes.together else b"",
     )
 

@@ -9,6 +9,7 @@ from webhook.boundedcache import BoundedCache
 from webhook.view.changes import Changes
 from webhook.view.loads import NodeLoads
 from webhook.view.podinfo import PodInfo, Stranger
+from webhook.view.typical import SeenMix
 
 _MOST_ENDED: Final = 16_384  # UIDs of ended Pods; the ledger lets go of what each held within milliseconds
 _NOBODY: Final[Mapping[str, PodInfo]] = {}
@@ -21,13 +22,21 @@ class PodTable:
     Args:
         changes: where the node of each Pod that holds something is published when the Pod comes, changes or goes.
         loads: what all Pods of a node request in sum, ours and others.
+        mix: counts what is typical of our Pods; None where nobody asks for it.
         clock: seconds since any moment.
     """
 
-    def __init__(self, changes: Changes, loads: NodeLoads, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        changes: Changes,
+        loads: NodeLoads,
+        mix: SeenMix | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._clock = clock
         self._changes = changes
         self._loads = loads
+        self._mix = mix
         self._by_name: dict[tuple[str, str], PodInfo] = {}
         self._by_uid: dict[str, PodInfo] = {}
         self._on: dict[str, dict[str, PodInfo]] = {}  # node -> UID -> Pod
@@ -77,6 +86,8 @@ class PodTable:
         if pod is not None:
             self._put_in(pod, self._clock() if since is None else since)
         self._loads.move(known.counted if known else None, pod.counted if pod else None)
+        if self._mix is not None:
+            self._mix.move(known, pod)
         if known is not None and known.node and (pod is None or pod.uid != known.uid):
             self._end(known)
         if pod is not None and pod.node and pod.finished:
@@ -181,10 +192,8 @@ class PodTable:
         by_uid = {pod.uid: pod for pod in pods}
         if by_uid != self._by_uid or len(by_uid) != len(pods):
             raise InvariantError(f"Pods by UID are {sorted(self._by_uid)}, not {sorted(by_uid)}")
-        waiting: dict[str, set[str]] = {}
-        for pod in filter(_waits, pods):
-            waiting.setdefault(pod.scheduler_name, set()).add(pod.uid)
-        if waiting != {name: set(uids) for name, uids in self._waiting.items()}:
+        waiting = _grouped((pod.scheduler_name, pod.uid, None) for pod in filter(_waits, pods))
+        if waiting != {name: dict.fromkeys(uids) for name, uids in self._waiting.items()}:
             raise InvariantError(f"Pods that wait, by scheduler, are {self._waiting}, not {waiting}")
         on = _grouped((pod.node, pod.uid, pod) for pod in pods)
         if on != self._on:
@@ -199,6 +208,8 @@ class PodTable:
             raise InvariantError(f"Pods that are ours and none of ours: {sorted(twice)}")
         counted = [*(pod.counted for pod in pods), *(pod.counted for pod in self._strangers.values())]
         self._loads.check_invariants(counted)
+        if self._mix is not None:
+            self._mix.check_invariants(pods)
 
 
 def _waits(pod: PodInfo) -> bool:

@@ -1,0 +1,283 @@
+"""The growth of fragmentation in the index: as the definition says of every node, through any history."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+from builders import GIB, app, gpu, gpus, nic, request
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import asks
+
+from allocator.fragmentation import fragmentation
+from allocator.index.cluster import ClusterIndex
+from allocator.index.rows import groups_of, load_row, query_with_load, type_rows
+from allocator.index.search import NodeSearch
+from allocator.place import Placement, place
+from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.links import NO_LINKS, Place, link
+from allocator.vocabulary.mix import Mix, TypicalRequest, mix_of
+from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
+from allocator.vocabulary.preference import Preference
+from allocator.vocabulary.wiring import Wiring
+
+TYPES = (GPU_TYPE, RDMA_TYPE)
+MODELS = ("", "A100", "T4")
+FRAGMENTATION = Preference.FRAGMENTATION
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A node, and what it has and what its Pods request of it, in thousandths of a CPU and GiB; None: not stated."""
+
+    node: NodeSnapshot
+    has: tuple[int, int] | None
+    used: tuple[int, int] = (0, 0)
+
+    def left(self, taken: tuple[int, int] = (0, 0)) -> tuple[int | None, int | None]:
+        if self.has is None:
+            return None, None
+        cpu, memory = (max(h - u - t, 0) for h, u, t in zip(self.has, self.used, taken, strict=True))
+        return cpu, memory * GIB
+
+    def fragmentation(self, mix: Mix, node: NodeSnapshot | None = None, taken: tuple[int, int] = (0, 0)) -> int:
+        return fragmentation(node or self.node, *self.left(taken), mix)
+
+
+def new_index() -> ClusterIndex:
+    return ClusterIndex({kind.name: fullness(kind) for kind in TYPES}, {kind.name: size_class(kind) for kind in TYPES})
+
+
+def put(index: ClusterIndex, machine: Machine) -> None:
+    has = machine.has or (0, 0)
+    load = load_row({"cpu": has[0], "memory": has[1] * GIB}, {"cpu": machine.used[0], "memory": machine.used[1] * GIB})
+    index.put(machine.node.name, [*type_rows(machine.node, told=True), load])
+
+
+@st.composite
+def machines(draw: st.DrawFn, name: str) -> Machine:
+    sizes = draw(st.sampled_from([(16,), (80,), (16, 80)]))
+    cards = [
+        gpu(
+            minor,
+            draw(st.sampled_from(sizes)) * GIB,
+            device_id=f"{name}-{minor}",
+            healthy=draw(st.integers(0, 9)) > 0,
+            model=draw(st.sampled_from(MODELS)),
+            vendor=draw(st.sampled_from(["", "nvidia", "amd"])),
+        )
+        for minor in range(draw(st.integers(0, 4)))
+    ]
+    nics = [nic(minor, device_id=f"{name}-nic-{minor}") for minor in range(draw(st.integers(0, 2)))]
+    node = NodeSnapshot(name, (*cards, *nics))
+    for number in range(draw(st.integers(0, 4))):
+        node = bound(node, draw(asks(2)), f"{name}-{number}") or node
+    has = draw(st.none() | st.tuples(st.integers(1, 8000), st.integers(1, 64)))  # 0 is not stated
+    return Machine(node, has, draw(st.tuples(st.integers(0, 9000), st.integers(0, 64))))
+
+
+def bound(node: NodeSnapshot, of: DeviceAsk, uid: str) -> NodeSnapshot | None:
+    """The node with a Pod on it; None where it does not fit."""
+    outcome = place(request(app("main", of)), node)
+    if not isinstance(outcome, Placement):
+        return None
+    return node.with_holding(Holding(uid, "default", uid, 0, outcome.shares))
+
+
+@st.composite
+def typicals(draw: st.DrawFn) -> TypicalRequest:
+    of = draw(st.none() | asks(3) | st.sampled_from([DeviceAsk(RDMA_TYPE, 1, (50,)), replace(gpus(100), vendor="amd")]))
+    models = draw(st.sampled_from([(), (), ("A100",), ("A100", "T4")])) if of is not None else ()
+    cpu, memory = draw(st.integers(0, 4000)), draw(st.integers(0, 32)) * GIB
+    return TypicalRequest(cpu, memory, of, models, draw(st.integers(1, 900)))
+
+
+MIXES = st.lists(typicals(), max_size=8).map(mix_of)
+NAMES = ("n1", "n2", "n3", "n4")
+HISTORIES = st.lists(
+    st.sampled_from(NAMES).flatmap(lambda name: st.tuples(st.just(name), st.none() | machines(name))),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(HISTORIES, st.lists(MIXES, min_size=1, max_size=2), asks(2))
+def test_after_any_history_the_index_has_the_fragmentation_that_the_definition_counts_from_scratch(
+    history: list[tuple[str, Machine | None]], mixes: list[Mix], of: DeviceAsk
+) -> None:
+    index, now = new_index(), dict[str, Machine]()
+    wanted = query_with_load(request(app("main", of)), [("cpu", 500)])
+    for number, (name, machine) in enumerate(history):
+        if machine is None:
+            now.pop(name, None)
+            index.drop(name)
+        else:
+            now[name] = machine
+            put(index, machine)
+        mix = mixes[number * len(mixes) // len(history)]
+        index.typify(mix)
+        for _ in range(2):  # the second time from what is kept
+            rows = index.positions(list(now))
+            index.growth(rows, wanted)
+            assert index.fragmentation(rows).tolist() == [one.fragmentation(mix) for one in now.values()]
+
+
+@given(machines("n1"), MIXES, asks(3), st.integers(0, 4000), st.integers(0, 32))
+def test_the_growth_is_that_of_the_devices_that_place_chooses(
+    machine: Machine, mix: Mix, of: DeviceAsk, cpu: int, memory: int
+) -> None:
+    node = replace(machine.node, devices=tuple(replace(d, model="A100") for d in machine.node.devices))
+    machine = replace(machine, node=node)
+    after = bound(node, of, "new")
+    if after is None:
+        return
+    index = new_index()
+    put(index, machine)
+    index.typify(mix)
+    query = query_with_load(request(app("main", of)), [("cpu", cpu), ("memory", memory * GIB)])
+    growth = index.growth(index.positions(["n1"]), query)
+    assert growth.tolist() == [machine.fragmentation(mix, after, (cpu, memory)) - machine.fragmentation(mix)]
+
+
+def typical(of: DeviceAsk | None = None, cpu: int = 0, memory: int = 0, weight: int = 1) -> TypicalRequest:
+    return TypicalRequest(cpu, memory, of, weight=weight)
+
+
+def best(machines: Sequence[Machine], mix: Mix, of: DeviceAsk, **requests: int) -> list[str]:
+    index = new_index()
+    for machine in machines:
+        put(index, machine)
+    index.typify(mix)
+    query = query_with_load(request(app("main", of)), requests.items())
+    search = NodeSearch(index, query, [machine.node.name for machine in reversed(machines)])
+    return list(search.best_first(FRAGMENTATION, {}, smallest=True))
+
+
+def cards(name: str, count: int, *percents: int, lanes: Sequence[tuple[int, int]] = ()) -> NodeSnapshot:
+    """A node of so many cards, of which Pods hold these percents, each on the fullest card that has room."""
+    devices = tuple(gpu(minor, device_id=f"{name}-{minor}") for minor in range(count))
+    places = [Place(device.id) for device in devices]
+    linked: Mapping[tuple[str, str], int] = {(devices[a].id, devices[b].id): 12 for a, b in lanes}
+    node = NodeSnapshot(name, devices, wiring=Wiring(link(places, linked)) if lanes else Wiring())
+    for number, percent in enumerate(percents):
+        after = bound(node, gpus(percent), f"{name}-{number}")
+        assert after is not None
+        node = after
+    return node
+
+
+WHOLE = typical(gpus(100), cpu=4000, memory=GIB)
+HALF = typical(gpus(50), cpu=1000)
+
+
+def test_a_pod_with_little_cpu_goes_where_no_typical_pod_has_enough_for_the_free_card() -> None:
+    starved, fed = Machine(cards("a", 1), (3000, 64)), Machine(cards("b", 1), (8000, 64))
+    assert best([fed, starved], mix_of([WHOLE]), gpus(100), cpu=1000) == ["a", "b"]
+    assert best(
+        [replace(fed, node=cards("a", 1)), replace(starved, node=cards("b", 1))], mix_of([WHOLE]), gpus(100)
+    ) == [
+        "b",
+        "a",
+    ]
+
+
+def test_memory_that_others_request_counts_as_cpu_does() -> None:
+    full = Machine(cards("b", 1), (8000, 64), (0, 64))
+    assert best([Machine(cards("a", 1), (8000, 64)), full], mix_of([WHOLE]), gpus(50)) == ["b", "a"]
+
+
+def test_a_share_goes_where_typical_shares_can_use_what_it_leaves() -> None:
+    mix = mix_of([typical(gpus(90))])
+    # The fuller node has a card with 95 % free, which would become useless; on the other 80 % are useless already.
+    fuller, useless = Machine(cards("a", 2, 100, 5), None), Machine(cards("b", 1, 20), None)
+    assert best([fuller, useless], mix, gpus(10)) == ["b", "a"]
+    assert best([fuller, useless], mix_of([]), gpus(10)) == ["a", "b"]
+
+
+def test_growths_that_differ_by_less_than_a_step_are_equally_good() -> None:
+    mix = mix_of([typical(gpus(50))])
+    # 50 % of the card with 60 free leaves 10 % that are of no use, 20 points; the idle card would be opened.
+    used, idle = Machine(cards("b", 1, 40), None), Machine(cards("a", 1), None)
+    index = new_index()
+    for machine in (used, idle):
+        put(index, machine)
+    index.typify(mix)
+    query = query_with_load(request(app("main", gpus(50))), [])
+    rows = index.positions(["b", "a"])
+    assert index.growth(rows, query).tolist() == [20, 0]
+    assert index.growth_steps(rows, query).tolist() == [0, 0]
+    assert best([used, idle], mix, gpus(50)) == ["b", "a"]
+
+
+def test_without_a_mix_nodes_are_ordered_as_by_packing() -> None:
+    used, idle = Machine(cards("b", 2, 50), None), Machine(cards("a", 2), None)
+    assert best([idle, used], mix_of([]), gpus(50)) == ["b", "a"]
+
+
+def test_a_request_without_devices_changes_the_order_of_no_node() -> None:
+    nodes = [
+        Machine(cards("a", 2, 50), (8000, 64)),
+        Machine(cards("b", 2), (8000, 64)),
+        Machine(cards("c", 1), (3000, 9)),
+    ]
+    alone, beside = mix_of([WHOLE, HALF]), mix_of([WHOLE, HALF, typical(cpu=1000, weight=500)])
+    assert best(nodes, alone, gpus(50), cpu=1000) == best(nodes, beside, gpus(50), cpu=1000)
+
+
+RING = [(0, 1), (1, 2), (2, 3)]
+PAIRS = [(0, 1), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("of", "first"),
+    [
+        pytest.param(100, ["pairs", "ring"], id="one card breaks a pair before a group of four"),
+        pytest.param(200, ["pairs", "ring"], id="two cards take a pair before half of a group of four"),
+        pytest.param(300, ["ring", "pairs"], id="three cards take a group that holds all of them"),
+    ],
+)
+def test_of_nodes_that_fragment_equally_the_one_that_breaks_the_smallest_sufficient_group_is_first(
+    of: int, first: list[str]
+) -> None:
+    ring, pairs = cards("ring", 4, lanes=RING), cards("pairs", 4, lanes=PAIRS)
+    mix = mix_of([typical(gpus(100)), typical(gpus(50))])
+    assert best([Machine(ring, None), Machine(pairs, None)], mix, gpus(of)) == first
+    renamed = [replace(ring, name="a"), replace(pairs, name="b")]
+    order = [{"ring": "a", "pairs": "b"}[name] for name in first]
+    assert best([Machine(one, None) for one in renamed], mix, gpus(of)) == order
+
+
+def test_a_share_that_a_card_in_use_can_serve_breaks_no_group() -> None:
+    ring, unlinked = cards("a", 4, 50, lanes=RING), cards("b", 4, 50)
+    assert best([Machine(ring, None), Machine(unlinked, None)], mix_of([typical(gpus(50))]), gpus(50)) == ["a", "b"]
+
+
+def test_devices_that_links_connect_through_others_are_one_group() -> None:
+    node = cards("a", 5, lanes=[(3, 4), (0, 1), (1, 3)])
+    ids = tuple(device.id for device in node.devices)
+    assert groups_of(node.wiring.links, ids) == (0, 0, 2, 0, 0)
+    assert groups_of(NO_LINKS, ids) == (0, 1, 2, 3, 4)
+
+
+@given(HISTORIES, MIXES, asks(2))
+def test_nodes_have_one_order_whatever_the_order_of_events_and_names(
+    history: list[tuple[str, Machine | None]], mix: Mix, of: DeviceAsk
+) -> None:
+    last = {name: machine for name, machine in history if machine is not None}
+    query = query_with_load(request(app("main", of)), [("cpu", 100)])
+    orders, standings = [], []
+    for turn in (1, -1):
+        index = new_index()
+        index.typify(mix)
+        for name, machine in history if turn > 0 else []:
+            put(index, machine) if machine is not None else index.drop(name)
+        for machine in list(last.values())[::turn]:
+            put(index, machine)
+        search = NodeSearch(index, query, list(last)[::turn])
+        orders.append(list(search.best_first(FRAGMENTATION, {}, smallest=True)))
+        standings.append(search.standing(FRAGMENTATION, {}, smallest=True))
+        assert [standings[-1][name] for name in orders[-1]] == sorted(standings[-1].values())
+    assert orders[0] == orders[1]
+    assert standings[0] == standings[1]

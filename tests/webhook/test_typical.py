@@ -1,0 +1,283 @@
+"""The mix that a replica learns: a function of the Pods that hold devices, whatever happened before."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from builders import GIB, app, ask, gpu, gpus, init, part, request
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.request.typical import models_of, rounded, stated, typical_of
+from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
+from allocator.vocabulary.devicetype import BUILT_IN, RDMA_TYPE
+from allocator.vocabulary.hints import Operator, Requirement, Selector, TypeHint
+from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.mix import MOST_TYPICAL, MOST_WEIGHT, Mix, MixError, TypicalRequest, mix_of
+from webhook.view.cluster import SeenObjects
+from webhook.view.podinfo import PodInfo, Stranger
+
+CARD = gpu(0)
+GPU_PRODUCT = "nvidia.com/gpu.product"
+
+
+def pod(uid: str, of: PodRequest, *shares: Share, node: str = "n1", cpu: int = 4000, finished: bool = False) -> PodInfo:
+    amounts = (("cpu", cpu), ("memory", 8 * GIB), ("pods", 1))
+    return PodInfo(
+        uid, "default", uid, node, finished, False, "koord-scheduler", True, of, requests=amounts, shares=shares
+    )
+
+
+def holding(uid: str, percent: int, **fields: object) -> PodInfo:
+    """A Pod that asks for this percentage of a card, or for so many whole ones, and holds it."""
+    shares = [replace_id(part(CARD, min(percent, 100)), card) for card in range(max(percent // 100, 1))]
+    return pod(uid, request(app("main", gpus(percent))), *shares, **fields)  # type: ignore[arg-type] # of a PodInfo
+
+
+def replace_id(share: Share, minor: int) -> Share:
+    return share._replace(id=f"GPU-{minor}", minor=minor)
+
+
+def learned(pods: Sequence[PodInfo]) -> Mix:
+    seen = SeenObjects(lambda: 0, learns=True)
+    for one in pods:
+        seen.pods.put(one)
+    return mix_in(seen)
+
+
+def mix_in(seen: SeenObjects) -> Mix:
+    assert seen.mix is not None
+    seen.pods.check_invariants()
+    return seen.mix.now()
+
+
+def weights(mix: Mix) -> list[tuple[tuple[int | None, ...] | None, int]]:
+    return [(one.ask.amounts if one.ask else None, one.weight) for one in mix.requests]
+
+
+PODS = st.builds(
+    holding,
+    st.sampled_from([f"u{number}" for number in range(8)]),
+    st.sampled_from([5, 20, 30, 50, 100, 200]),
+    node=st.sampled_from(["", "n1", "n2"]),
+    cpu=st.sampled_from([1000, 4000, 4001]),
+    finished=st.booleans(),
+)
+EVENTS = st.lists(st.tuples(st.sampled_from(["put", "put", "put", "drop", "stranger"]), PODS), max_size=30)
+
+
+def tell(seen: SeenObjects, events: Sequence[tuple[str, PodInfo]]) -> None:
+    for what, one in events:
+        if what == "put":
+            seen.pods.put(one)
+        elif what == "drop":
+            seen.pods.drop(one.namespace, one.name)
+        else:
+            seen.pods.put_stranger(one.namespace, one.name, Stranger.requesting(one.uid, "n1", one.requests))
+        mix_in(seen)
+
+
+@given(EVENTS)
+def test_replicas_that_saw_the_same_pods_have_the_same_mix_and_so_has_one_that_starts(
+    events: list[tuple[str, PodInfo]],
+) -> None:
+    first = SeenObjects(lambda: 0, learns=True)
+    tell(first, events)
+    pods = list(first.pods.all())
+    started = learned(pods)
+    assert mix_in(first) == started
+    assert learned(pods[::-1]) == started
+    other = SeenObjects(lambda: 0, learns=True)
+    tell(other, [*events[::-1], *(("drop", one) for _, one in events), *(("put", one) for one in pods)])
+    assert mix_in(other) == started
+
+
+def test_equal_requests_count_together_and_the_weight_is_what_is_held_up_to_a_quarter_of_a_card() -> None:
+    pods = [holding("a", 100), holding("b", 800), holding("c", 20), holding("d", 20), holding("e", 1)]
+    assert weights(learned(pods)) == [
+        ((1, None, 1), 1),
+        ((20, None, 20), 40),
+        ((100, None, 100), 24),
+        ((100, None, 100), 24),
+    ]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(holding("a", 100, node=""), id="waits"),
+        pytest.param(holding("a", 100, finished=True), id="has finished"),
+        pytest.param(pod("a", request(app("main", gpus(100)))), id="holds nothing"),
+        pytest.param(pod("a", request()), id="asks for no devices"),
+    ],
+)
+def test_a_pod_that_holds_no_devices_does_not_count(one: PodInfo) -> None:
+    assert not learned([one])
+
+
+def test_many_small_pods_of_a_card_weigh_no_more_than_four_pods() -> None:
+    small = [replace(holding(f"s{number}", 1), node="n1") for number in range(100)]
+    large = [holding(f"l{number}", 100) for number in range(4)]
+    assert [one.weight for one in learned([*small, *large]).requests] == [96, 96]  # of 100 each, in three digits
+
+
+def test_the_mix_stays_the_same_object_until_a_weight_changes_noticeably() -> None:
+    seen = SeenObjects(lambda: 0, learns=True)
+    for number in range(400):
+        seen.pods.put(holding(f"u{number}", 100))
+    before = mix_in(seen)
+    seen.pods.put(holding("more", 100))
+    assert mix_in(seen) is before
+    for number in range(200):
+        seen.pods.put(holding(f"v{number}", 50))
+    assert mix_in(seen) != before
+
+
+def test_rare_requests_are_dropped_so_that_few_are_looked_at() -> None:
+    common = [holding(f"u{number}", 100) for number in range(2000)]
+    rare = [holding(f"r{percent}", percent) for percent in range(1, 100)]
+    assert [one.ask.count for one in learned([*common, *rare]).requests if one.ask] == [1]
+
+
+def test_nothing_is_learned_unless_it_is_asked_for() -> None:
+    assert SeenObjects(lambda: 0).mix is None
+
+
+HINT = TypeHint(Selector((Requirement("koordgate.io/model", Operator.IN, ("T4", "A100")),)))
+
+
+@pytest.mark.parametrize(
+    ("of", "models", "expected"),
+    [
+        pytest.param(request(), (), None, id="no devices"),
+        pytest.param(request(app("a", DeviceAsk(RDMA_TYPE, 1, (50,)))), (), (("rdma", 1, (50,)), ()), id="one type"),
+        pytest.param(
+            request(app("a", DeviceAsk(RDMA_TYPE, 1, (50,))), app("a", gpus(50))),
+            (),
+            (("gpu", 1, (50, None, 50)), ()),
+            id="GPUs before other types",
+        ),
+        pytest.param(
+            request(app("a", gpus(200)), app("b", gpus(100)), app("c", gpus(50))),
+            (),
+            (("gpu", 3, (100, None, 100)), ()),
+            id="whole cards in sum",
+        ),
+        pytest.param(
+            request(app("a", gpus(30)), app("b", gpus(60))),
+            (),
+            (("gpu", 1, (60, None, 60)), ()),
+            id="the greatest part",
+        ),
+        pytest.param(
+            request(init("a", gpus(100)), app("b", gpus(20))),
+            (),
+            (("gpu", 1, (20, None, 20)), ()),
+            id="no init container",
+        ),
+        pytest.param(
+            request(init("a", gpus(100))), (), (("gpu", 1, (100, None, 100)), ()), id="nothing but an init container"
+        ),
+        pytest.param(
+            request(app("a", ask(memory=GIB))),
+            ("NVIDIA-T4",),
+            (("gpu", 1, (0, GIB, None)), ("T4",)),
+            id="bytes, a model",
+        ),
+        pytest.param(
+            request(app("a", gpus(50)), wishes=Wishes(hints=(("gpu", HINT),))),
+            ("A100", "H100"),
+            (("gpu", 1, (50, None, 50)), ("A100",)),
+            id="the models that both the hint and the node selector allow",
+        ),
+    ],
+)
+def test_a_pod_is_reduced_to_one_ask(of: PodRequest, models: tuple[str, ...], expected: object) -> None:
+    one = typical_of(of, [("cpu", 4000), ("memory", GIB)], models)
+    found = None
+    if one is not None and one.ask is not None:
+        found = ((one.ask.type.name, one.ask.count, one.ask.amounts), one.models)
+    assert found == expected
+
+
+def test_cpu_and_memory_are_rounded_down_to_six_binary_digits() -> None:
+    assert [rounded(amount) for amount in (0, 63, 64, 65, 12000, 12031, 2**40 + 1)] == [
+        0,
+        63,
+        64,
+        64,
+        11776,
+        11776,
+        2**40,
+    ]
+
+
+TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def expression(*values: str, key: str = GPU_PRODUCT, operator: str = "In") -> dict[str, object]:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+def term(*expressions: dict[str, object]) -> dict[str, object]:
+    return {"matchExpressions": list(expressions)}
+
+
+@pytest.mark.parametrize(
+    ("selector", "terms", "models"),
+    [
+        pytest.param({}, [], (), id="none"),
+        pytest.param({"zone": "a", GPU_PRODUCT: "NVIDIA-T4-SHARED"}, [], ("T4",), id="selector"),
+        pytest.param({}, [term(expression("T4", "A10"))], ("A10", "T4"), id="one term"),
+        pytest.param({}, [term(expression("T4")), term(expression("A10"))], ("A10", "T4"), id="either term"),
+        pytest.param({}, [term(expression("T4")), term()], (), id="a term that allows any"),
+        pytest.param({}, [term(expression("T4", operator="NotIn"))], (), id="what must not be is not read"),
+        pytest.param({GPU_PRODUCT: "T4"}, [term(expression("T4", "A10"))], ("T4",), id="both"),
+        pytest.param({}, [term(expression(*(f"m{n}" for n in range(33))))], (), id="too many"),
+    ],
+)
+def test_the_models_of_the_selected_nodes_are_read_from_labels(
+    selector: dict[str, str], terms: list[object], models: tuple[str, ...]
+) -> None:
+    spec = {"nodeSelector": selector, "affinity": {"nodeAffinity": {TERMS: {"nodeSelectorTerms": terms}}}}
+    assert models_of(spec) == models
+    assert models_of({"affinity": {"nodeAffinity": {TERMS: None}}, "nodeSelector": None}) == ()
+
+
+def test_the_commonest_requests_are_kept_and_equal_ones_added() -> None:
+    many = [TypicalRequest(cpu, 0, gpus(100), weight=1 + (cpu < 64)) for cpu in range(70)]
+    mix = mix_of([*many, replace(many[69], weight=5)])
+    kept = [one.cpu for one in mix.requests]
+    assert len(kept) == MOST_TYPICAL == 64
+    assert kept == [*range(63), 69]
+    assert mix.weight == 63 * 2 + 6
+    assert mix_of(reversed(many)) == mix_of(many)
+
+
+def test_weights_stay_within_their_bound_together() -> None:
+    mix = mix_of(
+        [TypicalRequest(0, 0, gpus(percent), weight=2**20) for percent in (10, 20, 30)] + [TypicalRequest(1, 0)]
+    )
+    assert mix.weight <= MOST_WEIGHT == 2**20
+    assert [one.weight for one in mix.requests] == [2**18] * 3
+
+
+@pytest.mark.parametrize(
+    ("requests", "models", "words"),
+    [
+        ({"cpu": "x"}, (), "cpu"),
+        ({"cpu": "1", "koordinator.sh/gpu": "130"}, (), "gpu"),
+        ({"cpu": "1"}, ("T4",), "names models"),
+    ],
+)
+def test_a_stated_request_that_cannot_be_read_is_refused(
+    requests: dict[str, str], models: tuple[str, ...], words: str
+) -> None:
+    with pytest.raises(MixError, match=words):
+        stated(requests, models, 1, BUILT_IN)
+
+
+def test_a_stated_request_is_read_as_a_pod_is() -> None:
+    one = stated({"cpu": "3", "memory": "1Gi", "koordinator.sh/gpu": "50"}, ("NVIDIA-T4",), 7, BUILT_IN)
+    assert (one.cpu, one.memory, one.models, one.weight) == (3000, GIB, ("T4",), 7)
+    assert one.ask == gpus(50)
