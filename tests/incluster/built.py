@@ -92,7 +92,9 @@ def _environment(folder: Path) -> Mapping[str, str]:
 
 def _build(made: Image, env: Mapping[str, str]) -> None:
     name = f"{made.repository}:{made.tag}"
-    if subprocess.run(("buildah", "inspect", "--type=image", _BASE), env=env, capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ("buildah", "inspect", "--type=image", _BASE), env=env, capture_output=True, check=False
+    ).returncode:
         _build_base(made.archive.parent, env)
     ours = {"IMAGE": name, "BASE": f"{_BASE.partition(':')[0]}@{_digest(env)}", "ENGINE": "buildah"}
     _run(env | ours | {"SBOM": str(made.sbom)}, str(ROOT / "image" / "build.sh"))

@@ -29,11 +29,10 @@ _HERE = Path(__file__).parent
 NODE = "node-1"
 SCHEDULER = "localhost/kube-scheduler"
 CARDS = "a100x8"
-_SERVICES = "10.212.0.0/24"
-_DNS = "10.212.0.10"
+_DNS = "10.212.0.10"  # of the network `plane.SERVICES`
 _PATIENCE_S = 300
-# What the chart's Pods make on their node, at fixed places.
-_MADE = (Path("/var/lib/koordgate"), Path("/var/lib/kubelet"))
+# What the reporter makes on its node, at a fixed place.
+_MADE = (Path("/var/lib/koordgate"),)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -116,10 +115,10 @@ class Cluster:
         for pod in await self.admin.items(f"/api/v1/namespaces/{chart.NAMESPACE}/pods"):
             name, status = pod["metadata"]["name"], pod["status"]
             rows.append(f"{name}: {status.get('phase')} {status.get('containerStatuses')}")
-            for container in pod["spec"]["containers"]:
-                rows.append((await self.node.logs(chart.NAMESPACE, name, container["name"]))[-3000:])
-        for event in await self.admin.items(f"/api/v1/namespaces/{chart.NAMESPACE}/events"):
-            rows.append(f"{event['involvedObject'].get('name')}: {event.get('reason')}: {event.get('message')}")
+            logs = [await self.node.logs(chart.NAMESPACE, name, one["name"]) for one in pod["spec"]["containers"]]
+            rows.extend(log[-3000:] for log in logs)
+        events = await self.admin.items(f"/api/v1/namespaces/{chart.NAMESPACE}/events")
+        rows.extend(f"{one['involvedObject'].get('name')}: {one.get('reason')}: {one.get('message')}" for one in events)
         return "\n".join(rows)
 
 
@@ -132,13 +131,13 @@ async def cluster(
     folder = tmp_path_factory.mktemp("incluster")
     address = harness.own_address()
     async with contextlib.AsyncExitStack() as stack:
+        stack.callback(_remove_made)  # after the node's end
         plane = await stack.enter_async_context(
             ControlPlane(
                 binaries,
                 controller_manager=True,
                 users=harness.node_user(NODE),
                 address=address,
-                service_range=_SERVICES,
             )
         )
         await plane.start_scheduler("kube-scheduler")
@@ -152,7 +151,6 @@ async def cluster(
                 runtimes={cards.HANDLER: runtime},
             )
         )
-        stack.callback(_remove_made)
         await stack.enter_async_context(proxy.running(plane, binaries, node=NODE, workdir=folder))
         port = free_port(address)
         await stack.enter_async_context(names.Names(names.services_of(plane), address, port))
@@ -169,9 +167,7 @@ async def cluster(
         await node.load(image.archive)
         tar = folder / "kube-scheduler.tar"
         await node.load(
-            await asyncio.to_thread(
-                images.around, f"{SCHEDULER}:{KUBERNETES}", binaries["kube-scheduler"], tar
-            )
+            await asyncio.to_thread(images.around, f"{SCHEDULER}:{KUBERNETES}", binaries["kube-scheduler"], tar)
         )
         made = Cluster(plane, node, admin, _values(node, image), binaries["helm"], folder)
         await made.upgrade()

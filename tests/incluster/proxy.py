@@ -3,7 +3,7 @@
 import contextlib
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import aiohttp
@@ -57,13 +57,21 @@ async def running(plane: ControlPlane, binaries: Binaries, *, node: str, workdir
         except aiohttp.ClientError:
             return False
 
+    with _rules(binaries):
+        try:
+            process.start()
+            await process.ready(ready)
+            yield process
+        finally:
+            await process.stop()
+
+
+@contextlib.contextmanager
+def _rules(binaries: Binaries) -> Iterator[None]:
     _OURS.touch()
     try:
-        process.start()
-        await process.ready(ready)
-        yield process
+        yield
     finally:
-        await process.stop()
         subprocess.run((str(binaries["kube-proxy"]), "--cleanup"), check=False, capture_output=True)
         _OURS.unlink(missing_ok=True)
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from controlplane.gpu_cluster import ALLOCATIONS, DEVICE_ALLOCATED, allocated
@@ -37,8 +38,11 @@ async def namespace(cluster: Cluster, name: str) -> str:
     return f"/api/v1/namespaces/{name}/pods"
 
 
-def test_the_list_of_packages_names_every_pinned_requirement(image: built.Image) -> None:
-    listed = {(part["name"].lower().replace("_", "-"), part["version"]) for part in json.loads(image.sbom.read_text())["components"]}
+async def test_the_list_of_packages_names_every_pinned_requirement(image: built.Image) -> None:
+    listed = {
+        (part["name"].lower().replace("_", "-"), part["version"])
+        for part in json.loads(image.sbom.read_text())["components"]
+    }
     lines = (built.ROOT / "requirements.txt").read_text().splitlines()
     pinned = {tuple(line.split()[0].split("==")) for line in lines if "==" in line and not line.startswith((" ", "#"))}
     assert len(pinned) > 30
@@ -62,14 +66,14 @@ async def test_a_process_has_the_charts_user_no_capability_and_a_root_that_canno
     container, _ = APPS[app]
     (found, *_) = await cluster.pods(app)
     pid = await cluster.node.container_pid(chart.NAMESPACE, found["metadata"]["name"], container)
-    with open(f"/proc/{pid}/status") as file:
-        status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+    process = Path("/proc", str(pid))
+    status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
     assert status["Uid"].split() == [str(user)] * 4
     assert {status[key] for key in ("CapEff", "CapPrm", "CapBnd")} == {"0" * 16}
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
-    with open(f"/proc/{pid}/mountinfo") as file:
-        roots = [line.split() for line in file if line.split()[4] == "/"]
-    assert "ro" in roots[-1][5].split(",")
+    mounts = [line.split() for line in (process / "mountinfo").read_text().splitlines()]
+    root = next(mount for mount in reversed(mounts) if mount[4] == "/")
+    assert "ro" in root[5].split(",")
 
 
 async def test_the_reporter_publishes_the_cards_that_the_runtime_class_shows_it(cluster: Cluster) -> None:

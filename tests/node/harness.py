@@ -523,5 +523,7 @@ conf_dir = "{folder}/cni"
 
 def _network(folder: Path) -> JsonObject:
     ranges = [[{"subnet": "10.211.0.0/24"}]]
-    ptp = {"type": "ptp", "ipam": {"type": "host-local", "dataDir": f"{folder}/addresses", "ranges": ranges}}
+    routes = [{"dst": "0.0.0.0/0"}]  # Pods reach Services by this machine
+    ipam = {"type": "host-local", "dataDir": f"{folder}/addresses", "ranges": ranges, "routes": routes}
+    ptp = {"type": "ptp", "ipam": ipam}
     return {"cniVersion": "1.0.0", "name": "koordgate-node", "plugins": [ptp]}

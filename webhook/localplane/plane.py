@@ -20,6 +20,7 @@ from webhook.localplane.process import Process, free_port
 from webhook.localplane.waiting import until
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
+SERVICES = "10.212.0.0/24"  # the network of Services' addresses where Pods reach the API server
 _HOST = "127.0.0.1"
 _ADMIN = "koordgate-admin"
 _PROBE_S = 5.0
@@ -49,7 +50,6 @@ class ControlPlane:
         feature_gates: Mapping[str, bool] | None = None,
         apiserver_args: Sequence[str] = (),
         address: str = _HOST,
-        service_range: str = "",
     ) -> None:
         """Describe the control plane; `async with` starts it.
 
@@ -62,8 +62,8 @@ class ControlPlane:
             users: Further users by name, each with its groups; their tokens are in `tokens`.
             feature_gates: For kube-apiserver, kube-controller-manager and the schedulers.
             apiserver_args: Further arguments of kube-apiserver.
-            address: Where the API server listens: an address of this machine that Pods reach, or loopback.
-            service_range: The network of the Services' addresses, for a kube-proxy; by default in 127.0.0.0/8.
+            address: Where the API server listens: loopback, or an address of this machine that Pods reach, in which
+                case Services get addresses of `SERVICES`, for a kube-proxy.
         """
         self._binaries = binaries
         self._given_workdir = workdir
@@ -73,7 +73,6 @@ class ControlPlane:
         self._gates = [f"--feature-gates={gate}={str(on).lower()}" for gate, on in (feature_gates or {}).items()]
         self._apiserver_args = tuple(apiserver_args)
         self._address = address
-        self._service_range = service_range
         self._processes: dict[str, Process] = {}
         self.tokens: dict[str, str] = {user: secrets.token_urlsafe(24) for user in self._groups}
         self.workdir = Path()
@@ -285,16 +284,17 @@ class ControlPlane:
 
     def _apiserver_argv(self, port: int) -> tuple[str, ...]:
         key = self.workdir / "service-account.pem"
+        local = self._address == _HOST
         return (
             f"--etcd-servers={self.etcd_url}",
             f"--bind-address={self._address}",
             f"--advertise-address={self._address}",
             # The Endpoints of the Service `kubernetes` may not hold a loopback address.
-            f"--endpoint-reconciler-type={'none' if self._address == _HOST else 'lease'}",
+            f"--endpoint-reconciler-type={'none' if local else 'lease'}",
             f"--secure-port={port}",
             f"--cert-dir={self.ca_file.parent}",
             # All of 127.0.0.0/8 is local; the port makes the range unique to this control plane.
-            f"--service-cluster-ip-range={self._service_range or f'127.{port >> 8}.{port & 0xFF}.0/24'}",
+            f"--service-cluster-ip-range={f'127.{port >> 8}.{port & 0xFF}.0/24' if local else SERVICES}",
             f"--token-auth-file={self.workdir / 'tokens.csv'}",
             "--authorization-mode=Node,RBAC",
             "--service-account-issuer=https://kubernetes.default.svc",
