@@ -90,14 +90,22 @@ class Cluster:
         """
         file = self.folder / "values.yaml"
         file.write_text(yaml.safe_dump({**self.values, **values}))
+        chosen = ("--create-namespace", "--values", str(file))
+        await self._run("upgrade", "--install", chart.RELEASE, str(chart.chart_folder()), *chosen)
+
+    async def uninstall(self) -> None:
+        """Run `helm uninstall --wait`: no controller makes new Pods while the node ends them."""
+        await self._run("uninstall", chart.RELEASE)
+
+    async def _run(self, *words: str) -> None:
         homes = {f"HELM_{kind}_HOME": str(self.folder) for kind in ("CACHE", "CONFIG", "DATA")}
-        argv = (
-            *(str(self.helm), "upgrade", "--install", chart.RELEASE, str(chart.chart_folder())),
-            *("--namespace", chart.NAMESPACE, "--create-namespace", "--values", str(file)),
-            *("--kubeconfig", str(self.plane.admin_kubeconfig), "--wait", "--timeout", f"{_PATIENCE_S}s"),
-        )
+        waiting = ("--wait", "--timeout", f"{_PATIENCE_S}s")
+        where = ("--namespace", chart.NAMESPACE, "--kubeconfig", str(self.plane.admin_kubeconfig))
         process = await asyncio.create_subprocess_exec(
-            *argv, env={**os.environ, **homes}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            *(str(self.helm), *words, *where, *waiting),
+            env={**os.environ, **homes},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         output, _ = await process.communicate()
         if process.returncode:
@@ -172,6 +180,7 @@ async def cluster(
         made = Cluster(plane, node, admin, _values(node, image), binaries["helm"], folder)
         await made.upgrade()
         yield made
+        await made.uninstall()
 
 
 def _values(node: harness.Node, image: built.Image) -> JsonObject:
