@@ -32,7 +32,7 @@ CARDS = "a100x8"
 _DNS = "10.212.0.10"  # of the network `plane.SERVICES`
 _PATIENCE_S = 300
 # What the reporter makes on its node, at a fixed place.
-_MADE = (Path("/var/lib/koordgate"),)
+_MADE = Path("/var/lib/koordgate")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -212,11 +212,11 @@ async def _serve_names(admin: AdminClient, address: str, port: int) -> None:
 
 
 def _occupied() -> str | None:
-    """Why this machine must not be used: a kubelet or a reporter of its own has its state here."""
-    there = [str(folder) for folder in _MADE if folder.exists()]
-    return f"the reporter would write beside what is in {' and '.join(there)}: a node of a cluster?" if there else None
+    """Why this machine must not be used: a reporter of its own has its state here."""
+    if not _MADE.exists() or proxy.interrupted():
+        return None
+    return f"the reporter would write into {_MADE}, which is there: is this machine a node of a cluster?"
 
 
 def _remove_made() -> None:
-    for folder in _MADE:
-        machine.remove(folder)
+    machine.remove(_MADE)

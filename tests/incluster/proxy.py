@@ -13,7 +13,7 @@ from webhook.localplane.binaries import Binaries
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.process import Process, free_port
 
-# The rules are the whole machine's. This file says that those that are there were made here, by a run that was killed.
+# The rules are the whole machine's. This file says that those that are there were made by these tests.
 _OURS = Path("/run/koordgate-kube-proxy")
 _CHAIN = "KUBE-SERVICES"
 
@@ -22,9 +22,14 @@ def problem() -> str | None:
     """Why no kube-proxy can run on this machine, None if one can."""
     if shutil.which("iptables") is None:
         return "kube-proxy needs iptables"
-    if _ruled() and not _OURS.exists():
+    if _ruled() and not interrupted():
         return "this machine has a kube-proxy already, whose rules are left alone"
     return None
+
+
+def interrupted() -> bool:
+    """Whether a run of these tests was killed: what it left on this machine is not anybody else's."""
+    return _OURS.exists()
 
 
 @contextlib.asynccontextmanager
