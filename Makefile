@@ -13,7 +13,7 @@ SEED ?= 1
 COUNT ?= 30
 ARGS ?=
 
-.PHONY: help setup demo test check unit controlplane node mutants bench generate requirements clean
+.PHONY: help setup demo test check unit controlplane node mutants bench generate image requirements clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 24
@@ -63,9 +63,13 @@ generate: setup  ## write the files that follow from the code: the chart's resou
 	$(BIN)/python -m webhook.localplane generate
 	$(BIN)/python docs/generate.py
 
+image:  ## build the container image: make image IMAGE=registry.example.com/koordgate:1 BASE=NAME@sha256:... (docker, podman or buildah)
+	@IMAGE='$(IMAGE)' BASE='$(BASE)' RUNTIME='$(RUNTIME)' ENGINE='$(ENGINE)' PLATFORMS='$(PLATFORMS)' PUSH='$(PUSH)' UNPINNED='$(UNPINNED)' PIP_CONFIG='$(PIP_CONFIG)' PIP_CA='$(PIP_CA)' SBOM='$(SBOM)' image/build.sh
+
 requirements: setup  ## update the pins of pyproject.toml's dependencies, with hashes
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --extra dev --output-file requirements-dev.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --constraint requirements-dev.txt --output-file requirements.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --constraint requirements-dev.txt --output-file image/tools.txt image/tools.in
 
 clean:  ## remove what the targets above made, except the built control plane
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build

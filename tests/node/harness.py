@@ -56,6 +56,7 @@ class Node:
         *,
         name: str = "node-1",
         kubelet: Mapping[str, Any] | None = None,
+        runtimes: Mapping[str, Path] | None = None,
     ) -> None:
         """Describe the node.
 
@@ -65,12 +66,14 @@ class Node:
             binaries: The programs, those of `RUNTIME` included.
             name: The Node's name.
             kubelet: Merged over the KubeletConfiguration.
+            runtimes: Programs to run containers with in place of runc, by the handler of a RuntimeClass.
         """
         self.name = name
         self.cgroup = CGROUP
         self._plane = plane
         self._binaries = binaries
         self._kubelet_overrides = dict(kubelet or {})
+        self._runtimes = {"runc": Path("runc"), **(runtimes or {})}
         self._health_port = free_port()
         self._undo = contextlib.AsyncExitStack()
         self._folder = Path()
@@ -102,6 +105,10 @@ class Node:
 
     async def __aexit__(self, *exc: object) -> None:
         await self._undo.aclose()
+
+    async def load(self, archive: Path) -> None:
+        """Take an image into containerd, from an OCI layout archive that names it."""
+        await self._ctr("images", "import", str(archive))
 
     async def logs(self, namespace: str, pod: str, container: str) -> str:
         """The output of a container so far, over all its starts; empty if it has not started."""
@@ -267,7 +274,7 @@ class Node:
             return await admin.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")
 
     async def _start_containerd(self) -> None:
-        config = _write(self._folder / "containerd.toml", _containerd_toml(self._folder))
+        config = _write(self._folder / "containerd.toml", _containerd_toml(self._folder, self._runtimes))
         _write(self._folder / "cni" / "10-ptp.conflist", json.dumps(_network(self._folder)))
         shims = self._binaries["containerd-shim-runc-v2"].parent
         env = {**os.environ, "PATH": f"{shims}:{os.environ['PATH']}"}
@@ -276,7 +283,7 @@ class Node:
         self._undo.push_async_callback(self._containerd.stop)
         await self._containerd.ready(self._containerd_ready)
         for archive in await asyncio.to_thread(images.make, self._folder / "images"):
-            await self._ctr("images", "import", str(archive))
+            await self.load(archive)
 
     async def _containerd_ready(self) -> bool:
         try:
@@ -296,7 +303,7 @@ class Node:
             f"--root-dir={self.root}",
             f"--cert-dir={self.root / 'pki'}",
             f"--hostname-override={self.name}",
-            f"--node-ip={_own_address()}",
+            f"--node-ip={own_address()}",
         )
         self._kubelet = self._process("kubelet", argv)
         self._kubelet.start()
@@ -474,14 +481,24 @@ def _cpusets() -> Path:
     return v1 if v1.is_dir() else v1.parent
 
 
-def _own_address() -> str:
+def own_address() -> str:
     """An address of this machine that is not loopback, which a kubelet requires. Nothing is sent to find it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])
 
 
-def _containerd_toml(folder: Path) -> str:
+def _containerd_toml(folder: Path, runtimes: Mapping[str, Path]) -> str:
+    handlers = "".join(
+        f"""
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{name}]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{name}.options]
+BinaryName = "{program}"
+Root = "{folder}/runc"
+"""
+        for name, program in runtimes.items()
+    )
     return f"""
 version = 3
 root = "{folder}/containerd"
@@ -497,10 +514,7 @@ sandbox = "{images.PAUSE}"
 [plugins."io.containerd.cri.v1.runtime"]
 restrict_oom_score_adj = true # root without CAP_SYS_RESOURCE, as in some virtual machines
 netns_mounts_under_state_dir = true
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-Root = "{folder}/runc"
+{handlers}
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = ["{machine.cni_folder()}"]
 conf_dir = "{folder}/cni"
@@ -509,5 +523,7 @@ conf_dir = "{folder}/cni"
 
 def _network(folder: Path) -> JsonObject:
     ranges = [[{"subnet": "10.211.0.0/24"}]]
-    ptp = {"type": "ptp", "ipam": {"type": "host-local", "dataDir": f"{folder}/addresses", "ranges": ranges}}
+    routes = [{"dst": "0.0.0.0/0"}]  # Pods reach Services by this machine
+    ipam = {"type": "host-local", "dataDir": f"{folder}/addresses", "ranges": ranges, "routes": routes}
+    ptp = {"type": "ptp", "ipam": ipam}
     return {"cniVersion": "1.0.0", "name": "koordgate-node", "plugins": [ptp]}

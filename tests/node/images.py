@@ -50,6 +50,22 @@ def make(folder: Path) -> list[Path]:
     ]
 
 
+def around(name: str, program: Path, archive: Path) -> Path:
+    """Make an image of one program and the libraries that it is linked to; its file is `/bin/` and the program's name.
+
+    Args:
+        name: The image's name and tag.
+        program: The program; a link's name is kept.
+        archive: The archive that is made.
+
+    Returns:
+        The archive.
+    """
+    linked = subprocess.run(("ldd", str(program)), check=False, capture_output=True, text=True).stdout.split()
+    libraries = {word.removeprefix("/"): Path(word) for word in linked if word.startswith("/")}
+    return _archive(archive, name, _layer({f"bin/{program.name}": program, **libraries}), [f"/bin/{program.name}"])
+
+
 def _applets(busybox: Path) -> list[str]:
     listed = subprocess.run((str(busybox), "--list"), check=True, capture_output=True, text=True)
     return [f"bin/{name}" for name in listed.stdout.split() if name != "busybox"]

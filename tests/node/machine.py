@@ -37,8 +37,8 @@ def problem() -> str | None:
     if os.geteuid() != 0:
         return "a node needs root"
     lacking = _lacking()
-    if lacking and shutil.which("apt-get"):
-        _install()
+    if lacking:
+        install(*_PACKAGES)
         lacking = _lacking()
     return f"a node needs {', '.join(lacking)} (Debian: {' '.join(_PACKAGES)})" if lacking else None
 
@@ -56,12 +56,15 @@ def _lacking() -> list[str]:
     return programs if cni_folder() else [*programs, "network plugins"]
 
 
-def _install() -> None:
+def install(*packages: str) -> None:
+    """Install Debian packages, as far as this machine can."""
+    if shutil.which("apt-get") is None:
+        return
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    install = ("apt-get", "install", "--yes", "--no-install-recommends", *_PACKAGES)
-    for command in (install, ("apt-get", "update"), install):  # most machines need no update of the lists
+    install_them = ("apt-get", "install", "--yes", "--no-install-recommends", *packages)
+    for command in (install_them, ("apt-get", "update"), install_them):  # most machines need no update of the lists
         done = subprocess.run(command, env=env, capture_output=True, check=False)
-        if command is install and done.returncode == 0:
+        if command is install_them and done.returncode == 0:
             return
 
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 KUBERNETES = "v1.36.3"
 # Names under which the one binary of `module/` is called.
-COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet")
 # Programs that `go install` makes: main package and pinned version.
 TOOLS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {

@@ -20,6 +20,7 @@ from webhook.localplane.process import Process, free_port
 from webhook.localplane.waiting import until
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
+SERVICES = "10.212.0.0/24"  # the network of Services' addresses where Pods reach the API server
 _HOST = "127.0.0.1"
 _ADMIN = "koordgate-admin"
 _PROBE_S = 5.0
@@ -48,6 +49,7 @@ class ControlPlane:
         users: Mapping[str, Sequence[str]] | None = None,
         feature_gates: Mapping[str, bool] | None = None,
         apiserver_args: Sequence[str] = (),
+        address: str = _HOST,
     ) -> None:
         """Describe the control plane; `async with` starts it.
 
@@ -60,6 +62,8 @@ class ControlPlane:
             users: Further users by name, each with its groups; their tokens are in `tokens`.
             feature_gates: For kube-apiserver, kube-controller-manager and the schedulers.
             apiserver_args: Further arguments of kube-apiserver.
+            address: Where the API server listens: loopback, or an address of this machine that Pods reach, in which
+                case Services get addresses of `SERVICES`, for a kube-proxy.
         """
         self._binaries = binaries
         self._given_workdir = workdir
@@ -68,6 +72,7 @@ class ControlPlane:
         self._groups = {_ADMIN: ("system:masters",), **{name: tuple(groups) for name, groups in (users or {}).items()}}
         self._gates = [f"--feature-gates={gate}={str(on).lower()}" for gate, on in (feature_gates or {}).items()]
         self._apiserver_args = tuple(apiserver_args)
+        self._address = address
         self._processes: dict[str, Process] = {}
         self.tokens: dict[str, str] = {user: secrets.token_urlsafe(24) for user in self._groups}
         self.workdir = Path()
@@ -246,8 +251,8 @@ class ControlPlane:
         _write_private(self.workdir / "service-account.pem", signing_key_pem())
         rows = (f'{self.tokens[user]},{user},{user},"{",".join(groups)}"\n' for user, groups in self._groups.items())
         _write_private(self.workdir / "tokens.csv", "".join(rows))
-        port = free_port(_HOST)
-        self.admin_url = f"https://{_HOST}:{port}"
+        port = free_port(self._address)
+        self.admin_url = f"https://{self._address}:{port}"
         self.kubeconfig(self.admin_token, self.admin_kubeconfig)
         await self._start_etcd()
         self._add("kube-apiserver", "kube-apiserver", self._apiserver_argv(port))
@@ -279,16 +284,17 @@ class ControlPlane:
 
     def _apiserver_argv(self, port: int) -> tuple[str, ...]:
         key = self.workdir / "service-account.pem"
+        local = self._address == _HOST
         return (
             f"--etcd-servers={self.etcd_url}",
-            f"--bind-address={_HOST}",
-            f"--advertise-address={_HOST}",
+            f"--bind-address={self._address}",
+            f"--advertise-address={self._address}",
             # The Endpoints of the Service `kubernetes` may not hold a loopback address.
-            "--endpoint-reconciler-type=none",
+            f"--endpoint-reconciler-type={'none' if local else 'lease'}",
             f"--secure-port={port}",
             f"--cert-dir={self.ca_file.parent}",
             # All of 127.0.0.0/8 is local; the port makes the range unique to this control plane.
-            f"--service-cluster-ip-range=127.{port >> 8}.{port & 0xFF}.0/24",
+            f"--service-cluster-ip-range={f'127.{port >> 8}.{port & 0xFF}.0/24' if local else SERVICES}",
             f"--token-auth-file={self.workdir / 'tokens.csv'}",
             "--authorization-mode=Node,RBAC",
             "--service-account-issuer=https://kubernetes.default.svc",

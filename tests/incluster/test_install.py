@@ -1,0 +1,146 @@
+"""koordgate as users install it: the image, the chart's Pods, their Services, and a roll-out under load."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from controlplane.gpu_cluster import ALLOCATIONS, DEVICE_ALLOCATED, allocated
+from incluster import built
+from incluster.conftest import CARDS, NODE, Cluster
+from node import images
+from nvml_standin import recorded
+
+from webhook.localplane import chart
+from webhook.localplane.admin import ApiError, JsonObject
+from webhook.localplane.waiting import until
+
+UUIDS = {value for key, value in recorded(CARDS).items() if key.endswith(".uuid")}
+APPS = {"koordgate": ("webhook", 2), "koord-scheduler": ("scheduler", 2), "koordgate-reporter": ("reporter", 1)}
+DONE_S = 120.0
+MOST = 60  # Pods of 10 % that are created during a roll-out; the cards that are not held take 50 at once
+
+
+def pod(name: str, script: str, asks: Mapping[str, str]) -> JsonObject:
+    container = {
+        "name": "main",
+        "image": images.BUSYBOX,
+        "imagePullPolicy": "Never",
+        "command": ["/bin/sh", "-c", script],
+        "resources": {"limits": dict(asks)},
+    }
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+async def bound(cluster: Cluster, path: str) -> None:
+    async def has_node() -> bool:
+        return "nodeName" in (await cluster.admin.get(path))["spec"]
+
+    await until(has_node, f"{path} is bound", deadline_s=DONE_S)
+
+
+async def namespace(cluster: Cluster, name: str) -> str:
+    await cluster.plane.ensure_namespace(name)
+    return f"/api/v1/namespaces/{name}/pods"
+
+
+async def test_the_list_of_packages_names_every_pinned_requirement(image: built.Image) -> None:
+    listed = {
+        (part["name"].lower().replace("_", "-"), part["version"])
+        for part in json.loads(image.sbom.read_text())["components"]
+    }
+    lines = (built.ROOT / "requirements.txt").read_text().splitlines()
+    pinned = {tuple(line.split()[0].split("==")) for line in lines if "==" in line and not line.startswith((" ", "#"))}
+    assert len(pinned) > 30
+    assert pinned <= listed
+
+
+@pytest.mark.parametrize("app", APPS)
+async def test_the_charts_pods_are_ready_and_have_not_restarted(cluster: Cluster, app: str) -> None:
+    container, count = APPS[app]
+    pods = await cluster.pods(app)
+    assert len(pods) == count
+    for found in pods:
+        (status,) = found["status"]["containerStatuses"]
+        assert (status["name"], status["ready"], status["restartCount"]) == (container, True, 0), await cluster.told()
+
+
+@pytest.mark.parametrize(("app", "user"), [("koordgate", 65532), ("koord-scheduler", 65532), ("koordgate-reporter", 0)])
+async def test_a_process_has_the_charts_user_no_capability_and_a_root_that_cannot_be_written(
+    cluster: Cluster, app: str, user: int
+) -> None:
+    container, _ = APPS[app]
+    (found, *_) = await cluster.pods(app)
+    pid = await cluster.node.container_pid(chart.NAMESPACE, found["metadata"]["name"], container)
+    process = Path("/proc", str(pid))
+    status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)
+    assert status["Uid"].split() == [str(user)] * 4
+    assert {status[key] for key in ("CapEff", "CapPrm", "CapBnd")} == {"0" * 16}
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    mounts = [line.split() for line in (process / "mountinfo").read_text().splitlines()]
+    root = next(mount for mount in reversed(mounts) if mount[4] == "/")
+    assert "ro" in root[5].split(",")
+
+
+async def test_the_reporter_publishes_the_cards_that_the_runtime_class_shows_it(cluster: Cluster) -> None:
+    async def published() -> bool:
+        found = await cluster.admin.find(f"/apis/scheduling.koordinator.sh/v1alpha1/devices/{NODE}")
+        return {device["id"] for device in (found or {}).get("spec", {}).get("devices", ())} >= UUIDS
+
+    await until(published, "the cards are published", deadline_s=DONE_S)
+
+
+async def test_a_users_pod_is_admitted_bound_and_runs_with_the_card_that_it_was_given(cluster: Cluster) -> None:
+    path = await namespace(cluster, "users")
+    await cluster.admin.create(path, pod("one", 'echo "[$NVIDIA_VISIBLE_DEVICES]"', {"nvidia.com/gpu": "1"}))
+
+    found = await cluster.node.phase("users", "one", "Succeeded", deadline_s=DONE_S)
+
+    (share,) = allocated(found)
+    assert share["id"] in UUIDS
+    assert found["spec"]["schedulerName"] == "koord-scheduler"
+    assert await cluster.node.logs("users", "one", "main") == f"[{share['id']}]\n"
+
+
+async def test_an_upgrade_rolls_while_pods_are_created_and_no_admission_fails_and_no_allocation_is_lost(
+    cluster: Cluster,
+) -> None:
+    path = await namespace(cluster, "rolled")
+    held = [f"held-{number}" for number in range(3)]
+    for name in held:
+        await cluster.admin.create(path, pod(name, "trap exit TERM; sleep 3600 & wait", {"nvidia.com/gpu": "1"}))
+    before = {name: allocated(await cluster.node.phase("rolled", name, "Running", deadline_s=DONE_S)) for name in held}
+    old = {one["metadata"]["uid"] for app in APPS for one in await cluster.pods(app)}
+
+    rolling = asyncio.create_task(cluster.upgrade(logLevel="debug", podAnnotations={"example.com/rolled": "yes"}))
+    refused: list[str] = []
+    created: list[str] = []
+    while not rolling.done() and len(created) < MOST and not refused:
+        name = f"new-{len(created)}"
+        try:
+            await cluster.admin.create(path, pod(name, "true", {"kubernetes.io/gpu": "10"}))
+        except ApiError as error:
+            refused.append(str(error))
+        else:
+            created.append(name)
+            await bound(cluster, f"{path}/{name}")
+    await rolling
+
+    assert not refused
+    assert len(created) > 3
+    assert not old & {one["metadata"]["uid"] for app in APPS for one in await cluster.pods(app)}
+    for name in created:
+        done = await cluster.node.phase("rolled", name, "Succeeded", deadline_s=DONE_S)
+        assert DEVICE_ALLOCATED in done["metadata"]["annotations"]
+    after = {name: await cluster.node.phase("rolled", name, "Running") for name in held}
+    assert {name: allocated(found) for name, found in after.items()} == before
+
+    async def only_they_hold() -> bool:
+        record = await cluster.admin.get(f"{ALLOCATIONS}/{NODE}")
+        return {one["uid"]: {share["id"] for share in one["devices"]} for one in record["spec"]["allocations"]} == {
+            after[name]["metadata"]["uid"]: {share["id"] for share in before[name]} for name in held
+        }
+
+    await until(only_they_hold, "the ledger holds what the running Pods hold, and nothing else", deadline_s=DONE_S)
