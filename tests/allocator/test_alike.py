@@ -12,6 +12,7 @@ from machines import server, server_cpu, server_devices
 
 from allocator.alike import depends_on_names, likeness, retold
 from allocator.place import place
+from allocator.vocabulary.adopted import ForeignHolding, Product
 from allocator.vocabulary.asks import Wishes
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
 from allocator.vocabulary.device import Device, VirtualFunction
@@ -43,6 +44,8 @@ def holding_of(*shares: object, mask: int = 0b11, unread: tuple[str, ...] = ()) 
 
 FUNCTION = VirtualFunction(0, "0000:01:00.1")
 
+FOREIGN = ForeignHolding("f", "ns", "p", Product.HAMI, "annotation", (part(CARDS[1], 30),))
+
 DIFFERENT: dict[str, Callable[[], NodeSnapshot]] = {
     "a minor": lambda: device(minor=20),
     "health": lambda: device(healthy=False),
@@ -70,6 +73,7 @@ DIFFERENT: dict[str, Callable[[], NodeSnapshot]] = {
     "no connections": lambda: replace(BASE, wiring=replace(BASE.wiring, links=NO_LINKS)),
     "partitions honoured": lambda: replace(BASE, wiring=replace(BASE.wiring, honour_partitions=True)),
     "the order": lambda: replace(BASE, order="leastUsed"),
+    "Pods of other products": lambda: replace(BASE, foreign={"f": FOREIGN}),
     "the isolation": lambda: replace(BASE, isolation="HAMi-core"),
     "CPUs unknown": lambda: replace(BASE, cpu=None),
     "CPUs reserved": lambda: cpu(reserved=1),
@@ -88,7 +92,7 @@ def test_nodes_that_differ_are_not_alike(change: Callable[[], NodeSnapshot]) -> 
 def test_whatever_a_node_has_is_compared_or_named_here() -> None:
     """A new field fails here until `likeness` takes it in, or until it is listed as what no refusal depends on."""
     assert {one.name for one in fields(NodeSnapshot) if one.init} == {
-        *("name", "devices", "holdings", "claims", "kubelet_held", "wiring", "cpu", "order", "isolation")
+        *("name", "devices", "holdings", "claims", "foreign", "kubelet_held", "wiring", "cpu", "order", "isolation")
     }
     assert {one.name for one in fields(Device)} == {
         *("type", "id", "minor", "healthy", "capacity", "numa_node", "pcie", "model", "labels", "why_not"),

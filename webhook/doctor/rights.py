@@ -32,6 +32,7 @@ def _webhook(settings: WebhookSettings) -> Iterator[Right]:
     account, home = "koordgate", settings.identity.namespace
     rules: list[tuple[str, str, tuple[str, ...]]] = [
         ("", "pods", _READ),
+        ("", "namespaces", _WATCH),
         ("", "nodes", _WATCH),
         (*_DEVICES, _WATCH),
         (*_TOPOLOGIES, _WATCH),
@@ -46,6 +47,8 @@ def _webhook(settings: WebhookSettings) -> Iterator[Right]:
         rules += [("", "limitranges", _WATCH), ("", "resourcequotas", (*_READ, "create", "update", "delete"))]
     if settings.dra.enabled:
         rules += [("resource.k8s.io", "resourceclaims", _READ), ("resource.k8s.io", "resourceslices", _WATCH)]
+    if settings.headroom.mode != "none":
+        rules.append(("", "nodes", ("get", "patch")))
     if settings.dra.enabled and settings.dra.taints:
         rules.append(("resource.k8s.io", "devicetaintrules", (*_WATCH, "create", "delete")))
     for group, resource, verbs in rules:

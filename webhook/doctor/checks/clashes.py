@@ -12,7 +12,7 @@ _AREA: Final = "other products"
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class OtherProduct:
     """Another product.
 
     Attributes:
@@ -34,38 +34,38 @@ class Product:
 
 _ONE_PER_NODE: Final = "let each node be given by one product: label nodes, and set both products' nodeSelector"
 PRODUCTS: Final = (
-    Product(
+    OtherProduct(
         "NVIDIA's device plugin",
         ("nvidia/k8s-device-plugin", "nvidia-device-plugin"),
         plugin=True,
         todo="keep it off koordgate's nodes: label nvidia.com/gpu.deploy.device-plugin=false, or devicePlugin.enabled",
     ),
-    Product(
+    OtherProduct(
         "HAMi",
         ("projecthami/hami", "4pdosc/k8s-vdevice", "hami-device-plugin"),
         ("vgpu.hami.io",),
         plugin=True,
         todo=_ONE_PER_NODE,
     ),
-    Product(
+    OtherProduct(
         "Volcano's vGPU device plugin",
         ("volcano-vgpu-device-plugin", "volcanosh/volcano-device-plugin"),
         plugin=True,
         todo=_ONE_PER_NODE,
     ),
-    Product("Volcano", ("volcanosh/vc-scheduler",), ("mutatepod.volcano.sh",), todo=_ONE_PER_NODE),
-    Product(
+    OtherProduct("Volcano", ("volcanosh/vc-scheduler",), ("mutatepod.volcano.sh",), todo=_ONE_PER_NODE),
+    OtherProduct(
         "Alibaba Cloud gpushare", ("gpushare-device-plugin", "k8s-gpushare-plugin"), plugin=True, todo=_ONE_PER_NODE
     ),
-    Product("Tencent gpu-manager", ("tkestack/gpu-manager",), plugin=True, todo=_ONE_PER_NODE),
-    Product("KAI Scheduler", ("kai-scheduler/binder",), ("kai-admission", "binder.run.ai"), todo=_ONE_PER_NODE),
-    Product(
+    OtherProduct("Tencent gpu-manager", ("tkestack/gpu-manager",), plugin=True, todo=_ONE_PER_NODE),
+    OtherProduct("KAI Scheduler", ("kai-scheduler/binder",), ("kai-admission", "binder.run.ai"), todo=_ONE_PER_NODE),
+    OtherProduct(
         "Koordinator's koordlet",
         ("koordlet",),
         writer=True,
         todo="let one of both report: reporter.enabled=false, or turn off koordlet's Devices and NodeTopology",
     ),
-    Product(
+    OtherProduct(
         "Koordinator's koord-manager",
         ("koord-manager",),
         ("koordinator.sh",),
@@ -97,7 +97,7 @@ def clashes(snapshot: Snapshot) -> Iterator[Finding]:
         yield ok(_AREA, f"none of {len(PRODUCTS)} known products runs here")
 
 
-def _clash(snapshot: Snapshot, product: Product, agents: list[str], where: str) -> Finding:
+def _clash(snapshot: Snapshot, product: OtherProduct, agents: list[str], where: str) -> Finding:
     what = f"{product.title} runs: {where}"
     if product.writer and agents and snapshot.reporter:
         return failure(_AREA, f"{what}; two writers of Device objects overwrite each other", product.todo)
@@ -106,7 +106,7 @@ def _clash(snapshot: Snapshot, product: Product, agents: list[str], where: str) 
     return warning(_AREA, what, product.todo)
 
 
-def _runs(workload: Mapping[str, Any], product: Product) -> bool:
+def _runs(workload: Mapping[str, Any], product: OtherProduct) -> bool:
     """By the image's name without its tag: a registry's port has a colon too."""
     return any(part in image for image in workload["images"] for part in product.images)
 
