@@ -30,6 +30,7 @@ TEAM, NODE, RESOURCE = "team", "reported", "kubernetes.io/rdma"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 QUOTAS = f"/api/v1/namespaces/{TEAM}/resourcequotas"
 CLUSTER_ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/koordgate"
+AUTOMANAGED = "kube-aggregator.kubernetes.io/automanaged"
 OURS = "koordgate"
 
 
@@ -202,7 +203,7 @@ async def test_each_damage_is_found_with_what_to_do(
     failed = found["failure"]
     assert "account koordgate may not create nodeallocations.koordgate.io" in told(failed, "rights")
     tried = [one for one in failed if one["area"] == "dry run"]
-    assert all("failed calling webhook" in one["what"] and "kubectl" in one["todo"] for one in tried)
+    assert [one for one in tried if "failed calling webhook" not in one["what"] or "kubectl" not in one["todo"]] == []
     assert len(tried) == 7  # six Pods and a Binding
     assert f"no right mirror: {TEAM}/cards" in told(failed, "quotas")
     assert "koordgate-bindings is not installed" in told(found["warning"], "enforcement")
@@ -234,6 +235,8 @@ async def everything(admin: AdminClient) -> dict[str, JsonObject]:
             if "list" in resource["verbs"] and resource["name"] not in {"events", "leases", "componentstatuses"}:
                 for obj in await listed(admin, f"{root}/{resource['name']}", "items"):
                     about = obj["metadata"]
+                    if AUTOMANAGED in (about.get("labels") or {}):
+                        continue  # an APIService; it goes some time after the last CRD of its group
                     found[f"{root}/{resource['name']}/{about.get('namespace', '')}/{about['name']}"] = obj
     return found
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from controlplane.gpu_cluster import add_gpu_node, binding, ledger, metric, pod, pods_path
+from controlplane.gpu_cluster import HOME, add_gpu_node, at_home, binding, ledger, metric, pod, pods_path
 
 from webhook.adopt.command import COMMAND
 from webhook.localplane.admin import AdminClient, ApiError, JsonObject
@@ -30,6 +30,7 @@ async def adopt(*words: str) -> int:
 async def node(plane: ControlPlane, admin: AdminClient, namespace: str) -> AsyncIterator[str]:
     name = f"{namespace}-gpu"
     await add_gpu_node(plane, admin, name, gpus=2)
+    await admin.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {HOME: namespace}}})
     yield name
     await admin.delete(pods_path(namespace), {"gracePeriodSeconds": 0})
     await admin.delete(f"/api/v1/nodes/{name}")
@@ -90,7 +91,7 @@ async def test_an_observed_namespace_is_left_as_it_is_and_told_about_then_switch
     await until_observed(admin, observed)
 
     # Observed: nothing is changed and nobody is refused, and all of it is told.
-    half = await admin.create(pods_path(observed), pod("half", observed, HALF))
+    half = await admin.create(pods_path(observed), at_home("half", observed, HALF))
     wrong = await admin.create(pods_path(observed), pod("wrong", observed, WRONG))
     assert any("would refuse" in warning and "gpu 250" in warning for warning in admin.warnings)
     assert as_written(half)
@@ -131,7 +132,7 @@ async def test_an_observed_namespace_is_left_as_it_is_and_told_about_then_switch
     await until_enforced(admin, observed)
     with pytest.raises(ApiError, match="gpu 250"):
         await admin.create(pods_path(observed), pod("wrong", observed, WRONG))
-    await admin.create(pods_path(observed), pod("late", observed, HALF))
+    await admin.create(pods_path(observed), at_home("late", observed, HALF))
 
     # And back: a Pod that was translated stays koordgate's.
     assert await adopt("switch", observed, "--to", "shadow") == 0

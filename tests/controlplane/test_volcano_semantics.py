@@ -31,9 +31,11 @@ from controlplane.gpu_cluster import (
     waits,
 )
 
+from allocator.vocabulary.adopted import Numbering
 from allocator.vocabulary.names import DEVICE_ALLOCATED, DEVICE_ORDER, DIALECT, visible_devices
+from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
 from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.admin import AdminClient, ApiError, JsonObject
 from webhook.localplane.binaries import Binaries
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.replicas import Replicas
@@ -41,12 +43,10 @@ from webhook.localplane.waiting import until
 
 MEMORY, NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
 INDEX = "volcano.sh/gpu-index"
-# Values of the chart with which the bind also writes `INDEX`; without any, the card is told by koordgate's own names.
-MIRROR: Mapping[str, Any] = {}
 VALUES = {
     "dialects": {"volcano-share": {"enabled": True, "memoryUnit": "1Gi"}},
     "devices": {"order": "minor"},
-    **MIRROR,
+    "mirror": ["volcano"],
 }
 Units = int | Sequence[int]
 
@@ -108,6 +108,10 @@ async def cards(serving: Replicas, plane: ControlPlane, admin: AdminClient, name
         await add_node(
             plane, admin, node, namespace, [gpu(node, at, gib=gib) for at, gib in enumerate(sizes)], **labels
         )
+        # What the reporter tells: which card each number means.
+        uuids = [uuid_of(node, at) for at in range(len(sizes))]
+        numbers = write_numberings((Numbering(0, 0, tuple(uuids), tuple(enumerate(uuids))),))
+        await admin.patch(f"{DEVICES}/{node}", {"metadata": {"annotations": {DEVICE_NUMBERS: numbers}}})
 
     yield made
     await remove(admin, namespace, [node])
@@ -245,7 +249,7 @@ async def test_the_card_is_told_in_the_write_that_binds_the_pod(
     annotations = seen[-1]["metadata"]["annotations"]
     assert [entry["minor"] for entry in json.loads(annotations[DEVICE_ALLOCATED])["gpu"]] == [0]
     assert annotations[visible_devices("main")] == uuid_of(node, 0)
-    assert annotations.get(INDEX) == ("0" if MIRROR else None)
+    assert annotations[INDEX] == "0"
 
 
 async def test_containers_are_told_the_uuid_and_not_the_index(
@@ -264,11 +268,11 @@ async def test_containers_are_told_the_uuid_and_not_the_index(
         assert entry["valueFrom"]["fieldRef"]["fieldPath"] == wanted
 
 
-async def test_an_index_that_an_author_writes_chooses_no_card(cards, admin: AdminClient, namespace: str) -> None:
+async def test_an_index_that_an_author_writes_is_refused(cards, admin: AdminClient, namespace: str) -> None:
     """After a restart Volcano counts a Pod on the card that its annotation names, whoever wrote it."""
     await cards(20, 20)
-    made = sharing("p", namespace, 8, annotations={INDEX: "1"})
-    assert await card_of(admin, namespace, made) == (0,)
+    with pytest.raises(ApiError, match=INDEX):
+        await create(admin, [sharing("p", namespace, 8, annotations={INDEX: "1"})])
 
 
 async def test_pods_that_come_at_once_never_get_more_than_a_card_has(cards, admin: AdminClient, namespace: str) -> None:

@@ -15,7 +15,7 @@ from koordgate.kube.resource import ACCESS_REVIEWS, CONFIG_MAPS, PODS
 from koordgate.settings import SettingsError
 from webhook.data import MissingDataError, data_folder
 from webhook.doctor import rights, trials
-from webhook.doctor.snapshot import RELEASE, REPORTER, ReadList, Right, Snapshot, Wanted
+from webhook.doctor.snapshot import RELEASE, REPORTER, ReadList, Right, Snapshot, Wanted, enforcing
 from webhook.doctor.trials import Came, Trial, TrialOutcome
 from webhook.doctor.wanted import wanted
 from webhook.settings import WebhookSettings, parse
@@ -76,12 +76,12 @@ async def read_cluster(
 
 
 def actions(found: Mapping[str, ReadList]) -> dict[str, str]:
-    """The first action of each policy that has a binding: name of the policy -> Deny, Warn or Audit."""
+    """The first action of each policy where koordgate enforces: name of the policy -> Deny, Warn or Audit."""
     stated = {}
     for one in found.get("policyBindings", ReadList()).items:
-        spec = one["spec"]
-        given = spec.get("validationActions") or [""]
-        stated[str(spec.get("policyName", ""))] = "Deny" if "Deny" in given else str(given[0])
+        if enforcing(one):
+            given = one["spec"].get("validationActions") or [""]
+            stated[str(one["spec"]["policyName"])] = "Deny" if "Deny" in given else str(given[0])
     return stated
 
 

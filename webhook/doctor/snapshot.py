@@ -134,3 +134,8 @@ def metadata_of(obj: Mapping[str, Any], *, annotations: Iterable[str] = ()) -> R
         "labels": about.get("labels") or {},
         "annotations": {key: noted[key] for key in annotations if key in noted},
     }
+
+
+def enforcing(binding: Mapping[str, Any]) -> bool:
+    """Whether a policy's binding is that of enforced namespaces, named as its policy; observed ones have another."""
+    return bool(binding["metadata"]["name"] == binding["spec"].get("policyName"))

@@ -63,7 +63,10 @@ def _translated(outcome: TrialOutcome, about: str, scheduler: str) -> Finding:
         return _kept_off(outcome, about)
     if translated_by(outcome.body, scheduler):
         return ok(_AREA, f"{about}: it is sent to {scheduler}")
-    todo = "see that the webhook configurations exist and match the namespace (exemptNamespaces, dialects)"
+    todo = (
+        "see that the webhook configurations exist and match the namespace (exemptNamespaces, dialects), and that its "
+        "mode is enforce (label koordgate.io/mode)"
+    )
     return failure(_AREA, f"{about}: koordgate leaves it alone", todo)
 
 

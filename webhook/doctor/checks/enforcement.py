@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from allocator.vocabulary.names import AGREEMENT
 from webhook.doctor.findings import Finding, failure, listed, ok, unknown, warning
-from webhook.doctor.snapshot import Snapshot
+from webhook.doctor.snapshot import Snapshot, enforcing
 
 _AREA: Final = "enforcement"
 _POLICIES: Final = ("koordgate-allocations", "koordgate-bindings", "koordgate-preset-node", "koordgate-visible-devices")
@@ -33,7 +33,7 @@ def _policies(snapshot: Snapshot) -> Iterator[Finding]:
         found = [
             one["spec"].get("validationActions") or []
             for one in bindings.items
-            if one["spec"].get("policyName") == name
+            if one["spec"].get("policyName") == name and enforcing(one)
         ]
         if name not in read.names or not found:
             todo = f"set policies.{_value(name)}.action, unless you turned it off on purpose"
