@@ -89,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _remarks(results: Iterable[Result], account: Account) -> Iterator[str]:
     """Remarks on Pods that the objects themselves do not contain."""
     for result in results:
-        trouble = words.trouble(result.pod, account.types) if result.state is PodFate.STANDING else ""
+        trouble = words.trouble(result.pod, account) if result.state is PodFate.STANDING else ""
         remarks = [trouble] if trouble else [f"warning: {warning}" for warning in result.warnings]
         yield from (f"Pod {words.name_of(result.pod)}: {remark}" for remark in remarks)
 
