@@ -178,7 +178,8 @@ class Account:
     def _uses(self, node: _Counted) -> Iterator[DeviceUse]:
         snapshot = node.snapshot
         held: dict[tuple[str, str], list[tuple[str, Share]]] = {}
-        for holding in sorted((*node.holders, *counted(snapshot.foreign)), key=_by_name):
+        holders: list[Holding | ForeignHolding] = [*node.holders, *counted(snapshot.foreign)]
+        for holding in sorted(holders, key=_by_name):
             for share in holding.shares:
                 held.setdefault((share.type, share.id), []).append((f"{holding.namespace}/{holding.name}", share))
         for kind in self.types.types:

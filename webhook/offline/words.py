@@ -111,9 +111,8 @@ def trouble(pod: Raw, account: Account) -> str:
         return "holds devices that the kubelet's device plugin gave it; which ones is unknown, so idle ones are assumed"
     if info.annotation_problem:
         return f"has an unreadable allocation, so what it may hold takes no new Pods: {info.annotation_problem}"
-    if not info.asks or info.holds:
-        return ""
-    return f"asks for {_what(info)} and carries no allocation, so it holds none and sees none"
+    missing = info.asks and not info.holds
+    return f"asks for {_what(info)} and carries no allocation, so it holds none and sees none" if missing else ""
 
 
 def _what(info: PodInfo) -> str:
