@@ -25,7 +25,7 @@ RUNTIME=${RUNTIME:-$BASE}
 for name in BASE RUNTIME; do
     eval "value=\$$name"
     [ "${UNPINNED:-no}" = yes ] || expr "x$value" : 'x.*@sha256:[0-9a-f]\{64\}$' >/dev/null ||
-        stop "$name is $value, which may be another image tomorrow: add its digest, as in $value@sha256:DIGEST; $HOW; or set UNPINNED=yes"
+        stop "$name is $value, which may be another image tomorrow: add its digest, as in ${value%%@*}@sha256:DIGEST (64 hexadecimal digits); $HOW; or set UNPINNED=yes"
 done
 case ${PUSH:-no} in yes | no) ;; *) stop "PUSH is $PUSH: set it to yes, or leave it out" ;; esac
 case ${PLATFORMS:-} in

@@ -165,6 +165,8 @@ def read_devices(text: str) -> tuple[ForeignPart, ...]:
         if mib > _MOST_MIB:
             raise _UnreadableError(f"{mib} MiB is more than any card has")
         identity, _, mig = fields[0].strip().partition("[")  # a MIG device of the card: all of it is held
+        if not identity:
+            raise _UnreadableError(f"{excerpt(entry)!r} names no card before [")
         parts.append(ForeignPart(identity, memory=mib * MIB if mib and not mig else None, core=min(core, FULL)))
         _check_count(parts)
     return tuple(parts)

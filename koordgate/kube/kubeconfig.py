@@ -113,6 +113,11 @@ async def _loaded(load: Load, configuration: Configuration, *, renew: bool) -> N
         raise KubeError(f"no usable Kubernetes configuration: {error}", reason="Configuration") from error
 
 
+def _any_there(files: str) -> bool:
+    """Whether any of these kubeconfigs exists; else the library would log one thing and raise another."""
+    return any(one and Path(one).expanduser().exists() for one in files.split(os.pathsep))
+
+
 async def kubeconfig_access(path: Path | None = None, context: str | None = None) -> ConfiguredAccess:
     """Access as a context of a kubeconfig.
 
@@ -126,6 +131,8 @@ async def kubeconfig_access(path: Path | None = None, context: str | None = None
 
     async def load(configuration: Configuration, renew: bool) -> None:  # noqa: FBT001
         nonlocal loader
+        if not _any_there(files):
+            raise ConfigException(f"there is no file {files}; write the kubeconfig there, or name it in $KUBECONFIG")
         if loader is None or renew:
             loader = await load_kube_config(
                 config_file=files, context=context, client_configuration=configuration, persist_config=False

@@ -293,7 +293,21 @@ def test_without_a_kubeconfig_the_user_is_told_what_to_set(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert run("check") == 1
-    assert "set $KUBECONFIG, or give objects with -f" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "there is no file" in told
+    assert "or name it in $KUBECONFIG; or give objects with -f" in told
+
+
+def test_files_without_the_installations_settings_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stated = {"kind": "ConfigMap", "metadata": {"name": "koordgate"}, "data": {"config.yaml": "mode: shadow"}}
+    objects = [node("n1"), devices("n1"), gpu_pod("p", nodeName="n1")]
+    told = {}
+    for name, more in (("without", []), ("with", [stated])):
+        (tmp_path / name).mkdir()
+        run("check", "-f", file_of(tmp_path / name, *objects, *more), "-o", "json")
+        printed = capsys.readouterr()
+        told[name] = (json.loads(printed.out)["namespaces"], "the default settings are assumed" in printed.err)
+    assert told == {"without": ({"team": "enforce"}, True), "with": ({"team": "shadow"}, False)}
 
 
 def test_the_report_frees_what_the_pods_hold_in_truth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,6 +54,7 @@ DEVICES = {
 BAD_DEVICES = {
     "a field too few": ("GPU-a,NVIDIA,3000:;", "is not UUID,TYPE,MiB,percent"),
     "no UUID": (",NVIDIA,3000,30:;", "is not UUID,TYPE,MiB,percent"),
+    "a MIG position of no card": ("[1-0],NVIDIA,3000,30:;", "names no card before"),
     "no type": ("GPU-a,,3000,30:;", "is not UUID,TYPE,MiB,percent"),
     "no number": ("GPU-a,NVIDIA,many,30:;", "no whole number"),
     "below zero": ("GPU-a,NVIDIA,-1,30:;", "no whole number"),

@@ -435,7 +435,7 @@ def test_the_report_shows_what_others_wrote_as_text() -> None:
     made = table(found)
     (cell,) = made.columns[2].cells
     assert cell.plain == "[bold]node?[31m\n-> do\nit"
-    assert summary(found) == "1 failures, 0 warnings, 0 not known, 0 ok"
+    assert summary(found) == "1 failure, 0 warnings, 0 not known, 0 ok"
     assert data(found, 2)["exitStatus"] == 2
 
 

@@ -167,3 +167,11 @@ def test_an_alias_of_what_contains_it_is_refused(tmp_path: Path) -> None:
     path.write_text("&a {kind: Node, metadata: {name: a}, itself: *a}")
     with pytest.raises(InputError, match=r"document 1: cannot be written as JSON .*; correct it"):
         read([str(path)])
+
+
+def test_many_namespaces_are_one_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"team-{at}"}} for at in range(3)]
+    assert main(["simulate", "-f", saved(tmp_path, [*namespaces, *machine(), gpus("p", 50)])]) == 0
+    assert capsys.readouterr().err == (
+        "koordgate simulate: Namespaces are not used: their labels, such as koordgate.io/mode, have no effect here\n"
+    )

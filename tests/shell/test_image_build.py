@@ -48,6 +48,9 @@ def build(folder: Path, engines: tuple[str, ...], **given: str) -> tuple[int, li
         pytest.param(("docker",), {"BASE": ""}, "BASE is empty", id="no base"),
         pytest.param(("docker",), {"BASE": "python:3.13"}, "add its digest, as in python:3.13@sha256:", id="tag"),
         pytest.param(("docker",), {"BASE": PINNED[:-1]}, "add its digest", id="short digest"),
+        pytest.param(
+            ("docker",), {"BASE": "p:1@sha256:DIGEST"}, "as in p:1@sha256:DIGEST (64", id="the word of the example"
+        ),
         pytest.param(("docker",), {"RUNTIME": "distroless"}, "RUNTIME is distroless", id="runtime by tag"),
         pytest.param(("docker",), {"PUSH": "1"}, "PUSH is 1: set it to yes", id="another word for yes"),
         pytest.param(

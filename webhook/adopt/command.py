@@ -110,7 +110,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except Unreachable as error:
         return _failed(1, f"the API server of the kubeconfig does not answer: {error}")
     except KubeError as error:
-        hint = "; set $KUBECONFIG, or give objects with -f" if error.reason == "Configuration" else ""
+        hint = "; or give objects with -f" if error.reason == "Configuration" and hasattr(arguments, "files") else ""
         return _failed(1, f"{error}{hint}")
     except BrokenPipeError:
         return terminal.unread()
@@ -126,7 +126,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="{check,report,switch}")
     check = verbs.add_parser("check", help="node by node what is ready, who holds what, what would clash; the steps")
     told = verbs.add_parser("report", help="what would have become of the Pods of namespaces that are observed")
-    told.add_argument("namespaces", nargs="*", metavar="NAMESPACE", help="default: those in mode shadow")
+    told.add_argument(
+        "namespaces", nargs="*", metavar="NAMESPACE", help="write them before -f (default: those in mode shadow)"
+    )
     change = verbs.add_parser("switch", help="switch namespaces to another mode, together")
     change.add_argument("namespaces", nargs="+", metavar="NAMESPACE", help="the namespaces to switch")
     change.add_argument("--to", choices=[str(mode) for mode in Mode], required=True, help="their new mode")
@@ -167,6 +169,7 @@ COMMAND: Final = Command(
     "  koordgate adopt check -o json --context production\n"
     "  koordgate adopt check -f cluster.yaml\n"
     "  koordgate adopt report team-a\n"
+    "  koordgate adopt report team-a -f cluster.yaml --config settings.yaml\n"
     "  koordgate adopt switch team-a --to shadow\n"
     "  koordgate adopt switch team-a team-b --to enforce --dry-run",
     arguments=_arguments,

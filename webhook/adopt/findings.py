@@ -234,7 +234,7 @@ def _node(
         *_twice(name, snapshot, kubelet, names),
         *(_unknown(name, pods, held) if snapshot.devices else ()),
         *_uncounted(name, foreign, seen.settings.adopt.peers),
-        *(one.message for one in foreign.conflicts),
+        *(f"{name}: {one.message}" for one in foreign.conflicts),
     ]
     return NodeFinding(
         name,

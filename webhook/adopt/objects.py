@@ -185,7 +185,13 @@ def from_files(paths: Iterable[str], configured: WebhookSettings | None) -> Clus
         found.append((where, kind, obj))
     cluster = Cluster()
     maps = (obj for _, kind, obj in found if kind == "ConfigMap" and obj["metadata"]["name"] == _NAME)
-    cluster.settings = configured or _settings_of(next(maps, None))
+    stated = next(maps, None)
+    if configured is None and stated is None:
+        cluster.notes.append(
+            f"the files have no ConfigMap {_NAME}, so that the default settings are assumed, mode: enforce among them: "
+            "give the ConfigMap of the installation too, or settings with --config"
+        )
+    cluster.settings = configured or _settings_of(stated)
     types = settings.types_of(cluster.settings)
     known = set(_KINDS.values())
     for _, kind, obj in found:

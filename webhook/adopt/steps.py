@@ -67,7 +67,7 @@ def _installed(found: ClusterFindings) -> _Made:
 
 def _paused(found: ClusterFindings) -> _Made:
     waiting = _by_namespace(found.waiting)
-    needed = [f"{len(pods)} Pods of {namespace} were created and wait" for namespace, pods in waiting]
+    needed = [f"{namespace} has {counted(len(pods), 'Pod')} that must still be placed" for namespace, pods in waiting]
     namespace = waiting[0][0] if waiting else "NAMESPACE"
     return (
         "nobody creates Pods for the old product in the namespaces to be switched",
@@ -125,7 +125,8 @@ def _restored(found: ClusterFindings) -> _Made:
     needed = []
     theirs = [pod for pod in found.pods if pod.node and pod.product != OURS]
     if theirs:
-        needed.append(f"{len(theirs)} Pods run with devices of the old product; their controllers may replace them")
+        running = counted(len(theirs), "running Pod")
+        needed.append(f"devices of the old product are held by {running}, which their controllers may replace")
     offering = [node.name for node in found.nodes if node.offers]
     if offering:
         names = sorted({name for node in found.nodes for name in node.offers})
@@ -142,6 +143,11 @@ def _by_namespace(pods: Iterable[DevicePod]) -> list[tuple[str, list[DevicePod]]
     for pod in pods:
         found.setdefault(pod.namespace, []).append(pod)
     return sorted(found.items())
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things: "1 Pod", "2 Pods"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def named(names: Sequence[str]) -> str:

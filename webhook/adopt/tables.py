@@ -9,7 +9,7 @@ from rich.text import Text
 
 from webhook.adopt.findings import ClusterFindings, HeldBy, NodeFinding
 from webhook.adopt.report import NamespaceReport
-from webhook.adopt.steps import AdoptStep
+from webhook.adopt.steps import AdoptStep, counted
 from webhook.terminal import printable
 
 Raw = dict[str, Any]
@@ -61,7 +61,10 @@ def _holders(held: Iterable[HeldBy]) -> str:
     for one in held:
         devices.setdefault(one.product, set()).add(one.device)
         pods.setdefault(one.product, set()).add(one.holder)
-    return "\n".join(f"{name}: {len(devices[name])} devices, {len(pods[name])} Pods" for name in sorted(devices))
+    return "\n".join(
+        f"{name}: {counted(len(devices[name]), 'device')}, {counted(len(pods[name]), 'Pod')}"
+        for name in sorted(devices)
+    )
 
 
 def namespaces_table(found: ClusterFindings) -> Table:

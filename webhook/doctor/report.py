@@ -32,8 +32,14 @@ def _lines(text: str) -> str:
 def summary(findings: Sequence[Finding]) -> str:
     """Count the findings in one sentence."""
     counted = Counter(one.level for one in findings)
-    words = {Level.FAILURE: "failures", Level.WARNING: "warnings", Level.UNKNOWN: "not known", Level.OK: "ok"}
-    return ", ".join(f"{counted[level]} {word}" for level, word in words.items())
+    failures, warnings = counted[Level.FAILURE], counted[Level.WARNING]
+    texts = [
+        f"{failures} failure{'s' * (failures != 1)}",
+        f"{warnings} warning{'s' * (warnings != 1)}",
+        f"{counted[Level.UNKNOWN]} not known",
+        f"{counted[Level.OK]} ok",
+    ]
+    return ", ".join(texts)
 
 
 def data(findings: Sequence[Finding], status: int) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 No ledger is read, so that the output shows what the objects state.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from allocator.adopted import conflicts
 from allocator.cpu.pools import CpuHolder, CpuPools, pools
+from allocator.vocabulary.adopted import ConflictKind, ForeignHolding, counted
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.cputopology import CpuTopology
@@ -15,6 +17,7 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Holding, InvariantError, Share
 from allocator.vocabulary.node import NodeSnapshot
+from allocator.wire.foreignpods import NO_ADOPTION, Adoption
 from allocator.wire.nodetopology import NodeTopology, PodCpuAlloc, read_node_topology
 from koordgate.settings import DevicePool
 from webhook.view.cluster import ClusterView, SeenObjects
@@ -22,6 +25,9 @@ from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.view.podinfo import annotated_holding, read_pod_info
 
 Raw = dict[str, Any]
+
+_OF_THE_NODE: Final = (ConflictKind.OVERFULL, ConflictKind.BESIDE_OURS, ConflictKind.UNCOUNTED)
+"""Conflicts that the row of no single Pod tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +122,11 @@ class _Counted:
 
     def __post_init__(self) -> None:
         holdings = self.snapshot.holdings.values()
-        self.holders = sorted(holdings, key=lambda one: (one.namespace, one.name, one.uid))
+        self.holders = sorted(holdings, key=_by_name)
+
+
+def _by_name(holding: Holding | ForeignHolding) -> tuple[str, str, str]:
+    return holding.namespace, holding.name, holding.uid
 
 
 class Account:
@@ -126,13 +136,18 @@ class Account:
         standing: the cluster's objects. Pods that are bound and not finished hold what their annotations state.
         types: the device types.
         given: devices that nodes have by configuration, each pool with the name of its type.
+        adoption: which Pods of other products hold what these wrote on them.
     """
 
     def __init__(
-        self, standing: ClusterObjects, types: DeviceTypes, given: Sequence[tuple[str, DevicePool]] = ()
+        self,
+        standing: ClusterObjects,
+        types: DeviceTypes,
+        given: Sequence[tuple[str, DevicePool]] = (),
+        adoption: Adoption = NO_ADOPTION,
     ) -> None:
         self.types = types
-        view = _view(standing, types, given)
+        view = _view(standing, types, given, adoption)
         topologies = {read.node: read for read in map(read_node_topology, standing.topologies)}
         names = {obj["metadata"]["name"] for obj in (*standing.nodes, *standing.devices, *standing.topologies)}
         names |= {pod["spec"]["nodeName"] for pod in standing.pods if pod["spec"].get("nodeName")}
@@ -151,6 +166,11 @@ class Account:
         node = self._nodes.get(info.node)
         return annotated_holding(info, node.snapshot.devices if node else (), 0)
 
+    def adopted(self, pod: Mapping[str, Any]) -> ForeignHolding | None:
+        """What a Pod of another product holds by that product's statement; None if it is none that counts."""
+        node = self._nodes.get(pod["spec"].get("nodeName") or "")
+        return node.snapshot.foreign.get(pod["metadata"].get("uid", "")) if node else None
+
     def devices(self, node: str | None = None) -> list[DeviceUse]:
         """The devices of a node, or of all nodes, by type and minor; devices that only annotations name come last."""
         return [use for name in ([node] if node is not None else self._nodes) for use in self._uses(self._nodes[name])]
@@ -158,7 +178,8 @@ class Account:
     def _uses(self, node: _Counted) -> Iterator[DeviceUse]:
         snapshot = node.snapshot
         held: dict[tuple[str, str], list[tuple[str, Share]]] = {}
-        for holding in node.holders:
+        holders: list[Holding | ForeignHolding] = [*node.holders, *counted(snapshot.foreign)]
+        for holding in sorted(holders, key=_by_name):
             for share in holding.shares:
                 held.setdefault((share.type, share.id), []).append((f"{holding.namespace}/{holding.name}", share))
         for kind in self.types.types:
@@ -177,7 +198,10 @@ class Account:
         return [one for one in found if one is not None]
 
     def overgiven(self) -> list[str]:
-        """Recount every device and CPU; returns a sentence for each node on which more is held than exists."""
+        """Recount every device and CPU; returns a sentence for each node on which more is held than exists.
+
+        Pods of other products of which nothing is counted, because another scheduler bound them, are told too.
+        """
         found = []
         for node in self._nodes.values():
             try:
@@ -185,12 +209,15 @@ class Account:
             except InvariantError as error:
                 found.append(str(error))
             found.extend(_strange_cpus(node))
+            found.extend(one.message for one in conflicts(node.snapshot) if one.kind in _OF_THE_NODE)
         return found
 
 
-def _view(standing: ClusterObjects, types: DeviceTypes, given: Sequence[tuple[str, DevicePool]]) -> ClusterView:
+def _view(
+    standing: ClusterObjects, types: DeviceTypes, given: Sequence[tuple[str, DevicePool]], adoption: Adoption
+) -> ClusterView:
     """The webhook's cluster view, without a ledger."""
-    view = ClusterView(SeenObjects(lambda: 0))
+    view = ClusterView(SeenObjects(lambda: 0, adoption=adoption))
     nodes, devices = NodeFeed(view, types, given), DeviceFeed(view, types, _unheard)
     topologies, pods = TopologyFeed(view, _unheard), PodFeed(view, lambda _pod: None, lambda _pod: None, types)
     for feed, objects in (

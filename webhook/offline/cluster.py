@@ -22,9 +22,9 @@ from webhook.offline import api, apiserver
 from webhook.offline.account import Account, ClusterObjects
 from webhook.offline.objects import InputError
 from webhook.offline.resources import allocatable, managed
-from webhook.offline.running import assume
+from webhook.offline.running import assume, unnamed_products
 from webhook.offline.scheduler import KubeScheduler, finished
-from webhook.settings import WebhookSettings, types_of, without_gathering
+from webhook.settings import WebhookSettings, adoption_of, types_of, without_gathering
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
@@ -181,7 +181,7 @@ class OfflineCluster:
 
     def account(self) -> Account:
         """Count who holds what."""
-        return Account(self.standing, self.parts.types, self.parts.pools)
+        return Account(self.standing, self.parts.types, self.parts.pools, adoption_of(self.parts.settings))
 
     @property
     def node_names(self) -> list[str]:
@@ -196,7 +196,8 @@ class OfflineCluster:
     async def load(self, objects: Iterable[Mapping[str, Any]]) -> list[Result]:
         """Load the cluster's objects, and Pods that are bound already.
 
-        These Pods hold what their annotations state; for Pods of a device plugin, idle devices are assumed.
+        These Pods hold what their annotations state, those of other products if the settings count them; for Pods of a
+        device plugin, idle devices are assumed.
 
         Returns:
             The loaded Pods.
@@ -222,7 +223,9 @@ class OfflineCluster:
             results = [Result(pod, PodFate.STANDING, given=given) for pod, given in loaded if pod["kind"] == "Pod"]
             for result in results:
                 self._put(result.pod)
-            found = assume([result.pod for result in results], self.parts.cluster.snapshot, self.parts.types)
+            pods = [result.pod for result in results]
+            self.notes.extend(unnamed_products(pods, adoption_of(self.parts.settings)))
+            found = assume(pods, self.parts.cluster.snapshot, self.parts.types)
             assumed = {pod["metadata"]["uid"]: pod for pod in found}
             for pod in found:
                 self._put(pod)

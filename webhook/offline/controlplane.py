@@ -23,7 +23,7 @@ from webhook.localplane.waiting import NotInTimeError, until
 from webhook.offline import apiserver
 from webhook.offline.account import Account, ClusterObjects
 from webhook.offline.cluster import OfflineCluster, PodFate, Result
-from webhook.settings import WebhookSettings
+from webhook.settings import WebhookSettings, adoption_of
 
 Raw = dict[str, Any]
 
@@ -107,7 +107,7 @@ class PlaneCluster:
         """Count who holds what."""
         parts = OfflineCluster.in_process(self._settings).parts
         standing = ClusterObjects(self._parts["Node"], self._parts["Device"], self._parts[nodetopology.KIND], self.pods)
-        return Account(standing, parts.types, parts.pools)
+        return Account(standing, parts.types, parts.pools, adoption_of(self._settings))
 
     async def _start(self, rendered: list[Raw], port: int, extender_port: int) -> None:
         plane = self._plane

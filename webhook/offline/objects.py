@@ -33,6 +33,7 @@ STDIN: Final = "-"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _MOST_VALUES: Final = 1_000_000  # of one document, where aliases multiply them
 _UNUSED: Final = frozenset({"NodeAllocation"})  # left out without a note: Pods' annotations say the same
+_NO_MODES: Final = "Namespaces are not used: their labels, such as koordgate.io/mode, have no effect here"
 _VERSIONS: Final = {
     "Device": DEVICES.api_version,
     nodetopology.KIND: nodetopology.API_VERSION,
@@ -232,7 +233,10 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
     version = obj.get("apiVersion") or _VERSIONS.get(kind, "v1")
     strange = kind == gang.KIND and str(version).partition("/")[0] not in _GROUPS_READ
     if kind not in lists or strange:
-        if kind not in _UNUSED:
+        if kind == "Namespace":
+            if _NO_MODES not in objects.notes:
+                objects.notes.append(_NO_MODES)
+        elif kind not in _UNUSED:
             objects.notes.append(f"{where}: {kind} {name}{f' of {version}' * strange} is not used")
         return
     wrong = wrong_shape(kind, obj)

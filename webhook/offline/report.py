@@ -104,8 +104,10 @@ def outcome(result: Result, account: Account) -> list[str]:
     """What a Pod got, or why it got nothing, as lines."""
     holding = None if result.state is PodFate.DENIED else account.holding(result.pod)
     held = words.held(holding, account.types) if holding is not None else []
+    adopted = account.adopted(result.pod)
+    held += words.adopted(adopted, account.types) if adopted is not None else []
     held += words.quotas(result.pod, account.types) if held else []
-    trouble = words.trouble(result.pod, account.types) if result.state is PodFate.STANDING else ""
+    trouble = words.trouble(result.pod, account) if result.state is PodFate.STANDING else ""
     warnings = [f"warning: {warning}" for warning in result.warnings]
     return [*held, *([trouble] if trouble else ()), *result.reasons, *warnings] or ["-"]
 

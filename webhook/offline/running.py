@@ -1,17 +1,22 @@
-"""Running Pods of a device plugin: the objects do not state their devices, so devices are assumed for them.
+"""Running Pods to which others gave devices: what is known of them, and devices that are assumed for the rest.
 
-Only the kubelet knows which devices it gave to a Pod. Its checkpoint is used if it is on the Device object. For the
-other Pods, as many whole idle devices are withheld as they ask for.
+Of a device plugin's Pod, only the kubelet knows which devices it has. Its checkpoint is used if it is on the Device
+object. For the other Pods, as many whole idle devices are withheld as they ask for. Pods of other products hold what
+their annotations state, where the settings count it; nothing is assumed for these.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
+from allocator.vocabulary.adopted import ConflictKind, Product
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import KUBERNETES_DOMAIN
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.deviceallocated import write_annotations
+from allocator.wire.foreignpods import Adoption, read_foreign_pod
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
@@ -53,6 +58,9 @@ def assume(pods: Iterable[Raw], snapshot: Callable[[str], NodeSnapshot], types: 
         if info is None or not wanted:
             continue
         node = snapshot(info.node)
+        stated = node.foreign.get(info.uid)
+        if stated is not None and stated.doubt is not ConflictKind.UNCOUNTED:
+            continue
         busy = taken.setdefault(info.node, {*node.used, *node.kubelet_held})
         shares = []
         for kind, count in wanted.items():
@@ -66,6 +74,20 @@ def assume(pods: Iterable[Raw], snapshot: Callable[[str], NodeSnapshot], types: 
             shares += [Share(one.type, one.id, one.minor, one.capacity) for one in chosen]
         assumed.append(_with(pod, {ASSUMED: str(len(shares)), **write_annotations(shares, KUBERNETES_DOMAIN, types)}))
     return assumed
+
+
+def unnamed_products(pods: Iterable[Raw], adoption: Adoption) -> Iterator[str]:
+    """Say which products' Pods state what they hold although the settings do not count it, a sentence each.
+
+    Args:
+        pods: all Pods of the cluster.
+        adoption: what the settings count.
+    """
+    others = replace(adoption, peers=frozenset(Product) - adoption.peers)
+    found = Counter((read.peer, read.evidence) for read in (read_foreign_pod(pod, others) for pod in pods) if read)
+    for (peer, evidence), count in sorted(found.items()):
+        have = f"{count} running Pods state" if count > 1 else "1 running Pod states"
+        yield f"{have} in {evidence} what {peer} gave, and this does not count: add {peer} to adopt.peers"
 
 
 def _with(pod: Raw, annotations: Mapping[str, str]) -> Raw:

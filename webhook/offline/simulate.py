@@ -89,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _remarks(results: Iterable[Result], account: Account) -> Iterator[str]:
     """Remarks on Pods that the objects themselves do not contain."""
     for result in results:
-        trouble = words.trouble(result.pod, account.types) if result.state is PodFate.STANDING else ""
+        trouble = words.trouble(result.pod, account) if result.state is PodFate.STANDING else ""
         remarks = [trouble] if trouble else [f"warning: {warning}" for warning in result.warnings]
         yield from (f"Pod {words.name_of(result.pod)}: {remark}" for remark in remarks)
 
@@ -131,9 +131,10 @@ COMMAND: Final = Command(
     description="Show what koordgate would do, without a cluster: the Pods in the files go, in their order, through\n"
     "the webhook's own admission, scheduling and binding, onto the Nodes, Device objects and\n"
     "NodeResourceTopologies in the files. PodGroups there state the sizes of gangs.\n\n"
-    "A Pod with spec.nodeName is there already, and holds what its annotations say; a finished one holds\n"
-    "nothing. kube-scheduler is stood in for: taints, node selection and sums of resources count; Pod affinity,\n"
-    "topology spread, volumes, host ports, priorities and preemption do not.\n"
+    "A Pod with spec.nodeName is there already, and holds what its annotations say, those of other products too\n"
+    "if adopt.peers of --config names the product; a finished one holds nothing. kube-scheduler is stood in\n"
+    "for: taints, node selection and sums of resources count; Pod affinity, topology spread, volumes, host ports,\n"
+    "priorities and preemption do not.\n"
     "With --trace, the Pods of a trace arrive until the GPUs are full, or come and go at their own times. Those\n"
     "without GPUs are placed as by a stock kube-scheduler.\n"
     "The exit status is 0 whatever becomes of the Pods, and 2 where the input cannot be used.",

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from allocator.devices.words import plural
 from allocator.request.cpus import PRIORITY_CLASS_LABEL, QOS_LABEL, names_cpus
+from allocator.vocabulary.adopted import ConflictKind, ForeignHolding
 from allocator.vocabulary.cpunode import MILLI, CpuShare, NumaShare
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
@@ -15,7 +16,7 @@ from allocator.vocabulary.sharing import DeviceQuota
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from allocator.wire.devicequotas import NONE, UNLIMITED, read_quotas
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
-from webhook.offline.account import DeviceUse
+from webhook.offline.account import Account, DeviceUse
 from webhook.offline.running import ASSUMED
 from webhook.view.podinfo import PodInfo, read_pod_info
 
@@ -95,11 +96,14 @@ def _is_resources(kept: object) -> bool:
     return isinstance(kept, dict) and all(isinstance(value, dict) for value in kept.values())
 
 
-def trouble(pod: Raw, types: DeviceTypes) -> str:
+def trouble(pod: Raw, account: Account) -> str:
     """What is wrong with the allocation of a Pod that is bound; "" if nothing is."""
-    info = read_pod_info(pod, types=types)
+    info = read_pod_info(pod, types=account.types)
     if info is None or not info.node or info.finished:
         return ""
+    theirs = account.adopted(pod)
+    if theirs is not None and theirs.doubt is not ConflictKind.UNCOUNTED:
+        return theirs.why
     assumed = (pod["metadata"].get("annotations") or {}).get(ASSUMED)
     if assumed == "0":
         return "holds devices that the kubelet's device plugin gave it"
@@ -107,9 +111,8 @@ def trouble(pod: Raw, types: DeviceTypes) -> str:
         return "holds devices that the kubelet's device plugin gave it; which ones is unknown, so idle ones are assumed"
     if info.annotation_problem:
         return f"has an unreadable allocation, so what it may hold takes no new Pods: {info.annotation_problem}"
-    if not info.asks or info.holds:
-        return ""
-    return f"asks for {_what(info)} and carries no allocation, so it holds none and sees none"
+    missing = info.asks and not info.holds
+    return f"asks for {_what(info)} and carries no allocation, so it holds none and sees none" if missing else ""
 
 
 def _what(info: PodInfo) -> str:
@@ -272,8 +275,18 @@ def cpu(milli: int) -> str:
 
 def held(holding: Holding, types: DeviceTypes) -> list[str]:
     """What a Pod holds: its devices, by type and minor, and its CPUs."""
-    order = {name: place for place, name in enumerate(types.by_name)}
-    shares = sorted(holding.shares, key=lambda share: (order[share.type], share.minor))
-    texts = [device(share, types.by_name[share.type]) for share in shares]
+    texts = _devices(holding.shares, types)
     cpus = cpus_of(holding.cpus) if holding.cpus is not None else ""
     return [*texts, cpus] if cpus else texts
+
+
+def adopted(holding: ForeignHolding, types: DeviceTypes) -> list[str]:
+    """What a Pod of another product holds: its devices, and what says so."""
+    texts = _devices(holding.shares, types)
+    return [*texts, f"by {holding.evidence}"] if texts else []
+
+
+def _devices(shares: Iterable[Share], types: DeviceTypes) -> list[str]:
+    order = {name: place for place, name in enumerate(types.by_name)}
+    ordered = sorted(shares, key=lambda share: (order[share.type], share.minor))
+    return [device(share, types.by_name[share.type]) for share in ordered]

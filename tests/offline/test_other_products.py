@@ -1,0 +1,98 @@
+"""Running Pods of other products in `koordgate simulate`: they hold what their annotations state, if that counts."""
+
+from pathlib import Path
+from typing import Any
+
+import foreignpods
+import pytest
+from offline.clusters import gpus, machine, saved
+
+from koordgate.cli import main
+from webhook.offline.cluster import OfflineCluster, PodFate
+from webhook.settings import parse
+
+Raw = dict[str, Any]
+COUNTED = "adopt: {peers: [hami, kai]}\n"
+FIRST, SECOND = "GPU-node-1-0", "GPU-node-1-1"
+
+
+def hami(text: str, name: str = "theirs", cards: int = 1, **about: Any) -> Raw:
+    return foreignpods.hami(text, name=name, node="node-1", limits={"nvidia.com/gpu": str(cards)}, **about)
+
+
+async def loaded(*pods: Raw, settings: str = COUNTED) -> OfflineCluster:
+    cluster = OfflineCluster.in_process(parse(settings))
+    await cluster.load([*machine(), *pods])
+    return cluster
+
+
+def used(cluster: OfflineCluster) -> dict[str, dict[str, int]]:
+    """Of each card, the percent of its memory that each Pod holds."""
+    return {
+        one.id: {pod: share.amounts["gpu-memory-ratio"] for pod, share in one.held}
+        for one in cluster.account().devices("node-1")
+    }
+
+
+async def test_a_pod_that_states_its_card_holds_this_and_no_assumed_card_beside_it() -> None:
+    cluster = await loaded(hami(f"{SECOND},NVIDIA,20480,30:;"))
+    assert used(cluster) == {FIRST: {}, SECOND: {"team/theirs": 25}}
+    assert (await cluster.submit(gpus("whole", 100))).state is PodFate.BOUND
+    assert (await cluster.submit(gpus("half", 50))).state is PodFate.BOUND
+    assert used(cluster) == {FIRST: {"default/whole": 100}, SECOND: {"default/half": 50, "team/theirs": 25}}
+    assert cluster.account().overgiven() == []
+
+
+async def test_a_pod_beside_it_that_states_nothing_is_assumed_to_have_an_idle_card() -> None:
+    plugin = foreignpods.running("plugin", node="node-1", limits={"nvidia.com/gpu": "1"})
+    cluster = await loaded(hami(f"{FIRST},NVIDIA,20480,30:;"), plugin)
+    assert used(cluster) == {FIRST: {"team/theirs": 25}, SECOND: {"team/plugin": 100}}
+
+
+async def test_a_shared_card_is_counted_once_by_the_pod_that_reserves_it() -> None:
+    reserving = foreignpods.reservation("group", FIRST, node="node-1", limits={"nvidia.com/gpu": "1"})
+    cluster = await loaded(reserving, foreignpods.kai("group", node="node-1"))
+    assert used(cluster) == {FIRST: {"kai-resource-reservation/reserve": 100}, SECOND: {}}
+
+
+async def test_what_the_settings_do_not_count_is_assumed_and_told() -> None:
+    one, two = hami(f"{SECOND},NVIDIA,20480,30:;"), hami(f"{SECOND},NVIDIA,20480,30:;", "second")
+    cluster = await loaded(one, two, settings="")
+    assert used(cluster) == {FIRST: {"team/theirs": 100}, SECOND: {"team/second": 100}}
+    (told,) = cluster.notes
+    assert told.startswith("2 running Pods state in hami.io/vgpu-devices-allocated what hami gave, ")
+    assert told.endswith("and this does not count: add hami to adopt.peers")
+
+
+async def test_a_pod_of_an_unknown_scheduler_holds_an_assumed_card_and_is_told() -> None:
+    cluster = await loaded(hami(f"{SECOND},NVIDIA,20480,30:;", scheduler="mine"))
+    assert used(cluster) == {FIRST: {"team/theirs": 100}, SECOND: {}}
+
+
+async def test_a_card_that_another_product_gave_away_twice_is_told() -> None:
+    whole = f"{FIRST},NVIDIA,81920,100:;"
+    cluster = await loaded(hami(whole), hami(whole, "second"))
+    (told,) = cluster.account().overgiven()
+    assert "is held beyond what it has, by team/second (hami), team/theirs (hami)" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"{SECOND},NVIDIA,20480,30:;", ["gpu 1 GPU-node-1-1: core 30 %", "by hami.io/vgpu-devices-allocated"]),
+        ("GPU-gone,NVIDIA,20480,30:;", ["gpu 0 ", "gpu 1 ", "which is none of the GPUs of node node-1"]),
+        ("nonsense", ["gpu 0 ", "gpu 1 ", "'nonsense' is not UUID,TYPE,MiB,percent"]),
+    ],
+    ids=["known card", "unknown card", "unreadable"],
+)
+def test_the_table_says_what_such_a_pod_holds_and_what_says_so(
+    text: str, shown: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text(COUNTED)
+    files = saved(tmp_path, [*machine(), hami(text)])
+    assert main(["simulate", "-f", files, "--config", str(config)]) == 0
+    printed = capsys.readouterr()
+    assert all(one in printed.out for one in shown)
+    assert "assumed" not in printed.out
+    assert printed.err == ""
