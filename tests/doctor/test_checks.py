@@ -380,11 +380,16 @@ def test_quotas_of_exempt_namespaces_need_no_mirror_and_without_quotas_it_is_a_w
 TRANSLATED: Raw = {"spec": {"schedulerName": "koord-scheduler"}}
 PLAIN: Raw = {"spec": {"schedulerName": "default-scheduler"}}
 CA = 'Internal error occurred: failed calling webhook "p.koordgate.io": certificate signed by unknown authority'
+UNSEEN = (
+    'admission webhook "pods.validate.koordgate.io" denied the request: Pod team/p: spec.schedulerName: is not '
+    "koord-scheduler although the Pod asks for devices or CPUs: koordgate's mutating webhook did not see this Pod"
+)
 OTHERS = 'Internal error occurred: failed calling webhook "x.example.com": connection refused'
 JUDGED: dict[str, tuple[Expect, Came, str, Raw, Level, str]] = {
     "translated": (Expect.TRANSLATED, Came.STORED, "", TRANSLATED, Level.OK, ""),
     "not translated": (Expect.TRANSLATED, Came.STORED, "", PLAIN, Level.FAILURE, "match the namespace"),
     "another refuses": (Expect.TRANSLATED, Came.REFUSED, "exceeded quota", {}, Level.UNKNOWN, "--try-in"),
+    "refused by us, untranslated": (Expect.TRANSLATED, Came.REFUSED, UNSEEN, {}, Level.FAILURE, "the mutating webhook"),
     "untouched": (Expect.UNTOUCHED, Came.STORED, "", PLAIN, Level.OK, ""),
     "touched": (Expect.UNTOUCHED, Came.STORED, "", TRANSLATED, Level.FAILURE, "namespaceSelector"),
     "refused by us": (Expect.REFUSED, Came.REFUSED, "koordgate says no", {}, Level.OK, ""),
