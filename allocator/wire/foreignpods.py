@@ -68,6 +68,11 @@ class Adoption:
     share_unit: int = MIB
     kai_unit: int = MIB
 
+    @property
+    def theirs(self) -> frozenset[str]:
+        """The names of the schedulers of all products that count."""
+        return frozenset().union(*(self.schedulers.get(peer, ()) for peer in self.peers))
+
 
 NO_ADOPTION: Final = Adoption()
 
@@ -89,8 +94,8 @@ class _Said:
 def read_foreign_pod(obj: Raw, adoption: Adoption) -> ForeignPod | None:
     """Read a Pod; None if it is not bound, has finished, holds nothing by another product, or is koordgate's own.
 
-    A Pod with an allocation of koordgate or Koordinator is none of these: what other products' annotations say of it is
-    a mirror of that allocation.
+    A Pod with an allocation of koordgate or Koordinator is none of these, unless it names another product's scheduler:
+    what other products' annotations say of it is a mirror of that allocation.
 
     Args:
         obj: the Pod.
@@ -99,7 +104,11 @@ def read_foreign_pod(obj: Raw, adoption: Adoption) -> ForeignPod | None:
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     node = spec.get("nodeName") or ""
-    if not adoption.peers or not node or status.get("phase") in _FINISHED or DEVICE_ALLOCATED in annotations:
+    if not adoption.peers or not node or status.get("phase") in _FINISHED:
+        return None
+    # An author can write the annotation too (in observed namespaces, say), and what his Pod really has would count as
+    # free. koordgate and Koordinator bind no Pod that names another product's scheduler.
+    if DEVICE_ALLOCATED in annotations and spec.get("schedulerName") not in adoption.theirs:
         return None
     said: list[tuple[Product, _Said]] = []
     problems: list[tuple[Product, str, str]] = []

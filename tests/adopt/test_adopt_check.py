@@ -210,6 +210,21 @@ def test_nothing_is_switched_to_enforcement_without_webhooks() -> None:
     assert "install the chart" in reason
 
 
+@pytest.mark.parametrize("to", Mode)
+def test_nothing_is_switched_by_settings_that_nobody_confirmed(to: Mode) -> None:
+    made = cluster([node("n1")], WebhookSettings())
+    made.assumed = True
+    (reason,) = blockers(find(made, AdoptView(made)), ["team"], to)
+    assert "--installed-in" in reason
+
+
+@pytest.mark.parametrize("exempt", ["kube-system", "koordgate-system"])
+def test_an_exempt_namespace_is_not_said_to_be_switched(exempt: str) -> None:
+    (reason,) = blockers(found(node("n1")), ["team", exempt], Mode.ENFORCE)
+    assert exempt in reason
+    assert "team" not in reason
+
+
 # The command
 
 

@@ -175,9 +175,17 @@ def test_a_product_that_is_not_turned_on_is_not_read() -> None:
 
 
 def test_a_mirrored_annotation_on_a_pod_that_koordgate_bound_is_no_second_holding() -> None:
-    pod = hami("GPU-a,NVIDIA,1,0:;")
+    pod = hami("GPU-a,NVIDIA,1,0:;", scheduler="koord-scheduler")
     pod["metadata"]["annotations"]["scheduling.koordinator.sh/device-allocated"] = "{}"
     assert read_foreign_pod(pod, ALL) is None
+
+
+@pytest.mark.parametrize("pod", [hami("GPU-a,NVIDIA,1,0:;"), vgpu("GPU-a,NVIDIA,1,0:;"), kai("g")])
+def test_an_author_hides_nothing_of_what_another_product_gave_by_an_allocation_that_he_wrote(pod: Raw) -> None:
+    stated = read_foreign_pod(pod, ALL)
+    pod["metadata"]["annotations"]["scheduling.koordinator.sh/device-allocated"] = "{}"
+    assert stated is not None
+    assert read_foreign_pod(pod, ALL) == stated
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,24 @@ async def test_a_release_of_helm_is_left_to_helm(fake: FakeKube, kube: KubeClien
     assert "helm uninstall gate" in left.notes[0]
 
 
+@pytest.mark.parametrize("kind", ["deployments", "daemonsets"])
+@pytest.mark.parametrize(
+    ("annotations", "way_out"),
+    [({}, "-n gpus if it is to be removed"), ({"meta.helm.sh/release-name": "gate"}, "helm uninstall gate -n gpus")],
+    ids=["applied", "by Helm"],
+)
+async def test_an_installation_in_another_namespace_is_not_robbed_of_what_it_needs(
+    fake: FakeKube, kube: KubeClient, kind: str, annotations: dict[str, str], way_out: str
+) -> None:
+    about = {"name": "koordgate-there", "labels": LABELS, "annotations": annotations}
+    fake.put(f"/apis/apps/v1/namespaces/gpus/{kind}", {"metadata": about})
+    with pytest.raises(InstalledError, match=way_out):
+        await clean(kube, [])
+    assert not [one for one in fake.requests if one.verb not in {"get", "list"}]
+    left = await clean(kube, [], dry_run=True)
+    assert way_out in left.notes[0]
+
+
 async def test_what_comes_after_a_refusal_is_not_begun(fake: FakeKube, kube: KubeClient) -> None:
     fake.faults.add("delete", "mutatingwebhookconfigurations", answer(403, "you may not"))
     with pytest.raises(Forbidden):

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.peers import PEERS
+from webhook.adoptsettings import AdoptSettings
 from webhook.doctor import trials
 from webhook.doctor.checks import examine
 from webhook.doctor.findings import Finding, Level, exit_status, listed
@@ -25,7 +27,13 @@ Raw = dict[str, Any]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPACE = "koordgate-system"
 SETTINGS = WebhookSettings()
-POLICIES = ("koordgate-allocations", "koordgate-bindings", "koordgate-preset-node", "koordgate-visible-devices")
+POLICIES = (
+    "koordgate-allocations",
+    "koordgate-bindings",
+    "koordgate-modes",
+    "koordgate-preset-node",
+    "koordgate-visible-devices",
+)
 WEBHOOKS = {
     "mutating": ("bindings.mutate.koordgate.io", "pods.mutate.koordgate.io"),
     "validating": ("bindings.validate.koordgate.io", "guard.validate.koordgate.io", "pods.validate.koordgate.io"),
@@ -233,7 +241,8 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], None], Level, str]] = 
     ),
     "no Secret": (without("secrets"), Level.FAILURE, "there is no Secret koordgate-tls"),
     "a Secret without a certificate": (first("secrets", data={}), Level.FAILURE, "the certificate is empty"),
-    "a policy that is off": (without("policyBindings", 3), Level.WARNING, "koordgate-visible-devices is not installed"),
+    "a policy that is off": (without("policyBindings", 4), Level.WARNING, "koordgate-visible-devices is not installed"),
+    "modes that tenants set": (without("policyBindings", 2), Level.WARNING, "koordgate-modes is not installed"),
     "a policy that warns": (
         first("policyBindings", spec={"policyName": POLICIES[0], "validationActions": ["Warn", "Audit"]}),
         Level.WARNING,
@@ -347,6 +356,17 @@ def test_a_missing_right_is_named_and_rights_that_cannot_be_asked_are_not_known(
     assert found.level is Level.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [WebhookSettings(adopt=AdoptSettings(peers=(Product.HAMI,))), WebhookSettings(mirror=("hami",))],
+    ids=["counted", "mirrored"],
+)
+def test_where_other_products_count_the_policy_about_their_results_is_missed(settings: WebhookSettings) -> None:
+    (found,) = bad(examine(snapshot(right_cluster(), settings=settings)))
+    assert "koordgate-peer-results is not installed" in found.what
+    assert "policies.peerResults.action" in found.todo
+
+
 def test_quotas_of_exempt_namespaces_need_no_mirror_and_without_quotas_it_is_a_warning() -> None:
     cluster = right_cluster()
     del cluster["quotas"][1]
@@ -360,11 +380,16 @@ def test_quotas_of_exempt_namespaces_need_no_mirror_and_without_quotas_it_is_a_w
 TRANSLATED: Raw = {"spec": {"schedulerName": "koord-scheduler"}}
 PLAIN: Raw = {"spec": {"schedulerName": "default-scheduler"}}
 CA = 'Internal error occurred: failed calling webhook "p.koordgate.io": certificate signed by unknown authority'
+UNSEEN = (
+    'admission webhook "pods.validate.koordgate.io" denied the request: Pod team/p: spec.schedulerName: is not '
+    "koord-scheduler although the Pod asks for devices or CPUs: koordgate's mutating webhook did not see this Pod"
+)
 OTHERS = 'Internal error occurred: failed calling webhook "x.example.com": connection refused'
 JUDGED: dict[str, tuple[Expect, Came, str, Raw, Level, str]] = {
     "translated": (Expect.TRANSLATED, Came.STORED, "", TRANSLATED, Level.OK, ""),
     "not translated": (Expect.TRANSLATED, Came.STORED, "", PLAIN, Level.FAILURE, "match the namespace"),
     "another refuses": (Expect.TRANSLATED, Came.REFUSED, "exceeded quota", {}, Level.UNKNOWN, "--try-in"),
+    "refused by us, untranslated": (Expect.TRANSLATED, Came.REFUSED, UNSEEN, {}, Level.FAILURE, "the mutating webhook"),
     "untouched": (Expect.UNTOUCHED, Came.STORED, "", PLAIN, Level.OK, ""),
     "touched": (Expect.UNTOUCHED, Came.STORED, "", TRANSLATED, Level.FAILURE, "namespaceSelector"),
     "refused by us": (Expect.REFUSED, Came.REFUSED, "koordgate says no", {}, Level.OK, ""),

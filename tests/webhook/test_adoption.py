@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from builders import device_entry, device_object
 from foreignpods import STARTED_S, Raw, gpushare, hami, kai, reservation, volcano
-from world import World, annotation_of, gpu_pod
+from world import World, annotation_of, gpu_pod, koordinator_annotation
 
+from allocator.vocabulary.names import DEVICE_ALLOCATED
 from allocator.wire.foreignpods import read_foreign_pod
 from koordgate.kube.resource import DEVICES, EVENTS, PODS
 from webhook.settings import adoption_of, parse
@@ -74,6 +75,22 @@ WHOLE_CARD = {
     "Volcano": volcano("0", "81920"),
     "gpushare": gpushare("0", "16", "16", 16),
 }
+
+
+@pytest.mark.parametrize("adopted", [False, True], ids=["seen", "in the ledger"])
+@pytest.mark.parametrize(
+    "forged", [koordinator_annotation((1, {"koordinator.sh/gpu-core": "1"}, "")), {DEVICE_ALLOCATED: "{}"}]
+)
+async def test_an_author_hides_no_card_that_another_product_gave_by_an_allocation_of_his_own(
+    two: World, forged: dict[str, str], *, adopted: bool
+) -> None:
+    pod = hami(ENTRY.format("GPU-n1-0", 81920, 0))
+    pod["metadata"]["annotations"] |= forged
+    there(two, pod)
+    if adopted:
+        await two.parts.reconciler.reconcile()
+    assert await binds(two, "p", 50) != "GPU-n1-0"
+    assert await binds(two, "q", 25) != "GPU-n1-0"
 
 
 @pytest.mark.parametrize("pod", WHOLE_CARD.values(), ids=WHOLE_CARD)

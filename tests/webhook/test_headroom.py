@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from builders import container, device_entry, pod
 from fake_kube import answer
-from world import SETTINGS, World, gpu_pod, rank
+from world import SETTINGS, World, gpu_pod, koordinator_annotation, rank
 
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import NODES
@@ -34,6 +34,10 @@ def add_typical(world: World) -> None:
     made = gpu_pod("typical", 100)
     made["spec"]["containers"][0]["resources"]["requests"] |= {"cpu": amounts["cpu"], "memory": amounts["memory"]}
     made["spec"]["nodeName"] = "full"
+    full = {"gpu-core": "100", "gpu-memory-ratio": "100"}
+    made["metadata"]["annotations"] = koordinator_annotation(
+        (0, {f"kubernetes.io/{tail}": n for tail, n in full.items()}, "")
+    )
     world.add_pod(made)
 
 
@@ -113,6 +117,20 @@ async def test_what_could_not_be_written_is_tried_again(world: World, keeper: He
 
 async def test_without_pods_that_hold_devices_nothing_is_tainted(world: World, keeper: HeadroomKeeper) -> None:
     add_node(world, "n1", 1)
+    await tend(world, keeper)
+    assert taints(world, "n1") == []
+
+
+@pytest.mark.parametrize("node", ["full", "nowhere"])
+async def test_a_pod_that_names_a_node_and_holds_nothing_there_taints_no_node(
+    world: World, keeper: HeadroomKeeper, node: str
+) -> None:
+    add_typical(world)
+    add_node(world, "n1", 32)
+    made = gpu_pod("greedy", 1)
+    made["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1000000"
+    made["spec"]["nodeName"] = node
+    world.add_pod(made)
     await tend(world, keeper)
     assert taints(world, "n1") == []
 

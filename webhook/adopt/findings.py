@@ -111,6 +111,8 @@ class ClusterFindings:
         modes: the mode of each namespace that has such Pods.
         installed: whether koordgate's webhooks are there; None if that is not known.
         notes: what could not be read.
+        assumed: whether the settings by which it was judged are defaults that nobody confirmed.
+        exempt: namespaces whose label says nothing, because koordgate does nothing there.
     """
 
     nodes: tuple[NodeFinding, ...]
@@ -118,6 +120,8 @@ class ClusterFindings:
     modes: Mapping[str, Mode]
     installed: bool | None = None
     notes: tuple[str, ...] = ()
+    assumed: bool = False
+    exempt: frozenset[str] = frozenset()
 
     @property
     def waiting(self) -> list[DevicePod]:
@@ -153,7 +157,15 @@ def find(cluster: Cluster, seen: AdoptView) -> ClusterFindings:
     modes = {namespace: seen.mode(namespace) for namespace in sorted({pod.namespace for pod in pods})}
     shown = {node.name for node in nodes}
     apart = [problem for name, told in sorted(seen.problems.items()) if name not in shown for problem in told]
-    return ClusterFindings(tuple(nodes), tuple(pods), modes, cluster.installed, (*cluster.notes, *apart))
+    return ClusterFindings(
+        tuple(nodes),
+        tuple(pods),
+        modes,
+        cluster.installed,
+        (*cluster.notes, *apart),
+        cluster.assumed,
+        seen.modes.exempt,
+    )
 
 
 def device_pods(cluster: Cluster, seen: AdoptView, types: DeviceTypes) -> Iterator[DevicePod]:

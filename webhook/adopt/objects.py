@@ -59,6 +59,7 @@ class Cluster:
         settings: of the webhook.
         installed: whether the webhook's configuration is there; None if that is not known.
         notes: what could not be read, a sentence each.
+        assumed: whether the settings are the defaults because those of the installation could not be read.
     """
 
     of: dict[str, list[Raw]] = field(default_factory=dict)
@@ -66,6 +67,7 @@ class Cluster:
     settings: WebhookSettings = field(default_factory=WebhookSettings)
     installed: bool | None = None
     notes: list[str] = field(default_factory=list)
+    assumed: bool = False
 
     def objects(self, kind: str) -> list[Raw]:
         """The objects of a kind."""
@@ -127,7 +129,8 @@ async def from_cluster(kube: KubeClient, configured: WebhookSettings | None, nam
         KubeError: the API server refuses what is needed, or cannot be reached.
     """
     cluster = Cluster()
-    cluster.settings = configured or await _settings(kube, namespace, cluster.notes)
+    known = configured or await _settings(kube, namespace, cluster.notes)
+    cluster.settings, cluster.assumed = known or WebhookSettings(), known is None
     types = settings.types_of(cluster.settings)
     try:
         await kube.get(MUTATING_WEBHOOKS.path(_NAME))
@@ -152,8 +155,8 @@ async def from_cluster(kube: KubeClient, configured: WebhookSettings | None, nam
     return cluster
 
 
-async def _settings(kube: KubeClient, namespace: str, notes: list[str]) -> WebhookSettings:
-    """The settings of the installation; the defaults, with a note, where they cannot be read."""
+async def _settings(kube: KubeClient, namespace: str, notes: list[str]) -> WebhookSettings | None:
+    """The settings of the installation; None, with a note, where they cannot be read."""
     try:
         found = await kube.get(_CONFIG_MAP.path(_NAME, namespace))
         return settings.parse((found.get("data") or {}).get("config.yaml") or "", f"ConfigMap {namespace}/{_NAME}")
@@ -162,7 +165,7 @@ async def _settings(kube: KubeClient, namespace: str, notes: list[str]) -> Webho
             f"the webhook's settings cannot be read from ConfigMap {namespace}/{_NAME} ({error}); the defaults are "
             "assumed: give them with --config, or name the installation's namespace with --installed-in"
         )
-        return WebhookSettings()
+        return None
 
 
 async def _listed(kube: KubeClient, resource: Resource) -> AsyncIterator[Raw]:

@@ -165,6 +165,13 @@ def blockers(found: ClusterFindings, namespaces: Sequence[str], to: Mode) -> Ite
         to: their new mode.
     """
     among = set(namespaces)
+    if found.assumed:
+        yield (
+            "the webhook's settings could not be read, and what is in the way depends on them: give them with "
+            "--config, or name the installation's namespace with --installed-in"
+        )
+    if silent := sorted(among & found.exempt):
+        yield f"the label says nothing in {named(silent)}: take them out of exemptNamespaces, if the chart names them"
     if to is Mode.ENFORCE:
         yield from _before_enforcing(found, among)
     elif any(found.modes.get(namespace) is Mode.ENFORCE for namespace in among):

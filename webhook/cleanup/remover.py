@@ -36,7 +36,7 @@ _RELEASE: Final = "meta.helm.sh/release-name"
 
 
 class InstalledError(Exception):
-    """A Helm release is still installed; the message says how to remove it."""
+    """koordgate is still installed by Helm, or in another namespace; the message says what to do."""
 
 
 @dataclass(slots=True)
@@ -94,10 +94,10 @@ class Remover:
         """Remove everything; run it again after an error, and it goes on where it was.
 
         Raises:
-            InstalledError: a Helm release is installed, and this is no dry run.
+            InstalledError: a Helm release, or one in another namespace, is installed, and this is no dry run.
             KubeError: the API server refused, or does not answer; later phases were not begun.
         """
-        await self._helm()
+        await self._installed()
         for phase in PHASES:
             for part in phase.parts:
                 await self._part(part)
@@ -111,14 +111,28 @@ class Remover:
         await self._objects()
         return self._left
 
-    async def _helm(self) -> None:
-        """A release that Helm knows is removed by Helm: it would restore what is removed here."""
+    async def _installed(self) -> None:
+        """See that nobody would restore what is removed here, or goes on to need it.
+
+        A release that Helm knows is removed by Helm. One in another namespace still runs, and what belongs to no
+        namespace is its own: the webhook configurations, the ledger, the amounts of Nodes.
+
+        Raises:
+            InstalledError: there is one, and this is no dry run.
+        """
         for resource in (DEPLOYMENTS, DAEMON_SETS):
-            async for obj in self._list(resource, self._namespace, f"{_PART_OF}=koordgate"):
-                name = (obj["metadata"].get("annotations") or {}).get(_RELEASE)
-                if not name:
+            async for obj in self._list(resource, None, f"{_PART_OF}=koordgate"):
+                about = obj["metadata"]
+                where, name = about["namespace"], (about.get("annotations") or {}).get(_RELEASE)
+                if name:
+                    told = f"Helm's release {name} is installed: first run helm uninstall {name} -n {where}"
+                elif where != self._namespace:
+                    told = (
+                        f"koordgate runs in namespace {where} ({resource.plural} {about['name']}), not in "
+                        f"{self._namespace}: name it with -n {where} if it is to be removed"
+                    )
+                else:
                     continue
-                told = f"Helm's release {name} is installed: first run helm uninstall {name} -n {self._namespace}"
                 if not self._dry:
                     raise InstalledError(told)
                 self._left.notes.append(told)

@@ -53,11 +53,14 @@ def short_now(cluster: ClusterView, node: str, needs: Needs, bounds: Bounds, *, 
 
 
 def live_mix(pods: Iterable[PodInfo]) -> Generator[None, None, Mix]:
-    """The requests of Pods that are bound and have not finished, with devices of one type in one container."""
+    """The requests of Pods that hold devices, have not finished, and ask for one type in one container.
+
+    A Pod that only names a node would cost its author nothing, and could ask for more CPU than any node has.
+    """
     found = []
     for pod in pods:
         yield
-        if pod.node and not pod.finished and len(pod.request.containers) == 1:
+        if pod.shares and pod.node and not pod.finished and len(pod.request.containers) == 1:
             requests, ask = dict(pod.requests), pod.request.containers[0].ask
             if ask.count <= MOST_COUNT:
                 try:

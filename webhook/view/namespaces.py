@@ -16,17 +16,20 @@ class NamespaceModes:
     Args:
         default: of namespaces that state none.
         exempt: namespaces in which koordgate does nothing, whatever they state.
+
+    Attributes:
+        exempt: these, and kube-system.
     """
 
     def __init__(self, default: Mode, exempt: Collection[str] = ()) -> None:
         self._default = default
-        self._exempt = frozenset((*exempt, _ALWAYS_EXEMPT))
+        self.exempt = frozenset((*exempt, _ALWAYS_EXEMPT))
         self._stated: dict[str, Mode] = {}
         self._listeners: list[Callable[[str], object]] = []
 
     def of(self, namespace: str) -> Mode:
         """The mode of a namespace."""
-        return Mode.OFF if namespace in self._exempt else self._stated.get(namespace, self._default)
+        return Mode.OFF if namespace in self.exempt else self._stated.get(namespace, self._default)
 
     def enforced(self, namespace: str) -> bool:
         """Whether koordgate decides there."""

@@ -86,18 +86,16 @@ class Snapshots:
                 if adopted is not None:
                     held[uid] = adopted
         claims = self._claims.on(node, empty.devices, reserved)
-        foreign = self._adopted(node, empty, held)
+        foreign = self._adopted(node, empty)
         if not (claims or foreign):
             return empty.holding_all(held)
         kubelet_held = self._kubelet_held(node, empty, foreign)
         return replace(empty, holdings=held, claims=claims, foreign=foreign, kubelet_held=kubelet_held)
 
-    def _adopted(self, node: str, empty: NodeSnapshot, held: Mapping[str, Holding]) -> Mapping[str, ForeignHolding]:
-        """What Pods of other products hold; those that hold something by koordgate are none of them."""
+    def _adopted(self, node: str, empty: NodeSnapshot) -> Mapping[str, ForeignHolding]:
+        """What Pods of other products hold, beside what annotations and the ledger say of the same Pods."""
         listed = self._nodes.devices(node)
-        found = self._foreign.on(node, empty.devices, listed.numberings if listed is not None else ())
-        twice = found.keys() & held.keys() if found else ()
-        return {uid: one for uid, one in found.items() if uid not in twice} if twice else found
+        return self._foreign.on(node, empty.devices, listed.numberings if listed is not None else ())
 
     def _kubelet_held(self, node: str, empty: NodeSnapshot, foreign: Mapping[str, ForeignHolding]) -> frozenset[str]:
         """The devices that the kubelet gave to Pods of which it is not known exactly what they hold of them."""

@@ -25,6 +25,7 @@ _CAUSES: Final = (  # what the API server's message has, and what to do
     ("no route to host", "open the way from the API server to the Service's port (firewall, NetworkPolicy)"),
     ("it presented no certificate", "configure the API server's certificate for webhooks, or webhook.clientAuthority"),
 )
+_UNSEEN: Final = "koordgate's mutating webhook did not see this Pod"  # as its validating webhook says it
 _SEE_LOG: Final = "see the log of deployment/koordgate"
 
 
@@ -59,6 +60,9 @@ def _judge(outcome: TrialOutcome, scheduler: str) -> Finding:
 
 
 def _translated(outcome: TrialOutcome, about: str, scheduler: str) -> Finding:
+    if outcome.came is Came.REFUSED and _UNSEEN in outcome.message:
+        todo = "restore the mutating webhook configuration: helm upgrade; or see which webhook changes the Pod after it"
+        return failure(_AREA, f"{about}: koordgate's validating webhook refuses it, because it is not translated", todo)
     if outcome.came is not Came.STORED:
         return _kept_off(outcome, about)
     if translated_by(outcome.body, scheduler):

@@ -9,7 +9,14 @@ from webhook.doctor.findings import Finding, failure, listed, ok, unknown, warni
 from webhook.doctor.snapshot import Snapshot, enforcing
 
 _AREA: Final = "enforcement"
-_POLICIES: Final = ("koordgate-allocations", "koordgate-bindings", "koordgate-preset-node", "koordgate-visible-devices")
+_POLICIES: Final = (
+    "koordgate-allocations",
+    "koordgate-bindings",
+    "koordgate-modes",
+    "koordgate-preset-node",
+    "koordgate-visible-devices",
+)
+_PEER_RESULTS: Final = "koordgate-peer-results"  # where other products' Pods count, or are imitated
 
 
 def enforcement(snapshot: Snapshot) -> Iterator[Finding]:
@@ -28,8 +35,9 @@ def _policies(snapshot: Snapshot) -> Iterator[Finding]:
         todo = "ask as a user who may list validatingadmissionpolicies and their bindings"
         yield unknown(_AREA, f"policies cannot be read: {read.error or bindings.error}", todo)
         return
+    peers = snapshot.settings is not None and bool(snapshot.settings.adopt.peers or snapshot.settings.mirror)
     denied: list[str] = []
-    for name in _POLICIES:
+    for name in (*_POLICIES, _PEER_RESULTS) if peers else _POLICIES:
         found = [
             one["spec"].get("validationActions") or []
             for one in bindings.items
