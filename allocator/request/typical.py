@@ -1,7 +1,7 @@
 """What is typical of a Pod: its request, reduced to what the mix compares nodes by."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from allocator.amounts import CPU, BadQuantityError, pod_amounts
 from allocator.request.original import read_asks
@@ -16,6 +16,7 @@ from allocator.vocabulary.phase import Phase
 MEMORY: Final = "memory"
 _DIGITS: Final = 6  # binary digits of CPU and memory that are kept: less than 3.2 % is left out
 _LABELS: Final = MODEL_LABELS | {GPU_PRODUCT}
+P = TypeVar("P", dict[str, Any], list[Any])
 
 
 def typical_of(
@@ -82,24 +83,30 @@ def models_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
 
     Read are labels that name models, in the nodeSelector and in the required node affinity.
     """
-    named = [{model_name(str(value))} for key, value in (spec.get("nodeSelector") or {}).items() if key in _LABELS]
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or ()
-    each = [_of_term(term) for term in terms]
+    named = [{model_name(str(value))} for key, value in _part(spec, "nodeSelector", dict).items() if key in _LABELS]
+    affinity = _part(_part(spec, "affinity", dict), "nodeAffinity", dict)
+    required = _part(affinity, "requiredDuringSchedulingIgnoredDuringExecution", dict)
+    each = [_of_term(term) for term in _part(required, "nodeSelectorTerms", list)]
     if each and all(each):
         named.append(set().union(*each))
     models = set.intersection(*named) if named else set()
     return tuple(sorted(models)) if len(models) <= MOST_MODELS else ()
 
 
-def _of_term(term: Mapping[str, Any]) -> set[str]:
+def _of_term(term: object) -> set[str]:
     """The models that one term allows; none where it allows any."""
     each = [
-        {model_name(str(value)) for value in one.get("values") or ()}
-        for one in term.get("matchExpressions") or ()
-        if one.get("key") in _LABELS and one.get("operator") == Operator.IN
+        {model_name(str(value)) for value in _part(one, "values", list)}
+        for one in _part(term, "matchExpressions", list)
+        if isinstance(one, dict) and str(one.get("key")) in _LABELS and one.get("operator") == Operator.IN
     ]
     return set.intersection(*each) if each else set()
+
+
+def _part(of: object, key: str, kind: type[P]) -> P:
+    """A member of an object; empty where it is left out, or of a kind that no API server sends."""
+    found = of.get(key) if isinstance(of, dict) else None
+    return found if isinstance(found, kind) else kind()
 
 
 def _selected(requirements: Iterable[object]) -> set[str]:
