@@ -192,9 +192,9 @@ class PodTable:
         by_uid = {pod.uid: pod for pod in pods}
         if by_uid != self._by_uid or len(by_uid) != len(pods):
             raise InvariantError(f"Pods by UID are {sorted(self._by_uid)}, not {sorted(by_uid)}")
-        waiting = _grouped((pod.scheduler_name, pod.uid, None) for pod in filter(_waits, pods))
-        if waiting != {name: dict.fromkeys(uids) for name, uids in self._waiting.items()}:
-            raise InvariantError(f"Pods that wait, by scheduler, are {self._waiting}, not {waiting}")
+        waiting = {(pod.scheduler_name, pod.uid) for pod in pods if _waits(pod)}
+        if waiting != {(name, uid) for name, uids in self._waiting.items() for uid in uids}:
+            raise InvariantError(f"Pods that wait, by scheduler, are {self._waiting}, not {sorted(waiting)}")
         on = _grouped((pod.node, pod.uid, pod) for pod in pods)
         if on != self._on:
             raise InvariantError(f"Pods by node are {self._on}, not {on}")
