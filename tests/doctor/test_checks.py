@@ -439,6 +439,14 @@ def test_policies_that_are_not_denied_are_not_tried() -> None:
     assert actions({"policyBindings": bindings}) == {"p": "Deny"}
 
 
+def test_the_binding_for_observed_namespaces_hides_no_denial() -> None:
+    made = [
+        {"metadata": {"name": f"p{n}"}, "spec": {"policyName": "p", "validationActions": acts}}
+        for n, acts in enumerate((["Warn", "Audit"], ["Deny"], ["Warn", "Audit"]))
+    ]
+    assert actions({"policyBindings": ReadList(tuple(made))}) == {"p": "Deny"}
+
+
 @pytest.mark.parametrize(
     ("levels", "strict", "status"),
     [

@@ -76,12 +76,17 @@ async def read_cluster(
 
 
 def actions(found: Mapping[str, ReadList]) -> dict[str, str]:
-    """The first action of each policy that has a binding: name of the policy -> Deny, Warn or Audit."""
-    stated = {}
+    """The strictest action of each policy that has bindings: name of the policy -> Deny, Warn or Audit.
+
+    A policy has another binding for the namespaces that are only observed; it never denies.
+    """
+    stated: dict[str, str] = {}
     for one in found.get("policyBindings", ReadList()).items:
         spec = one["spec"]
         given = spec.get("validationActions") or [""]
-        stated[str(spec.get("policyName", ""))] = "Deny" if "Deny" in given else str(given[0])
+        name = str(spec.get("policyName", ""))
+        if stated.get(name) != "Deny":
+            stated[name] = "Deny" if "Deny" in given else str(given[0])
     return stated
 
 

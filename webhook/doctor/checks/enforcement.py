@@ -41,7 +41,7 @@ def _policies(snapshot: Snapshot) -> Iterator[Finding]:
         found = [
             one["spec"].get("validationActions") or []
             for one in bindings.items
-            if one["spec"].get("policyName") == name
+            if one["spec"].get("policyName") == name and one["metadata"]["name"] != f"{name}-shadow"  # never denies
         ]
         if name not in read.names or not found:
             todo = f"set policies.{_value(name)}.action, unless you turned it off on purpose"
