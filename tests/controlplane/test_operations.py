@@ -291,7 +291,11 @@ async def test_after_uninstall_and_cleanup_nothing_is_left_and_pods_are_as_they_
     assert node["status"]["allocatable"][RESOURCE] == "100"
     assert node["metadata"]["annotations"]["example.com/own"] == "stays"
     assert {name: await admin.get(pods_path(TEAM, name)) for name in pods} == pods
-    assert left(await everything(admin)) == {}
+
+    async def nothing() -> bool:
+        return left(await everything(admin)) == {}
+
+    await until(nothing, "the API server has forgotten the group of the definitions too")
 
     await admin.delete(pods_path(TEAM, "runs"), gracePeriodSeconds="0")
     await admin.delete(pods_path(TEAM, "waits"), gracePeriodSeconds="0")

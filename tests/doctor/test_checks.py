@@ -435,8 +435,17 @@ def test_every_dialect_that_is_on_is_tried_in_a_namespace_where_it_is() -> None:
 def test_policies_that_are_not_denied_are_not_tried() -> None:
     planned, _ = trials.plan(SETTINGS, "team-a", {})
     assert len([one for one in planned if one.expect is Expect.REFUSED]) == 1  # the webhook itself refuses forgeries
-    bindings = ReadList(({"spec": {"policyName": "p", "validationActions": ["Audit", "Deny"]}},))
+    named = {"metadata": {"name": "p"}, "spec": {"policyName": "p", "validationActions": ["Audit", "Deny"]}}
+    bindings = ReadList((named,))
     assert actions({"policyBindings": bindings}) == {"p": "Deny"}
+
+
+def test_the_binding_for_observed_namespaces_hides_no_denial() -> None:
+    made = [
+        {"metadata": {"name": name}, "spec": {"policyName": "p", "validationActions": actions_}}
+        for name, actions_ in (("o-shadow", ["Warn"]), ("p", ["Deny"]), ("p-shadow", ["Warn", "Audit"]))
+    ]
+    assert actions({"policyBindings": ReadList(tuple(made))}) == {"p": "Deny"}
 
 
 @pytest.mark.parametrize(
