@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import dashboard
 import yaml
 from prometheus_client import CollectorRegistry
 
@@ -15,6 +14,9 @@ from reporter.metrics import ReporterMetrics
 from webhook.offline.cluster import OfflineCluster
 
 DOCS: Final = Path(__file__).parent
+sys.path.insert(0, str(DOCS))  # with PYTHONSAFEPATH the script's own folder is not on the path
+import dashboard
+
 RULES: Final = DOCS.parent / "charts" / "koordgate" / "templates" / "prometheusrule.yaml"
 DASHBOARD: Final = DOCS.parent / "charts" / "koordgate" / "files" / "dashboard.json"
 PAGE: Final = DOCS / "metrics.md"
