@@ -21,6 +21,7 @@ _CONTEXT = (
     *("Dockerfile", ".dockerignore", "LICENSE", "README.md", "image", "pyproject.toml", "requirements.txt"),
     *("allocator", "charts", "examples", "koordgate", "reporter", "webhook"),
 )
+_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"  # those that this machine trusts; an index of its own may need one
 _TOOLS = ("buildah", "mmdebstrap")
 
 
@@ -85,7 +86,7 @@ def _environment(folder: Path) -> Mapping[str, str]:
     storage = folder / "storage.conf"
     store = folder / "store"
     storage.write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{store}"\nrunroot = "{folder}/run"\n')
-    pip = {"PIP_CONFIG": "/etc/pip.conf", "PIP_CA": os.environ.get("PIP_CERT", "")}
+    pip = {"PIP_CONFIG": "/etc/pip.conf", "PIP_CA": os.environ.get("PIP_CERT") or _AUTHORITIES}
     given = {name: file for name, file in pip.items() if file and Path(file).exists()}
     return {**os.environ, "CONTAINERS_STORAGE_CONF": str(storage), "BUILDAH_ISOLATION": "chroot", **given}
 
