@@ -20,10 +20,11 @@ from typing import Any
 import aiohttp
 import orjson
 import yaml
-from memory import REFERENCE_MB, LargeCluster, free_port, memory, ready, replica, say
+from memory import REFERENCE_MB, LargeCluster, memory, ready, replica, say
 from result import close
 
 from koordgate.kube.resource import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from webhook.localplane.process import free_port
 
 CHART = Path(__file__).parents[1] / "charts" / "koordgate" / "values.yaml"
 BODY = 7 * 2**20

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import re
-import socket
 import sys
 import tempfile
 import time
@@ -42,6 +41,7 @@ from koordgate.kube.resource import (
     Resource,
 )
 from webhook.admission.translate import TranslationPolicy, translate
+from webhook.localplane.process import free_port
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fake_kube import FakeKube, Raw, Where
@@ -310,13 +310,6 @@ class LargeCluster(FakeKube):
 
 
 # The replica
-
-
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        port: int = made.getsockname()[1]
-        return port
 
 
 @contextlib.asynccontextmanager

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -26,9 +27,13 @@ class StartError(RuntimeError):
     """A process ended, or did not become ready, during its start."""
 
 
+# The marks of the ports given last. A server may be started late, or again, on the port that it was given.
+_GIVEN: deque[int] = deque(maxlen=256)
+
+
 def free_port(host: str = "127.0.0.1") -> int:
-    """Find a free TCP port."""
-    for port in random.SystemRandom().sample(_PORTS, k=200):
+    """Find a free TCP port, which is given to nobody else on this machine for a while."""
+    for port in random.SystemRandom().sample(_PORTS, k=min(200, len(_PORTS))):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             # As Go's listeners do: a port whose last connections are in TIME_WAIT is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -36,8 +41,26 @@ def free_port(host: str = "127.0.0.1") -> int:
                 probe.bind((host, port))
             except OSError:
                 continue
-            return port
+            if _marked(port):
+                return port
     raise StartError(f"no free TCP port found on {host}")
+
+
+def _marked(port: int) -> bool:
+    """Mark this port as given, for every process here; False where another has it."""
+    if sys.platform != "linux":
+        return True
+    mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        # A name in Linux's abstract namespace: it ends with this process, and leaves no file.
+        mark.bind(f"\0koordgate-port-{port}")
+    except OSError:
+        mark.close()
+        return False
+    if len(_GIVEN) == _GIVEN.maxlen:
+        os.close(_GIVEN.popleft())
+    _GIVEN.append(mark.detach())
+    return True
 
 
 def die_with_parent() -> None:
