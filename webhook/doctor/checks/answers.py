@@ -9,6 +9,9 @@ from webhook.doctor.trials import Came, Expect, TrialOutcome, translated_by, unt
 
 _AREA: Final = "dry run"
 _LONGEST: Final = 300  # characters of another's message
+_NO_REPLICA_BEHIND: Final = (
+    "what is between API server and webhook reaches no replica: kubectl -n koordgate-system get pods"
+)
 _CAUSES: Final = (  # what the API server's message has, and what to do
     (
         "certificate signed by unknown authority",
@@ -19,7 +22,8 @@ _CAUSES: Final = (  # what the API server's message has, and what to do
     ("certificate is valid for", "add the name to certificate.extraDNSNames"),
     ("no endpoints available", "no replica is ready: kubectl -n koordgate-system get pods"),
     ("connection refused", "no replica listens there: kubectl -n koordgate-system get pods"),
-    ("EOF", "what is between API server and webhook reaches no replica: kubectl -n koordgate-system get pods"),
+    ("EOF", _NO_REPLICA_BEHIND),
+    ("connection reset", _NO_REPLICA_BEHIND),
     ("deadline exceeded", "open the way from the API server to the Service's port (firewall, NetworkPolicy)"),
     ("no such host", "see that the Service koordgate exists"),
     ("no route to host", "open the way from the API server to the Service's port (firewall, NetworkPolicy)"),
