@@ -385,6 +385,7 @@ UNSEEN = (
     "koord-scheduler although the Pod asks for devices or CPUs: koordgate's mutating webhook did not see this Pod"
 )
 OTHERS = 'Internal error occurred: failed calling webhook "x.example.com": connection refused'
+RESET = 'Internal error occurred: failed calling webhook "p.koordgate.io": connection reset by peer'
 JUDGED: dict[str, tuple[Expect, Came, str, Raw, Level, str]] = {
     "translated": (Expect.TRANSLATED, Came.STORED, "", TRANSLATED, Level.OK, ""),
     "not translated": (Expect.TRANSLATED, Came.STORED, "", PLAIN, Level.FAILURE, "match the namespace"),
@@ -396,6 +397,7 @@ JUDGED: dict[str, tuple[Expect, Came, str, Raw, Level, str]] = {
     "refused by others": (Expect.REFUSED, Came.REFUSED, "exceeded quota", {}, Level.UNKNOWN, "--try-in"),
     "not refused": (Expect.REFUSED, Came.STORED, "", PLAIN, Level.FAILURE, "helm upgrade"),
     "answered": (Expect.ANSWERED, Came.NOT_THERE, "no Pod", {}, Level.OK, ""),
+    "reset": (Expect.ANSWERED, Came.WEBHOOK_FAILED, RESET, {}, Level.FAILURE, "get pods"),
     "no right": (Expect.ANSWERED, Came.NO_RIGHT, "user x cannot", {}, Level.UNKNOWN, "impersonate"),
     "no answer": (Expect.TRANSLATED, Came.NO_ANSWER, "timeout", {}, Level.UNKNOWN, "again"),
     "an unknown CA": (Expect.TRANSLATED, Came.WEBHOOK_FAILED, CA, {}, Level.FAILURE, "the webhook's log"),
