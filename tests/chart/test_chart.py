@@ -763,6 +763,12 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"scheduler": {"enabled": False}},
         {"resources": {"limit": {}}},
         {"certificate": {"existingSecret": "No Name"}},
+        {"certificate": {"certManager": {"enabled": True}}},
+        {"certificate": {"certManager": {"enabled": True, "issuer": {"name": "ca"}}, "existingSecret": "a"}},
+        {"networkPolicy": {"enabled": "yes"}},
+        {"networkPolicy": {"apiServers": ["10.0.0.1"]}},
+        {"networkPolicy": {"apiServers": ["10.0.0.1/33"]}},
+        {"networkPolicy": {"apiServers": ["api.example.com/32"]}},
     ],
     ids=str,
 )
@@ -1270,13 +1276,17 @@ def test_a_network_policy_opens_the_webhooks_port_to_all_and_the_extenders_to_th
             },
         ],
         "koord-scheduler": [],
+        "koordgate-reporter": [{"ports": [{"port": 9446, "protocol": "TCP"}]}],
     }
 
 
-def test_a_network_policy_opens_the_webhooks_port_to_the_callers_that_the_values_state(render: Render) -> None:
+def test_a_network_policy_opens_the_webhooks_port_and_the_reporters_to_the_callers_that_the_values_state(
+    render: Render,
+) -> None:
     callers = [{"ipBlock": {"cidr": "10.0.0.1/32"}}, {"podSelector": {"matchLabels": {"app": "prometheus"}}}]
-    rules = ingress(render({"networkPolicy": {"enabled": True, "callers": callers}}))["koordgate"]
-    assert rules[0] == {"ports": [{"port": 9443, "protocol": "TCP"}], "from": callers}
+    rules = ingress(render({"networkPolicy": {"enabled": True, "callers": callers}}))
+    assert rules["koordgate"][0] == {"ports": [{"port": 9443, "protocol": "TCP"}], "from": callers}
+    assert rules["koordgate-reporter"] == [{"ports": [{"port": 9446, "protocol": "TCP"}], "from": callers}]
 
 
 def test_the_api_servers_ca_reaches_the_settings_as_it_is(render: Render) -> None:
