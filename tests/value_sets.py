@@ -132,7 +132,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
     "every dialect, some in namespaces": {
         "dialects": {
             **{name: {"enabled": True, "namespaces": ["team-a", "team-b"]} for name in _DIALECTS[:5]},
-            **{name: _ON for name in _DIALECTS[5:]},
+            **dict.fromkeys(_DIALECTS[5:], _ON),
         },
         "warnOffDialects": False,
     },

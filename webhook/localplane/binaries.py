@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -128,6 +129,23 @@ def find_or_build(
     return Binaries({name: path for name, path in paths.items() if path is not None}, version)
 
 
+def openapi_document(version: str, cache_dir: Path | None = None, progress: Progress = say) -> Path:
+    """The OpenAPI document (v2, JSON) that a version of Kubernetes publishes, from its Go module.
+
+    Args:
+        version: In full, as v1.31.14; also one that cannot be built here.
+        cache_dir: The root of the cache, where a Go toolchain may be.
+        progress: Called with a line before each long step.
+
+    Raises:
+        BuildError: No Go was found, or there is no such version.
+    """
+    go = _find_go(cache_folder() if cache_dir is None else cache_dir, progress)
+    module = f"k8s.io/kubernetes@{version}"
+    found = json.loads(_run(go, ("mod", "download", "-json", module), {}, Path.home()))
+    return Path(found["Dir"], "api", "openapi-spec", "swagger.json")
+
+
 def _stated(apiserver: Path) -> str:
     """The version that a ready-made API server states."""
     done = subprocess.run((str(apiserver), "--version"), capture_output=True, text=True, check=False)
@@ -241,7 +259,7 @@ def _build_arguments(version: str) -> tuple[str, ...]:
     return "build", "-mod=readonly", "-trimpath", f"-ldflags={flags}"
 
 
-def _run(go: Path, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> None:
+def _run(go: Path, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> str:
     done = subprocess.run(
         (str(go), *arguments),
         cwd=cwd,
@@ -253,6 +271,7 @@ def _run(go: Path, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path
     if done.returncode:
         tail = "\n".join(done.stderr.splitlines()[-30:])
         raise BuildError(f"{go} {' '.join(arguments)} failed with status {done.returncode}:\n{tail}")
+    return done.stdout
 
 
 def _find_go(cache: Path, progress: Progress) -> Path:

@@ -1,4 +1,4 @@
-"""The API server's own schemas, as kubeconform reads them: a JSON schema for each kind, which refuses unknown fields."""
+"""Kubernetes' own schemas, as kubeconform reads them: a JSON schema for each kind, which refuses unknown fields."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ def write(openapi: Mapping[str, Any], folder: Path) -> None:
     """Write a file for each kind.
 
     Args:
-        openapi: The API server's /openapi/v2.
+        openapi: What an API server serves as /openapi/v2.
         folder: Is made. The files have kubeconform's names: `deployment-apps-v1.json`.
     """
     folder.mkdir()
