@@ -35,8 +35,8 @@ def write_status(holdings: Collection[Holding]) -> dict[str, int]:
         holdings: Those of one node.
 
     Returns:
-        `holders`: Pods and ResourceClaims. `devices`: those of which something is held. `cpus`: those that Pods have for
-            their own.
+        `holders`: Pods and ResourceClaims. `devices`: those of which something is held. `cpus`: those that Pods have
+        for their own.
     """
     return {
         "holders": len(holdings),

@@ -759,7 +759,7 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"scheduler": {"name": ""}},
         {"flowControl": {"shares": 0}},
         {"scheduler": {"username": "x' || true || 'x"}},
-        {"scheduler": {"image": {"tag": ""}}},
+        {"scheduler": {"image": {"tag": "a b"}}},
         {"scheduler": {"enabled": False}},
         {"resources": {"limit": {}}},
         {"certificate": {"existingSecret": "No Name"}},
