@@ -9,7 +9,7 @@ import yaml
 from chart.conftest import Render
 
 from webhook import settings
-from webhook.doctor.checks import versions as checked
+from webhook.doctor.checks.versions import NEWEST, OLDEST
 from webhook.localplane import chart, versions
 from webhook.localplane.admin import JsonObject
 from webhook.localplane.binaries import Binaries
@@ -149,8 +149,8 @@ def test_the_oldest_kubernetes_is_the_same_wherever_it_is_stated(objects: list[J
     (stated,) = re.findall(r"^>=1\.(\d+)\.0-0$", described["kubeVersion"])
     (in_readme,) = re.findall(r"Kubernetes 1\.(\d+) or newer", README.read_text())
     (in_chart,) = re.findall(r"\(1\.(\d+) or newer\)", (chart.chart_folder() / "README.md").read_text())
-    assert {int(stated), int(in_readme), int(in_chart)} == {checked.OLDEST[1]}
-    assert versions.number(versions.versions()[0])[:2] <= checked.OLDEST, "make test-matrix tries it, or an older one"
+    assert {int(stated), int(in_readme), int(in_chart)} == {OLDEST[1]}
+    assert versions.number(versions.versions()[0])[:2] <= OLDEST, "make test-matrix tries it, or an older one"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_the_scheduler_is_of_the_api_servers_version_unless_the_values_state_one
 
 
 def test_the_newest_kubernetes_that_doctor_knows_is_the_one_that_make_test_runs() -> None:
-    assert versions.number(versions.KUBERNETES)[:2] == checked.NEWEST
+    assert versions.number(versions.KUBERNETES)[:2] == NEWEST
     assert versions.versions()[-1] == versions.KUBERNETES
 
 

@@ -16,7 +16,7 @@ from webhook.localplane.admin import AdminClient, JsonObject
 from webhook.localplane.binaries import Binaries, BuildError, find_or_build
 from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
 from webhook.localplane.replicas import Replicas
-from webhook.localplane.versions import KUBERNETES, number
+from webhook.localplane.versions import KUBERNETES
 
 StartWebhooks = Callable[..., Awaitable[Replicas]]
 _HERE = Path(__file__).parent
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.controlplane)
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
             for needed in features.needed(item):
-                if number(needed.since) > number(KUBERNETES):
+                if needed.lacking(KUBERNETES):
                     raise pytest.UsageError(f"{item.nodeid} would never run: it needs Kubernetes {needed.since}")
 
 
@@ -39,7 +39,7 @@ def features_are_there(request: pytest.FixtureRequest) -> None:
     """Skip a test that needs a feature of a newer Kubernetes than the one that runs."""
     for needed in features.needed(request.node):
         version = request.getfixturevalue("binaries").kubernetes
-        if number(version)[:2] < number(needed.since)[:2]:
+        if needed.lacking(version):
             pytest.skip(f"needs {needed.feature} (Kubernetes {needed.since}), this is {version}")
 
 

@@ -4,9 +4,11 @@ Such a test is skipped on older versions (`make test-matrix`), and never on the 
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
+
+from webhook.localplane.versions import number
 
 
 class Needed(NamedTuple):
@@ -14,6 +16,14 @@ class Needed(NamedTuple):
 
     since: str
     feature: str
+
+    def lacking(self, version: str) -> bool:
+        """Whether a version, such as v1.33.13, is older than the feature."""
+        return number(version)[:2] < number(self.since)[:2]
+
+
+RESIZE: Final = pytest.mark.kubernetes(since="1.33", feature="the resize of Pods in place")
+TAINT_RULES: Final = pytest.mark.kubernetes(since="1.36", feature="DeviceTaintRules of resource.k8s.io/v1beta2")
 
 
 def needed(item: pytest.Item) -> Iterator[Needed]:
