@@ -13,10 +13,10 @@ SEED ?= 1
 COUNT ?= 30
 ARGS ?=
 
-.PHONY: help setup demo test check unit controlplane node mutants bench generate image requirements clean
+.PHONY: help setup demo test check unit controlplane test-matrix node mutants bench generate image requirements clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 24
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 24
 
 setup: .venv/.installed  ## install the Python packages into .venv, nothing else
 
@@ -47,6 +47,9 @@ unit: setup  ## run the tests that need only Python
 controlplane: setup  ## run the tests on a real etcd, kube-apiserver and kube-scheduler
 	$(BIN)/python -m webhook.localplane build
 	$(BIN)/python -m pytest -m controlplane $(ARGS)
+
+test-matrix: setup  ## run the control-plane tests on every supported Kubernetes: make test-matrix ARGS="--kubernetes 1.33 -x"
+	PYTHONPATH=tests $(BIN)/python -m matrix $(ARGS)
 
 node: setup  ## run the tests on a real kubelet and containerd (root)
 	$(BIN)/python -m webhook.localplane build

@@ -4,7 +4,7 @@ A share names the containers that see it. Where more than a few containers of a 
 names once, and its shares state positions in that list: a Pod of many containers and devices then takes little room.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -26,6 +26,23 @@ class RecordError(ValueError):
 def write_spec(holdings: Iterable[Holding]) -> dict[str, Any]:
     """Write the `spec` for these holdings, sorted by UID."""
     return {"allocations": [_write_holding(holding) for holding in sorted(holdings, key=lambda h: h.uid)]}
+
+
+def write_status(holdings: Collection[Holding]) -> dict[str, int]:
+    """Count what is held, for people: the columns of `kubectl get nodeallocations`. Nothing reads it back.
+
+    Args:
+        holdings: Those of one node.
+
+    Returns:
+        `holders`: Pods and ResourceClaims. `devices`: those of which something is held. `cpus`: those that Pods have
+        for their own.
+    """
+    return {
+        "holders": len(holdings),
+        "devices": len({(share.type, share.id) for holding in holdings for share in holding.shares}),
+        "cpus": sum(holding.cpus.cpus.bit_count() for holding in holdings if holding.cpus is not None),
+    }
 
 
 def _write_holding(holding: Holding) -> dict[str, Any]:

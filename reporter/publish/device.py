@@ -1,5 +1,6 @@
 """The Device object (pure): GPUs, RDMA NICs, FPGAs, configured types, and devices that the kubelet allocated."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -7,7 +8,14 @@ from typing import Any, Final
 from allocator.vocabulary.adopted import Numberings
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
-from allocator.vocabulary.names import AGREEMENT, CORDONED, DEVICES_CHECKPOINTS, KUBERNETES_DOMAIN, TYPE_GPU
+from allocator.vocabulary.names import (
+    AGREEMENT,
+    CORDONED,
+    DEVICE_COUNTS,
+    DEVICES_CHECKPOINTS,
+    KUBERNETES_DOMAIN,
+    TYPE_GPU,
+)
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
 from allocator.wire.partitions import GPU_MODEL
@@ -134,6 +142,8 @@ def build(
         annotations[DEVICE_NUMBERS] = write_numberings(facts.numberings)
     if facts.agreement:
         annotations[AGREEMENT] = facts.agreement
+    if entries:
+        annotations[DEVICE_COUNTS] = _counted(entries)
     body: dict[str, Any] = {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -149,6 +159,15 @@ def build(
     problems += read.problems
     devices = tuple(_set_aside(device) if device.id in aside else device for device in read.devices)
     return DeviceObject(body, devices, tuple(problems))
+
+
+def _counted(entries: Iterable[Mapping[str, Any]]) -> str:
+    """Count the healthy ones of each type, and all: `7/8 gpu, 2/2 rdma`."""
+    healthy, every = Counter[str](), Counter[str]()
+    for entry in entries:
+        every[entry["type"]] += 1
+        healthy[entry["type"]] += entry["health"]
+    return ", ".join(f"{healthy[kind]}/{every[kind]} {kind}" for kind in sorted(every))
 
 
 def worth_telling(body: Mapping[str, Any], live: Mapping[str, Any] | None) -> bool:

@@ -191,7 +191,7 @@ def test_every_value_is_described_in_the_readme(chart_folder: Path) -> None:
     for key, value in values.items():
         below = [f"{key}.{name}" for name in value] if isinstance(value, dict) and key not in whole else []
         for name in below or [key]:
-            assert f"`{name}`" in readme, name
+            assert f"`{name}`" in readme or f"`{name}." in readme, name  # itself, or the keys in it
 
 
 # The webhook's settings
@@ -759,10 +759,16 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"scheduler": {"name": ""}},
         {"flowControl": {"shares": 0}},
         {"scheduler": {"username": "x' || true || 'x"}},
-        {"scheduler": {"image": {"tag": ""}}},
+        {"scheduler": {"image": {"tag": "a b"}}},
         {"scheduler": {"enabled": False}},
         {"resources": {"limit": {}}},
         {"certificate": {"existingSecret": "No Name"}},
+        {"certificate": {"certManager": {"enabled": True}}},
+        {"certificate": {"certManager": {"enabled": True, "issuer": {"name": "ca"}}, "existingSecret": "a"}},
+        {"networkPolicy": {"enabled": "yes"}},
+        {"networkPolicy": {"apiServers": ["10.0.0.1"]}},
+        {"networkPolicy": {"apiServers": ["10.0.0.1/33"]}},
+        {"networkPolicy": {"apiServers": ["api.example.com/32"]}},
     ],
     ids=str,
 )
@@ -1270,13 +1276,17 @@ def test_a_network_policy_opens_the_webhooks_port_to_all_and_the_extenders_to_th
             },
         ],
         "koord-scheduler": [],
+        "koordgate-reporter": [{"ports": [{"port": 9446, "protocol": "TCP"}]}],
     }
 
 
-def test_a_network_policy_opens_the_webhooks_port_to_the_callers_that_the_values_state(render: Render) -> None:
+def test_a_network_policy_opens_the_webhooks_port_and_the_reporters_to_the_callers_that_the_values_state(
+    render: Render,
+) -> None:
     callers = [{"ipBlock": {"cidr": "10.0.0.1/32"}}, {"podSelector": {"matchLabels": {"app": "prometheus"}}}]
-    rules = ingress(render({"networkPolicy": {"enabled": True, "callers": callers}}))["koordgate"]
-    assert rules[0] == {"ports": [{"port": 9443, "protocol": "TCP"}], "from": callers}
+    rules = ingress(render({"networkPolicy": {"enabled": True, "callers": callers}}))
+    assert rules["koordgate"][0] == {"ports": [{"port": 9443, "protocol": "TCP"}], "from": callers}
+    assert rules["koordgate-reporter"] == [{"ports": [{"port": 9446, "protocol": "TCP"}], "from": callers}]
 
 
 def test_the_api_servers_ca_reaches_the_settings_as_it_is(render: Render) -> None:

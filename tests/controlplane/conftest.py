@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from controlplane import features
 from controlplane.needs import missing
 
 from webhook.localplane import chart
@@ -15,6 +16,7 @@ from webhook.localplane.admin import AdminClient, JsonObject
 from webhook.localplane.binaries import Binaries, BuildError, find_or_build
 from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
 from webhook.localplane.replicas import Replicas
+from webhook.localplane.versions import KUBERNETES
 
 StartWebhooks = Callable[..., Awaitable[Replicas]]
 _HERE = Path(__file__).parent
@@ -27,6 +29,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(_HERE):
             item.add_marker(pytest.mark.controlplane)
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+            for needed in features.needed(item):
+                if needed.lacking(KUBERNETES):
+                    raise pytest.UsageError(f"{item.nodeid} would never run: it needs Kubernetes {needed.since}")
+
+
+@pytest.fixture(autouse=True)
+def features_are_there(request: pytest.FixtureRequest) -> None:
+    """Skip a test that needs a feature of a newer Kubernetes than the one that runs."""
+    for needed in features.needed(request.node):
+        version = request.getfixturevalue("binaries").kubernetes
+        if needed.lacking(version):
+            pytest.skip(f"needs {needed.feature} (Kubernetes {needed.since}), this is {version}")
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from claiming import DRIVER, Mix, add_dra_node, claim, claiming_pod, device_class, run_mix
+from controlplane.features import TAINT_RULES
 from controlplane.gpu_cluster import allocated, at_home, bound, pods_path, remove, scheduling, uuid_of, waits
 
 from allocator.vocabulary.claims import DeviceName
@@ -16,6 +17,7 @@ from webhook.localplane.binaries import Binaries
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.waiting import until
 
+pytestmark = pytest.mark.kubernetes(since="1.34", feature="resource.k8s.io/v1")
 GROUP = "/apis/resource.k8s.io/v1"
 TAINTS = {"DRADeviceTaintRules": True}
 TAINTS_SERVED = "--runtime-config=resource.k8s.io/v1beta2=true"
@@ -93,6 +95,7 @@ async def test_a_dry_run_of_an_allocation_reserves_nothing(cluster: str, admin: 
     assert len(allocated(await bound(admin, namespace, "all"))) == 2
 
 
+@pytest.mark.kubernetes(since="1.36", feature="claims for extended resources (DRAExtendedResource)")
 async def test_a_claim_that_kube_scheduler_makes_for_an_extended_resource_holds_its_card(
     cluster: str, plane: ControlPlane, admin: AdminClient, namespace: str
 ) -> None:
@@ -134,6 +137,7 @@ async def test_a_pod_with_a_claim_of_its_own_and_koordgates_cards_gets_both(
     await admin.delete(f"{GROUP}/deviceclasses/{DRIVER}")
 
 
+@TAINT_RULES
 async def test_the_webhook_may_write_only_its_own_taints(binaries: Binaries, tmp_path: Path) -> None:
     async with (
         ControlPlane(binaries, workdir=tmp_path, feature_gates=TAINTS, apiserver_args=[TAINTS_SERVED]) as plane,

@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from claiming import claim, listed_cards, resource_slice
+from controlplane.features import TAINT_RULES
 from controlplane.gpu_cluster import (
     DEVICES,
     add_node,
@@ -54,6 +55,7 @@ QUOTAS = f"/api/v1/namespaces/{LIMITED}/resourcequotas"
 SECRETS = f"/api/v1/namespaces/{chart.NAMESPACE}/secrets"
 CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 # Of the group of PodGroups a cluster serves one; any of them needs the right.
+pytestmark = TAINT_RULES
 POD_GROUPS = "podgroups"
 # server-side apply is a patch; the API server asks for the right to create in its course, and does not audit that
 BY_APPLY = {

@@ -21,7 +21,7 @@ from node import harness, images, machine
 
 from webhook.localplane import chart
 from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import KUBERNETES, Binaries, BuildError, find_or_build
+from webhook.localplane.binaries import Binaries, BuildError, find_or_build
 from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
 from webhook.localplane.process import free_port
 
@@ -174,21 +174,20 @@ async def cluster(
         )
         await node.load(image.archive)
         tar = folder / "kube-scheduler.tar"
-        await node.load(
-            await asyncio.to_thread(images.around, f"{SCHEDULER}:{KUBERNETES}", binaries["kube-scheduler"], tar)
-        )
-        made = Cluster(plane, node, admin, _values(node, image), binaries["helm"], folder)
+        scheduler = f"{SCHEDULER}:{binaries.kubernetes}"
+        await node.load(await asyncio.to_thread(images.around, scheduler, binaries["kube-scheduler"], tar))
+        made = Cluster(plane, node, admin, _values(node, image, binaries.kubernetes), binaries["helm"], folder)
         await made.upgrade()
         yield made
         await made.uninstall()
 
 
-def _values(node: harness.Node, image: built.Image) -> JsonObject:
+def _values(node: harness.Node, image: built.Image, kubernetes: str) -> JsonObject:
     """Values for this machine: the images, which are not pulled, and the kubelet's folder; all else is the default."""
     kubelet = {"directory": str(node.root), "configuration": str(node.configuration)}
     return {
         "image": {"repository": image.repository, "tag": image.tag, "pullPolicy": "Never"},
-        "scheduler": {"image": {"repository": SCHEDULER, "tag": KUBERNETES, "pullPolicy": "Never"}},
+        "scheduler": {"image": {"repository": SCHEDULER, "tag": kubernetes, "pullPolicy": "Never"}},
         "reporter": {"kubelet": kubelet, "gpus": {"runtimeClassName": cards.HANDLER}},
     }
 

@@ -71,7 +71,7 @@ def test_each_path_of_the_tree_exists(document: Path) -> None:
 
 @EACH
 def test_each_make_target_exists(document: Path) -> None:
-    targets = re.findall(r"^([a-z]+):.*## ", text("Makefile"), re.MULTILINE)
+    targets = re.findall(r"^([a-z-]+):.*## ", text("Makefile"), re.MULTILINE)
     assert {command.split()[1] for command in commands(document)} <= set(targets)
 
 

@@ -7,7 +7,7 @@ import orjson
 
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import PACKED
-from allocator.wire.nodeallocation import API_VERSION, KIND, RecordError, read_spec, write_spec
+from allocator.wire.nodeallocation import API_VERSION, KIND, RecordError, read_spec, write_spec, write_status
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import AlreadyExists, Conflict, NotFound, TooLarge
 from koordgate.kube.resource import NODE_ALLOCATIONS
@@ -63,7 +63,13 @@ class KubeStore:
         metadata: Raw = {"name": record.node}
         if published:
             metadata["annotations"] = {PACKED: published}
-        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": orjson.Fragment(spec)}
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": metadata,
+            "spec": orjson.Fragment(spec),
+            "status": write_status(holdings.values()),
+        }
         try:
             if record.revision == ABSENT:
                 written = await self._kube.create(NODE_ALLOCATIONS.path(), body, deadline=deadline)

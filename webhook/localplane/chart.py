@@ -12,7 +12,7 @@ import yaml
 
 from webhook.data import MissingDataError, data_folder
 from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import KUBERNETES, Binaries
+from webhook.localplane.binaries import Binaries
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.waiting import until
 
@@ -56,7 +56,7 @@ def render(
     """Render the chart as `helm install` would.
 
     Args:
-        binaries: The programs, helm included.
+        binaries: The programs, helm included; the chart is rendered for their version of Kubernetes.
         values: Merged over the chart's own values.
         chart: The chart's folder; ours by default.
         namespace: The release's namespace.
@@ -74,7 +74,7 @@ def render(
         argv = (
             *(str(binaries["helm"]), "template", RELEASE, str(chart or chart_folder())),
             *("--namespace", namespace, "--values", str(values_file)),
-            *("--kube-version", KUBERNETES, "--include-crds", *(() if tests else ("--skip-tests",))),
+            *("--kube-version", binaries.kubernetes, "--include-crds", *(() if tests else ("--skip-tests",))),
         )
         homes = {f"HELM_{kind}_HOME": folder for kind in ("CACHE", "CONFIG", "DATA")}  # ignore the user's own
         done = subprocess.run(argv, env={**os.environ, **homes}, capture_output=True, text=True, check=False)

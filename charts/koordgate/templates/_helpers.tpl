@@ -193,12 +193,12 @@ quota.koordgate.io
 
 {{/* The Secret that holds the CA and the serving certificate. */}}
 {{- define "koordgate.secret" -}}
-{{- .Values.certificate.existingSecret | default "koordgate-tls" -}}
+{{- include "koordgate.givenSecret" . | default "koordgate-tls" -}}
 {{- end }}
 
 {{/* The Secret that holds the CA and the certificate of the extender's port; the settings' own default. */}}
 {{- define "koordgate.extenderSecret" -}}
-{{- .Values.certificate.existingSecret | default "koordgate-extender-tls" -}}
+{{- include "koordgate.givenSecret" . | default "koordgate-extender-tls" -}}
 {{- end }}
 
 {{/* The Secret that the webhook makes for the scheduler; the settings' own default. */}}
@@ -214,7 +214,7 @@ secret:
   secretName: {{ include "koordgate.extenderSecret" . }}
   items:
     - {key: ca.crt, path: ca.crt}
-{{- else if not .Values.certificate.existingSecret -}}
+{{- else if not (include "koordgate.givenSecret" .) -}}
 secret:
   secretName: {{ include "koordgate.clientSecret" . }}
   optional: false
@@ -234,7 +234,7 @@ projected:
         items:
           - {key: ca.crt, path: ca.crt}
     - secret:
-        name: {{ required "certificate.existingSecret is set: set certificate.existingClientSecret too, to a Secret with the scheduler's certificate, or scheduler.clientCertificates to false" .Values.certificate.existingClientSecret }}
+        name: {{ required "certificate.existingSecret is set: set certificate.existingClientSecret too, to a Secret with the scheduler's certificate, or scheduler.clientCertificates to false" (include "koordgate.givenClientSecret" .) }}
         items:
           - {key: tls.crt, path: tls.crt}
           - {key: tls.key, path: tls.key}

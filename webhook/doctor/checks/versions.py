@@ -8,8 +8,8 @@ from webhook.doctor.findings import Finding, failure, listed, ok, unknown, warni
 from webhook.doctor.snapshot import Snapshot
 
 _AREA: Final = "versions"
-_OLDEST: Final = (1, 31)
-_NEWEST: Final = (1, 36)  # the newest one that koordgate is tested with
+OLDEST: Final = (1, 31)
+NEWEST: Final = (1, 36)  # the newest one that koordgate is tested with
 _LABEL: Final = "app.kubernetes.io/version"
 _OURS: Final = ("koordgate", "koordgate-reporter")
 
@@ -26,12 +26,12 @@ def _api_server(version: str) -> Finding:
     if not found:
         return unknown(_AREA, f"the API server states no version ({version!r})", "see kubectl version")
     number = int(found[1]), int(found[2])
-    if number < _OLDEST:
+    if number < OLDEST:
         todo = "upgrade Kubernetes to 1.31 or newer: koordgate's policies and conditions need it"
         return failure(_AREA, f"the API server is {version}", todo)
-    if number > _NEWEST:
+    if number > NEWEST:
         todo = "look for a newer koordgate; this one was not tested with it"
-        return warning(_AREA, f"the API server is {version}, newer than 1.{_NEWEST[1]}", todo)
+        return warning(_AREA, f"the API server is {version}, newer than 1.{NEWEST[1]}", todo)
     return ok(_AREA, f"the API server is {version}")
 
 
