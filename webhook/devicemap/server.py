@@ -16,6 +16,7 @@ from webhook.devicemap.feed import PAGE, MapFeed
 from webhook.devicemap.pagefiles import SERVED_POLICY, files
 
 _HEADERS: Final = {
+    "Server": "koordgate",
     "Content-Security-Policy": SERVED_POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",

@@ -1,7 +1,9 @@
 """The device map of an offline cluster: the page of `webhook.devicemap` as one file, or served on this machine."""
 
+import argparse
 import asyncio
 import contextlib
+import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -23,6 +25,7 @@ Raw = dict[str, Any]
 
 _HOST: Final = "127.0.0.1"
 _CLIENTS: Final = 16
+_LAST_PORT: Final = 65535
 _PLACED: Final = (PodFate.BOUND, PodFate.STANDING)
 
 
@@ -106,5 +109,21 @@ def watched() -> bool:
 
 
 async def until_interrupted() -> None:
-    """Wait for ever; Ctrl-C ends it."""
-    await asyncio.Event().wait()
+    """Wait for Ctrl-C, or for the signal that ends a process."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    ending = (signal.SIGINT, signal.SIGTERM)
+    for number in ending:
+        loop.add_signal_handler(number, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        for number in ending:
+            loop.remove_signal_handler(number)
+
+
+def tcp_port(text: str) -> int:
+    """Read a port from the command line."""
+    if text.isascii() and text.isdecimal() and int(text[:6]) <= _LAST_PORT:
+        return int(text[:6])
+    raise argparse.ArgumentTypeError(f"{text!r}: state a TCP port, 0 to {_LAST_PORT}; 0 takes a free one")
