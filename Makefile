@@ -4,7 +4,7 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v "$$p" && break; done)
 BIN := .venv/bin
-UNIT := not controlplane and not node
+UNIT := not controlplane and not node and not browser
 # Unit tests share nothing and run side by side. Control planes and nodes use the whole machine and run one after another.
 PARALLEL := --numprocesses=auto --maxprocesses=8
 NAME ?=

@@ -46,7 +46,7 @@ async def door(fake: FakeKube, kube: KubeClient) -> AsyncIterator[Door]:
     fake.users["good"] = {"username": "alice", "uid": "1", "groups": ["sre"], "extra": {"scopes": ["all"]}}
     fake.users["other"] = {"username": "bob"}
     fake.may.add(("alice", "/koordgate/map"))
-    yield Door(fake, TokenGuard(kube, clock), clock)
+    return Door(fake, TokenGuard(kube, clock), clock)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ async def test_while_the_api_server_cannot_be_asked_nobody_is_let_in(door: Door)
         ("localhost.example.com", False),
     ],
 )
-async def test_on_loopback_only_requests_for_this_machine_are_answered(host: str, let_in: bool) -> None:
+async def test_on_loopback_only_requests_for_this_machine_are_answered(host: str, *, let_in: bool) -> None:
     request = make_mocked_request("GET", "/api/nodes", headers={"Host": host})
     if let_in:
         await LoopbackGuard().admit(request)

@@ -182,7 +182,7 @@ async def test_a_reader_who_loses_the_right_is_sent_away(
 
         asked = 0
 
-        async def admit(self, http: web.Request) -> None:
+        async def admit(self, _http: web.Request) -> None:
             self.asked += 1
             if self.asked > 1:
                 raise web.HTTPForbidden(text="no longer")

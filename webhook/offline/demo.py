@@ -213,7 +213,8 @@ COMMAND: Final = Command(
     "The output shows each Pod's request and its translation, the devices and CPUs that the Pod got or why it got\n"
     "none, and who holds what.\n"
     "The exit status is 1 if anything was given twice, or if another user could bind a Pod that asks for devices.",
-    examples="examples:\n  koordgate demo\n  koordgate demo --map map.html\n  koordgate demo --map-port 8080\n  koordgate demo --workload my-pods.yaml\n"
+    examples="examples:\n  koordgate demo\n  koordgate demo --map map.html\n  koordgate demo --map-port 8080\n"
+    "  koordgate demo --workload my-pods.yaml\n"
     "  koordgate demo --control-plane",
     arguments=_arguments,
     run=_run,

@@ -138,10 +138,10 @@
       ${drawn.sort((a, b) => a - b).map((at) => {
         const node = nodes[at];
         const open = opened.get(node.name) ?? few;
-        return html`<section key=${node.name} class=${classes("node", node.blocked && "blocked")} role="listitem" aria-setsize=${nodes.length} aria-posinset=${at + 1}
+        return html`<div key=${node.name} class=${classes("node", node.blocked && "blocked")} role="listitem" aria-setsize=${nodes.length} aria-posinset=${at + 1}
           data-node=${node.name} ref=${watch} style=${{ top: `${tops[at]}px` }}>
           <${Node} node=${node} open=${open} pods=${pods} move=${moveFrom(at)} toggle=${() => setOpened(node.name, !open)} />
-        </section>`;
+        </div>`;
       })}
     </div>`;
   }
