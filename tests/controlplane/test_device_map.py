@@ -23,9 +23,7 @@ _BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 async def rights(plane: ControlPlane, binaries: Binaries) -> AsyncIterator[None]:
     """What the chart adds with map.enabled: the role of readers, and the right to review tokens."""
     rendered = chart.render(binaries, {"map": {"enabled": True}})
-    added = [
-        one for one in rendered if one["kind"] in _ROLES and one["metadata"]["name"].startswith("koordgate-map")
-    ]
+    added = [one for one in rendered if one["kind"] in _ROLES and one["metadata"]["name"].startswith("koordgate-map")]
     assert {one["metadata"]["name"] for one in added} == {"koordgate-map", "koordgate-map-reviews"}
     await chart.install(plane, added)
     yield

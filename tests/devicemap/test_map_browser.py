@@ -353,12 +353,11 @@ def test_a_reader_signs_in_follows_changes_and_signs_out(
 ) -> None:
     elsewhere, world, url = served
     chromium.open(url)
-    chromium.until("$('#token')")
+    chromium.until("$('#token') && document.activeElement === $('#token')")
     assert chromium.violations() == []
-    chromium.ask("$('#token').focus()")
     chromium.press("wrong\ue007")
     chromium.until("$('[role=alert]').textContent.includes('does not know this token')")
-    chromium.ask("$('#token').value = ''")
+    chromium.until("document.activeElement === $('#token')")
     chromium.press("good\ue007")
     chromium.until("$('.state.live') && $$('.card').length === 1")
     assert chromium.ask("document.cookie") == ""
@@ -370,7 +369,7 @@ def test_a_reader_signs_in_follows_changes_and_signs_out(
         await world.bind("new")
 
     elsewhere.do(bind())
-    chromium.until("$('.holder')?.textContent.includes('default/new')")
+    chromium.until("$('.holder')?.textContent.includes('new')")
     assert chromium.ask("$('[role=meter]').ariaValueNow") == "40"
     chromium.ask("$$('button').find((one) => one.textContent === 'Sign out').click()")
     chromium.until("$('#token')")

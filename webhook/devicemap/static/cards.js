@@ -26,7 +26,7 @@
       onBlur=${() => pods.point("")}
     >
       <i class=${classes("key", holder.kind)} aria-hidden="true"></i>
-      <span class="name">${holder.label}</span>
+      <span class="name">${holder.short}</span>
       <span class="detail">${detail}</span>
     </button>`;
   }
@@ -89,7 +89,7 @@
     const { own, shared, reserved } = zone.count;
     const title = `NUMA ${zone.numa} · socket ${zone.socket}`;
     return html`<div class="cpuzone">
-      <h4>${title}</h4>
+      <h3>${title}</h3>
       <div class="cores" role="img" aria-label=${`${title}: ${own} CPUs belong to Pods, ${shared} are in the shared pool, ${reserved} are reserved`}>
         ${zone.cores.map((core) => html`<span class="core">${core.map((cpu) => {
           const { pool, holder } = cpus.whose.get(cpu) ?? { pool: "reserved" };

@@ -49,6 +49,7 @@ globalThis.koordgate = (() => {
       ...one,
       key: `${one.kind === "claim" ? "claim" : "pod"}:${one.uid}`,
       label: `${one.namespace}/${one.name}`,
+      short: one.namespace === "default" ? one.name : `${one.namespace}/${one.name}`,
       hue: hue(one.uid),
     }));
     const devices = raw.devices.map((one, at) => ({ ...one, at, resources: types[one.type]?.resources ?? [] }));

@@ -3,7 +3,7 @@
 
 (() => {
   const html = htm.bind(preact.h);
-  const { useState } = preactHooks;
+  const { useEffect, useRef, useState } = preactHooks;
   const { amount, holdingsOf, since } = koordgate;
 
   function Picked({ nodes, pods, find }) {
@@ -45,6 +45,8 @@
   }
 
   function SignIn({ source }) {
+    const field = useRef();
+    useEffect(() => field.current.focus(), []);
     const send = (event) => {
       event.preventDefault();
       const { value } = event.target.elements.token;
@@ -56,7 +58,7 @@
       <pre tabindex="0">kubectl create token NAME --namespace NAMESPACE</pre>
       <form onSubmit=${send}>
         <label for="token">Token</label>
-        <input id="token" name="token" type="password" autocomplete="off" spellcheck=${false} required />
+        <input id="token" ref=${field} name="token" type="password" autocomplete="off" spellcheck=${false} required />
         <button type="submit">Sign in</button>
       </form>
       <p class="quiet">The token stays in this tab and is sent to this server only.</p>
