@@ -45,9 +45,11 @@ def test_readers_get_one_path_and_the_webhook_may_ask_who_they_are(render: Rende
         one for one in objects if one["kind"] == "ClusterRoleBinding" and one["roleRef"]["name"] == "koordgate-map"
     ]
     assert bound == [], "nobody may read it before an administrator says who"
-    reviews = named(objects, "ClusterRoleBinding", "koordgate-map-reviews")
-    assert reviews["roleRef"]["name"] == "system:auth-delegator"
-    assert [one["name"] for one in reviews["subjects"]] == ["koordgate"]
+    asked = {"tokenreviews", "subjectaccessreviews"}
+    rules = named(objects, "ClusterRole", "koordgate")["rules"]
+    assert [one["verbs"] for one in rules if asked & set(one["resources"])] == [["create"], ["create"]]
+    default = named(render(), "ClusterRole", "koordgate")["rules"]
+    assert not [one for one in default if asked & set(one["resources"])]
 
 
 def test_the_network_policy_opens_its_port_only_to_stated_callers(render: Render) -> None:

@@ -1,4 +1,4 @@
-"""The device map of a replica on a real API server: tokens of ServiceAccounts, reviewed with the rights of the chart."""
+"""The device map on a real API server: tokens of ServiceAccounts are reviewed with the rights that the chart gives."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -10,27 +10,29 @@ from controlplane.gpu_cluster import add_gpu_node
 from waiting import first
 
 from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient
+from webhook.localplane.admin import AdminClient, JsonObject
 from webhook.localplane.binaries import Binaries
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.process import free_port
 
-_ROLES = {"ClusterRole", "ClusterRoleBinding"}
 _BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 
 
+def roles(objects: list[JsonObject], *names: str) -> list[JsonObject]:
+    """The ClusterRoles of these names."""
+    found = [one for one in objects if one["kind"] == "ClusterRole" and one["metadata"]["name"] in names]
+    assert len(found) == len(names)
+    return found
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def rights(plane: ControlPlane, binaries: Binaries) -> AsyncIterator[None]:
+async def rights(plane: ControlPlane, binaries: Binaries, installed: list[JsonObject]) -> AsyncIterator[None]:
     """What the chart adds with map.enabled: the role of readers, and the right to review tokens."""
-    rendered = chart.render(binaries, {"map": {"enabled": True}})
-    added = [one for one in rendered if one["kind"] in _ROLES and one["metadata"]["name"].startswith("koordgate-map")]
-    assert {one["metadata"]["name"] for one in added} == {"koordgate-map", "koordgate-map-reviews"}
-    await chart.install(plane, added)
+    await chart.install(plane, roles(chart.render(binaries, {"map": {"enabled": True}}), "koordgate", "koordgate-map"))
     yield
+    await chart.install(plane, roles(installed, "koordgate"))
     async with plane.admin() as client:
-        for one in added:
-            kind = one["kind"].lower()
-            await client.delete(f"/apis/rbac.authorization.k8s.io/v1/{kind}s/{one['metadata']['name']}")
+        await client.delete("/apis/rbac.authorization.k8s.io/v1/clusterroles/koordgate-map")
 
 
 async def token_of(admin: AdminClient, namespace: str, name: str) -> str:

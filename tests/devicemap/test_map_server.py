@@ -15,7 +15,7 @@ from world import World, gpu_pod
 
 from koordgate.kube.client import KubeClient
 from webhook.devicemap import server as server_module
-from webhook.devicemap.access import Guard, TokenGuard
+from webhook.devicemap.access import MapGuard, TokenGuard
 from webhook.devicemap.feed import Changed, MapFeed
 from webhook.devicemap.pagefiles import SCRIPTS, files
 from webhook.devicemap.server import MapServer
@@ -44,7 +44,7 @@ async def serve(world: World, fake: FakeKube, kube: KubeClient) -> AsyncIterator
     fake.may.add(("alice", "/koordgate/map"))
     clients = []
 
-    async def start(most: int = 2, guard: Guard | None = None) -> Served:
+    async def start(most: int = 2, guard: MapGuard | None = None) -> Served:
         feed = MapFeed(world.parts.cluster, world.parts.types, nobody, world.clock, epoch="e")
         server = MapServer(feed, guard or TokenGuard(kube), most, heartbeat=0.05)
         client: TestClient[web.Request, web.Application] = TestClient(TestServer(server.app()))

@@ -33,7 +33,7 @@ _QUIET_S: Final = 10.0
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Guard(Protocol):
+class MapGuard(Protocol):
     """Lets callers in."""
 
     async def admit(self, http: web.Request) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
-from webhook.devicemap.access import ALLOWED_S, Guard
+from webhook.devicemap.access import ALLOWED_S, MapGuard
 from webhook.devicemap.feed import PAGE, MapFeed
 from webhook.devicemap.pagefiles import SERVED_POLICY, files
 
@@ -49,7 +49,7 @@ class MapServer:
         following: how many clients follow the changes.
     """
 
-    def __init__(self, feed: MapFeed, guard: Guard, most: int, heartbeat: float = _HEARTBEAT_S) -> None:
+    def __init__(self, feed: MapFeed, guard: MapGuard, most: int, heartbeat: float = _HEARTBEAT_S) -> None:
         self.following = 0
         self._feed = feed
         self._guard = guard

@@ -8,6 +8,7 @@
   const POLL_MS = 10000;
   const WAITS_MS = [1000, 2000, 5000, 10000];
   const TRIES = 3; // of streams before changes are asked for instead
+  const POLLS = 30; // before a stream is tried again
   const MOST_RELOADS = 3;
 
   class Refused extends Error {
@@ -148,21 +149,25 @@
       return `${path}?since=${this.revision}&epoch=${encodeURIComponent(this.epoch)}`;
     }
 
+    // Follow changes until all must be read again.
     async follow() {
-      for (let tries = 0; tries < TRIES; tries++) {
-        try {
-          if (await this.stream(() => (tries = 0))) return;
-        } catch (error) {
-          if (error instanceof Refused && error.status < 500) throw error;
-        }
-        await pause(WAITS_MS[tries]);
-      }
       for (;;) {
-        this.tell("polling");
-        const changed = await (await this.ask(this.where("api/changes"))).json();
-        if (changed.reset) return;
-        this.take(changed);
-        if (!changed.more) await pause(POLL_MS);
+        for (let tries = 0; tries < TRIES; tries++) {
+          try {
+            if (await this.stream(() => (tries = 0))) return;
+          } catch (error) {
+            if (error instanceof Refused && error.status < 500) throw error;
+            if (error instanceof Refused && error.status === 503) break; // as many follow as may: ask in turns
+          }
+          await pause(WAITS_MS[tries]);
+        }
+        for (let polls = 0; polls < POLLS; polls++) {
+          const changed = await (await this.ask(this.where("api/changes"))).json();
+          if (changed.reset) return;
+          this.take(changed);
+          this.tell("polling");
+          if (!changed.more) await pause(POLL_MS);
+        }
       }
     }
 
