@@ -227,9 +227,11 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "dra",
         "headroom",
         "adopt",
+        "map",
         "mirror",
         "dialects",
     }
+    assert written["map"] == {"enabled": False, "port": 9445, "clients": 32}
     assert set(written["adopt"]) == {"peers", "schedulers", "reservationNamespaces"}
     assert written["mirror"] == []
     assert set(written["dra"]) == {"enabled", "drivers", "taints"}

@@ -94,9 +94,9 @@ class MapServer:
             )
         since = self._since(http)
         self.following += 1
+        headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        stream = web.StreamResponse(headers={**_HEADERS, **headers})
         try:
-            headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-            stream = web.StreamResponse(headers={**_HEADERS, **headers})
             await stream.prepare(http)
             await self._follow(http, stream, since)
         except (TimeoutError, ConnectionError):
@@ -181,11 +181,11 @@ def _number(http: web.Request, name: str, default: int) -> int:
 
 
 @web.middleware
-async def _hardened(http: web.Request, handler: Handler) -> web.StreamResponse:
+async def _hardened(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Give each answer the headers that keep others from using it; answers with data are kept by nobody."""
-    headers = _HEADERS | ({"Cache-Control": "no-store"} if http.path.startswith("/api/") else {})
+    headers = _HEADERS | ({"Cache-Control": "no-store"} if request.path.startswith("/api/") else {})
     try:
-        response = await handler(http)
+        response = await handler(request)
     except web.HTTPException as error:
         error.headers.update({**_HEADERS, "Cache-Control": "no-store"})
         raise
