@@ -13,7 +13,7 @@ SEED ?= 1
 COUNT ?= 30
 ARGS ?=
 
-.PHONY: help setup demo test check unit controlplane node mutants bench generate image requirements clean
+.PHONY: help setup demo test check unit controlplane browser node mutants bench generate image requirements clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 24
@@ -47,6 +47,9 @@ unit: setup  ## run the tests that need only Python
 controlplane: setup  ## run the tests on a real etcd, kube-apiserver and kube-scheduler
 	$(BIN)/python -m webhook.localplane build
 	$(BIN)/python -m pytest -m controlplane $(ARGS)
+
+browser: setup  ## run the tests of the device map in headless Chromium
+	$(BIN)/python -m pytest -m browser $(ARGS)
 
 node: setup  ## run the tests on a real kubelet and containerd (root)
 	$(BIN)/python -m webhook.localplane build
