@@ -4,7 +4,7 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v "$$p" && break; done)
 BIN := .venv/bin
-UNIT := not controlplane and not node
+UNIT := not controlplane and not node and not browser
 # Unit tests share nothing and run side by side. Control planes and nodes use the whole machine and run one after another.
 PARALLEL := --numprocesses=auto --maxprocesses=8
 NAME ?=
@@ -13,7 +13,7 @@ SEED ?= 1
 COUNT ?= 30
 ARGS ?=
 
-.PHONY: help setup demo test check unit controlplane test-matrix node mutants bench generate image requirements clean
+.PHONY: help setup demo test check unit controlplane browser test-matrix node mutants bench generate image requirements clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 24
@@ -50,6 +50,8 @@ controlplane: setup  ## run the tests on a real etcd, kube-apiserver and kube-sc
 
 test-matrix: setup  ## run the control-plane tests on every supported Kubernetes: make test-matrix ARGS="--kubernetes 1.33 -x"
 	PYTHONPATH=tests $(BIN)/python -m matrix $(ARGS)
+browser: setup  ## run the tests of the device map in headless Chromium
+	$(BIN)/python -m pytest -m browser $(ARGS)
 
 node: setup  ## run the tests on a real kubelet and containerd (root)
 	$(BIN)/python -m webhook.localplane build

@@ -216,6 +216,8 @@ class FakeKube:
         answer_lost: whether the answer to the last of these writes is lost.
         discovery: documents of `/apis/GROUP` and `/apis/GROUP/VERSION`; see `serve`.
         token: where set, requests must carry it.
+        users: token -> user, as TokenReviews name it; other tokens are unknown.
+        may: what users may get besides resources: (name, path).
         watchers: the open watches.
         revision: the revision of the last write.
     """
@@ -230,6 +232,8 @@ class FakeKube:
         self.answer_lost = False
         self.discovery: dict[str, Raw] = {}
         self.token: str | None = None
+        self.users: dict[str, Raw] = {}
+        self.may: set[tuple[str, str]] = set()
         self.watchers: list[Watcher] = []
         self.revision = 100
         self._compacted = 0
@@ -450,6 +454,13 @@ class FakeKube:
             return self._bind(where, obj, dry=dry)
         if where.sub == "eviction":
             return self._delete(replace(where, sub=None), obj.get("deleteOptions"), dry=dry)
+        if where.plural == "tokenreviews":
+            user = self.users.get(obj["spec"]["token"])
+            return {**obj, "status": {"authenticated": True, "user": user} if user else {"error": "unknown"}}
+        if where.plural == "subjectaccessreviews":
+            asked = obj["spec"]["nonResourceAttributes"]
+            allowed = asked["verb"] == "get" and (obj["spec"]["user"], asked["path"]) in self.may
+            return {**obj, "status": {"allowed": allowed}}
         about = obj.setdefault("metadata", {})
         if where.namespace:
             about["namespace"] = where.namespace

@@ -9,9 +9,14 @@ from typing import Final
 
 from aiohttp import web
 
+from koordgate.kube.client import KubeClient
 from webhook import shapes
-from webhook.assembly import Parts
+from webhook.assembly import Parts, wall_clock
 from webhook.connections import HANDSHAKE_S, Connection, Connections
+from webhook.devicemap.access import TokenGuard
+from webhook.devicemap.feed import MapFeed
+from webhook.devicemap.server import MapServer
+from webhook.devicemap.waiting import WaitingPods
 from webhook.edge import Draining, Edge, Stranger
 from webhook.settings import ServeSettings
 
@@ -144,3 +149,27 @@ async def listen(
     finally:
         server.close()
         await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def served_map(parts: Parts, kube: KubeClient, context: ssl.SSLContext) -> AsyncIterator[int]:
+    """Serve the device map on a port of its own until the context ends, if the settings say so.
+
+    Args:
+        parts: of the replica.
+        kube: reviews the tokens of callers.
+        context: with the certificate.
+
+    Yields:
+        The port; 0 where it is not served.
+    """
+    stated = parts.settings.map
+    if not stated.enabled:
+        yield 0
+        return
+    waiting = WaitingPods(parts.cluster, parts.ranking, parts.settings.scheduler.name, parts.extender.said_of)
+    feed = MapFeed(parts.cluster, parts.types, waiting, wall_clock)
+    server = MapServer(feed, TokenGuard(kube), stated.clients)
+    closed = parts.metrics.connections_closed.labels("map").inc
+    async with listen(server.app(), parts.settings.serve, context, port=stated.port, closed=closed) as port:
+        yield port

@@ -39,7 +39,7 @@ from koordgate.kube.watch import Handler, Happening, Reflector
 from koordgate.settings import SettingsError
 from koordgate.steady import steadily
 from webhook import settings
-from webhook.app import listen, make_app, make_extender
+from webhook.app import listen, make_app, make_extender, served_map
 from webhook.assembly import Parts, assemble
 from webhook.dra.taints import RuleFeed, TaintKeeper
 from webhook.edge import Draining
@@ -94,6 +94,7 @@ class Replica:
 
     def __init__(self, settings: WebhookSettings, kube: KubeClient, timing: Timing | None = None) -> None:
         self._settings = settings
+        self._kube = kube
         self._timing = timing = timing or Timing(offset=lambda: kube.server_offset)
         self._waker = Waker(kube, lambda: self.parts.cluster.pods.anybody_waits(settings.scheduler.name))
         self.parts: Parts = assemble(
@@ -359,6 +360,7 @@ class Replica:
         async with (
             listen(app, serve, self.source.context, closed=webhooks),
             listen(extender, serve, entrance, port=serve.extender_port, closed=scheduler),
+            served_map(self.parts, self._kube, self.source.context),
         ):
             await ending
             self.draining.begun = True

@@ -158,7 +158,7 @@ class WebhookMetrics:
         )
         self.connections_closed = Counter(
             "koordgate_connections_closed_total",
-            "Connections closed because there were too many or no request came, by port (webhooks, extender).",
+            "Connections closed because there were too many or no request came, by port (webhooks, extender, map).",
             ["port"],
             registry=registry,
         )

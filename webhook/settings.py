@@ -29,6 +29,7 @@ from koordgate.settings import (
 )
 from webhook.adoptsettings import AdoptSettings
 from webhook.dialectsettings import DialectSettings, NamespaceName, as_installed, dialects_on
+from webhook.mapsettings import MapSettings
 from webhook.statedmix import StatedMix, read_mix
 
 _Percent = Annotated[int, Meta(ge=1, le=100)]
@@ -380,11 +381,14 @@ class WebhookSettings(Section, frozen=True):
     dra: DraSettings = DraSettings()
     headroom: HeadroomSettings = HeadroomSettings()
     adopt: AdoptSettings = AdoptSettings()
+    map: MapSettings = MapSettings()
     mirror: tuple[Literal["hami", "volcano", "gpushare"], ...] = ()
     dialects: dict[str, DialectSettings] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check what concerns several keys: dialects and types fit together, and only known types are named."""
+        if self.map.enabled and self.map.port in {self.serve.port, self.serve.extender_port} - {0}:
+            raise ValueError(f"map.port and a port of serve are both {self.map.port}: set one of them to another port")
         types = types_of(self).by_name
         slots = self.devices.default_slot_resource_fraction.named
         if strange := sorted(name for name in slots if name not in types or types[name].unit is not Unit.PERCENT):

@@ -227,9 +227,11 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "dra",
         "headroom",
         "adopt",
+        "map",
         "mirror",
         "dialects",
     }
+    assert written["map"] == {"enabled": False, "port": 9445, "clients": 32}
     assert set(written["adopt"]) == {"peers", "schedulers", "reservationNamespaces"}
     assert written["mirror"] == []
     assert set(written["dra"]) == {"enabled", "drivers", "taints"}
@@ -699,6 +701,11 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"webhook": {"port": 0}},
         {"webhook": {"extenderPort": 80}},
         {"webhook": {"port": 8443, "extenderPort": 8443}},
+        {"map": {"enabled": True, "port": 9443}},
+        {"map": {"enabled": True, "port": 9444}},
+        {"map": {"port": 80}},
+        {"map": {"clients": 0}},
+        {"map": {"callers": [{"podselector": {}}]}},
         {"scheduler": {"commonName": ""}},
         {"scheduler": {"commonName": "x" * 65}},
         {"scheduler": {"commonName": "a b"}},

@@ -18,6 +18,7 @@ HOOK = "helm.sh/hook"
 EVERYTHING = {
     "gangs": {"allOrNothing": True},
     "dra": {"taints": True},
+    "map": {"enabled": True},
     "reporter": {"kubelet": {"configz": True}},
 }
 

@@ -1,7 +1,10 @@
 """`koordgate demo`: over real HTTPS, and on a real control plane."""
 
+import asyncio
 import re
+import signal
 import ssl
+import sys
 from pathlib import Path
 
 import aiohttp
@@ -69,8 +72,38 @@ def test_the_demo_draws_the_map(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path = tmp_path / "map.html"
     assert f"The device map is in {path}" in _played(capsys, "--map", str(path))
     text = path.read_text()
-    for name in ("h200-1", "a100-2", "default/own-whole-cores", "default/wrong-one-and-a-half-cpus"):
-        assert name in text
+    for name in ("h200-1", "a100-2", "own-whole-cores", "wrong-one-and-a-half-cpus"):
+        assert f'"name":"{name}"' in text
+
+
+async def test_the_demo_serves_the_map_until_it_is_interrupted() -> None:
+    arguments = (sys.executable, "-m", "koordgate", "demo", "--map-port", "0")
+    process = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    url = ""
+    while not url:
+        line = (await process.stdout.readline()).decode()
+        assert line, "the demo ended without serving the map"
+        if found := re.match(r"The device map is at (http://127\.0\.0\.1:\d+/)", line):
+            url = found[1]
+    async with aiohttp.ClientSession() as session, session.get(f"{url}api/nodes") as answer:
+        assert [one["name"] for one in (await answer.json())["nodes"]] == ["a100-1", "a100-2", "h100-1", "h200-1"]
+    process.send_signal(signal.SIGINT)
+    assert await process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--map-port", "65536"), "state a TCP port, 0 to 65535"),
+        (("--map-port", "-1"), "state a TCP port, 0 to 65535"),
+        (("--map-port", "0", "--no-map-server"), "not allowed with"),
+    ],
+)
+def test_a_port_that_is_none_is_told(arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["demo", *arguments])
+    assert told in capsys.readouterr().err
 
 
 def test_a_map_that_cannot_be_written_ends_it_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

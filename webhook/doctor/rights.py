@@ -14,6 +14,10 @@ _ADMISSION: Final = "admissionregistration.k8s.io"
 _DEVICES: Final = ("scheduling.koordinator.sh", "devices")
 _TOPOLOGIES: Final = ("topology.node.k8s.io", "noderesourcetopologies")
 _POD_GROUPS: Final = ("scheduling.x-k8s.io", "scheduling.sigs.k8s.io", "scheduling.k8s.io")
+_REVIEWS: Final = (
+    ("authentication.k8s.io", "tokenreviews", ("create",)),
+    ("authorization.k8s.io", "subjectaccessreviews", ("create",)),
+)
 
 
 def needed(settings: WebhookSettings, *, reporter: bool, configz: bool) -> tuple[Right, ...]:
@@ -51,6 +55,7 @@ def _webhook(settings: WebhookSettings) -> Iterator[Right]:
         rules.append(("", "nodes", ("get", "patch")))
     if settings.dra.enabled and settings.dra.taints:
         rules.append(("resource.k8s.io", "devicetaintrules", (*_WATCH, "create", "delete")))
+    rules += _REVIEWS if settings.map.enabled else ()
     for group, resource, verbs in rules:
         yield from (Right(account, verb, group, resource) for verb in verbs)
     for resource, name in (

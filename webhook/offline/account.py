@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from allocator.adopted import conflicts
-from allocator.cpu.pools import CpuHolder, CpuPools, pools
+from allocator.cpu.pools import CpuPools
 from allocator.vocabulary.adopted import ConflictKind, ForeignHolding, counted
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.cpuset import format_cpuset
@@ -21,6 +21,7 @@ from allocator.wire.foreignpods import NO_ADOPTION, Adoption
 from allocator.wire.nodetopology import NodeTopology, PodCpuAlloc, read_node_topology
 from koordgate.settings import DevicePool
 from webhook.view.cluster import ClusterView, SeenObjects
+from webhook.view.cpupools import pools_on
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.view.podinfo import annotated_holding, read_pod_info
 
@@ -137,6 +138,10 @@ class Account:
         types: the device types.
         given: devices that nodes have by configuration, each pool with the name of its type.
         adoption: which Pods of other products hold what these wrote on them.
+
+    Attributes:
+        types: as given.
+        view: the same as a replica of the webhook knows it.
     """
 
     def __init__(
@@ -147,7 +152,7 @@ class Account:
         adoption: Adoption = NO_ADOPTION,
     ) -> None:
         self.types = types
-        view = _view(standing, types, given, adoption)
+        self.view = view = _view(standing, types, given, adoption)
         topologies = {read.node: read for read in map(read_node_topology, standing.topologies)}
         names = {obj["metadata"]["name"] for obj in (*standing.nodes, *standing.devices, *standing.topologies)}
         names |= {pod["spec"]["nodeName"] for pod in standing.pods if pod["spec"].get("nodeName")}
@@ -247,14 +252,7 @@ def _cpus_of(node: _Counted) -> NodeCpus | None:
     by_kubelet = 0
     for alloc in reported.by_kubelet:
         by_kubelet |= alloc.cpus
-    holders = [CpuHolder(share.cpus, share.qos) for _, share in held]
-    holders += [CpuHolder(alloc.cpus, "", managed_by_kubelet=True) for alloc in reported.by_kubelet]
-    left = pools(
-        known.topology,
-        holders,
-        node_reserved=reported.reservation.cpus,
-        system_exclusive=reported.system.cpus if reported.system.exclusive else 0,
-    )
+    left = pools_on(known.topology, [share for _, share in held], reported)
     return NodeCpus(snapshot.name, known.topology, known.reserved & ~by_kubelet, held, reported.by_kubelet, left)
 
 

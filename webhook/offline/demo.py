@@ -43,12 +43,14 @@ class Given:
         cluster: objects to load.
         workload: Pods to create, in this order.
         map: path of the device map; None to write none.
+        map_port: port on which the map is served at the end, until Ctrl-C; None to serve none.
     """
 
     settings: WebhookSettings
     cluster: Objects
     workload: Objects
     map: Path | None = None
+    map_port: int | None = None
 
 
 class Stage(Protocol):
@@ -107,6 +109,11 @@ async def play(stage: Stage, given: Given, ending: Callable[[], str]) -> bool:
         devicemap.write(given.map, results, account)
         terminal.show(f"The device map is in {given.map}: open it in a browser.", "")
     terminal.show(f"demo: {report.summary(results, account)}; a foreign Binding {fate}; {audit}{ending()}")
+    if given.map_port is not None:
+        async with devicemap.serving(results, account, given.map_port) as url:
+            terminal.show("", f"The device map is at {url} for this machine alone. Press Ctrl-C to end.")
+            sys.stdout.flush()
+            await devicemap.until_interrupted()
     return refused and not overgiven
 
 
@@ -148,7 +155,11 @@ def _given(arguments: argparse.Namespace) -> Given:
         for given, name in ((arguments.cluster, "cluster.yaml"), (arguments.workload, "workload.yaml"))
     )
     config = arguments.config or (None if examples is None else examples / "config.yaml")
-    return Given(WebhookSettings() if config is None else settings.load(config), cluster, workload, arguments.map)
+    loaded = WebhookSettings() if config is None else settings.load(config)
+    port = arguments.map_port
+    if port is None and devicemap.watched():
+        port = 0
+    return Given(loaded, cluster, workload, arguments.map, None if arguments.no_map_server else port)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -179,6 +190,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "all defaults)",
     )
     parser.add_argument("--map", type=Path, metavar="FILE", help="draw who holds what as one HTML file")
+    served = parser.add_mutually_exclusive_group()
+    served.add_argument(
+        "--map-port",
+        type=devicemap.tcp_port,
+        metavar="PORT",
+        help="serve the device map on this port of 127.0.0.1 at the end, until Ctrl-C; 0: any free one (default on a "
+        "terminal: 0; elsewhere it is not served)",
+    )
+    served.add_argument("--no-map-server", action="store_true", help="end at once on a terminal too")
     parser.add_argument(
         "--control-plane",
         action="store_true",
@@ -193,7 +213,8 @@ COMMAND: Final = Command(
     "The output shows each Pod's request and its translation, the devices and CPUs that the Pod got or why it got\n"
     "none, and who holds what.\n"
     "The exit status is 1 if anything was given twice, or if another user could bind a Pod that asks for devices.",
-    examples="examples:\n  koordgate demo\n  koordgate demo --map map.html\n  koordgate demo --workload my-pods.yaml\n"
+    examples="examples:\n  koordgate demo\n  koordgate demo --map map.html\n  koordgate demo --map-port 8080\n"
+    "  koordgate demo --workload my-pods.yaml\n"
     "  koordgate demo --control-plane",
     arguments=_arguments,
     run=_run,

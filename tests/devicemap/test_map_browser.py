@@ -1,0 +1,388 @@
+"""The page in a real browser: what is drawn, keyboard, search, live changes, signing in, and what axe says."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from devicemap.chromium import Browser, browser
+from fake_kube import FakeKube
+from offline.clusters import EXAMPLES, gpus, machine, node, pinned, topology
+from world import World, gpu_pod
+
+from koordgate.cli import main
+from koordgate.kube.client import KubeClient
+from webhook.devicemap.access import TokenGuard
+from webhook.devicemap.feed import MapFeed
+from webhook.devicemap.pagefiles import single
+from webhook.devicemap.server import MapServer
+from webhook.offline import devicemap
+from webhook.offline.cluster import OfflineCluster
+
+HOSTILE = "<img src=x onerror=alert(1)><b>bold</b>"
+MANY = 1000
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_complained_of(chromium: Browser) -> Iterator[None]:
+    chromium.complaints()
+    yield
+    complaints = [one for one in chromium.complaints() if "status of 401" not in one and "status of 503" not in one]
+    assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The demo's cluster and workload, as one file."""
+    path = tmp_path_factory.mktemp("map") / "map.html"
+    files = [str(EXAMPLES / name) for name in ("cluster.yaml", "workload.yaml")]
+    arguments = ["-f", files[0], "-f", files[1], "--config", str(EXAMPLES / "config.yaml"), "--map", str(path)]
+    assert main(["simulate", *arguments]) == 0
+    return path.as_uri()
+
+
+def written(folder: Path, document: dict[str, Any]) -> str:
+    path = folder / "map.html"
+    path.write_text(single(document), encoding="utf-8")
+    return path.as_uri()
+
+
+def drawn(folder: Path, *objects: dict[str, Any], pods: tuple[dict[str, Any], ...] = ()) -> str:
+    """A cluster of these objects as one file."""
+
+    async def simulated() -> dict[str, Any]:
+        cluster = OfflineCluster.in_process()
+        results = await cluster.load(objects)
+        results += [await cluster.submit(one) for one in pods]
+        return devicemap.document(results, cluster.account())
+
+    return written(folder, asyncio.run(simulated()))
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
+    chromium: Browser, example: str, width: int, *, dark: bool
+) -> None:
+    chromium.open(example, width=width, dark=dark)
+    chromium.until("$$('.card').length > 8")
+    assert chromium.violations() == []
+    assert chromium.ask("document.documentElement.scrollWidth") <= width
+    used = chromium.ask("Math.max(...$$('.card').map((one) => one.getBoundingClientRect().right))")
+    assert used > 0.7 * width if width == 1280 else used > 0.9 * width
+    chromium.ask("$$('.holder')[0].click()")
+    chromium.until("$('#picked')")
+    assert chromium.violations() == []
+
+
+def test_core_and_memory_are_two_bars_with_their_own_figures(chromium: Browser, tmp_path: Path) -> None:
+    uneven = gpus("uneven", 1)
+    amounts = {"kubernetes.io/gpu-core": "10", "kubernetes.io/gpu-memory-ratio": "60"}
+    uneven["spec"]["containers"][0]["resources"]["requests"] = amounts
+    chromium.open(drawn(tmp_path, *machine(cards=1), pods=(uneven, gpus("other", 20))))
+    meters = chromium.until(
+        "$$('.card [role=meter]').map((one) => [one.ariaLabel, one.ariaValueNow, one.ariaValueText,"
+        " [...one.children].map((each) => each.style.width)])"
+    )
+    assert meters == [
+        ["gpu 0 core", "30", "30 % of 100 % held", ["20%", "10%"]],
+        ["gpu 0 memory", "80", "64 GiB of 80 GiB held", ["20%", "60%"]],
+    ]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_cpus_of_a_pod_have_its_colour_and_can_be_read(chromium: Browser, tmp_path: Path, *, dark: bool) -> None:
+    """An owner outranks the pool, whatever the order of the style's rules."""
+    chromium.open(drawn(tmp_path, node(), topology(), pods=(pinned("mine", 4),)), dark=dark)
+    cells = chromium.until("$$('.cores .cpu').map((one) => [one.className, getComputedStyle(one).backgroundColor])")
+    own = {colour for name, colour in cells if "lsr" in name}
+    shared = {colour for name, colour in cells if "shared" in name}
+    assert len([name for name, _ in cells if "lsr" in name]) == 4
+    assert len(own) == 1
+    assert own.isdisjoint(shared)
+    key = chromium.ask("getComputedStyle($('.cpus .key')).backgroundColor")
+    assert own == {key}
+    assert chromium.violations() == []
+
+
+def test_a_pod_that_is_picked_is_marked_wherever_it_holds_something(chromium: Browser, example: str) -> None:
+    chromium.open(example)
+    chromium.until("$$('.card').length > 8")
+    chromium.ask("$('#search').focus()")
+    chromium.press("own-cpus-beside")
+    chromium.until("$$('.node').length === 1")
+    chromium.ask("$$('.holder').find((one) => one.textContent.includes('own-cpus-beside')).click()")
+    chromium.until("$('#picked')?.textContent === 'default/own-cpus-beside-a-card'")
+    assert chromium.ask("$$('.card.lit').length") == 1
+    assert chromium.ask("$$('.box.lit').length") == 1
+    assert chromium.ask("$$('.cpu.lit').length") == 4
+    assert chromium.ask("$$('.share.lit').length") == 2
+    assert chromium.ask("$$('.holder[aria-pressed=true]').length") == 2
+    chromium.ask("$('#search').blur()")
+    chromium.press("\ue00c")  # Escape
+    chromium.until("!$('#picked')")
+
+
+@pytest.mark.parametrize(
+    ("query", "nodes"),
+    [
+        pytest.param("h200", ["h200-1"], id="a model"),
+        pytest.param("A100-2", ["a100-2"], id="a node"),
+        pytest.param("default/train-4", ["h200-1"], id="a Pod with its namespace"),
+        pytest.param("unhealthy", ["a100-1"], id="a state"),
+        pytest.param("h200 train-beside", ["h200-1"], id="several words"),
+        pytest.param("nowhere", [], id="nothing"),
+    ],
+)
+def test_search_begins_with_a_slash_and_finds(chromium: Browser, example: str, query: str, nodes: list[str]) -> None:
+    chromium.open(example)
+    chromium.until("$$('.card').length > 8")
+    chromium.ask("document.activeElement.blur()")
+    chromium.press("/")
+    chromium.until("document.activeElement.id === 'search'")
+    chromium.press(query)
+    chromium.until("$('.found').textContent.startsWith(arguments[0])", f"{len(nodes)} of 4")
+    assert chromium.ask("$$('.nodename').map((one) => one.textContent)") == nodes
+
+
+def test_connections_are_drawn_and_told_in_words(chromium: Browser, example: str) -> None:
+    chromium.open(example)
+    chromium.until("$$('svg[role=img]').length > 0")
+    chromium.ask("scrollTo(0, document.body.scrollHeight)")
+    told = chromium.until("$$('svg[role=img]').map((one) => one.ariaLabel).find((one) => one.includes('NVLink'))")
+    assert "NUMA node 0: gpu 0, gpu 1, rdma 0 on PCIe root pci0000:15" in told
+    assert "NVLink connects each pair of 8 devices by 18 lanes." in told
+
+
+def test_pods_without_a_node_are_told_with_their_reasons(chromium: Browser, example: str) -> None:
+    chromium.open(example)
+    text = chromium.until("$('details').textContent")
+    assert "default/waits-for-a-larger-card" in text
+    assert "write 1 or 2" in text
+
+
+def test_whatever_objects_say_is_text(chromium: Browser, tmp_path: Path) -> None:
+    device = {
+        "type": "gpu",
+        "minor": 0,
+        "id": HOSTILE,
+        "model": HOSTILE,
+        "numa": 0,
+        "pcie": HOSTILE,
+        "bus": HOSTILE,
+        "health": "unhealthy",
+        "why": HOSTILE,
+        "amounts": [[100, 50, 50]],
+        "shares": [{"holder": 0, "amounts": [50], "containers": [HOSTILE]}],
+    }
+    holder = {"kind": "pod", "uid": HOSTILE, "namespace": HOSTILE, "name": HOSTILE, "note": HOSTILE, "numa": []}
+    one = {"name": HOSTILE, "blocked": HOSTILE, "devices": [device], "links": [], "cpus": None, "holders": [holder]}
+    waits = {"uid": "", "namespace": "x", "name": HOSTILE, "state": HOSTILE, "reasons": [HOSTILE], "seconds": 1}
+    resources = [{"name": "gpu-core", "word": HOSTILE, "unit": "percent"}]
+    document = {
+        "version": 1,
+        "epoch": "",
+        "revision": 0,
+        "at": 0,
+        "types": {"gpu": {"noun": "x", "resources": resources}},
+        "nodes": [one],
+        "waiting": {"pods": [waits], "total": 1},
+    }
+    chromium.open(written(tmp_path, document))
+    chromium.until("$$('.holder').length === 1")
+    chromium.ask("$('.holder').click()")
+    chromium.until("$('#picked')")
+    assert chromium.ask("$$('#app img, #app li > b > b, #app h2 b').length") == 0
+    assert HOSTILE in chromium.ask("$('.nodename').textContent")
+
+
+def many(count: int) -> dict[str, Any]:
+    """A document of this many nodes with eight cards each."""
+    shares = [{"holder": 0, "amounts": [50, 40 * 2**30], "containers": ["main"]}]
+    cards = [
+        {
+            "type": "gpu",
+            "minor": minor,
+            "model": "H100",
+            "numa": minor // 4,
+            "pcie": f"pci{minor // 2}",
+            "bus": "",
+            "health": "healthy",
+            "why": "",
+            "amounts": [[100, 50, 50], [2**36, 2**35, 2**35]],
+            "shares": shares,
+        }
+        for minor in range(8)
+    ]
+    nodes = [
+        {
+            "name": f"node-{number:04}",
+            "blocked": "",
+            "links": [[a, b, 18] for b in range(8) for a in range(b)],
+            "devices": [{**card, "id": f"GPU-{number:08}-{card['minor']}"} for card in cards],
+            "cpus": None,
+            "holders": [
+                {
+                    "kind": "pod",
+                    "uid": f"u{number}",
+                    "namespace": "team",
+                    "name": f"pod-{number}",
+                    "note": "",
+                    "numa": [],
+                }
+            ],
+        }
+        for number in range(count)
+    ]
+    resources = [
+        {"name": "gpu-core", "word": "core", "unit": "percent"},
+        {"name": "gpu-memory", "word": "memory", "unit": "bytes"},
+    ]
+    return {
+        "version": 1,
+        "epoch": "",
+        "revision": 0,
+        "at": 0,
+        "types": {"gpu": {"noun": "card", "resources": resources}},
+        "nodes": nodes,
+        "waiting": {"pods": [], "total": 0},
+    }
+
+
+def test_of_a_thousand_nodes_only_those_in_sight_are_in_the_document(chromium: Browser, tmp_path: Path) -> None:
+    chromium.open(written(tmp_path, many(MANY)))
+    chromium.until("$$('.node').length > 1")
+    most = 12
+    for place in (0, 0.25, 0.5, 1):
+        chromium.ask("scrollTo(0, arguments[0] * document.body.scrollHeight)", place)
+        seen = chromium.until(
+            "(() => { const seen = $$('.node').filter((one) => { const r = one.getBoundingClientRect();"
+            " return r.bottom > 0 && r.top < innerHeight; }); return seen.length ? seen.length : 0; })()"
+        )
+        assert seen >= 1
+        assert chromium.ask("$$('.node').length") <= most
+    assert chromium.until("$$('.nodename').at(-1).textContent === 'node-0999'")
+    assert chromium.ask("$('.node').getAttribute('aria-setsize')") == str(MANY)
+    chromium.ask("$('#search').focus()")
+    chromium.press("pod-777")
+    chromium.until("$$('.nodename').map((one) => one.textContent).join() === 'node-0777'")
+
+
+def test_the_keyboard_goes_from_node_to_node_beyond_those_in_sight(chromium: Browser, tmp_path: Path) -> None:
+    chromium.open(written(tmp_path, many(MANY)))
+    chromium.until("$$('.node').length > 1")
+    chromium.ask("$('[data-head=node-0000]').focus()")
+    for number in range(1, 9):
+        chromium.press("\ue015")  # arrow down
+        chromium.until("document.activeElement.dataset.head === arguments[0]", f"node-{number:04}")
+    chromium.press("\ue010")  # End
+    chromium.until("document.activeElement.dataset.head === 'node-0999'")
+    chromium.until("document.activeElement.getBoundingClientRect().top < innerHeight")
+    chromium.press("\ue011")  # Home
+    chromium.until("document.activeElement.dataset.head === 'node-0000'")
+    chromium.press("\ue007")  # Enter opens it
+    chromium.until("$('[data-head=node-0000]').ariaExpanded === 'true' && $$('svg').length === 1")
+
+
+class Elsewhere:
+    """An event loop in a thread of its own: the browser and the server work at the same time as the test."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+
+    def do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
+
+    def end(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+@asynccontextmanager
+async def replica(clients: int) -> AsyncIterator[tuple[World, str]]:
+    """A replica's map behind the review of tokens, with one node; so many may follow it."""
+
+    async def nobody() -> dict[str, Any]:
+        return {"pods": [], "total": 0}
+
+    async with FakeKube() as fake, KubeClient(fake.url) as kube:
+        world = World(fake, kube)
+        world.add_node()
+        world.see()
+        fake.users["good"] = {"username": "alice"}
+        fake.may.add(("alice", "/koordgate/map"))
+        feed = MapFeed(world.parts.cluster, world.parts.types, nobody, world.clock)
+        runner = web.AppRunner(MapServer(feed, TokenGuard(kube), clients).app(), shutdown_timeout=1.0)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            yield world, f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        finally:
+            await runner.cleanup()
+            await world.idle()
+
+
+@pytest.fixture(params=[4])
+def served(request: pytest.FixtureRequest) -> Iterator[tuple[Elsewhere, World, str]]:
+    elsewhere = Elsewhere()
+    stack = AsyncExitStack()
+    try:
+        world, url = elsewhere.do(stack.enter_async_context(replica(request.param)))
+        yield elsewhere, world, url
+        elsewhere.do(stack.aclose())
+    finally:
+        elsewhere.end()
+
+
+def test_a_reader_signs_in_follows_changes_and_signs_out(
+    chromium: Browser, served: tuple[Elsewhere, World, str]
+) -> None:
+    elsewhere, world, url = served
+    chromium.open(url)
+    chromium.until("$('#token') && document.activeElement === $('#token')")
+    assert chromium.violations() == []
+    chromium.press("wrong\ue007")
+    chromium.until("$('[role=alert]').textContent.includes('does not know this token')")
+    chromium.until("document.activeElement === $('#token')")
+    chromium.press("good\ue007")
+    chromium.until("$('.state.live') && $$('.card').length === 1")
+    assert chromium.ask("document.cookie") == ""
+    assert chromium.ask("localStorage.length") == 0
+
+    async def bind() -> None:
+        world.add_pod(gpu_pod("new", 40))
+        world.see()
+        await world.bind("new")
+
+    elsewhere.do(bind())
+    chromium.until("$('.holder')?.textContent.includes('new')")
+    assert chromium.ask("$('[role=meter]').ariaValueNow") == "40"
+    chromium.ask("$$('button').find((one) => one.textContent === 'Sign out').click()")
+    chromium.until("$('#token')")
+    assert chromium.ask("sessionStorage.length") == 0
+    assert chromium.ask("$$('.card').length") == 0
+
+
+@pytest.mark.parametrize("served", [0], indirect=True)
+def test_a_reader_beyond_those_who_may_follow_asks_in_turns(
+    chromium: Browser, served: tuple[Elsewhere, World, str]
+) -> None:
+    _, _, url = served
+    chromium.open(url)
+    chromium.until("document.activeElement === $('#token')")
+    chromium.press("good\ue007")
+    chromium.until("$('.state.polling') && $$('.card').length === 1")

@@ -1,0 +1,157 @@
+"""What the device map says of a node: amounts, health, holders, links and CPUs, by the node's own snapshot."""
+
+from typing import Any
+
+import orjson
+import pytest
+from builders import GIB, gpu, holding, nic, node, part, share
+
+from allocator.cpu.resolve import CpuDefaults, resolve
+from allocator.vocabulary.adopted import ForeignHolding, Product
+from allocator.vocabulary.cpunode import CpuShare
+from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes, Unit, own_type
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.links import Place, link
+from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.wiring import Wiring
+from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, NodeTopology, PodCpuAlloc
+from webhook.devicemap.document import node_entry, types_entry
+
+CARDS = (gpu(0, numa_node=0, pcie="pci0"), gpu(1, numa_node=1, model="A100"))
+
+
+def entry(snapshot: NodeSnapshot, types: DeviceTypes = BUILT_IN, **more: Any) -> dict[str, Any]:
+    made = node_entry(snapshot, types, **more)
+    assert orjson.loads(orjson.dumps(made)) == made
+    return made
+
+
+def test_a_card_has_core_and_memory_apart_with_what_it_has_what_is_held_and_what_is_free() -> None:
+    held = holding("a", share(CARDS[0], "main", core=10, memory=60 * GIB, ratio=75))
+    (first, second) = entry(node(*CARDS, holdings=[held]))["devices"]
+    assert first["amounts"] == [[100, 10, 90], [80 * GIB, 60 * GIB, 20 * GIB]]
+    assert second["amounts"] == [[100, 0, 100], [80 * GIB, 0, 80 * GIB]]
+    assert first["shares"] == [{"holder": 0, "amounts": [10, 60 * GIB], "containers": ["main"]}]
+    assert (first["numa"], first["pcie"], second["model"]) == (0, "pci0", "A100")
+
+
+def test_types_name_the_resources_in_the_order_of_the_amounts() -> None:
+    types = BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])
+    told = types_entry(types)
+    assert told["gpu"] == {
+        "noun": "card",
+        "resources": [
+            {"name": "gpu-core", "word": "core", "unit": "percent"},
+            {"name": "gpu-memory", "word": "memory", "unit": "bytes"},
+        ],
+    }
+    assert told["queue"]["resources"] == [{"name": "queue", "word": "device", "unit": "units"}]
+
+
+@pytest.mark.parametrize(
+    ("device", "kubelet", "health", "why"),
+    [
+        pytest.param(gpu(0), (), "healthy", "", id="healthy"),
+        pytest.param(gpu(0, healthy=False, why_not="XID79"), (), "unhealthy", "XID79", id="broken"),
+        pytest.param(gpu(0, healthy=False), (), "unhealthy", "unhealthy", id="broken without a reason"),
+        pytest.param(
+            gpu(0, healthy=False, cordoned=True), (), "cordoned", "cordoned by an administrator", id="cordoned"
+        ),
+        pytest.param(gpu(0), ("GPU-0",), "kubelet", "allocated by the kubelet's device plugin", id="the kubelet's"),
+    ],
+)
+def test_health_is_one_word_and_nothing_of_what_cannot_be_used_is_free(
+    device: Device, kubelet: tuple[str, ...], health: str, why: str
+) -> None:
+    (told,) = entry(node(device, kubelet=kubelet))["devices"]
+    assert (told["health"], told["why"]) == (health, why)
+    assert told["amounts"][0] == [100, 0, 100 if health == "healthy" else 0]
+
+
+def test_a_node_whose_holdings_are_unknown_is_all_held() -> None:
+    told = entry(NodeSnapshot("node-1", ()), blocked="its record cannot be read: remove it", listed=CARDS)
+    assert told["blocked"] == "its record cannot be read: remove it"
+    assert {one["health"] for one in told["devices"]} == {"unread"}
+    assert [one["amounts"] for one in told["devices"]] == [[[100, 100, 0], [80 * GIB, 80 * GIB, 0]]] * 2
+
+
+def test_a_device_that_is_held_and_gone_is_told() -> None:
+    told = entry(node(CARDS[0], holdings=[holding("a", part(CARDS[1], 30))]))["devices"]
+    assert [(one["minor"], one["health"]) for one in told] == [(0, "healthy"), (1, "gone")]
+    assert told[1]["amounts"][0] == [0, 30, 0]
+
+
+def test_every_holder_is_told_once_with_its_kind_and_what_is_particular() -> None:
+    card = CARDS[0]
+    waiting = Holding("g", "team", "member", 0, (part(card, 5),), gang="team/g", until=1)
+    claim = Holding("c", "team", "claim", 0, (part(card, 10),), fence=7)
+    foreign = ForeignHolding("f", "team", "hami", Product.HAMI, "hami.io/x", (part(card, 20),))
+    snapshot = NodeSnapshot(
+        "n",
+        CARDS,
+        {one.uid: one for one in (holding("a", part(card, 30), part(CARDS[1], 40)), waiting)},
+        claims={"c": claim},
+        foreign={"f": foreign},
+    )
+    told = entry(snapshot)
+    names = [(one["kind"], one["namespace"], one["name"]) for one in told["holders"]]
+    assert names == [
+        ("pod", "default", "pod-a"),
+        ("pod", "team", "member"),
+        ("claim", "team", "claim"),
+        ("foreign", "team", "hami"),
+    ]
+    assert [one["note"] for one in told["holders"]] == [
+        "",
+        "room held for the gang team/g",
+        "ResourceClaim (DRA)",
+        "by hami, hami.io/x",
+    ]
+    assert [one["holder"] for one in told["devices"][0]["shares"]] == [0, 1, 2, 3]
+    assert [one["holder"] for one in told["devices"][1]["shares"]] == [0]
+
+
+def test_nvlink_is_told_in_lanes_by_the_places_of_the_devices() -> None:
+    cards = tuple(gpu(minor) for minor in range(3))
+    links = link([Place(one.id, numa=0) for one in cards], {("GPU-0", "GPU-2"): 12})
+    told = entry(node(*cards, nic(0), wiring=Wiring(links)))
+    assert told["links"] == [[0, 2, 12]]
+
+
+def test_cpus_are_told_by_numa_node_with_their_owners_before_all_pools() -> None:
+    cpus = CpuTopology.of([Cpu(number, number % 4, 0, number % 4 // 2) for number in range(8)])
+    by_kubelet = PodCpuAlloc("default", "static", "k", 0b1000_1000, managed_by_kubelet=True)
+    reported = NodeTopology(
+        "node-1",
+        cpus,
+        kubelet=KubeletCpus(policy=CpuManagerPolicy.STATIC, reserved=0b0000_0001),
+        pod_cpu_allocs=(by_kubelet,),
+    )
+    own = holding("a", cpus=CpuShare("LSR", 0b0010_0010))
+    told = entry(node(holdings=[own], cpu=resolve(reported, {}, CpuDefaults())), topology=reported)["cpus"]
+    assert told["zones"] == [
+        {"numa": 0, "socket": 0, "cores": ["0,4", "1,5"]},
+        {"numa": 1, "socket": 0, "cores": ["2,6", "3,7"]},
+    ]
+    assert told["own"] == [
+        {"holder": 0, "cpus": "1,5", "pool": "lsr"},
+        {"holder": 1, "cpus": "3,7", "pool": "kubelet"},
+    ]
+    assert (told["reserved"], told["shared"], told["bestEffort"]) == ("0", "2,4,6", "0-2,4-6")
+
+
+def test_whatever_objects_say_is_short_text_that_json_can_carry() -> None:
+    hostile = "<script>\ud800" * 1000
+    told = entry(node(gpu(0, device_id=hostile, model=hostile, healthy=False, why_not=hostile)))
+    (one,) = told["devices"]
+    assert len(one["model"]) == len(one["id"]) == 256
+    assert len(one["why"]) == 1024
+    assert one["model"].startswith("<script>?<script>")
+
+
+def test_sums_beyond_what_json_readers_take_are_cut() -> None:
+    huge = [holding(str(uid), share(CARDS[0], memory=2**62)) for uid in range(4)]
+    (one, _) = entry(node(*CARDS, holdings=huge))["devices"]
+    assert one["amounts"][1] == [80 * GIB, 2**63 - 1, 0]

@@ -1,0 +1,156 @@
+"""The device map as it changes: pages, then only what changed, and a new beginning where that is not known."""
+
+from typing import Any
+
+import orjson
+import pytest
+from world import World, gpu_pod
+
+from webhook.devicemap import feed as feed_module
+from webhook.devicemap.feed import MapFeed
+from webhook.devicemap.waiting import WaitingPods
+from webhook.scheduling.extender import Answer
+
+WAITING = {"pods": [], "total": 0}
+
+
+async def nobody() -> dict[str, Any]:
+    return WAITING
+
+
+def feed_of(world: World) -> MapFeed:
+    return MapFeed(world.parts.cluster, world.parts.types, nobody, world.clock, epoch="e")
+
+
+async def page(feed: MapFeed, *arguments: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = orjson.loads(await feed.page(*arguments))
+    return answer
+
+
+async def changes(feed: MapFeed, since: int, **more: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = orjson.loads((await feed.changes(since, **more)).body)
+    return answer
+
+
+def names(answer: dict[str, Any]) -> list[str]:
+    return [one["name"] for one in answer["nodes"]]
+
+
+async def test_all_nodes_come_in_pages_by_name_and_the_first_has_what_concerns_all(world: World) -> None:
+    for name in ("n3", "n2", "n4"):
+        world.add_node(name)
+    world.see()
+    feed = feed_of(world)
+    first = await page(feed, "", 3)
+    assert (names(first), first["next"], first["total"]) == (["n1", "n2", "n3"], "n3", 4)
+    assert first["version"] == 1
+    assert "gpu" in first["types"]
+    assert first["waiting"] == WAITING
+    last = await page(feed, "n3", 3)
+    assert (names(last), last["next"]) == (["n4"], "")
+    assert "types" not in last
+
+
+async def test_only_what_changed_is_told_and_then_nothing(world: World) -> None:
+    world.add_node("n2")
+    world.see()
+    feed = feed_of(world)
+    began = (await page(feed))["revision"]
+    world.add_pod(gpu_pod("a", 30))
+    world.see()
+    await world.bind("a")
+    told = await changes(feed, began)
+    assert names(told) == ["n1"]
+    assert told["nodes"][0]["devices"][0]["amounts"][0] == [100, 30, 70]
+    again = await changes(feed, told["revision"])
+    assert (again["nodes"], again["gone"], again["more"]) == ([], [], False)
+
+
+async def test_a_node_that_is_gone_is_told_until_it_comes_back(world: World) -> None:
+    feed = feed_of(world)
+    began = (await page(feed))["revision"]
+    world.fake.remove("/api/v1/nodes/n1")
+    world.fake.remove("/apis/scheduling.koordinator.sh/v1alpha1/devices/n1")
+    world.see()
+    told = await changes(feed, began)
+    assert (names(told), told["gone"]) == ([], ["n1"])
+    world.add_node("n1")
+    world.see()
+    told = await changes(feed, began)
+    assert (names(told), told["gone"]) == (["n1"], [])
+
+
+async def test_many_changes_come_in_parts_and_none_is_left_out(world: World) -> None:
+    feed = feed_of(world)
+    began = (await page(feed))["revision"]
+    for number in range(2, 7):
+        world.add_node(f"n{number}")
+    world.see()
+    seen = []
+    more = True
+    while more:
+        told = await changes(feed, began, most=2)
+        assert len(told["nodes"]) <= 2
+        seen += names(told)
+        began, more = told["revision"], told["more"]
+    assert sorted(seen) == ["n2", "n3", "n4", "n5", "n6"]
+
+
+@pytest.mark.parametrize("since", [-1, 99], ids=["of another process", "that never was"])
+async def test_a_revision_that_is_not_known_begins_anew(world: World, since: int) -> None:
+    assert (await changes(feed_of(world), since))["reset"] is True
+
+
+async def test_whoever_is_behind_the_nodes_that_are_remembered_as_gone_begins_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "_MOST_GONE", 1)
+    world.add_node("n2")
+    world.see()
+    feed = feed_of(world)
+    began = (await page(feed))["revision"]
+    for name in ("n1", "n2"):
+        world.fake.remove(f"/api/v1/nodes/{name}")
+        world.fake.remove(f"/apis/scheduling.koordinator.sh/v1alpha1/devices/{name}")
+    world.see()
+    assert (await changes(feed, began))["reset"] is True
+
+
+async def test_a_change_wakes_and_an_unchanged_list_of_pods_is_not_told_again(world: World) -> None:
+    feed = feed_of(world)
+    first = await feed.changes(0)
+    assert orjson.loads(first.body)["waiting"] == WAITING
+    assert not feed.moved(first.revision)
+    second = await feed.changes(first.revision, first.waiting)
+    assert "waiting" not in orjson.loads(second.body)
+    world.add_node("n2")
+    world.see()
+    assert feed.moved(first.revision)
+
+
+async def test_pods_that_wait_are_told_with_what_place_says(world: World) -> None:
+    world.add_pod(gpu_pod("big", 300))
+    world.add_pod(gpu_pod("new", 50))
+    world.see()
+    uids = {name: world.pod(name)["metadata"]["uid"] for name in ("big", "new")}
+    said = {uids["big"]: Answer.IMPOSSIBLE}
+    parts = world.parts
+    waiting = WaitingPods(parts.cluster, parts.ranking, parts.settings.scheduler.name, said.get)
+    told = await waiting()
+    assert told["total"] == 2
+    reasons = {one["name"]: one["reasons"] for one in told["pods"]}
+    assert reasons["new"] == ["kube-scheduler has not asked about it lately"]
+    assert reasons["big"][0] == "fits on no node, even if nobody else held anything"
+    assert reasons["big"][1].startswith("n1: ")
+
+
+async def test_of_many_nodes_equal_reasons_are_counted_and_few_are_looked_at(world: World) -> None:
+    for number in range(2, 21):
+        world.add_node(f"n{number}")
+    world.add_pod(gpu_pod("big", 300))
+    world.see()
+    parts = world.parts
+    waiting = WaitingPods(parts.cluster, parts.ranking, parts.settings.scheduler.name, lambda _uid: Answer.FULL)
+    (pod,) = (await waiting())["pods"]
+    assert pod["reasons"][1].startswith("16 nodes: ")
+    assert pod["reasons"][-1] == "4 further nodes were not looked at here"

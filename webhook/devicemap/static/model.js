@@ -1,0 +1,140 @@
+// What the document says, in the form in which it is drawn. No DOM here.
+"use strict";
+
+globalThis.koordgate = (() => {
+  const GIB = 2 ** 30;
+  const HEALTH = {
+    healthy: { word: "healthy", icon: "✓", good: true },
+    unhealthy: { word: "unhealthy", icon: "✕", good: false },
+    cordoned: { word: "cordoned", icon: "⊘", good: false },
+    kubelet: { word: "kubelet’s", icon: "■", good: false },
+    gone: { word: "gone", icon: "?", good: false },
+    unread: { word: "unknown", icon: "?", good: false },
+  };
+
+  // One hue for each holder, the same in every view: it follows from the UID alone.
+  function hue(text) {
+    let sum = 2166136261;
+    for (let at = 0; at < text.length; at++) sum = Math.imul(sum ^ text.charCodeAt(at), 16777619);
+    return Math.round(((sum >>> 0) * 137.508) % 360);
+  }
+
+  function amount(value, unit) {
+    if (unit === "percent") return `${value} %`;
+    if (unit === "bytes") return value >= GIB / 10 || value === 0 ? `${tenths(value / GIB)} GiB` : `${tenths(value / 2 ** 20)} MiB`;
+    return String(value);
+  }
+
+  const tenths = (value) => (value >= 100 ? String(Math.round(value)) : String(Math.round(value * 10) / 10));
+
+  function heldOf([total, held], unit) {
+    if (unit === "percent") return `${held} %`;
+    if (unit === "bytes") return `${tenths(held / GIB)} / ${tenths(total / GIB)} GiB`;
+    return `${held} / ${total}`;
+  }
+
+  const part = (value, total) => (total > 0 ? Math.min(100, (100 * value) / total) : value > 0 ? 100 : 0);
+
+  function cpuList(text) {
+    const found = [];
+    for (const range of text ? text.split(",") : []) {
+      const [first, last] = range.split("-").map(Number);
+      for (let cpu = first; cpu <= (last ?? first); cpu++) found.push(cpu);
+    }
+    return found;
+  }
+
+  function readNode(raw, types) {
+    const holders = raw.holders.map((one) => ({
+      ...one,
+      key: `${one.kind === "claim" ? "claim" : "pod"}:${one.uid}`,
+      label: `${one.namespace}/${one.name}`,
+      short: one.namespace === "default" ? one.name : `${one.namespace}/${one.name}`,
+      hue: hue(one.uid),
+    }));
+    const devices = raw.devices.map((one, at) => ({ ...one, at, resources: types[one.type]?.resources ?? [] }));
+    const words = [raw.name, raw.blocked && "blocked"];
+    for (const one of devices) words.push(one.type, one.model, one.id, one.bus, one.pcie, one.health);
+    for (const one of holders) words.push(one.label, one.uid);
+    return {
+      ...raw,
+      holders,
+      devices,
+      cpus: raw.cpus && readCpus(raw.cpus, holders),
+      text: words.filter(Boolean).join("\n").toLowerCase(),
+      mixed: new Set(devices.filter((one) => one.type === devices[0].type).map((one) => one.model)).size > 1,
+      has: summary(devices, raw.cpus),
+      sums: sums(devices),
+      bad: devices.filter((one) => !HEALTH[one.health]?.good).length,
+    };
+  }
+
+  // Whose each CPU is. An owner outranks every pool: a Pod's CPU is always drawn in its colour.
+  function readCpus(raw, holders) {
+    const whose = new Map();
+    for (const cpu of cpuList(raw.shared)) whose.set(cpu, { pool: "shared" });
+    for (const cpu of cpuList(raw.reserved)) whose.set(cpu, { pool: "reserved" });
+    for (const one of raw.own) {
+      for (const cpu of cpuList(one.cpus)) whose.set(cpu, { pool: one.pool, holder: holders[one.holder] });
+    }
+    const zones = raw.zones.map((zone) => {
+      const cores = zone.cores.map(cpuList);
+      const count = { own: 0, shared: 0, reserved: 0 };
+      for (const cpu of cores.flat()) {
+        const pool = whose.get(cpu)?.pool ?? "reserved";
+        count[pool in count ? pool : "own"] += 1;
+      }
+      return { ...zone, cores, count };
+    });
+    return { ...raw, zones, whose };
+  }
+
+  const plainModel = (model) => model.replace(/^NVIDIA[- ]/, "");
+
+  function summary(devices, cpus) {
+    const counted = new Map();
+    for (const one of devices) {
+      const name = one.type === "gpu" ? plainModel(one.model) || "gpu" : one.type;
+      counted.set(name, (counted.get(name) ?? 0) + 1);
+    }
+    const texts = [...counted].map(([name, count]) => `${count} × ${name}`);
+    if (cpus) texts.push(`${cpus.zones.flatMap((zone) => zone.cores.flatMap(cpuList)).length} CPUs`);
+    return texts.join(" · ");
+  }
+
+  // What is held of the first type's resources, summed over its devices.
+  function sums(devices) {
+    const type = devices[0]?.type;
+    const found = (devices[0]?.resources ?? []).map((resource) => ({ ...resource, total: 0, held: 0 }));
+    for (const one of devices) {
+      if (one.type !== type) continue;
+      one.amounts.forEach(([total, held], at) => {
+        found[at].total += total;
+        found[at].held += held;
+      });
+    }
+    return found;
+  }
+
+  const terms = (query) => query.toLowerCase().split(/\s+/).filter(Boolean);
+  const matches = (text, wanted) => wanted.every((term) => text.includes(term));
+
+  function holdingsOf(nodes, key) {
+    const found = [];
+    for (const node of nodes) {
+      const place = node.holders.findIndex((one) => one.key === key);
+      if (place < 0) continue;
+      const shares = node.devices.flatMap((device) => device.shares.filter((one) => one.holder === place).map((share) => ({ device, share })));
+      const cpus = node.cpus?.own.filter((one) => one.holder === place) ?? [];
+      found.push({ node, holder: node.holders[place], shares, cpus });
+    }
+    return found;
+  }
+
+  function since(seconds) {
+    if (seconds < 90) return `${seconds} s`;
+    return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
+  }
+
+  return { HEALTH, amount, cpuList, heldOf, holdingsOf, hue, matches, part, plainModel, readNode, since, terms };
+})();
