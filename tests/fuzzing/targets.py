@@ -50,6 +50,7 @@ _WHOLE: Final = ("nvidia.com/gpu",)  # names that count whole cards, for the ora
 _PERCENT: Final = ("kubernetes.io/gpu", "koordinator.sh/gpu")
 _TRANSLATED: Final = {f"{domain}/{tail}" for domain in DOMAINS for tail in ("gpu-core", "gpu-memory-ratio")}
 _ALLOCATED: Final = "scheduling.koordinator.sh/device-allocated"
+_ORIGINAL: Final = "koordgate.io/original-request"
 _SCOPE: Final = "koordgate.io/numa-scope"
 _SHARING: Final = "koordgate.io/device-sharing"
 _OURS: Final = (_ALLOCATED, "scheduling.koordinator.sh/resource-status", "koordgate.io/device-quotas")
@@ -214,12 +215,24 @@ def _unchanged(question: review.Request) -> None:
             demand(old.get(key) == new.get(key), f"a holding is changed by a stranger: {key}")
 
 
+def _believed(before: Mapping[str, Any], after: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The Pod without a forged annotation: one that admission wrote anew, since the resources are not translated."""
+    annotations = before["metadata"].get("annotations") or {}
+    if annotations.get(_ORIGINAL) in (None, (after["metadata"].get("annotations") or {}).get(_ORIGINAL)):
+        return before
+    kept = {key: text for key, text in annotations.items() if key != _ORIGINAL}
+    return {**before, "metadata": {**before["metadata"], "annotations": kept}}
+
+
 def _same_asks(before: Mapping[str, Any], after: Mapping[str, Any], replica: Replica) -> None:
     """A translated Pod asks for what its author wrote: by our reader, and by sums of our own for the plainest names."""
     if before == after and _is_anothers(before):
         return
     types, slots = replica.parts.types, replica.parts.settings.devices.default_slot_resource_fraction.types
-    was, now = read_asks(before, types, implied=False, slots=slots), read_asks(after, types, implied=False)
+    was, now = (
+        read_asks(_believed(before, after), types, implied=False, slots=slots),
+        read_asks(after, types, implied=False),
+    )
     demand(not now.problems, f"a translated Pod cannot be read: {now.problems}")
     asked_before, asked_now = was.request, now.request
     if _SCOPE not in (before["metadata"].get("annotations") or {}):  # admission may put it there, and CPUs count then
