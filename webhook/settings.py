@@ -29,6 +29,7 @@ from koordgate.settings import (
 )
 from webhook.adoptsettings import AdoptSettings
 from webhook.dialectsettings import DialectSettings, NamespaceName, as_installed, dialects_on
+from webhook.leasesettings import HealthLeaseSettings
 from webhook.statedmix import StatedMix, read_mix
 
 _Percent = Annotated[int, Meta(ge=1, le=100)]
@@ -379,6 +380,7 @@ class WebhookSettings(Section, frozen=True):
     quota: QuotaSettings = QuotaSettings()
     dra: DraSettings = DraSettings()
     headroom: HeadroomSettings = HeadroomSettings()
+    health_lease: HealthLeaseSettings = HealthLeaseSettings()
     adopt: AdoptSettings = AdoptSettings()
     mirror: tuple[Literal["hami", "volcano", "gpushare"], ...] = ()
     dialects: dict[str, DialectSettings] = msgspec.field(default_factory=dict)
