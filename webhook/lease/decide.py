@@ -126,7 +126,7 @@ def conclude(memory: Memory, look: Look, rules: Rules, test: Judged) -> tuple[Me
     if test.verdict is Verdict.UNKNOWN:
         return memory, Wish.NOTHING, f"the self-test says nothing: {test.reason}"
     if silence(memory, look.now) < rules.open_after:
-        return memory, Wish.NOTHING, f"a replica renews the health lease, but the self-test fails: {test.reason}"
+        return memory, Wish.NOTHING, f"the health lease was renewed lately, but the self-test fails: {test.reason}"
     if look.shut(Guarded.MUTATING):
         return memory, Wish.OPEN_MUTATING, ""
     return memory, Wish.CHECK_POLICY if look.shut(Guarded.VALIDATING) else Wish.NOTHING, ""

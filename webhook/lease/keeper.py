@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from koordgate.kube.client import KubeClient
@@ -25,6 +26,7 @@ from webhook.settings import WebhookSettings
 
 _LOG: Final = logging.getLogger(__name__)
 _CALL_S: Final = 15.0  # a dry run passes two webhooks that may each take 2 s, and those of other products
+_ATTEMPTS: Final = 5
 _STUCK_S: Final = 300.0  # a look takes less than a minute, whatever fails
 
 States = dict[Guarded, EntryState]
@@ -161,7 +163,8 @@ class LeaseKeeper:
                 return ""
 
     async def _open(self, guarded: Guarded, states: States) -> str:
-        if problem := await self._patch(guarded, entries.opening(guarded, states[guarded], self._now())):
+        now = self._now()
+        if problem := await self._patch(guarded, states[guarded], lambda state: entries.opening(guarded, state, now)):
             return problem
         self._metrics.open.labels(guarded.entry).set(1)
         self._metrics.changes.labels("opened").inc()
@@ -178,7 +181,7 @@ class LeaseKeeper:
         state = states[guarded]
         if state.stands not in {Stands.OPEN, Stands.STALE}:
             return ""
-        if problem := await self._patch(guarded, entries.shutting(guarded, state)):
+        if problem := await self._patch(guarded, state, partial(entries.shutting, guarded)):
             return problem
         if state.stands is Stands.OPEN:
             self._metrics.open.labels(guarded.entry).set(0)
@@ -188,13 +191,20 @@ class LeaseKeeper:
             await self._event("HealthLeaseShut", message, kind="Normal")
         return ""
 
-    async def _patch(self, guarded: Guarded, patch: list[dict[str, Any]]) -> str:
-        """Write a configuration; returns why it was not written, "" if it was."""
-        try:
-            await self._kube.patch(self._path(guarded), patch, "json")
-        except (Conflict, Invalid) as error:  # Invalid: a `test` operation of the patch failed
-            return f"the configuration of {guarded.entry} was changed by somebody else; looking again ({error})"
-        return ""
+    async def _patch(
+        self, guarded: Guarded, state: EntryState, make: Callable[[EntryState], list[dict[str, Any]]]
+    ) -> str:
+        """Write a configuration, whatever else of it others change meanwhile; returns why not, "" if it was written."""
+        for _ in range(_ATTEMPTS):
+            try:
+                await self._kube.patch(self._path(guarded), make(state), "json")
+            except (Conflict, Invalid):  # Invalid: a `test` operation of the patch failed
+                decided, state = state, await self._state(guarded)
+                if state.stands is not decided.stands:
+                    return f"somebody else has changed {guarded.entry}; looking again"
+            else:
+                return ""
+        return f"the configuration of {guarded.entry} was changed by others {_ATTEMPTS} times; looking again"
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

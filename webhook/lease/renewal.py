@@ -72,12 +72,11 @@ class Renewal:
 
     async def _write(self) -> None:
         lease, renewed = self._lease, record.renewal(self._holder, self._clock(), self._lease.renew_seconds)
-        path, deadline = LEASES.path(lease.name, self._namespace), lease.renew_seconds
         try:
-            await self._kube.patch(path, renewed, "merge", deadline=deadline)
+            await self._kube.patch(LEASES.path(lease.name, self._namespace), renewed, "merge")
         except NotFound:
             try:
                 made = record.first(lease.name, renewed)
-                await self._kube.create(LEASES.path(namespace=self._namespace), made, deadline=deadline)
+                await self._kube.create(LEASES.path(namespace=self._namespace), made)
             except AlreadyExists:  # another replica was faster: somebody lives
                 return
