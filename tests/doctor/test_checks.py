@@ -153,7 +153,7 @@ def test_a_right_cluster_has_no_complaint() -> None:
     found = examine(snapshot())
     assert bad(found) == []
     areas = "versions clocks installed certificates rights enforcement quotas nodes"
-    assert {*areas.split(), "other products"} == {one.area for one in found}
+    assert {*areas.split(), "health lease", "other products"} == {one.area for one in found}
 
 
 def first(key: str, **about: Any) -> Callable[[dict[str, list[Raw]]], None]:

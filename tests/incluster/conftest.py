@@ -190,6 +190,7 @@ def _values(node: harness.Node, image: built.Image) -> JsonObject:
         "image": {"repository": image.repository, "tag": image.tag, "pullPolicy": "Never"},
         "scheduler": {"image": {"repository": SCHEDULER, "tag": KUBERNETES, "pullPolicy": "Never"}},
         "reporter": {"kubelet": kubelet, "gpus": {"runtimeClassName": cards.HANDLER}},
+        "healthLease": {"renewSeconds": 2, "openAfterSeconds": 8, "selfTests": 2},
     }
 
 

@@ -219,6 +219,17 @@ class ControlPlane:
         self.kill_apiserver()
         await self.start_apiserver()
 
+    def power_off(self) -> None:
+        """Kill all processes at once, as a power failure does; what is on disk stays."""
+        for process in self._processes.values():
+            process.kill()
+
+    async def power_on(self) -> None:
+        """Start what was killed, all at once: each tries again until those that it needs answer."""
+        for process in self._processes.values():
+            process.start()
+        await self._processes["kube-apiserver"].ready(self._apiserver_ready)
+
     async def start_scheduler(self, name: str, config: str = "", kubeconfig: Path | None = None) -> str:
         """Start a kube-scheduler and wait until it is ready.
 
