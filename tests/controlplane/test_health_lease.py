@@ -160,6 +160,9 @@ async def test_entries_open_when_replicas_are_killed_and_are_shut_once_one_answe
             assert await refusal(root.create(pods_path(TEAM), pod("gpu", TEAM, asks))) == POLICY
         with pytest.raises(ApiError, match="no replica of koordgate's webhook has lived"):
             await root.create(pods_path(TEAM), pod("gpu", TEAM, GPU, schedulerName="koord-scheduler"))
+        forged = pod("forged", TEAM, CPU)
+        forged["metadata"]["annotations"] = {"koordgate.io/original-request": "{}"}
+        assert await refusal(root.create(pods_path(TEAM), forged)) == POLICY
         # What only the webhook checks of a Pod that exists stays as it is.
         hint = {"metadata": {"annotations": {"scheduling.koordinator.sh/device-allocate-hint": "{}"}}}
         assert await refusal(root.patch(pods_path(TEAM, "served"), hint)) == POLICY

@@ -1,4 +1,4 @@
-"""What a stolen token of the health lease's keeper cannot do, as decided by the API server with the chart's policies."""
+"""What a stolen token of the health lease's keeper cannot do, as the API server decides with the chart's policies."""
 
 from collections.abc import AsyncIterator
 

@@ -157,26 +157,6 @@ async def test_an_upgrade_rolls_while_pods_are_created_and_no_admission_fails_an
 # While no replica lives
 
 LASTS = "trap exit TERM; sleep 3600 & wait"
-CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/koordgate"
-
-
-async def entries(cluster: Cluster, expected: str) -> None:
-    """Wait until both entries that guard Pods are Fail, or both are Ignore."""
-
-    async def so() -> bool:
-        hooks = [
-            hook
-            for kind in ("mutating", "validating")
-            for hook in (await cluster.admin.get(CONFIGURATIONS.format(kind)))["webhooks"]
-        ]
-        return {
-            hook["failurePolicy"] for hook in hooks if hook["name"].startswith("pods.") and "shadow" not in hook["name"]
-        } == {expected}
-
-    try:
-        await until(so, f"the entries are {expected}", deadline_s=DONE_S)
-    except TimeoutError as error:
-        raise AssertionError(await cluster.told()) from error
 
 
 async def all_ready(cluster: Cluster, besides: frozenset[str] = frozenset()) -> None:
@@ -208,14 +188,14 @@ async def test_pods_that_ask_for_no_device_are_created_while_no_replica_lives_an
     path = await namespace(cluster, "outage")
     scale = f"/apis/apps/v1/namespaces/{chart.NAMESPACE}/deployments/koordgate/scale"
     await cluster.admin.patch(scale, {"spec": {"replicas": 0}})
-    await entries(cluster, "Ignore")
+    await cluster.entries("Ignore")
     await cluster.admin.create(path, pinned("service", {"koordinator.sh/qosClass": "LS"}))
     await cluster.node.phase("outage", "service", "Running", deadline_s=DONE_S)
     with pytest.raises(ApiError, match="no replica of koordgate's webhook has lived"):
         await cluster.admin.create(path, pod("one", "true", {"nvidia.com/gpu": "1"}))
 
     await cluster.admin.patch(scale, {"spec": {"replicas": 2}})
-    await entries(cluster, "Fail")
+    await cluster.entries("Fail")
 
     await cluster.admin.create(path, pod("one", "true", {"nvidia.com/gpu": "1"}))
     await cluster.node.phase("outage", "one", "Succeeded", deadline_s=DONE_S)
@@ -241,7 +221,7 @@ async def test_a_cluster_of_one_node_that_lost_its_power_comes_up_by_itself(clus
                 )
 
     await all_ready(cluster, besides=old)
-    await entries(cluster, "Fail")
+    await cluster.entries("Fail")
 
     async def restarted() -> bool:
         (now,) = (await cluster.admin.get(f"{path}/held"))["status"]["containerStatuses"]
