@@ -43,7 +43,7 @@ from webhook.app import listen, make_app, make_extender
 from webhook.assembly import Parts, assemble
 from webhook.dra.taints import RuleFeed, TaintKeeper
 from webhook.edge import Draining
-from webhook.lease.renewal import Renewal
+from webhook.lease.renewal import LeaseRenewal
 from webhook.ledger.cluster import cluster_store
 from webhook.ledger.store import Listener, Watch
 from webhook.quotas.keeper import QuotaKeeper
@@ -159,7 +159,7 @@ class Replica:
             if settings.dra.taints:
                 self._taints = self._tainting(kube)
         self._headroom = self._keeping_headroom(kube)
-        self._renewal = Renewal(kube, settings, socket.gethostname()) if settings.health_lease.enabled else None
+        self._renewal = LeaseRenewal(kube, settings, socket.gethostname()) if settings.health_lease.enabled else None
         self._quotas: QuotaKeeper | None = None
         if settings.quota.enabled:
             complain = reporter.bad_object

@@ -10,7 +10,7 @@ from fake_kube import FakeKube, Fault, answer, hold
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import EVENTS, LEASES, PODS
-from webhook.lease.decide import Wish
+from webhook.lease.decide import LeaseWish
 from webhook.lease.entries import Guarded
 from webhook.lease.keeper import LeaseKeeper
 from webhook.lease.metrics import LeaseMetrics
@@ -43,7 +43,7 @@ class Desk:
         lease = {"metadata": {"name": "koordgate-health"}, "spec": spec}
         self.fake.put(LEASES.path(namespace=NAMESPACE), lease)
 
-    async def look(self, *answers: Fault) -> Wish:
+    async def look(self, *answers: Fault) -> LeaseWish:
         """Look ten seconds later; dry runs are answered by these."""
         self.now += 10
         self.fake.faults.add("create", "pods", *answers)
@@ -51,7 +51,7 @@ class Desk:
 
     async def silent(self) -> None:
         for _ in range(3):
-            assert await self.look() is Wish.NOTHING
+            assert await self.look() is LeaseWish.NOTHING
 
     @property
     def policies(self) -> list[str]:
@@ -79,20 +79,20 @@ async def desk() -> AsyncIterator[Desk]:
 async def test_while_the_lease_is_renewed_no_pod_is_tried(desk: Desk) -> None:
     for _ in range(20):
         desk.renewed()
-        assert await desk.look() is Wish.NOTHING
+        assert await desk.look() is LeaseWish.NOTHING
     assert not desk.fake.seen("create", "pods")
     assert not desk.problem
 
 
 async def test_entries_are_opened_one_after_the_other(desk: Desk) -> None:
     await desk.silent()
-    assert await desk.look(DOWN) is Wish.OPEN_MUTATING
+    assert await desk.look(DOWN) is LeaseWish.OPEN_MUTATING
     assert desk.policies == ["Ignore", "Fail"]
     note = desk.fake.get(Guarded.MUTATING.resource.path("koordgate"))["metadata"]["annotations"]
     assert note == {"koordgate.io/opened": "pods.mutate.koordgate.io since 1970-01-01T00:00:00Z"}
-    assert await desk.look(DOWN, HELD) is Wish.CHECK_POLICY
+    assert await desk.look(DOWN, HELD) is LeaseWish.CHECK_POLICY
     assert desk.policies == ["Ignore", "Ignore"]
-    assert await desk.look(DOWN) is Wish.NOTHING
+    assert await desk.look(DOWN) is LeaseWish.NOTHING
     assert desk.events == ["HealthLeaseOpened"] * 2
     exposed = desk.metrics.exposition().decode()
     assert 'koordgate_lease_open{entry="pods.mutate.koordgate.io"} 1.0' in exposed
@@ -125,13 +125,13 @@ async def test_what_cannot_be_read_opens_nothing_and_silence_begins_again(
     desk.fake.faults.always("get", resource, answer(status))
     desk.keeper._kube._sleep = no_sleep
     for _ in range(5):
-        assert await desk.look() is Wish.NOTHING
+        assert await desk.look() is LeaseWish.NOTHING
         assert desk.problem
     desk.fake.faults.always("get", resource, None)
     for _ in range(3):
-        assert await desk.look() is Wish.NOTHING
+        assert await desk.look() is LeaseWish.NOTHING
         assert not desk.problem
-    assert await desk.look(DOWN) is Wish.OPEN_MUTATING
+    assert await desk.look(DOWN) is LeaseWish.OPEN_MUTATING
 
 
 async def no_sleep(_seconds: float) -> None:
@@ -142,7 +142,7 @@ async def no_sleep(_seconds: float) -> None:
 async def test_a_lost_race_is_tried_again_at_once(desk: Desk, status: int) -> None:
     await desk.silent()
     desk.fake.faults.add("patch", "mutatingwebhookconfigurations", *[answer(status)] * 4)
-    assert await desk.look(DOWN) is Wish.OPEN_MUTATING
+    assert await desk.look(DOWN) is LeaseWish.OPEN_MUTATING
     assert desk.policies == ["Ignore", "Fail"]
     assert not desk.problem
 
@@ -150,9 +150,9 @@ async def test_a_lost_race_is_tried_again_at_once(desk: Desk, status: int) -> No
 async def test_races_that_are_always_lost_are_told_and_tried_again_later(desk: Desk) -> None:
     await desk.silent()
     desk.fake.faults.add("patch", "mutatingwebhookconfigurations", *[answer(409)] * 5)
-    assert await desk.look(DOWN) is Wish.OPEN_MUTATING
+    assert await desk.look(DOWN) is LeaseWish.OPEN_MUTATING
     assert (desk.policies, desk.events, desk.problem) == (["Fail", "Fail"], [], True)
-    assert await desk.look(DOWN) is Wish.OPEN_MUTATING
+    assert await desk.look(DOWN) is LeaseWish.OPEN_MUTATING
     assert (desk.policies, desk.problem) == (["Ignore", "Fail"], False)
 
 
@@ -185,7 +185,7 @@ async def test_what_an_upgrade_shut_is_forgotten_without_an_event(desk: Desk) ->
         noted = {"koordgate.io/opened": f"{guarded.entry} since x", "kept": "yes"}
         body = {"metadata": {"name": "koordgate", "annotations": noted}, "webhooks": [{"name": "a"}, hook(guarded)]}
         desk.fake.put(guarded.resource.path(), body)
-    assert await desk.look() is Wish.TIDY
+    assert await desk.look() is LeaseWish.TIDY
     found = [desk.fake.get(one.resource.path("koordgate"))["metadata"]["annotations"] for one in Guarded]
     assert found == [{"kept": "yes"}] * 2
     assert desk.events == []
@@ -195,7 +195,7 @@ async def test_without_configurations_nothing_is_done(desk: Desk) -> None:
     for guarded in Guarded:
         desk.fake.remove(guarded.resource.path("koordgate"))
     await desk.silent()
-    assert await desk.look() is Wish.NOTHING
+    assert await desk.look() is LeaseWish.NOTHING
 
 
 async def test_a_keeper_that_hangs_is_not_healthy(desk: Desk) -> None:

@@ -11,7 +11,7 @@ from waiting import until
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import LEASES
 from webhook.lease.record import beat_of
-from webhook.lease.renewal import Renewal
+from webhook.lease.renewal import LeaseRenewal
 from webhook.settings import parse
 
 SETTINGS = parse("healthLease: {enabled: true, renewSeconds: 0.01, openAfterSeconds: 1}")
@@ -35,7 +35,7 @@ async def test_the_lease_is_made_at_the_first_renewal_and_changed_at_each_furthe
     fake: FakeKube, kube: KubeClient
 ) -> None:
     moments = iter((1000.0, 1010.5))
-    renewal = Renewal(kube, SETTINGS, "webhook-a", clock=lambda: next(moments))
+    renewal = LeaseRenewal(kube, SETTINGS, "webhook-a", clock=lambda: next(moments))
     await renewal.renew()
     made = fake.get(PATH)
     assert made["metadata"]["labels"]["app.kubernetes.io/part-of"] == "koordgate"
@@ -50,7 +50,7 @@ async def test_the_lease_is_made_at_the_first_renewal_and_changed_at_each_furthe
 async def test_replicas_with_the_same_clock_renew_the_same_lease(fake: FakeKube, kube: KubeClient) -> None:
     beats = set()
     for name in ("webhook-a", "webhook-b", "webhook-c"):
-        await Renewal(kube, SETTINGS, name, clock=lambda: 0.0).renew()
+        await LeaseRenewal(kube, SETTINGS, name, clock=lambda: 0.0).renew()
         beats.add(beat_of(fake.get(PATH)))
     assert len(beats) == 3
     assert len(fake.objects(COLLECTION)) == 1
@@ -71,7 +71,7 @@ def test_an_empty_lease_can_be_read(lease: dict[str, object]) -> None:
 async def test_a_lease_that_another_replica_has_just_made_is_left_alone(fake: FakeKube, kube: KubeClient) -> None:
     fake.faults.add("create", "leases", answer(409))
     fake.faults.add("create", "leases", Fault(status=409, reason="AlreadyExists"))
-    renewal = Renewal(kube, SETTINGS, "webhook-a")
+    renewal = LeaseRenewal(kube, SETTINGS, "webhook-a")
     await renewal.renew()
     assert renewal.problem
     await renewal.renew()
@@ -82,7 +82,7 @@ async def test_a_failure_is_told_once_and_so_is_its_end(
     fake: FakeKube, kube: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    renewal = Renewal(kube, SETTINGS, "webhook-a")
+    renewal = LeaseRenewal(kube, SETTINGS, "webhook-a")
     fake.faults.always("patch", "leases", answer(403))
     await renewal.renew()
     await renewal.renew()
@@ -100,7 +100,7 @@ async def test_a_replica_that_is_not_ready_is_silent(fake: FakeKube, kube: KubeC
         ready[0] = len(asked) > 3
         await asyncio.sleep(0)
 
-    task = asyncio.create_task(Renewal(kube, SETTINGS, "webhook-a", sleep=sleep).run(lambda: ready[0]))
+    task = asyncio.create_task(LeaseRenewal(kube, SETTINGS, "webhook-a", sleep=sleep).run(lambda: ready[0]))
     await until(lambda: bool(fake.objects(COLLECTION)))
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

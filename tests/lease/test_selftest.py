@@ -8,7 +8,7 @@ from world import asks
 from webhook import patch
 from webhook.admission.pods import PodWebhooks
 from webhook.lease.entries import Guarded
-from webhook.lease.selftest import POLICY, Answer, Probe, Verdict, judge, pod
+from webhook.lease.selftest import POLICY, Probe, ProbeAnswer, Verdict, judge, pod
 
 SCHEDULER = "koord-scheduler"
 NOTES = {"koordgate.io/original-request": "{}"}
@@ -26,53 +26,67 @@ LIMITED = "pods is forbidden: exceeded quota: none"
 @pytest.mark.parametrize(
     ("probe", "answer", "opened", "verdict"),
     [
-        pytest.param(Probe.TRANSLATED, Answer(TRANSLATED), False, Verdict.YES, id="translated"),
-        pytest.param(Probe.TRANSLATED, Answer(TRANSLATED), True, Verdict.YES, id="translated while open"),
-        pytest.param(Probe.TRANSLATED, Answer(message=DOWN), False, Verdict.DEAD, id="nobody answers"),
-        pytest.param(Probe.TRANSLATED, Answer(PLAIN), True, Verdict.DEAD, id="not called while open"),
-        pytest.param(Probe.TRANSLATED, Answer(PLAIN), False, Verdict.UNKNOWN, id="a namespace that is not served"),
-        pytest.param(Probe.TRANSLATED, Answer({}), True, Verdict.DEAD, id="an empty Pod"),
+        pytest.param(Probe.TRANSLATED, ProbeAnswer(TRANSLATED), False, Verdict.YES, id="translated"),
+        pytest.param(Probe.TRANSLATED, ProbeAnswer(TRANSLATED), True, Verdict.YES, id="translated while open"),
+        pytest.param(Probe.TRANSLATED, ProbeAnswer(message=DOWN), False, Verdict.DEAD, id="nobody answers"),
+        pytest.param(Probe.TRANSLATED, ProbeAnswer(PLAIN), True, Verdict.DEAD, id="not called while open"),
+        pytest.param(Probe.TRANSLATED, ProbeAnswer(PLAIN), False, Verdict.UNKNOWN, id="a namespace that is not served"),
+        pytest.param(Probe.TRANSLATED, ProbeAnswer({}), True, Verdict.DEAD, id="an empty Pod"),
         pytest.param(
-            Probe.TRANSLATED, Answer({"spec": {"schedulerName": SCHEDULER}}), True, Verdict.DEAD, id="only the name"
+            Probe.TRANSLATED,
+            ProbeAnswer({"spec": {"schedulerName": SCHEDULER}}),
+            True,
+            Verdict.DEAD,
+            id="only the name",
         ),
         pytest.param(
-            Probe.TRANSLATED, Answer({"metadata": {"annotations": NOTES}}), True, Verdict.DEAD, id="only a note"
+            Probe.TRANSLATED, ProbeAnswer({"metadata": {"annotations": NOTES}}), True, Verdict.DEAD, id="only a note"
         ),
-        pytest.param(Probe.TRANSLATED, Answer(message=OTHERS), False, Verdict.UNKNOWN, id="another's webhook is away"),
-        pytest.param(Probe.TRANSLATED, Answer(message=LIMITED), True, Verdict.UNKNOWN, id="a quota"),
-        pytest.param(Probe.TRANSLATED, Answer(message=""), False, Verdict.UNKNOWN, id="no message"),
-        pytest.param(Probe.REFUSED, Answer(message=REFUSED), False, Verdict.YES, id="refused"),
-        pytest.param(Probe.REFUSED, Answer(message=REFUSED), True, Verdict.YES, id="refused while open"),
-        pytest.param(Probe.REFUSED, Answer(TRANSLATED), True, Verdict.DEAD, id="not refused while open"),
-        pytest.param(Probe.REFUSED, Answer(TRANSLATED), False, Verdict.UNKNOWN, id="an older replica"),
+        pytest.param(
+            Probe.TRANSLATED, ProbeAnswer(message=OTHERS), False, Verdict.UNKNOWN, id="another's webhook is away"
+        ),
+        pytest.param(Probe.TRANSLATED, ProbeAnswer(message=LIMITED), True, Verdict.UNKNOWN, id="a quota"),
+        pytest.param(Probe.TRANSLATED, ProbeAnswer(message=""), False, Verdict.UNKNOWN, id="no message"),
+        pytest.param(Probe.REFUSED, ProbeAnswer(message=REFUSED), False, Verdict.YES, id="refused"),
+        pytest.param(Probe.REFUSED, ProbeAnswer(message=REFUSED), True, Verdict.YES, id="refused while open"),
+        pytest.param(Probe.REFUSED, ProbeAnswer(TRANSLATED), True, Verdict.DEAD, id="not refused while open"),
+        pytest.param(Probe.REFUSED, ProbeAnswer(TRANSLATED), False, Verdict.UNKNOWN, id="an older replica"),
         pytest.param(
             Probe.REFUSED,
-            Answer(message=DOWN.replace("mutate", "validate")),
+            ProbeAnswer(message=DOWN.replace("mutate", "validate")),
             False,
             Verdict.DEAD,
             id="validating is away",
         ),
-        pytest.param(Probe.REFUSED, Answer(message=LIMITED), True, Verdict.UNKNOWN, id="refused by a quota"),
+        pytest.param(Probe.REFUSED, ProbeAnswer(message=LIMITED), True, Verdict.UNKNOWN, id="refused by a quota"),
         pytest.param(
-            Probe.REFUSED, Answer(message=REFUSED.partition(": ")[0]), True, Verdict.UNKNOWN, id="for another reason"
+            Probe.REFUSED,
+            ProbeAnswer(message=REFUSED.partition(": ")[0]),
+            True,
+            Verdict.UNKNOWN,
+            id="for another reason",
         ),
         pytest.param(
-            Probe.HELD, Answer(message=f"ValidatingAdmissionPolicy '{POLICY}' denied"), True, Verdict.YES, id="held"
+            Probe.HELD,
+            ProbeAnswer(message=f"ValidatingAdmissionPolicy '{POLICY}' denied"),
+            True,
+            Verdict.YES,
+            id="held",
         ),
-        pytest.param(Probe.HELD, Answer(PLAIN), True, Verdict.UNKNOWN, id="not held"),
+        pytest.param(Probe.HELD, ProbeAnswer(PLAIN), True, Verdict.UNKNOWN, id="not held"),
         pytest.param(
-            Probe.HELD, Answer(message=DOWN), True, Verdict.UNKNOWN, id="not held: the validating entry refuses"
+            Probe.HELD, ProbeAnswer(message=DOWN), True, Verdict.UNKNOWN, id="not held: the validating entry refuses"
         ),
     ],
 )
-def test_an_answer_is_judged(probe: Probe, answer: Answer, *, opened: bool, verdict: Verdict) -> None:
+def test_an_answer_is_judged(probe: Probe, answer: ProbeAnswer, *, opened: bool, verdict: Verdict) -> None:
     judged = judge(probe, answer, SCHEDULER, opened=opened)
     assert judged.verdict is verdict
     assert bool(judged.reason) is (verdict is not Verdict.YES)
 
 
 def test_a_long_message_is_cut() -> None:
-    assert len(judge(Probe.TRANSLATED, Answer(message="x" * 9000), SCHEDULER, opened=False).reason) < 400
+    assert len(judge(Probe.TRANSLATED, ProbeAnswer(message="x" * 9000), SCHEDULER, opened=False).reason) < 400
 
 
 @pytest.mark.parametrize("probe", list(Probe))
@@ -82,7 +96,9 @@ def test_the_webhook_translates_every_probe_and_refuses_those_that_ask_for_it(pr
     response = webhooks.validate(asks(translated))
     assert response.allowed is (probe is Probe.TRANSLATED)
     answer = (
-        Answer(translated) if response.allowed else Answer(message=f"{Guarded.VALIDATING.entry}: {response.message}")
+        ProbeAnswer(translated)
+        if response.allowed
+        else ProbeAnswer(message=f"{Guarded.VALIDATING.entry}: {response.message}")
     )
     if probe is not Probe.HELD:
         assert judge(probe, answer, SCHEDULER, opened=True).verdict is Verdict.YES

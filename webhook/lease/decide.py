@@ -17,7 +17,7 @@ _MISSED: Final = 3  # looks that may fail; what happened in a longer gap is unkn
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class LeaseRules:
     """When something is done.
 
     Attributes:
@@ -32,7 +32,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class LeaseMemory:
     """What the keeper remembers from look to look.
 
     Attributes:
@@ -49,7 +49,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LeaseLook:
     """What was read at one moment.
 
     Attributes:
@@ -72,7 +72,7 @@ class Look:
         return self.stands[guarded] in {Stands.SHUT, Stands.STALE}
 
 
-class Wish(Enum):
+class LeaseWish(Enum):
     """What to do."""
 
     NOTHING = "nothing"
@@ -83,7 +83,7 @@ class Wish(Enum):
     TIDY = "forget that entries were open which somebody else has shut"
 
 
-def notice(memory: Memory, look: Look, rules: Rules) -> Memory:
+def notice(memory: LeaseMemory, look: LeaseLook, rules: LeaseRules) -> LeaseMemory:
     """Take in what was read.
 
     Silence begins again after a gap in which the keeper could not read: replicas could not write either, and need their
@@ -92,15 +92,15 @@ def notice(memory: Memory, look: Look, rules: Rules) -> Memory:
     gap = memory.looked is None or look.now - memory.looked > _MISSED * rules.every
     renewed = look.beat is not None and look.beat != memory.beat
     since = look.now if gap or renewed else memory.since
-    return Memory(look.beat, since, look.now, memory.passed if look.open else 0)
+    return LeaseMemory(look.beat, since, look.now, memory.passed if look.open else 0)
 
 
-def silence(memory: Memory, now: float) -> float:
+def silence(memory: LeaseMemory, now: float) -> float:
     """For how many seconds nobody has renewed the Lease, in the keeper's sight."""
     return 0.0 if memory.looked is None else max(0.0, now - memory.since)
 
 
-def begin(memory: Memory, look: Look, rules: Rules) -> Wish:
+def begin(memory: LeaseMemory, look: LeaseLook, rules: LeaseRules) -> LeaseWish:
     """Say what to do after a look was noticed; a self-test is judged by `conclude`.
 
     The policy that keeps Pods for devices out goes by the mutating entry: it holds while that one is open by us. If
@@ -108,13 +108,15 @@ def begin(memory: Memory, look: Look, rules: Rules) -> Wish:
     """
     if look.open:
         kept = look.stands[Guarded.MUTATING] is Stands.OPEN or look.shut(Guarded.MUTATING)
-        return Wish.TEST if kept else Wish.SHUT
+        return LeaseWish.TEST if kept else LeaseWish.SHUT
     if silence(memory, look.now) >= rules.open_after:
-        return Wish.TEST if look.shut(Guarded.MUTATING) else Wish.NOTHING
-    return Wish.TIDY if Stands.STALE in look.stands.values() else Wish.NOTHING
+        return LeaseWish.TEST if look.shut(Guarded.MUTATING) else LeaseWish.NOTHING
+    return LeaseWish.TIDY if Stands.STALE in look.stands.values() else LeaseWish.NOTHING
 
 
-def conclude(memory: Memory, look: Look, rules: Rules, test: Judged) -> tuple[Memory, Wish, str]:
+def conclude(
+    memory: LeaseMemory, look: LeaseLook, rules: LeaseRules, test: Judged
+) -> tuple[LeaseMemory, LeaseWish, str]:
     """Say what to do after a self-test.
 
     Returns:
@@ -124,19 +126,19 @@ def conclude(memory: Memory, look: Look, rules: Rules, test: Judged) -> tuple[Me
         return _answered(memory, look, rules)
     memory = replace(memory, passed=0)
     if test.verdict is Verdict.UNKNOWN:
-        return memory, Wish.NOTHING, f"the self-test says nothing: {test.reason}"
+        return memory, LeaseWish.NOTHING, f"the self-test says nothing: {test.reason}"
     if silence(memory, look.now) < rules.open_after:
-        return memory, Wish.NOTHING, f"the health lease was renewed lately, but the self-test fails: {test.reason}"
+        return memory, LeaseWish.NOTHING, f"the health lease was renewed lately, but the self-test fails: {test.reason}"
     if look.shut(Guarded.MUTATING):
-        return memory, Wish.OPEN_MUTATING, ""
-    return memory, Wish.CHECK_POLICY if look.shut(Guarded.VALIDATING) else Wish.NOTHING, ""
+        return memory, LeaseWish.OPEN_MUTATING, ""
+    return memory, LeaseWish.CHECK_POLICY if look.shut(Guarded.VALIDATING) else LeaseWish.NOTHING, ""
 
 
-def _answered(memory: Memory, look: Look, rules: Rules) -> tuple[Memory, Wish, str]:
+def _answered(memory: LeaseMemory, look: LeaseLook, rules: LeaseRules) -> tuple[LeaseMemory, LeaseWish, str]:
     """Say what to do after a self-test that passed, as `conclude` does."""
     if not look.open:
         told = "replicas answer, but nobody renews the health lease: see the log of deployment/koordgate"
-        return memory, Wish.NOTHING, told
+        return memory, LeaseWish.NOTHING, told
     passed = memory.passed + 1
     done = passed >= rules.self_tests
-    return replace(memory, passed=0 if done else passed), Wish.SHUT if done else Wish.NOTHING, ""
+    return replace(memory, passed=0 if done else passed), LeaseWish.SHUT if done else LeaseWish.NOTHING, ""

@@ -17,11 +17,11 @@ from koordgate.kube.errors import Conflict, Invalid, KubeError, NotFound
 from koordgate.kube.resource import EVENTS, LEASES, PODS
 from koordgate.steady import steadily
 from webhook.lease import decide, entries, selftest
-from webhook.lease.decide import Look, Memory, Rules, Wish
+from webhook.lease.decide import LeaseLook, LeaseMemory, LeaseRules, LeaseWish
 from webhook.lease.entries import EntryState, Guarded, Stands
 from webhook.lease.metrics import LeaseMetrics
 from webhook.lease.record import Beat, beat_of
-from webhook.lease.selftest import Answer, Judged, Probe, Verdict
+from webhook.lease.selftest import Judged, Probe, ProbeAnswer, Verdict
 from webhook.settings import WebhookSettings
 
 _LOG: Final = logging.getLogger(__name__)
@@ -62,8 +62,8 @@ class LeaseKeeper:
         self._clock = clock
         self._wall = wall
         self._sleep = sleep
-        self._rules = Rules(lease.renew_seconds, lease.open_after_seconds, lease.self_tests)
-        self._memory = Memory()
+        self._rules = LeaseRules(lease.renew_seconds, lease.open_after_seconds, lease.self_tests)
+        self._memory = LeaseMemory()
         self._problem = ""
         self._began = clock()
         metrics.silent.set_function(lambda: decide.silence(self._memory, clock()))
@@ -87,13 +87,13 @@ class LeaseKeeper:
             await self.look()
             await self._sleep(self._rules.every)
 
-    async def look(self) -> Wish:
+    async def look(self) -> LeaseWish:
         """Look once, and do what is then to be done; returns that."""
         self._began = self._clock()
         try:
             wish, problem = await self._look()
         except KubeError as error:
-            wish, problem = Wish.NOTHING, str(error)
+            wish, problem = LeaseWish.NOTHING, str(error)
         if problem and problem != self._problem:
             _LOG.warning("the health lease: %s", problem)
         elif self._problem and not problem:
@@ -102,13 +102,13 @@ class LeaseKeeper:
         self._metrics.problem.set(bool(problem))
         return wish
 
-    async def _look(self) -> tuple[Wish, str]:
+    async def _look(self) -> tuple[LeaseWish, str]:
         beat, states = await self._beat(), await self._states()
-        look = Look(self._clock(), beat, {guarded: state.stands for guarded, state in states.items()})
+        look = LeaseLook(self._clock(), beat, {guarded: state.stands for guarded, state in states.items()})
         self._memory = decide.notice(self._memory, look, self._rules)
         self._show(states)
         wish, problem = decide.begin(self._memory, look, self._rules), ""
-        if wish is Wish.TEST:
+        if wish is LeaseWish.TEST:
             test = await self._self_test(states)
             self._memory, wish, problem = decide.conclude(self._memory, look, self._rules, test)
         return wish, problem or await self._fulfil(wish, states)
@@ -124,9 +124,9 @@ class LeaseKeeper:
     async def _probe(self, probe: Probe, *, opened: bool = False) -> Judged:
         path = PODS.path(namespace=self._lease.namespace)
         try:
-            answer = Answer(await self._kube.create(path, selftest.pod(probe), dry_run=True, deadline=_CALL_S))
+            answer = ProbeAnswer(await self._kube.create(path, selftest.pod(probe), dry_run=True, deadline=_CALL_S))
         except KubeError as error:
-            answer = Answer(message=error.message)
+            answer = ProbeAnswer(message=error.message)
         return selftest.judge(probe, answer, self._settings.scheduler.name, opened=opened)
 
     async def _beat(self) -> Beat | None:
@@ -148,18 +148,18 @@ class LeaseKeeper:
         identity = self._settings.identity
         return guarded.resource.path(identity.mutating if guarded is Guarded.MUTATING else identity.validating)
 
-    async def _fulfil(self, wish: Wish, states: States) -> str:
+    async def _fulfil(self, wish: LeaseWish, states: States) -> str:
         """Do something; returns what an administrator should look at, "" for nothing."""
         match wish:
-            case Wish.OPEN_MUTATING:
+            case LeaseWish.OPEN_MUTATING:
                 return await self._open(Guarded.MUTATING, states)
-            case Wish.CHECK_POLICY:
+            case LeaseWish.CHECK_POLICY:
                 held = await self._probe(Probe.HELD)
                 return held.reason or await self._open(Guarded.VALIDATING, states)
-            case Wish.SHUT | Wish.TIDY:
+            case LeaseWish.SHUT | LeaseWish.TIDY:
                 # The policy goes by the mutating entry, which is therefore the last.
                 return await self._shut(Guarded.VALIDATING, states) or await self._shut(Guarded.MUTATING, states)
-            case Wish.NOTHING | Wish.TEST:
+            case LeaseWish.NOTHING | LeaseWish.TEST:
                 return ""
 
     async def _open(self, guarded: Guarded, states: States) -> str:

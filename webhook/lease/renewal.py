@@ -15,7 +15,7 @@ from webhook.settings import WebhookSettings
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Renewal:
+class LeaseRenewal:
     """Renews the Lease. All replicas renew the same one, each by a merge, so that none waits for another.
 
     Args:

@@ -37,7 +37,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeAnswer:
     """What became of a probe.
 
     Attributes:
@@ -62,7 +62,7 @@ def pod(probe: Probe) -> dict[str, Any]:
     return trial_pod(_NAME, {NVIDIA_GPU: "1"}, annotations={SELF_TEST: probe.value} if probe.value else None)
 
 
-def judge(probe: Probe, answer: Answer, scheduler: str, *, opened: bool) -> Judged:
+def judge(probe: Probe, answer: ProbeAnswer, scheduler: str, *, opened: bool) -> Judged:
     """Judge what became of a probe.
 
     Args:
@@ -95,7 +95,7 @@ def _passed(what: str, *, opened: bool) -> Judged:
     return Judged(Verdict.UNKNOWN, f"{what} the Pod of the self-test although it is Fail: {todo}")
 
 
-def _refused(answer: Answer, *, opened: bool) -> Judged:
+def _refused(answer: ProbeAnswer, *, opened: bool) -> Judged:
     if answer.body is not None:
         return _passed(f"{Guarded.VALIDATING.entry} did not refuse", opened=opened)
     if Guarded.VALIDATING.entry in answer.message and SELF_TEST in answer.message:
@@ -103,7 +103,7 @@ def _refused(answer: Answer, *, opened: bool) -> Judged:
     return Judged(Verdict.UNKNOWN, f"something else refuses the Pod of the self-test: {_short(answer.message)}")
 
 
-def _held(answer: Answer) -> Judged:
+def _held(answer: ProbeAnswer) -> Judged:
     if answer.body is None and POLICY in answer.message:
         return Judged(Verdict.YES)
     told = _short(answer.message) if answer.body is None else "the Pod of the self-test passed it"
