@@ -20,6 +20,7 @@ from allocator.vocabulary.preference import DeviceOrder, Preference
 from allocator.wire import nodeallocation, nodetopology
 from koordgate.settings import DevicePool, OwnType
 from webhook import settings
+from webhook.leasesettings import HealthLeaseSettings
 from webhook.localplane.admin import JsonObject
 from webhook.localplane.binaries import Binaries
 from webhook.localplane.chart import ChartError, find, settings_text
@@ -176,8 +177,11 @@ def test_every_object_is_labelled_placed_and_its_own(render: Render, values: dic
         namespace = {True: None, False: "team-gate"}[item["kind"] in CLUSTER_SCOPED]
         if metadata["name"] == "koord-scheduler-authentication-reader":
             namespace = "kube-system"
+        if metadata["name"] == "koordgate-lease" and item["kind"] in {"Role", "RoleBinding"}:
+            assert metadata["namespace"] in {"team-gate", "default"}, "where it tries Pods"
+            continue
         assert metadata.get("namespace") == namespace, metadata
-    count = Counter((item["kind"], item["metadata"]["name"]) for item in rendered)
+    count = Counter((item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in rendered)
     assert set(count.values()) == {1}
 
 
@@ -217,7 +221,8 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
     assert read == settings.parse(
         "certificate: {dnsNames: [koordgate, koordgate.koordgate-system, koordgate.koordgate-system.svc,"
         " koordgate.koordgate-system.svc.cluster.local]}\n"
-        "quota: {exemptNamespaces: [koordgate-system, kube-system]}"
+        "quota: {exemptNamespaces: [koordgate-system, kube-system]}\n"
+        "healthLease: {enabled: true}"
     )
     written = yaml.safe_load(text)
     assert set(written) == {
@@ -238,6 +243,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "quota",
         "dra",
         "headroom",
+        "healthLease",
         "adopt",
         "mirror",
         "dialects",
@@ -285,6 +291,13 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             "domain": "koordinator.sh",
             "stateMemory": False,
             "logLevel": "debug",
+            "healthLease": {
+                "renewSeconds": 2.5,
+                "openAfterSeconds": 60,
+                "selfTests": 5,
+                "tryIn": "tried",
+                "port": 8447,
+            },
             "webhook": {
                 "host": "::",
                 "port": 8443,
@@ -404,6 +417,15 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             settings.NumaScopeSettings(namespaces=("training", "batch"), selector={"example.com/numa": "true"})
         ),
         quota=settings.QuotaSettings(enabled=False, exempt_namespaces=("gate", "gpu-operator", "kube-system")),
+        health_lease=HealthLeaseSettings(
+            enabled=True,
+            renew_seconds=2.5,
+            open_after_seconds=60,
+            self_tests=5,
+            namespace="tried",
+            host="::",
+            port=8447,
+        ),
     )
     container_ports = pods(rendered)["koordgate"]["spec"]["containers"][0]["ports"]
     assert [port["containerPort"] for port in container_ports] == [8443, 8444]
@@ -647,7 +669,7 @@ def test_each_webhook_and_policy_is_for_the_namespaces_of_its_mode(render: Rende
         assert mode == "enforce" or hook["failurePolicy"] == "Ignore"
     bindings = [item for item in rendered if item["kind"] == "ValidatingAdmissionPolicyBinding"]
     scoped = {item["metadata"]["name"]: item["spec"] for item in bindings if "matchResources" in item["spec"]}
-    assert len(scoped) == 8
+    assert len(scoped) == 9
     for name, spec in scoped.items():
         mode = "shadow" if name.endswith("-shadow") else "enforce"
         (found,) = spec["matchResources"]["namespaceSelector"]["matchExpressions"]
@@ -865,7 +887,34 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
             "verbs": ["get", "update"],
         },
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "resourceNames": ["koordgate-health"],
+            "verbs": ["patch"],
+        },
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
     ]
+
+
+def test_without_the_health_lease_nothing_of_it_is_there(render: Render) -> None:
+    rendered = render({"healthLease": {"enabled": False}})
+    assert not [item for item in rendered if "lease" in item["metadata"]["name"] or "open" in item["metadata"]["name"]]
+    (role,) = (item for item in rendered if (item["kind"], item["metadata"]["name"]) == ("Role", "koordgate"))
+    assert not [rule for rule in role["rules"] if "leases" in rule["resources"]]
+    assert not settings.parse(settings_text(rendered)).health_lease.enabled
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"tryIn": "kube-system"}, "healthLease.tryIn is kube-system, an exempt namespace"),
+        ({"openAfterSeconds": 29}, "healthLease.openAfterSeconds is less than three times healthLease.renewSeconds"),
+    ],
+)
+def test_a_health_lease_that_cannot_work_is_refused(render: Render, values: dict[str, Any], told: str) -> None:
+    with pytest.raises(ChartError, match=told):
+        render({"healthLease": values})
 
 
 def test_claims_are_reviewed_and_read_only_where_they_count(render: Render) -> None:
