@@ -279,6 +279,24 @@ async def test_a_keeper_and_the_publication_of_the_ca_do_not_undo_each_other(
         assert first["clientConfig"]["caBundle"] in {"QQ==", "Qg=="}
 
 
+async def test_after_a_power_failure_the_control_plane_the_keeper_and_a_replica_come_up_in_any_order(
+    leased: ControlPlane, objects: list[JsonObject], root: AdminClient, replicas
+) -> None:
+    async with keeping(leased, objects):
+        async with await replicas() as running:
+            running.kill(0)
+            leased.power_off()
+            await leased.power_on()
+            await entries(root, OPEN, "the keeper, which lived on, opens both entries")
+            made = await root.create(pods_path(chart.NAMESPACE), labelled("own", PINNED, chart.NAMESPACE), dryRun="All")
+            assert made["spec"]["schedulerName"] == "default-scheduler"
+            await running.start(0)
+            await entries(root, FAIL, "both entries are shut")
+        leased.power_off()
+        await leased.power_on()
+        assert {one for name, one in (await policies(root)).items() if name in {"pods.mutate", "pods.validate"}} == FAIL
+
+
 async def test_without_the_policy_in_force_the_validating_entry_stays_shut(
     leased: ControlPlane, objects: list[JsonObject], root: AdminClient
 ) -> None:

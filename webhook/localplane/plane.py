@@ -225,10 +225,20 @@ class ControlPlane:
             process.kill()
 
     async def power_on(self) -> None:
-        """Start what was killed, all at once: each tries again until those that it needs answer."""
+        """Start what was killed, all at once.
+
+        What gives up before the API server answers is started again, as a kubelet does with static Pods.
+        """
         for process in self._processes.values():
             process.start()
-        await self._processes["kube-apiserver"].ready(self._apiserver_ready)
+
+        async def ready() -> bool:
+            for process in self._processes.values():
+                if not process.alive:
+                    process.start()
+            return await self._apiserver_ready()
+
+        await until(ready, "the control plane is back", deadline_s=120)
 
     async def start_scheduler(self, name: str, config: str = "", kubeconfig: Path | None = None) -> str:
         """Start a kube-scheduler and wait until it is ready.
