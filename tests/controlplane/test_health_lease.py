@@ -292,9 +292,6 @@ async def test_after_a_power_failure_the_control_plane_the_keeper_and_a_replica_
             assert made["spec"]["schedulerName"] == "default-scheduler"
             await running.start(0)
             await entries(root, FAIL, "both entries are shut")
-        leased.power_off()
-        await leased.power_on()
-        assert {one for name, one in (await policies(root)).items() if name in {"pods.mutate", "pods.validate"}} == FAIL
 
 
 async def test_without_the_policy_in_force_the_validating_entry_stays_shut(
