@@ -282,16 +282,15 @@ async def test_a_keeper_and_the_publication_of_the_ca_do_not_undo_each_other(
 async def test_after_a_power_failure_the_control_plane_the_keeper_and_a_replica_come_up_in_any_order(
     leased: ControlPlane, objects: list[JsonObject], root: AdminClient, replicas
 ) -> None:
-    async with keeping(leased, objects):
-        async with await replicas() as running:
-            running.kill(0)
-            leased.power_off()
-            await leased.power_on()
-            await entries(root, OPEN, "the keeper, which lived on, opens both entries")
-            made = await root.create(pods_path(chart.NAMESPACE), labelled("own", PINNED, chart.NAMESPACE), dryRun="All")
-            assert made["spec"]["schedulerName"] == "default-scheduler"
-            await running.start(0)
-            await entries(root, FAIL, "both entries are shut")
+    async with keeping(leased, objects), await replicas() as running:
+        running.kill(0)
+        leased.power_off()
+        await leased.power_on()
+        await entries(root, OPEN, "the keeper, which lived on, opens both entries")
+        made = await root.create(pods_path(chart.NAMESPACE), labelled("own", PINNED, chart.NAMESPACE), dryRun="All")
+        assert made["spec"]["schedulerName"] == "default-scheduler"
+        await running.start(0)
+        await entries(root, FAIL, "both entries are shut")
 
 
 async def test_without_the_policy_in_force_the_validating_entry_stays_shut(
