@@ -11,6 +11,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from reporter.metrics import ReporterMetrics
+from webhook.lease.metrics import LeaseMetrics
 from webhook.offline.cluster import OfflineCluster
 
 DOCS: Final = Path(__file__).parent
@@ -51,10 +52,11 @@ def described(registry: CollectorRegistry) -> Iterator[Described]:
 
 
 def everything() -> dict[str, list[Described]]:
-    """The metrics of both processes: `webhook` and `reporter`."""
+    """The metrics of each process: `webhook`, `lease` and `reporter`."""
     webhook = OfflineCluster.in_process().parts.metrics
     return {
         "webhook": list(described(webhook._registry)),  # noqa: SLF001 as above
+        "lease": list(described(LeaseMetrics()._registry)),  # noqa: SLF001 as above
         "reporter": list(described(ReporterMetrics()._registry)),  # noqa: SLF001 as above
     }
 
@@ -88,7 +90,7 @@ def _alerts() -> str:
 def page(text: str) -> str:
     """Write the generated parts of the page about metrics anew."""
     metrics = everything()
-    parts = {"webhook": _table(metrics["webhook"]), "reporter": _table(metrics["reporter"]), "alerts": _alerts()}
+    parts = {**{name: _table(of) for name, of in metrics.items()}, "alerts": _alerts()}
     for name, part in parts.items():
         before, begin, rest = text.partition(_BEGIN.format(name))
         _, end, after = rest.partition(_END)

@@ -14,6 +14,7 @@ _SUMMARIES: Final = {
     "demo": "show the whole product on this machine: translate, guard, allocate, holdings",
     "devices": "show a cluster's devices and who holds them; cordon, uncordon or drain one",
     "doctor": "look at an installation, and say what is wrong and what to do about it",
+    "lease": "let a cluster create Pods while no replica of the webhook lives, and end that",
     "reporter": "report what a node has and how healthy it is, and put cpusets into effect",
     "simulate": "run Kubernetes objects from files through admission, scheduling and binding, offline",
     "translate": "show what manifests become, or write them in another product's dialect",

@@ -16,6 +16,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES
 from koordgate.kube.watch import Handler, Reflector, WatchPace
+from koordgate.serving import listen
 from koordgate.steady import steadily
 from reporter.gpu.guarded import GuardedNvml
 from reporter.host import Host
@@ -28,7 +29,6 @@ from reporter.round.effects import CountWrite, CountXid, Note, RoundEffect, Show
 from reporter.round.events import Due, Lane, LaneFailed, Listed, Restored, RoundEvent, WatchedKind
 from reporter.round.state import RoundPace, RoundState, unhealthy
 from reporter.round.step import next_due, step, wakes_at
-from reporter.serving import listen
 from reporter.settings import ReporterSettings
 from reporter.watches import ObjectWatch, PodWatch
 
@@ -94,8 +94,9 @@ class Agent:
         """Report until the event is set, then end at once: cpusets and objects stay as they are."""
         restored = Restored(*await self._performer.in_thread(self._host.load_health))
         reflectors = {what: self._reflector(what) for what in WatchedKind}
+        serve = self._settings.serve
         async with (
-            listen(self._settings.serve, self._metrics, self.unhealthy) as self.port,
+            listen(serve.host, serve.port, self._metrics.exposition, self.unhealthy) as self.port,
             self._tasks,
         ):
             self.handle(restored)

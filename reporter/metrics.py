@@ -2,7 +2,7 @@
 
 from collections import Counter as Count
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
@@ -14,8 +14,6 @@ from reporter.gpu.xid import kind_of
 from reporter.proof.agree import Agreement, CardClaim
 from reporter.publish.device import others
 from reporter.round.effects import ShowRound
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class ReporterMetrics:

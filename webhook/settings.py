@@ -29,6 +29,7 @@ from koordgate.settings import (
 )
 from webhook.adoptsettings import AdoptSettings
 from webhook.dialectsettings import DialectSettings, NamespaceName, as_installed, dialects_on
+from webhook.leasesettings import HealthLeaseSettings
 from webhook.mapsettings import MapSettings
 from webhook.statedmix import StatedMix, read_mix
 
@@ -380,6 +381,7 @@ class WebhookSettings(Section, frozen=True):
     quota: QuotaSettings = QuotaSettings()
     dra: DraSettings = DraSettings()
     headroom: HeadroomSettings = HeadroomSettings()
+    health_lease: HealthLeaseSettings = HealthLeaseSettings()
     adopt: AdoptSettings = AdoptSettings()
     map: MapSettings = MapSettings()
     mirror: tuple[Literal["hami", "volcano", "gpushare"], ...] = ()

@@ -20,6 +20,7 @@ from allocator.vocabulary.preference import DeviceOrder, Preference
 from allocator.wire import nodeallocation, nodetopology
 from koordgate.settings import DevicePool, OwnType
 from webhook import settings
+from webhook.leasesettings import HealthLeaseSettings
 from webhook.localplane.admin import JsonObject
 from webhook.localplane.binaries import Binaries
 from webhook.localplane.chart import ChartError, find, settings_text
@@ -98,10 +99,12 @@ def rules(objects: list[JsonObject]) -> Iterator[JsonObject]:
 def test_the_default_values_render_exactly_these_objects(objects: list[JsonObject]) -> None:
     assert sorted((item["kind"], item["metadata"]["name"]) for item in objects) == [
         ("ClusterRole", "koordgate"),
+        ("ClusterRole", "koordgate-lease"),
         ("ClusterRole", "koordgate-reporter"),
         ("ClusterRoleBinding", "koord-scheduler"),
         ("ClusterRoleBinding", "koord-scheduler-volumes"),
         ("ClusterRoleBinding", "koordgate"),
+        ("ClusterRoleBinding", "koordgate-lease"),
         ("ClusterRoleBinding", "koordgate-reporter"),
         ("ConfigMap", "koord-scheduler"),
         ("ConfigMap", "koordgate"),
@@ -112,6 +115,7 @@ def test_the_default_values_render_exactly_these_objects(objects: list[JsonObjec
         ("DaemonSet", "koordgate-reporter"),
         ("Deployment", "koord-scheduler"),
         ("Deployment", "koordgate"),
+        ("Deployment", "koordgate-lease"),
         ("FlowSchema", "koord-scheduler"),
         ("FlowSchema", "koordgate"),
         (MUTATING, "koordgate"),
@@ -121,27 +125,35 @@ def test_the_default_values_render_exactly_these_objects(objects: list[JsonObjec
         ("PriorityLevelConfiguration", "koordgate"),
         ("Role", "koord-scheduler"),
         ("Role", "koordgate"),
+        ("Role", "koordgate-lease"),
+        ("Role", "koordgate-lease"),
         ("RoleBinding", "koord-scheduler"),
         ("RoleBinding", "koord-scheduler-authentication-reader"),
         ("RoleBinding", "koordgate"),
+        ("RoleBinding", "koordgate-lease"),
+        ("RoleBinding", "koordgate-lease"),
         ("Service", "koordgate"),
         ("ServiceAccount", "koord-scheduler"),
         ("ServiceAccount", "koordgate"),
+        ("ServiceAccount", "koordgate-lease"),
         ("ServiceAccount", "koordgate-reporter"),
         ("ValidatingAdmissionPolicy", "koordgate-allocations"),
         ("ValidatingAdmissionPolicy", "koordgate-bindings"),
         ("ValidatingAdmissionPolicy", "koordgate-doctor"),
+        ("ValidatingAdmissionPolicy", "koordgate-lease"),
         ("ValidatingAdmissionPolicy", "koordgate-modes"),
         ("ValidatingAdmissionPolicy", "koordgate-preset-node"),
         ("ValidatingAdmissionPolicy", "koordgate-quotas"),
         ("ValidatingAdmissionPolicy", "koordgate-reporter"),
         ("ValidatingAdmissionPolicy", "koordgate-visible-devices"),
         ("ValidatingAdmissionPolicy", "koordgate-webhook"),
+        ("ValidatingAdmissionPolicy", "koordgate-while-open"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-allocations"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-allocations-shadow"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-bindings"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-bindings-shadow"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-doctor"),
+        ("ValidatingAdmissionPolicyBinding", "koordgate-lease"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-modes"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-preset-node"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-preset-node-shadow"),
@@ -150,6 +162,7 @@ def test_the_default_values_render_exactly_these_objects(objects: list[JsonObjec
         ("ValidatingAdmissionPolicyBinding", "koordgate-visible-devices"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-visible-devices-shadow"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-webhook"),
+        ("ValidatingAdmissionPolicyBinding", "koordgate-while-open"),
         (VALIDATING, "koordgate"),
     ]
 
@@ -164,8 +177,11 @@ def test_every_object_is_labelled_placed_and_its_own(render: Render, values: dic
         namespace = {True: None, False: "team-gate"}[item["kind"] in CLUSTER_SCOPED]
         if metadata["name"] == "koord-scheduler-authentication-reader":
             namespace = "kube-system"
+        if metadata["name"] == "koordgate-lease" and item["kind"] in {"Role", "RoleBinding"}:
+            assert metadata["namespace"] in {"team-gate", "default"}, "where it tries Pods"
+            continue
         assert metadata.get("namespace") == namespace, metadata
-    count = Counter((item["kind"], item["metadata"]["name"]) for item in rendered)
+    count = Counter((item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in rendered)
     assert set(count.values()) == {1}
 
 
@@ -205,7 +221,8 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
     assert read == settings.parse(
         "certificate: {dnsNames: [koordgate, koordgate.koordgate-system, koordgate.koordgate-system.svc,"
         " koordgate.koordgate-system.svc.cluster.local]}\n"
-        "quota: {exemptNamespaces: [koordgate-system, kube-system]}"
+        "quota: {exemptNamespaces: [koordgate-system, kube-system]}\n"
+        "healthLease: {enabled: true}"
     )
     written = yaml.safe_load(text)
     assert set(written) == {
@@ -226,6 +243,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "quota",
         "dra",
         "headroom",
+        "healthLease",
         "adopt",
         "map",
         "mirror",
@@ -275,6 +293,13 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             "domain": "koordinator.sh",
             "stateMemory": False,
             "logLevel": "debug",
+            "healthLease": {
+                "renewSeconds": 2.5,
+                "openAfterSeconds": 60,
+                "selfTests": 5,
+                "tryIn": "tried",
+                "port": 8447,
+            },
             "webhook": {
                 "host": "::",
                 "port": 8443,
@@ -394,6 +419,15 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             settings.NumaScopeSettings(namespaces=("training", "batch"), selector={"example.com/numa": "true"})
         ),
         quota=settings.QuotaSettings(enabled=False, exempt_namespaces=("gate", "gpu-operator", "kube-system")),
+        health_lease=HealthLeaseSettings(
+            enabled=True,
+            renew_seconds=2.5,
+            open_after_seconds=60,
+            self_tests=5,
+            namespace="tried",
+            host="::",
+            port=8447,
+        ),
     )
     container_ports = pods(rendered)["koordgate"]["spec"]["containers"][0]["ports"]
     assert [port["containerPort"] for port in container_ports] == [8443, 8444]
@@ -637,7 +671,7 @@ def test_each_webhook_and_policy_is_for_the_namespaces_of_its_mode(render: Rende
         assert mode == "enforce" or hook["failurePolicy"] == "Ignore"
     bindings = [item for item in rendered if item["kind"] == "ValidatingAdmissionPolicyBinding"]
     scoped = {item["metadata"]["name"]: item["spec"] for item in bindings if "matchResources" in item["spec"]}
-    assert len(scoped) == 8
+    assert len(scoped) == 9
     for name, spec in scoped.items():
         mode = "shadow" if name.endswith("-shadow") else "enforce"
         (found,) = spec["matchResources"]["namespaceSelector"]["matchExpressions"]
@@ -866,7 +900,34 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
             "verbs": ["get", "update"],
         },
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "resourceNames": ["koordgate-health"],
+            "verbs": ["patch"],
+        },
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
     ]
+
+
+def test_without_the_health_lease_nothing_of_it_is_there(render: Render) -> None:
+    rendered = render({"healthLease": {"enabled": False}})
+    assert not [item for item in rendered if "lease" in item["metadata"]["name"] or "open" in item["metadata"]["name"]]
+    (role,) = (item for item in rendered if (item["kind"], item["metadata"]["name"]) == ("Role", "koordgate"))
+    assert not [rule for rule in role["rules"] if "leases" in rule["resources"]]
+    assert not settings.parse(settings_text(rendered)).health_lease.enabled
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"tryIn": "kube-system"}, "healthLease.tryIn is kube-system, an exempt namespace"),
+        ({"openAfterSeconds": 29}, "healthLease.openAfterSeconds is less than three times healthLease.renewSeconds"),
+    ],
+)
+def test_a_health_lease_that_cannot_work_is_refused(render: Render, values: dict[str, Any], told: str) -> None:
+    with pytest.raises(ChartError, match=told):
+        render({"healthLease": values})
 
 
 def test_claims_are_reviewed_and_read_only_where_they_count(render: Render) -> None:

@@ -45,7 +45,7 @@ def rules(roles: list[JsonObject]) -> Iterator[Right]:
 @pytest.mark.parametrize("values", [{}, EVERYTHING, {"quota": {"enabled": False}, "dra": {"enabled": False}}])
 def test_each_right_of_the_chart_is_asked_about_and_no_other(values: JsonObject, render: Render) -> None:
     objects = render(values)
-    accounts = ("koordgate", "koordgate-reporter")
+    accounts = ("koordgate", "koordgate-reporter", "koordgate-lease")
     roles = [one for one in objects if one["kind"] in {"Role", "ClusterRole"} and one["metadata"]["name"] in accounts]
     configz = bool(values.get("reporter"))
     asked = rights.needed(settings.parse(settings_text(objects)), reporter=True, configz=configz)

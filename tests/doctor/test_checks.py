@@ -20,19 +20,21 @@ from webhook.doctor.report import data, summary, table
 from webhook.doctor.rights import needed
 from webhook.doctor.snapshot import ReadList, Snapshot
 from webhook.doctor.trials import Came, Expect, Trial, TrialOutcome
+from webhook.leasesettings import HealthLeaseSettings
 from webhook.settings import DialectSettings, WebhookSettings
 from webhook.tls.pki import Pair, new_authority, new_certificate
 
 Raw = dict[str, Any]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPACE = "koordgate-system"
-SETTINGS = WebhookSettings()
+SETTINGS = WebhookSettings(health_lease=HealthLeaseSettings(enabled=True))
 POLICIES = (
     "koordgate-allocations",
     "koordgate-bindings",
     "koordgate-modes",
     "koordgate-preset-node",
     "koordgate-visible-devices",
+    "koordgate-while-open",
 )
 WEBHOOKS = {
     "mutating": ("bindings.mutate.koordgate.io", "pods.mutate.koordgate.io"),
@@ -104,7 +106,11 @@ def right_cluster() -> dict[str, list[Raw]]:
             *(pod(f"reporter-{name}", "koordgate-reporter", name) for name in nodes),
         ],
         "leases": [{**meta(name), "renewed": (NOW - timedelta(seconds=4)).isoformat()} for name in nodes],
-        "deployments": [workload("koordgate"), workload("koord-scheduler", image="kube-scheduler:1")],
+        "deployments": [
+            workload("koordgate"),
+            workload("koord-scheduler", image="kube-scheduler:1"),
+            workload("koordgate-lease", wanted=1, ready=1),
+        ],
         "daemonsets": [workload("koordgate-reporter")],
         "mutating": [{**meta("koordgate"), "webhooks": entries(WEBHOOKS["mutating"])}],
         "validating": [{**meta("koordgate"), "webhooks": entries(WEBHOOKS["validating"])}],
@@ -147,7 +153,7 @@ def test_a_right_cluster_has_no_complaint() -> None:
     found = examine(snapshot())
     assert bad(found) == []
     areas = "versions clocks installed certificates rights enforcement quotas nodes"
-    assert {*areas.split(), "other products"} == {one.area for one in found}
+    assert {*areas.split(), "health lease", "other products"} == {one.area for one in found}
 
 
 def first(key: str, **about: Any) -> Callable[[dict[str, list[Raw]]], None]:
@@ -184,6 +190,11 @@ def _other_authority(cluster: dict[str, list[Raw]]) -> None:
 def _ignored(cluster: dict[str, list[Raw]]) -> None:
     for one in cluster["mutating"][0]["webhooks"]:
         one["failurePolicy"] = "Ignore"
+
+
+def _opened(cluster: dict[str, list[Raw]]) -> None:
+    cluster["mutating"][0]["metadata"]["annotations"]["koordgate.io/opened"] = "pods.mutate.koordgate.io since noon"
+    cluster["mutating"][0]["webhooks"][1]["failurePolicy"] = "Ignore"
 
 
 AGREES = '{"u1": {"pod": "team/a", "agrees": true}, "u2": {"pod": "team/b", "agrees": false}}'
@@ -228,6 +239,23 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], None], Level, str]] = 
         "cannot be read",
     ),
     "entries that are Ignore": (_ignored, Level.WARNING, "failurePolicy is Ignore"),
+    "an entry that somebody opened": (_ignored, Level.WARNING, "pods.mutate.koordgate.io is Ignore, and not by"),
+    "an entry that the health lease opened": (_opened, Level.FAILURE, "is open (Ignore) since noon: no replica lived"),
+    "an entry that an upgrade shut": (
+        lambda cluster: cluster["mutating"][0]["metadata"]["annotations"].update({"koordgate.io/opened": "x"}),
+        Level.WARNING,
+        "pods.mutate.koordgate.io is Fail, and is still noted as open",
+    ),
+    "no policy while entries are open": (
+        lambda cluster: cluster["policyBindings"].pop(),
+        Level.FAILURE,
+        "koordgate-while-open does not refuse Pods for devices",
+    ),
+    "no keeper of the health lease": (
+        without("deployments", 2),
+        Level.FAILURE,
+        "there is no koordgate-lease among the deployments",
+    ),
     "another CA": (_other_authority, Level.FAILURE, "does not trust the CA of Secret koordgate-tls"),
     "an expired certificate": (
         lambda cluster: cluster["secrets"].__setitem__(0, EXPIRED),

@@ -19,11 +19,13 @@ from controlplane.needs import missing
 from incluster import built, cards, names, proxy
 from node import harness, images, machine
 
+from webhook.lease.entries import Guarded
 from webhook.localplane import chart
 from webhook.localplane.admin import AdminClient, JsonObject
 from webhook.localplane.binaries import Binaries, BuildError, find_or_build
 from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
 from webhook.localplane.process import free_port
+from webhook.localplane.waiting import NotInTimeError, until
 
 _HERE = Path(__file__).parent
 NODE = "node-1"
@@ -111,6 +113,21 @@ class Cluster:
         if process.returncode:
             raise RuntimeError(f"{output.decode()}\n{await self.told()}")
 
+    async def entries(self, expected: str) -> None:
+        """Wait until both entries that guard Pods are Fail, or both are Ignore."""
+        found = dict.fromkeys(Guarded, "")
+
+        async def so() -> bool:
+            for guarded in found:
+                hooks = (await self.admin.get(guarded.resource.path(chart.RELEASE)))["webhooks"]
+                (found[guarded],) = (hook["failurePolicy"] for hook in hooks if hook["name"] == guarded.entry)
+            return set(found.values()) == {expected}
+
+        try:
+            await until(so, f"both entries are {expected}", deadline_s=120)
+        except NotInTimeError as error:
+            raise NotInTimeError(f"{error}\n{await self.told()}") from error
+
     async def pods(self, app: str) -> list[JsonObject]:
         """The chart's Pods of an app, without those that end."""
         path = f"/api/v1/namespaces/{chart.NAMESPACE}/pods"
@@ -178,6 +195,7 @@ async def cluster(
         await node.load(await asyncio.to_thread(images.around, scheduler, binaries["kube-scheduler"], tar))
         made = Cluster(plane, node, admin, _values(node, image, binaries.kubernetes), binaries["helm"], folder)
         await made.upgrade()
+        await made.entries("Fail")  # no replica lived at first
         yield made
         await made.uninstall()
 
@@ -189,6 +207,7 @@ def _values(node: harness.Node, image: built.Image, kubernetes: str) -> JsonObje
         "image": {"repository": image.repository, "tag": image.tag, "pullPolicy": "Never"},
         "scheduler": {"image": {"repository": SCHEDULER, "tag": kubernetes, "pullPolicy": "Never"}},
         "reporter": {"kubelet": kubelet, "gpus": {"runtimeClassName": cards.HANDLER}},
+        "healthLease": {"renewSeconds": 2, "openAfterSeconds": 8, "selfTests": 2},
     }
 
 

@@ -17,7 +17,12 @@ from webhook.localplane.admin import ApiError, JsonObject
 from webhook.localplane.waiting import until
 
 UUIDS = {value for key, value in recorded(CARDS).items() if key.endswith(".uuid")}
-APPS = {"koordgate": ("webhook", 2), "koord-scheduler": ("scheduler", 2), "koordgate-reporter": ("reporter", 1)}
+APPS = {
+    "koordgate": ("webhook", 2),
+    "koord-scheduler": ("scheduler", 2),
+    "koordgate-reporter": ("reporter", 1),
+    "koordgate-lease": ("lease", 1),
+}
 DONE_S = 120.0
 MOST = 60  # Pods of 10 % that are created during a roll-out; the cards that are not held take 50 at once
 
@@ -67,7 +72,10 @@ async def test_the_charts_pods_are_ready_and_have_not_restarted(cluster: Cluster
         assert (status["name"], status["ready"], status["restartCount"]) == (container, True, 0), await cluster.told()
 
 
-@pytest.mark.parametrize(("app", "user"), [("koordgate", 65532), ("koord-scheduler", 65532), ("koordgate-reporter", 0)])
+@pytest.mark.parametrize(
+    ("app", "user"),
+    [("koordgate", 65532), ("koord-scheduler", 65532), ("koordgate-reporter", 0), ("koordgate-lease", 65532)],
+)
 async def test_a_process_has_the_charts_user_no_capability_and_a_root_that_cannot_be_written(
     cluster: Cluster, app: str, user: int
 ) -> None:
@@ -144,3 +152,83 @@ async def test_an_upgrade_rolls_while_pods_are_created_and_no_admission_fails_an
         }
 
     await until(only_they_hold, "the ledger holds what the running Pods hold, and nothing else", deadline_s=DONE_S)
+
+
+# While no replica lives
+
+LASTS = "trap exit TERM; sleep 3600 & wait"
+
+
+async def all_ready(cluster: Cluster, besides: frozenset[str] = frozenset()) -> None:
+    """Wait until all Pods of the chart are ready, without those of some UIDs."""
+
+    async def so() -> bool:
+        for app, (_, count) in APPS.items():
+            pods = await cluster.pods(app)
+            ready = [one for one in pods if any(c["ready"] for c in one["status"].get("containerStatuses") or ())]
+            if len(ready) != count or {one["metadata"]["uid"] for one in pods} & besides:
+                return False
+        return True
+
+    try:
+        await until(so, "all Pods of the chart are ready", deadline_s=2 * DONE_S)
+    except TimeoutError as error:
+        raise AssertionError(await cluster.told()) from error
+
+
+def pinned(name: str, labels: Mapping[str, str]) -> JsonObject:
+    made = pod(name, LASTS, {"cpu": "50m"})
+    made["metadata"]["labels"] = dict(labels)
+    return made
+
+
+async def test_pods_that_ask_for_no_device_are_created_while_no_replica_lives_and_later_all_is_as_before(
+    cluster: Cluster,
+) -> None:
+    path = await namespace(cluster, "outage")
+    scale = f"/apis/apps/v1/namespaces/{chart.NAMESPACE}/deployments/koordgate/scale"
+    await cluster.admin.patch(scale, {"spec": {"replicas": 0}})
+    await cluster.entries("Ignore")
+    await cluster.admin.create(path, pinned("service", {"koordinator.sh/qosClass": "LS"}))
+    await cluster.node.phase("outage", "service", "Running", deadline_s=DONE_S)
+    with pytest.raises(ApiError, match="no replica of koordgate's webhook has lived"):
+        await cluster.admin.create(path, pod("one", "true", {"nvidia.com/gpu": "1"}))
+
+    await cluster.admin.patch(scale, {"spec": {"replicas": 2}})
+    await cluster.entries("Fail")
+
+    await cluster.admin.create(path, pod("one", "true", {"nvidia.com/gpu": "1"}))
+    await cluster.node.phase("outage", "one", "Succeeded", deadline_s=DONE_S)
+
+
+async def test_a_cluster_of_one_node_that_lost_its_power_comes_up_by_itself(cluster: Cluster) -> None:
+    """Nothing of koordgate is left running, and none of its Pods: their controllers make all of them anew."""
+    path = await namespace(cluster, "powered")
+    held = pod("held", LASTS, {"nvidia.com/gpu": "1"})
+    held["spec"]["restartPolicy"] = "Always"
+    await cluster.admin.create(path, held)
+    before = allocated(await cluster.node.phase("powered", "held", "Running", deadline_s=DONE_S))
+    (status,) = (await cluster.admin.get(f"{path}/held"))["status"]["containerStatuses"]
+    old = frozenset([one["metadata"]["uid"] for app in APPS for one in await cluster.pods(app)])
+
+    async with cluster.node.powered_off():
+        cluster.plane.power_off()
+        await cluster.plane.power_on()
+        for app in APPS:
+            for one in await cluster.pods(app):
+                await cluster.admin.delete(
+                    f"/api/v1/namespaces/{chart.NAMESPACE}/pods/{one['metadata']['name']}", gracePeriodSeconds="0"
+                )
+
+    await all_ready(cluster, besides=old)
+    await cluster.entries("Fail")
+
+    async def restarted() -> bool:
+        (now,) = (await cluster.admin.get(f"{path}/held"))["status"]["containerStatuses"]
+        return bool(now["ready"]) and now["containerID"] != status["containerID"]
+
+    await until(restarted, "the Pod that had a card runs again", deadline_s=DONE_S)
+    assert allocated(await cluster.admin.get(f"{path}/held")) == before
+    await cluster.admin.create(path, pod("new", 'echo "[$NVIDIA_VISIBLE_DEVICES]"', {"nvidia.com/gpu": "1"}))
+    new = await cluster.node.phase("powered", "new", "Succeeded", deadline_s=DONE_S)
+    assert {share["id"] for share in allocated(new)}.isdisjoint(share["id"] for share in before)

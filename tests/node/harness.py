@@ -242,6 +242,24 @@ class Node:
             await self._kubelet.ready(self._kubelet_ready)
 
     @contextlib.asynccontextmanager
+    async def powered_off(self) -> AsyncIterator[None]:
+        """End everything on the node at once for the duration, as a power failure does: kubelet, runtime, containers.
+
+        Disks keep what was written. Where the API server was off as well, it must be on again at the end.
+        """
+        for process in (self._kubelet, self._containerd):
+            process.kill()
+        await asyncio.to_thread(machine.kill_users_of, self._folder)  # shims
+        await asyncio.to_thread(machine.kill_members_of, self.cgroup)
+        try:
+            yield
+        finally:
+            self._containerd.start()
+            self._kubelet.start()  # whatever comes first: it tries again until the runtime answers
+            await self._containerd.ready(self._containerd_ready)
+            await self._kubelet.ready(self._kubelet_ready)
+
+    @contextlib.asynccontextmanager
     async def configured(self, kubelet: Mapping[str, Any]) -> AsyncIterator[None]:
         """Run another KubeletConfiguration for the duration; before and after it, Pods end and state files are deleted.
 

@@ -98,6 +98,13 @@ def cgroup(name: str) -> Iterator[None]:
             _remove_cgroup(folder)
 
 
+def kill_members_of(name: str) -> None:
+    """Kill what runs in a cgroup of ours and below it; the cgroups stay."""
+    for hierarchy in _hierarchies():
+        for procs in (hierarchy / name).rglob("cgroup.procs"):
+            _kill_all(procs.parent)
+
+
 def _hierarchies() -> list[Path]:
     if (_CGROUPS / "cgroup.controllers").exists():
         return [_CGROUPS]

@@ -19,6 +19,7 @@ from allocator.vocabulary.names import (
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
     RESOURCE_MAPS,
+    SELF_TEST,
     is_allocation_annotation,
     is_quota_resource,
 )
@@ -65,7 +66,7 @@ def created(
         limits: what its namespace limits; None if the Pod need not state what quotas are to count.
     """
     pod = request.object
-    problems = _forged_at_birth(pod)
+    problems = [*_forged_at_birth(pod), *_self_test(pod)]
     if scope.lacks_mark(request.namespace, pod):
         problems.append(_untranslated(f"metadata.annotations[{NUMA_SCOPE}]", "is missing"))
     reading = read_asks(pod, types, implied=False)
@@ -210,6 +211,14 @@ def _forged_at_birth(pod: Mapping[str, Any]) -> list[Problem]:
     return [
         Problem(f"metadata.annotations[{key}]", message) for key in _annotations(pod) if is_allocation_annotation(key)
     ]
+
+
+def _self_test(pod: Mapping[str, Any]) -> Iterator[Problem]:
+    """Refuse what asks to be refused: by that the health lease sees that this webhook is called."""
+    if SELF_TEST in _annotations(pod):
+        yield Problem(
+            f"metadata.annotations[{SELF_TEST}]", "marks a self-test of koordgate, which is refused; remove it"
+        )
 
 
 def updated(request: Request, writer: str, types: DeviceTypes = BUILT_IN, *, charged: bool = False) -> list[Problem]:

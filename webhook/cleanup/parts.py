@@ -22,6 +22,7 @@ from koordgate.kube.resource import (
     VALIDATING_WEBHOOKS,
     Resource,
 )
+from webhook.leasesettings import HealthLeaseSettings
 from webhook.quotas.mirror import MIRROR_LABEL
 from webhook.settings import Certificate
 
@@ -98,7 +99,7 @@ PHASES: Final = (
             RemovedKind(RESOURCE_QUOTAS, f"{MIRROR_LABEL}=true", everywhere=True),
             *(RemovedKind(rules, _MANAGED_BY) for rules in DEVICE_TAINT_RULES),
             RemovedKind(SECRETS, names=(_MADE.secret, _MADE.extender_secret, _MADE.client_secret)),
-            RemovedKind(LEASES, names=(KOORD_SCHEDULER,)),
+            RemovedKind(LEASES, names=(KOORD_SCHEDULER, HealthLeaseSettings().name)),
         ),
     ),
 )

@@ -19,6 +19,7 @@ from webhook.doctor.snapshot import RELEASE, REPORTER, ReadList, Right, Snapshot
 from webhook.doctor.trials import Came, Trial, TrialOutcome
 from webhook.doctor.wanted import wanted
 from webhook.settings import WebhookSettings, parse
+from webhook.trialpod import UNCALLED
 
 Raw = dict[str, Any]
 Connect = Callable[[str], KubeClient]
@@ -191,8 +192,8 @@ async def _try(kube: KubeClient, trial: Trial) -> TrialOutcome:
 
 
 def _came(error: KubeError) -> Came:
-    """Sort a failure by who is to blame; the words are those of k8s.io/apiserver (admission/plugin/webhook/errors)."""
-    if "failed calling webhook" in error.message:
+    """Sort a failure by who is to blame."""
+    if UNCALLED in error.message:
         return Came.WEBHOOK_FAILED
     if isinstance(error, Forbidden) and error.user:
         return Came.NO_RIGHT

@@ -7,6 +7,7 @@ shows that the configuration, its scope, the certificates, the network and a rep
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from functools import partial
 from typing import Any, Final
 
 from allocator.request.express import express
@@ -26,12 +27,12 @@ from allocator.vocabulary.names import (
 )
 from allocator.vocabulary.peers import PEERS
 from webhook.settings import WebhookSettings, types_of
+from webhook.trialpod import CONTAINER, trial_pod
 
 Raw = dict[str, Any]
 
 NAME: Final = "koordgate-doctor"
-_CONTAINER: Final = "main"
-_IMAGE: Final = "registry.k8s.io/pause:3.10"
+_pod = partial(trial_pod, NAME)
 _FORGED: Final = '{"gpu":[{"minor":0,"resources":{"kubernetes.io/gpu-core":"1"}}]}'
 _QOS: Final = "koordinator.sh/qosClass"
 _WHOLE: Final = {NVIDIA_GPU: "1"}
@@ -180,44 +181,10 @@ def _in_dialect(dialect: Dialect, types: DeviceTypes) -> Raw | None:
     kind = types.by_name[dialect.type]
     for amounts in _ASKS:
         request = read_asks(_pod(dict(amounts)), types, implied=False).request
-        made = express(request, dialect, kind, _CONTAINER)
+        made = express(request, dialect, kind, CONTAINER)
         if not made.missing and (made.resources or made.annotations):
-            return _pod(made.resources.get(_CONTAINER, {}), annotations=made.annotations)
+            return _pod(made.resources.get(CONTAINER, {}), annotations=made.annotations)
     return None
-
-
-def _pod(
-    resources: Mapping[str, str],
-    *,
-    labels: Mapping[str, str] | None = None,
-    annotations: Mapping[str, str] | None = None,
-    env: list[Raw] | None = None,
-    **spec: Any,
-) -> Raw:
-    """A Pod that the strictest Pod security standard admits."""
-    container: Raw = {
-        "name": _CONTAINER,
-        "image": _IMAGE,
-        "resources": {"requests": dict(resources), "limits": dict(resources)},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
-    if env:
-        container["env"] = env
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"generateName": f"{NAME}-", "labels": dict(labels or {}), "annotations": dict(annotations or {})},
-        "spec": {
-            "containers": [container],
-            "automountServiceAccountToken": False,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 65532,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            **spec,
-        },
-    }
 
 
 def _binding(annotations: Mapping[str, str] | None = None) -> Raw:

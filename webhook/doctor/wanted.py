@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from allocator.vocabulary.names import AGREEMENT
+from allocator.vocabulary.names import AGREEMENT, OPENED
 from allocator.wire.nodetopology import CPU_MANAGER_POLICY
 from koordgate.kube.resource import (
     ADMISSION_POLICIES,
@@ -133,7 +133,7 @@ def _workload(obj: Raw) -> Raw:
 
 
 def _webhooks(obj: Raw) -> Raw:
-    return {"metadata": metadata_of(obj), "webhooks": obj.get("webhooks") or []}
+    return {"metadata": metadata_of(obj, annotations=(OPENED,)), "webhooks": obj.get("webhooks") or []}
 
 
 def _secret(obj: Raw) -> Raw:

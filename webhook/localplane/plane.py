@@ -219,6 +219,27 @@ class ControlPlane:
         self.kill_apiserver()
         await self.start_apiserver()
 
+    def power_off(self) -> None:
+        """Kill all processes at once, as a power failure does; what is on disk stays."""
+        for process in self._processes.values():
+            process.kill()
+
+    async def power_on(self) -> None:
+        """Start what was killed, all at once.
+
+        What gives up before the API server answers is started again, as a kubelet does with static Pods.
+        """
+        for process in self._processes.values():
+            process.start()
+
+        async def ready() -> bool:
+            for process in self._processes.values():
+                if not process.alive:
+                    process.start()
+            return await self._apiserver_ready()
+
+        await until(ready, "the control plane is back", deadline_s=120)
+
     async def start_scheduler(self, name: str, config: str = "", kubeconfig: Path | None = None) -> str:
         """Start a kube-scheduler and wait until it is ready.
 

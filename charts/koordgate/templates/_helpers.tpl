@@ -382,19 +382,20 @@ key in ['koordgate.io/original-request', 'koordgate.io/dialect', 'koordgate.io/n
 key.startsWith('visible-devices.koordgate.io/') || key.contains('.visible-devices.koordgate.io/') || key.contains('.device-quotas.koordgate.io/')
 {{- end }}
 
-{{/* CEL: `resources` has one of these names; takes resources, names and, where a large map is to count as having one, most. */}}
+{{/* CEL: `resources` has one of these names; takes resources, names and, where a large map is to count as having one, most; with asked, an amount
+of 0 does not count. */}}
 {{- define "koordgate.cel.names" -}}
 {{- $names := printf "['%s']" (join "', '" .names) -}}
 has({{ .resources }}) && (
   {{- range $index, $key := list "requests" "limits" }}
   {{- $map := printf "%s.%s" $.resources $key }}
-  {{ if $index }}|| {{ end }}has({{ $map }}) && ({{ with $.most }}size({{ $map }}) > {{ . }} || {{ end }}{{ $map }}.exists(name, name in {{ $names }}
-    {{- range $.beginnings }} || name.startsWith('{{ . }}'){{ end }}))
+  {{ if $index }}|| {{ end }}has({{ $map }}) && ({{ with $.most }}size({{ $map }}) > {{ . }} || {{ end }}{{ $map }}.exists(name, {{ with $.asked }}{{ $map }}[name] != '0' && ({{ end }}name in {{ $names }}
+    {{- range $.beginnings }} || name.startsWith('{{ . }}'){{ end }}{{ with $.asked }}){{ end }}))
   {{- end }}
 )
 {{- end }}
 
-{{/* CEL: a container has one of these names; takes names and, as above, most and beginnings. */}}
+{{/* CEL: a container has one of these names; takes names and, as above, most, beginnings and asked. */}}
 {{- define "koordgate.cel.containersName" -}}
 object.spec.containers.exists(c, {{ include "koordgate.cel.names" (merge (dict "resources" "c.resources") .) }}) ||
 has(object.spec.initContainers) && object.spec.initContainers.exists(c, {{ include "koordgate.cel.names" (merge (dict "resources" "c.resources") .) }})
@@ -433,10 +434,22 @@ and forms. A Pod with too many annotations asks in none of the forms: the caller
 {{/* CEL: the Pod requests a device, or claims to have one (allocator.request.devices.names_devices; admission refuses requests in the resources
 of the Pod as a whole). */}}
 {{- define "koordgate.cel.namesDevices" -}}
+{{ include "koordgate.cel.devices" (dict "root" . "asked" false) }}
+{{- end }}
+
+{{/* CEL: the same, but an amount of 0, which a LimitRange gives to every container, asks for nothing. */}}
+{{- define "koordgate.cel.asksForDevices" -}}
+{{ include "koordgate.cel.devices" (dict "root" . "asked" true) }}
+{{- end }}
+
+{{/* What the two above have in common; takes root and asked. */}}
+{{- define "koordgate.cel.devices" -}}
+{{- $asked := .asked }}
+{{- with .root }}
 {{- $most := include "koordgate.cel.mostResources" . }}
 {{- $names := include "koordgate.deviceResources" . | fromJsonArray }}
-{{- include "koordgate.cel.containersName" (dict "names" $names "most" $most) }} ||
-{{ include "koordgate.cel.names" (dict "resources" "object.spec.resources" "names" $names "most" $most) }} ||
+{{- include "koordgate.cel.containersName" (dict "names" $names "most" $most "asked" $asked) }} ||
+{{ include "koordgate.cel.names" (dict "resources" "object.spec.resources" "names" $names "most" $most "asked" $asked) }} ||
 {{- range (include "koordgate.peers" . | fromJson).scoped }}
 request.namespace in ['{{ join "', '" .namespaces }}'] && ({{ include "koordgate.cel.asksIn" . }}) ||
 {{- end }}
@@ -445,6 +458,7 @@ has(object.metadata.annotations) && (size(object.metadata.annotations) > {{ incl
   '{{ . }}' in object.metadata.annotations ||
   {{- end }}
   object.metadata.annotations.exists(key, {{ include "koordgate.cel.allocationKey" . }}{{ with (include "koordgate.peers" . | fromJson).forms }} || {{ include "koordgate.cel.formKey" . }}{{ end }}))
+{{- end }}
 {{- end }}
 
 {{/* CEL: the Pod asks for devices in names that koordgate knows and does not read (allocator.request.unread). */}}

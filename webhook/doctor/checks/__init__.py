@@ -9,6 +9,7 @@ from webhook.doctor.checks.clashes import clashes
 from webhook.doctor.checks.clocks import clocks
 from webhook.doctor.checks.enforcement import enforcement
 from webhook.doctor.checks.installed import installed
+from webhook.doctor.checks.lease import lease
 from webhook.doctor.checks.nodes import nodes
 from webhook.doctor.checks.quotas import quotas
 from webhook.doctor.checks.rights import rights
@@ -24,6 +25,7 @@ CHECKS: Final[tuple[Callable[[Snapshot], Iterable[Finding]], ...]] = (
     rights,
     answers,
     enforcement,
+    lease,
     clashes,
     quotas,
     nodes,

@@ -18,7 +18,7 @@ _PRESENT: Final = (
     ("mutating", ("bindings.mutate.koordgate.io", "pods.mutate.koordgate.io")),
     ("validating", ("bindings.validate.koordgate.io", "guard.validate.koordgate.io", "pods.validate.koordgate.io")),
 )
-_MUST_FAIL: Final = ("bindings.mutate.koordgate.io", "bindings.validate.koordgate.io", "pods.mutate.koordgate.io")
+_MUST_FAIL: Final = ("bindings.mutate.koordgate.io", "bindings.validate.koordgate.io")  # Pods': see lease.py
 
 
 def certificates(snapshot: Snapshot) -> Iterator[Finding]:
@@ -50,8 +50,8 @@ def _configuration(
         yield failure(_AREA, f"the {about} lacks {listed(missing)}", "helm upgrade restores it")
     loose = [name for name in _MUST_FAIL if name in entries and entries[name].get("failurePolicy") == "Ignore"]
     if loose:
-        todo = "see whether no replica lived; otherwise helm upgrade restores failurePolicy: Fail"
-        yield warning(_AREA, f"failurePolicy is Ignore, so that Pods may go around koordgate: {listed(loose)}", todo)
+        todo = "helm upgrade restores failurePolicy: Fail"
+        yield warning(_AREA, f"failurePolicy is Ignore, so that binds may go around koordgate: {listed(loose)}", todo)
     empty = [name for name, one in entries.items() if not (one.get("clientConfig") or {}).get("caBundle")]
     if empty:
         todo = "wait until a replica is ready: it publishes its CA; then see its log"

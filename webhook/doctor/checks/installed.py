@@ -8,6 +8,7 @@ from webhook.doctor.snapshot import RELEASE, REPORTER, Snapshot
 
 _AREA: Final = "installed"
 _SCHEDULER: Final = "koord-scheduler"
+_LEASE: Final = "koordgate-lease"
 
 
 def installed(snapshot: Snapshot) -> Iterator[Finding]:
@@ -25,6 +26,8 @@ def installed(snapshot: Snapshot) -> Iterator[Finding]:
     else:
         todo = f"see that the scheduler of user {snapshot.settings.scheduler.username} runs"
         yield unknown(_AREA, f"{_SCHEDULER} is not installed by this chart", todo)
+    if snapshot.settings.health_lease.enabled:
+        yield from _workload(snapshot, "deployments", _LEASE)
     if snapshot.reporter:
         yield from _workload(snapshot, "daemonsets", REPORTER)
     yield from _budget(snapshot)

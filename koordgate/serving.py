@@ -1,23 +1,24 @@
-"""Health and metrics, served on a local port."""
+"""Health and metrics of a process that serves nothing else, over HTTP."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 from aiohttp import web
 
-from reporter.metrics import CONTENT_TYPE, ReporterMetrics
-from reporter.settings import ReporterServeSettings
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @contextlib.asynccontextmanager
 async def listen(
-    serve: ReporterServeSettings, metrics: ReporterMetrics, unhealthy: Callable[[], list[str]]
+    host: str, port: int, exposition: Callable[[], bytes], unhealthy: Callable[[], list[str]]
 ) -> AsyncIterator[int]:
     """Serve /healthz and /metrics; yields the port.
 
     Args:
-        serve: the address.
-        metrics: served at /metrics.
+        host: the address.
+        port: the TCP port; 0 takes a free one.
+        exposition: the metrics in Prometheus' text format.
         unhealthy: why the process should be restarted, a sentence each.
     """
 
@@ -25,16 +26,16 @@ async def listen(
         reasons = unhealthy()
         return web.Response(status=503 if reasons else 200, text="\n".join(reasons) or "ok")
 
-    async def exposition(_: web.Request) -> web.Response:
-        return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=exposition(), headers={"Content-Type": METRICS_TYPE})
 
     app = web.Application()
     app.router.add_get("/healthz", healthz)
-    app.router.add_get("/metrics", exposition)
+    app.router.add_get("/metrics", metrics)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, serve.host, serve.port).start()
+        await web.TCPSite(runner, host, port).start()
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()

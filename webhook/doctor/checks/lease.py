@@ -1,0 +1,63 @@
+"""The health lease: whether entries are open, and whether they could be opened and shut."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from webhook.doctor.findings import Finding, failure, ok, unknown, warning
+from webhook.doctor.snapshot import Snapshot, enforcing
+from webhook.lease.entries import EntryState, Guarded, Stands, state_of
+from webhook.lease.selftest import POLICY
+
+_AREA: Final = "health lease"
+_SEE_KEEPER: Final = "see the log of deployment/koordgate-lease"
+
+
+def lease(snapshot: Snapshot) -> Iterator[Finding]:
+    """Check how the entries that guard Pods stand, and the policy that holds while they are open."""
+    if snapshot.settings is None:
+        return
+    unread = next((read.error for key in ("mutating", "validating") if (read := snapshot.of(key)).error), "")
+    if unread:
+        yield unknown(_AREA, f"webhook configurations cannot be read: {unread}", "ask as a user who may list them")
+        return
+    identity, enabled = snapshot.settings.identity, snapshot.settings.health_lease.enabled
+    names = {Guarded.MUTATING: ("mutating", identity.mutating), Guarded.VALIDATING: ("validating", identity.validating)}
+    open_entries = False
+    for guarded, (key, name) in names.items():
+        state = state_of(guarded, snapshot.of(key).named(name))
+        open_entries = open_entries or state.stands in {Stands.OPEN, Stands.FOREIGN}
+        yield from _entry(guarded, state, enabled=enabled)
+    if not enabled:
+        yield ok(
+            _AREA, "it is off: while no replica lives, Pods that ask for CPUs are refused as those for devices are"
+        )
+        return
+    yield from _policy(snapshot)
+    if not open_entries:
+        yield ok(_AREA, "the entries that guard Pods are Fail, and are opened only while no replica lives")
+
+
+def _entry(guarded: Guarded, state: EntryState, *, enabled: bool) -> Iterator[Finding]:
+    if state.stands is Stands.OPEN:
+        todo = "bring a replica back: kubectl -n koordgate-system get pods; then the entry is shut by itself"
+        todo = todo if enabled else "set it to Fail: helm upgrade"
+        yield failure(_AREA, f"{guarded.entry} is open (Ignore) since {state.since}: no replica lived", todo)
+    elif state.stands is Stands.FOREIGN:
+        todo = "set it to Fail (helm upgrade), unless an administrator wants it so"
+        yield warning(_AREA, f"{guarded.entry} is Ignore, and not by the health lease", todo)
+    elif state.stands is Stands.STALE and enabled:
+        yield warning(_AREA, f"{guarded.entry} is Fail, and is still noted as open", _SEE_KEEPER)
+
+
+def _policy(snapshot: Snapshot) -> Iterator[Finding]:
+    bindings, policies = snapshot.of("policyBindings"), snapshot.of("policies")
+    if bindings.error or policies.error:
+        return  # the check of policies says so
+    in_force = any(
+        enforcing(one) and one["spec"]["policyName"] == POLICY and "Deny" in one["spec"].get("validationActions", ())
+        for one in bindings.items
+        if one["spec"].get("policyName")
+    )
+    if POLICY not in policies.names or not in_force:
+        todo = "helm upgrade: without it the validating entry is never opened"
+        yield failure(_AREA, f"ValidatingAdmissionPolicy {POLICY} does not refuse Pods for devices", todo)
