@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 from aiohttp import web
 
-from reporter.metrics import CONTENT_TYPE, ReporterMetrics
+from reporter.metrics import ReporterMetrics
 from reporter.settings import ReporterServeSettings
 
 
@@ -25,8 +25,9 @@ async def listen(
         reasons = unhealthy()
         return web.Response(status=503 if reasons else 200, text="\n".join(reasons) or "ok")
 
-    async def exposition(_: web.Request) -> web.Response:
-        return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+    async def exposition(http: web.Request) -> web.Response:
+        body, kind = metrics.exposed(http.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": kind})
 
     app = web.Application()
     app.router.add_get("/healthz", healthz)
