@@ -4,6 +4,7 @@
 operations.md lists the members of a line.
 """
 
+import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping
@@ -107,7 +108,7 @@ class TextFormatter(logging.Formatter):
 def _quoted(value: object) -> str:
     """A value as one word; in quotes if it has blanks or anything that is not printable."""
     text = str(value)
-    return text if text and text.isprintable() and not set(' "=') & set(text) else orjson.dumps(text).decode()
+    return text if text and text.isprintable() and not set(' "=') & set(text) else json.dumps(text)
 
 
 def _plain(text: str) -> str:
