@@ -89,6 +89,9 @@ class _Bounded(SpanProcessor):
         self._exporter.queued(1)
         self._queue.on_end(span)
 
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._queue.force_flush(timeout_millis)
+
     def shutdown(self) -> None:
         self._queue.shutdown()  # type: ignore[no-untyped-call] # the library has none there
 
