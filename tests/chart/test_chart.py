@@ -212,6 +212,8 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "domain",
         "stateMemory",
         "logLevel",
+        "logFormat",
+        "tracing",
         "scheduler",
         "guard",
         "identity",
@@ -232,6 +234,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
     }
     assert set(written["adopt"]) == {"peers", "schedulers", "reservationNamespaces"}
     assert written["mirror"] == []
+    assert written["tracing"] == {"endpoint": "", "samplingPercent": 10, "authority": ""}
     assert set(written["dra"]) == {"enabled", "drivers", "taints"}
     assert written["dialects"] == {}
     assert set(written["quota"]) == {"enabled", "exemptNamespaces"}
@@ -273,6 +276,8 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             "domain": "koordinator.sh",
             "stateMemory": False,
             "logLevel": "debug",
+            "logFormat": "text",
+            "tracing": {"endpoint": "http://collector:4318", "samplingPercent": 0.5},
             "webhook": {
                 "host": "::",
                 "port": 8443,
@@ -329,6 +334,8 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
         state_memory=False,
         guard=settings.Guard("warn"),
         log_level="debug",
+        log_format="text",
+        tracing=settings.TracingSettings("http://collector:4318", 0.5),
         scheduler=settings.Scheduler(
             name="gpu-scheduler",
             username="someone@example.com",
@@ -414,6 +421,15 @@ def test_namespaces_in_scope_that_are_exempt_stay_exempt(render: Render) -> None
         rule, *_ = hook["namespaceSelector"]["matchExpressions"]
         assert rule["operator"] == "NotIn", name
         assert "training" in rule["values"], name
+
+
+@pytest.mark.parametrize("endpoint", ["", "https://collector:4318"])
+def test_headers_for_the_collector_come_from_a_secret_and_only_with_a_collector(render: Render, endpoint: str) -> None:
+    rendered = render({"tracing": {"endpoint": endpoint, "headersSecret": "otlp"}})
+    (container,) = pods(rendered)["koordgate"]["spec"]["containers"]
+    secret = {"secretKeyRef": {"name": "otlp", "key": "headers"}}
+    wanted = [{"name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": secret}] if endpoint else None
+    assert container.get("env") == wanted
 
 
 @pytest.mark.parametrize("changed", [{"logLevel": "debug"}, {"domain": "koordinator.sh"}])
@@ -709,6 +725,12 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"guard": {"failurePolicy": "ignore"}},
         {"domain": "example.com"},
         {"logLevel": "loud"},
+        {"logFormat": "xml"},
+        {"tracing": {"endpoint": "collector:4318"}},
+        {"tracing": {"endpoint": "http://me:secret@collector:4318"}},
+        {"tracing": {"samplingPercent": 101}},
+        {"tracing": {"headersSecret": "No Name"}},
+        {"tracing": {"sampling": 5}},
         {"replicas": 0},
         {"exemptNamespaces": ["Not_A_Name"]},
         {"exemptNamespaces": "kube-system"},
