@@ -72,8 +72,8 @@ image:  ## build the container image: make image IMAGE=registry.example.com/koor
 	@IMAGE='$(IMAGE)' BASE='$(BASE)' RUNTIME='$(RUNTIME)' ENGINE='$(ENGINE)' PLATFORMS='$(PLATFORMS)' PUSH='$(PUSH)' UNPINNED='$(UNPINNED)' PIP_CONFIG='$(PIP_CONFIG)' PIP_CA='$(PIP_CA)' SBOM='$(SBOM)' image/build.sh
 
 requirements: setup  ## update the pins of pyproject.toml's dependencies, with hashes
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --extra dev --output-file requirements-dev.txt pyproject.toml
-	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --constraint requirements-dev.txt --output-file requirements.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --extra dev --extra tracing --output-file requirements-dev.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --constraint requirements-dev.txt --extra tracing --output-file requirements.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --constraint requirements-dev.txt --output-file image/tools.txt image/tools.in
 
 clean:  ## remove what the targets above made, except the built control plane

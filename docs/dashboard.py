@@ -159,7 +159,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
                 "mismatch: {{kind}}": "sum by (kind) (koordgate_reporter_mismatches) > 0",
                 "reporters' problems": "sum(koordgate_reporter_problems)",
             },
-            text="docs/metrics.md says what to do about each.",
+            text="docs/operations.md says what to do about each.",
         ),
         Panel(
             "Devices out of service",

@@ -77,13 +77,11 @@ def _table(metrics: Iterable[Described]) -> str:
 
 
 def _alerts() -> str:
-    rows = ["| alert | severity | when | what to do |", "|---|---|---|---|"]
+    rows = ["| alert | severity | when |", "|---|---|---|"]
     for one in alerts():
         asked = ", ".join(f"`{name}`" for name in dict.fromkeys(_METRIC.findall(one["expr"])))
         told = one["annotations"]
-        rows.append(
-            f"| `{one['alert']}` | {one['labels']['severity']} | {told['summary']} ({asked}) | {told['description']} |"
-        )
+        rows.append(f"| `{one['alert']}` | {one['labels']['severity']} | {told['summary']} ({asked}) |")
     return "\n".join(rows) + "\n"
 
 

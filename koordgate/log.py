@@ -1,34 +1,139 @@
-"""Logs as JSON lines: one object a line, with the Pod, node and review that it is about."""
+"""Logs: one line a record, as JSON or as text, with what the current call is about.
 
+`about()` names the review, Pod and trace of the work inside it; every line that is logged there carries them. docs/
+operations.md lists the members of a line.
+"""
+
+import json
 import logging
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from typing import Final, Literal
 
 import orjson
 
-_OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+Style = Literal["json", "text"]
+
+_OWN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_MOST: Final[Mapping[str, int]] = {"message": 4_000, "trace": 16_000}  # characters; a line has a bound
+_MOST_OTHERS: Final = 1_000
+_MOST_MEMBERS: Final = 24
+_CUT: Final = " ..."
+_EMPTY: Final[Mapping[str, str]] = {}
+_NOW: Final[ContextVar[Mapping[str, str]]] = ContextVar("koordgate_log_about", default=_EMPTY)
+
+
+@contextmanager
+def about(**members: str) -> Iterator[None]:
+    """Let each line that is logged inside carry these members; empty ones are left out."""
+    token = _NOW.set({**_NOW.get(), **{name: value for name, value in members.items() if value}})
+    try:
+        yield
+    finally:
+        _NOW.reset(token)
+
+
+def now() -> Mapping[str, str]:
+    """What the current call is about."""
+    return _NOW.get()
+
+
+def cut(text: str, most: int) -> str:
+    """Shorten a text to at most `most` characters, and show that it was."""
+    return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
+
+
+def _members(record: logging.LogRecord, component: str, formatter: logging.Formatter) -> dict[str, object]:
+    """The members of a line, in their order. What a stranger named is cut."""
+    line: dict[str, object] = {
+        "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+        "level": record.levelname.lower(),
+        "component": component,
+        "logger": record.name,
+        "message": record.getMessage(),
+    }
+    if not component:
+        del line["component"]
+    own = {key: value for key, value in record.__dict__.items() if key not in _OWN}
+    for key, value in list({**_NOW.get(), **own}.items())[:_MOST_MEMBERS]:
+        line.setdefault(key, value if value is None or isinstance(value, (bool, int, float)) else str(value))
+    if record.exc_info:
+        line["trace"] = formatter.formatException(record.exc_info)
+    return {
+        key: cut(value, _MOST.get(key, _MOST_OTHERS)) if isinstance(value, str) else value
+        for key, value in line.items()
+    }
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record and its `extra` fields as one JSON object."""
+    """Writes a record and its `extra` members as one JSON object.
+
+    Args:
+        component: the process: webhook or reporter.
+    """
+
+    def __init__(self, component: str = "") -> None:
+        super().__init__()
+        self._component = component
 
     def format(self, record: logging.LogRecord) -> str:
         """Format one record."""
-        line: dict[str, object] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        line.update((key, value) for key, value in record.__dict__.items() if key not in _OWN)
-        if record.exc_info:
-            line["trace"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+        line = _members(record, self._component, self)
+        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-def start(level: str) -> None:
-    """Send the logs of this process to standard error."""
+class TextFormatter(logging.Formatter):
+    """Writes the same as one line for people: time, level, logger, message, and the other members as name=value.
+
+    Args:
+        component: as above.
+    """
+
+    def __init__(self, component: str = "") -> None:
+        super().__init__()
+        self._component = component
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format one record; line breaks in a value are escaped, so that nobody can forge a line."""
+        line = _members(record, self._component, self)
+        begin = [str(line.pop("time")), str(line.pop("level")).upper(), str(line.pop("logger"))]
+        message = _plain(str(line.pop("message")))
+        rest = [f"{_plain(str(key))}={_quoted(value)}" for key, value in line.items()]
+        return " ".join([*begin, message, *rest])
+
+
+def _quoted(value: object) -> str:
+    """A value as one word; in quotes if it has blanks or anything that is not printable."""
+    text = str(value)
+    return text if text and text.isprintable() and not set(' "=') & set(text) else json.dumps(text)
+
+
+def _plain(text: str) -> str:
+    """A text without line breaks and other characters that are not printable."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+_QUIET: Final = {"aiohttp.access": logging.WARNING, "opentelemetry": logging.ERROR, "urllib3": logging.ERROR}
+_STYLES: Final = {"json": JsonFormatter, "text": TextFormatter}
+
+
+def start(level: str, component: str = "", style: Style = "json") -> None:
+    """Send the logs of this process to standard error.
+
+    Args:
+        level: debug, info, warning or error.
+        component: named in each line.
+        style: json or text.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(_STYLES[style](component))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    for quiet, least in (
+        ("aiohttp.access", logging.WARNING),
+        ("opentelemetry", logging.ERROR),
+        ("urllib3", logging.ERROR),
+    ):
+        logging.getLogger(quiet).setLevel(least)

@@ -2,23 +2,20 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from typing import Final
 
 from aiohttp import web
-
-METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @contextlib.asynccontextmanager
 async def listen(
-    host: str, port: int, exposition: Callable[[], bytes], unhealthy: Callable[[], list[str]]
+    host: str, port: int, exposed: Callable[[str], tuple[bytes, str]], unhealthy: Callable[[], list[str]]
 ) -> AsyncIterator[int]:
     """Serve /healthz and /metrics; yields the port.
 
     Args:
         host: the address.
         port: the TCP port; 0 takes a free one.
-        exposition: the metrics in Prometheus' text format.
+        exposed: given the scraper's header `Accept`, the metrics and their content type.
         unhealthy: why the process should be restarted, a sentence each.
     """
 
@@ -26,8 +23,9 @@ async def listen(
         reasons = unhealthy()
         return web.Response(status=503 if reasons else 200, text="\n".join(reasons) or "ok")
 
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=exposition(), headers={"Content-Type": METRICS_TYPE})
+    async def metrics(http: web.Request) -> web.Response:
+        body, kind = exposed(http.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": kind})
 
     app = web.Application()
     app.router.add_get("/healthz", healthz)

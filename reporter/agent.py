@@ -96,7 +96,7 @@ class Agent:
         reflectors = {what: self._reflector(what) for what in WatchedKind}
         serve = self._settings.serve
         async with (
-            listen(serve.host, serve.port, self._metrics.exposition, self.unhealthy) as self.port,
+            listen(serve.host, serve.port, self._metrics.exposed, self.unhealthy) as self.port,
             self._tasks,
         ):
             self.handle(restored)

@@ -119,7 +119,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.once != arguments.dry_run:
         sys.stderr.write("koordgate reporter: --once and --dry-run go together: one look, and nothing is changed\n")
         return 2
-    log.start("error" if arguments.once else configured.log_level)
+    log.start("error" if arguments.once else configured.log_level, "reporter", configured.log_format)
     try:
         if arguments.once:
             sys.stdout.write(asyncio.run(_look_and_show(configured, offline=arguments.offline)))

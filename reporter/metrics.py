@@ -1,4 +1,4 @@
-"""The reporter's metrics, each declared once (Prometheus text exposition)."""
+"""The reporter's metrics, each declared once."""
 
 from collections import Counter as Count
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from koordgate.exposition import expose
 from reporter.devicemetrics import DeviceMetrics
 from reporter.gpu.facts import XidEvent
 from reporter.gpu.health import CardState, NodeRecord
@@ -184,3 +185,7 @@ class ReporterMetrics:
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(self._registry)
+
+    def exposed(self, accept: str) -> tuple[bytes, str]:
+        """All metrics in the format that a scraper accepts, and its content type."""
+        return expose(self._registry, accept)

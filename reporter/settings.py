@@ -195,12 +195,14 @@ class ReporterSettings(Section, frozen=True):
         domain: the domain of the resource names in the Device object; readers of the object know both.
         round_seconds: how often everything is read again, even if no change was seen.
         log_level: debug, info, warning or error.
+        log_format: json or text.
     """
 
     node: str = ""
     domain: Literal["kubernetes.io", "koordinator.sh"] = KUBERNETES_DOMAIN
     round_seconds: Seconds = 10.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "text"] = "json"
     roots: HostRoots = HostRoots()
     serve: ReporterServeSettings = ReporterServeSettings()
     kubelet: KubeletSettings = KubeletSettings()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -33,6 +33,7 @@ from webhook.assembly import assemble
 from webhook.ledger.cluster import cluster_store
 from webhook.ledger.kube import RecordHandler
 from webhook.review import Request, Response
+from webhook.scheduling.account import Reason
 from webhook.scheduling.pace import Effort, at_once
 from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.settings import WebhookSettings, types_of
@@ -228,6 +229,11 @@ def review(request: Request) -> Raw:
 
 def body(request: Request) -> bytes:
     return orjson.dumps(review(request))
+
+
+def repeated(first: Response) -> Response:
+    """The answer to the same bind once more: all of it is the same, but the audit log is told that it came before."""
+    return replace(first, audit={**first.audit, "reason": Reason.AGAIN})
 
 
 class World:

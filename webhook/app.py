@@ -43,7 +43,7 @@ def make_app(
         sick: the reasons why only a restart helps, likewise.
     """
     metrics = parts.metrics
-    edge = Edge(parts.settings.serve, metrics, draining or Draining(), stranger)
+    edge = Edge(parts.settings.serve, metrics, draining or Draining(), stranger, tracing=parts.tracing)
 
     async def healthz(_: web.Request) -> web.Response:
         return _verdict("not healthy", sick())
@@ -53,9 +53,10 @@ def make_app(
         metrics.ready.set(not reasons)
         return _verdict("not ready", reasons)
 
-    async def exposition(_: web.Request) -> web.Response:
+    async def exposition(http: web.Request) -> web.Response:
         await parts.figures.refresh()
-        return web.Response(body=metrics.exposition(), headers={"Content-Type": metrics.content_type})
+        body, kind = metrics.exposed(http.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": kind})
 
     app = web.Application(client_max_size=parts.settings.serve.body_limit_bytes)
     app.router.add_post("/mutate-pod", edge.pod_review("/mutate-pod", parts.pods.mutate))
@@ -91,7 +92,7 @@ def make_extender(
         draining: `begun` is set once the process is to end.
         stranger: why the caller of a request is refused; "" if it is not.
     """
-    edge = Edge(parts.settings.serve, parts.metrics, draining or Draining())
+    edge = Edge(parts.settings.serve, parts.metrics, draining or Draining(), tracing=parts.tracing)
     app = web.Application(client_max_size=parts.settings.serve.body_limit_bytes)
     extender = parts.extender
     handlers = {

@@ -10,6 +10,8 @@ from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.preference import Preference
 from koordgate.kube.client import KubeClient
 from koordgate.settings import DevicePool
+from koordgate.tracing import OFF, Tracing
+from webhook import calls
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.scope import PolicyScope
 from webhook.admission.slots import SlotDefaults
@@ -88,6 +90,7 @@ class Parts:
     shadow: ShadowWebhooks
     shadow_keeper: ShadowKeeper
     adoption: AdoptionWatch
+    tracing: Tracing = OFF
 
 
 def assemble(  # noqa: PLR0913 keyword-only, most with a default
@@ -102,6 +105,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     monotonic: Callable[[], float] = time.monotonic,
     released: Callable[[str], None] = lambda _node: None,
     published: Callable[[SeenObjects, str, Holdings], str] = lambda _seen, _node, _holdings: "",
+    tracing: Callable[[WebhookMetrics], Tracing] = lambda _metrics: OFF,
 ) -> Parts:
     """Assemble a replica.
 
@@ -116,10 +120,12 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         monotonic: seconds since any moment.
         released: called with a node on which something was released, or that changed: Pods that wait may fit there now.
         published: makes the text that is published beside a node's holdings; by default nothing is published.
+        tracing: makes what records traces; by default there are none.
     """
     began = monotonic()
     modes = NamespaceModes(settings.mode, (*settings.quota.exempt_namespaces, settings.identity.namespace))
     metrics = WebhookMetrics()
+    traces = tracing(metrics)
     types = types_of(settings)
     together = settings.gangs.all_or_nothing
     defaults = Defaults(settings.devices.order, cpu_defaults(settings))
@@ -137,7 +143,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     gather = settings.ledger.gather_seconds
     touch = seen.changes.touch
-    ledger = Ledger(store, counters, watched=touch, gather=gather, published=partial(published, seen))
+    ledger = Ledger(store, counters, watched=touch, gather=gather, published=partial(published, seen), tracing=traces)
     cluster = ClusterView(seen, ledger)
     reporter = EventReports(metrics, kube, clock)
     scheduler = settings.scheduler
@@ -152,6 +158,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         warn_only=settings.guard.plain_pods == "warn",
         together=together,
         mirror=mirror_of(settings),
+        preference=scheduler.preference,
     )
     scope = PolicyScope(frozenset(settings.numa.scope.namespaces), settings.numa.scope.selector)
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
@@ -190,7 +197,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     def settled(uid: str, node: str) -> None:
         assumed.drop(uid, node)
         if node and (waited := cluster.pods.waited(uid)):
-            metrics.bind_wait.observe(waited)
+            metrics.bind_wait.observe(waited, calls.exemplar())
 
     extender = Extender(
         cluster,
@@ -225,7 +232,14 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         rolling_out=lambda: kube is not None and monotonic() - began < _ROLL_OUT_S,
     )
     bindings = BindingWebhooks(
-        binders, cluster, ledger, live, clock, settled=settled, sent=assumed.of, search_time=search_time
+        binders,
+        cluster,
+        ledger,
+        live,
+        clock,
+        settled=settled,
+        sent=assumed.of,
+        search_time=search_time,
     )
     followed = FollowedPods(limits, written_names(types, settings.domain))
     shadow = ShadowWebhooks(pods, bindings, metrics, followed.over_quota)
@@ -298,6 +312,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
             ),
             followed,
         ),
+        tracing=traces,
     )
 
 

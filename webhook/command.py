@@ -38,7 +38,7 @@ from koordgate.kube.resource import (
 from koordgate.kube.watch import Handler, Happening, Reflector
 from koordgate.settings import SettingsError
 from koordgate.steady import steadily
-from webhook import settings
+from webhook import settings, traces
 from webhook.app import listen, make_app, make_extender, served_map
 from webhook.assembly import Parts, assemble
 from webhook.dra.taints import RuleFeed, TaintKeeper
@@ -107,6 +107,7 @@ class Replica:
             list_pods=partial(list_pods, kube),
             released=self._waker.released,
             published=published,
+            tracing=partial(traces.opened, settings.tracing),
         )
         self.source: Source
         self.extender_source: Source
@@ -448,19 +449,24 @@ async def _main(configured: WebhookSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     async with KubeClient.autodetect(limit=_CONNECTIONS) as kube:
-        await Replica(configured, kube).run(ended)
+        replica = Replica(configured, kube)
+        try:
+            await replica.run(ended)
+        finally:
+            await asyncio.to_thread(replica.parts.tracing.end)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
         configured = settings.load(arguments.config)
+        traces.check(configured.tracing)
     except SettingsError as error:
         sys.stderr.write(f"koordgate webhook: {error}\n")
         return 2
     if arguments.check:
         sys.stdout.write(f"{arguments.config}: all right\n")
         return 0
-    log.start(configured.log_level)
+    log.start(configured.log_level, "webhook", configured.log_format)
     try:
         uvloop.run(_main(configured))
     except KubeError as error:

@@ -4,14 +4,17 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any, Final
 
 import orjson
 from aiohttp import web
 
-from webhook import review, shapes
+from koordgate import log
+from koordgate.tracing import OFF, Span, Tracing
+from webhook import calls, review, shapes
 from webhook.bodies import Bodies
 from webhook.metrics import WebhookMetrics
 from webhook.scheduling.extender import BadExtenderArgsError
@@ -58,12 +61,21 @@ class Edge:
         serve: limits.
         metrics: of this process.
         draining: `begun` is set once the process is to end.
+        stranger: why the caller of a review is refused; "" if it is not.
+        tracing: records each call.
     """
 
     def __init__(
-        self, serve: ServeSettings, metrics: WebhookMetrics, draining: Draining, stranger: Stranger = lambda _http: ""
+        self,
+        serve: ServeSettings,
+        metrics: WebhookMetrics,
+        draining: Draining,
+        stranger: Stranger = lambda _http: "",
+        *,
+        tracing: Tracing = OFF,
     ) -> None:
         self._stranger = stranger
+        self._tracing = tracing
         self._bodies = Bodies(serve.body_limit_bytes, serve.bodies_bytes)
         self._deadline = serve.deadline_seconds
         self._metrics = metrics
@@ -109,15 +121,21 @@ class Edge:
                 error.text = review.failure(HTTPStatus(error.status), error.text or error.reason).decode()
                 error.content_type = _JSON
                 raise
-            response = await self._answer(path, handler, question, patience, shape)
-            if not (stops or response.allowed) and response.code < HTTPStatus.INTERNAL_SERVER_ERROR:
-                response = review.allowed()
-            count[_outcome(response)]()
-            observe(time.perf_counter() - began)
-            if response.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                self._tell(path, question.uid, response.message)
-                return self._fail(response.code, response.message)
-            return self._respond(review.encode(question.uid, response), HTTPStatus.OK)
+            with self._call(http, path, calls.of_review(path, question)) as span:
+                response = await self._answer(path, handler, question, patience, shape)
+                if not (stops or response.allowed) and response.code < HTTPStatus.INTERNAL_SERVER_ERROR:
+                    response = review.allowed()
+                response = calls.audited(question, response)
+                outcome = _outcome(response)
+                count[outcome]()
+                seconds = time.perf_counter() - began
+                observe(seconds, calls.exemplar())
+                _note(span, outcome, response)
+                if response.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                    self._tell(response.message)
+                    return self._fail(response.code, response.message)
+                calls.tell(question, response, outcome, seconds)
+                return self._respond(review.encode(question.uid, response), HTTPStatus.OK)
 
         return self._giving_back(serve)
 
@@ -133,7 +151,7 @@ class Edge:
             for obj in filter(None, (question.object, question.old_object)):
                 if wrong := shapes.misshapen(obj, shape):
                     return review.denied(f"no API server sends such an object: {wrong}", HTTPStatus.BAD_REQUEST)
-            self._bug(path, question.uid)
+            self._bug(path)
             message = f"a bug in koordgate (review {question.uid}); the traceback is in its log, please report it"
             return review.errored(message, HTTPStatus.INTERNAL_SERVER_ERROR)
 
@@ -155,25 +173,45 @@ class Edge:
                 count["denied"]()
                 return self._respond(orjson.dumps({"Error": reason}), HTTPStatus.FORBIDDEN)
             try:
-                answer = handler(orjson.loads(await self._body(http, self._patience(http))))
-                if isinstance(answer, Awaitable):
-                    answer = await answer
-            except (BadExtenderArgsError, orjson.JSONDecodeError) as error:
+                args = orjson.loads(await self._body(http, self._patience(http)))
+            except orjson.JSONDecodeError as error:
                 count["bad"]()
                 return self._respond(orjson.dumps({"Error": str(error)}), HTTPStatus.BAD_REQUEST)
             except web.HTTPException:
                 count["bad"]()
                 raise
-            except Exception:  # noqa: BLE001 as above
-                count["errored"]()
-                self._bug(path, "")
-                message = "a bug in koordgate; the traceback is in its log, please report it"
-                return self._respond(orjson.dumps({"Error": message}), HTTPStatus.INTERNAL_SERVER_ERROR)
-            count["allowed"]()
-            observe(time.perf_counter() - began)
-            return self._respond(orjson.dumps(answer), HTTPStatus.OK)
+            with self._call(http, path, calls.of_extender(path, args)) as span:
+                try:
+                    answer = handler(args)
+                    if isinstance(answer, Awaitable):
+                        answer = await answer
+                except BadExtenderArgsError as error:
+                    count["bad"]()
+                    return self._respond(orjson.dumps({"Error": str(error)}), HTTPStatus.BAD_REQUEST)
+                except Exception:  # noqa: BLE001 as above
+                    count["errored"]()
+                    self._bug(path)
+                    message = "a bug in koordgate; the traceback is in its log, please report it"
+                    span.fail(message)
+                    return self._respond(orjson.dumps({"Error": message}), HTTPStatus.INTERNAL_SERVER_ERROR)
+                count["allowed"]()
+                seconds = time.perf_counter() - began
+                observe(seconds, calls.exemplar())
+                calls.tell_scheduler(answer, seconds)
+                return self._respond(orjson.dumps(answer), HTTPStatus.OK)
 
         return self._giving_back(serve)
+
+    @contextmanager
+    def _call(self, http: web.Request, path: str, members: calls.Members) -> Iterator[Span]:
+        """Tie log lines, the span and exemplars to a call, until it is answered."""
+        caller = http.headers.get("traceparent", "")
+        with (
+            log.about(**members),
+            self._tracing.called(path, caller, calls.attributes(members)) as span,
+            log.about(trace_id=span.trace_id),
+        ):
+            yield span
 
     def _giving_back(self, serve: Handler) -> Handler:
         """Hold the memory of a request's body until it is answered."""
@@ -202,15 +240,15 @@ class Edge:
         except web.RequestPayloadError as error:
             raise web.HTTPBadRequest(text=f"the body cannot be read: {error}") from None
 
-    def _bug(self, path: str, uid: str) -> None:
+    def _bug(self, path: str) -> None:
         self._metrics.bugs.labels(path).inc()
-        _LOG.exception("a handler failed", extra={"path": path, "review": uid})
+        _LOG.exception("a handler failed")
 
-    def _tell(self, path: str, uid: str, message: str) -> None:
+    def _tell(self, message: str) -> None:
         now = asyncio.get_running_loop().time()
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET_S
-            _LOG.warning("a review was not answered: %s", message, extra={"path": path, "review": uid})
+            _LOG.warning("a review was not answered: %s", message)
 
     def _fail(self, code: HTTPStatus, message: str) -> web.Response:
         return self._respond(review.failure(code, message), code)
@@ -237,3 +275,11 @@ def _outcome(response: review.Response) -> str:
     if response.allowed:
         return "patched" if response.patch else "allowed"
     return "errored" if response.code >= HTTPStatus.INTERNAL_SERVER_ERROR else "denied"
+
+
+def _note(span: Span, outcome: str, response: review.Response) -> None:
+    span.note({"koordgate.outcome": outcome, **{f"koordgate.{key}": value for key, value in response.audit.items()}})
+    if outcome == "errored":
+        span.fail(response.message)
+    elif not response.allowed:
+        span.note({"koordgate.why": response.message})

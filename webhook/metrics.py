@@ -1,7 +1,9 @@
-"""The metrics of a koordgate process, each declared once (Prometheus text exposition)."""
+"""The metrics of a koordgate process, each declared once."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.registry import Collector
+
+from koordgate.exposition import expose
 
 _FAST_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _WAIT_BUCKETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0)
@@ -9,8 +11,6 @@ _WAIT_BUCKETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0,
 
 class WebhookMetrics:
     """All metrics of one process, on a registry of its own."""
-
-    content_type = "text/plain; version=0.0.4; charset=utf-8"
 
     def __init__(self) -> None:
         registry = CollectorRegistry()
@@ -201,6 +201,13 @@ class WebhookMetrics:
             ["state"],
             registry=registry,
         )
+        self.spans = Counter(
+            "koordgate_spans_total",
+            "Spans of traces, by what became of them (exported; failed: the collector did not take them; dropped: the "
+            "queue was full). They are counted with tracing.endpoint only.",
+            ["outcome"],
+            registry=registry,
+        )
         self.ready = Gauge("koordgate_ready", "1 while the process is ready.", registry=registry)
 
     def add(self, collector: Collector) -> None:
@@ -210,3 +217,7 @@ class WebhookMetrics:
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(self._registry)
+
+    def exposed(self, accept: str) -> tuple[bytes, str]:
+        """All metrics in the format that a scraper accepts, and its content type."""
+        return expose(self._registry, accept)

@@ -81,9 +81,9 @@ class Response:
     audit: Mapping[str, str] = field(default_factory=dict)
 
 
-def allowed(*, warnings: Sequence[str] = ()) -> Response:
+def allowed(*, warnings: Sequence[str] = (), audit: Mapping[str, str] | None = None) -> Response:
     """Let the write proceed unchanged."""
-    return Response(allowed=True, warnings=warnings)
+    return Response(allowed=True, warnings=warnings, audit=audit or {})
 
 
 def patched(

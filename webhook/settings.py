@@ -32,6 +32,7 @@ from webhook.dialectsettings import DialectSettings, NamespaceName, as_installed
 from webhook.leasesettings import HealthLeaseSettings
 from webhook.mapsettings import MapSettings
 from webhook.statedmix import StatedMix, read_mix
+from webhook.tracingsettings import TracingSettings
 
 _Percent = Annotated[int, Meta(ge=1, le=100)]
 Days = Annotated[float, Meta(gt=0, le=1_000_000)]
@@ -359,6 +360,7 @@ class WebhookSettings(Section, frozen=True):
         state_memory: whether a translation also states gpu-memory if all GPUs in reach have the same. Turn it off with
             Koordinator's own scheduler, which refuses ratio and memory side by side.
         log_level: debug, info, warning or error.
+        log_format: json or text.
         mode: what is done in namespaces without the label koordgate.io/mode: enforce, shadow or off.
         dialects: other products' dialects, by name; those that are not named are off.
         mirror: the products whose own annotations a bind writes as well, so that their dashboards and agents go on.
@@ -367,6 +369,7 @@ class WebhookSettings(Section, frozen=True):
     domain: Literal["kubernetes.io", "koordinator.sh"] = KUBERNETES_DOMAIN
     state_memory: bool = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "text"] = "json"
     mode: Mode = Mode.ENFORCE
     scheduler: Scheduler = Scheduler()
     guard: Guard = Guard()
@@ -385,6 +388,7 @@ class WebhookSettings(Section, frozen=True):
     adopt: AdoptSettings = AdoptSettings()
     map: MapSettings = MapSettings()
     mirror: tuple[Literal["hami", "volcano", "gpushare"], ...] = ()
+    tracing: TracingSettings = TracingSettings()
     dialects: dict[str, DialectSettings] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:

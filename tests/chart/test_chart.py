@@ -229,6 +229,8 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "domain",
         "stateMemory",
         "logLevel",
+        "logFormat",
+        "tracing",
         "scheduler",
         "guard",
         "identity",
@@ -252,6 +254,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
     assert written["map"] == {"enabled": False, "port": 9445, "clients": 32}
     assert set(written["adopt"]) == {"peers", "schedulers", "reservationNamespaces"}
     assert written["mirror"] == []
+    assert written["tracing"] == {"endpoint": "", "samplingPercent": 10, "authority": ""}
     assert set(written["dra"]) == {"enabled", "drivers", "taints"}
     assert written["dialects"] == {}
     assert set(written["quota"]) == {"enabled", "exemptNamespaces"}
@@ -300,6 +303,8 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
                 "tryIn": "tried",
                 "port": 8447,
             },
+            "logFormat": "text",
+            "tracing": {"endpoint": "http://collector:4318", "samplingPercent": 0.5},
             "webhook": {
                 "host": "::",
                 "port": 8443,
@@ -356,6 +361,8 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
         state_memory=False,
         guard=settings.Guard("warn"),
         log_level="debug",
+        log_format="text",
+        tracing=settings.TracingSettings("http://collector:4318", 0.5),
         scheduler=settings.Scheduler(
             name="gpu-scheduler",
             username="someone@example.com",
@@ -450,6 +457,15 @@ def test_namespaces_in_scope_that_are_exempt_stay_exempt(render: Render) -> None
         rule, *_ = hook["namespaceSelector"]["matchExpressions"]
         assert rule["operator"] == "NotIn", name
         assert "training" in rule["values"], name
+
+
+@pytest.mark.parametrize("endpoint", ["", "https://collector:4318"])
+def test_headers_for_the_collector_come_from_a_secret_and_only_with_a_collector(render: Render, endpoint: str) -> None:
+    rendered = render({"tracing": {"endpoint": endpoint, "headersSecret": "otlp"}})
+    (container,) = pods(rendered)["koordgate"]["spec"]["containers"]
+    secret = {"secretKeyRef": {"name": "otlp", "key": "headers"}}
+    wanted = [{"name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": secret}] if endpoint else None
+    assert container.get("env") == wanted
 
 
 @pytest.mark.parametrize("changed", [{"logLevel": "debug"}, {"domain": "koordinator.sh"}])
@@ -750,6 +766,12 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"guard": {"failurePolicy": "ignore"}},
         {"domain": "example.com"},
         {"logLevel": "loud"},
+        {"logFormat": "xml"},
+        {"tracing": {"endpoint": "collector:4318"}},
+        {"tracing": {"endpoint": "http://me:secret@collector:4318"}},
+        {"tracing": {"samplingPercent": 101}},
+        {"tracing": {"headersSecret": "No Name"}},
+        {"tracing": {"sampling": 5}},
         {"replicas": 0},
         {"exemptNamespaces": ["Not_A_Name"]},
         {"exemptNamespaces": "kube-system"},

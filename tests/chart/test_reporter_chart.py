@@ -53,6 +53,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
     match = {"type": "dsp", "vendor": "0x10ee", "device": "0x5004", "class": "0x1200"}
     values = {
         "logLevel": "debug",
+        "logFormat": "text",
         "webhook": {"host": "::"},
         "devices": {"types": [{**kind, "ignoredByScheduler": False}]},
         "reporter": {
@@ -79,6 +80,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
     text = {
         "domain": "koordinator.sh",
         "logLevel": "debug",
+        "logFormat": "text",
         "roundSeconds": 2.5,
         "roots": {"sysfs": "/host/sys", "proc": "/proc", "cgroup": "/host/cgroup", "kubelet": "/data/kubelet"},
         "serve": {"host": "::", "port": 9999},

@@ -56,7 +56,7 @@ def test_the_page_lists_every_metric_with_its_labels_and_every_alert(rules: list
     assert sorted(listed) == sorted(exported())
     assert re.findall(r"^\| `(Koordgate[A-Za-z]+)` \|", text, re.MULTILINE) == [rule["alert"] for rule in rules]
     assert "| `koordgate_pods_waiting` | gauge | `answer` | " in text
-    assert all(rule["annotations"]["description"] in text for rule in rules)
+    assert all(f"| {rule['labels']['severity']} | {rule['annotations']['summary']} (" in text for rule in rules)
 
 
 def test_what_is_written_from_the_code_is_current() -> None:

@@ -12,7 +12,20 @@ from builders import GIB, container, device_entry, pod
 from fake_kube import FakeKube
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from world import POLICY, SCHEDULER, TENANT, World, admitted, annotation_of, asks, binding, binds, cpu_pod, gpu_pod
+from world import (
+    POLICY,
+    SCHEDULER,
+    TENANT,
+    World,
+    admitted,
+    annotation_of,
+    asks,
+    binding,
+    binds,
+    cpu_pod,
+    gpu_pod,
+    repeated,
+)
 
 from allocator.request.cpus import QOS_LABEL
 from allocator.vocabulary.cpunode import CpuShare
@@ -26,6 +39,7 @@ from koordgate.kube.resource import NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES
 from webhook import patch
 from webhook.admission.pods import PodWebhooks
 from webhook.review import Response
+from webhook.scheduling.account import Reason
 
 Raw = dict[str, Any]
 WEBHOOKS = PodWebhooks(POLICY, SCHEDULER, lambda _pod: (None, 0))
@@ -191,7 +205,14 @@ async def test_a_bind_gives_cpus_records_them_and_shows_them(cpus: World, qos: s
     assert (held.shares, held.namespace, held.name, held.since) == ((), "default", "p", cpus.clock.now)
     assert held.cpus is not None
     assert (held.cpus.qos, held.cpus.cpus, held.cpus.bind) == (qos, 0b11, BindPolicy.FULL_PCPUS)
-    assert response.audit == {"held": "cpus:0-1", "recorded": "yes"}
+    assert response.audit == {
+        "held": "cpus:0-1",
+        "node": "n1",
+        "pod-uid": "uid-p",
+        "preference": "packing",
+        "reason": Reason.NAMED,
+        "recorded": "yes",
+    }
 
 
 async def test_cpus_and_devices_come_in_one_patch_and_one_holding(cpus: World) -> None:
@@ -391,7 +412,7 @@ async def test_a_bind_that_is_tried_again_gets_the_same_cpus(cpus: World) -> Non
     cpus.see(PODS)
     first = await cpus.mutate(binds(binding("p", "n1")))
     await cpus.mutate(binds(binding("other", "n1")))
-    assert await cpus.mutate(binds(binding("p", "n1"))) == first
+    assert await cpus.mutate(binds(binding("p", "n1"))) == repeated(first)
     assert cpus.holders() == ["other", "p"]
 
 

@@ -209,7 +209,8 @@ async def test_a_bind_is_served_over_tls_to_whoever_trusts_what_is_published(
                 assert http.status == 200
                 response = (await http.json())["response"]
                 assert response["allowed"] is True
-                assert response["auditAnnotations"] == {"held": "gpu:0:GPU-n1-0", "recorded": "yes"}
+                told = response["auditAnnotations"]
+                assert (told["held"], told["recorded"], told["review"]) == ("gpu:0:GPU-n1-0", "yes", response["uid"])
     stored = fake.get(NODE_ALLOCATIONS.path("n1"))
     assert [held.name for held in read_spec(stored).values()] == ["p"]
     assert "ownerReferences" not in stored["metadata"], (

@@ -9,6 +9,7 @@ from allocator.request.cpus import not_aligned, without_effect
 from allocator.request.unread import find_unread
 from allocator.vocabulary.outcome import Problem
 from webhook.admission import validate
+from webhook.admission.account import asked
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.admission.unread import unread_warnings
 from webhook.patch import apply
@@ -77,7 +78,9 @@ class PodWebhooks:
             for ask in container.requests
             if largest and ask.type.states_memory and (ask.amount(ask.type.restated) or 0) > largest
         )
-        return patched((*marks, *translation.operations), warnings=warnings)
+        operations = (*marks, *translation.operations)
+        audit = {"requested": asked(translation.reading)} if operations else {}
+        return patched(operations, warnings=warnings, audit=audit)
 
     def validate(self, request: Request) -> Response:
         """Refuse a Pod that can never work, that carries forged annotations, or that was not translated."""
@@ -94,7 +97,9 @@ class PodWebhooks:
         )
         if problems:
             return denied(_refusal(request, problems), HTTPStatus.UNPROCESSABLE_ENTITY)
-        return allowed()
+        # The Pod had no UID when it was translated. From here on its UID names it, in the bind too.
+        uid = (request.object.get("metadata") or {}).get("uid")
+        return allowed(audit={"pod-uid": uid} if isinstance(uid, str) and uid else {})
 
     def warn(self, request: Request) -> Response:
         """Tell the author of a Pod that is none of ours what it asks for in names that are not read here."""

@@ -27,7 +27,7 @@ async def keep(configured: WebhookSettings, kube: KubeClient, until: asyncio.Eve
     """Keep the lease, and serve health and metrics, until the event is set."""
     lease, metrics = configured.health_lease, LeaseMetrics()
     keeper = LeaseKeeper(kube, configured, metrics)
-    async with listen(lease.host, lease.port, metrics.exposition, keeper.unhealthy) as port:
+    async with listen(lease.host, lease.port, metrics.exposed, keeper.unhealthy) as port:
         _LOG.info("serving on %s:%d", lease.host, port)
         keeping = asyncio.create_task(keeper.run())
         await until.wait()

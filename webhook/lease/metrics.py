@@ -1,7 +1,8 @@
 """The metrics of the health lease's keeper, each declared once (Prometheus text exposition)."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from koordgate.exposition import expose
 from webhook.lease.entries import Guarded
 
 
@@ -40,4 +41,8 @@ class LeaseMetrics:
 
     def exposition(self) -> bytes:
         """All metrics as text."""
-        return generate_latest(self._registry)
+        return self.exposed("")[0]
+
+    def exposed(self, accept: str) -> tuple[bytes, str]:
+        """All metrics, and their content type, as the header `Accept` of a scraper asks for them."""
+        return expose(self._registry, accept)

@@ -9,11 +9,14 @@ import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from allocator.vocabulary.holdings import Holding
 from koordgate.breaks import Breaks, with_breaks
+from koordgate.tracing import OFF, Attributes, Span, Tracing
 from webhook.ledger.store import ABSENT, FullRecordError, LostRaceError, Record, Store
 
 T = TypeVar("T")
@@ -56,6 +59,7 @@ class _Pending(Generic[T]):
     answer: asyncio.Future[T]
     until: float
     publishes: bool = False  # its answer is whether the record was written
+    of: object = None  # the work that it is a part of, for traces
 
 
 class Ledger:
@@ -68,6 +72,7 @@ class Ledger:
         gather: seconds for which a change waits for others to join it during a burst. Schedulers that pack send one
             Pod after another to the same node, and one write can carry them all.
         published: makes what is published beside the holdings; every write carries it.
+        tracing: records how long a change takes, and the write that carries it.
     """
 
     def __init__(
@@ -77,7 +82,10 @@ class Ledger:
         watched: Callable[[str], None] = lambda _node: None,
         gather: float = 0.0,
         published: Published = lambda _node, _holdings: "",
+        *,
+        tracing: Tracing = OFF,
     ) -> None:
+        self._tracing = tracing
         self._store = store
         self._counters = counters or Counters()
         self._watched = watched
@@ -158,7 +166,10 @@ class Ledger:
         """
         loop = asyncio.get_running_loop()
         self._arrivals = (self._arrivals[1], loop.time())
-        return await self._answered(node, _Pending(change, loop.create_future(), loop.time() + deadline), deadline)
+        with self._tracing.work("ledger change", {"k8s.node.name": node}):
+            of = self._tracing.here()
+            pending = _Pending(change, loop.create_future(), loop.time() + deadline, of=of)
+            return await self._answered(node, pending, deadline)
 
     async def publish(self, node: str, deadline: float) -> bool:
         """Write the text that is published beside a node's holdings, if it differs from what it should be.
@@ -209,7 +220,8 @@ class Ledger:
         queue = self._pending.get(node)
         if queue is None:
             self._pending[node] = [pending]  # type: ignore[list-item] # one queue holds changes of all answers
-            task = asyncio.get_running_loop().create_task(self._serve(node))
+            # It serves many calls: what this one is about is not to stand in their log lines and spans.
+            task = asyncio.get_running_loop().create_task(self._serve(node), context=Context())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
@@ -273,7 +285,7 @@ class Ledger:
                 record = await self.read(node, left)
                 self._unsure.discard(node)
                 fresh = True
-            holdings, answers = await _decide(record, group)
+            holdings, answers = await _decide(record, group, self._tracing)
             published = self._beside(record, holdings, group)
             if holdings is record.holdings and published == record.published:
                 if not fresh:
@@ -281,7 +293,8 @@ class Ledger:
                     continue
                 _answer(answers, written=False)
                 return
-            written = await self._written(record, holdings, published, left, fresh=fresh)
+            with self._writing(node, group) as span:
+                written = await self._written(record, holdings, published, left, span, fresh=fresh)
             if written is None:
                 record = None
                 continue
@@ -293,8 +306,14 @@ class Ledger:
             if not pending.answer.done():
                 pending.answer.set_exception(BusyError(f"node {node}: too many writers at once; try again"))
 
+    def _writing(self, node: str, group: list[_Pending[object]]) -> AbstractContextManager[Span]:
+        """Record a write as part of the first change's work, with links to the others that it carries."""
+        first, *others = [one.of for one in group if one.of is not None] or [None]
+        attributes: Attributes = {"k8s.node.name": node, "koordgate.changes": len(group)}
+        return self._tracing.work("ledger write", attributes, of=first, also=others)
+
     async def _written(
-        self, record: Record, holdings: Holdings, published: str, deadline: float, *, fresh: bool
+        self, record: Record, holdings: Holdings, published: str, deadline: float, span: Span, *, fresh: bool
     ) -> Record | None:
         """Write a record; None if what was decided on is not, or may not be, the record as it is now.
 
@@ -305,6 +324,7 @@ class Ledger:
             return await self._store.write(record, holdings, published, deadline)
         except LostRaceError:
             self._counters.lost_race()
+            span.fail("another writer was first; all is decided again")
         except FullRecordError:  # what is remembered may have more in it than there is now
             if fresh:
                 raise
@@ -325,7 +345,7 @@ def _leave_holdings(_holdings: Holdings) -> tuple[None, bool]:
 _Answers = list[tuple[_Pending[object], object, Exception | None]]
 
 
-async def _decide(record: Record, group: list[_Pending[object]]) -> tuple[Holdings, _Answers]:
+async def _decide(record: Record, group: list[_Pending[object]], tracing: Tracing = OFF) -> tuple[Holdings, _Answers]:
     """Run a group's changes one after another, with breaks; returns `record.holdings` itself if none changes anything.
 
     Nothing else changes these holdings in a break. What a break outdates is found out as after any other wait: if the
@@ -339,8 +359,9 @@ async def _decide(record: Record, group: list[_Pending[object]]) -> tuple[Holdin
         if pending.answer.done():  # the caller has left
             continue
         try:
-            deciding = pending.change(holdings)
-            changed, answer = await with_breaks(deciding) if isinstance(deciding, Generator) else deciding
+            with tracing.work("decide", of=pending.of):
+                deciding = pending.change(holdings)
+                changed, answer = await with_breaks(deciding) if isinstance(deciding, Generator) else deciding
         except Exception as error:  # noqa: BLE001 one caller's bug is not its neighbours'
             answers.append((pending, None, error))
             continue

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from allocator.bind import ENDING, MOST_UNBOUND, Claim, bind
 from allocator.devicequotas import device_quotas
-from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import is_allocation_annotation
 from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.preference import Preference
 from allocator.wire.devicequotas import write_quotas
 from allocator.wire.mirror import NO_MIRROR, Mirror, write_mirror
 from allocator.wire.nodeallocation import RecordError
@@ -26,6 +26,7 @@ from webhook.ledger.marks import new_mark
 from webhook.ledger.store import FullRecordError
 from webhook.patch import Operation, add, set_annotations
 from webhook.review import Request, Response, allowed, denied, errored, patched
+from webhook.scheduling.account import Reason, account
 from webhook.scheduling.extender import unformatted
 from webhook.scheduling.pace import SearchTime
 from webhook.view.cluster import ClusterView
@@ -51,6 +52,7 @@ class Binders:
             gives; it gets a warning.
         together: whether a Pod whose gang is bound as a whole may be bound only to what is held for it.
         mirror: the products whose own annotations a bind writes as well.
+        preference: by which nodes are compared, for the audit log.
     """
 
     scheduler_name: str
@@ -61,6 +63,7 @@ class Binders:
     warn_only: bool = False
     together: bool = False
     mirror: Mirror = NO_MIRROR
+    preference: Preference = Preference.PACKING
 
 
 class BindingWebhooks:
@@ -124,18 +127,18 @@ class BindingWebhooks:
         wrong = self._unbindable(pod, node)
         if wrong is not None:
             return wrong
+        sent = self._sent(pod.uid, node)
+        claim = claim_of(pod, together=self._binders.together)
         decide = bind(
-            claim_of(pod, together=self._binders.together),
-            lambda holdings: self._cluster.snapshot_on(node, holdings),
-            self._clock(),
-            new_mark(),
-            self._sent(pod.uid, node),
+            claim, lambda holdings: self._cluster.snapshot_on(node, holdings), self._clock(), new_mark(), sent
         )
         annotations: dict[str, str] = {}
+        reason = Reason.NAMED
 
         def change(holdings: Holdings) -> Generator[None, None, Decided[Holding | Refusal]]:
+            nonlocal reason
             changed, decided = yield from self._search_time.charging(pod.namespace, decide(holdings))
-            outcome = decided.outcome
+            outcome, reason = decided.outcome, _reason(claim, sent, repeated=decided.repeated)
             if isinstance(outcome, Holding):
                 annotations.clear()
                 annotations.update(self._written(pod, outcome, node))
@@ -151,11 +154,14 @@ class BindingWebhooks:
             self._settled(pod.uid, "" if isinstance(outcome, Refusal) else node)
         if isinstance(outcome, Refusal):
             return denied(f"Pod {pod} is not bound: {unformatted(outcome.message)}", HTTPStatus.CONFLICT)
+        # Called once more for the same Binding: the account of the first answer stands in the audit event already.
+        told = bool(annotations) and annotations.items() <= _carried(request).items()
         annotations |= self._mirrored(outcome, node)
         operations: list[Operation] = set_annotations(request.object, annotations)
         if not (request.object.get("metadata") or {}).get("uid"):
             operations.append(add("/metadata/uid", pod.uid))  # the bind then fails if another Pod has got the name
-        audit = {"held": _summary(outcome), "recorded": "no" if request.dry_run else "yes"}
+        recorded = not request.dry_run
+        audit = {} if told else account(outcome, node, self._binders.preference, reason, recorded=recorded)
         return patched(operations, audit=audit)
 
     def _written(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str]:
@@ -340,6 +346,17 @@ def _too_long(node: str, size: int) -> Refusal:
     )
 
 
+def _reason(claim: Claim, sent: Holding | None, *, repeated: bool) -> Reason:
+    """Why a bind gives what it gives."""
+    if claim.together:
+        return Reason.GANG
+    if repeated:
+        return Reason.AGAIN
+    if claim.annotated is not None:
+        return Reason.STATED
+    return Reason.NAMED if sent is None else Reason.SENT
+
+
 def claim_of(pod: PodInfo, *, together: bool) -> Claim:
     """What a bind decides on.
 
@@ -362,10 +379,3 @@ def _name(request: Request) -> str:
     metadata: Mapping[str, Any] = request.object.get("metadata") or {}
     name = request.name or metadata.get("name") or ""
     return name if isinstance(name, str) else ""
-
-
-def _summary(holding: Holding) -> str:
-    parts = [f"{share.type}:{share.minor}:{share.id}" for share in holding.shares]
-    if holding.cpus is not None and holding.cpus.cpus:
-        parts.append(f"cpus:{format_cpuset(holding.cpus.cpus)}")
-    return " ".join(parts)

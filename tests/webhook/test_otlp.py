@@ -1,0 +1,389 @@
+"""Traces: what a collector gets of a Pod's calls, by whose decision, and that a dead collector costs nothing else."""
+
+import asyncio
+import gzip
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer, unused_port
+from fake_kube import FakeKube
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as Sent
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from waiting import until
+from world import TENANT, World, asks, binding, binds, body, gpu_pod
+
+from koordgate.kube.client import KubeClient
+from koordgate.settings import SettingsError
+from koordgate.tracing import OFF, Tracing
+from webhook import otlp, settings, traces
+from webhook.app import make_app, make_extender
+from webhook.metrics import WebhookMetrics
+from webhook.otlp import OtlpTracing
+from webhook.tracingsettings import TracingSettings
+
+JSON = {"Content-Type": "application/json"}
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+CALLER = f"00-{TRACE}-{PARENT}-01"
+
+
+class Collector:
+    """Receives spans by OTLP over HTTP, as a collector does."""
+
+    def __init__(self) -> None:
+        self.spans: list[Sent] = []
+        self.resources: list[dict[str, str]] = []
+        self.headers: list[dict[str, str]] = []
+        self.status = 200
+
+    async def receive(self, http: web.Request) -> web.Response:
+        message = ExportTraceServiceRequest()
+        body = await http.read()
+        message.ParseFromString(body if body[:2] != b"\x1f\x8b" else gzip.decompress(body))
+        self.headers.append(dict(http.headers))
+        if self.status == 200:
+            for of in message.resource_spans:
+                self.resources.append({one.key: one.value.string_value for one in of.resource.attributes})
+                self.spans += [span for scope in of.scope_spans for span in scope.spans]
+        return web.Response(status=self.status)
+
+    def named(self, name: str) -> list[Sent]:
+        return [span for span in self.spans if span.name == name]
+
+
+def noted(span: Sent) -> dict[str, Any]:
+    return {
+        one.key: one.value.string_value if one.value.HasField("string_value") else one.value.int_value
+        for one in span.attributes
+    }
+
+
+@pytest.fixture
+async def collector() -> AsyncIterator[tuple[Collector, str]]:
+    made = Collector()
+    app = web.Application()
+    app.router.add_post("/v1/traces", made.receive)
+    async with TestServer(app) as server:
+        yield made, f"http://127.0.0.1:{server.port}"
+
+
+@contextmanager
+def tracing(endpoint: str, metrics: WebhookMetrics | None = None, percent: float = 100.0) -> Iterator[OtlpTracing]:
+    made = traces.opened(TracingSettings(endpoint, percent), metrics or WebhookMetrics())
+    assert isinstance(made, OtlpTracing)
+    try:
+        yield made
+    finally:
+        made._provider.shutdown()
+
+
+@asynccontextmanager
+async def traced(world: World, made: Tracing) -> AsyncIterator[Callable[..., Any]]:
+    """Calls of a replica that is traced."""
+    object.__setattr__(world.parts, "tracing", made)
+    world.parts.ledger._tracing = made
+    async with (
+        TestClient(TestServer(make_app(world.parts, list)), headers=JSON) as webhooks,
+        TestClient(TestServer(make_extender(world.parts)), headers=JSON) as extender,
+    ):
+
+        async def call(path: str, data: bytes, caller: str | None = CALLER) -> Any:
+            to = extender if path.startswith("/scheduler") else webhooks
+            return await to.post(path, data=data, headers={} if caller is None else {"traceparent": caller})
+
+        call.webhooks = webhooks  # type: ignore[attr-defined]
+        yield call
+
+
+async def sent(made: OtlpTracing) -> None:
+    """All spans that ended are with the collector."""
+    await asyncio.to_thread(made._provider.force_flush)
+
+
+async def test_a_pods_way_is_traced_from_filter_to_ledger(world: World, collector: tuple[Collector, str]) -> None:
+    got, url = collector
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    asked = orjson.dumps({"Pod": world.pod("p"), "NodeNames": ["n1"]})
+    with tracing(url) as made:
+        async with traced(world, made) as call:
+            await call("/mutate-pod", body(asks(gpu_pod("p", admit=False))))
+            await call("/scheduler/filter", asked)
+            await call("/scheduler/prioritize", asked)
+            await call("/mutate-binding", body(binds(binding("p", "n1"))))
+        await sent(made)
+    assert {span.name for span in got.spans} == {
+        "/mutate-pod",
+        "/scheduler/filter",
+        "/scheduler/prioritize",
+        "/mutate-binding",
+        "ledger change",
+        "decide",
+        "ledger write",
+    }
+    assert {span.trace_id.hex() for span in got.spans} == {TRACE}
+    (bind,), (change,), decides, (write,) = map(
+        got.named, ("/mutate-binding", "ledger change", "decide", "ledger write")
+    )
+    assert bind.parent_span_id.hex() == PARENT
+    assert bind.kind == Sent.SPAN_KIND_SERVER
+    assert change.parent_span_id == bind.span_id
+    assert {span.parent_span_id for span in (*decides, write)} == {change.span_id}
+    assert noted(write) == {"k8s.node.name": "n1", "koordgate.changes": 1}
+    assert {
+        "koordgate.review": "review-1",
+        "k8s.pod.uid": "uid-p",
+        "k8s.node.name": "n1",
+        "http.route": "/mutate-binding",
+        "koordgate.outcome": "patched",
+        "koordgate.held": "gpu:0:GPU-n1-0",
+    }.items() <= noted(bind).items()
+    assert got.resources[0]["service.name"] == "koordgate"
+
+
+async def test_binds_that_share_a_write_are_links_of_it(world: World, collector: tuple[Collector, str]) -> None:
+    got, url = collector
+    for name in ("p", "q", "r"):
+        world.add_pod(gpu_pod(name, 20))
+    world.see()
+    with tracing(url) as made:
+        world.parts.ledger._gather = 0.05
+        async with traced(world, made) as call:
+            await asyncio.gather(
+                *(
+                    call("/mutate-binding", body(binds(binding(name, "n1"))), f"00-{number:032x}-{number:016x}-01")
+                    for number, name in enumerate("pqr", 1)
+                )
+            )
+        await sent(made)
+    writes = got.named("ledger write")
+    assert sum(noted(write)["koordgate.changes"] for write in writes) == 3
+    of = {write.trace_id for write in writes} | {link.trace_id for write in writes for link in write.links}
+    assert of == {bytes.fromhex(f"{number:032x}") for number in (1, 2, 3)}
+    changes = {change.trace_id: change for change in got.named("ledger change")}
+    assert all(write.parent_span_id == changes[write.trace_id].span_id for write in writes)
+
+
+@pytest.mark.parametrize(
+    ("caller", "percent", "recorded", "own"),
+    [
+        pytest.param(CALLER, 0.0, True, False, id="the caller traces it"),
+        pytest.param(CALLER[:-1] + "0", 100.0, False, False, id="the caller does not trace it"),
+        pytest.param(None, 100.0, True, True, id="no caller's trace, all are taken"),
+        pytest.param(None, 0.0, False, True, id="no caller's trace, none is taken"),
+        pytest.param("00-zz-01", 100.0, True, True, id="nonsense"),
+        pytest.param("x" * 5_000, 100.0, True, True, id="long nonsense"),
+        pytest.param(f"00-{'0' * 32}-{PARENT}-01", 100.0, True, True, id="a trace without an id"),
+    ],
+)
+async def test_the_caller_decides_what_is_traced_and_the_share_decides_the_rest(
+    world: World, collector: tuple[Collector, str], caller: str | None, percent: float, *, recorded: bool, own: bool
+) -> None:
+    got, url = collector
+    with tracing(url, percent=percent) as made:
+        async with traced(world, made) as call:
+            http = await call("/mutate-pod", body(asks(gpu_pod("p", admit=False))), caller)
+            assert http.status == 200
+        await sent(made)
+    assert len(got.spans) == recorded
+    if recorded:
+        assert (got.spans[0].trace_id.hex() != TRACE) == own
+
+
+async def test_a_refusal_is_no_error_and_a_failure_of_ours_is_one(
+    world: World, collector: tuple[Collector, str]
+) -> None:
+    got, url = collector
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    with tracing(url) as made:
+        async with traced(world, made) as call:
+            await call("/validate-binding", body(binds(binding("p", "n1"), username=TENANT)))
+            await world.fake.stop()
+            await call("/mutate-binding?timeout=1s", body(binds(binding("p", "n1"))))
+        await sent(made)
+    (refused,), (failed,) = got.named("/validate-binding"), got.named("/mutate-binding")
+    assert refused.status.code == Status.STATUS_CODE_UNSET
+    assert "is not its scheduler" in noted(refused)["koordgate.why"]
+    assert failed.status.code == Status.STATUS_CODE_ERROR
+    assert failed.status.message
+
+
+async def test_exemplars_point_at_the_trace_where_there_is_one(world: World, collector: tuple[Collector, str]) -> None:
+    _, url = collector
+    with tracing(url) as made:
+        async with traced(world, made) as call:
+            await call("/mutate-pod", body(asks(gpu_pod("p", admit=False))))
+            await call("/validate-pod", body(asks(gpu_pod("p"))), CALLER[:-1] + "0")
+            http = await call.webhooks.get("/metrics", headers={"Accept": "application/openmetrics-text"})  # type: ignore[attr-defined]
+            found = {
+                sample.labels["path"]: sample.exemplar.labels
+                for family in text_string_to_metric_families(await http.text())
+                for sample in family.samples
+                if sample.exemplar is not None
+            }
+    assert found == {"/mutate-pod": {"trace_id": TRACE}, "/validate-pod": {"review": "review-1"}}
+
+
+async def test_attributes_are_cut(world: World, collector: tuple[Collector, str]) -> None:
+    got, url = collector
+    with tracing(url) as made:
+        async with traced(world, made) as call:
+            await call("/validate-pod", body(asks(gpu_pod("p" * 5_000, admit=False))))
+        await sent(made)
+    (span,) = got.named("/validate-pod")
+    assert max(len(str(value)) for value in noted(span).values()) == 256
+    assert len(span.status.message) <= 256
+
+
+async def test_work_outside_of_calls_is_not_traced(world: World, collector: tuple[Collector, str]) -> None:
+    got, url = collector
+    with tracing(url) as made:
+        world.parts.ledger._tracing = made
+        await world.parts.ledger.change("n1", lambda holdings: (None, len(holdings)), 4.0)
+        await sent(made)
+    assert got.spans == []
+
+
+# --- collectors that do not take them
+
+
+@pytest.mark.parametrize("status", [0, 400, 503])
+async def test_a_collector_that_is_dead_or_refuses_stops_no_bind(
+    world: World, collector: tuple[Collector, str], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got, url = collector
+    got.status = status
+    monkeypatch.setattr(otlp, "_EXPORT_S", 0.3)
+    endpoint = url if status else f"http://127.0.0.1:{unused_port()}"
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    with tracing(endpoint, world.parts.metrics) as made:
+        async with traced(world, made) as call:
+            http = await call("/mutate-binding", body(binds(binding("p", "n1"))))
+            assert (await http.json())["response"]["allowed"] is True
+        await sent(made)
+    assert got.spans == []
+    assert world.parts.metrics._registry.get_sample_value("koordgate_spans_total", {"outcome": "failed"}) == 4
+
+
+async def test_what_does_not_fit_into_the_queue_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp, "_QUEUE", 8)
+    monkeypatch.setattr(otlp, "_BATCH", 8)
+    monkeypatch.setattr(otlp, "_EXPORT_S", 0.2)
+    metrics = WebhookMetrics()
+    with tracing(f"http://127.0.0.1:{unused_port()}", metrics) as made:
+        for _ in range(1_000):
+            with made.called("x", ""):
+                pass
+        dropped = metrics._registry.get_sample_value("koordgate_spans_total", {"outcome": "dropped"}) or 0
+        assert dropped > 900
+        await sent(made)
+        failed = metrics._registry.get_sample_value("koordgate_spans_total", {"outcome": "failed"}) or 0
+        assert dropped + failed == 1_000
+
+
+async def test_the_end_of_a_process_does_not_wait_for_a_dead_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that accepts and never answers is the slowest."""
+    monkeypatch.setattr(otlp, "_END_S", 0.1)
+    monkeypatch.setattr(otlp, "_EXPORT_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as hung:
+        made = OtlpTracing(TracingSettings(f"http://127.0.0.1:{hung.getsockname()[1]}", 100.0))
+        with made.called("x", ""):
+            pass
+        await asyncio.to_thread(made.end)
+        assert "OtelBatchSpanRecordProcessor" in threads()  # it still tries, and keeps nobody
+        await until(lambda: "OtelBatchSpanRecordProcessor" not in threads())
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate()]
+
+
+async def test_headers_for_the_collector_come_from_the_environment(
+    collector: tuple[Collector, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got, url = collector
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20secret")
+    with tracing(url) as made:
+        with made.called("x", ""):
+            pass
+        await sent(made)
+    assert got.headers[0]["Authorization" if "Authorization" in got.headers[0] else "authorization"] == "Bearer secret"
+
+
+# --- off, and settings
+
+
+async def test_without_an_endpoint_there_is_no_tracing(fake: FakeKube, kube: KubeClient) -> None:
+    assert World(fake, kube).parts.tracing is OFF
+    assert traces.opened(TracingSettings(), WebhookMetrics()) is OFF
+    with OFF.called("x", CALLER) as span, OFF.work("y", of=OFF.here()) as part:
+        span.note({"a": 1})
+        part.fail("why")
+        assert span.trace_id == part.trace_id == ""
+    OFF.end()
+
+
+def test_opentelemetry_is_not_even_imported_without_an_endpoint() -> None:
+    code = (
+        "import sys, webhook.command; from webhook import traces; from webhook.tracingsettings import TracingSettings\n"
+        "traces.check(TracingSettings())\n"
+        "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_opentelemetry_a_configured_endpoint_is_refused_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "webhook.otlp", None)
+    with pytest.raises(SettingsError, match=r"koordgate\[tracing\]"):
+        traces.check(TracingSettings("http://collector:4318"))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "address"),
+    [
+        ("http://collector:4318", "http://collector:4318/v1/traces"),
+        ("https://collector:4318/", "https://collector:4318/v1/traces"),
+        ("http://[::1]:4318", "http://[::1]:4318/v1/traces"),
+        ("https://tempo.example.com/otlp/v1/traces", "https://tempo.example.com/otlp/v1/traces"),
+    ],
+)
+def test_an_endpoint_without_a_path_gets_that_of_otlp(endpoint: str, address: str) -> None:
+    assert TracingSettings(endpoint).address == address
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("endpoint: collector:4318", "http or https"),
+        ("endpoint: grpc://collector:4317", "http or https"),
+        ("endpoint: 'http://'", "http or https"),
+        ("endpoint: 'http://collector:port'", "no address"),
+        ("endpoint: 'http://[::1'", "no address"),
+        ("endpoint: 'http://me:secret@collector:4318'", "tracing.headersSecret"),
+        ("endpoint: 'http://collector:4318/?key=secret'", "tracing.headersSecret"),
+        ("{endpoint: 'https://collector:4318', authority: no certificate}", "not a certificate"),
+        ("samplingPercent: 101", "<= 100"),
+        ("samplingPercent: -1", ">= 0"),
+        ("samplingPercent: .nan", "samplingPercent"),
+        ("sampling: 5", "sampling"),
+    ],
+)
+def test_wrong_settings_are_refused_with_what_is_right(text: str, told: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        settings.parse(f"tracing: {text}" if text.startswith("{") else f"tracing:\n  {text}")
+    assert told in str(refused.value)
+    assert "secret@" not in str(refused.value)
