@@ -58,7 +58,7 @@ class ClusterIndex:
         self._in_use: Bools = np.zeros(1, np.bool_)
         self._tables: dict[str, TypeTable] = {}
         self._memo = Memo(MOST_KEPT)
-        self._fragments = Fragments(self._tables, self._sizes, self._memo)
+        self._fragments = Fragments(self._tables, self._sizes, self._memo, self._fits)
 
     def __len__(self) -> int:
         return len(self._nodes)

@@ -26,6 +26,7 @@ MAX_TAILS: Final = 16  # classes per type and node
 UNLIKE: Final = -1
 MAX_MAKES: Final = 4096  # of one type that are told apart; further ones count as unknown
 Make = tuple[str, str]  # vendor and model
+_MOST_ALLOWED: Final = 256  # sets of makes that are remembered
 _T = TypeVar("_T", bound=np.generic)
 
 
@@ -134,6 +135,7 @@ class TypeTable:
         self._each: Ints = np.zeros((0, capacity), np.int64)  # per class, what every usable slot has, or `UNLIKE`
         self._flags: Bools = np.zeros((2, 0, capacity), np.bool_)
         self._makes: dict[Make, int] = {}  # numbered from 1
+        self._allowed: dict[Callable[[Make], bool], Bools] = {}
         self._told: Ints = np.zeros((2, 0, capacity), np.int64)  # make and group of each slot; nothing until told
 
     def write(self, node: int, slots: Slots) -> bool:
@@ -236,13 +238,18 @@ class TypeTable:
     def _zeros(self, at: At) -> Ints:
         return np.zeros(self.usable(at).shape, np.int64)
 
-    def made(self, allowed: Callable[[Make], bool], at: At) -> Bools:
-        """Whether each slot has an allowed make, slots x nodes; one whose make is not told has none."""
-        if not self.told:
-            return np.zeros(self.usable(at).shape, np.bool_)
-        right = np.array([False, *map(allowed, self._makes)])
-        made: Bools = right[self._told[0][:, at]]
-        return made
+    def makes(self, at: At) -> Ints:
+        """The number of each slot's make, slots x nodes; 0 where it is not told."""
+        return self._told[0][:, at] if self.told else self._zeros(at)
+
+    def allowed(self, allowed: Callable[[Make], bool]) -> Bools:
+        """Whether each make is allowed, by its number; one that is not told is not."""
+        known = self._allowed.get(allowed)
+        if known is None or len(known) <= len(self._makes):  # makes came since
+            if len(self._allowed) >= _MOST_ALLOWED:
+                self._allowed.clear()
+            known = self._allowed[allowed] = np.array([False, *map(allowed, self._makes)])
+        return known
 
     @property
     def told(self) -> bool:
