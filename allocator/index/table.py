@@ -44,7 +44,7 @@ class TypeRow:
         usable: bit i is set if something new may land on device i: it is healthy, and the kubelet did not allocate it.
         in_use: bit i is set if a Pod holds any part of device i.
         makes: (vendor, model) of each device; empty where no order of nodes needs it.
-        groups: a number for each device, equal for those that fast links connect; empty likewise.
+        groups: a number for each device, equal for those of one group (`groups.groups_of`); empty likewise.
     """
 
     type: str
