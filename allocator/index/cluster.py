@@ -203,25 +203,32 @@ class ClusterIndex:
         """
         return self.growth(rows, query, smallest=smallest) // self._fragments.step
 
-    def broken(self, query: Query, rows: Rows) -> Ints:
-        """How large the group of linked idle devices is that a query breaks on the nodes of these rows.
+    def broken(self, query: Query, rows: Rows, times: int = 1) -> Ints:
+        """How large the group of idle devices is that a query breaks on the nodes of these rows (`groups.groups_of`).
 
         Devices in use are taken before idle ones; 0 where they suffice. Of the groups that hold all idle devices which
-        the query opens, the smallest is broken; `table.MAX_BROKEN` where none does. A device without links is a group
-        of one. Nodes whose rows tell no groups have 0. Each want is looked at by itself, and the largest group counts.
+        the query opens, the smallest is broken; `table.NO_GROUP` where none does. Nodes whose rows tell no groups have
+        0. Each want is looked at by itself, and the largest group counts.
+
+        If whole devices are asked for several times, as a gang does, the smallest group that holds all of them counts;
+        where none does, the one that holds those of a single time, and then `table.NO_GROUP` more.
         """
         largest = np.zeros(len(rows), np.int64)
         for want in query.wants:
             table = self._tables.get(want.type)
             if table is not None and table.told:
-                largest = np.maximum(largest, self._broken(table, want)[rows])
+                largest = np.maximum(largest, self._broken(table, want, times)[rows])
         return largest
 
-    def _broken(self, table: TypeTable, want: Want) -> Ints:
+    def _broken(self, table: TypeTable, want: Want, times: int) -> Ints:
         def compute(at: At) -> Ints:
-            return table.broken(want, self._fits(table, want, at), at)
+            fits = self._fits(table, want, at)
+            if times <= 1:
+                return table.broken(want, fits, None, at)
+            parts = fits & ~table.fills(want, self._fullness.get(want.type) or table.tails(), at)
+            return table.broken(want, fits, np.where(parts.any(axis=0), 0, want.count * (times - 1)), at)
 
-        return self._memo.get(("broken", want), self._nodes.end, compute)
+        return self._memo.get(("broken", want, times), self._nodes.end, compute)
 
     def packing(self, rows: Rows, query: Query) -> Ints:
         """Score the nodes of these rows from 0 to 100 by `preference.packing`, higher is better.

@@ -21,7 +21,8 @@ Rows = NDArray[np.intp]
 At = slice | Rows  # which nodes: a number of them from the first on, or these
 
 MAX_SLOTS: Final = MAX_WANTED
-MAX_BROKEN: Final = MAX_SLOTS + 1  # more devices than any group has
+NO_GROUP: Final = MAX_SLOTS + 1  # more devices than any group has
+MAX_BROKEN: Final = 2 * NO_GROUP  # the greatest figure of `TypeTable.broken`
 MAX_TAILS: Final = 16  # classes per type and node
 UNLIKE: Final = -1
 MAX_MAKES: Final = 4096  # of one type that are told apart; further ones count as unknown
@@ -256,21 +257,22 @@ class TypeTable:
         """Whether a node has told makes and groups."""
         return bool(self._told.shape[1])
 
-    def broken(self, want: Want, fits: Bools, at: At) -> Ints:
-        """How large the group of linked idle devices is that a want breaks: see `ClusterIndex.broken`.
+    def broken(self, want: Want, fits: Bools, others: Ints | None, at: At) -> Ints:
+        """How large the group of idle devices is that a want breaks: see `ClusterIndex.broken`.
 
         Args:
             want: what is asked.
             fits: as `fits` returns for the same want and nodes.
+            others: how many devices of each node others take that belong with it; None if nobody does.
             at: which nodes.
         """
-        in_use, groups = self.in_use(at), self._told[1][:, at]
+        in_use = self.in_use(at)
         opens = want.count - np.minimum(count_slots(fits & in_use), want.count)
-        idle = fits & ~in_use
-        smallest = np.full(len(opens), MAX_BROKEN)
-        for group in range(int(groups.max(initial=0)) + 1):
-            size = count_slots(idle & (groups == group))
-            smallest = np.where((size >= opens) & (size > 0), np.minimum(smallest, size), smallest)
+        idle, groups = fits & ~in_use, self._told[1][:, at]
+        smallest = _smallest(idle, groups, opens)
+        if others is not None:
+            together = _smallest(idle, groups, opens + others)
+            smallest = np.where(together < NO_GROUP, together, smallest + NO_GROUP)
         return np.where(opens > 0, smallest, 0)
 
     def fits(self, want: Want, at: At) -> Bools:
@@ -366,6 +368,15 @@ def needed(amount: Amount, tail: str, total: Callable[[str], Ints]) -> Ints | in
     if isinstance(amount, PartOf):
         return total(tail) * amount.percent // FULL
     return _ratio(amount, total(amount.tail)) if isinstance(amount, RatioFrom) else amount
+
+
+def _smallest(idle: Bools, groups: Ints, least: Ints) -> Ints:
+    """The size of the smallest group that has at least so many idle devices, a figure a node; `NO_GROUP` if none."""
+    smallest = np.full(len(least), NO_GROUP)
+    for group in range(int(groups.max(initial=0)) + 1):
+        size = count_slots(idle & (groups == group))
+        smallest = np.where((size >= least) & (size > 0), np.minimum(smallest, size), smallest)
+    return smallest
 
 
 def _each(amount: Amount, tail: str, smallest: Callable[[str], Ints], nodes: int) -> Ints:

@@ -1,9 +1,10 @@
-"""What linked groups of cards stay whole with the preference fragmentation: through filter and bind, as Pods come and go."""
+"""What groups of cards stay whole with the preference fragmentation, through filter and bind, as Pods come and go."""
 
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
@@ -96,9 +97,105 @@ async def run(preference: Preference, seed: int, steps: int) -> tuple[Counter[st
     return bound, whole
 
 
-if __name__ == "__main__":
-    import asyncio
-    import sys
-    for seed in range(int(sys.argv[1]), int(sys.argv[2])):
-        for p in (Preference.PACKING, Preference.FRAGMENTATION):
-            print(seed, p, *asyncio.run(run(p, seed, 40)))
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_more_cards_are_left_in_whole_large_groups_than_by_packing_and_as_many_pods_are_bound(seed: int) -> None:
+    packed, packed_whole = await run(Preference.PACKING, seed, 24)
+    bound, whole = await run(Preference.FRAGMENTATION, seed, 24)
+    assert bound.total() >= packed.total()
+    assert whole[8] > packed_whole[8]
+    assert 8 * whole[8] + 4 * whole[4] > 8 * packed_whole[8] + 4 * packed_whole[4]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Pods that come one after another, and where the last one belongs.
+
+    Attributes:
+        nodes: how each was made: the arguments of `add_cards`.
+        first: node and percent of each Pod that is there before.
+        percent: of the last Pod.
+        belongs: its node and its cards.
+    """
+
+    nodes: dict[str, dict[str, Any]]
+    percent: int
+    belongs: tuple[str, set[int]]
+    first: tuple[tuple[str, int], ...] = ()
+
+
+LINE: Final = ((0, 1), (1, 2), (2, 3))
+CASES: Final = {
+    "a card that an unhealthy one has cut off, before one of a pair": Case(
+        {"b": {"groups": LINE, "count": 4, "broken": {1}}, "a": {"groups": [(0, 1)], "count": 2}}, 100, ("b", {0})
+    ),
+    "a pair that a card in use has cut off, before a pair of three": Case(
+        {"b": {"groups": LINE, "count": 4}, "a": {"groups": [range(3)], "count": 3}},
+        200,
+        ("b", {2, 3}),
+        (("b", 100), ("b", 100)),
+    ),
+    "a single card beside a four and a pair": Case({"a": {"groups": [range(4), (4, 5)], "count": 7}}, 100, ("a", {6})),
+    "a pair beside a four": Case({"a": {"groups": [range(4), (4, 5)], "count": 7}}, 200, ("a", {4, 5})),
+    "three cards of a four, whole pairs elsewhere": Case(
+        {"a": {"groups": PAIRS}, "b": {"groups": [range(4)], "count": 4}}, 300, ("b", {0, 1, 2})
+    ),
+    "the card that a taken one leaves of a partition of two, before a whole partition of four": Case(
+        {"b": {"groups": SWITCHED, "hopper": True}, "a": {"groups": SWITCHED, "hopper": True, "broken": range(4)}},
+        100,
+        ("b", {1}),
+        (("b", 100),),
+    ),
+    "a partition of two beside a taken one, before a whole partition of four": Case(
+        {"b": {"groups": SWITCHED, "hopper": True}, "a": {"groups": SWITCHED, "hopper": True, "broken": range(4)}},
+        200,
+        ("b", {2, 3}),
+        (("b", 200),),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
+async def test_a_pod_is_bound_to_the_smallest_group_of_idle_cards_that_suffices(case: Case) -> None:
+    async with cluster(Preference.FRAGMENTATION) as world:
+        for name, about in case.nodes.items():
+            add_cards(world, name, **about)
+        for number, (node, percent) in enumerate(case.first):
+            world.add_pod(gpu_pod(f"first-{number}", percent))
+            world.see()
+            assert (await world.bind(f"first-{number}", node)).allowed
+        before = held(world, case.belongs[0])
+        node = await scheduled(world, "last", case.percent)
+        assert (node, held(world, node) - before) == case.belongs
+
+
+async def test_a_gang_goes_where_one_group_holds_all_its_cards_and_a_lone_pod_where_it_breaks_less() -> None:
+    async with cluster(Preference.FRAGMENTATION) as world:
+        for name, groups in {"a": PAIRS, "b": SWITCHED, "c": QUADS}.items():
+            add_cards(world, name, groups)
+        for name in ("first", "second"):
+            world.add_pod(gpu_pod(name, 200, labels={GANG_LABELS[0]: "g"}))
+        world.see()
+        assert [await scheduled(world, name, 200, "g") for name in ("first", "second")] == ["c", "c"]
+        assert held(world, "c") in ({0, 1, 2, 3}, {4, 5, 6, 7})
+        assert await scheduled(world, "alone", 200) == "a"
+
+
+async def test_a_gang_that_no_group_holds_goes_to_groups_that_hold_its_pods() -> None:
+    async with cluster(Preference.FRAGMENTATION) as world:
+        for name, groups in {"a": (), "b": PAIRS}.items():
+            add_cards(world, name, groups, count=8)
+        for name in ("first", "second"):
+            world.add_pod(gpu_pod(name, 200, labels={GANG_LABELS[0]: "g"}))
+        world.see()
+        assert [await scheduled(world, name, 200, "g") for name in ("first", "second")] == ["b", "b"]
+
+
+async def test_shares_of_a_gang_break_no_more_than_one_of_them_does() -> None:
+    async with cluster(Preference.FRAGMENTATION) as world:
+        for name, groups in {"a": PAIRS, "b": ()}.items():
+            add_cards(world, name, groups, count=8)
+        for name in ("first", "second"):
+            world.add_pod(gpu_pod(name, 50, labels={GANG_LABELS[0]: "g"}))
+        world.see()
+        assert [await scheduled(world, name, 50, "g") for name in ("first", "second")] == ["b", "b"]
+        assert len(held(world, "b")) == 1

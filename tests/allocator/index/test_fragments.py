@@ -12,13 +12,13 @@ from trials import examples
 
 from allocator.fragmentation import fragmentation
 from allocator.index.cluster import ClusterIndex
-from allocator.index.rows import groups_of, load_row, query_with_load, type_rows
+from allocator.index.rows import load_row, query_with_load, type_rows
 from allocator.index.search import NodeSearch
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.links import NO_LINKS, Place, link
+from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.mix import MOST_TYPICAL, MOST_WEIGHT, Mix, TypicalRequest, mix_of
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.preference import Preference
@@ -310,13 +310,6 @@ def test_of_nodes_that_fragment_equally_the_one_that_breaks_the_smallest_suffici
 def test_a_share_that_a_card_in_use_can_serve_breaks_no_group() -> None:
     ring, unlinked = cards("a", 4, 50, lanes=RING), cards("b", 4, 50)
     assert best([Machine(ring, None), Machine(unlinked, None)], mix_of([typical(gpus(50))]), gpus(50)) == ["a", "b"]
-
-
-def test_devices_that_links_connect_through_others_are_one_group() -> None:
-    node = cards("a", 5, lanes=[(3, 4), (0, 1), (1, 3)])
-    ids = tuple(device.id for device in node.devices)
-    assert groups_of(node.wiring.links, ids) == (0, 0, 2, 0, 0)
-    assert groups_of(NO_LINKS, ids) == (0, 1, 2, 3, 4)
 
 
 @given(HISTORIES, MIXES, asks(2))
