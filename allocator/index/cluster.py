@@ -14,14 +14,17 @@ from typing import Final
 
 import numpy as np
 
+from allocator.fragmentation import Worth
 from allocator.index import exactorder, preference
-from allocator.index.fragments import Fragments
+from allocator.index.fragments import Fragments, left_of_node
 from allocator.index.memo import Memo
 from allocator.index.noderows import NodeRows
 from allocator.index.preference import ClassUse
 from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.rows import CPU_ROW, NODE_ROW, NUMA_ROW
-from allocator.index.table import At, Bools, Ints, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
+from allocator.index.stock import Stock
+from allocator.index.table import At, Bools, Ints, Make, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
+from allocator.index.worth import worth_by_make
 from allocator.score import FIGURES
 from allocator.vocabulary.mix import Mix
 from allocator.vocabulary.preference import Preference
@@ -253,6 +256,22 @@ class ClusterIndex:
     def fragmentation(self, rows: Rows) -> Ints:
         """The fragmentation of the nodes of these rows: `allocator.fragmentation` states what it is."""
         return self._fragments.now(self._nodes.end)[rows]
+
+    def worth(self, first: int, count: int) -> Iterator[tuple[str, Make, Worth]]:
+        """What is free by what it is worth to the typical requests: for each type and make, summed over some nodes.
+
+        Args:
+            first: number of the first node.
+            count: of nodes; those beyond the last are left out.
+        """
+        part, node = slice(first, min(first + count, self._nodes.end)), self._tables.get(NODE_ROW)
+        cpu, memory = (left_of_node(node, name, 0, part, part.stop - first) for name in ("cpu", "memory"))
+        for kind, of in self._fragments.kinds.items():
+            table = self._tables.get(kind)
+            if table is not None:
+                makes = table.known_makes()
+                for make, of_make in worth_by_make(of, Stock.of(table, part), cpu, memory):
+                    yield kind, makes[make], of_make
 
     def growth(self, rows: Rows, query: Query, *, smallest: bool = True) -> Ints:
         """How much the fragmentation of the nodes of these rows grows if the query is served there.

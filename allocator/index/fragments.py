@@ -16,7 +16,6 @@ If `place()` chooses other devices than `Stock.order` says, the growth was an es
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,14 +26,13 @@ from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.rows import NODE_ROW
 from allocator.index.stock import Size, Stock, first, marked
 from allocator.index.table import At, Bools, Ints, TypeTable, slots_fit
-from allocator.index.typical import NOTHING_TYPICAL, Small, TypicalOf, typical
+from allocator.index.typical import FEW, NOTHING_TYPICAL, Small, TypicalOf, typical
 from allocator.vocabulary.mix import Mix
 
 STEP: Final = 80  # points; 40 % of an idle card
 _NOTHING: Final = Query(())
 _PART: Final = 2**19  # figures that are looked at in one go, so that all of them stay in the cache
 _FEWEST: Final = 256  # nodes
-_FEW: Final = 64  # nodes for which the number of operations counts more than their length
 _T = TypeVar("_T", bound=np.generic)
 
 
@@ -83,7 +81,7 @@ def found_after(there: Small, of: TypicalOf, stock: Stock, taking: Taking, fits:
     want, *others = taking.wants
     lines, taken = first(order, fits, want.count)
     count, nodes = fits.shape
-    if not others and 2 * len(lines) < count and nodes > _FEW:
+    if not others and 2 * len(lines) < count and nodes > FEW:
         picked = stock.picked(lines)
         there = there - found(of, picked)
         there += found(of, picked.less(want, taken))
@@ -107,22 +105,16 @@ def measure(of: TypicalOf, weight: int, found: Small, cpu: Ints, memory: Ints) -
         memory: bytes, likewise.
     """
     classes = len(of.classes)
-    fits = found[:classes].astype(np.uint8)[of.whose] >= of.count
+    fits = of.enough(found[:classes].astype(np.uint8))
     fits &= of.cpu.suffices(cpu)
     fits &= of.memory.suffices(memory)
-    weights = fits * of.weight
-    if len(cpu) <= _FEW:
-        common = np.add.reduceat(weights, of.starts, axis=0, dtype=weights.dtype)
-    else:  # many times as quick
-        common = np.empty((classes, len(cpu)), weights.dtype)
-        for one, (start, end) in enumerate(pairwise((*of.starts, len(weights)))):
-            np.add.reduce(weights[start:end], axis=0, out=common[one])
+    common = of.by_class(fits)
     useful = np.einsum("dn,dn->n", common, found[classes:-1], dtype=of.measured, casting="same_kind")
     measured: Ints = weight * found[-1].astype(np.int64) - useful
     return measured
 
 
-def _left_of_node(table: TypeTable | None, name: str, asked: int, at: At, nodes: int) -> Ints:
+def left_of_node(table: TypeTable | None, name: str, asked: int, at: At, nodes: int) -> Ints:
     """What is left on each node of its CPU or memory with a Pod; a node that does not state it has enough."""
     if table is None:
         return np.full(nodes, MAX_AMOUNT)
@@ -183,6 +175,11 @@ class Fragments:
         """The growth that makes a difference: `STEP` points in the mean over the mix."""
         return max(STEP * self._typical.weight, 1)
 
+    @property
+    def kinds(self) -> Mapping[str, TypicalOf]:
+        """The typical requests by device type."""
+        return self._typical.kinds
+
     def now(self, nodes: int) -> Ints:
         """The fragmentation of the first `nodes` nodes."""
         key = ("fragmentation", self._typical.number)
@@ -204,7 +201,7 @@ class Fragments:
 
         def compute(part: At) -> Ints:
             count = part.stop - part.start if isinstance(part, slice) else len(part)
-            cpu, memory = (_left_of_node(node, name, asked.get(name, 0), part, count) for name in ("cpu", "memory"))
+            cpu, memory = (left_of_node(node, name, asked.get(name, 0), part, count) for name in ("cpu", "memory"))
             measured = np.zeros(count, np.int64)
             for kind, table in self._tables.items():
                 of = self._typical.kinds.get(kind)

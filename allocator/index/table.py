@@ -252,6 +252,10 @@ class TypeTable:
             known = self._allowed[allowed] = np.array([False, *map(allowed, self._makes)])
         return known
 
+    def known_makes(self) -> tuple[Make, ...]:
+        """The makes by their numbers; the first stands for all that are not told."""
+        return ("", ""), *self._makes
+
     @property
     def told(self) -> bool:
         """Whether a node has told makes and groups."""

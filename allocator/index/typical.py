@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from allocator.vocabulary.node import fullness
 Small = NDArray[np.signedinteger[Any]]
 
 LARGEST_SMALL: Final = np.iinfo(np.int16).max
+FEW: Final = 64  # nodes for which the number of operations counts more than their length
 _MOST_POINTS: Final = MAX_SLOTS * FULL  # that one class of a node's devices has
 
 
@@ -93,6 +94,21 @@ class TypicalOf:
     cpu: "Levels"
     memory: "Levels"
     weight: Small
+
+    def enough(self, counts: NDArray[np.uint8]) -> Bools:
+        """Whether each request finds enough devices, requests x nodes, by how many each class finds."""
+        return counts[self.whose] >= self.count
+
+    def by_class(self, fits: Bools) -> Small:
+        """The weights of the requests of each class that fit, classes x nodes."""
+        weights = fits * self.weight
+        if weights.shape[1] <= FEW:
+            few: Small = np.add.reduceat(weights, self.starts, axis=0, dtype=weights.dtype)
+            return few
+        many = np.empty((len(self.starts), weights.shape[1]), weights.dtype)
+        for at, (start, end) in enumerate(pairwise((*self.starts, len(weights)))):
+            np.add.reduce(weights[start:end], axis=0, out=many[at])  # many times as quick as by `reduceat`
+        return many
 
 
 class Levels(NamedTuple):

@@ -1,5 +1,6 @@
 """The growth of fragmentation in the index: as the definition says of every node, through any history."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import asks
 from trials import examples
 
-from allocator.fragmentation import fragmentation
+from allocator.fragmentation import fragmentation, points_left, worth
 from allocator.index.cluster import ClusterIndex
 from allocator.index.rows import load_row, query_with_load, type_rows
 from allocator.index.search import NodeSearch
@@ -189,6 +190,40 @@ def test_the_largest_mix_and_the_largest_nodes_are_counted_exactly(nodes: int) -
     after = fragmentation(NodeSnapshot("n", devices, {"u": one}), None, None, mix)
     assert index.fragmentation(rows).tolist() == [before] * nodes
     assert index.growth(rows, query).tolist() == [after - before] * nodes
+
+
+@given(HISTORIES, MIXES)
+def test_the_worth_of_what_is_free_is_what_the_definition_counts_on_each_node(
+    history: list[tuple[str, Machine | None]], mix: Mix
+) -> None:
+    index = new_index()
+    last = {name: machine for name, machine in history if machine is not None}
+    for machine in last.values():
+        put(index, machine)
+    index.typify(mix)
+    expected: Counter[tuple[str, str, str]] = Counter()
+    for machine in last.values():
+        found = worth(machine.node, *machine.left(), mix)
+        for (kind, model), of in found.items():
+            expected.update({(kind, model, part): points for part, points in of._asdict().items()})
+        lost = sum(of.node_short + of.remainder for of in found.values())
+        assert machine.fragmentation(mix) == lost + unasked(machine.node, mix)
+    counted: Counter[tuple[str, str, str]] = Counter()
+    for first in range(0, len(last) + 1, 2):
+        for kind, (_, model), of in index.worth(first, 2):
+            counted.update({(kind, model, part): points for part, points in of._asdict().items()})
+    assert +counted == +expected
+
+
+def unasked(node: NodeSnapshot, mix: Mix) -> int:
+    """What is left on a node, for each typical request times its weight, of devices for which it does not ask."""
+    kinds = {one.ask.type.name: one.ask.type for one in mix.requests if one.ask is not None}
+    return sum(
+        one.weight * points_left(kinds[device.type], node, device)
+        for one in mix.requests
+        for device in node.devices
+        if device.type in kinds and node.is_usable(device) and (one.ask is None or one.ask.type.name != device.type)
+    )
 
 
 def test_makes_that_come_after_a_mix_are_told_apart() -> None:
