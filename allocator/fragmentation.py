@@ -10,9 +10,6 @@ divided by the sum of the weights.
 
 This is the definition, for one node at a time. `allocator.index.fragments` computes the same for all nodes at once, and
 `allocator.index.worth` what people are told of it (`worth`).
-
-Points weigh all that is left of a device; `allocator.headroom` asks how much of a Pod it could still serve, which is
-limited by the resource of which the least is left.
 """
 
 from operator import le
@@ -115,7 +112,11 @@ def serves(node: NodeSnapshot, device: Device, one: TypicalRequest) -> bool:
 
 
 def points_left(kind: DeviceType, node: NodeSnapshot, device: Device) -> int:
-    """What is left of a device, in points: 100 for each resource of which nothing is held; bytes are left out."""
+    """What is left of a device, in points: 100 for each resource of which nothing is held; bytes are left out.
+
+    All that is left counts, because all of it may be lost. `allocator.headroom.free_percent` is the least of the same
+    percentages: how much of a device Pods can still get, and so what CPU they will need.
+    """
     has, free = _stock(kind, node, device)
     counted = [kind.tails.index(tail) for tail in fullness(kind)]
     return sum(FULL * free[at] // has[at] for at in counted if has[at])
