@@ -78,7 +78,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "Free cards by what they are worth",
             {"{{worth}}": f"sum by (worth) (max by (model, worth) (koordgate_free_devices{{{_CARDS}}}))"},
             columns=12,
-            text="In whole cards, for the cluster's typical Pods. node_short: the node lacks CPU or memory, see headroom; "
+            text="In whole cards, for typical Pods. node_short: their node lacks CPU or memory, see headroom; "
             "remainder: too little is left of the cards, or they are of another model.",
         ),
         Panel(
