@@ -203,8 +203,8 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         interrupted=lambda reason: metrics.searches_ended.labels(reason).inc(),
         answered=lambda answer: metrics.filter_answers.labels(answer).inc(),
     )
-    followed = mix if by_fragments or stated else None
-    worth = FreeWorth(cluster, types, followed, monotonic)
+    learned = mix if by_fragments or stated else None
+    worth = FreeWorth(cluster, types, learned, monotonic)
     figures = ClusterFigures(
         Capacity(cluster, types), worth, types, lambda: cluster.pods.waiting(scheduler.name), extender.said_of
     )
