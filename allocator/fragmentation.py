@@ -8,10 +8,12 @@ Everything is an integer. What is left of a device counts in points: percent of 
 idle card has 200 points (compute and memory; bytes of memory state the same again and do not count). The mean is not
 divided by the sum of the weights.
 
-This is the definition, for one node at a time. `allocator.index.fragments` computes the same for all nodes at once.
+This is the definition, for one node at a time. `allocator.index.fragments` computes the same for all nodes at once, and
+`allocator.index.worth` what people are told of it (`worth`).
 """
 
 from operator import le
+from typing import Final, NamedTuple
 
 from allocator.devices.offer import Amounts, completed
 from allocator.vocabulary.device import Device
@@ -19,6 +21,54 @@ from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.mix import Mix, TypicalRequest
 from allocator.vocabulary.models import model_name
 from allocator.vocabulary.node import NodeSnapshot, fullness
+
+
+class Worth(NamedTuple):
+    """What is left of devices by what it is worth to the typical requests for their type: points, times the weights.
+
+    Attributes:
+        useful: it can serve the request.
+        node_short: it could, if the node had more CPU or memory left.
+        remainder: it cannot: too little is left of the device, too few such devices are left, or the model is another.
+    """
+
+    useful: int
+    node_short: int
+    remainder: int
+
+
+NOTHING_WORTH: Final = Worth(0, 0, 0)
+
+
+def worth(node: NodeSnapshot, cpu: int | None, memory: int | None, mix: Mix) -> dict[tuple[str, str], Worth]:
+    """What is left on a node by what it is worth, for each type and model of its usable devices.
+
+    The sum over a type is what is left in points, multiplied by the sum of the weights of the requests for this type.
+    Requests for other types, and those without devices, find no use in any device and are left out: they would hide
+    what could be changed.
+
+    The arguments are those of `fragmentation`.
+    """
+    found: dict[tuple[str, str], Worth] = {}
+    for one in mix.requests:
+        ask = one.ask
+        if ask is None:
+            continue
+        usable = [device for device in node.devices if device.type == ask.type.name and node.is_usable(device)]
+        serving = {device.id for device in usable if serves(node, device, one)}
+        if len(serving) < ask.count:
+            serving = set()
+        short = _less(cpu, one.cpu) or _less(memory, one.memory)
+        for device in usable:
+            points = one.weight * points_left(ask.type, node, device)
+            useful = points if device.id in serving else 0
+            had = found.get((device.type, device.model), NOTHING_WORTH)
+            found[device.type, device.model] = Worth(
+                had.useful + (0 if short else useful),
+                had.node_short + (useful if short else 0),
+                had.remainder + points - useful,
+            )
+    return found
 
 
 def fragmentation(node: NodeSnapshot, cpu: int | None, memory: int | None, mix: Mix) -> int:
@@ -62,7 +112,11 @@ def serves(node: NodeSnapshot, device: Device, one: TypicalRequest) -> bool:
 
 
 def points_left(kind: DeviceType, node: NodeSnapshot, device: Device) -> int:
-    """What is left of a device, in points: 100 for each resource of which nothing is held; bytes are left out."""
+    """What is left of a device, in points: 100 for each resource of which nothing is held; bytes are left out.
+
+    All that is left counts, because all of it may be lost. `allocator.headroom.free_percent` is the least of the same
+    percentages: how much of a device Pods can still get, and so what CPU they will need.
+    """
     has, free = _stock(kind, node, device)
     counted = [kind.tails.index(tail) for tail in fullness(kind)]
     return sum(FULL * free[at] // has[at] for at in counted if has[at])

@@ -2,6 +2,7 @@
 
 import random
 import time
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -13,6 +14,9 @@ from allocator.index.query import PartOf, Query, RatioFrom, Want
 from allocator.index.rows import load_row
 from allocator.index.search import NodeSearch
 from allocator.index.table import TypeRow
+from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.devicetype import GPU_TYPE
+from allocator.vocabulary.mix import MOST_TYPICAL, Mix, TypicalRequest, mix_of
 from allocator.vocabulary.preference import Preference
 
 GPUS: Final = 8
@@ -20,7 +24,10 @@ MEMORY: Final = 80 * 2**30
 SEED: Final = 11
 USES: Final = (0, 0, 0, 25, 50, 75, 100, 100, 100)  # percent of a card, all equally likely; about half on average
 FULLNESS: Final = {"gpu": ("gpu-core", "gpu-memory-ratio")}
+SIZES: Final = {"gpu": ("gpu-memory", 2**30)}
 KINDS: Final = 512  # the number of different nodes
+MAKE: Final = ("nvidia", "A100")
+SHARES: Final = (5, 10, 20, 25, 30, 40, 50, 60, 70, 75, 80, 90)  # percent, of typical requests
 
 
 def kinds() -> list[list[int]]:
@@ -40,6 +47,11 @@ def packed(used: list[int]) -> TypeRow:
     return TypeRow("gpu", classes, (1 << GPUS) - 1, sum((part > 0) << card for card, part in enumerate(used)))
 
 
+def told(row: TypeRow) -> TypeRow:
+    """The same cards with what the preference fragmentation needs to know of them: all of one make, and linked."""
+    return replace(row, makes=(MAKE,) * GPUS, groups=(0,) * GPUS)
+
+
 def load(used: list[int]) -> TypeRow:
     """What the Pods on its cards and others request of a node of 128 CPUs, 1 TiB of memory and 1 TiB of disk."""
     busy = sum(used)
@@ -49,16 +61,29 @@ def load(used: list[int]) -> TypeRow:
     )
 
 
+def mix() -> Mix:
+    """As many typical requests as a mix may have: shares and whole cards, with different amounts of CPU and memory."""
+    chance, requests = random.Random(SEED), list[TypicalRequest]()
+    for number in range(MOST_TYPICAL):
+        percent, count = (chance.choice(SHARES), 1) if number % 2 else (100, chance.choice((1, 1, 2, 4, 8)))
+        amounts = {"gpu-core": percent, "gpu-memory-ratio": percent}
+        ask = DeviceAsk(GPU_TYPE, count, tuple(amounts.get(tail) for tail in GPU_TYPE.tails))
+        cpu, memory = 1000 * chance.randint(1, 32) + number, 2**30 * chance.randint(1, 256)
+        requests.append(TypicalRequest(cpu, memory, ask, (), chance.randint(1, 16)))
+    return mix_of(requests)
+
+
 class Cluster:
     """An index of nodes, half full, and their names in the order in which a scheduler sends them."""
 
     def __init__(self, nodes: int) -> None:
-        self._rows = [packed(used) for used in kinds()]
+        self._rows = [told(packed(used)) for used in kinds()]
         self._loads = [load(used) for used in kinds()]
         self._names = [f"gpu-node-{number:05d}" for number in range(nodes)]
         self._chance = random.Random(SEED)
         self._written = 0
-        self.index = ClusterIndex(FULLNESS)
+        self.index = ClusterIndex(FULLNESS, SIZES)
+        self.index.typify(mix())
         self.rewrite()
 
     def rewrite(self) -> None:
@@ -102,7 +127,7 @@ class Cluster:
         if way is Preference.PACKING:
             rows = self.index.positions(names)
             rows = rows[self.index.fitting(query)[rows]]
-            found = np.count_nonzero(self.index.packing(rows, query))
+            found = int(np.count_nonzero(self.index.packing(rows, query)))
         else:
             found = len(next(NodeSearch(self.index, query, names).best_first(way, {}), ""))
         taken = (time.perf_counter() - began) * 1e3

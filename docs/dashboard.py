@@ -73,6 +73,31 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             columns=12,
         ),
     ),
+    "Free and of use": (
+        Panel(
+            "Free cards by what they are worth",
+            {"{{worth}}": f"sum by (worth) (max by (model, worth) (koordgate_free_devices{{{_CARDS}}}))"},
+            columns=12,
+            text="In whole cards, for typical Pods. node_short: their node lacks CPU or memory, see headroom; "
+            "remainder: too little is left of the cards, or they are of another model.",
+        ),
+        Panel(
+            "Free and of no use, by model",
+            {
+                "{{model}}": "1 - sum by (model) (max by (model, worth) "
+                f'(koordgate_free_devices{{{_CARDS}, worth="useful"}})) / '
+                f"sum by (model) (max by (model, worth) (koordgate_free_devices{{{_CARDS}}}))"
+            },
+            "percentunit",
+            columns=6,
+        ),
+        Panel(
+            "Nodes that are short of CPU or memory",
+            {"tainted": "max(koordgate_headroom_nodes)"},
+            columns=6,
+            text="They have the taint koordgate.io/headroom (headroom.mode).",
+        ),
+    ),
     "Given and used": (
         Panel(
             "Cards that are given and idle for an hour",

@@ -51,6 +51,7 @@ from webhook.view.livepods import LivePods
 from webhook.view.namespaces import NamespaceModes
 from webhook.view.podinfo import PodInfo
 from webhook.view.snapshots import Defaults
+from webhook.view.worth import FreeWorth
 
 _ROLL_OUT_S: Final = 600.0
 """How long replicas of another release or other settings may serve beside a new one: after as long, Kubernetes counts a
@@ -209,8 +210,10 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         interrupted=lambda reason: metrics.searches_ended.labels(reason).inc(),
         answered=lambda answer: metrics.filter_answers.labels(answer).inc(),
     )
+    learned = mix if by_fragments or stated else None
+    worth = FreeWorth(cluster, types, learned, monotonic)
     figures = ClusterFigures(
-        Capacity(cluster, types), types, lambda: cluster.pods.waiting(scheduler.name), extender.said_of
+        Capacity(cluster, types), worth, types, lambda: cluster.pods.waiting(scheduler.name), extender.said_of
     )
     metrics.add(figures)
     pods = PodWebhooks(

@@ -1,6 +1,6 @@
 """The figures of the cluster as metrics: what it has, what is given, what is free, and for what Pods wait."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
@@ -10,7 +10,8 @@ from prometheus_client.registry import Collector
 
 from allocator.vocabulary.devicetype import DeviceTypes
 from koordgate.breaks import Breaks
-from webhook.view.capacity import AmountSum, Capacity, DeviceState, DeviceSum
+from webhook.view.capacity import OTHER, AmountSum, Capacity, DeviceState, DeviceSum
+from webhook.view.worth import FreeWorth
 
 UNASKED: Final = "unasked"  # kube-scheduler has not asked about the Pod yet, or not lately
 
@@ -26,6 +27,7 @@ class ClusterFigures(Collector):
 
     Args:
         capacity: what nodes have in sum.
+        worth: what is free by what it is worth.
         types: the device types.
         waiting: returns the UIDs of the Pods that wait.
         answer: returns what kube-scheduler was answered last about one of them; None if that is not known.
@@ -34,11 +36,13 @@ class ClusterFigures(Collector):
     def __init__(
         self,
         capacity: Capacity,
+        worth: FreeWorth,
         types: DeviceTypes,
         waiting: Callable[[], Iterable[str]],
         answer: Callable[[str], str | None],
     ) -> None:
         self._capacity = capacity
+        self._worth = worth
         self._types = types
         self._waiting_now = waiting
         self._answer = answer
@@ -47,6 +51,7 @@ class ClusterFigures(Collector):
     async def refresh(self) -> None:
         """Count anew; others run in between."""
         await self._capacity.refresh()
+        await self._worth.refresh()
         breaks = Breaks()
         counted: Counter[str] = Counter()
         for uid in list(self._waiting_now()):
@@ -75,6 +80,7 @@ class ClusterFigures(Collector):
                 if key.what == what:
                     family.add_metric([key.type, key.model, key.resource, self._unit(key)], number)
             yield family
+        yield self._free_by_worth()
         waiting = GaugeMetricFamily(
             "koordgate_pods_waiting",
             "Pods that wait, by what kube-scheduler was answered last about them (see koordgate_filter_answers_total); "
@@ -84,6 +90,23 @@ class ClusterFigures(Collector):
         for said, number in sorted(self._waiting.items()):
             waiting.add_metric([said], number)
         yield waiting
+
+    def _free_by_worth(self) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(
+            "koordgate_free_devices",
+            "What is free of the devices, in whole devices, by what it is worth to the typical requests for the type, "
+            "in the mean: useful; node_short (its node has too little CPU or memory left); remainder (too little is "
+            "left of the device, too few such devices are left, or the model is another).",
+            labels=["type", "model", "worth"],
+        )
+        named = self._capacity.named()
+        shown: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+        for key, number in self._worth.sums().items():
+            model = key.model if (key.type, key.model) in named else OTHER
+            shown[key.type, model, key.worth] += number
+        for labels, number in sorted(shown.items()):
+            family.add_metric(labels, number)
+        return family
 
     def _unit(self, key: AmountSum) -> str:
         kind = self._types.by_name.get(key.type)

@@ -14,14 +14,17 @@ from typing import Final
 
 import numpy as np
 
+from allocator.fragmentation import Worth
 from allocator.index import exactorder, preference
-from allocator.index.fragments import Fragments
+from allocator.index.fragments import Fragments, left_of_node
 from allocator.index.memo import Memo
 from allocator.index.noderows import NodeRows
 from allocator.index.preference import ClassUse
 from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.rows import CPU_ROW, NODE_ROW, NUMA_ROW
-from allocator.index.table import At, Bools, Ints, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
+from allocator.index.stock import Stock
+from allocator.index.table import At, Bools, Ints, Make, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
+from allocator.index.worth import worth_by_make
 from allocator.score import FIGURES
 from allocator.vocabulary.mix import Mix
 from allocator.vocabulary.preference import Preference
@@ -58,7 +61,7 @@ class ClusterIndex:
         self._in_use: Bools = np.zeros(1, np.bool_)
         self._tables: dict[str, TypeTable] = {}
         self._memo = Memo(MOST_KEPT)
-        self._fragments = Fragments(self._tables, self._sizes, self._memo)
+        self._fragments = Fragments(self._tables, self._sizes, self._memo, self._fits)
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -203,25 +206,32 @@ class ClusterIndex:
         """
         return self.growth(rows, query, smallest=smallest) // self._fragments.step
 
-    def broken(self, query: Query, rows: Rows) -> Ints:
-        """How large the group of linked idle devices is that a query breaks on the nodes of these rows.
+    def broken(self, query: Query, rows: Rows, times: int = 1) -> Ints:
+        """How large the group of idle devices is that a query breaks on the nodes of these rows (`groups.groups_of`).
 
         Devices in use are taken before idle ones; 0 where they suffice. Of the groups that hold all idle devices which
-        the query opens, the smallest is broken; `table.MAX_BROKEN` where none does. A device without links is a group
-        of one. Nodes whose rows tell no groups have 0. Each want is looked at by itself, and the largest group counts.
+        the query opens, the smallest is broken; `table.NO_GROUP` where none does. Nodes whose rows tell no groups have
+        0. Each want is looked at by itself, and the largest group counts.
+
+        If whole devices are asked for several times, as a gang does, the smallest group that holds all of them counts;
+        where none does, the one that holds those of a single time, and then `table.NO_GROUP` more.
         """
         largest = np.zeros(len(rows), np.int64)
         for want in query.wants:
             table = self._tables.get(want.type)
             if table is not None and table.told:
-                largest = np.maximum(largest, self._broken(table, want)[rows])
+                largest = np.maximum(largest, self._broken(table, want, times)[rows])
         return largest
 
-    def _broken(self, table: TypeTable, want: Want) -> Ints:
+    def _broken(self, table: TypeTable, want: Want, times: int) -> Ints:
         def compute(at: At) -> Ints:
-            return table.broken(want, self._fits(table, want, at), at)
+            fits = self._fits(table, want, at)
+            if times <= 1:
+                return table.broken(want, fits, None, at)
+            parts = fits & ~table.fills(want, self._fullness.get(want.type) or table.tails(), at)
+            return table.broken(want, fits, np.where(parts.any(axis=0), 0, want.count * (times - 1)), at)
 
-        return self._memo.get(("broken", want), self._nodes.end, compute)
+        return self._memo.get(("broken", want, times), self._nodes.end, compute)
 
     def packing(self, rows: Rows, query: Query) -> Ints:
         """Score the nodes of these rows from 0 to 100 by `preference.packing`, higher is better.
@@ -246,6 +256,22 @@ class ClusterIndex:
     def fragmentation(self, rows: Rows) -> Ints:
         """The fragmentation of the nodes of these rows: `allocator.fragmentation` states what it is."""
         return self._fragments.now(self._nodes.end)[rows]
+
+    def worth(self, first: int, count: int) -> Iterator[tuple[str, Make, Worth]]:
+        """What is free by what it is worth to the typical requests: for each type and make, summed over some nodes.
+
+        Args:
+            first: number of the first node.
+            count: of nodes; those beyond the last are left out.
+        """
+        part, node = slice(first, min(first + count, self._nodes.end)), self._tables.get(NODE_ROW)
+        cpu, memory = (left_of_node(node, name, 0, part, part.stop - first) for name in ("cpu", "memory"))
+        for kind, of in self._fragments.kinds.items():
+            table = self._tables.get(kind)
+            if table is not None:
+                makes = table.known_makes()
+                for make, of_make in worth_by_make(of, Stock.of(table, part), cpu, memory):
+                    yield kind, makes[make], of_make
 
     def growth(self, rows: Rows, query: Query, *, smallest: bool = True) -> Ints:
         """How much the fragmentation of the nodes of these rows grows if the query is served there.

@@ -1,11 +1,10 @@
 """Nodes and requests in the form that the index takes: amounts packed by class, requests as wants."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from itertools import combinations
 from typing import Final
 
+from allocator.index.groups import groups_of
 from allocator.index.packed import Packed
 from allocator.index.query import FULL, MAX_AMOUNT, Amount, PartOf, Query, RatioFrom, Want
 from allocator.index.table import Make, TypeRow
@@ -13,7 +12,6 @@ from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.cpunode import CpuNode
 from allocator.vocabulary.cpupolicy import BindPolicy, NumaPolicy
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.links import LANE_WEIGHT, Links
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.phase import Phase
 from allocator.vocabulary.preference import NODE_CLASSES
@@ -21,7 +19,6 @@ from allocator.vocabulary.preference import NODE_CLASSES
 CPU_ROW: Final = "(CPUs)"  # in the index, all CPUs of a node as one device; no device type has this name
 NUMA_ROW: Final = "(NUMA)"  # likewise the CPUs of each NUMA node as a device
 NODE_ROW: Final = "(node)"  # likewise what a node has for all its Pods, as one device
-_MOST_WIRINGS: Final = 8192  # groups that are remembered, by the links and ids of one node's devices
 _FREE: Final = "free"
 _WHOLE: Final = "whole"
 
@@ -79,12 +76,13 @@ def want_of(ask: DeviceAsk) -> Want:
     return Want(kind.name, ask.count, tuple(amounts))
 
 
-def type_rows(node: NodeSnapshot, *, told: bool = False) -> list[TypeRow]:
+def type_rows(node: NodeSnapshot, *, told: bool = False, partitioned: Collection[str] = ()) -> list[TypeRow]:
     """Pack a node for the index: the devices of each type, all CPUs as one device, and each NUMA node's as one.
 
     Args:
         node: the node.
         told: whether the rows tell makes and groups of devices.
+        partitioned: the types whose devices are divided by the node's partition table.
     """
     by_type: dict[str, list[Device]] = {}
     for device in node.devices:
@@ -92,10 +90,8 @@ def type_rows(node: NodeSnapshot, *, told: bool = False) -> list[TypeRow]:
     rows = [_devices_row(kind, devices, node) for kind, devices in by_type.items()]
     if told:
         rows = [
-            replace(
-                row, makes=makes_of(devices), groups=groups_of(node.wiring.links, tuple([one.id for one in devices]))
-            )
-            for row, devices in zip(rows, by_type.values(), strict=True)
+            replace(row, makes=makes_of(of), groups=groups_of(of, node, partitioned=row.type in partitioned))
+            for row, of in zip(rows, by_type.values(), strict=True)
         ]
     if node.cpu is not None:
         rows += _cpu_rows(node, node.cpu)
@@ -105,20 +101,6 @@ def type_rows(node: NodeSnapshot, *, told: bool = False) -> list[TypeRow]:
 def makes_of(devices: Iterable[Device]) -> tuple[Make, ...]:
     """The vendor and model of each device."""
     return tuple([(device.vendor, device.model) for device in devices])
-
-
-@lru_cache(maxsize=_MOST_WIRINGS)
-def groups_of(links: Links, ids: tuple[str, ...]) -> tuple[int, ...]:
-    """Number the groups of devices that fast links connect, directly or through others; one of its own for each other.
-
-    The number of a group is the place of its first device.
-    """
-    groups = list(range(len(ids)))
-    for (one, first), (other, second) in combinations(enumerate(ids), 2):
-        if links.weight(first, second) >= LANE_WEIGHT and groups[one] != groups[other]:
-            kept, lost = sorted((groups[one], groups[other]))
-            groups = [kept if group == lost else group for group in groups]
-    return tuple(groups)
 
 
 def load_row(allocatable: Mapping[str, int], requested: Mapping[str, int]) -> TypeRow:

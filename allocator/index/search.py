@@ -48,8 +48,9 @@ class NodeSearch:
         With `smallest` the size of the devices that would be opened counts too: before the score in packing, which
         keeps what is large whole, and between equally good nodes in other ways.
 
-        Nodes on which fragmentation grows about equally are compared by the group of linked devices that is broken: the
-        smallest that holds all devices which the Pod opens comes first. Then they are compared as in packing.
+        Nodes on which fragmentation grows about equally are compared by the group of idle devices that is broken: the
+        smallest that holds all devices which the Pod opens comes first, or all of the gang's. Then they are compared as
+        in packing.
 
         Args:
             way: the preference.
@@ -122,7 +123,7 @@ class NodeSearch:
             levels = spared * levels_each + levels if packing else levels * (LARGEST + 1) + spared
             levels_each *= LARGEST + 1
         if way is Preference.FRAGMENTATION:
-            levels += (MAX_BROKEN - self._index.broken(self._query, rows)) * levels_each
+            levels += (MAX_BROKEN - self._index.broken(self._query, rows, room_for)) * levels_each
             levels_each *= MAX_BROKEN + 1
             sizes, ranks = np.unique(
                 self._index.growth_steps(rows, self._query, smallest=smallest), return_inverse=True

@@ -21,11 +21,13 @@ Rows = NDArray[np.intp]
 At = slice | Rows  # which nodes: a number of them from the first on, or these
 
 MAX_SLOTS: Final = MAX_WANTED
-MAX_BROKEN: Final = MAX_SLOTS + 1  # more devices than any group has
+NO_GROUP: Final = MAX_SLOTS + 1  # more devices than any group has
+MAX_BROKEN: Final = 2 * NO_GROUP  # the greatest figure of `TypeTable.broken`
 MAX_TAILS: Final = 16  # classes per type and node
 UNLIKE: Final = -1
 MAX_MAKES: Final = 4096  # of one type that are told apart; further ones count as unknown
 Make = tuple[str, str]  # vendor and model
+_MOST_ALLOWED: Final = 256  # sets of makes that are remembered
 _T = TypeVar("_T", bound=np.generic)
 
 
@@ -43,7 +45,7 @@ class TypeRow:
         usable: bit i is set if something new may land on device i: it is healthy, and the kubelet did not allocate it.
         in_use: bit i is set if a Pod holds any part of device i.
         makes: (vendor, model) of each device; empty where no order of nodes needs it.
-        groups: a number for each device, equal for those that fast links connect; empty likewise.
+        groups: a number for each device, equal for those of one group (`groups.groups_of`); empty likewise.
     """
 
     type: str
@@ -134,6 +136,7 @@ class TypeTable:
         self._each: Ints = np.zeros((0, capacity), np.int64)  # per class, what every usable slot has, or `UNLIKE`
         self._flags: Bools = np.zeros((2, 0, capacity), np.bool_)
         self._makes: dict[Make, int] = {}  # numbered from 1
+        self._allowed: dict[Callable[[Make], bool], Bools] = {}
         self._told: Ints = np.zeros((2, 0, capacity), np.int64)  # make and group of each slot; nothing until told
 
     def write(self, node: int, slots: Slots) -> bool:
@@ -236,34 +239,44 @@ class TypeTable:
     def _zeros(self, at: At) -> Ints:
         return np.zeros(self.usable(at).shape, np.int64)
 
-    def made(self, allowed: Callable[[Make], bool], at: At) -> Bools:
-        """Whether each slot has an allowed make, slots x nodes; one whose make is not told has none."""
-        if not self.told:
-            return np.zeros(self.usable(at).shape, np.bool_)
-        right = np.array([False, *map(allowed, self._makes)])
-        made: Bools = right[self._told[0][:, at]]
-        return made
+    def makes(self, at: At) -> Ints:
+        """The number of each slot's make, slots x nodes; 0 where it is not told."""
+        return self._told[0][:, at] if self.told else self._zeros(at)
+
+    def allowed(self, allowed: Callable[[Make], bool]) -> Bools:
+        """Whether each make is allowed, by its number; one that is not told is not."""
+        known = self._allowed.get(allowed)
+        if known is None or len(known) <= len(self._makes):  # makes came since
+            if len(self._allowed) >= _MOST_ALLOWED:
+                self._allowed.clear()
+            known = self._allowed[allowed] = np.array([False, *map(allowed, self._makes)])
+        return known
+
+    def known_makes(self) -> tuple[Make, ...]:
+        """The makes by their numbers; the first stands for all that are not told."""
+        return ("", ""), *self._makes
 
     @property
     def told(self) -> bool:
         """Whether a node has told makes and groups."""
         return bool(self._told.shape[1])
 
-    def broken(self, want: Want, fits: Bools, at: At) -> Ints:
-        """How large the group of linked idle devices is that a want breaks: see `ClusterIndex.broken`.
+    def broken(self, want: Want, fits: Bools, others: Ints | None, at: At) -> Ints:
+        """How large the group of idle devices is that a want breaks: see `ClusterIndex.broken`.
 
         Args:
             want: what is asked.
             fits: as `fits` returns for the same want and nodes.
+            others: how many devices of each node others take that belong with it; None if nobody does.
             at: which nodes.
         """
-        in_use, groups = self.in_use(at), self._told[1][:, at]
+        in_use = self.in_use(at)
         opens = want.count - np.minimum(count_slots(fits & in_use), want.count)
-        idle = fits & ~in_use
-        smallest = np.full(len(opens), MAX_BROKEN)
-        for group in range(int(groups.max(initial=0)) + 1):
-            size = count_slots(idle & (groups == group))
-            smallest = np.where((size >= opens) & (size > 0), np.minimum(smallest, size), smallest)
+        idle, groups = fits & ~in_use, self._told[1][:, at]
+        smallest = _smallest(idle, groups, opens)
+        if others is not None:
+            together = _smallest(idle, groups, opens + others)
+            smallest = np.where(together < NO_GROUP, together, smallest + NO_GROUP)
         return np.where(opens > 0, smallest, 0)
 
     def fits(self, want: Want, at: At) -> Bools:
@@ -359,6 +372,15 @@ def needed(amount: Amount, tail: str, total: Callable[[str], Ints]) -> Ints | in
     if isinstance(amount, PartOf):
         return total(tail) * amount.percent // FULL
     return _ratio(amount, total(amount.tail)) if isinstance(amount, RatioFrom) else amount
+
+
+def _smallest(idle: Bools, groups: Ints, least: Ints) -> Ints:
+    """The size of the smallest group that has at least so many idle devices, a figure a node; `NO_GROUP` if none."""
+    smallest = np.full(len(least), NO_GROUP)
+    for group in range(int(groups.max(initial=0)) + 1):
+        size = count_slots(idle & (groups == group))
+        smallest = np.where((size >= least) & (size > 0), np.minimum(smallest, size), smallest)
+    return smallest
 
 
 def _each(amount: Amount, tail: str, smallest: Callable[[str], Ints], nodes: int) -> Ints:

@@ -1,26 +1,54 @@
 """A mix in the form that the index takes: for each device type, its requests as arrays, their devices as wants."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.index.query import PartOf, Want
+from allocator.index.query import FULL, MAX_AMOUNT, PartOf, Want
 from allocator.index.rows import want_of
-from allocator.index.table import Ints, Make
+from allocator.index.table import MAX_SLOTS, Bools, Ints, Make
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.mix import Mix, TypicalRequest
 from allocator.vocabulary.models import model_name
 from allocator.vocabulary.names import NVIDIA
 from allocator.vocabulary.node import fullness
 
-Small = NDArray[np.int16]
-Made = Callable[[Make], bool]
+Small = NDArray[np.signedinteger[Any]]
 
 LARGEST_SMALL: Final = np.iinfo(np.int16).max
+FEW: Final = 64  # nodes for which the number of operations counts more than their length
+_MOST_POINTS: Final = MAX_SLOTS * FULL  # that one class of a node's devices has
+
+
+def narrowest(most: int) -> type[np.signedinteger[Any]]:
+    """The narrowest type of integers that holds a figure: the narrower, the more are computed at once."""
+    if most <= LARGEST_SMALL:
+        return np.int16
+    return np.int32 if most <= np.iinfo(np.int32).max else np.int64
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The makes of which a device must be.
+
+    Attributes:
+        vendor: of the device; "" for any.
+        among: sets of models; it is in all of them.
+    """
+
+    vendor: str
+    among: frozenset[frozenset[str]]
+
+    def __call__(self, make: Make) -> bool:
+        """Whether a make is one of these."""
+        vendor, model = make
+        if self.vendor and (vendor or NVIDIA) != self.vendor:
+            return False
+        return all(model_name(model) in named for named in self.among)
 
 
 class Class(NamedTuple):
@@ -41,27 +69,62 @@ class TypicalOf:
 
     Attributes:
         counted: the classes of a device whose percent count as points.
+        points: the type of numbers that holds the points of a node.
+        measured: the type that holds these times the sum of the mix's weights.
         classes: the different devices that are asked for; D of them.
         plain: which of these state nothing but amounts that fit into `Small`.
         least: tail -> the amounts of the plain ones, D x 1 x 1; 0 where it is not asked, and for those not plain.
-        runs: of the requests of each class, the first and behind the last.
+        starts: of the requests of each class, the first.
         whose: the class of each request.
         count: devices that each request asks for, requests x 1.
-        cpu: thousandths of a CPU, likewise.
-        memory: bytes, not those of devices, likewise.
-        weight: how common it is, likewise.
+        cpu: thousandths of a CPU, of all requests.
+        memory: bytes, not those of devices, of all requests.
+        weight: how common each request is, requests x 1; the array's type holds the sum.
     """
 
     counted: tuple[str, ...]
+    points: type[np.signedinteger[Any]]
+    measured: type[np.signedinteger[Any]]
     classes: tuple[Class, ...]
     plain: tuple[bool, ...]
-    least: Mapping[str, Small]
-    runs: tuple[tuple[int, int], ...]
+    least: Mapping[str, NDArray[np.int16]]
+    starts: tuple[int, ...]
     whose: Ints
     count: NDArray[np.uint8]
-    cpu: Ints
-    memory: Ints
-    weight: NDArray[np.int32]
+    cpu: "Levels"
+    memory: "Levels"
+    weight: Small
+
+    def enough(self, counts: NDArray[np.uint8]) -> Bools:
+        """Whether each request finds enough devices, requests x nodes, by how many each class finds."""
+        return counts[self.whose] >= self.count
+
+    def by_class(self, fits: Bools) -> Small:
+        """The weights of the requests of each class that fit, classes x nodes."""
+        weights = fits * self.weight
+        if weights.shape[1] <= FEW:
+            few: Small = np.add.reduceat(weights, self.starts, axis=0, dtype=weights.dtype)
+            return few
+        many = np.empty((len(self.starts), weights.shape[1]), weights.dtype)
+        for at, (start, end) in enumerate(pairwise((*self.starts, len(weights)))):
+            np.add.reduce(weights[start:end], axis=0, out=many[at])  # many times as quick as by `reduceat`
+        return many
+
+
+class Levels(NamedTuple):
+    """Amounts of few different values, numbered, so that many nodes are compared with them at once.
+
+    Attributes:
+        values: the different amounts, the least first.
+        each: for each request how many values are at most its own, requests x 1.
+    """
+
+    values: Ints
+    each: NDArray[np.uint8]
+
+    def suffices(self, left: Ints) -> Bools:
+        """Whether these amounts suffice for each request, requests x nodes."""
+        return np.searchsorted(self.values, left, side="right").astype(np.uint8) >= self.each
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +152,15 @@ def typical(mix: Mix, number: int) -> Typical:
         if one.ask is not None:
             ask = replace(one.ask, count=1)
             kinds.setdefault(ask.type.name, {}).setdefault((ask, one.models), []).append((one, ask))
-    return Typical(number, mix.weight, {kind: _typical_of(list(groups.values())) for kind, groups in kinds.items()})
+    return Typical(
+        number, mix.weight, {kind: _typical_of(list(groups.values()), mix.weight) for kind, groups in kinds.items()}
+    )
 
 
-def _typical_of(groups: Sequence[Sequence[tuple[TypicalRequest, DeviceAsk]]]) -> TypicalOf:
+def _typical_of(groups: Sequence[Sequence[tuple[TypicalRequest, DeviceAsk]]], weight: int) -> TypicalOf:
     kind = groups[0][0][1].type
+    counted = fullness(kind)
+    points = _MOST_POINTS * len(counted)
     classes = tuple(Class(_want(ask), _made(ask, one.models)) for (one, ask), *_ in groups)
     figures = [_figures(one.want) for one in classes]
     least = {
@@ -103,17 +170,26 @@ def _typical_of(groups: Sequence[Sequence[tuple[TypicalRequest, DeviceAsk]]]) ->
     requests = [one for group in groups for one, _ in group]
     sizes = [len(group) for group in groups]
     return TypicalOf(
-        counted=fullness(kind),
+        counted=counted,
+        points=narrowest(points),
+        measured=narrowest(points * weight),
         classes=classes,
         plain=tuple(of is not None for of in figures),
         least={tail: amounts for tail, amounts in least.items() if amounts.any()},
-        runs=tuple(pairwise(accumulate(sizes, initial=0))),
+        starts=tuple(accumulate(sizes[:-1], initial=0)),
         whose=np.repeat(np.arange(len(sizes)), sizes),
         count=np.array([[one.ask.count if one.ask else 0] for one in requests], np.uint8),
-        cpu=np.array([[one.cpu] for one in requests], np.int64),
-        memory=np.array([[one.memory] for one in requests], np.int64),
-        weight=np.array([[one.weight] for one in requests], np.int32),
+        cpu=_levels(one.cpu for one in requests),
+        memory=_levels(one.memory for one in requests),
+        weight=np.array([[one.weight] for one in requests], narrowest(sum(one.weight for one in requests))),
     )
+
+
+def _levels(asked: Iterable[int]) -> Levels:
+    """Number amounts. One that no node could state counts as the most, which only a node that states nothing has."""
+    amounts = [min(amount, MAX_AMOUNT) for amount in asked]
+    values = sorted({*amounts})
+    return Levels(np.array(values, np.int64), np.array([[values.index(one) + 1] for one in amounts], np.uint8))
 
 
 def _want(ask: DeviceAsk) -> Want:
@@ -133,15 +209,6 @@ def _figures(want: Want) -> dict[str, int] | None:
 
 
 def _made(ask: DeviceAsk, models: Sequence[str]) -> Made | None:
-    """Whether a make is of the ask's vendor, and among all named models where any are named; None if neither is."""
-    among = [frozenset(map(model_name, named)) for named in (models, ask.models) if named]
-    if not (ask.vendor or among):
-        return None
-
-    def made(make: Make) -> bool:
-        vendor, model = make
-        if ask.vendor and (vendor or NVIDIA) != ask.vendor:
-            return False
-        return all(model_name(model) in named for named in among)
-
-    return made
+    """Which makes are of the ask's vendor, and among all named models where any are named; None: all are."""
+    among = frozenset(frozenset(map(model_name, named)) for named in (models, ask.models) if named)
+    return Made(ask.vendor, among) if ask.vendor or among else None

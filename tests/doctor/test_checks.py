@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.peers import PEERS
+from allocator.vocabulary.preference import Preference
 from webhook.adoptsettings import AdoptSettings
 from webhook.doctor import trials
 from webhook.doctor.checks import examine
@@ -20,8 +22,10 @@ from webhook.doctor.report import data, summary, table
 from webhook.doctor.rights import needed
 from webhook.doctor.snapshot import ReadList, Snapshot
 from webhook.doctor.trials import Came, Expect, Trial, TrialOutcome
+from webhook.doctor.wanted import wanted
 from webhook.leasesettings import HealthLeaseSettings
-from webhook.settings import DialectSettings, WebhookSettings
+from webhook.settings import DialectSettings, HeadroomSettings, WebhookSettings
+from webhook.statedmix import TypicalSettings
 from webhook.tls.pki import Pair, new_authority, new_certificate
 
 Raw = dict[str, Any]
@@ -152,7 +156,7 @@ def bad(found: list[Finding]) -> list[Finding]:
 def test_a_right_cluster_has_no_complaint() -> None:
     found = examine(snapshot())
     assert bad(found) == []
-    areas = "versions clocks installed certificates rights enforcement quotas nodes"
+    areas = "versions clocks installed certificates rights enforcement quotas nodes headroom"
     assert {*areas.split(), "health lease", "other products"} == {one.area for one in found}
 
 
@@ -308,6 +312,11 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], None], Level, str]] = 
     "a Device without a Node": (without("nodes"), Level.WARNING, "Device objects of nodes that do not exist: node-1"),
     "a reporter that is away": (without("pods", 2), Level.FAILURE, "not kept up to date: node-1"),
     "a node that is away": (first("nodes", ready=False), Level.WARNING, "with devices are not ready: node-1"),
+    "taints that nobody keeps": (
+        first("nodes", short=True),
+        Level.WARNING,
+        "1 of 2 nodes have the taint koordgate.io/headroom, and nobody keeps it (headroom.mode none): node-1",
+    ),
     "no topology": (without("topologies"), Level.WARNING, "no NodeResourceTopology: node-1"),
     "no NVIDIA runtime": (first("nodes", handlers=["runc"]), Level.WARNING, "has no handler nvidia: node-1"),
     "a runtime that tells nothing": (first("nodes", handlers=[]), Level.UNKNOWN, "does not tell its handlers: node-1"),
@@ -334,6 +343,50 @@ def test_a_change_is_told_with_what_to_do(what: str) -> None:
     found = [one for one in examine(snapshot(cluster)) if words in one.what]
     assert [one.level for one in found] == [level]
     assert bool(found[0].todo) is (level is not Level.OK)
+
+
+TAINTS: dict[str, tuple[str, int, Level, str]] = {
+    "some are short": ("taint", 1, Level.OK, "1 of 2 nodes have the taint koordgate.io/headroom (headroom.mode taint)"),
+    "none is short": ("taint", 0, Level.OK, "0 of 2 nodes have"),
+    "all are short": ("taint", 2, Level.WARNING, "all 2 nodes have the taint koordgate.io/headroom: it keeps no Pod"),
+    "some are left": ("remove", 1, Level.WARNING, "which are being removed: node-1"),
+    "all are removed": ("remove", 0, Level.OK, "headroom.mode can be none"),
+    "nobody keeps them": ("none", 2, Level.WARNING, "nobody keeps it (headroom.mode none): node-1, node-2"),
+    "there are none": ("none", 0, Level.OK, "no node has the taint koordgate.io/headroom (headroom.mode none)"),
+}
+
+
+@pytest.mark.parametrize("what", TAINTS)
+def test_taints_of_short_nodes_are_told_with_what_to_do_in_each_mode(what: str) -> None:
+    mode, short, level, words = TAINTS[what]
+    cluster = right_cluster()
+    for one in cluster["nodes"][:short]:
+        one["short"] = True
+    about = snapshot(cluster, settings=structs.replace(SETTINGS, headroom=HeadroomSettings(mode=mode)))
+    found = [one for one in examine(about) if one.area == "headroom"]
+    assert [one.level for one in found] == [level]
+    assert words in found[0].what
+    assert bool(found[0].todo) is (level is not Level.OK)
+
+
+@pytest.mark.parametrize(
+    ("mix", "words"),
+    [
+        pytest.param((), "koordgate_typical_requests", id="learned"),
+        pytest.param((TypicalSettings({"nvidia.com/gpu": "1"}),), "the 1 requests of scheduler.mix", id="stated"),
+    ],
+)
+def test_by_what_requests_fragmentation_compares_is_told(mix: tuple[TypicalSettings, ...], words: str) -> None:
+    scheduler = structs.replace(SETTINGS.scheduler, preference=Preference.FRAGMENTATION, mix=mix)
+    found = examine(snapshot(settings=structs.replace(SETTINGS, scheduler=scheduler)))
+    assert len([one for one in found if one.area == "headroom" and words in one.what]) == 1
+
+
+def test_a_node_is_known_by_the_taint_that_it_has() -> None:
+    keep = next(one.keep for one in wanted(SPACE, SETTINGS) if one.key == "nodes")
+    taints = [{"key": "other", "effect": "NoSchedule"}, {"key": "koordgate.io/headroom", "effect": "PreferNoSchedule"}]
+    for spec, short in (({}, False), ({"taints": taints[:1]}, False), ({"taints": taints}, True)):
+        assert keep({"metadata": {"name": "n"}, "spec": spec})["short"] is short
 
 
 ABOUT: dict[str, tuple[Raw, Level, str]] = {

@@ -1,16 +1,21 @@
 """The figures of the cluster: sums over nodes that follow every change, and what waiting Pods were answered."""
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from builders import GIB, container, device_entry, pod
-from world import World, admitted, gpu_pod
+from fake_kube import FakeKube
+from msgspec.structs import replace
+from world import SETTINGS, World, admitted, gpu_pod
 
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import InvariantError
-from koordgate.kube.resource import PODS
+from koordgate.kube.client import KubeClient
+from koordgate.kube.resource import NODES, PODS
+from webhook.statedmix import TypicalSettings
 from webhook.view.capacity import Capacity
 
 Raw = dict[str, Any]
@@ -166,3 +171,60 @@ async def test_sums_that_are_wrong_are_found(world: World) -> None:
     world.parts.cluster.nodes.drop_devices("n1")
     with pytest.raises(InvariantError, match="the sums of what nodes have are"):
         capacity.check_invariants()
+
+
+def free_devices(model: str = "", **worth: float) -> dict[str, float]:
+    return {
+        f'koordgate_free_devices{{model="{model}",type="gpu",worth="{part}"}}': worth.get(part, 0) for part in PARTS
+    }
+
+
+PARTS = ("node_short", "remainder", "useful")
+
+
+async def sized(world: World, name: str, cpus: int) -> None:
+    """State what a Node has for Pods."""
+    obj = world.fake.get(NODES.path(name))
+    obj["status"] = {"allocatable": {"cpu": str(cpus), "memory": "64Gi", "pods": "110"}}
+    world.fake.put(NODES.path(), obj)
+    world.see()
+
+
+async def test_what_is_free_is_told_by_what_it_is_worth_to_the_requests_of_running_pods(world: World) -> None:
+    world.add_node("n1", device_entry(0), device_entry(1))
+    world.add_node("n2", device_entry(0))
+    await sized(world, "n1", 8)
+    await sized(world, "n2", 3)
+    assert await shown(world, "koordgate_free_devices") == {}  # no Pod holds a device
+    asked = {"kubernetes.io/gpu": "60", "cpu": "4"}
+    for name in ("first", "second"):
+        world.add_pod(admitted(pod(container(limits=asked, requests=asked), name=name, uid=f"uid-{name}")))
+    world.see()
+    assert (await world.bind("first", "n1")).allowed
+    world.clock.now += 300
+    # Two fifths of the first card are too little for such a Pod. The node of the third card has too few CPUs.
+    assert await shown(world, "koordgate_free_devices") == free_devices(useful=1, remainder=0.4, node_short=1)
+    await sized(world, "n2", 4)
+    assert await shown(world, "koordgate_free_devices") == free_devices(useful=2, remainder=0.4)
+    assert (await world.bind("second", "n2")).allowed
+    assert await shown(world, "koordgate_free_devices") == free_devices(useful=1, remainder=0.8)
+    world.parts.cluster.nodes.block("n1", "unreadable")
+    assert await shown(world, "koordgate_free_devices") == free_devices(remainder=0.4)
+
+
+async def test_a_stated_mix_is_what_free_devices_are_compared_with(fake: FakeKube, kube: KubeClient) -> None:
+    mix = (TypicalSettings({"kubernetes.io/gpu": "100", "cpu": "1"}), TypicalSettings({"kubernetes.io/gpu": "200"}))
+    settings = replace(SETTINGS, scheduler=replace(SETTINGS.scheduler, mix=mix))
+    made = World(fake, kube, settings)
+    made.add_node()
+    made.see()
+    assert await shown(made, "koordgate_free_devices") == free_devices(useful=0.5, remainder=0.5)
+
+
+async def test_figures_asked_for_twice_at_once_are_those_of_one_moment(world: World, breaking: None) -> None:
+    world.add_node("n1", device_entry(0), device_entry(1))
+    world.add_pod(gpu_pod("p", 50))
+    world.see()
+    assert (await world.bind("p")).allowed
+    await asyncio.gather(*(world.parts.figures.refresh() for _ in range(3)))
+    assert await shown(world, "koordgate_free_devices") == free_devices(useful=1.5)

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from allocator.vocabulary.names import AGREEMENT, OPENED
+from allocator.vocabulary.names import AGREEMENT, HEADROOM, OPENED
 from allocator.wire.nodetopology import CPU_MANAGER_POLICY
 from koordgate.kube.resource import (
     ADMISSION_POLICIES,
@@ -78,6 +78,7 @@ def _node(obj: Raw) -> Raw:
         "allocatable": status.get("allocatable") or {},
         "ready": _ready(status),
         "handlers": [one.get("name") or "" for one in status.get("runtimeHandlers") or ()],
+        "short": any(one.get("key") == HEADROOM for one in (obj.get("spec") or {}).get("taints") or ()),
         "kubelet": (status.get("nodeInfo") or {}).get("kubeletVersion", ""),
     }
 

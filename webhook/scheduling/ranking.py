@@ -109,6 +109,7 @@ class Ranking:
         self._reassumed = assumed.changes.reader()
         self._counts_load = preference is not Preference.PACKING
         self._by_fragments = preference is Preference.FRAGMENTATION
+        self._partitioned = frozenset(kind.name for kind in types.types if kind.partitioned)
         self._now_typical, self._mix = mix, NO_MIX
         self._reloaded = cluster.loads.changes.reader() if self._counts_load else None
         self._version = 0  # counts changes of the index
@@ -412,7 +413,8 @@ class Ranking:
         self._unindexed.discard(node)
         load = [self._load(node, snapshot)] if self._counts_load else []
         try:
-            self._index.put(node, [*type_rows(snapshot, told=self._by_fragments), *load])
+            rows = type_rows(snapshot, told=self._by_fragments, partitioned=self._partitioned)
+            self._index.put(node, [*rows, *load])
         except (RowError, PackedError):
             self._index.put(node, load)
             self._unindexed.add(node)

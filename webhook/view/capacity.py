@@ -86,12 +86,16 @@ class Capacity:
 
     def sums(self) -> list[tuple[Sum, int]]:
         """All sums, in their order; models beyond the first hundred are one, called `other`."""
-        named = frozenset(sorted(self._models)[:_MOST_MODELS])
+        named = self.named()
         shown: Counter[Sum] = Counter()
         for key, amount in self._sums.items():
             kept = (key.type, key.model) in named
             shown[key if kept else key._replace(model=OTHER)] += amount
         return sorted(shown.items())
+
+    def named(self) -> frozenset[tuple[str, str]]:
+        """The types and models that are told apart."""
+        return frozenset(sorted(self._models)[:_MOST_MODELS])
 
     def _count(self, name: str) -> None:
         before = self._of.pop(name, Counter())

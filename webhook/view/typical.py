@@ -10,7 +10,7 @@ them all devices are useless wherever others go, so they would weigh on all node
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Final
 
 from allocator.request.typical import typical_of
@@ -86,6 +86,15 @@ class SeenMix:
             sums[one] += weight
         if sums != self._sums or fresh.now() != self.now():
             raise InvariantError(f"the mix is {self.now()}, not {fresh.now()}")
+
+
+def seen_in(pods: Iterable[PodInfo]) -> Generator[None, None, Mix]:
+    """The mix of these Pods, counted from scratch; yields after each Pod."""
+    seen = SeenMix()
+    for pod in pods:
+        seen.move(None, pod)
+        yield
+    return seen.now()
 
 
 def _shift(total: int) -> int:

@@ -1,24 +1,26 @@
 """The growth of fragmentation in the index: as the definition says of every node, through any history."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
 from builders import GIB, app, gpu, gpus, nic, request
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import asks
+from trials import examples
 
-from allocator.fragmentation import fragmentation
+from allocator.fragmentation import fragmentation, points_left, worth
 from allocator.index.cluster import ClusterIndex
-from allocator.index.rows import groups_of, load_row, query_with_load, type_rows
+from allocator.index.rows import load_row, query_with_load, type_rows
 from allocator.index.search import NodeSearch
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE
-from allocator.vocabulary.holdings import Holding
-from allocator.vocabulary.links import NO_LINKS, Place, link
-from allocator.vocabulary.mix import Mix, TypicalRequest, mix_of
+from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.links import Place, link
+from allocator.vocabulary.mix import MOST_TYPICAL, MOST_WEIGHT, Mix, TypicalRequest, mix_of
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.preference import Preference
 from allocator.vocabulary.wiring import Wiring
@@ -141,6 +143,97 @@ def test_the_growth_is_that_of_the_devices_that_place_chooses(
     assert growth.tolist() == [machine.fragmentation(mix, after, (cpu, memory)) - machine.fragmentation(mix)]
 
 
+MANY = 70  # nodes from which arrays are computed in other ways than for few
+
+
+@given(
+    kinds=st.lists(machines("n"), min_size=1, max_size=4),
+    mix=MIXES,
+    of=asks(3),
+    cpu=st.integers(0, 4000),
+    smallest=st.booleans(),
+)
+@settings(max_examples=examples(60))
+def test_many_nodes_have_the_figures_that_each_has_alone(
+    kinds: list[Machine], mix: Mix, of: DeviceAsk, cpu: int, *, smallest: bool
+) -> None:
+    query = query_with_load(request(app("main", of)), [("cpu", cpu)])
+    names = [f"n{number}" for number in range(MANY)]
+    together, alone = new_index(), new_index()
+    for number, name in enumerate(names):
+        machine = kinds[number % len(kinds)]
+        put(together, replace(machine, node=replace(machine.node, name=name)))
+    for number, machine in enumerate(kinds):
+        put(alone, replace(machine, node=replace(machine.node, name=names[number])))
+    figures = []
+    for index in (together, alone):
+        index.typify(mix)
+        rows = index.positions(names if index is together else names[: len(kinds)])
+        growth = index.growth(rows, query, smallest=smallest)
+        figures.append([index.fragmentation(rows).tolist(), growth.tolist()])
+    assert figures[0] == [[each[number % len(kinds)] for number in range(MANY)] for each in figures[1]]
+
+
+@pytest.mark.parametrize("nodes", [1, MANY])
+def test_the_largest_mix_and_the_largest_nodes_are_counted_exactly(nodes: int) -> None:
+    most = [replace(typical(gpus(100), cpu=number), weight=MOST_WEIGHT // MOST_TYPICAL) for number in range(60)]
+    mix = mix_of([*most, typical(gpus(200), cpu=2**70), typical(gpus(12800), memory=2**62)])
+    devices = tuple(gpu(minor, device_id=f"card-{minor}") for minor in range(128))
+    index = new_index()
+    for number in range(nodes):
+        index.put(f"n{number}", type_rows(NodeSnapshot(f"n{number}", devices), told=True))
+    index.typify(mix)
+    rows = index.positions([f"n{number}" for number in range(nodes)])
+    query = query_with_load(request(app("main", gpus(100))), [])
+    before = fragmentation(NodeSnapshot("n", devices), None, None, mix)
+    one = Holding("u", "d", "u", 0, (Share("gpu", "card-0", 0, devices[0].capacity),))
+    after = fragmentation(NodeSnapshot("n", devices, {"u": one}), None, None, mix)
+    assert index.fragmentation(rows).tolist() == [before] * nodes
+    assert index.growth(rows, query).tolist() == [after - before] * nodes
+
+
+@given(HISTORIES, MIXES)
+def test_the_worth_of_what_is_free_is_what_the_definition_counts_on_each_node(
+    history: list[tuple[str, Machine | None]], mix: Mix
+) -> None:
+    index = new_index()
+    last = {name: machine for name, machine in history if machine is not None}
+    for machine in last.values():
+        put(index, machine)
+    index.typify(mix)
+    expected: Counter[tuple[str, str, str]] = Counter()
+    for machine in last.values():
+        found = worth(machine.node, *machine.left(), mix)
+        for (kind, model), of in found.items():
+            expected.update({(kind, model, part): points for part, points in of._asdict().items()})
+        lost = sum(of.node_short + of.remainder for of in found.values())
+        assert machine.fragmentation(mix) == lost + unasked(machine.node, mix)
+    counted: Counter[tuple[str, str, str]] = Counter()
+    for first in range(0, len(last) + 1, 2):
+        for kind, (_, model), of in index.worth(first, 2):
+            counted.update({(kind, model, part): points for part, points in of._asdict().items()})
+    assert +counted == +expected
+
+
+def unasked(node: NodeSnapshot, mix: Mix) -> int:
+    """What is left on a node, for each typical request times its weight, of devices for which it does not ask."""
+    kinds = {one.ask.type.name: one.ask.type for one in mix.requests if one.ask is not None}
+    return sum(
+        one.weight * points_left(kinds[device.type], node, device)
+        for one in mix.requests
+        for device in node.devices
+        if device.type in kinds and node.is_usable(device) and (one.ask is None or one.ask.type.name != device.type)
+    )
+
+
+def test_makes_that_come_after_a_mix_are_told_apart() -> None:
+    index, mix = new_index(), mix_of([TypicalRequest(0, 0, gpus(100), ("A100",))])
+    index.typify(mix)
+    for name, model in (("a", "T4"), ("b", "A100"), ("c", "H100")):
+        put(index, Machine(NodeSnapshot(name, (gpu(0, device_id=name, model=model),)), None))
+        assert index.fragmentation(index.positions([name])).tolist() == [0 if model == "A100" else 200]
+
+
 def typical(of: DeviceAsk | None = None, cpu: int = 0, memory: int = 0, weight: int = 1) -> TypicalRequest:
     return TypicalRequest(cpu, memory, of, weight=weight)
 
@@ -252,13 +345,6 @@ def test_of_nodes_that_fragment_equally_the_one_that_breaks_the_smallest_suffici
 def test_a_share_that_a_card_in_use_can_serve_breaks_no_group() -> None:
     ring, unlinked = cards("a", 4, 50, lanes=RING), cards("b", 4, 50)
     assert best([Machine(ring, None), Machine(unlinked, None)], mix_of([typical(gpus(50))]), gpus(50)) == ["a", "b"]
-
-
-def test_devices_that_links_connect_through_others_are_one_group() -> None:
-    node = cards("a", 5, lanes=[(3, 4), (0, 1), (1, 3)])
-    ids = tuple(device.id for device in node.devices)
-    assert groups_of(node.wiring.links, ids) == (0, 0, 2, 0, 0)
-    assert groups_of(NO_LINKS, ids) == (0, 1, 2, 3, 4)
 
 
 @given(HISTORIES, MIXES, asks(2))

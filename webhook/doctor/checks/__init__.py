@@ -8,6 +8,7 @@ from webhook.doctor.checks.certificates import certificates
 from webhook.doctor.checks.clashes import clashes
 from webhook.doctor.checks.clocks import clocks
 from webhook.doctor.checks.enforcement import enforcement
+from webhook.doctor.checks.headroom import headroom
 from webhook.doctor.checks.installed import installed
 from webhook.doctor.checks.lease import lease
 from webhook.doctor.checks.nodes import nodes
@@ -29,6 +30,7 @@ CHECKS: Final[tuple[Callable[[Snapshot], Iterable[Finding]], ...]] = (
     clashes,
     quotas,
     nodes,
+    headroom,
 )
 
 
