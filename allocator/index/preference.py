@@ -55,7 +55,8 @@ def coarse(amounts: Ints) -> Ints:
     """Round amounts below 2^53 down to a few binary digits, so that what hardly differs is equal."""
     bits = np.frexp(amounts.astype(np.float64))[1]
     dropped = np.maximum(bits - _DIGITS, 0)
-    return amounts >> dropped << dropped
+    rounded: Ints = amounts >> dropped << dropped
+    return rounded
 
 
 def figures(way: Preference, uses: Sequence[ClassUse], nodes: int) -> Floats:
