@@ -233,6 +233,30 @@ class ClusterIndex:
 
         return self._memo.get(("broken", want, times), self._nodes.end, compute)
 
+    def begun(self, query: Query, rows: Rows) -> Ints:
+        """How large the nodes of these rows are on which a query opens an idle device, in thousandths of a CPU.
+
+        That is what the node has, rounded down to three binary digits, so that nodes which hardly differ are of one
+        size; `MAX_AMOUNT` where it does not state its CPUs. 0 where devices in use suffice. Each want is looked at by
+        itself.
+        """
+        opens = np.zeros(len(rows), np.bool_)
+        for want in query.wants:
+            table = self._tables.get(want.type)
+            if table is not None and want.type not in {CPU_ROW, NUMA_ROW}:
+                opens |= self._opens(table, want)[rows]
+        table = self._tables.get(NODE_ROW)
+        if table is None:
+            return opens * MAX_AMOUNT
+        has = table.sums("cpu", rows)[0]
+        return np.where(opens, np.where(has > 0, preference.coarse(has), MAX_AMOUNT), 0)
+
+    def _opens(self, table: TypeTable, want: Want) -> Bools:
+        def compute(at: At) -> Bools:
+            return count_slots(self._fits(table, want, at) & table.in_use(at)) < want.count
+
+        return self._memo.get(("opens", want), self._nodes.end, compute)
+
     def packing(self, rows: Rows, query: Query) -> Ints:
         """Score the nodes of these rows from 0 to 100 by `preference.packing`, higher is better.
 

@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]
 UNBROKEN: Final = 50  # packing's greatest parts: nothing whole is broken, the node is in use, its devices are full
 IN_USE: Final = 20
 FULLNESS: Final = 30
+_DIGITS: Final = 3  # binary digits that are kept of the size of a node
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,14 @@ def packing(kept: Ints, wanted: int, in_use: Bools, uses: list[list[ClassUse]]) 
         used = sum((use.used for use in classes), np.zeros_like(kept))
         full += FULLNESS * used // np.maximum(has, 1)
     return UNBROKEN * kept // wanted + IN_USE * in_use + full // len(uses)
+
+
+def coarse(amounts: Ints) -> Ints:
+    """Round amounts below 2^53 down to a few binary digits, so that what hardly differs is equal."""
+    bits = np.frexp(amounts.astype(np.float64))[1]
+    dropped = np.maximum(bits - _DIGITS, 0)
+    rounded: Ints = amounts >> dropped << dropped
+    return rounded
 
 
 def figures(way: Preference, uses: Sequence[ClassUse], nodes: int) -> Floats:

@@ -1,18 +1,18 @@
 """One request among given candidates: which may serve it, in what order, and what the others lack."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from allocator.index.cluster import LARGEST, ClusterIndex
 from allocator.index.query import Query
-from allocator.index.table import MAX_BROKEN, Ints, Rows
+from allocator.index.table import Ints, Rows
 from allocator.vocabulary.preference import Preference
 
 STEP: Final = 10  # of packing: nodes whose scores differ by less are equally good
 _LEVELS: Final = 100 // STEP + 1
-_MOST_GROWTH: Final = np.iinfo(np.int64).max
+_MOST: Final = np.iinfo(np.int64).max
 
 
 class NodeSearch:
@@ -49,8 +49,8 @@ class NodeSearch:
         keeps what is large whole, and between equally good nodes in other ways.
 
         Nodes on which fragmentation grows about equally are compared by the group of idle devices that is broken: the
-        smallest that holds all devices which the Pod opens comes first, or all of the gang's. Then they are compared as
-        in packing.
+        smallest that holds all devices which the Pod opens comes first, or all of the gang's. Then the node with the
+        fewest CPUs is begun, and then balance counts.
 
         Args:
             way: the preference.
@@ -94,9 +94,10 @@ class NodeSearch:
         company = self._company(some, lifts, room_for)
         some = some[company == company.max()]
         if way is Preference.FRAGMENTATION:
-            growth = self._index.growth_steps(self._rows[some], self._query, smallest=smallest)
-            least: Rows = some[growth == growth.min(initial=_MOST_GROWTH)]
-            return least
+            for figure in self._fragmenting(room_for, smallest=smallest):
+                figures = figure(self._rows[some])
+                some = some[figures == figures.min(initial=_MOST)]
+            way = Preference.MOST_BALANCED
         may_be: Rows = some[self._index.may_be_best(way, self._rows[some], self._query)]
         return may_be
 
@@ -112,25 +113,32 @@ class NodeSearch:
     def _levels(self, some: Rows, way: Preference, lifts: Mapping[str, int], room_for: int, *, smallest: bool) -> Ints:
         """The figures by which some of the candidates that may serve are compared, the greatest first."""
         rows = self._rows[some]
-        packing = way in {Preference.PACKING, Preference.FRAGMENTATION}
-        if packing:
+        if way is Preference.FRAGMENTATION:
+            balance = self._index.ranks(Preference.MOST_BALANCED, rows, self._query)
+            ranks = _dense([*(figure(rows) for figure in self._fragmenting(room_for, smallest=smallest)), balance])
+            levels, levels_each = len(ranks) - 1 - ranks, len(ranks)
+        elif way is Preference.PACKING:
             levels, levels_each = self._index.packing(rows, self._query) // STEP, _LEVELS
         else:
             ranks = self._index.ranks(way, rows, self._query)
             levels, levels_each = len(ranks) - 1 - ranks, len(ranks)
-        if smallest:
+        if smallest and way is not Preference.FRAGMENTATION:
             spared = LARGEST - self._index.opened(self._query, rows)
+            packing = way is Preference.PACKING
             levels = spared * levels_each + levels if packing else levels * (LARGEST + 1) + spared
             levels_each *= LARGEST + 1
-        if way is Preference.FRAGMENTATION:
-            levels += (MAX_BROKEN - self._index.broken(self._query, rows, room_for)) * levels_each
-            levels_each *= MAX_BROKEN + 1
-            sizes, ranks = np.unique(
-                self._index.growth_steps(rows, self._query, smallest=smallest), return_inverse=True
-            )
-            levels += (len(sizes) - 1 - ranks) * levels_each
-            levels_each *= len(sizes)
         return levels + self._company(some, lifts, room_for) * levels_each
+
+    def _fragmenting(self, room_for: int, *, smallest: bool) -> Sequence[Callable[[Rows], Ints]]:
+        """What the preference `fragmentation` compares rows of the index by, before balance; the least first."""
+        index, query = self._index, self._query
+        opened = [lambda rows: index.opened(query, rows)] if smallest else []
+        return [
+            lambda rows: index.growth_steps(rows, query, smallest=smallest),
+            lambda rows: index.broken(query, rows, room_for),
+            lambda rows: index.begun(query, rows),
+            *opened,
+        ]
 
     @property
     def away(self) -> Sequence[str]:
@@ -144,3 +152,14 @@ class NodeSearch:
         first = short.argmax(axis=0)
         found = counts[first, np.arange(len(self._away))]
         return zip(self.away, first.tolist(), found.tolist(), strict=True)
+
+
+def _dense(keys: Sequence[Ints]) -> Ints:
+    """Number candidates by these figures, the first of which counts most, from 0 for the least; equal ones alike."""
+    order = np.lexsort(keys[::-1])
+    differ = np.zeros(len(order), np.bool_)
+    for key in keys:
+        differ[1:] |= np.diff(key[order]) != 0
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.cumsum(differ)
+    return ranks

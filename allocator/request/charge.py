@@ -271,8 +271,9 @@ def _divide(
     tails = {kind.charged[tail]: at for at, tail in enumerate(kind.tails)}
     divisible = _is_divisible(group, groups, asked[most])
     later = [one for one in made if one.phase is Phase.INIT and one.place >= members[0].place]
-    first_app = next(one for one in made if one.phase is Phase.APP)
-    bearers = [made[member.place] for member in members] if divisible else [*later, first_app]
+    # A Pod without app containers comes to a webhook too: the API server refuses it afterwards.
+    first_app = [one for one in made if one.phase is Phase.APP][:1]
+    bearers = [made[member.place] for member in members] if divisible else [*later, *first_app]
     for name, amount in charge.amounts.items():
         parts = asked.get(tails.get(name, most), asked[most])  # an exclusive Pod also withholds what nobody asked for
         if not divisible:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 from builders import GIB, app, gpu, gpus, nic, request
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from trials import examples
 
 from allocator.fragmentation import fragmentation, points_left, worth
 from allocator.index.cluster import ClusterIndex
+from allocator.index.preference import coarse
 from allocator.index.rows import load_row, query_with_load, type_rows
 from allocator.index.search import NodeSearch
 from allocator.place import Placement, place
@@ -304,9 +306,46 @@ def test_growths_that_differ_by_less_than_a_step_are_equally_good() -> None:
     assert best([used, idle], mix, gpus(50)) == ["b", "a"]
 
 
-def test_without_a_mix_nodes_are_ordered_as_by_packing() -> None:
+def test_without_a_mix_a_card_in_use_is_first() -> None:
     used, idle = Machine(cards("b", 2, 50), None), Machine(cards("a", 2), None)
     assert best([idle, used], mix_of([]), gpus(50)) == ["b", "a"]
+
+
+def test_an_idle_card_is_opened_on_the_smallest_node_whatever_is_free_there() -> None:
+    mix = mix_of([typical(gpus(50))])
+    large, small = Machine(cards("a", 2), (8000, 64)), Machine(cards("b", 2), (4000, 64), (3000, 60))
+    assert best([large, small], mix, gpus(50)) == ["b", "a"]
+    unstated = Machine(cards("c", 2), None)
+    assert best([unstated, large, small], mix, gpus(50)) == ["b", "a", "c"]
+
+
+def test_a_card_in_use_comes_before_an_idle_one_on_a_smaller_node() -> None:
+    mix = mix_of([typical(gpus(50))])
+    used, idle = Machine(cards("b", 2, 50), (9000, 64), (9000, 64)), Machine(cards("a", 2), (4000, 64))
+    assert best([idle, used], mix, gpus(50)) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "used", "first"),
+    [
+        pytest.param((8000, 8000), ((6000, 0), (4000, 32)), "b", id="of equal nodes the balanced one"),
+        pytest.param((7000, 8000), ((6000, 0), (4000, 32)), "a", id="7000 and 8000 are of two sizes"),
+        pytest.param((8000, 8100), ((6000, 0), (4000, 32)), "b", id="8000 and 8100 are of one size"),
+        pytest.param((8100, 8000), ((6000, 0), (4000, 32)), "b", id="and so are 8100 and 8000"),
+    ],
+)
+def test_of_nodes_that_hardly_differ_in_size_the_most_balanced_one_is_first(
+    sizes: tuple[int, int], used: tuple[tuple[int, int], tuple[int, int]], first: str
+) -> None:
+    nodes = [Machine(cards(name, 2), (size, 64), of) for name, size, of in zip(("a", "b"), sizes, used, strict=True)]
+    assert best(nodes, mix_of([typical(gpus(50))]), gpus(100))[0] == first
+
+
+@pytest.mark.parametrize(
+    ("amount", "kept"), [(0, 0), (1, 1), (7, 7), (9, 8), (104_000, 98_304), (128_000, 114_688), (2**53 - 1, 7 << 50)]
+)
+def test_three_binary_digits_of_a_size_are_kept(amount: int, kept: int) -> None:
+    assert coarse(np.array([amount])).tolist() == [kept]
 
 
 def test_a_request_without_devices_changes_the_order_of_no_node() -> None:
