@@ -14,8 +14,10 @@ _SUMMARIES: Final = {
     "demo": "show the whole product on this machine: translate, guard, allocate, holdings",
     "devices": "show a cluster's devices and who holds them; cordon, uncordon or drain one",
     "doctor": "look at an installation, and say what is wrong and what to do about it",
+    "explain": "say why a Pod is on no node and what would help, or why it is on its node",
     "reporter": "report what a node has and how healthy it is, and put cpusets into effect",
     "simulate": "run Kubernetes objects from files through admission, scheduling and binding, offline",
+    "snapshot": "write what matters of a cluster into one file, for simulate, explain and bug reports",
     "translate": "show what manifests become, or write them in another product's dialect",
     "webhook": "serve admission, binding and the scheduler extender of a cluster",
 }
