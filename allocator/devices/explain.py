@@ -6,8 +6,8 @@ from operator import le
 from typing import Final
 
 from allocator.budget import Budget, BudgetSpentError
-from allocator.devices.offer import Wish
 from allocator.devices.hindrances import hindrances, unread_holders
+from allocator.devices.offer import Wish
 from allocator.devices.options import as_candidates
 from allocator.devices.search import TypeSearch
 from allocator.devices.words import describe, describe_amounts, named, plural, subject, too_wide

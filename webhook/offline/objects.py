@@ -110,8 +110,8 @@ def add_files(parser: argparse.ArgumentParser, *, required: bool = True) -> None
         default=[],
         required=required,
         metavar="FILE",
-        help="YAML or JSON file (or .gz of one, such as a snapshot), folder of such files, or - for standard input; may be "
-        "given more than once",
+        help="YAML or JSON file (or .gz of one, such as a snapshot), folder of such files, or - for standard input; "
+        "may be given more than once",
     )
 
 
