@@ -15,9 +15,11 @@ from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpuset import format_cpuset
 from webhook.offline import words
 from webhook.offline.account import Account, DeviceUse, NodeCpus
+from webhook.offline.assumed import ASSUMED
 from webhook.offline.cluster import PodFate, Result
 from webhook.terminal import WIDE, screen, show
 
+Raw = dict[str, Any]
 _REASONS: Final = {
     PodFate.DENIED: "Denied",
     PodFate.UNSCHEDULABLE: "Unschedulable",
@@ -125,13 +127,18 @@ def node_parts(account: Account) -> list[Table | Text | str]:
         uses = account.devices(node)
         if not uses and node not in cpus:
             continue
-        parts.append(Text(f"{node}: {has(uses, cpus.get(node))}", "bold"))
+        parts.append(Text(f"{node}: {has(uses, cpus.get(node))}{_assumed(account, node)}", "bold"))
         if uses:
             parts.append(devices_table(uses))
         if node in cpus:
             parts.append(cpus_table(cpus[node]))
         parts.append("")
     return parts
+
+
+def _assumed(account: Account, node: str) -> str:
+    source = account.assumed(node)
+    return f" (assumed from {source})" if source else ""
 
 
 def has(uses: Sequence[DeviceUse], cpus: NodeCpus | None) -> str:
@@ -255,22 +262,37 @@ def in_use(account: Account) -> str:
     return f"{', '.join(texts)} in use" if texts else "no devices"
 
 
-def as_list(results: Sequence[Result]) -> dict[str, Any]:
-    """Make a v1 List of the Pods as they are in the cluster; the status of a refused one says why."""
+def as_list(results: Sequence[Result], account: Account) -> dict[str, Any]:
+    """Make a v1 List of the Pods as they are in the cluster; the status of a refused one says why.
+
+    A Pod that holds devices which are assumed has the annotation that says so.
+    """
     items: list[Mapping[str, Any]] = []
     for result in results:
         reason = _REASONS.get(result.state)
         if reason is None:
-            items.append(result.pod)
+            items.append(_marked(result.pod, account))
         else:
             status = {"phase": "Pending", "reason": reason, "message": result.message}
             items.append({**result.pod, "status": status})
     return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
-def write_json(results: Sequence[Result]) -> None:
+def _marked(pod: Raw, account: Account) -> Raw:
+    metadata = pod["metadata"]
+    annotations = metadata.get("annotations") or {}
+    if ASSUMED in annotations or not account.assumed(pod["spec"].get("nodeName") or ""):
+        return pod
+    holding = account.holding(pod)
+    if holding is None or not holding.shares:
+        return pod
+    marked = {**annotations, ASSUMED: str(len(holding.shares))}
+    return {**pod, "metadata": {**metadata, "annotations": marked}}
+
+
+def write_json(results: Sequence[Result], account: Account) -> None:
     """Print the List as JSON."""
-    sys.stdout.write(orjson.dumps(as_list(results), option=orjson.OPT_INDENT_2).decode() + "\n")
+    sys.stdout.write(orjson.dumps(as_list(results, account), option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
 class _Plain(yaml.SafeDumper):
@@ -281,6 +303,6 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def write_yaml(results: Sequence[Result]) -> None:
+def write_yaml(results: Sequence[Result], account: Account) -> None:
     """Print the List as YAML."""
-    yaml.dump(as_list(results), sys.stdout, _Plain, sort_keys=False, width=WIDE, allow_unicode=True)
+    yaml.dump(as_list(results, account), sys.stdout, _Plain, sort_keys=False, width=WIDE, allow_unicode=True)

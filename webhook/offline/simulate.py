@@ -14,7 +14,9 @@ from webhook import settings, terminal
 from webhook.offline import devicemap, report, tracerun, words
 from webhook.offline.account import Account
 from webhook.offline.cluster import OfflineCluster, PodFate, Result, stands
-from webhook.offline.objects import InputError, Objects, add_files, read
+from webhook.offline.inputs import key_of, read_cluster, standing
+from webhook.offline.objects import InputError, Objects, add_files
+from webhook.offline.running import counting_all
 from webhook.settings import WebhookSettings
 
 _UNUSABLE: Final = 2
@@ -31,9 +33,10 @@ async def simulate(objects: Objects, cluster: OfflineCluster) -> list[Result]:
     Raises:
         InputError: an object cannot be used.
     """
-    there = [pod for pod in objects.pods if stands(pod)]
-    loaded = iter(await cluster.load([*objects.cluster, *objects.groups, *there]))
-    return await cluster.settle([next(loaded) if stands(pod) else await cluster.submit(pod) for pod in objects.pods])
+    there = await standing(objects, cluster)
+    return await cluster.settle(
+        [there[key_of(pod)] if stands(pod) else await cluster.submit(pod) for pod in objects.pods]
+    )
 
 
 def _cluster(arguments: argparse.Namespace, objects: Objects, configured: WebhookSettings) -> OfflineCluster:
@@ -56,12 +59,12 @@ def _run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.ERROR)  # problems of the input are printed below
     try:
         tracerun.checked(arguments)
-        configured = WebhookSettings() if arguments.config is None else settings.load(arguments.config)
+        configured = counting_all(WebhookSettings()) if arguments.config is None else settings.load(arguments.config)
         if arguments.trace is not None:
             tracerun.run_trace(arguments, configured)
             sys.stdout.flush()
             return 0
-        objects = read(arguments.files)
+        objects = read_cluster(arguments.files)
         cluster = _cluster(arguments, objects, configured)
         results = asyncio.run(simulate(objects, cluster))
     except (InputError, SettingsError) as error:
@@ -96,9 +99,9 @@ def _remarks(results: Iterable[Result], account: Account) -> Iterator[str]:
 
 def _print(output: str, results: list[Result], account: Account) -> None:
     if output == "json":
-        report.write_json(results)
+        report.write_json(results, account)
     elif output == "yaml":
-        report.write_yaml(results)
+        report.write_yaml(results, account)
     else:
         report.show_pods(results, account)
         report.show_nodes(account)
