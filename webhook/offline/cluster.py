@@ -42,6 +42,7 @@ class PodFate(StrEnum):
     ADMITTED = "admitted"
     BOUND = "bound"
     DENIED = "refused at admission"
+    NOT_CREATED = "not created"
     UNSCHEDULABLE = "no node"
     BIND_REFUSED = "refused at bind"
 
@@ -246,7 +247,7 @@ class OfflineCluster:
     async def submit(self, pod: Mapping[str, Any]) -> Result:
         """Create a Pod: admit it, find a node, bind it."""
         result = await self.admit(pod)
-        return await self._schedule(result) if result.state is PodFate.ADMITTED else result
+        return await self.schedule(result) if result.state is PodFate.ADMITTED else result
 
     async def settle(self, results: Iterable[Result]) -> list[Result]:
         """Hold room for the gangs that are bound as a whole, as far as there is any, and schedule their Pods.
@@ -264,7 +265,7 @@ class OfflineCluster:
             metadata = result.pod["metadata"]
             now = self._pods.by_name.get((metadata.get("namespace", ""), metadata["name"]))
             if now is not None and result.state is PodFate.UNSCHEDULABLE and gates(result.pod) != gates(now):
-                settled.append(await self._schedule(replace(result, pod=now, reasons=())))
+                settled.append(await self.schedule(replace(result, pod=now, reasons=())))
             else:
                 settled.append(result)
         return settled
@@ -275,7 +276,7 @@ class OfflineCluster:
         left = [gate for gate in gates(known) if gate != {"name": GANG_GATE}]
         self._put({**known, "spec": {**known["spec"], "schedulingGates": left}})
 
-    async def _schedule(self, result: Result) -> Result:
+    async def schedule(self, result: Result) -> Result:
         """Find a node for an admitted Pod, and bind it."""
         metadata = result.pod["metadata"]
         found = await self._scheduler.find(result.pod, self.only)

@@ -22,6 +22,7 @@ from webhook.terminal import WIDE, screen, show
 Raw = dict[str, Any]
 _REASONS: Final = {
     PodFate.DENIED: "Denied",
+    PodFate.NOT_CREATED: "NotCreated",
     PodFate.UNSCHEDULABLE: "Unschedulable",
     PodFate.BIND_REFUSED: "BindRefused",
 }
@@ -29,10 +30,12 @@ _STYLES: Final = {
     PodFate.BOUND: "green",
     PodFate.STANDING: "cyan",
     PodFate.DENIED: "red",
+    PodFate.NOT_CREATED: "yellow",
     PodFate.UNSCHEDULABLE: "yellow",
     PodFate.BIND_REFUSED: "red",
 }
 _COUNTED: Final = {PodFate.STANDING: "there already", PodFate.UNSCHEDULABLE: "without a node"}
+_ABSENT: Final = frozenset({PodFate.DENIED, PodFate.NOT_CREATED})  # such a Pod is not in the cluster
 _NOTHING: Final = "no devices, no CPUs of its own"
 _SHARED: Final = "shared pool: class LS, and all others without CPUs of their own"
 _BEST_EFFORT: Final = "best-effort pool: class BE, and BestEffort"
@@ -84,7 +87,7 @@ def block(result: Result, account: Account) -> Text:
     where = f" {'to' if result.state is PodFate.BOUND else 'on'} {node}" if node else ""
     text.append(f"{_state(result)}{where}", f"not bold {_STYLES.get(result.state, '')}")
     asked = words.asked(given, account.types) or (_NOTHING,)
-    became = () if result.state is PodFate.DENIED else words.admitted(result.pod, account.types)
+    became = () if result.state in _ABSENT else words.admitted(result.pod, account.types)
     lines = [f"asked   {line}" for line in asked]
     lines += [f"became  {line}" for line in became if line not in asked]
     lines += [f"   {line}" for line in outcome(result, account) if line != "-"]
@@ -93,7 +96,7 @@ def block(result: Result, account: Account) -> Text:
 
 
 def _node(result: Result) -> str:
-    return "" if result.state is PodFate.DENIED else result.pod["spec"].get("nodeName") or ""
+    return "" if result.state in _ABSENT else result.pod["spec"].get("nodeName") or ""
 
 
 def _state(result: Result) -> str:
@@ -104,7 +107,7 @@ def _state(result: Result) -> str:
 
 def outcome(result: Result, account: Account) -> list[str]:
     """What a Pod got, or why it got nothing, as lines."""
-    holding = None if result.state is PodFate.DENIED else account.holding(result.pod)
+    holding = None if result.state in _ABSENT else account.holding(result.pod)
     held = words.held(holding, account.types) if holding is not None else []
     adopted = account.adopted(result.pod)
     held += words.adopted(adopted, account.types) if adopted is not None else []
