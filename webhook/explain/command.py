@@ -17,10 +17,12 @@ from webhook.explain import report
 from webhook.explain.data import data
 from webhook.explain.explanation import Explanation, explain
 from webhook.explain.scene import Found, scene
+from webhook.offline.assumed import UnknownMemoryError, assume_devices
 from webhook.offline.objects import InputError, add_files, read_all
+from webhook.offline.shapes import wrong_shape
 from webhook.settings import WebhookSettings
 from webhook.snapshot.command import add_cluster, connected, progress
-from webhook.snapshot.read import Wanted, take
+from webhook.snapshot.read import ABOUT, Wanted, take
 from webhook.terminal import printable
 
 _UNUSABLE: Final = 2
@@ -31,12 +33,36 @@ _MOST_NAMED: Final = 8
 async def _objects(arguments: argparse.Namespace, configured: WebhookSettings | None) -> tuple[list[Found], list[str]]:
     """Read the files, or the cluster; returns the objects, and what could not be read."""
     if arguments.files:
-        return list(read_all(arguments.files)), []
+        listed = list(read_all(arguments.files))
+        return (listed, []) if any(map(_is_about, listed)) else with_assumed(listed)
     wanted = Wanted(arguments.installed_in, configured=configured)
     async with connected(arguments.context) as kube:
         with progress() as told:
             taken = await take(kube, wanted, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), told)
     return [("the cluster", obj, obj["kind"]) for obj in taken.items], taken.notes
+
+
+def _is_about(found: Found) -> bool:
+    """Whether an object says that the others are a snapshot, which has all Device objects that the cluster has."""
+    _, obj, kind = found
+    return kind == "ConfigMap" and (obj.get("metadata") or {}).get("name") == ABOUT
+
+
+def with_assumed(listed: list[Found]) -> tuple[list[Found], list[str]]:
+    """Add devices for the Nodes of manifests that have no Device object, as simulate does; returns what was assumed.
+
+    Raises:
+        InputError: the memory of a Node's cards is not known.
+    """
+    nodes, devices, pods = ([obj for _, obj, kind in listed if kind == of] for of in ("Node", "Device", "Pod"))
+    wrong = [one for one in (*nodes, *devices, *pods) if wrong_shape(str(one.get("kind")), one)]
+    if wrong:
+        return listed, []  # what is wrong with them is told when they are read
+    try:
+        assumed = assume_devices(nodes, devices, pods)
+    except UnknownMemoryError as error:
+        raise InputError(str(error)) from error
+    return [*listed, *(("assumed", one, "Device") for one in assumed.devices)], list(assumed.notes)
 
 
 async def _explain(arguments: argparse.Namespace) -> tuple[Explanation, list[str]]:

@@ -75,6 +75,9 @@ class BindingWebhooks:
         settled: called with a Pod's UID when its bind has been decided, and with the node; "" if it was refused.
         sent: returns what the filter assumed for a Pod's UID on a node; None if that is not known.
         search_time: what each namespace has used for long decisions. A bind is decided whatever that is, and counts.
+
+    Attributes:
+        bound: called with a Pod, what it was given, and its node, once for each bind that is new.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class BindingWebhooks:
         sent: Callable[[str, str], Holding | None] = lambda _uid, _node: None,
         search_time: SearchTime | None = None,
     ) -> None:
+        self.bound: Callable[[PodInfo, Holding, str], object] = lambda _pod, _holding, _node: None
         self._search_time = SearchTime() if search_time is None else search_time
         self._binders = binders
         self._cluster = cluster
@@ -132,9 +136,12 @@ class BindingWebhooks:
             self._sent(pod.uid, node),
         )
         annotations: dict[str, str] = {}
+        new = False
 
         def change(holdings: Holdings) -> Generator[None, None, Decided[Holding | Refusal]]:
+            nonlocal new
             changed, decided = yield from self._search_time.charging(pod.namespace, decide(holdings))
+            new = changed is not None
             outcome = decided.outcome
             if isinstance(outcome, Holding):
                 annotations.clear()
@@ -151,6 +158,8 @@ class BindingWebhooks:
             self._settled(pod.uid, "" if isinstance(outcome, Refusal) else node)
         if isinstance(outcome, Refusal):
             return denied(f"Pod {pod} is not bound: {unformatted(outcome.message)}", HTTPStatus.CONFLICT)
+        if new and not request.dry_run:
+            self.bound(pod, outcome, node)
         annotations |= self._mirrored(outcome, node)
         operations: list[Operation] = set_annotations(request.object, annotations)
         if not (request.object.get("metadata") or {}).get("uid"):

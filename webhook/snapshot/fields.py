@@ -46,6 +46,7 @@ from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from allocator.wire.devicelinks import DEVICE_LINKS
 from allocator.wire.gang import GANG_ANNOTATION, GANG_ANNOTATIONS
 from allocator.wire.keptcpus import NODE_RESERVATION, SYSTEM_QOS_RESOURCE
+from allocator.wire.noderegister import REGISTERS
 from allocator.wire.numberings import DEVICE_NUMBERS
 from allocator.wire.partitions import GPU_PARTITIONS
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
@@ -277,7 +278,7 @@ def pod(types: DeviceTypes) -> Shape:
 
 
 _NODE: Final = fields(
-    metadata=metadata(annotations({CLASSES, RELEASED, NODE_RESERVATION})),
+    metadata=metadata(annotations({CLASSES, RELEASED, NODE_RESERVATION, *REGISTERS})),
     spec=fields(unschedulable=plain, taints=each(label)),
     status=fields(
         allocatable=amounts,
