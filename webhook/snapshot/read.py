@@ -113,7 +113,7 @@ async def take(
         KubeError: the API server refuses Nodes or Pods, or cannot be reached.
     """
     taken = Taken()
-    server = str((await kube.get("/version")).get("gitVersion", ""))
+    server = await _version(kube)
     stated = wanted.configured or await _settings(kube, wanted.installed_in, taken.notes)
     names = await _namer(kube, taken.notes) if wanted.anonymize else OPEN
     known = shapes(settings.types_of(stated or WebhookSettings()))
@@ -146,6 +146,14 @@ async def take(
 def _order(obj: Raw) -> tuple[str, str]:
     metadata = obj.get("metadata") or {}
     return str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+
+
+async def _version(kube: KubeClient) -> str:
+    """The API server's version; "" if it does not tell."""
+    try:
+        return str((await kube.get("/version")).get("gitVersion", ""))
+    except (NotFound, Forbidden):
+        return ""
 
 
 async def _namer(kube: KubeClient, notes: list[str]) -> Namer:
