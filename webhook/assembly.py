@@ -227,7 +227,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         rolling_out=lambda: kube is not None and monotonic() - began < _ROLL_OUT_S,
     )
     bind_events = BindEvents(
-        reporter.tell, cluster.snapshot, types, scheduler.preference, metrics.bind_events_dropped.inc
+        reporter.allocated, cluster.snapshot, types, scheduler.preference, metrics.bind_events_dropped.inc
     )
     bindings = BindingWebhooks(
         binders, cluster, ledger, live, clock, settled=settled, sent=assumed.of, search_time=search_time

@@ -139,7 +139,9 @@ def test_a_pod_of_a_manifest_is_shown_to_admission_first(ask) -> None:
     answer = ask(*node("n1"), gpu_pod())
     assert (answer.status, "as koordgate would translate it" in answer.out) == (0, True)
     refused = ask(*node("n1"), gpu_pod(limits={"nvidia.com/gpu": "1.5"}))
-    assert (refused.status, "admission refuses it" in refused.first) == (3, True)
+    assert (refused.status, "admission refuses it" in refused.first, "it fits" in refused.out) == (3, True, False)
+    forged = ask(*node("n1"), gpu_pod(annotations={"scheduling.koordinator.sh/device-allocated": "{}"}))
+    assert "admission refuses it" in forged.first
 
 
 def scheduled(obj: Raw, **spec: Any) -> Raw:
@@ -203,7 +205,7 @@ def test_a_bound_pod_is_compared_with_all_nodes_as_they_are_without_it(ask) -> N
     assert answer.first == (
         "Pod team/mine is on n2: it holds gpu 0, and this is one of 2 equally good nodes, of 2 that could hold it."
     )
-    assert "of 2 devices of type gpu, 1 of 2 idle ones stay whole" in answer.out
+    assert "of 2 devices of type gpu, 1 of the 2 idle ones stay whole" in answer.out
     assert "n2 (the Pod's)" in answer.out
     assert "not gpu 1 GPU-n2-1: it would have done as well" in answer.out
 

@@ -1,12 +1,16 @@
 """Why a Pod is on no node, or why it is on its node, as one value."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from webhook.explain.bound import Standing, standing
 from webhook.explain.nodes import NodeDetail, NodeVerdict, detail, judge
 from webhook.explain.remedies import Remedy, remedies
 from webhook.explain.scene import Scene
-from webhook.explain.waiting import Hurdle, hurdles
+from webhook.explain.waiting import Hurdle, Why, hurdles
+
+
+_BEFORE: Final = frozenset({Why.REFUSED, Why.UNREADABLE, Why.FINISHED, Why.ENDING})  # no node is asked then
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ def explain(scene: Scene, nodes: list[str]) -> Explanation:
     found = hurdles(scene)
     if scene.given["spec"].get("nodeName"):
         return Explanation(scene, found, standing=standing(scene))
+    if any(one.why in _BEFORE for one in found):
+        return Explanation(scene, found)
     verdicts = _best_first(scene, judge(scene))
     chosen = [one for one in verdicts if one.name in nodes] if nodes else verdicts[:1]
     details = [detail(scene, one) for one in chosen]

@@ -117,7 +117,9 @@ async def scene(objects: Iterable[Found], wanted: str, namespace: str, configure
         configured,
     )
     types = types_of(cluster.settings)
-    submitted = with_defaults({**as_submitted(given), "kind": "Pod"})
+    existing = given["metadata"].get("creationTimestamp") is not None
+    was = existing or given["spec"].get("nodeName")  # what a new Pod states that it holds, admission must see
+    submitted = with_defaults({**(as_submitted(given) if was else given), "kind": "Pod"})
     refused, pod, translated = "", submitted, False
     mode = AdoptView(Cluster(of={"Namespace": cluster.objects("Namespace")}, settings=cluster.settings)).mode(space)
     info = read_pod_info(pod, types=types)
@@ -132,7 +134,6 @@ async def scene(objects: Iterable[Found], wanted: str, namespace: str, configure
         groups.put(group)
     known = seen.view.pods.by_uid(uid)
     notes = [*cluster.notes, *(problem for problems in seen.problems.values() for problem in problems)]
-    existing = given["metadata"].get("creationTimestamp") is not None
     return Scene(
         given=given,
         pod=pod,

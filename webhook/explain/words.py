@@ -116,8 +116,8 @@ def why_these(found: Explanation, one: Standing) -> Iterator[str]:
         use = f"in use already, shared with {some(list(beside), 4)}" if beside else "idle before"
         yield f"{words.device(share, kind)}: {use}"
     for left in one.left:
-        whole = f"{left.idle_after} of {left.idle_before} idle ones stay whole"
-        yield f"of {left.total} devices of type {left.type}, {whole}"
+        idle = f"{left.idle_after} of the {left.idle_before} idle ones stay whole"
+        yield f"of {left.total} devices of type {left.type}, {idle if left.idle_before else 'none was idle'}"
     taken = {share.id for share in one.shares}
     for other in one.cards:
         if other.device.id not in taken:

@@ -134,13 +134,18 @@ async def take(
         about["namespaces"] = ", ".join(map(names.name, wanted.namespaces))
     head = [_config_map(ABOUT, wanted.installed_in, about)]
     if stated is not None:
-        called = {obj["metadata"]["name"] for obj in found if obj["kind"] in {"Namespace", "Node"}}
-        text = settings_text(stated, names, called)
+        text = settings_text(stated, names, _called(found))
         head.append(_config_map(RELEASE, wanted.installed_in, {CONFIG_KEY: text}))
     if taken.notes:
         about["leftOut"] = "\n".join(taken.notes) if not names.hides else f"{len(taken.notes)} things"
     taken.items = [*head, *webhooks, *found]
     return taken
+
+
+def _called(found: Iterable[Raw]) -> set[str]:
+    """The names of nodes and namespaces, as far as objects tell."""
+    nodes = {obj["metadata"]["name"] for obj in found if obj["kind"] in {"Namespace", "Node"}}
+    return nodes | {obj["metadata"]["namespace"] for obj in found if "namespace" in obj["metadata"]}
 
 
 def _order(obj: Raw) -> tuple[str, str]:

@@ -14,7 +14,6 @@ from webhook.view.podinfo import PodInfo
 
 MOST_WAITING: Final = 256  # Events; more are dropped, and counted
 _PAUSE_S: Final = 0.02  # between two: an API server that binds hundreds of Pods has better things to do
-REASON: Final = "DevicesAllocated"
 
 
 class _Bound(NamedTuple):
@@ -29,7 +28,7 @@ class BindEvents:
     """Writes the Events.
 
     Args:
-        write: writes one Event about a Pod, with this reason and message.
+        write: writes one Event about a Pod, with this message.
         snapshot: a node as it is now.
         types: the device types.
         preference: by which nodes are compared.
@@ -38,7 +37,7 @@ class BindEvents:
 
     def __init__(
         self,
-        write: Callable[[PodInfo, str, str], Awaitable[None]],
+        write: Callable[[PodInfo, str], Awaitable[None]],
         snapshot: Callable[[str], NodeSnapshot],
         types: DeviceTypes,
         preference: Preference,
@@ -64,7 +63,7 @@ class BindEvents:
     async def _tell(self) -> None:
         while self._waiting:
             one = self._waiting.popleft()
-            await self._write(one.pod, REASON, self._message(one))
+            await self._write(one.pod, self._message(one))
             await asyncio.sleep(_PAUSE_S)
 
     def _message(self, one: _Bound) -> str:

@@ -145,8 +145,9 @@ class EventReports:
         """Tell what would have become of a Pod in a namespace that is only observed."""
         self._event(_about(pod), reason, message, normal=True)
 
-    async def tell(self, pod: PodInfo, reason: str, message: str) -> None:
-        """Write an Event that is no warning, and wait until it is written, or cannot be."""
+    async def allocated(self, pod: PodInfo, message: str) -> None:
+        """Tell what a Pod was given when it was bound; returns when the Event is written, or cannot be."""
+        reason = "DevicesAllocated"
         if self._kube is not None:
             await self._write_event(self._kube, _about(pod), "Normal", reason, message)
 
