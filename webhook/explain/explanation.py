@@ -9,7 +9,6 @@ from webhook.explain.remedies import Remedy, remedies
 from webhook.explain.scene import Scene
 from webhook.explain.waiting import Hurdle, Why, hurdles
 
-
 _BEFORE: Final = frozenset({Why.REFUSED, Why.UNREADABLE, Why.FINISHED, Why.ENDING})  # no node is asked then
 
 

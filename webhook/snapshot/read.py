@@ -203,7 +203,7 @@ def settings_text(stated: WebhookSettings, names: Namer = OPEN, called: Iterable
                 else renamed(value)
                 for key, value in part.items()
             }
-        if isinstance(part, list):
+        if isinstance(part, list | tuple):
             return [renamed(one) for one in part]
         return names.name(part) if isinstance(part, str) and names.hides and names.name(part) in known else part
 
