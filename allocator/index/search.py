@@ -15,7 +15,7 @@ _LEVELS: Final = 100 // STEP + 1
 _MOST_GROWTH: Final = np.iinfo(np.int64).max
 
 
-class Parts(NamedTuple):
+class NodeFigures(NamedTuple):
     """The figures by which one candidate is compared, in the order in which they count for it.
 
     Attributes:
@@ -108,7 +108,7 @@ class NodeSearch:
 
     def parts(
         self, way: Preference, lifts: Mapping[str, int], room_for: int = 1, *, smallest: bool = False
-    ) -> dict[str, Parts]:
+    ) -> dict[str, NodeFigures]:
         """The figures from which `standing` follows, of each candidate that may serve; the arguments are the same."""
         fitting = self._fitting
         rows, query, index = self._rows[fitting], self._query, self._index
@@ -123,7 +123,7 @@ class NodeSearch:
             index.opened(query, rows).tolist() if smallest else [None] * len(names),
             (index.packing(rows, query) if packing else index.ranks(way, rows, query)).tolist(),
         )
-        return {name: Parts(*each) for name, each in zip(names, zip(*columns, strict=True), strict=True)}
+        return {name: NodeFigures(*each) for name, each in zip(names, zip(*columns, strict=True), strict=True)}
 
     def _may_be_first(self, way: Preference, lifts: Mapping[str, int], room_for: int, *, smallest: bool) -> Rows:
         """The candidates of which one is the first. Few are left to be compared exactly by the patent's preferences."""

@@ -17,7 +17,7 @@ from koordgate.kube.resource import CONFIG_MAPS, DEVICES, NODES, PODS, RESOURCE_
 from webhook.offline.objects import InputError, read_all
 from webhook.settings import WebhookSettings, parse
 from webhook.snapshot import file
-from webhook.snapshot.read import Taken, Wanted, settings_text, take
+from webhook.snapshot.read import SnapshotWanted, Taken, settings_text, take
 
 Raw = dict[str, Any]
 SETTINGS = "# the password is hunter2\nmode: shadow\nnuma: {scope: {namespaces: [team-a]}}\n"
@@ -41,7 +41,7 @@ def fill(fake: FakeKube) -> None:
 
 
 async def taken(kube: KubeClient, **wanted: Any) -> Taken:
-    return await take(kube, Wanted("koordgate-system", **wanted), "2026-01-01T00:00:00Z")
+    return await take(kube, SnapshotWanted("koordgate-system", **wanted), "2026-01-01T00:00:00Z")
 
 
 def of(found: Taken, kind: str) -> list[str]:

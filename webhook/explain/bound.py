@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.index.search import Parts
+from allocator.index.search import NodeFigures
 from allocator.numasets import opened
 from allocator.place import Placement
 from allocator.reasons.cards import CardReason, card_reasons
@@ -30,7 +30,7 @@ class Compared:
 
     name: str
     level: int
-    parts: Parts
+    parts: NodeFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class TypeLeft:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Whereabouts:
     """Why a bound Pod is where it is.
 
     Attributes:
@@ -95,7 +95,7 @@ class Standing:
         return ids == {share.id for share in self.placed.shares} and len(set(cpus)) == 1
 
 
-def standing(scene: Scene) -> Standing | None:
+def standing(scene: Scene) -> Whereabouts | None:
     """Explain where a bound Pod is; None for one that asks for nothing that koordgate gives."""
     info, node = scene.info, str(scene.given["spec"]["nodeName"])
     given = read_pod_info(scene.given, types=scene.types)
@@ -110,7 +110,7 @@ def standing(scene: Scene) -> Standing | None:
     order = sorted((Compared(name, level, parts[name]) for name, level in levels.items()), key=_place)
     verdict = ranking.verdict(node, ranking.wanted(info), info.uid)
     shares = holding.shares if holding is not None else ()
-    return Standing(
+    return Whereabouts(
         node=node,
         holding=holding,
         order=order,

@@ -22,7 +22,7 @@ from webhook.offline.objects import InputError, add_files, read_all
 from webhook.offline.shapes import wrong_shape
 from webhook.settings import WebhookSettings
 from webhook.snapshot.command import add_cluster, connected, progress
-from webhook.snapshot.read import ABOUT, Wanted, take
+from webhook.snapshot.read import ABOUT, SnapshotWanted, take
 from webhook.terminal import printable
 
 _UNUSABLE: Final = 2
@@ -35,7 +35,7 @@ async def _objects(arguments: argparse.Namespace, configured: WebhookSettings | 
     if arguments.files:
         listed = list(read_all(arguments.files))
         return (listed, []) if any(map(_is_about, listed)) else with_assumed(listed)
-    wanted = Wanted(arguments.installed_in, configured=configured)
+    wanted = SnapshotWanted(arguments.installed_in, configured=configured)
     async with connected(arguments.context) as kube:
         with progress() as told:
             taken = await take(kube, wanted, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), told)

@@ -3,10 +3,10 @@
 from typing import Any
 
 from webhook.explain import words
-from webhook.explain.bound import Standing
+from webhook.explain.bound import Whereabouts
 from webhook.explain.explanation import Explanation
 from webhook.explain.nodes import NodeDetail, NodeVerdict
-from webhook.explain.remedies import Remedy
+from webhook.explain.remedies import WayToFit
 from webhook.explain.waiting import last_said
 
 Raw = dict[str, Any]
@@ -41,7 +41,7 @@ def _verdict(one: NodeVerdict) -> Raw:
     return {"name": one.name, "fits": one.fits, "lack": one.lack, "permanent": one.permanent, "reasons": reasons}
 
 
-def _detail(node: NodeDetail, remedies: list[Remedy]) -> Raw:
+def _detail(node: NodeDetail, remedies: list[WayToFit]) -> Raw:
     cards = [
         {
             "type": one.device.type,
@@ -61,7 +61,7 @@ def _detail(node: NodeDetail, remedies: list[Remedy]) -> Raw:
     }
 
 
-def _standing(one: Standing) -> Raw:
+def _standing(one: Whereabouts) -> Raw:
     return {
         "node": one.node,
         "holds": [

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from webhook.explain.bound import Standing, standing
+from webhook.explain.bound import Whereabouts, standing
 from webhook.explain.nodes import NodeDetail, NodeVerdict, detail, judge
-from webhook.explain.remedies import Remedy, remedies
+from webhook.explain.remedies import WayToFit, remedies
 from webhook.explain.scene import Scene
 from webhook.explain.waiting import Hurdle, Why, hurdles
 
@@ -29,8 +29,8 @@ class Explanation:
     hurdles: list[Hurdle] = field(default_factory=list)
     verdicts: list[NodeVerdict] = field(default_factory=list)
     nodes: list[NodeDetail] = field(default_factory=list)
-    remedies: list[list[Remedy]] = field(default_factory=list)
-    standing: Standing | None = None
+    remedies: list[list[WayToFit]] = field(default_factory=list)
+    standing: Whereabouts | None = None
 
     @property
     def bound(self) -> bool:

@@ -12,7 +12,7 @@ _HARD: Final = frozenset({"NoSchedule", "NoExecute"})
 _MOST_NAMED: Final = 8
 
 
-class Remedy(NamedTuple):
+class WayToFit(NamedTuple):
     """One thing that somebody can do.
 
     Attributes:
@@ -26,23 +26,23 @@ class Remedy(NamedTuple):
     pods: tuple[str, ...] = ()
 
 
-def remedies(scene: Scene, node: NodeDetail) -> list[Remedy]:
+def remedies(scene: Scene, node: NodeDetail) -> list[WayToFit]:
     """What would make the Pod fit on a node. Where a node has several reasons, each needs its remedy."""
     found = [*_conditions(scene, node.verdict.name)]
     found += [
-        Remedy("room", f"free or ask for less: {one.text}")
+        WayToFit("room", f"free or ask for less: {one.text}")
         for one in node.verdict.reasons
         if one.by == "kube-scheduler" and one.short.startswith("not enough")
     ]
     for change in node.changes:
         if change.kind is not ChangeKind.PODS:
-            found.append(Remedy(str(change.kind), change.text))
+            found.append(WayToFit(str(change.kind), change.text))
             continue
         names = [name for name, _ in node.leaving]
         told = ", ".join(f"{name} (priority {priority})" for name, priority in node.leaving[:_MOST_NAMED])
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         found.append(
-            Remedy(str(change.kind), f"{change.text}: {told}{more}; {_evicts(scene, change.priority)}", tuple(names))
+            WayToFit(str(change.kind), f"{change.text}: {told}{more}; {_evicts(scene, change.priority)}", tuple(names))
         )
     return found
 
@@ -57,17 +57,17 @@ def _evicts(scene: Scene, highest: int) -> str:
     return f"nobody is evicted for this Pod, whose priority is {own}: give it one above {highest} (priorityClassName)"
 
 
-def _conditions(scene: Scene, name: str) -> Iterator[Remedy]:
+def _conditions(scene: Scene, name: str) -> Iterator[WayToFit]:
     node = next(one for one in scene.nodes if one["metadata"]["name"] == name)
     spec, pod = node.get("spec") or {}, scene.pod["spec"]
     tolerations = pod.get("tolerations") or ()
     if spec.get("unschedulable") and not tolerated(UNSCHEDULABLE, tolerations):
-        yield Remedy("cordon", f"kubectl uncordon {name}")
+        yield WayToFit("cordon", f"kubectl uncordon {name}")
     for taint in spec.get("taints") or ():
         if taint.get("effect") in _HARD and not tolerated(taint, tolerations):
             value = f"={taint['value']}" if taint.get("value") else ""
             text = f"add a toleration for {taint['key']}{value}:{taint['effect']} to the Pod, or remove the taint"
-            yield Remedy("taint", text)
+            yield WayToFit("taint", text)
     labels: Mapping[str, Any] = node["metadata"].get("labels") or {}
     wrong = [
         f"{key}={value} (it has {labels[key]})" if key in labels else f"{key}={value} (it has no such label)"
@@ -75,8 +75,8 @@ def _conditions(scene: Scene, name: str) -> Iterator[Remedy]:
         if labels.get(key) != value
     ]
     if wrong:
-        yield Remedy("label", f"the Pod's nodeSelector asks the node for {', '.join(wrong)}: change one of them")
+        yield WayToFit("label", f"the Pod's nodeSelector asks the node for {', '.join(wrong)}: change one of them")
     elif not may_land(pod, name, labels):
-        yield Remedy(
+        yield WayToFit(
             "label", "change the Pod's required node affinity, or the node's labels: no term of it matches them"
         )

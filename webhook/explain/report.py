@@ -6,10 +6,10 @@ from rich.table import Table
 from rich.text import Text
 
 from webhook.explain import words
-from webhook.explain.bound import Standing
+from webhook.explain.bound import Whereabouts
 from webhook.explain.explanation import Explanation
 from webhook.explain.nodes import NodeDetail
-from webhook.explain.remedies import Remedy
+from webhook.explain.remedies import WayToFit
 from webhook.explain.waiting import last_said
 from webhook.offline.words import asked
 from webhook.terminal import printable
@@ -83,7 +83,7 @@ def _nodes(found: Explanation, *, everything: bool) -> Iterator[Part]:
         yield f"{len(groups) - _MOST_GROUPS} more reasons: --all"
 
 
-def _node(node: NodeDetail, remedies: list[Remedy], *, everything: bool) -> Iterator[Part]:
+def _node(node: NodeDetail, remedies: list[WayToFit], *, everything: bool) -> Iterator[Part]:
     verdict = node.verdict
     yield ""
     if verdict.fits:
@@ -110,7 +110,7 @@ def _node(node: NodeDetail, remedies: list[Remedy], *, everything: bool) -> Iter
     yield from (f"  - {_line(one.text)}" for one in remedies)
 
 
-def _standing(found: Explanation, one: Standing, *, everything: bool) -> Iterator[Part]:
+def _standing(found: Explanation, one: Whereabouts, *, everything: bool) -> Iterator[Part]:
     yield ""
     yield "Why these devices (the same decision on the cluster as it is now without the Pod; the past is not recorded)"
     yield from (f"  {_line(text)}" for text in words.why_these(found, one))

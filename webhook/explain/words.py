@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from allocator.vocabulary.preference import Preference
-from webhook.explain.bound import Compared, Standing
+from webhook.explain.bound import Compared, Whereabouts
 from webhook.explain.explanation import Explanation
 from webhook.explain.nodes import CardDetail, NodeVerdict
 from webhook.offline import words
@@ -107,7 +107,7 @@ def parts(one: Compared, preference: Preference) -> str:
     return ", ".join(texts)
 
 
-def why_these(found: Explanation, one: Standing) -> Iterator[str]:
+def why_these(found: Explanation, one: Whereabouts) -> Iterator[str]:
     """Why the Pod has these devices, a sentence each."""
     types = found.scene.types
     for share in one.shares:

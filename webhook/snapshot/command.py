@@ -16,7 +16,7 @@ from koordgate.settings import SettingsError
 from webhook import settings, terminal
 from webhook.settings import Identity
 from webhook.snapshot import file
-from webhook.snapshot.read import Taken, Wanted, take
+from webhook.snapshot.read import SnapshotWanted, Taken, take
 from webhook.terminal import printable
 
 _UNUSABLE: Final = 2
@@ -48,7 +48,7 @@ def progress() -> Iterator[Told]:
 
 async def _take(arguments: argparse.Namespace) -> Taken:
     configured = settings.load(arguments.config) if arguments.config else None
-    wanted = Wanted(arguments.installed_in, arguments.namespaces, arguments.anonymize, configured)
+    wanted = SnapshotWanted(arguments.installed_in, arguments.namespaces, arguments.anonymize, configured)
     async with connected(arguments.context) as kube:
         with progress() as told:
             return await take(kube, wanted, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), told)

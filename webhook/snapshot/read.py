@@ -67,7 +67,7 @@ _SELECTORS: Final = frozenset({"selector", "nodeSelector"})  # in the settings
 
 
 @dataclass(slots=True)
-class Wanted:
+class SnapshotWanted:
     """What a snapshot is to have.
 
     Attributes:
@@ -99,7 +99,10 @@ class Taken:
 
 
 async def take(
-    kube: KubeClient, wanted: Wanted, taken_at: str, progress: Callable[[str, int], object] = lambda _what, _count: None
+    kube: KubeClient,
+    wanted: SnapshotWanted,
+    taken_at: str,
+    progress: Callable[[str, int], object] = lambda _what, _count: None,
 ) -> Taken:
     """Read a cluster.
 
