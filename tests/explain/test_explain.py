@@ -242,3 +242,27 @@ def test_text_that_a_terminal_would_interpret_is_not_printed(ask) -> None:
     made = asyncio.run(waiting())
     made["status"]["conditions"][0]["message"] = "\x1b[31mred\x07"
     assert "\x1b" not in ask(*node("n1", 1, unschedulable=True), made).out
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param({"kind": "Pod", "metadata": {"name": "mine"}}, id="a Pod without a spec"),
+        pytest.param({"kind": "Pod", "metadata": {"name": "mine"}, "spec": {"containers": "x"}}, id="no list"),
+        pytest.param({"kind": "ResourceQuota", "metadata": "x"}, id="a quota without metadata"),
+        pytest.param({"kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": [1]}}, id="a Node"),
+        pytest.param({"kind": "Event", "metadata": []}, id="an Event"),
+    ],
+)
+def test_an_object_that_no_api_server_would_send_is_refused_with_what_to_do(ask, wrong: Raw) -> None:
+    answer = ask(wrong, gpu_pod())
+    assert answer.status == 2
+    assert "correct it" in answer.err
+
+
+def test_nonsense_in_fields_that_nobody_checks_does_no_harm(ask) -> None:
+    made = asyncio.run(waiting())
+    made["status"] = {"conditions": [1, {"type": "PodScheduled", "status": "False", "message": {"a": 1}}]}
+    quota = {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "team"}, "status": {"hard": {"x": "y"}}}
+    event = {"kind": "Event", "metadata": {"name": "e"}, "involvedObject": 7, "reason": "DevicesAllocated"}
+    assert ask(*node("n1"), made, quota, event).status == 0

@@ -12,7 +12,7 @@ from allocator.reasons.cards import CardReason, card_reasons
 from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot
-from webhook.explain.scene import Scene
+from webhook.explain.scene import Scene, mapping
 from webhook.view.podinfo import annotated_holding, read_pod_info
 
 _REASONS: Final = ("DevicesAllocated",)
@@ -153,7 +153,7 @@ def _recorded(scene: Scene) -> list[str]:
     about = [
         event
         for event in scene.others.get("Event", ())
-        if (event.get("involvedObject") or {}).get("uid") == uid and event.get("reason") in _REASONS
+        if event.get("reason") in _REASONS and mapping(event.get("involvedObject")).get("uid") == uid
     ]
     about.sort(key=lambda event: str(event.get("lastTimestamp") or ""))
     return [f"{event.get('lastTimestamp') or 'time unknown'}: {event.get('message')}" for event in about]

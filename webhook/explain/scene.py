@@ -15,6 +15,8 @@ from webhook.adopt.view import AdoptView
 from webhook.devices.nodestate import CommandError
 from webhook.offline.apiserver import with_defaults
 from webhook.offline.cluster import OfflineCluster
+from webhook.offline.objects import InputError
+from webhook.offline.shapes import wrong_shape
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, adoption_of, types_of
@@ -107,7 +109,7 @@ async def scene(objects: Iterable[Found], wanted: str, namespace: str, configure
     """
     space, _, name = wanted.rpartition("/")
     space = space or namespace
-    listed = [(where, with_defaults(obj) if kind == "Pod" else obj, kind) for where, obj, kind in objects]
+    listed = [_checked(where, obj, kind) for where, obj, kind in objects]
     given = _target([obj for _, obj, kind in listed if kind == "Pod"], space, name)
     uid = given["metadata"]["uid"]
     # Without the Pod: it holds nothing, wherever that is recorded.
@@ -151,6 +153,29 @@ async def scene(objects: Iterable[Found], wanted: str, namespace: str, configure
             _holding(obj, uid) for _, obj, kind in listed if kind == nodeallocation.KIND and _holding(obj, uid)
         ),
     )
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """A part of an object that nobody has checked; one without fields where it is something else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def conditions(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The conditions of a Pod's status."""
+    listed = mapping(pod.get("status")).get("conditions")
+    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+
+
+def _checked(where: str, obj: Raw, kind: str) -> Found:
+    """An object with the defaults of an API server.
+
+    Raises:
+        InputError: an API server would not send it.
+    """
+    wrong = wrong_shape(kind, obj) if kind == "Pod" or kind in _BESIDE else ""
+    if wrong:
+        raise InputError(f"{where}: {kind}: {wrong}; the API server would refuse it; correct it")
+    return where, with_defaults(obj) if kind == "Pod" else obj, kind
 
 
 def _ranking(seen: AdoptView) -> Ranking:

@@ -1,6 +1,6 @@
 """Why a Pod is on no node for reasons that are no node's: it was not translated, nobody schedules it, or it waits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -9,7 +9,7 @@ from allocator.bind import MOST_UNBOUND
 from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEFAULT_SCHEDULER, GANG_GATE
-from webhook.explain.scene import Scene
+from webhook.explain.scene import Scene, conditions, mapping
 
 _MOST_NAMED: Final = 8
 
@@ -108,7 +108,7 @@ def _over_quotas(scene: Scene) -> list[Hurdle]:
         return []
     found = []
     for quota in scene.others.get("ResourceQuota", ()):
-        if quota["metadata"].get("namespace") != namespace or (quota.get("spec") or {}).get("scopes"):
+        if quota["metadata"].get("namespace") != namespace or mapping(quota.get("spec")).get("scopes"):
             continue
         for text in _beyond(quota, charged):
             words = f"ResourceQuota {quota['metadata']['name']} does not allow it: {text}"
@@ -119,8 +119,9 @@ def _over_quotas(scene: Scene) -> list[Hurdle]:
 
 
 def _beyond(quota: Mapping[str, Any], charged: Mapping[str, int]) -> list[str]:
-    status = quota.get("status") or {}
-    hard, used = status.get("hard") or (quota.get("spec") or {}).get("hard") or {}, status.get("used") or {}
+    status = mapping(quota.get("status"))
+    hard = mapping(status.get("hard") or mapping(quota.get("spec")).get("hard"))
+    used = mapping(status.get("used"))
     found = []
     for name, most in sorted(hard.items()):
         wanted = charged.get(name.removeprefix("requests."), charged.get(name, 0))
@@ -153,8 +154,7 @@ def _waits(scene: Scene) -> list[Hurdle]:
         found.append(_gang(scene))
     if info is None or gates or not scene.existing:
         return found
-    conditions = (scene.given.get("status") or {}).get("conditions") or ()
-    if not any(one.get("type") == "PodScheduled" for one in conditions):
+    if not any(one.get("type") == "PodScheduled" for one in conditions(scene.given)):
         who = spec.get("schedulerName") or DEFAULT_SCHEDULER
         text = f"no scheduler has tried it yet: nobody named {who} has written a condition PodScheduled"
         found.append(Hurdle(Why.UNSEEN, text, f"see that {who} runs and is the leader: koordgate doctor"))
@@ -179,6 +179,5 @@ def _gang(scene: Scene) -> Hurdle:
 
 def last_said(pod: Mapping[str, Any]) -> str:
     """What kube-scheduler said when it tried the Pod last; "" if it did not, or the message is not known."""
-    conditions: Sequence[Mapping[str, Any]] = (pod.get("status") or {}).get("conditions") or ()
-    told = (one for one in conditions if one.get("type") == "PodScheduled" and one.get("status") != "True")
+    told = (one for one in conditions(pod) if one.get("type") == "PodScheduled" and one.get("status") != "True")
     return next((str(one.get("message") or "") for one in told), "")
