@@ -30,7 +30,7 @@ def remedies(scene: Scene, node: NodeDetail) -> list[WayToFit]:
     """What would make the Pod fit on a node. Where a node has several reasons, each needs its remedy."""
     found = [*_conditions(scene, node.verdict.name)]
     found += [
-        WayToFit("room", f"free or ask for less: {one.text}")
+        WayToFit("room", f"ask for less, or let other Pods end: {one.text}")
         for one in node.verdict.reasons
         if one.by == "kube-scheduler" and one.short.startswith("not enough")
     ]

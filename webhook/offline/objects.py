@@ -39,7 +39,8 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _GZIP: Final = ".gz"
 _MOST_UNPACKED: Final = 2**30  # bytes: snapshots of 100,000 Pods have less than 200 MB
 _MOST_VALUES: Final = 1_000_000  # of one document, where aliases multiply them
-_UNUSED: Final = frozenset({"NodeAllocation", "ConfigMap", "Event", "MutatingWebhookConfiguration"})  # without a note
+_UNUSED: Final = frozenset({"NodeAllocation", "Event", "MutatingWebhookConfiguration"})  # without a note
+_OF_SNAPSHOTS: Final = frozenset({"koordgate", "koordgate-snapshot"})  # ConfigMaps that are left out without a note
 _MOST_TOLD: Final = 3  # objects of a kind that are left out and named one by one
 _LONGEST_BEGINNING: Final = 58  # characters of generateName that are kept, as by the API server
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # which make up no words
@@ -295,7 +296,7 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
     of = f" of {version}" * (kind == gang.KIND and str(version).partition("/")[0] not in _GROUPS_READ)
     creates = not of and kind not in {*lists, *_COPIES, *_UNUSED} and _creates(where, obj, kind)
     if of or (kind not in lists and not creates):
-        if kind not in _UNUSED:
+        if kind not in _UNUSED and not (kind == "ConfigMap" and name in _OF_SNAPSHOTS):
             _leave_out(f"{where}: {kind} {name}{of} is not used", kind, objects)
         return
     own = kind in lists or must_have_pods(obj, kind)
