@@ -108,6 +108,23 @@ def _numa_nodes(node: NodeSnapshot) -> tuple[int, ...]:
     return tuple(sorted({device.numa_node for device in node.devices if device.numa_node is not None}))
 
 
+def place_by_numa(request: PodRequest, node: NodeSnapshot) -> dict[int, Placement | Refusal]:
+    """Decide for each NUMA node by itself what a Pod would get there: why an aligned Pod fits into none.
+
+    Returns:
+        By NUMA node, ascending; empty if no NUMA policy holds for the Pod there.
+    """
+    if numa_policy(request, node.cpu) is NumaPolicy.NONE:
+        return {}
+    found: dict[int, Placement | Refusal] = {}
+    for numa in _numa_nodes(node):
+        try:
+            found[numa] = _plan(request, node, Budget(MOST_STEPS), frozenset({numa}))
+        except BudgetSpentError:
+            found[numa] = _unfinished(request, node, f" in NUMA node {numa}")
+    return found
+
+
 def _place_aligned(
     request: PodRequest,
     node: NodeSnapshot,

@@ -15,8 +15,10 @@ _SUMMARIES: Final = {
     "devices": "show a cluster's devices and who holds them; cordon, uncordon or drain one",
     "doctor": "look at an installation, and say what is wrong and what to do about it",
     "lease": "let a cluster create Pods while no replica of the webhook lives, and end that",
+    "explain": "say why a Pod is on no node and what would help, or why it is on its node",
     "reporter": "report what a node has and how healthy it is, and put cpusets into effect",
     "simulate": "run Kubernetes objects from files through admission, scheduling and binding, offline",
+    "snapshot": "write what matters of a cluster into one file, for simulate, explain and bug reports",
     "translate": "show what manifests become, or write them in another product's dialect",
     "webhook": "serve admission, binding and the scheduler extender of a cluster",
 }

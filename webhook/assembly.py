@@ -40,6 +40,7 @@ from webhook.shadow.keeper import ListPods, ShadowKeeper, ShadowParts, no_pods
 from webhook.shadow.reviews import ShadowWebhooks
 from webhook.statedmix import read_mix
 from webhook.upkeep.adoption import AdoptionWatch
+from webhook.upkeep.bindevents import BindEvents
 from webhook.upkeep.looplag import LoopLag
 from webhook.upkeep.reconcile import Reconciler
 from webhook.upkeep.reports import EventReports
@@ -83,6 +84,7 @@ class Parts:
     reconciler: Reconciler
     keeper: GangKeeper
     reporter: EventReports
+    bind_events: BindEvents
     loop_lag: LoopLag
     claims: ClaimWebhook
     claim_keeper: ClaimKeeper
@@ -234,6 +236,9 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         limits=limits.of,
         rolling_out=lambda: kube is not None and monotonic() - began < _ROLL_OUT_S,
     )
+    bind_events = BindEvents(
+        reporter.allocated, cluster.snapshot, types, scheduler.preference, metrics.bind_events_dropped.inc
+    )
     bindings = BindingWebhooks(
         binders,
         cluster,
@@ -244,6 +249,8 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         sent=assumed.of,
         search_time=search_time,
     )
+    if kube is not None:
+        bindings.bound = bind_events.bound
     followed = FollowedPods(limits, written_names(types, settings.domain))
     shadow = ShadowWebhooks(pods, bindings, metrics, followed.over_quota)
     return Parts(
@@ -274,6 +281,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         ),
         keeper=keeper,
         reporter=reporter,
+        bind_events=bind_events,
         loop_lag=_loop_lag(metrics),
         claims=ClaimWebhook(cluster, ledger, live_claims, clock, given_back),
         adoption=AdoptionWatch(cluster, reporter),

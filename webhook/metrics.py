@@ -57,6 +57,11 @@ class WebhookMetrics:
             buckets=_WAIT_BUCKETS,
             registry=registry,
         )
+        self.bind_events_dropped = Counter(
+            "koordgate_bind_events_dropped_total",
+            "Events DevicesAllocated that were not written, because too many Pods were bound at once.",
+            registry=registry,
+        )
         self.headroom_nodes = Gauge(
             "koordgate_headroom_nodes",
             "Nodes with the taint koordgate.io/headroom: short of CPU or memory for their free devices.",

@@ -6,8 +6,8 @@ from operator import le
 from typing import Final
 
 from allocator.budget import Budget, BudgetSpentError
+from allocator.devices.hindrances import hindrances, unread_holders
 from allocator.devices.offer import Wish
-from allocator.devices.offers import selectable
 from allocator.devices.options import as_candidates
 from allocator.devices.search import TypeSearch
 from allocator.devices.words import describe, describe_amounts, named, plural, subject, too_wide
@@ -124,38 +124,14 @@ def _away(search: TypeSearch) -> str:
     """Count the devices that cannot be used, in brackets."""
     terms = search.terms
     known = [device for device in terms.node.devices if device.type == terms.kind.name]
-    away = [f"{gone} unhealthy"] if (gone := sum(not one.healthy and not one.cordoned for one in known)) else []
-    if cordoned := sum(device.cordoned for device in known):
-        away.append(f"{cordoned} cordoned")
-    if pods := _unread(search):
-        more = f" and of {len(pods) - 1} more" if len(pods) > 1 else ""
-        away.append(f"{len(known)} held because the annotation of Pod {pods[0]}{more} cannot be read")
-    vendor = terms.asks[0].ask.vendor  # a Pod asks for a type in one dialect
-    if vendor and (strange := sum(not device.is_of(vendor) for device in known)):
-        away.append(f"{strange} of another vendor")
-    selector = terms.hint.selector
-    if selector and (passed := sum(not selector.matches(selectable(device, terms.node)) for device in known)):
-        away.append(f"{passed} not selected")
-    if taken := sum(device.id in terms.node.kubelet_held for device in known):
-        away.append(f"{taken} held by the kubelet's device plugin")
-    if claimed := sum(device.id in terms.node.claimed for device in known):
-        away.append(f"{claimed} held by ResourceClaims")
-    if adopted := sum(device.id in terms.node.adopted for device in known):
-        away.append(f"{adopted} held by Pods of other products")
-    if terms.only is not None and (others := sum(device.id not in terms.only for device in known)):
-        away.append(f"{others} not named")
+    found = ((sum(map(hindrance.holds, known)), hindrance.words) for hindrance in hindrances(terms))
+    away = [f"{count} {words}" for count, words in found if count]
     return f" ({', '.join(away)})" if away else ""
-
-
-def _unread(search: TypeSearch) -> list[str]:
-    """The Pods that hold all devices because their annotations cannot be read, by namespace and name."""
-    kind, holdings = search.terms.kind.name, search.terms.node.holdings.values()
-    return sorted(f"{one.namespace}/{one.name}" for one in holdings if kind in one.unread)
 
 
 def _nearest(search: TypeSearch) -> str:
     """Name the device with the most free, if any is left and it is known who holds what."""
-    if _unread(search):
+    if unread_holders(search.terms):
         return ""
     kind, vendor = search.terms.kind, search.terms.asks[0].ask.vendor
     offers = [offer for offer in search.offers if not vendor or offer.device.is_of(vendor)]

@@ -1,7 +1,7 @@
 """One request among given candidates: which may serve it, in what order, and what the others lack."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,30 @@ from allocator.vocabulary.preference import Preference
 STEP: Final = 10  # of packing: nodes whose scores differ by less are equally good
 _LEVELS: Final = 100 // STEP + 1
 _MOST: Final = np.iinfo(np.int64).max
+
+
+class NodeFigures(NamedTuple):
+    """The figures by which one candidate is compared, in the order in which they count for it.
+
+    Attributes:
+        mates: Pods of the same gang that are there; more is better.
+        room: how many Pods of the gang that wait could go there; more is better.
+        growth: steps by which fragmentation would grow; less is better. None if the preference does not ask for it.
+        broken: the size of the group of linked idle devices that is broken; less is better. None as above.
+        begun: the CPUs, in thousandths and rounded down, of the node on which an idle device is opened; 0 if devices in
+            use suffice. Less is better. None as above.
+        opened: how large the largest device is that is opened, in the unit of its size; 0 if devices in use suffice.
+            Less is better. None if it does not count.
+        score: of packing, from 0 to 100, more is better; of another preference the place in its order, from 0 on.
+    """
+
+    mates: int
+    room: int
+    growth: int | None
+    broken: int | None
+    begun: int | None
+    opened: int | None
+    score: int
 
 
 class NodeSearch:
@@ -85,6 +109,33 @@ class NodeSearch:
         levels = self._levels(fitting, way, lifts, room_for, smallest=smallest)
         _, numbers = np.unique(-levels, return_inverse=True)
         return {self._names[at]: number for at, number in zip(fitting.tolist(), numbers.tolist(), strict=True)}
+
+    def parts(
+        self, way: Preference, lifts: Mapping[str, int], room_for: int = 1, *, smallest: bool = False
+    ) -> dict[str, NodeFigures]:
+        """The figures from which `standing` follows, of each candidate that may serve; the arguments are the same."""
+        fitting = self._fitting
+        rows, query, index = self._rows[fitting], self._query, self._index
+        names = [self._names[at] for at in fitting.tolist()]
+        unasked: list[None] = [None] * len(names)
+        fragments: list[list[int] | list[None]] = [unasked, unasked, unasked]
+        if way is Preference.FRAGMENTATION:
+            fragments = [
+                index.growth_steps(rows, query, smallest=smallest).tolist(),
+                index.broken(query, rows, room_for).tolist(),
+                index.begun(query, rows).tolist(),
+            ]
+            scores = index.ranks(Preference.MOST_BALANCED, rows, query)
+        else:
+            scores = index.packing(rows, query) if way is Preference.PACKING else index.ranks(way, rows, query)
+        columns = (
+            [lifts.get(name, 0) for name in names],
+            index.rooms(query, rows, room_for).tolist(),
+            *fragments,
+            index.opened(query, rows).tolist() if smallest else unasked,
+            scores.tolist(),
+        )
+        return {name: NodeFigures(*each) for name, each in zip(names, zip(*columns, strict=True), strict=True)}
 
     def _may_be_first(self, way: Preference, lifts: Mapping[str, int], room_for: int, *, smallest: bool) -> Rows:
         """The candidates of which one is the first. Few are left to be compared exactly by the patent's preferences."""

@@ -169,9 +169,15 @@ def test_an_alias_of_what_contains_it_is_refused(tmp_path: Path) -> None:
         read([str(path)])
 
 
-def test_many_namespaces_are_one_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"team-{at}"}} for at in range(3)]
-    assert main(["simulate", "-f", saved(tmp_path, [*namespaces, *machine(), gpus("p", 50)])]) == 0
-    assert capsys.readouterr().err == (
-        "koordgate simulate: Namespaces are not used: their labels, such as koordgate.io/mode, have no effect here\n"
-    )
+def test_many_objects_of_a_kind_that_is_not_used_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maps = [{"kind": "ConfigMap", "metadata": {"name": f"map-{at}"}} for at in range(9)]
+    assert main(["simulate", "-f", saved(tmp_path, [*maps, *machine(), gpus("p", 50)])]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert [line.rpartition(": ")[2] for line in told] == [
+        "ConfigMap map-0 is not used",
+        "ConfigMap map-1 is not used",
+        "ConfigMap map-2 is not used",
+        "6 more objects of kind ConfigMap are not used",
+    ]

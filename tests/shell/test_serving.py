@@ -29,7 +29,9 @@ async def test_metrics_come_in_the_format_that_the_scraper_accepts() -> None:
 
     async with (
         listen("127.0.0.1", 0, exposed, list) as port,
-        aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers={"Accept": "application/openmetrics-text"}) as session,
+        aiohttp.ClientSession(
+            f"http://127.0.0.1:{port}", headers={"Accept": "application/openmetrics-text"}
+        ) as session,
         session.get("/metrics") as metrics,
     ):
         assert (await metrics.read(), metrics.headers["Content-Type"]) == exposed("application/openmetrics-text")

@@ -180,8 +180,21 @@ def from_files(paths: Iterable[str], configured: WebhookSettings | None) -> Clus
     Raises:
         InputError: something cannot be read, or is no object that an API server would send.
     """
+    return from_objects(read_all(paths), configured)
+
+
+def from_objects(objects: Iterable[tuple[str, Raw, str]], configured: WebhookSettings | None) -> Cluster:
+    """Make a cluster of objects.
+
+    Args:
+        objects: where each is, the object, and its kind.
+        configured: settings to be used instead of those among the objects.
+
+    Raises:
+        InputError: one is no object that an API server would send.
+    """
     found: list[tuple[str, str, Raw]] = []
-    for where, obj, kind in read_all(paths):
+    for where, obj, kind in objects:
         wrong = wrong_shape(kind, obj)
         if wrong and (kind in _KINDS.values() or kind == "ConfigMap"):
             raise InputError(f"{where}: {kind}: {wrong}; the API server would refuse it; correct it")
@@ -191,7 +204,7 @@ def from_files(paths: Iterable[str], configured: WebhookSettings | None) -> Clus
     stated = next(maps, None)
     if configured is None and stated is None:
         cluster.notes.append(
-            f"the files have no ConfigMap {_NAME}, so that the default settings are assumed, mode: enforce among them: "
+            f"there is no ConfigMap {_NAME}, so that the default settings are assumed, mode: enforce among them: "
             "give the ConfigMap of the installation too, or settings with --config"
         )
     cluster.settings = configured or _settings_of(stated)

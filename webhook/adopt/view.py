@@ -6,6 +6,7 @@ from typing import Any
 
 from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.mode import Mode
+from allocator.wire.foreignpods import Adoption
 from webhook.adopt.objects import Cluster
 from webhook.ledger.kube import record_or_error
 from webhook.ledger.store import Record, UnreadableError
@@ -41,6 +42,7 @@ class AdoptView:
 
     Args:
         cluster: its objects.
+        adoption: which Pods of other products count; by default those of all that are known.
 
     Attributes:
         settings: of the webhook.
@@ -50,7 +52,7 @@ class AdoptView:
         problems: node -> what could not be read of its objects.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, adoption: Adoption | None = None) -> None:
         self.settings: WebhookSettings = cluster.settings
         self.problems: dict[str, list[str]] = {}
         found = [record_or_error(obj) for obj in cluster.objects("NodeAllocation")]
@@ -59,8 +61,8 @@ class AdoptView:
         self.modes = NamespaceModes(self.settings.mode, exempt)
         types = types_of(self.settings)
         defaults = Defaults(self.settings.devices.order, cpu_defaults(self.settings))
-        # What other products state is asked for, whichever of them the settings count.
-        adoption = replace(adoption_of(self.settings), peers=frozenset(Product))
+        if adoption is None:  # what other products state is asked for, whichever of them the settings count
+            adoption = replace(adoption_of(self.settings), peers=frozenset(Product))
         seen = SeenObjects(lambda: 0, defaults, drivers=self.settings.claimed, adoption=adoption)
         self.view = ClusterView(seen, self.records)
         pools = pools_of(self.settings)

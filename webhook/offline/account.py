@@ -20,6 +20,7 @@ from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.foreignpods import NO_ADOPTION, Adoption
 from allocator.wire.nodetopology import NodeTopology, PodCpuAlloc, read_node_topology
 from koordgate.settings import DevicePool
+from webhook.offline.assumed import ASSUMED
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.cpupools import pools_on
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, TopologyFeed
@@ -156,12 +157,20 @@ class Account:
         topologies = {read.node: read for read in map(read_node_topology, standing.topologies)}
         names = {obj["metadata"]["name"] for obj in (*standing.nodes, *standing.devices, *standing.topologies)}
         names |= {pod["spec"]["nodeName"] for pod in standing.pods if pod["spec"].get("nodeName")}
+        self._assumed = {
+            obj["metadata"]["name"]: str((obj["metadata"].get("annotations") or {}).get(ASSUMED, ""))
+            for obj in standing.devices
+        }
         self._nodes = {name: _Counted(view.snapshot(name), topologies.get(name)) for name in sorted(names)}
 
     @property
     def nodes(self) -> list[str]:
         """The names of all nodes that have anything, or that Pods are bound to."""
         return list(self._nodes)
+
+    def assumed(self, node: str) -> str:
+        """What a node's devices are assumed from; "" where its Device object lists them, and for other nodes."""
+        return self._assumed.get(node, "")
 
     def holding(self, pod: Raw) -> Holding | None:
         """A Pod's holding by its annotations; None if they state none."""

@@ -18,6 +18,7 @@ from webhook.tls.certs import MemorySource
 MUTATE_POD: Final = "/mutate-pod"
 VALIDATE_POD: Final = "/validate-pod"
 WARN_POD: Final = "/warn-pod"
+SHADOW_POD: Final = "/shadow-pod"
 MUTATE_BINDING: Final = "/mutate-binding"
 VALIDATE_BINDING: Final = "/validate-binding"
 FILTER: Final = "/scheduler/filter"
@@ -41,7 +42,12 @@ class InProcess:
 
     def __init__(self, parts: Parts) -> None:
         self._deadline = parts.settings.serve.deadline_seconds
-        self._pods = {MUTATE_POD: parts.pods.mutate, VALIDATE_POD: parts.pods.validate, WARN_POD: parts.pods.warn}
+        self._pods = {
+            MUTATE_POD: parts.pods.mutate,
+            VALIDATE_POD: parts.pods.validate,
+            WARN_POD: parts.pods.warn,
+            SHADOW_POD: parts.shadow.pod,
+        }
         self._bindings = {MUTATE_BINDING: parts.bindings.mutate, VALIDATE_BINDING: parts.bindings.validate}
         extender = parts.extender
         self._scheduler = {FILTER: extender.filter, PRIORITIZE: extender.prioritize}

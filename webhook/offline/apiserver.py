@@ -18,7 +18,7 @@ Raw = dict[str, Any]
 
 AUTHOR: Final = "offline-author"
 _UIDS: Final = uuid.UUID("6b6f6f72-6467-5174-8065-6f66666c696e")  # any constant: the same name, the same UID
-_NAMESPACED: Final = frozenset({"Pod", gang.KIND, "ResourceClaim"})
+_NAMESPACED: Final = frozenset({"Pod", gang.KIND, "ResourceClaim", "LimitRange", "ResourceQuota"})
 _RESOURCES: Final = {"Pod": ("pods", ""), "Binding": ("pods", "binding")}
 
 

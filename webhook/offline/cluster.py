@@ -13,12 +13,13 @@ from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.request.pod import is_ours
 from allocator.request.unread import unread_forms
 from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import GANG_GATE, is_allocation_annotation
 from allocator.wire import gang, nodetopology
 from koordgate.kube.resource import PLUGIN_POD_GROUPS
 from webhook.assembly import Parts, assemble
 from webhook.ledger.memory import MemoryStore
-from webhook.offline import api, apiserver
+from webhook.offline import api, apiplugins, apiserver
 from webhook.offline.account import Account, ClusterObjects
 from webhook.offline.objects import InputError
 from webhook.offline.resources import allocatable, managed
@@ -30,7 +31,6 @@ from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
-_EXEMPT: Final = "kube-system"  # the chart always exempts it, and the namespace of the installation
 _STOCK_SCHEDULER: Final = "system:kube-scheduler"
 _DEFAULTS: Final = WebhookSettings()
 
@@ -42,6 +42,7 @@ class PodFate(StrEnum):
     ADMITTED = "admitted"
     BOUND = "bound"
     DENIED = "refused at admission"
+    NOT_CREATED = "not created"
     UNSCHEDULABLE = "no node"
     BIND_REFUSED = "refused at bind"
 
@@ -145,7 +146,7 @@ class OfflineCluster:
         }
         self._group_feed = GroupFeed(view, PLUGIN_POD_GROUPS.group, self._complain(gang.KIND))
         self._pod_feed = PodFeed(view, parts.reconciler.ended, parts.reconciler.bound, types)
-        self._exempt = {_EXEMPT, parts.settings.identity.namespace}
+        self._plugins = apiplugins.ApiPlugins(parts, self._complain("LimitRange"), self.notes.append)
         parts.keeper.lift = self._lift
 
     @classmethod
@@ -206,16 +207,8 @@ class OfflineCluster:
             InputError: an amount of a Node, or of a Pod on it, is not a quantity.
         """
         loaded = [(apiserver.with_defaults(obj), obj) for obj in objects]
-        for obj, _ in loaded:
-            if obj["kind"] == gang.KIND:
-                self._group_feed.put(obj)
-            elif obj["kind"] in self._claim_feeds:
-                self._claim_feeds[obj["kind"]].put(obj)
-            elif obj["kind"] in self._feeds:
-                known, feed = self._feeds[obj["kind"]]
-                known[obj["metadata"]["name"]] = obj
-                feed.put(obj)
         try:
+            self._take_in(obj for obj, _ in loaded)
             for name, node in self._nodes.items():
                 devices = self.parts.cluster.snapshot(name).devices
                 self._scheduler.put_node(node, devices)
@@ -237,10 +230,24 @@ class OfflineCluster:
         await self.parts.reconciler.reconcile()
         return results
 
+    def _take_in(self, objects: Iterable[Raw]) -> None:
+        """Show all objects but Pods to the webhook, as its watches would."""
+        for obj in objects:
+            if obj["kind"] in apiplugins.KINDS:
+                self._plugins.put(obj)
+            elif obj["kind"] == gang.KIND:
+                self._group_feed.put(obj)
+            elif obj["kind"] in self._claim_feeds:
+                self._claim_feeds[obj["kind"]].put(obj)
+            elif obj["kind"] in self._feeds:
+                known, feed = self._feeds[obj["kind"]]
+                known[obj["metadata"]["name"]] = obj
+                feed.put(obj)
+
     async def submit(self, pod: Mapping[str, Any]) -> Result:
         """Create a Pod: admit it, find a node, bind it."""
         result = await self.admit(pod)
-        return await self._schedule(result) if result.state is PodFate.ADMITTED else result
+        return await self.schedule(result) if result.state is PodFate.ADMITTED else result
 
     async def settle(self, results: Iterable[Result]) -> list[Result]:
         """Hold room for the gangs that are bound as a whole, as far as there is any, and schedule their Pods.
@@ -258,7 +265,7 @@ class OfflineCluster:
             metadata = result.pod["metadata"]
             now = self._pods.by_name.get((metadata.get("namespace", ""), metadata["name"]))
             if now is not None and result.state is PodFate.UNSCHEDULABLE and gates(result.pod) != gates(now):
-                settled.append(await self._schedule(replace(result, pod=now, reasons=())))
+                settled.append(await self.schedule(replace(result, pod=now, reasons=())))
             else:
                 settled.append(result)
         return settled
@@ -269,7 +276,7 @@ class OfflineCluster:
         left = [gate for gate in gates(known) if gate != {"name": GANG_GATE}]
         self._put({**known, "spec": {**known["spec"], "schedulingGates": left}})
 
-    async def _schedule(self, result: Result) -> Result:
+    async def schedule(self, result: Result) -> Result:
         """Find a node for an admitted Pod, and bind it."""
         metadata = result.pod["metadata"]
         found = await self._scheduler.find(result.pod, self.only)
@@ -284,6 +291,9 @@ class OfflineCluster:
         namespace, name = made["metadata"]["namespace"], made["metadata"]["name"]
         if (namespace, name) in self._pods.by_name:
             return Result(dict(pod), PodFate.DENIED, (f"Pod {namespace}/{name} exists already",), given=pod)
+        refusal = self._plugins.before(made)
+        if refusal:
+            return Result(dict(pod), PodFate.DENIED, (refusal,), given=pod)
         verdict = await self.review(made)
         made, warnings = verdict.object, verdict.warnings
         if verdict.refusal:
@@ -292,13 +302,20 @@ class OfflineCluster:
             pod_amounts(made["spec"])
         except BadQuantityError as error:
             return Result(dict(pod), PodFate.DENIED, (f"Pod {namespace}/{name}: {error}",), warnings, pod)
+        refusal = self._plugins.after(made)
+        if refusal:
+            return Result(dict(pod), PodFate.DENIED, (refusal,), warnings, pod)
         self._put(made)
         return Result(made, PodFate.ADMITTED, (), warnings, pod)
 
     async def review(self, pod: Raw) -> apiserver.ReviewVerdict:
         """Show a new Pod, which has a name and a namespace, to the webhooks that the chart calls for it."""
-        if pod["metadata"]["namespace"] in self._exempt:
+        mode = self.parts.modes.of(pod["metadata"]["namespace"])
+        if mode is Mode.OFF:
             return apiserver.ReviewVerdict("", pod)
+        if mode is Mode.SHADOW:
+            told = await self._ask(api.SHADOW_POD, pod, apiserver.AUTHOR) if self._reviewed(pod) else None
+            return apiserver.ReviewVerdict("", pod, told.warnings if told is not None else ())
         warnings: tuple[str, ...] = ()
         for path in (api.MUTATE_POD, api.VALIDATE_POD) if self._reviewed(pod) else (api.WARN_POD,):
             verdict = await self._ask(path, pod, apiserver.AUTHOR)
@@ -322,8 +339,7 @@ class OfflineCluster:
         ours = self.parts.settings.scheduler
         own = ours.username if pod["spec"]["schedulerName"] == ours.name else _STOCK_SCHEDULER
         who = username or own
-        paths = [api.VALIDATE_BINDING] if who != ours.username else [api.MUTATE_BINDING, api.VALIDATE_BINDING]
-        for path in paths if namespace not in self._exempt else ():
+        for path in self._binding_reviews(namespace, ours=who == ours.username):
             verdict = await self._ask(path, made, who)
             if verdict.refusal:
                 return Result(pod, PodFate.BIND_REFUSED, (verdict.refusal,))
@@ -331,6 +347,13 @@ class OfflineCluster:
         bound = apiserver.bound(pod, made)
         self._put(bound)
         return Result(bound, PodFate.BOUND)
+
+    def _binding_reviews(self, namespace: str, *, ours: bool) -> tuple[str, ...]:
+        """The webhooks that the chart calls for a Binding: our scheduler's is decided in every mode."""
+        if namespace in self.parts.modes.exempt:
+            return ()
+        guarded = (api.VALIDATE_BINDING,) if self.parts.modes.enforced(namespace) else ()
+        return (api.MUTATE_BINDING, api.VALIDATE_BINDING) if ours else guarded
 
     async def delete(self, namespace: str, name: str) -> None:
         """Delete a Pod, and release what it held."""
@@ -340,6 +363,7 @@ class OfflineCluster:
         """Delete Pods by namespace and name, and release what they held; without `settle`, they held nothing."""
         for name in names:
             pod = self._pods.by_name.pop(name)
+            self._plugins.forget(pod)
             self._scheduler.forget(pod)
             self._pod_feed.drop(pod)
         if settle:
@@ -376,6 +400,7 @@ class OfflineCluster:
         if known is not None:
             self._scheduler.forget(known)
         self._scheduler.count(pod)
+        self._plugins.count(pod, ended=finished(pod))
         self._pods.by_name[key] = pod
         self._pod_feed.put(pod)
 

@@ -1,12 +1,16 @@
 """Kubernetes objects from files, folders and standard input, as YAML or JSON."""
 
 import argparse
+import gzip
+import hashlib
 import re
 import sys
+import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
 import yaml
@@ -19,6 +23,7 @@ from koordgate.kube.resource import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from webhook.offline.manifests import must_have_pods, pods_in
 from webhook.offline.shapes import wrong_shape
 
 try:
@@ -31,18 +36,26 @@ T = TypeVar("T")
 
 STDIN: Final = "-"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
+_GZIP: Final = ".gz"
+_MOST_UNPACKED: Final = 2**30  # bytes: snapshots of 100,000 Pods have less than 200 MB
 _MOST_VALUES: Final = 1_000_000  # of one document, where aliases multiply them
-_UNUSED: Final = frozenset({"NodeAllocation"})  # left out without a note: Pods' annotations say the same
-_NO_MODES: Final = "Namespaces are not used: their labels, such as koordgate.io/mode, have no effect here"
+_UNUSED: Final = frozenset({"NodeAllocation", "Event", "MutatingWebhookConfiguration"})  # without a note
+_OF_SNAPSHOTS: Final = frozenset({"koordgate", "koordgate-snapshot"})  # ConfigMaps that are left out without a note
+_MOST_TOLD: Final = 3  # objects of a kind that are left out and named one by one
+_LONGEST_BEGINNING: Final = 58  # characters of generateName that are kept, as by the API server
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # which make up no words
 _VERSIONS: Final = {
     "Device": DEVICES.api_version,
     nodetopology.KIND: nodetopology.API_VERSION,
     gang.KIND: PLUGIN_POD_GROUPS.api_version,
     "ResourceSlice": RESOURCE_SLICES.api_version,
     "ResourceClaim": RESOURCE_CLAIMS.api_version,
+    "PriorityClass": "scheduling.k8s.io/v1",
 }
 _GROUPS_READ: Final = frozenset(versions[0].group for versions in ALL_POD_GROUPS)
-_NAMESPACED: Final = frozenset({"Pod", gang.KIND, "ResourceClaim"})
+_NAMESPACED: Final = frozenset({"Pod", gang.KIND, "ResourceClaim", "LimitRange", "ResourceQuota"})
+_CLUSTER_WIDE: Final = frozenset({"Node", "Device", nodetopology.KIND, "ResourceSlice", "Namespace", "PriorityClass"})
+_COPIES: Final = frozenset({"ControllerRevision"})  # a Pod template that is kept as a copy, and creates no Pod
 
 
 class InputError(ValueError):
@@ -60,6 +73,12 @@ class Objects:
         groups: PodGroups, which state the sizes of gangs.
         claims: ResourceSlices and ResourceClaims.
         pods: Pods.
+        namespaces: Namespaces.
+        limits: LimitRanges and ResourceQuotas.
+        priorities: PriorityClasses.
+        sources: Pods, and objects that have Pod templates, all in the order of the input.
+        found: how many objects of each kind there are in the input.
+        unused: kinds of which objects were left out.
         notes: what was left out, a sentence each.
     """
 
@@ -69,12 +88,33 @@ class Objects:
     groups: list[Raw] = field(default_factory=list)
     claims: list[Raw] = field(default_factory=list)
     pods: list[Raw] = field(default_factory=list)
+    namespaces: list[Raw] = field(default_factory=list)
+    limits: list[Raw] = field(default_factory=list)
+    priorities: list[Raw] = field(default_factory=list)
+    sources: list["Source"] = field(default_factory=list)
+    found: Counter[str] = field(default_factory=Counter)
+    unused: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
     @property
     def cluster(self) -> list[Raw]:
-        """What describes the nodes."""
-        return [*self.nodes, *self.devices, *self.topologies, *self.claims]
+        """What describes the nodes, the namespaces, and what these limit."""
+        about = [*self.namespaces, *self.limits, *self.priorities]
+        return [*self.nodes, *self.devices, *self.topologies, *self.claims, *about]
+
+
+class Source(NamedTuple):
+    """A Pod, or an object that creates Pods.
+
+    Attributes:
+        where: the file and the place in it.
+        kind: of the object.
+        object: as given, with its kind and apiVersion.
+    """
+
+    where: str
+    kind: str
+    object: Raw
 
 
 class _Loader(_Fast):
@@ -106,7 +146,8 @@ def add_files(parser: argparse.ArgumentParser, *, required: bool = True) -> None
         default=[],
         required=required,
         metavar="FILE",
-        help="YAML or JSON file, folder of such files, or - for standard input; may be given more than once",
+        help="YAML or JSON file (or .gz of one, such as a snapshot), folder of such files, or - for standard input; "
+        "may be given more than once",
     )
 
 
@@ -120,6 +161,9 @@ def read(paths: Iterable[str]) -> Objects:
     seen: dict[tuple[str, str, str], str] = {}
     for where, obj, kind in read_all(paths):
         _take(where, obj, kind, objects, seen)
+    for kind, count in objects.unused.items():
+        if count > _MOST_TOLD:
+            objects.notes.append(f"{count - _MOST_TOLD} more objects of kind {kind} are not used")
     return objects
 
 
@@ -149,11 +193,27 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
             raise InputError(f"{path}: no {', '.join(_SUFFIXES)} file in this folder; give one with Kubernetes objects")
     for file in files:
         try:
-            yield str(file), file.read_text(encoding="utf-8")
+            yield str(file), _unpacked(file) if file.suffix == _GZIP else file.read_text(encoding="utf-8")
+        except (EOFError, zlib.error) as error:
+            raise InputError(f"{file}: is not a whole gzip file ({error}); write or copy it again") from error
         except OSError as error:
             raise InputError(f"{file}: cannot be read ({error.strerror}); give a file of Kubernetes objects") from error
         except UnicodeDecodeError as error:
             raise InputError(f"{file}: is not UTF-8 text ({error.reason}); give a YAML or JSON file") from error
+
+
+def _unpacked(file: Path) -> str:
+    """Read a compressed file, up to a bound.
+
+    Raises:
+        InputError: it has more than that.
+        OSError, EOFError, zlib.error: it cannot be read.
+    """
+    with gzip.open(file) as packed:
+        body = packed.read(_MOST_UNPACKED + 1)
+    if len(body) > _MOST_UNPACKED:
+        raise InputError(f"{file}: has more than {_MOST_UNPACKED} bytes when it is unpacked; unpack it first")
+    return body.decode()
 
 
 def _documents(source: str, text: str) -> Iterator[tuple[str, object]]:
@@ -217,10 +277,8 @@ def _identified(where: str, document: object, default: str) -> tuple[Raw, str]:
 
 
 def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[str, str, str], str]) -> None:
-    metadata = obj.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    if not name:
-        raise InputError(f"{where}: the {kind} has no metadata.name; give it one")
+    objects.found[kind] += 1
+    name = _name(where, obj, kind, objects.found[kind])
     lists = {
         "Node": objects.nodes,
         "Device": objects.devices,
@@ -229,23 +287,66 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
         "ResourceSlice": objects.claims,
         "ResourceClaim": objects.claims,
         "Pod": objects.pods,
+        "Namespace": objects.namespaces,
+        "LimitRange": objects.limits,
+        "ResourceQuota": objects.limits,
+        "PriorityClass": objects.priorities,
     }
     version = obj.get("apiVersion") or _VERSIONS.get(kind, "v1")
-    strange = kind == gang.KIND and str(version).partition("/")[0] not in _GROUPS_READ
-    if kind not in lists or strange:
-        if kind == "Namespace":
-            if _NO_MODES not in objects.notes:
-                objects.notes.append(_NO_MODES)
-        elif kind not in _UNUSED:
-            objects.notes.append(f"{where}: {kind} {name}{f' of {version}' * strange} is not used")
+    of = f" of {version}" * (kind == gang.KIND and str(version).partition("/")[0] not in _GROUPS_READ)
+    creates = not of and kind not in {*lists, *_COPIES, *_UNUSED} and _creates(where, obj, kind)
+    if of or (kind not in lists and not creates):
+        if kind not in _UNUSED and not (kind == "ConfigMap" and name in _OF_SNAPSHOTS):
+            _leave_out(f"{where}: {kind} {name}{of} is not used", kind, objects)
         return
-    wrong = wrong_shape(kind, obj)
+    own = kind in lists or must_have_pods(obj, kind)
+    wrong = wrong_shape(kind if own else "", obj)
     if wrong:
         raise InputError(f"{where}: {kind} {name}: {wrong}; the API server would refuse it; correct it")
-    namespace = str(obj["metadata"].get("namespace") or "default") if kind in _NAMESPACED else ""
-    key = (kind, namespace, str(name))
+    namespace = "" if kind in _CLUSTER_WIDE else str(obj["metadata"].get("namespace") or "default")
+    key = (kind if own else f"{kind}.{version}", namespace, name)
     if key in seen:
         full_name = f"{namespace}/{name}" if namespace else name
         raise InputError(f"{where}: {kind} {full_name} is already in {seen[key]}; remove or rename one of them")
     seen[key] = where
-    lists[kind].append({"apiVersion": version, "kind": kind, **obj})
+    taken = {"apiVersion": version, "kind": kind, **obj}
+    if kind in lists:
+        lists[kind].append(taken)
+    if kind == "Pod" or creates:
+        objects.sources.append(Source(where, kind, taken))
+
+
+def _name(where: str, obj: Raw, kind: str, number: int) -> str:
+    """The name of an object; one that states generateName is given a name, as the API server does."""
+    metadata = obj.get("metadata")
+    if isinstance(metadata, dict) and not metadata.get("name"):
+        beginning = metadata.get("generateName")
+        if isinstance(beginning, str) and beginning:
+            metadata["name"] = f"{beginning[:_LONGEST_BEGINNING]}{suffix(kind, beginning, number)}"
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not name:
+        raise InputError(f"{where}: the {kind} has no metadata.name; give it one")
+    return str(name)
+
+
+def _creates(where: str, obj: Raw, kind: str) -> bool:
+    """Whether an object has Pod templates."""
+    if must_have_pods(obj, kind):
+        if not pods_in(obj, kind):
+            name = obj["metadata"]["name"]
+            raise InputError(f"{where}: {kind} {name} has no Pod spec where one must be; write spec.template.spec")
+        return True
+    return bool(pods_in(obj, kind))
+
+
+def _leave_out(note: str, kind: str, objects: Objects) -> None:
+    """Note that an object is not used; of many of one kind, only the number is told in the end."""
+    objects.unused[kind] += 1
+    if objects.unused[kind] <= _MOST_TOLD:
+        objects.notes.append(note)
+
+
+def suffix(*of: object, length: int = 5) -> str:
+    """Letters and digits as the API server adds to generated names; the same for the same parts."""
+    digest = hashlib.sha256("/".join(map(str, of)).encode("utf-8", "replace")).digest()
+    return "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:length])

@@ -15,11 +15,14 @@ from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpuset import format_cpuset
 from webhook.offline import words
 from webhook.offline.account import Account, DeviceUse, NodeCpus
+from webhook.offline.assumed import ASSUMED
 from webhook.offline.cluster import PodFate, Result
 from webhook.terminal import WIDE, screen, show
 
+Raw = dict[str, Any]
 _REASONS: Final = {
     PodFate.DENIED: "Denied",
+    PodFate.NOT_CREATED: "NotCreated",
     PodFate.UNSCHEDULABLE: "Unschedulable",
     PodFate.BIND_REFUSED: "BindRefused",
 }
@@ -27,10 +30,12 @@ _STYLES: Final = {
     PodFate.BOUND: "green",
     PodFate.STANDING: "cyan",
     PodFate.DENIED: "red",
+    PodFate.NOT_CREATED: "yellow",
     PodFate.UNSCHEDULABLE: "yellow",
     PodFate.BIND_REFUSED: "red",
 }
 _COUNTED: Final = {PodFate.STANDING: "there already", PodFate.UNSCHEDULABLE: "without a node"}
+_ABSENT: Final = frozenset({PodFate.DENIED, PodFate.NOT_CREATED})  # such a Pod is not in the cluster
 _NOTHING: Final = "no devices, no CPUs of its own"
 _SHARED: Final = "shared pool: class LS, and all others without CPUs of their own"
 _BEST_EFFORT: Final = "best-effort pool: class BE, and BestEffort"
@@ -82,7 +87,7 @@ def block(result: Result, account: Account) -> Text:
     where = f" {'to' if result.state is PodFate.BOUND else 'on'} {node}" if node else ""
     text.append(f"{_state(result)}{where}", f"not bold {_STYLES.get(result.state, '')}")
     asked = words.asked(given, account.types) or (_NOTHING,)
-    became = () if result.state is PodFate.DENIED else words.admitted(result.pod, account.types)
+    became = () if result.state in _ABSENT else words.admitted(result.pod, account.types)
     lines = [f"asked   {line}" for line in asked]
     lines += [f"became  {line}" for line in became if line not in asked]
     lines += [f"   {line}" for line in outcome(result, account) if line != "-"]
@@ -91,7 +96,7 @@ def block(result: Result, account: Account) -> Text:
 
 
 def _node(result: Result) -> str:
-    return "" if result.state is PodFate.DENIED else result.pod["spec"].get("nodeName") or ""
+    return "" if result.state in _ABSENT else result.pod["spec"].get("nodeName") or ""
 
 
 def _state(result: Result) -> str:
@@ -102,7 +107,7 @@ def _state(result: Result) -> str:
 
 def outcome(result: Result, account: Account) -> list[str]:
     """What a Pod got, or why it got nothing, as lines."""
-    holding = None if result.state is PodFate.DENIED else account.holding(result.pod)
+    holding = None if result.state in _ABSENT else account.holding(result.pod)
     held = words.held(holding, account.types) if holding is not None else []
     adopted = account.adopted(result.pod)
     held += words.adopted(adopted, account.types) if adopted is not None else []
@@ -125,13 +130,18 @@ def node_parts(account: Account) -> list[Table | Text | str]:
         uses = account.devices(node)
         if not uses and node not in cpus:
             continue
-        parts.append(Text(f"{node}: {has(uses, cpus.get(node))}", "bold"))
+        parts.append(Text(f"{node}: {has(uses, cpus.get(node))}{_assumed(account, node)}", "bold"))
         if uses:
             parts.append(devices_table(uses))
         if node in cpus:
             parts.append(cpus_table(cpus[node]))
         parts.append("")
     return parts
+
+
+def _assumed(account: Account, node: str) -> str:
+    source = account.assumed(node)
+    return f" (assumed from {source})" if source else ""
 
 
 def has(uses: Sequence[DeviceUse], cpus: NodeCpus | None) -> str:
@@ -255,22 +265,37 @@ def in_use(account: Account) -> str:
     return f"{', '.join(texts)} in use" if texts else "no devices"
 
 
-def as_list(results: Sequence[Result]) -> dict[str, Any]:
-    """Make a v1 List of the Pods as they are in the cluster; the status of a refused one says why."""
+def as_list(results: Sequence[Result], account: Account) -> dict[str, Any]:
+    """Make a v1 List of the Pods as they are in the cluster; the status of a refused one says why.
+
+    A Pod that holds devices which are assumed has the annotation that says so.
+    """
     items: list[Mapping[str, Any]] = []
     for result in results:
         reason = _REASONS.get(result.state)
         if reason is None:
-            items.append(result.pod)
+            items.append(_marked(result.pod, account))
         else:
             status = {"phase": "Pending", "reason": reason, "message": result.message}
             items.append({**result.pod, "status": status})
     return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
-def write_json(results: Sequence[Result]) -> None:
+def _marked(pod: Raw, account: Account) -> Raw:
+    metadata = pod["metadata"]
+    annotations = metadata.get("annotations") or {}
+    if ASSUMED in annotations or not account.assumed(pod["spec"].get("nodeName") or ""):
+        return pod
+    holding = account.holding(pod)
+    if holding is None or not holding.shares:
+        return pod
+    marked = {**annotations, ASSUMED: str(len(holding.shares))}
+    return {**pod, "metadata": {**metadata, "annotations": marked}}
+
+
+def write_json(results: Sequence[Result], account: Account) -> None:
     """Print the List as JSON."""
-    sys.stdout.write(orjson.dumps(as_list(results), option=orjson.OPT_INDENT_2).decode() + "\n")
+    sys.stdout.write(orjson.dumps(as_list(results, account), option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
 class _Plain(yaml.SafeDumper):
@@ -281,6 +306,6 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def write_yaml(results: Sequence[Result]) -> None:
+def write_yaml(results: Sequence[Result], account: Account) -> None:
     """Print the List as YAML."""
-    yaml.dump(as_list(results), sys.stdout, _Plain, sort_keys=False, width=WIDE, allow_unicode=True)
+    yaml.dump(as_list(results, account), sys.stdout, _Plain, sort_keys=False, width=WIDE, allow_unicode=True)

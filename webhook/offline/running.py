@@ -8,7 +8,9 @@ their annotations state, where the settings count it; nothing is assumed for the
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
+
+import msgspec
 
 from allocator.vocabulary.adopted import ConflictKind, Product
 from allocator.vocabulary.devicetype import DeviceTypes
@@ -17,11 +19,17 @@ from allocator.vocabulary.names import KUBERNETES_DOMAIN
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.deviceallocated import write_annotations
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
+from webhook.offline.assumed import ASSUMED
+from webhook.settings import WebhookSettings
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
 
-ASSUMED: Final = "koordgate.io/assumed"  # on such a Pod, only in memory: how many of its devices were assumed
+
+def counting_all(settings: WebhookSettings) -> WebhookSettings:
+    """The same settings, but running Pods of every product that can be read count as holding what they state."""
+    adopt = msgspec.structs.replace(settings.adopt, peers=tuple(Product))
+    return msgspec.structs.replace(settings, adopt=adopt)
 
 
 def plugin_devices(info: PodInfo, types: DeviceTypes) -> dict[str, int]:

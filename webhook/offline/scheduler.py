@@ -9,6 +9,7 @@ from typing import Any, Final
 from allocator.amounts import pod_amounts
 from allocator.vocabulary.device import Device
 from webhook.offline import api
+from webhook.offline.daemons import only_node
 from webhook.offline.predicates import NodeCandidate, best, candidate, grouped, why_not
 from webhook.offline.resources import allocatable
 from webhook.offline.stock import stock_scores
@@ -107,7 +108,7 @@ class KubeScheduler:
             return (f"the Pod waits for its schedulingGates: {gates}",)
         asked = pod_amounts(spec)
         left = self._managed if spec["schedulerName"] == self._scheduler_name else frozenset()
-        names = self._names if only is None else [only]
+        names = self._candidates_of(spec, only)
         fitting = self._fitting(spec, asked, left, names)
         reasons: dict[str, str] = {}
         scores = dict.fromkeys(fitting, 0)
@@ -125,6 +126,13 @@ class KubeScheduler:
             if why is not None:
                 reasons[name] = why
         return grouped(reasons) or ("there is no Node",)
+
+    def _candidates_of(self, spec: Mapping[str, Any], only: str | None) -> Sequence[str]:
+        """The nodes that are looked at: of a DaemonSet's Pod its own alone."""
+        wanted = only_node(spec)
+        if wanted in self._candidates and only in {None, wanted}:
+            return [wanted]
+        return self._names if only is None else [only]
 
     def _fitting(
         self, spec: Mapping[str, Any], asked: Mapping[str, int], left: AbstractSet[str], names: Iterable[str]

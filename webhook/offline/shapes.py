@@ -10,16 +10,25 @@ from msgspec import Meta, Struct
 
 _Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
 _Quantity = str | int | float
+_Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _Texts = dict[str, str] | None
 _Quantities = dict[str, _Quantity] | None
 
 
-class _Metadata(Struct):
+class _Owner(Struct):
+    kind: str
+    name: str
+    uid: str | None = None
+    controller: bool | None = None
+
+
+class _Metadata(Struct, rename="camel"):
     name: _Name
     namespace: _Name | None = None
     uid: str | None = None
     labels: _Texts = None
     annotations: _Texts = None
+    owner_references: list[_Owner] | None = None
 
 
 class _Resources(Struct):
@@ -81,6 +90,9 @@ class _PodSpec(Struct, rename="camel"):
     overhead: _Quantities = None
     resources: _Resources | None = None
     scheduling_gates: list[dict[str, Any]] | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    active_deadline_seconds: int | None = None
 
 
 class _PodStatus(Struct):
@@ -119,7 +131,117 @@ class _Any(Struct):
     metadata: _Metadata
 
 
-_SHAPES: Final[dict[str, type[Struct]]] = {"Pod": _Pod, "Node": _Node}
+class _Limit(Struct, rename="camel"):
+    type: str
+    max: _Quantities = None
+    min: _Quantities = None
+    default: _Quantities = None
+    default_request: _Quantities = None
+    max_limit_request_ratio: _Quantities = None
+
+
+class _LimitRangeSpec(Struct):
+    limits: list[_Limit] | None = None
+
+
+class _LimitRange(Struct):
+    metadata: _Metadata
+    spec: _LimitRangeSpec | None = None
+
+
+class _Selection(Struct, rename="camel"):
+    scope_name: str
+    operator: str
+    values: list[str] | None = None
+
+
+class _Selections(Struct, rename="camel"):
+    match_expressions: list[_Selection] | None = None
+
+
+class _QuotaSpec(Struct, rename="camel"):
+    hard: _Quantities = None
+    scopes: list[str] | None = None
+    scope_selector: _Selections | None = None
+
+
+class _Quota(Struct):
+    metadata: _Metadata
+    spec: _QuotaSpec | None = None
+
+
+class _PriorityClass(Struct, rename="camel"):
+    metadata: _Metadata
+    value: int = 0
+    global_default: bool | None = None
+    preemption_policy: str | None = None
+
+
+class _Ordinals(Struct):
+    start: _Count = 0
+
+
+class _ReplicasSpec(Struct, rename="camel"):
+    template: dict[str, Any]
+    replicas: _Count | None = None
+    ordinals: _Ordinals | None = None
+    pod_management_policy: str | None = None
+
+
+class _Replicas(Struct):
+    metadata: _Metadata
+    spec: _ReplicasSpec
+
+
+class _JobSpec(Struct, rename="camel"):
+    template: dict[str, Any]
+    parallelism: _Count | None = None
+    completions: _Count | None = None
+    completion_mode: str | None = None
+    suspend: bool | None = None
+
+
+class _JobStatus(Struct):
+    succeeded: _Count | None = None
+
+
+class _Job(Struct):
+    metadata: _Metadata
+    spec: _JobSpec
+    status: _JobStatus | None = None
+
+
+class _JobTemplate(Struct):
+    spec: _JobSpec
+    metadata: dict[str, Any] | None = None
+
+
+class _CronJobSpec(Struct, rename="camel"):
+    job_template: _JobTemplate
+    suspend: bool | None = None
+
+
+class _CronJob(Struct):
+    metadata: _Metadata
+    spec: _CronJobSpec
+
+
+class _PodTemplate(Struct):
+    metadata: _Metadata
+    template: dict[str, Any]
+
+
+_SHAPES: Final[dict[str, type[Struct]]] = {
+    "Pod": _Pod,
+    "Node": _Node,
+    "LimitRange": _LimitRange,
+    "ResourceQuota": _Quota,
+    "PriorityClass": _PriorityClass,
+    **dict.fromkeys(("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"), _Replicas),
+    "Job": _Job,
+    "CronJob": _CronJob,
+    "PodTemplate": _PodTemplate,
+}
 
 
 def wrong_shape(kind: str, obj: object) -> str:

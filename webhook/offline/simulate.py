@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -13,27 +13,49 @@ from koordgate.settings import SettingsError
 from webhook import settings, terminal
 from webhook.offline import devicemap, report, tracerun, words
 from webhook.offline.account import Account
-from webhook.offline.cluster import OfflineCluster, PodFate, Result, stands
-from webhook.offline.objects import InputError, Objects, add_files, read
+from webhook.offline.arrivals import Arrivals
+from webhook.offline.cluster import OfflineCluster, PodFate, Result
+from webhook.offline.inputs import read_cluster, standing
+from webhook.offline.objects import InputError, Objects, add_files
+from webhook.offline.running import counting_all
+from webhook.offline.workloads import created
 from webhook.settings import WebhookSettings
 
 _UNUSABLE: Final = 2
+_MOST_REASONS: Final = 5
 
 
-async def simulate(objects: Objects, cluster: OfflineCluster) -> list[Result]:
+async def simulate(
+    objects: Objects, cluster: OfflineCluster, tell: Callable[[int], object] = lambda _done: None
+) -> list[Result]:
     """Load the objects into a cluster, and create, schedule and bind the Pods that are not bound yet.
 
-    Pods that are bound hold what their annotations state.
+    Pods that are bound hold what their annotations, their products or a device plugin gave them. Workloads create the
+    Pods that they lack.
+
+    Args:
+        objects: of the cluster.
+        cluster: empty.
+        tell: called with the number of Pods that are scheduled.
 
     Returns:
         The outcome for each Pod, in the order of the input.
 
     Raises:
-        InputError: an object cannot be used.
+        InputError: an object cannot be used, or there is no Pod at all; the message says what there is instead.
     """
-    there = [pod for pod in objects.pods if stands(pod)]
-    loaded = iter(await cluster.load([*objects.cluster, *objects.groups, *there]))
-    return await cluster.settle([next(loaded) if stands(pod) else await cluster.submit(pod) for pod in objects.pods])
+    made = created(objects)
+    objects.notes += made.notes
+    if not made.pods:
+        raise InputError(_no_pod(objects))
+    there = await standing(objects, cluster)
+    return await cluster.settle(await Arrivals(cluster, there, tell).run(made.pods))
+
+
+def _no_pod(objects: Objects) -> str:
+    found = ", ".join(f"{count} {kind}" for kind, count in sorted(objects.found.items())) or "no object"
+    why = f": {'; '.join(objects.notes[:_MOST_REASONS])}" if objects.notes else ""
+    return f"the input has no Pod, and nothing in it creates one (found: {found}); give Pods or workloads with -f{why}"
 
 
 def _cluster(arguments: argparse.Namespace, objects: Objects, configured: WebhookSettings) -> OfflineCluster:
@@ -56,12 +78,12 @@ def _run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.ERROR)  # problems of the input are printed below
     try:
         tracerun.checked(arguments)
-        configured = WebhookSettings() if arguments.config is None else settings.load(arguments.config)
+        configured = counting_all(WebhookSettings()) if arguments.config is None else settings.load(arguments.config)
         if arguments.trace is not None:
             tracerun.run_trace(arguments, configured)
             sys.stdout.flush()
             return 0
-        objects = read(arguments.files)
+        objects = read_cluster(arguments.files)
         cluster = _cluster(arguments, objects, configured)
         results = asyncio.run(simulate(objects, cluster))
     except (InputError, SettingsError) as error:
@@ -96,9 +118,9 @@ def _remarks(results: Iterable[Result], account: Account) -> Iterator[str]:
 
 def _print(output: str, results: list[Result], account: Account) -> None:
     if output == "json":
-        report.write_json(results)
+        report.write_json(results, account)
     elif output == "yaml":
-        report.write_yaml(results)
+        report.write_yaml(results, account)
     else:
         report.show_pods(results, account)
         report.show_nodes(account)

@@ -14,6 +14,7 @@ from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.mix import Mix, TypicalRequest, mix_of
 from allocator.vocabulary.names import TYPE_GPU
 from koordgate.kube.resource import DEVICES
+from webhook.offline.cardmemory import memory_of
 from webhook.offline.trace import WHOLE, TraceAsk, TraceNode, TracePod
 
 Raw = dict[str, Any]
@@ -25,8 +26,7 @@ TYPICAL_PERCENT: Final = 95
 _MILLI_OF_PERCENT: Final = 10
 _MOST_PODS: Final = "1000"  # the trace states no bound of Pods on a node
 _MIB: Final = 2**20
-_MEMORY_MIB: Final = {"A10": 22_731, "P100": 16_280, "T4": 15_109, "V100M16": 16_160, "V100M32": 32_510}
-_OTHER_MEMORY_MIB: Final = 24_576  # of a model whose product is not known, such as the trace's G2
+_OTHER_MEMORY: Final = 24_576 * _MIB  # of a model whose product is not known, such as the trace's G2
 
 
 def percent(milli: int) -> int:
@@ -41,7 +41,7 @@ def node_objects(node: TraceNode) -> list[Raw]:
     metadata = {"name": node.name, "labels": labels}
     objects: list[Raw] = [{"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": has}}]
     if node.gpus:
-        memory = f"{_MEMORY_MIB.get(node.model, _OTHER_MEMORY_MIB)}Mi"
+        memory = f"{(memory_of(node.model) or _OTHER_MEMORY) // _MIB}Mi"
         amounts = {"gpu-core": "100", "gpu-memory": memory, "gpu-memory-ratio": "100"}
         resources = {f"kubernetes.io/{tail}": amount for tail, amount in amounts.items()}
         devices = [

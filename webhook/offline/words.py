@@ -17,7 +17,7 @@ from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from allocator.wire.devicequotas import NONE, UNLIMITED, read_quotas
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from webhook.offline.account import Account, DeviceUse
-from webhook.offline.running import ASSUMED
+from webhook.offline.assumed import ASSUMED
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = Mapping[str, Any]

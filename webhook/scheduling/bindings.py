@@ -78,6 +78,9 @@ class BindingWebhooks:
         settled: called with a Pod's UID when its bind has been decided, and with the node; "" if it was refused.
         sent: returns what the filter assumed for a Pod's UID on a node; None if that is not known.
         search_time: what each namespace has used for long decisions. A bind is decided whatever that is, and counts.
+
+    Attributes:
+        bound: called with a Pod, what it was given, and its node, once for each bind that is new.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class BindingWebhooks:
         sent: Callable[[str, str], Holding | None] = lambda _uid, _node: None,
         search_time: SearchTime | None = None,
     ) -> None:
+        self.bound: Callable[[PodInfo, Holding, str], object] = lambda _pod, _holding, _node: None
         self._search_time = SearchTime() if search_time is None else search_time
         self._binders = binders
         self._cluster = cluster
@@ -134,10 +138,12 @@ class BindingWebhooks:
         )
         annotations: dict[str, str] = {}
         reason = Reason.NAMED
+        new = False
 
         def change(holdings: Holdings) -> Generator[None, None, Decided[Holding | Refusal]]:
-            nonlocal reason
+            nonlocal reason, new
             changed, decided = yield from self._search_time.charging(pod.namespace, decide(holdings))
+            new = changed is not None
             outcome, reason = decided.outcome, _reason(claim, sent, repeated=decided.repeated)
             if isinstance(outcome, Holding):
                 annotations.clear()
@@ -154,6 +160,8 @@ class BindingWebhooks:
             self._settled(pod.uid, "" if isinstance(outcome, Refusal) else node)
         if isinstance(outcome, Refusal):
             return denied(f"Pod {pod} is not bound: {unformatted(outcome.message)}", HTTPStatus.CONFLICT)
+        if new and not request.dry_run:
+            self.bound(pod, outcome, node)
         # Called once more for the same Binding: the account of the first answer stands in the audit event already.
         told = bool(annotations) and annotations.items() <= _carried(request).items()
         annotations |= self._mirrored(outcome, node)

@@ -19,7 +19,7 @@ from allocator.index.cluster import ClusterIndex
 from allocator.index.packed import PackedError
 from allocator.index.query import Want
 from allocator.index.rows import CPU_ROW, NUMA_ROW, load_row, query_of, query_with_load, type_rows, want_of
-from allocator.index.search import NodeSearch
+from allocator.index.search import NodeFigures, NodeSearch
 from allocator.index.table import RowError, TypeRow
 from allocator.place import MOST_STEPS, place
 from allocator.vocabulary.asks import PodRequest
@@ -233,6 +233,13 @@ class Ranking:
                 break
         numbers = {level: number for number, level in enumerate(sorted({*fitting.values()}))}
         return {name: numbers[level] for name, level in fitting.items()}
+
+    def parts(self, pod: PodInfo, names: list[str]) -> dict[str, NodeFigures]:
+        """The figures by which `compare` orders these nodes, of each that may hold a Pod that holds nothing yet."""
+        self.catch_up()
+        mates, waiting = self._gang(pod)
+        search = self._search(pod, names, self._unindexed)
+        return search.parts(self._preference, mates, waiting, smallest=self._smallest(pod))
 
     def _smallest(self, pod: PodInfo) -> bool:
         return (pod.request.wishes.order or self._order) == DeviceOrder.SMALLEST

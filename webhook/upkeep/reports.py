@@ -145,6 +145,12 @@ class EventReports:
         """Tell what would have become of a Pod in a namespace that is only observed."""
         self._event(_about(pod), reason, message, normal=True)
 
+    async def allocated(self, pod: PodInfo, message: str) -> None:
+        """Tell what a Pod was given when it was bound; returns when the Event is written, or cannot be."""
+        reason = "DevicesAllocated"
+        if self._kube is not None:
+            await self._write_event(self._kube, _about(pod), "Normal", reason, message)
+
     def adopted(self, pods: Mapping[Product, int], found: Sequence[AdoptionConflict]) -> None:
         """Pods of other products hold devices, and these conflicts exist: count all, and report each once."""
         for peer in Product:

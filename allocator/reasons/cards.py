@@ -1,0 +1,140 @@
+"""For each device of a node: whether it can serve a Pod, and the first reason why not."""
+
+from collections.abc import Sequence
+from operator import le
+from typing import Final, NamedTuple
+
+from allocator.budget import Budget
+from allocator.devices.hindrances import hindrances
+from allocator.devices.offer import Offer
+from allocator.devices.search import TypeSearch
+from allocator.devices.terms import Terms, terms_of
+from allocator.devices.words import describe_amounts
+from allocator.vocabulary.asks import DeviceAsk, PodRequest
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import FULL, DeviceType
+from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.phase import Phase
+
+_STEPS: Final = 1 << 20  # every device is looked at once for each container
+
+
+class CardReason(NamedTuple):
+    """What one device has for a Pod.
+
+    Attributes:
+        device: the device.
+        why: why it can serve none of the Pod's containers, for people; "" if it can serve one.
+        lack: how much of it the least demanding container lacks, in percent of the device, rounded up; 0 if it can
+            serve one, and 100 if the device is out of reach whatever is free of it.
+    """
+
+    device: Device
+    why: str
+    lack: int
+
+
+def card_reasons(request: PodRequest, node: NodeSnapshot) -> list[CardReason]:
+    """Judge each device of the types that a Pod requests, as the decision does for a single device.
+
+    A node may refuse the Pod although enough single devices can serve it: they may not belong together, or be too few
+    for all containers. `place()` says so.
+
+    Args:
+        request: of the Pod.
+        node: now; its holdings must not include the Pod's own.
+
+    Returns:
+        By type in the order of the request, then in the node's order.
+    """
+    found: list[CardReason] = []
+    for kind in request.types():
+        search = _search(kind, request, node)
+        found += _of_type(search, [device for device in node.devices if device.type == kind.name])
+    return found
+
+
+def lack(request: PodRequest, node: NodeSnapshot) -> int:
+    """How far the devices and CPUs of a node are from a Pod's request, in percent of a device or CPU.
+
+    For each container the devices with the least lack are counted, as many as it asks for, each device once for all
+    containers; a device that does not exist lacks 100. Init containers do not count, since they reuse what the others
+    hold, unless there are no others. Each CPU of its own that the Pod asks for and that is not free
+    counts 100. 0 says that amounts suffice, not that the Pod fits: its devices may have to be together.
+    """
+    total = sum(_type_lack(_search(kind, request, node)) for kind in request.types())
+    cpu = request.cpu
+    if cpu is not None and cpu.count and node.cpu is not None:
+        total += FULL * max(cpu.count - node.free_cpus.bit_count(), 0)
+    return total
+
+
+def _search(kind: DeviceType, request: PodRequest, node: NodeSnapshot) -> TypeSearch:
+    return TypeSearch(terms_of(kind, request, node, None, None), Budget(_STEPS))
+
+
+def _of_type(search: TypeSearch, known: Sequence[Device]) -> list[CardReason]:
+    serving = {option.id for wish in search.wishes for option in search.options(wish)}
+    offers = {offer.device.id: offer for offer in search.offers}
+    asks = list(dict.fromkeys(one.ask for one in search.terms.asks))
+    return [
+        CardReason(device, "", 0)
+        if device.id in serving
+        else _refused(device, offers.get(device.id), asks, search.terms)
+        for device in known
+    ]
+
+
+def _refused(device: Device, offer: Offer | None, asks: Sequence[DeviceAsk], terms: Terms) -> CardReason:
+    for hindrance in hindrances(terms):
+        if hindrance.holds(device):
+            why = device.why_not if hindrance.words == "unhealthy" and device.why_not else hindrance.words
+            return CardReason(device, why, FULL)
+    if offer is None:
+        return CardReason(device, _apart(device, terms), FULL)
+    ask = min(asks, key=lambda one: _lack(offer, one, terms))
+    asked = describe_amounts(terms.kind, terms.amounts(offer.capacity, ask))
+    if ask.models and device.model not in ask.models:
+        return CardReason(device, f"of model {device.model or 'unknown'}", FULL)
+    free = describe_amounts(terms.kind, offer.free) if any(offer.free) else "nothing"
+    return CardReason(device, f"{free} free, {asked} asked", _lack(offer, ask, terms))
+
+
+def _apart(device: Device, terms: Terms) -> str:
+    """Why a usable device is not offered: somebody has it, or its PCIe root, for himself, or the Pod would not."""
+    if device.id in terms.node.unshared:
+        return "held by a Pod that does not share it"
+    if device.id in terms.node.used and (terms.alone or terms.unshared):
+        return "in use, and the Pod asks for devices that it shares with nobody"
+    if terms.alone or terms.node.alone:
+        return "on a PCIe root that a Pod has, or would have, for itself"
+    return "without a free virtual function that the hint selects"
+
+
+def _lack(offer: Offer, ask: DeviceAsk, terms: Terms) -> int:
+    """What a device lacks for an ask, in percent of the device."""
+    amounts = terms.amounts(offer.capacity, ask)
+    if all(map(le, amounts, offer.free)):
+        return 0
+    each = zip(amounts, offer.free, offer.capacity, strict=True)
+    short = [-(-FULL * (asked - free) // has) if has else FULL for asked, free, has in each if asked > free]
+    return min(max(short), FULL)
+
+
+def _type_lack(search: TypeSearch) -> int:
+    """What the devices of a type lack for all containers, each device being used once."""
+    terms = search.terms
+    barred = list(hindrances(terms))
+    left = [offer for offer in search.offers if not any(one.holds(offer.device) for one in barred)]
+    total = 0
+    lasting = [wish for wish in search.wishes if wish.container.phase is not Phase.INIT]
+    for wish in lasting or search.wishes:
+        ask = wish.container.ask
+        each = sorted(
+            ((_lack(offer, ask, terms), offer.device.order, offer) for offer in left), key=lambda one: one[:2]
+        )
+        taken = each[: search.count(ask)]
+        total += sum(one for one, *_ in taken) + FULL * (search.count(ask) - len(taken))
+        gone = {offer.device.id for *_, offer in taken}
+        left = [offer for offer in left if offer.device.id not in gone]
+    return total

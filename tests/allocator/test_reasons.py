@@ -1,0 +1,151 @@
+"""Why a node refuses a Pod, device by device, and what would change that: each claim is checked with `place()`."""
+
+import pytest
+from builders import GIB, asking, gpu, held, holding, node, part
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
+from trials import examples
+
+from allocator.place import Placement, place, place_by_numa
+from allocator.preempt import PodStanding
+from allocator.reasons.cards import card_reasons, lack
+from allocator.reasons.changes import Change, ChangeKind, changes
+from allocator.reasons.given import given
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.outcome import Refusal
+
+WHOLE = {"nvidia.com/gpu": "1"}
+TWO = {"nvidia.com/gpu": "2"}
+HALF = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
+FREE, USED, MORE = gpu(0), gpu(1), gpu(2)
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "why", "missing"),
+    [
+        pytest.param(node(FREE), WHOLE, "", 0, id="a free card can serve it"),
+        pytest.param(
+            node(FREE, holdings=held(part(FREE, 70))),
+            HALF,
+            "core 30 %, memory 30 % (24Gi) free, core 50 %, memory 50 % (40Gi) asked",
+            20,
+            id="too little is free",
+        ),
+        pytest.param(
+            node(FREE, holdings=held(part(FREE, 100))),
+            WHOLE,
+            "nothing free, core 100 %, memory 100 % (80Gi) asked",
+            100,
+            id="nothing is free",
+        ),
+        pytest.param(node(gpu(0, healthy=False, why_not="XID79: lost")), WHOLE, "XID79: lost", 100, id="broken"),
+        pytest.param(node(gpu(0, healthy=False, cordoned=True)), WHOLE, "cordoned", 100, id="cordoned"),
+        pytest.param(
+            node(FREE, kubelet=[FREE.id]), WHOLE, "held by the kubelet's device plugin", 100, id="of the kubelet"
+        ),
+        pytest.param(
+            node(FREE, holdings=[holding("x", part(FREE, 10)._replace(unshared=True))]),
+            HALF,
+            "held by a Pod that does not share it",
+            100,
+            id="held alone",
+        ),
+    ],
+)
+def test_a_card_states_its_first_reason(there: NodeSnapshot, wanted: dict[str, str], why: str, missing: int) -> None:
+    assert [(one.why, one.lack) for one in card_reasons(asking(wanted), there)] == [(why, missing)]
+
+
+@settings(max_examples=examples(40))
+@drawn(
+    used=st.lists(st.integers(0, 100), min_size=1, max_size=4),
+    asked=st.integers(1, 100),
+    sick=st.sets(st.integers(0, 3)),
+)
+def test_a_pod_for_one_card_fits_where_a_card_has_no_reason_and_nowhere_else(
+    used: list[int], asked: int, sick: set[int]
+) -> None:
+    cards = [gpu(minor, healthy=minor not in sick) for minor in range(len(used))]
+    there = node(*cards, holdings=held(*(part(card, much) for card, much in zip(cards, used, strict=True) if much)))
+    wanted = asking({"koordinator.sh/gpu-core": str(asked), "koordinator.sh/gpu-memory-ratio": str(asked)})
+    serving = [one for one in card_reasons(wanted, there) if not one.why]
+    assert isinstance(place(wanted, there), Placement) is bool(serving)
+    assert (lack(wanted, there) == 0) is bool(serving)
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "missing"),
+    [
+        pytest.param(node(FREE), asking(TWO), 100, id="a card that does not exist lacks 100"),
+        pytest.param(node(FREE, USED, holdings=held(part(USED, 40))), asking(TWO), 40, id="the least lack counts"),
+        pytest.param(node(FREE, holdings=held(part(FREE, 40))), asking(HALF, HALF), 100, id="each card counts once"),
+        pytest.param(node(), asking(WHOLE), 100, id="no device"),
+    ],
+)
+def test_the_lack_of_a_node_is_in_percent_of_a_device(there: NodeSnapshot, wanted, missing: int) -> None:
+    assert lack(wanted, there) == missing
+
+
+def found(request, there: NodeSnapshot, **priorities: int) -> dict[ChangeKind, list[Change]]:
+    assert isinstance(place(request, there), Refusal)
+    made: dict[ChangeKind, list[Change]] = {}
+    for one in changes(request, there, {uid: PodStanding(number) for uid, number in priorities.items()}):
+        made.setdefault(one.kind, []).append(one)
+    return made
+
+
+def test_fewer_devices_are_offered_as_far_as_there_are_some() -> None:
+    (change,) = found(asking({"nvidia.com/gpu": "3"}), node(FREE, USED, holdings=held(part(USED, 10))))[
+        ChangeKind.REQUEST
+    ]
+    assert change.text == "a: ask for 1 x (core 100 %, memory 100 %) instead of 3 x (core 100 %, memory 100 %)"
+
+
+def test_a_share_is_offered_that_is_as_large_as_fits() -> None:
+    there = node(FREE, holdings=held(part(FREE, 70)))
+    (change,) = found(asking(HALF), there)[ChangeKind.REQUEST]
+    assert change.text.startswith("ask for at most 61 % of that of each device: a: 1 x (core 30 %, memory 30 %)")
+
+
+def test_the_fewest_pods_of_the_lowest_priority_are_named() -> None:
+    there = node(FREE, USED, holdings=[holding("low", part(FREE, 10)), holding("high", part(USED, 10))])
+    (change,) = found(asking(WHOLE), there, low=1, high=9)[ChangeKind.PODS]
+    assert (change.pods, change.priority) == (("low",), 1)
+
+
+def test_a_cordoned_card_and_a_broken_one_are_told_apart() -> None:
+    there = node(gpu(0, healthy=False, cordoned=True), gpu(1, healthy=False))
+    assert [one.text for one in found(asking(WHOLE), there)[ChangeKind.NODE]] == ["uncordon gpu 0", "repair gpu 1"]
+
+
+def test_a_scope_that_is_in_the_way_is_named() -> None:
+    apart = [gpu(0, numa_node=0, pcie="a"), gpu(1, numa_node=1, pcie="b")]
+    wanted = asking(TWO, hint={"gpu": {"requiredTopologyScope": "PCIe"}})
+    assert [one.text for one in found(wanted, node(*apart))[ChangeKind.WISH]] == ["drop requiredTopologyScope for gpu"]
+
+
+def test_nothing_is_promised_where_nothing_helps() -> None:
+    assert found(asking(WHOLE), node()) == {}
+
+
+def test_each_numa_node_says_why_an_aligned_pod_does_not_fit_into_it_alone() -> None:
+    apart = [gpu(0, numa_node=0), gpu(1, numa_node=1)]
+    wanted = asking(TWO, numa={"numaTopologyPolicy": "SingleNUMANode"})
+    assert list(place_by_numa(wanted, node(*apart))) == [0, 1]
+    assert place_by_numa(asking(TWO), node(*apart)) == {}
+
+
+def test_what_was_given_is_told_in_one_line() -> None:
+    mine = holding("mine", part(FREE, 50))
+    there = node(FREE, USED, MORE, holdings=[mine, *held(part(FREE, 10))])
+    assert given(mine, there, BUILT_IN) == (
+        "gpu 0 GPU-0 (core 50 %, memory 50 % (40Gi); shared); 2 of 2 idle devices of type gpu stay whole"
+    )
+
+
+def test_the_line_is_bounded_however_many_devices_there_are() -> None:
+    cards = [gpu(minor, 80 * GIB) for minor in range(128)]
+    mine = holding("mine", *(part(card, 100) for card in cards))
+    assert len(given(mine, node(*cards), BUILT_IN)) < 800

@@ -1,0 +1,108 @@
+"""`koordgate snapshot` and `koordgate explain` on a real API server with koord-scheduler."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from controlplane.gpu_cluster import add_gpu_node, pod, pods_path
+
+from koordgate.cli import main
+from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.koord import NAME, start_koord_scheduler
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.waiting import until
+
+SECRET = "hunter2-in-an-argument"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhooks) -> AsyncIterator[None]:
+    replicas = await webhooks(count=2, overrides={"ledger": {"reconcileSeconds": 0.5}})
+    await start_koord_scheduler(plane, installed, replicas.extender)
+    yield
+    await plane.stop_scheduler(NAME)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def node(plane: ControlPlane, admin: AdminClient, namespace: str) -> AsyncIterator[str]:
+    name = f"{namespace}-gpu"
+    await add_gpu_node(plane, admin, name, gpus=2)
+    yield name
+    await admin.delete(pods_path(namespace), {"gracePeriodSeconds": 0})
+    await admin.delete(f"/api/v1/nodes/{name}")
+    await admin.delete(f"/apis/scheduling.koordinator.sh/v1alpha1/devices/{name}")
+
+
+async def test_a_bound_pod_and_a_waiting_one_are_explained_live_and_from_a_snapshot(
+    scheduler,
+    plane: ControlPlane,
+    admin: AdminClient,
+    namespace: str,
+    node: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
+
+    async def run(*words: str) -> tuple[int, str]:
+        status = await asyncio.to_thread(main, list(words))
+        return status, capsys.readouterr().out
+
+    async def create(name: str, gpus: int) -> None:
+        made = pod(name, namespace, {"nvidia.com/gpu": str(gpus)})
+        made["spec"]["containers"][0]["args"] = [SECRET]
+        await admin.create(pods_path(namespace), made)
+
+    async def is_bound() -> bool:
+        return bool((await admin.get(pods_path(namespace, "first")))["spec"].get("nodeName"))
+
+    async def waits() -> bool:
+        found = await admin.get(pods_path(namespace, "second"))
+        return any(one.get("reason") == "Unschedulable" for one in found["status"].get("conditions") or ())
+
+    async def is_told() -> list[JsonObject]:
+        events = (await admin.get(f"/api/v1/namespaces/{namespace}/events"))["items"]
+        return [event for event in events if event["reason"] == "DevicesAllocated"]
+
+    await create("first", 1)
+    await until(is_bound, "the first Pod is bound", poll_s=0.2)
+    (event,) = await until(is_told, "the bind is told as an Event", poll_s=0.2)
+    assert event["message"].startswith(f"on {node}: gpu ")
+    assert "1 of 2 idle devices of type gpu stay whole" in event["message"]
+
+    status, said = await run("explain", "first", "-n", namespace)
+    assert status == 0
+    assert said.startswith(f"Pod {namespace}/first is on {node}: it holds gpu ")
+    assert event["message"] in said
+
+    await create("second", 2)
+    await until(waits, "the second Pod waits", poll_s=0.2)
+    status, said = await run("explain", "second", "-n", namespace)
+    assert status == 3
+    assert said.startswith(f"Pod {namespace}/second fits on none of ")
+    status, near = await run("explain", "second", "-n", namespace, "--node", node, "-o", "json")
+    (detail,) = json.loads(near)["details"]
+    assert sorted(one["why"] for one in detail["devices"]) == [
+        "",
+        "nothing free, core 100 %, memory 100 % (80Gi) asked",
+    ]
+    assert [f"{namespace}/first"] in [one["pods"] for one in detail["remedies"]]
+
+    file = tmp_path / "cluster.json.gz"
+    assert (await run("snapshot", "-o", str(file)))[0] == 0
+    text = gzip.decompress(file.read_bytes()).decode()
+    assert SECRET not in text
+    assert f'"name":"{namespace}"' in text
+    assert (await run("explain", "second", "-n", namespace, "-f", str(file)))[1].splitlines()[0] == said.splitlines()[0]
+    assert (await run("simulate", "-f", str(file), "--node", node))[0] == 0
+
+    assert (await run("snapshot", "--anonymize", "-o", str(file)))[0] == 0
+    hidden = gzip.decompress(file.read_bytes()).decode()
+    names = (namespace, "first", "second")
+    assert [name for name in names if f'"{name}"' in hidden or f"/{name}" in hidden] == []
+    assert '"kind":"NodeAllocation"' in hidden

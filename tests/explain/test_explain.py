@@ -1,0 +1,268 @@
+"""`koordgate explain`: the first line is the answer, and each thing that keeps a Pod from a node is named."""
+
+import argparse
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import container, device_entry, device_object, pod
+
+from webhook.explain.command import COMMAND
+from webhook.offline.cluster import OfflineCluster
+
+Raw = dict[str, Any]
+GPU = {"nvidia.com/gpu": "1"}
+BORN = "2026-01-01T00:00:00Z"
+
+
+def node(name: str, cards: int = 2, **about: Any) -> list[Raw]:
+    room = {"cpu": "8", "memory": "64Gi", "pods": "99", "kubernetes.io/gpu-core": f"{cards}00"}
+    room |= {"kubernetes.io/gpu-memory-ratio": f"{cards}00", "kubernetes.io/gpu-memory": f"{80 * cards}Gi"}
+    labels = {"zone": "a", **about.pop("labels", {})}
+    entries = [device_entry(minor, id=f"GPU-{name}-{minor}", domain="kubernetes.io") for minor in range(cards)]
+    own = {"kind": "Node", "metadata": {"name": name, "labels": labels}, "status": {"allocatable": room}, "spec": about}
+    return [own, device_object(*entries, name=name)]
+
+
+def gpu_pod(name: str = "mine", limits: Mapping[str, str] = GPU, **about: Any) -> Raw:
+    made = pod(container(limits=limits, requests=limits), name=name, namespace="team", uid=f"uid-{name}", **about)
+    return {**made, "kind": "Pod"}
+
+
+async def bound(name: str, on: str, *cluster: Raw, limits: Mapping[str, str] = GPU) -> Raw:
+    """The Pod as it is after koordgate bound it to a node."""
+    offline = OfflineCluster.in_process()
+    await offline.load([{"apiVersion": "v1", **obj} for obj in cluster])
+    offline.only = on
+    result = await offline.submit(gpu_pod(name, limits))
+    assert result.pod["spec"].get("nodeName") == on, result
+    result.pod["metadata"]["creationTimestamp"] = BORN
+    return result.pod
+
+
+async def waiting(name: str = "mine", limits: Mapping[str, str] = GPU, **about: Any) -> Raw:
+    """The Pod as it is after admission, and after its scheduler tried it."""
+    offline = OfflineCluster.in_process()
+    result = await offline.admit(gpu_pod(name, limits, **about))
+    result.pod["metadata"]["creationTimestamp"] = BORN
+    tried = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}
+    return {**result.pod, "status": {"conditions": [tried]}}
+
+
+class Answer:
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+    @property
+    def first(self) -> str:
+        return self.out.splitlines()[0]
+
+    @property
+    def data(self) -> Raw:
+        found: Raw = json.loads(self.out)
+        return found
+
+
+@pytest.fixture
+def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    def run(*objects: Raw, words: tuple[str, ...] = ("mine", "-n", "team")) -> Answer:
+        file = tmp_path / "cluster.json"
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+        parser = argparse.ArgumentParser()
+        COMMAND.arguments(parser)
+        status = COMMAND.run(parser.parse_args([*words, "-f", str(file)]))
+        told = capsys.readouterr()
+        return Answer(status, told.out, told.err)
+
+    return run
+
+
+TAINT = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("about", "spec", "says", "remedy"),
+    [
+        pytest.param(
+            {"taints": [TAINT]},
+            {},
+            "the Pod does not tolerate the taint dedicated=x:NoSchedule",
+            "add a toleration for dedicated=x:NoSchedule to the Pod, or remove the taint",
+            id="a taint",
+        ),
+        pytest.param(
+            {"unschedulable": True},
+            {},
+            "the node is cordoned (spec.unschedulable)",
+            "kubectl uncordon n1",
+            id="a cordon",
+        ),
+        pytest.param(
+            {},
+            {"nodeSelector": {"zone": "b"}},
+            "the Pod's nodeSelector or required node affinity does not match the node's labels",
+            "the Pod's nodeSelector asks the node for zone=b (it has a): change one of them",
+            id="a label",
+        ),
+    ],
+)
+def test_a_condition_on_the_node_is_named_with_its_remedy(ask, about: Raw, spec: Raw, says: str, remedy: str) -> None:
+    answer = ask(*node("n1", **about), asyncio.run(waiting(**spec)))
+    assert answer.status == 3
+    assert answer.first == f"Pod team/mine fits on none of 1 node; the nearest is n1: {says}."
+    assert f"To do, for example: {remedy}." in answer.out
+
+
+def test_the_nearest_node_is_the_one_with_the_least_lack_and_its_cards_say_who_holds_them(ask) -> None:
+    near, far = node("near", 1), node("far", 1)
+    half = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}
+    held = [asyncio.run(bound("small", "near", *near, limits=half)), asyncio.run(bound("large", "far", *far))]
+    answer = ask(*near, *far, *held, asyncio.run(waiting()))
+    assert answer.status == 3
+    assert answer.first.startswith("Pod team/mine fits on none of 2 nodes; the nearest is near: ")
+    assert "Node near (lack 50: " in answer.out
+    free = "core 50 %, memory 50 % (40Gi) free, core 100 %, memory 100 % (80Gi) asked"
+    assert f"gpu 0 GPU-near-0: {free}; held by team/small" in answer.out
+    assert "wait until one Pod on it end: team/small (priority 0); nobody is evicted for this Pod" in answer.out
+
+
+def test_a_pod_that_fits_is_told_where_it_would_be_sent(ask) -> None:
+    answer = ask(*node("n1"), *node("n2"), asyncio.run(waiting()))
+    assert answer.status == 0
+    assert answer.first == "Pod team/mine fits on 2 of 2 nodes now; koordgate would send it to n1."
+
+
+def test_a_pod_of_a_manifest_is_shown_to_admission_first(ask) -> None:
+    answer = ask(*node("n1"), gpu_pod())
+    assert (answer.status, "as koordgate would translate it" in answer.out) == (0, True)
+    refused = ask(*node("n1"), gpu_pod(limits={"nvidia.com/gpu": "1.5"}))
+    assert (refused.status, "admission refuses it" in refused.first, "it fits" in refused.out) == (3, True, False)
+    forged = ask(*node("n1"), gpu_pod(annotations={"scheduling.koordinator.sh/device-allocated": "{}"}))
+    assert "admission refuses it" in forged.first
+
+
+def scheduled(obj: Raw, **spec: Any) -> Raw:
+    return {**obj, "spec": {**obj["spec"], **spec}}
+
+
+def namespace(mode: str) -> Raw:
+    return {"kind": "Namespace", "metadata": {"name": "team", "labels": {"koordgate.io/mode": mode}}}
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "why", "status"),
+    [
+        pytest.param(
+            lambda made: scheduled(made, schedulingGates=[{"name": "x.io/wait"}]), [], "gate", 3, id="another gate"
+        ),
+        pytest.param(lambda made: {**made, "status": {}}, [], "noScheduler", 3, id="no scheduler tried it"),
+        pytest.param(lambda made: {**made, "status": {"phase": "Failed"}}, [], "finished", 3, id="it has ended"),
+        pytest.param(lambda made: scheduled(made, schedulerName="mine"), [], "otherScheduler", 3, id="other scheduler"),
+        pytest.param(lambda made: made, [namespace("shadow")], "mode", 0, id="a namespace that is observed"),
+        pytest.param(lambda made: made, [namespace("off")], "mode", 0, id="a namespace that is off"),
+        pytest.param(
+            lambda _made: {**gpu_pod(), "metadata": {**gpu_pod()["metadata"], "creationTimestamp": BORN}},
+            [],
+            "notTranslated",
+            3,
+            id="it was never translated",
+        ),
+        pytest.param(
+            lambda made: {**made, "metadata": {**made["metadata"], "deletionTimestamp": BORN}},
+            [],
+            "terminating",
+            3,
+            id="it is being deleted",
+        ),
+    ],
+)
+def test_what_keeps_a_pod_from_all_nodes_is_named(ask, change, more: list[Raw], why: str, status: int) -> None:
+    answer = ask(*node("n1"), *more, change(asyncio.run(waiting())), words=("team/mine", "-o", "json"))
+    assert answer.data["hurdles"][0]["why"] == why
+    assert answer.status == status
+
+
+def test_a_quota_that_a_new_pod_would_exceed_is_named(ask) -> None:
+    quota = {
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few", "namespace": "team"},
+        "status": {
+            "hard": {"requests.kubernetes.io/gpu-core": "100"},
+            "used": {"requests.kubernetes.io/gpu-core": "50"},
+        },
+    }
+    answer = ask(*node("n1"), quota, gpu_pod())
+    assert "ResourceQuota few does not allow it: requests.kubernetes.io/gpu-core: 100 allowed, 50 used" in answer.first
+
+
+def test_a_bound_pod_is_compared_with_all_nodes_as_they_are_without_it(ask) -> None:
+    mine = asyncio.run(bound("mine", "n2", *node("n2")))
+    answer = ask(*node("n1"), *node("n2"), mine)
+    assert answer.status == 0
+    assert answer.first == (
+        "Pod team/mine is on n2: it holds gpu 0, and this is one of 2 equally good nodes, of 2 that could hold it."
+    )
+    assert "of 2 devices of type gpu, 1 of the 2 idle ones stay whole" in answer.out
+    assert "n2 (the Pod's)" in answer.out
+    assert "not gpu 1 GPU-n2-1: it would have done as well" in answer.out
+
+
+def test_what_was_recorded_at_the_bind_is_told(ask) -> None:
+    mine = asyncio.run(bound("mine", "n1", *node("n1")))
+    event = {
+        "kind": "Event",
+        "metadata": {"name": "mine.1", "namespace": "team"},
+        "involvedObject": {"uid": "uid-mine"},
+        "reason": "DevicesAllocated",
+        "message": "on n1: gpu 0",
+        "lastTimestamp": BORN,
+    }
+    assert f"{BORN}: on n1: gpu 0" in ask(*node("n1"), mine, event).out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        pytest.param(("nobody", "-n", "team"), "there is no Pod nobody in namespace team; 1 Pods were read", id="none"),
+        pytest.param(("min", "-n", "team"), "did you mean mine?", id="alike"),
+        pytest.param(("mine",), "there is one in team: name it with -n", id="another namespace"),
+        pytest.param(("team/mine", "--node", "x"), "--node x: no such Node; there are n1", id="no such node"),
+    ],
+)
+def test_what_is_not_there_is_told_with_what_is(ask, words: tuple[str, ...], says: str) -> None:
+    answer = ask(*node("n1"), gpu_pod(), words=words)
+    assert answer.status == 2
+    assert says in answer.err
+
+
+def test_text_that_a_terminal_would_interpret_is_not_printed(ask) -> None:
+    made = asyncio.run(waiting())
+    made["status"]["conditions"][0]["message"] = "\x1b[31mred\x07"
+    assert "\x1b" not in ask(*node("n1", 1, unschedulable=True), made).out
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param({"kind": "Pod", "metadata": {"name": "mine"}}, id="a Pod without a spec"),
+        pytest.param({"kind": "Pod", "metadata": {"name": "mine"}, "spec": {"containers": "x"}}, id="no list"),
+        pytest.param({"kind": "ResourceQuota", "metadata": "x"}, id="a quota without metadata"),
+        pytest.param({"kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": [1]}}, id="a Node"),
+        pytest.param({"kind": "Event", "metadata": []}, id="an Event"),
+    ],
+)
+def test_an_object_that_no_api_server_would_send_is_refused_with_what_to_do(ask, wrong: Raw) -> None:
+    answer = ask(wrong, gpu_pod())
+    assert answer.status == 2
+    assert "correct it" in answer.err
+
+
+def test_nonsense_in_fields_that_nobody_checks_does_no_harm(ask) -> None:
+    made = asyncio.run(waiting())
+    made["status"] = {"conditions": [1, {"type": "PodScheduled", "status": "False", "message": {"a": 1}}]}
+    quota = {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "team"}, "status": {"hard": {"x": "y"}}}
+    event = {"kind": "Event", "metadata": {"name": "e"}, "involvedObject": 7, "reason": "DevicesAllocated"}
+    assert ask(*node("n1"), made, quota, event).status == 0

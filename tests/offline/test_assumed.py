@@ -1,0 +1,221 @@
+"""Devices that are assumed for Nodes without a Device object: number, memory, ids, and what is refused."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from offline.clusters import ALLOCATED, asking, device, gpus, held, listed, node, saved
+
+from koordgate.cli import main
+from webhook.offline.assumed import ASSUMED, UnknownMemoryError, assume_devices
+
+Raw = dict[str, Any]
+GIB = 2**30
+MIB = 2**20
+A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.memory": "81920"}
+REGISTERED = (
+    "GPU-b,10,32768,100,NVIDIA-Tesla V100-PCIE-32GB,1,true:GPU-a,10,32768,100,NVIDIA-Tesla V100-PCIE-32GB,0,false:"
+)
+LISTED = [
+    {"id": "GPU-x", "index": 0, "count": 10, "devmem": 24564, "devcore": 100, "type": "NVIDIA A10", "health": True},
+    {"id": "GPU-y", "index": 1, "count": 10, "devmem": 24564, "devcore": 100, "type": "NVIDIA A10", "numa": 1},
+]
+
+
+def machine(
+    stated: Mapping[str, str],
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    *,
+    usable: Mapping[str, str] | None = None,
+) -> Raw:
+    made = node("n1", labels=labels, annotations=annotations)
+    made["status"]["capacity"] = {**made["status"]["allocatable"], **stated}
+    made["status"]["allocatable"] |= stated if usable is None else usable
+    return made
+
+
+def entries(one: Raw, *pods: Raw, memory: Mapping[str, int] | None = None) -> list[Raw]:
+    found = assume_devices([one], [], pods, memory).devices
+    return list(found[0]["spec"]["devices"]) if found else []
+
+
+def test_the_table_of_dialects_says_which_resources_count_cards() -> None:
+    found = {
+        vendor: [one["resources"]["koordinator.sh/gpu-memory"] for one in entries(machine({name: "2"}, labels))]
+        for vendor, name, labels in (
+            ("nvidia", "nvidia.com/gpu", A100),
+            ("amd", "amd.com/gpu", {"amd.com/gpu.vram": "64G"}),
+            ("older amd", "amd.com/gpu", {"beta.amd.com/gpu.vram": "64Gi"}),
+        )
+    }
+    assert found == {"nvidia": [str(80 * GIB)] * 2, "amd": [str(64 * GIB)] * 2, "older amd": [str(64 * GIB)] * 2}
+
+
+@pytest.mark.parametrize(
+    ("stated", "labels", "usable", "cards"),
+    [
+        pytest.param({"nvidia.com/gpu": "8"}, {}, None, [True] * 8, id="as many as the plugin states"),
+        pytest.param({"nvidia.com/gpu": "8"}, {"nvidia.com/gpu.replicas": "4"}, None, [True] * 2, id="by time slices"),
+        pytest.param(
+            {"nvidia.com/gpu": "8"}, {"nvidia.com/gpu.count": "2"}, None, [True] * 2, id="as discovery counts"
+        ),
+        pytest.param(
+            {"nvidia.com/gpu": "4"}, {}, {"nvidia.com/gpu": "3"}, [True] * 3 + [False], id="one is not healthy"
+        ),
+        pytest.param({"nvidia.com/gpu": "0"}, {}, None, [], id="the plugin has none"),
+        pytest.param({}, {"nvidia.com/gpu.count": "3"}, None, [True] * 3, id="no plugin, but discovery"),
+        pytest.param(
+            {"nvidia.com/gpu": "6", "nvidia.com/mig-1g.10gb": "14"},
+            {"nvidia.com/gpu.count": "8"},
+            None,
+            [True] * 6,
+            id="two of eight cards are in slices",
+        ),
+        pytest.param({}, {}, None, [], id="a node without cards"),
+    ],
+)
+def test_the_number_of_cards(
+    stated: Mapping[str, str], labels: Mapping[str, str], usable: Mapping[str, str] | None, cards: list[bool]
+) -> None:
+    assert [one["health"] for one in entries(machine(stated, {**A100, **labels}, usable=usable))] == cards
+
+
+@pytest.mark.parametrize(
+    ("labels", "memory", "bytes_each"),
+    [
+        pytest.param({"nvidia.com/gpu.product": "Tesla-T4"}, {}, 15109 * MIB, id="a known model"),
+        pytest.param({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, {}, 80 * GIB, id="a model that states it"),
+        pytest.param({"node.koordinator.sh/gpu-model": "A10"}, {}, 22731 * MIB, id="Koordinator's label"),
+        pytest.param({"nvidia.com/gpu.product": "Odd"}, {"Odd": GIB, "": 2 * GIB}, GIB, id="the user, for the model"),
+        pytest.param({"nvidia.com/gpu.product": "Odd"}, {"": 2 * GIB}, 2 * GIB, id="the user, for all"),
+        pytest.param(A100, {"NVIDIA-A100-SXM4-80GB": GIB}, GIB, id="the user before the label"),
+    ],
+)
+def test_the_memory_of_a_card(labels: Mapping[str, str], memory: Mapping[str, int], bytes_each: int) -> None:
+    one = entries(machine({"nvidia.com/gpu": "1"}, labels), memory=memory)[0]
+    assert one["resources"]["koordinator.sh/gpu-memory"] == str(bytes_each)
+
+
+def test_a_model_of_unknown_memory_is_refused_with_what_to_write() -> None:
+    with pytest.raises(UnknownMemoryError) as raised:
+        entries(machine({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu.product": "Odd-9"}))
+    assert str(raised.value) == (
+        "Node n1: its GPUs are of model Odd-9, and nothing says how much memory they have: write --gpu-memory "
+        "Odd-9=24Gi, the label nvidia.com/gpu.memory on the Node, or give its Device object"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "cards"),
+    [
+        pytest.param(
+            "hami.io/node-nvidia-register",
+            REGISTERED,
+            [("GPU-b", 32768, 1, True), ("GPU-a", 32768, 0, False)],
+            id="HAMi's text",
+        ),
+        pytest.param(
+            "volcano.sh/node-vgpu-register",
+            REGISTERED,
+            [("GPU-b", 32768, 1, True), ("GPU-a", 32768, 0, False)],
+            id="Volcano's text",
+        ),
+        pytest.param(
+            "hami.io/node-nvidia-register",
+            json.dumps(LISTED),
+            [("GPU-x", 24564, 0, True), ("GPU-y", 24564, 1, True)],
+            id="HAMi's JSON",
+        ),
+    ],
+)
+def test_what_a_product_registers_counts_first(key: str, text: str, cards: list[tuple[str, int, int, bool]]) -> None:
+    found = entries(machine({"nvidia.com/gpu": "20"}, A100, {key: text}))
+    assert cards == [
+        (
+            one["id"],
+            int(one["resources"]["koordinator.sh/gpu-memory"]) // MIB,
+            one["topology"]["nodeID"],
+            one["health"],
+        )
+        for one in found
+    ]
+
+
+@pytest.mark.parametrize("text", ["GPU-a,10", "[1]", "GPU-a,10,x,100,T,0,true:", "[{}]", "[" * 9999, "a" * 70_000])
+def test_a_registration_that_cannot_be_read_is_told_and_left(text: str) -> None:
+    found = assume_devices([machine({"nvidia.com/gpu": "2"}, A100, {"hami.io/node-nvidia-register": text})], [], [])
+    assert found.notes[0].startswith("Node n1: annotation hami.io/node-nvidia-register: ")
+    assert len(found.devices[0]["spec"]["devices"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("stated", "each"),
+    [
+        ({"aliyun.com/gpu-count": "2", "aliyun.com/gpu-mem": "30"}, 15 * GIB),
+        ({"volcano.sh/gpu-number": "2", "volcano.sh/gpu-memory": "32000"}, 16_000 * MIB),
+    ],
+)
+def test_a_plugin_that_states_memory_in_sum(stated: Mapping[str, str], each: int) -> None:
+    found = entries(machine(stated))
+    assert [one["resources"]["koordinator.sh/gpu-memory"] for one in found] == [str(each)] * 2
+
+
+def test_slices_are_no_cards() -> None:
+    found = assume_devices(
+        [machine({"nvidia.com/gpu": "7"}, {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"})], [], []
+    )
+    assert not found.devices
+    assert "counts slices" in found.notes[0]
+
+
+def test_a_node_with_a_device_object_is_as_that_says() -> None:
+    assert not assume_devices([machine({"nvidia.com/gpu": "8"}, A100)], [device("n1", 2)], []).devices
+
+
+def test_what_running_pods_name_becomes_the_ids_of_the_cards() -> None:
+    ours = held("ours", "n1", (1, 50))
+    theirs = asking("theirs", {"nvidia.com/gpu": "1"}, nodeName="n1", schedulerName="hami-scheduler")
+    theirs["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": "GPU-theirs,NVIDIA,4096,30:;"}
+    found = entries(machine({"nvidia.com/gpu": "3"}, A100), ours, theirs)
+    assert [one["id"] for one in found] == ["GPU-theirs", "GPU-n1-1", "assumed-2-n1"]
+
+
+def test_new_pods_get_what_running_ones_leave_and_every_output_says_assumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plugin = asking("plugin", {"nvidia.com/gpu": "1"}, nodeName="n1", schedulerName="default-scheduler")
+    hami = asking("hami", {"nvidia.com/gpu": "1"}, nodeName="n1", schedulerName="hami-scheduler")
+    hami["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": "GPU-hami,NVIDIA,61440,30:;"}
+    running = [{**one, "status": {"phase": "Running"}} for one in (plugin, hami)]
+    objects = [machine({"nvidia.com/gpu": "2"}, A100), *running, gpus("half", 50), gpus("quarter", 25)]
+    file = saved(tmp_path, objects)
+    pods = listed(capsys, "-f", file)
+    assert "status" in pods["half"]
+    share = json.loads(pods["quarter"]["metadata"]["annotations"][ALLOCATED])["gpu"][0]
+    assert share["id"] == "GPU-hami"
+    assert pods["quarter"]["metadata"]["annotations"][ASSUMED] == "1"
+    assert main(["simulate", "-f", file]) == 0
+    written = capsys.readouterr()
+    assert "n1: 2 GPUs (assumed from nvidia.com/gpu and the label nvidia.com/gpu.memory)" in written.out
+    assert "koordgate simulate: assumed GPUs: 2 on n1, from nvidia.com/gpu and the label" in written.err
+
+
+def test_gpushare_names_cards_by_number_and_these_are_the_assumed_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = machine({"aliyun.com/gpu-count": "2", "aliyun.com/gpu-mem": "30"})
+    shared = asking("shared", {"aliyun.com/gpu-mem": "10"}, nodeName="n1", schedulerName="default-scheduler")
+    shared["spec"]["containers"][0]["resources"] = {"limits": {"aliyun.com/gpu-mem": "10"}}
+    shared["metadata"]["annotations"] = {
+        "ALIYUN_COM_GPU_MEM_IDX": "1",
+        "ALIYUN_COM_GPU_MEM_POD": "10",
+        "ALIYUN_COM_GPU_MEM_ASSIGNED": "true",
+    }
+    shared["status"] = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+    pods = listed(capsys, "-f", saved(tmp_path, [one, shared, gpus("whole", 100), gpus("other", 100)]))
+    share = json.loads(pods["whole"]["metadata"]["annotations"][ALLOCATED])["gpu"][0]
+    assert share["minor"] == 0
+    assert "status" in pods["other"]

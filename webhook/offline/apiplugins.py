@@ -1,0 +1,120 @@
+"""The stand-in for the API server's own admission plugins: Priority, LimitRanger and ResourceQuota."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from allocator.amounts import BadQuantityError
+from allocator.quantity import QuantityError
+from webhook.assembly import Parts
+from webhook.offline import limitranges
+from webhook.offline.quotas import QuotaPlugin
+from webhook.quotas.mirror import written_names
+from webhook.quotas.table import QuotaFeed, RangeFeed
+from webhook.view.feed import Complain
+from webhook.view.namespaces import NamespaceFeed
+
+Raw = dict[str, Any]
+
+KINDS: Final = frozenset({"Namespace", "LimitRange", "ResourceQuota", "PriorityClass"})
+_SYSTEM: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+class ApiPlugins:
+    """What the API server itself writes into new Pods, and refuses of them.
+
+    Args:
+        parts: the webhook's parts, which are told of quotas, LimitRanges and modes too.
+        complain: notes which parts of a LimitRange cannot be read.
+        note: notes what is assumed or left out, a sentence each.
+    """
+
+    def __init__(self, parts: Parts, complain: Complain, note: Callable[[str], object]) -> None:
+        self._note = note
+        self._quotas = QuotaPlugin(
+            parts.limits, written_names(parts.types, parts.settings.domain), parts.settings.quota.enabled
+        )
+        self._ranges: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+        self._classes: dict[str, Mapping[str, Any]] = {}
+        self._unknown: set[str] = set()
+        self._feeds = {
+            "Namespace": NamespaceFeed(parts.modes),
+            "LimitRange": RangeFeed(parts.limits, complain),
+            "ResourceQuota": QuotaFeed(parts.limits),
+        }
+
+    def put(self, obj: Raw) -> None:
+        """An object of one of `KINDS` is there.
+
+        Raises:
+            BadQuantityError: an amount of a quota is no quantity.
+        """
+        kind, metadata = obj["kind"], obj["metadata"]
+        if kind in self._feeds:
+            self._feeds[kind].put(obj)
+        if kind == "LimitRange":
+            limits = (obj.get("spec") or {}).get("limits") or []
+            self._ranges.setdefault(metadata["namespace"], {})[metadata["name"]] = limits
+        elif kind == "ResourceQuota":
+            for problem in self._quotas.put_quota(obj):
+                self._note(problem)
+        elif kind == "PriorityClass":
+            self._classes[metadata["name"]] = obj
+
+    def count(self, pod: Mapping[str, Any], *, ended: bool) -> None:
+        """A Pod is there, and counts for quotas until it has ended."""
+        self._quotas.put(pod, ended=ended)
+
+    def forget(self, pod: Mapping[str, Any]) -> None:
+        """A Pod is gone."""
+        self._quotas.drop(pod)
+
+    def before(self, pod: Raw) -> str:
+        """Write priority and defaults into a new Pod, before webhooks see it.
+
+        Returns:
+            Why it is refused; "" if it is not.
+        """
+        limits = self._limits(pod)
+        limitranges.write_defaults(pod, limits)
+        return self._prioritized(pod)
+
+    def after(self, pod: Mapping[str, Any]) -> str:
+        """Why a Pod, as the webhooks left it, is refused; "" if it is not."""
+        name = f"Pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        try:
+            problem = "; ".join(limitranges.beyond(pod, self._limits(pod))) or self._quotas.refusal(pod)
+        except (QuantityError, BadQuantityError) as error:
+            problem = str(error)
+        return f"{name} is forbidden: {problem}" if problem else ""
+
+    def _limits(self, pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        ranges = self._ranges.get(pod["metadata"]["namespace"], {})
+        return [limit for name in sorted(ranges) for limit in ranges[name]]
+
+    def _prioritized(self, pod: Raw) -> str:
+        spec = pod["spec"]
+        name = spec.get("priorityClassName")
+        if not name:
+            default = [one for one in self._classes.values() if one.get("globalDefault")]
+            if not default or spec.get("priority") is not None:
+                return ""
+            name = spec["priorityClassName"] = min(default, key=_by_value)["metadata"]["name"]
+        known = self._classes.get(name)
+        if known is not None:
+            spec["priority"] = known.get("value", 0)
+            spec["preemptionPolicy"] = known.get("preemptionPolicy") or "PreemptLowerPriority"
+        elif name in _SYSTEM:
+            spec["priority"] = _SYSTEM[name]
+        elif spec.get("priority") is None:
+            if self._classes:
+                about = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+                return f"Pod {about} is forbidden: no PriorityClass with name {name} was found"
+            if name not in self._unknown:
+                self._unknown.add(name)
+                self._note(f"PriorityClass {name} is not in the input: its Pods are given priority 0")
+        return ""
+
+
+def _by_value(one: Mapping[str, Any]) -> tuple[int, str]:
+    """Of several global defaults the API server takes the one of the lowest value."""
+    return one.get("value", 0), one["metadata"]["name"]

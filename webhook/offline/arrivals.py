@@ -1,0 +1,91 @@
+"""Lets Pods arrive in a cluster as when they are all applied at once: created in order, scheduled by priority."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from webhook.offline.cluster import OfflineCluster, PodFate, Result, stands
+from webhook.offline.inputs import key_of
+from webhook.offline.workloads import Key, Wanted
+
+_RUNS = (PodFate.BOUND, PodFate.STANDING)
+
+
+class Arrivals:
+    """Creates Pods and schedules them.
+
+    kube-scheduler takes the waiting Pod of the highest priority, of equals the one that was created first. A Pod that
+    follows another is created once that one is bound.
+
+    Args:
+        cluster: in which everything else is loaded.
+        there: the Pods that are there, by namespace and name.
+        tell: called with the number of Pods that are done.
+        scheduled: called with each Pod that was scheduled, whether it was bound or not.
+    """
+
+    def __init__(
+        self,
+        cluster: OfflineCluster,
+        there: Mapping[Key, Result],
+        tell: Callable[[int], object] = lambda _done: None,
+        scheduled: Callable[[Result], object] = lambda _result: None,
+    ) -> None:
+        self._cluster = cluster
+        self._there = there
+        self._tell = tell
+        self._scheduled = scheduled
+        self._results: dict[int, Result] = {}
+        self._waiting: list[tuple[int, int]] = []  # the negative priority and the place of each Pod to be scheduled
+        self._followers: dict[Key, int] = {}
+        self._wanted: Sequence[Wanted] = ()
+
+    async def run(self, wanted: Iterable[Wanted]) -> list[Result]:
+        """Let all arrive; returns the outcomes in their order."""
+        self._wanted = list(wanted)
+        for index, one in enumerate(self._wanted):
+            key = key_of(one.pod)
+            if stands(one.pod):
+                self._results[index] = self._there[key]
+            elif one.follows is None or self._runs(one.follows):
+                await self._create(index)
+            else:
+                self._followers[one.follows] = index
+        done = 0
+        while self._waiting:
+            index = heappop(self._waiting)[1]
+            result = self._results[index] = await self._cluster.schedule(self._results[index])
+            self._scheduled(result)
+            done += 1
+            self._tell(done)
+            if result.state is PodFate.BOUND:
+                await self._follow(key_of(self._wanted[index].pod))
+        return [self._outcome(index) for index in range(len(self._wanted))]
+
+    def _runs(self, key: Key) -> bool:
+        return key in self._there and self._there[key].state in _RUNS
+
+    async def _follow(self, key: Key) -> None:
+        """Create the Pod that follows one that runs now."""
+        index = self._followers.pop(key, None)
+        if index is not None:
+            await self._create(index)
+
+    async def _create(self, index: int) -> None:
+        result = self._results[index] = await self._cluster.admit(self._wanted[index].pod)
+        if result.state is PodFate.ADMITTED:
+            heappush(self._waiting, (-_priority(result.pod), index))
+
+    def _outcome(self, index: int) -> Result:
+        known = self._results.get(index)
+        if known is not None:
+            return known
+        one = self._wanted[index]
+        before = "/".join(one.follows or ())
+        pod: dict[str, Any] = one.pod
+        return Result(pod, PodFate.NOT_CREATED, (f"{one.of} creates it once Pod {before} runs",), given=pod)
+
+
+def _priority(pod: Mapping[str, Any]) -> int:
+    priority = pod["spec"].get("priority")
+    return priority if isinstance(priority, int) else 0

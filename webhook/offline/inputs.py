@@ -1,0 +1,53 @@
+"""What people have as the state of a cluster: its objects, devices that are assumed, and running Pods that hold theirs.
+
+`read_cluster` reads files or the output of kubectl, `standing` makes a cluster of it in which every Pod that is bound
+holds what it holds. Commands that ask what would happen begin with these two.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from webhook.offline.assumed import UnknownMemoryError, assume_devices
+from webhook.offline.cluster import OfflineCluster, Result, stands
+from webhook.offline.objects import InputError, Objects, read
+
+
+def read_cluster(paths: Iterable[str], memory: Mapping[str, int] | None = None) -> Objects:
+    """Read all objects of files, folders and `-`; Nodes without a Device object get devices that are assumed.
+
+    Args:
+        paths: as for `webhook.offline.objects.read`.
+        memory: bytes of a card by model, where the user states it; "" for any other model.
+
+    Raises:
+        InputError: something cannot be used, or the memory of a Node's cards is not known.
+    """
+    objects = read(paths)
+    try:
+        assumed = assume_devices(objects.nodes, objects.devices, objects.pods, memory)
+    except UnknownMemoryError as error:
+        raise InputError(str(error)) from error
+    objects.devices += assumed.devices
+    objects.notes += assumed.notes
+    return objects
+
+
+async def standing(objects: Objects, cluster: OfflineCluster) -> dict[tuple[str, str], Result]:
+    """Load all but the Pods that are still to be scheduled into an empty cluster.
+
+    Pods that are bound and have not finished hold what their annotations, their products, or a device plugin gave them.
+
+    Returns:
+        The Pods that are there, by namespace and name.
+
+    Raises:
+        InputError: an amount of a Node, or of a Pod on it, is not a quantity.
+    """
+    there = [pod for pod in objects.pods if stands(pod)]
+    loaded = await cluster.load([*objects.cluster, *objects.groups, *there])
+    return {key_of(one.pod): one for one in loaded}
+
+
+def key_of(pod: Mapping[str, Any]) -> tuple[str, str]:
+    """The namespace and the name of a Pod."""
+    return pod["metadata"].get("namespace") or "default", pod["metadata"]["name"]

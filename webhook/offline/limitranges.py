@@ -1,0 +1,111 @@
+"""What LimitRanges do to a Pod that is created, as the API server's plugin LimitRanger does it (pure).
+
+Defaults are written before koordgate's webhooks see the Pod, bounds are checked after them. Bounds on devices that
+koordgate translates are the webhook's own business (`webhook.quotas.limits`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+from allocator.amounts import pod_amounts
+from allocator.quantity import parse
+
+Raw = dict[str, Any]
+Limit = Mapping[str, Any]
+_CONTAINER: Final = "Container"
+_POD: Final = "Pod"
+_MILLI: Final = 1000
+
+
+def write_defaults(pod: Raw, limits: Iterable[Limit]) -> None:
+    """Write the defaults of a namespace's LimitRanges into a Pod's containers.
+
+    Args:
+        pod: is changed.
+        limits: `spec.limits` of the LimitRanges, in the order of their names.
+    """
+    limit_of: Raw = {}
+    request_of: Raw = {}
+    for limit in limits:
+        if limit.get("type") == _CONTAINER:
+            given = {**(limit.get("max") or {}), **(limit.get("default") or {})}
+            limit_of |= given
+            request_of |= {**(limit.get("min") or {}), **given, **(limit.get("defaultRequest") or {})}
+    for container in _containers(pod["spec"]) if limit_of or request_of else ():
+        resources = container["resources"] = {**(container.get("resources") or {})}
+        for key, default in (("limits", limit_of), ("requests", request_of)):
+            if default:
+                resources[key] = {**default, **(resources.get(key) or {})}
+
+
+def beyond(pod: Mapping[str, Any], limits: Iterable[Limit]) -> Iterator[str]:
+    """Find where a Pod is outside the bounds of its namespace, a sentence each, in Kubernetes' words.
+
+    Raises:
+        QuantityError: an amount is no quantity.
+        BadQuantityError: likewise.
+    """
+    spec = pod["spec"]
+    for limit in limits:
+        if limit.get("type") == _CONTAINER:
+            for container in _containers(spec):
+                resources = container.get("resources") or {}
+                yield from _outside(limit, *(_read(resources.get(key)) for key in ("requests", "limits")))
+        elif limit.get("type") == _POD:
+            yield from _outside(limit, *(_sum(spec, key) for key in ("requests", "limits")))
+
+
+def _outside(limit: Limit, requests: Mapping[str, Fraction], limits: Mapping[str, Fraction]) -> Iterator[str]:
+    of = limit["type"]
+    for name, quantity in sorted((limit.get("min") or {}).items()):
+        if name not in requests:
+            yield f"minimum {name} usage per {of} is {quantity}.  No request is specified"
+        elif requests[name] < parse(quantity):
+            yield f"minimum {name} usage per {of} is {quantity}, but request is {_told(requests[name])}"
+    for name, quantity in sorted((limit.get("max") or {}).items()):
+        if name not in limits:
+            yield f"maximum {name} usage per {of} is {quantity}.  No limit is specified"
+        elif limits[name] > parse(quantity):
+            yield f"maximum {name} usage per {of} is {quantity}, but limit is {_told(limits[name])}"
+    for name, quantity in sorted((limit.get("maxLimitRequestRatio") or {}).items()):
+        asked, most = requests.get(name, Fraction()), limits.get(name, Fraction())
+        if not asked or not most:
+            yield f"{name} max limit to request ratio per {of} is {quantity}, but no request or no limit is specified"
+        elif most / asked > parse(quantity):
+            ratio = float(most / asked)
+            yield f"{name} max limit to request ratio per {of} is {quantity}, but provided ratio is {ratio:.6f}"
+
+
+def _sum(spec: Mapping[str, Any], key: str) -> dict[str, Fraction]:
+    """What all containers state in sum, as the scheduler counts requests."""
+    found = limits_as_requests(spec) if key == "limits" else spec
+    sums = {name: Fraction(amount) for name, amount in pod_amounts(found).items()}
+    if "cpu" in sums:
+        sums["cpu"] /= _MILLI
+    return sums
+
+
+def limits_as_requests(spec: Mapping[str, Any]) -> Raw:
+    """Copy the part of a Pod's spec that states amounts, with its limits in place of its requests."""
+
+    def turned(holder: Mapping[str, Any]) -> Raw:
+        limits = (holder.get("resources") or {}).get("limits")
+        return {**holder, "resources": {"requests": limits or {}}}
+
+    made = {key: [turned(one) for one in spec.get(key) or ()] for key in ("initContainers", "containers")}
+    whole = {"resources": {"requests": spec["resources"].get("limits") or {}}} if spec.get("resources") else {}
+    return {**made, **whole, "overhead": spec.get("overhead")}
+
+
+def _containers(spec: Mapping[str, Any]) -> Iterator[Raw]:
+    yield from spec.get("initContainers") or ()
+    yield from spec.get("containers") or ()
+
+
+def _read(amounts: Mapping[str, Any] | None) -> dict[str, Fraction]:
+    return {name: parse(quantity) for name, quantity in (amounts or {}).items()}
+
+
+def _told(amount: Fraction) -> str:
+    return str(amount.numerator) if amount.denominator == 1 else f"{amount.numerator * _MILLI // amount.denominator}m"

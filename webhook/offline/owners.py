@@ -1,0 +1,111 @@
+"""Which object of the input created which other, by their ownerReferences (pure)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from webhook.offline.manifests import must_have_pods
+from webhook.offline.objects import Source
+
+Raw = dict[str, Any]
+_FINISHED: Final = ("Succeeded", "Failed")
+_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+_DEEPEST: Final = 8  # owners of owners
+
+
+class Standing(NamedTuple):
+    """A Pod of the input that an object of the input has created.
+
+    Attributes:
+        name: of the Pod.
+        node: where it is bound; "" while it is not.
+        finished: it has ended.
+        labels: of the Pod.
+        index: of an indexed Job; -1 for none.
+    """
+
+    name: str
+    node: str
+    finished: bool
+    labels: Mapping[str, str]
+    index: int
+
+
+class Owners:
+    """The objects of the input by what they created.
+
+    Args:
+        sources: all Pods, and objects that create Pods.
+    """
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self._by_uid: dict[str, int] = {}
+        self._by_name: dict[tuple[str, str, str], int] = {}
+        self._sources = list(sources)
+        self._at = {id(source.object): index for index, source in enumerate(self._sources)}
+        for index, source in enumerate(self._sources):
+            metadata = source.object["metadata"]
+            if source.kind != "Pod":
+                self._by_name[source.kind, _namespace(source.object), metadata["name"]] = index
+                if metadata.get("uid"):
+                    self._by_uid[metadata["uid"]] = index
+        self._pods: dict[int, list[Standing]] = {}
+        self._has_children: set[int] = set()
+        for source in self._sources:
+            owner = self._owner(source.object)
+            if source.kind != "Pod":
+                if owner is not None:
+                    self._has_children.add(owner)
+                continue
+            # A Pod of a ReplicaSet is one of its Deployment too, and so on.
+            for _ in range(_DEEPEST):
+                if owner is None:
+                    break
+                self._pods.setdefault(owner, []).append(_standing(source.object))
+                owner = self._owner(self._sources[owner].object)
+
+    def pods_of(self, source: Source) -> Sequence[Standing]:
+        """The Pods in the input that an object has created, directly or by others."""
+        return self._pods.get(self._at[id(source.object)], ())
+
+    def left_to_others(self, source: Source) -> bool:
+        """Whether an object's Pods are those of another object of the input.
+
+        A ReplicaSet's are its Deployment's. An object of a kind that is not Kubernetes' own creates its Pods by the
+        workloads that it owns, where these are in the input.
+        """
+        if must_have_pods(source.object, source.kind):
+            owner = self._owner(source.object)
+            return owner is not None and self._sources[owner].kind == "Deployment"
+        return self._at[id(source.object)] in self._has_children
+
+    def _owner(self, obj: Mapping[str, Any]) -> int | None:
+        references = obj["metadata"].get("ownerReferences") or ()
+        found = next((one for one in references if one.get("controller")), None)
+        if found is None:
+            return None
+        namespace = _namespace(obj)
+        known = self._by_uid.get(found.get("uid") or "")
+        if known is None:
+            known = self._by_name.get((found["kind"], namespace, found["name"]))
+        if known is None and found["kind"] == "ReplicaSet":
+            # The output of `kubectl get deployments,pods` lacks the ReplicaSets between both.
+            digest = (obj["metadata"].get("labels") or {}).get("pod-template-hash")
+            known = self._by_name.get(("Deployment", namespace, found["name"].removesuffix(f"-{digest}")))
+        return known
+
+
+def _standing(pod: Mapping[str, Any]) -> Standing:
+    metadata = pod["metadata"]
+    index = str((metadata.get("annotations") or {}).get(_INDEX, ""))
+    finished = (pod.get("status") or {}).get("phase") in _FINISHED or metadata.get("deletionTimestamp") is not None
+    return Standing(
+        metadata["name"],
+        pod["spec"].get("nodeName") or "",
+        finished,
+        metadata.get("labels") or {},
+        int(index[:9]) if index.isdecimal() else -1,
+    )
+
+
+def _namespace(obj: Mapping[str, Any]) -> str:
+    return str(obj["metadata"].get("namespace") or "default")

@@ -1,0 +1,210 @@
+"""Which ResourceQuota does not let a Pod be created, as the API server's plugin ResourceQuota decides (pure).
+
+Quotas that name devices have a mirror in a cluster (`webhook.quotas.mirror`), which counts translated Pods. What the
+mirror would limit is computed here by the same functions, from what the Pods that are there request.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from allocator.amounts import CPU, PODS, amounts, pod_amounts, pod_charges
+from allocator.vocabulary.names import is_quota_resource
+from webhook.offline.limitranges import limits_as_requests
+from webhook.quotas.mirror import mirrored
+from webhook.quotas.table import LimitTable
+
+Raw = dict[str, Any]
+_REQUESTS: Final = "requests."
+_LIMITS: Final = "limits."
+_PLAIN: Final = (CPU, "memory", "ephemeral-storage")
+_MUST_STATE: Final = ("cpu", "memory")
+_COUNTS: Final = ("pods", "count/pods")
+_NOT_READ: Final = ("CrossNamespacePodAffinity", "VolumeAttributesClass")
+
+
+@dataclass(slots=True)
+class _Standing:
+    """A Pod that counts.
+
+    Attributes:
+        pod: as it is.
+        uses: what quotas count of it, by key of `spec.hard`, CPU in thousandths.
+    """
+
+    pod: Mapping[str, Any]
+    uses: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class _Quota:
+    name: str
+    hard: Mapping[str, int]
+    spec: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class QuotaPlugin:
+    """The quotas of all namespaces, and what Pods use of them.
+
+    Attributes:
+        table: the quotas that name devices, and the mirrors of an installation.
+        written: device resources that translated Pods still state (`webhook.quotas.mirror.written_names`).
+        mirrors: whether quotas that name devices get a mirror.
+    """
+
+    table: LimitTable
+    written: frozenset[str]
+    mirrors: bool = True
+    _quotas: dict[str, dict[str, _Quota]] = field(default_factory=dict)
+    _pods: dict[str, dict[str, _Standing]] = field(default_factory=dict)
+
+    def put_quota(self, obj: Mapping[str, Any]) -> Iterator[str]:
+        """A ResourceQuota is there; says what of it is not read, a sentence each.
+
+        Raises:
+            BadQuantityError: a limit is no quantity.
+        """
+        metadata, spec = obj["metadata"], obj.get("spec") or {}
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        hard: dict[str, int] = {}
+        for key, quantity in (spec.get("hard") or {}).items():
+            of = _resource(key)
+            if of or key in _COUNTS:
+                hard[key] = amounts({of or PODS: quantity}, f"ResourceQuota {name}: spec.hard")[of or PODS]
+        unread = sorted({scope for scope, _, _ in _scopes(spec)}.intersection(_NOT_READ))
+        if unread:
+            yield f"ResourceQuota {name} is not used: its scope {unread[0]} is not read here"
+            return
+        self._quotas.setdefault(metadata["namespace"], {})[metadata["name"]] = _Quota(metadata["name"], hard, spec)
+
+    def put(self, pod: Mapping[str, Any], *, ended: bool) -> None:
+        """A Pod is there; one that has ended uses nothing."""
+        metadata = pod["metadata"]
+        if metadata["namespace"] not in self._quotas:
+            return
+        there = self._pods.setdefault(metadata["namespace"], {})
+        if ended:
+            there.pop(metadata["uid"], None)
+        else:
+            there[metadata["uid"]] = _Standing(pod, _uses(pod["spec"]))
+
+    def drop(self, pod: Mapping[str, Any]) -> None:
+        """A Pod is gone."""
+        self._pods.get(pod["metadata"]["namespace"], {}).pop(pod["metadata"]["uid"], None)
+
+    def refusal(self, pod: Mapping[str, Any]) -> str:
+        """Why a Pod, as translated, cannot be created; "" if it can.
+
+        Raises:
+            BadQuantityError: an amount is no quantity.
+        """
+        namespace = pod["metadata"]["namespace"]
+        quotas = self._quotas.get(namespace)
+        if not quotas:
+            return ""
+        asks = _uses(pod["spec"])
+        for name, quota in sorted(quotas.items()):
+            if not _matches(pod, quota.spec):
+                continue
+            used = Counter[str]()
+            for one in self._pods.get(namespace, {}).values():
+                if _matches(one.pod, quota.spec):
+                    used.update(one.uses)
+            missing = _unstated(pod["spec"], quota.hard)
+            if missing:
+                return f"failed quota: {name}: must specify {','.join(missing)}"
+            for key, most in sorted({**quota.hard, **self._mirror(namespace, quota, used)}.items()):
+                ask = asks.get(key, 0)
+                if ask and used[key] + ask > most:
+                    return (
+                        f"exceeded quota: {name}, requested: {key}={_told(key, ask)}, used: "
+                        f"{key}={_told(key, used[key])}, limited: {key}={_told(key, most)}"
+                    )
+        return ""
+
+    def _mirror(self, namespace: str, quota: _Quota, used: Mapping[str, int]) -> dict[str, int]:
+        """What the mirror of a quota limits, given what the quota itself counts of Pods that are not translated."""
+        known = self.table.quota((namespace, quota.name))
+        if known is None or known.mirror or not self.mirrors:
+            return {}
+        counted = {key: str(used.get(key, 0)) for key in known.hard}
+        limits = mirrored(replace(known, used=counted), self.table.within(namespace), self.written)
+        return {f"{_REQUESTS}{resource}": most for resource, most in limits.items()}
+
+
+def _uses(spec: Mapping[str, Any]) -> dict[str, int]:
+    requests, limits = pod_amounts(spec), pod_amounts(limits_as_requests(spec))
+    uses = dict.fromkeys(_COUNTS, 1)
+    for name, amount in {**requests, **pod_charges(spec)}.items():
+        if name != PODS:
+            uses[_REQUESTS + name] = amount
+            if name in _PLAIN or name.startswith("hugepages-"):
+                uses[name] = amount
+    uses |= {_LIMITS + name: amount for name, amount in limits.items() if name != PODS}
+    return uses
+
+
+def _resource(key: str) -> str:
+    """The resource that a key of `spec.hard` limits; "" if it is none that Pods use."""
+    for prefix in (_REQUESTS, _LIMITS):
+        if key.startswith(prefix):
+            return key.removeprefix(prefix)
+    return key if key in _PLAIN or key.startswith("hugepages-") else ""
+
+
+def _unstated(spec: Mapping[str, Any], hard: Mapping[str, int]) -> list[str]:
+    """What each container must state because a quota limits it."""
+    found = []
+    for key in sorted(hard):
+        name, of = _resource(key), "limits" if key.startswith(_LIMITS) else "requests"
+        if name not in _MUST_STATE or name in ((spec.get("resources") or {}).get(of) or {}):
+            continue
+        if any(not ((one.get("resources") or {}).get(of) or {}).get(name) for one in spec["containers"]):
+            found.append(key)
+    return found
+
+
+def _scopes(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """The scopes of a quota: name, operator and values."""
+    for scope in spec.get("scopes") or ():
+        yield str(scope), "Exists", ()
+    for one in (spec.get("scopeSelector") or {}).get("matchExpressions") or ():
+        yield str(one["scopeName"]), str(one["operator"]), tuple(one.get("values") or ())
+
+
+def _matches(pod: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+    return all(_in_scope(pod["spec"], *scope) for scope in _scopes(spec))
+
+
+def _in_scope(spec: Mapping[str, Any], scope: str, operator: str, values: tuple[str, ...]) -> bool:
+    if scope in {"Terminating", "NotTerminating"}:
+        return (spec.get("activeDeadlineSeconds") is not None) is (scope == "Terminating")
+    if scope in {"BestEffort", "NotBestEffort"}:
+        return _best_effort(spec) is (scope == "BestEffort")
+    if scope == "PriorityClass":
+        name = spec.get("priorityClassName") or ""
+        verdicts = {
+            "In": name in values,
+            "NotIn": name not in values,
+            "Exists": bool(name),
+            "DoesNotExist": not name,
+        }
+        return verdicts.get(operator, False)
+    return False
+
+
+def _best_effort(spec: Mapping[str, Any]) -> bool:
+    """Whether no container requests or limits CPU or memory."""
+    for one in (*(spec.get("initContainers") or ()), *spec["containers"], spec):
+        resources = one.get("resources") or {}
+        if any(name in _MUST_STATE for key in ("requests", "limits") for name in resources.get(key) or {}):
+            return False
+    return True
+
+
+def _told(key: str, amount: int) -> str:
+    if _resource(key) == CPU and not is_quota_resource(key):
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    return str(amount)

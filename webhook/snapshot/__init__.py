@@ -1,0 +1,1 @@
+"""`koordgate snapshot`: what matters of a cluster's objects, in one file."""

@@ -1,0 +1,76 @@
+"""An Event on each Pod that was bound: what it was given, where, and why. Written after the bind, one at a time."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from allocator.reasons.given import given
+from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.preference import Preference
+from webhook.view.podinfo import PodInfo
+
+MOST_WAITING: Final = 256  # Events; more are dropped, and counted
+_PAUSE_S: Final = 0.02  # between two: an API server that binds hundreds of Pods has better things to do
+
+
+class _Bound(NamedTuple):
+    """A Pod that was bound, what it holds, and its node."""
+
+    pod: PodInfo
+    holding: Holding
+    node: str
+
+
+class BindEvents:
+    """Writes the Events.
+
+    Args:
+        write: writes one Event about a Pod, with this message.
+        snapshot: a node as it is now.
+        types: the device types.
+        preference: by which nodes are compared.
+        dropped: called for each Event that is dropped.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[PodInfo, str], Awaitable[None]],
+        snapshot: Callable[[str], NodeSnapshot],
+        types: DeviceTypes,
+        preference: Preference,
+        dropped: Callable[[], object],
+    ) -> None:
+        self._write = write
+        self._snapshot = snapshot
+        self._types = types
+        self._preference = preference
+        self._dropped = dropped
+        self._waiting: deque[_Bound] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def bound(self, pod: PodInfo, holding: Holding, node: str) -> None:
+        """A Pod was given this on a node. Nothing is waited for; with too many of them the Event is dropped."""
+        if len(self._waiting) >= MOST_WAITING:
+            self._dropped()
+            return
+        self._waiting.append(_Bound(pod, holding, node))
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._tell())
+
+    async def _tell(self) -> None:
+        while self._waiting:
+            one = self._waiting.popleft()
+            await self._write(one.pod, self._message(one))
+            await asyncio.sleep(_PAUSE_S)
+
+    def _message(self, one: _Bound) -> str:
+        what = given(one.holding, self._snapshot(one.node), self._types)
+        return f"on {one.node}: {what}. Nodes are compared by {self._preference}; koordgate explain compares them"
+
+    async def idle(self) -> None:
+        """Wait until all Events are written."""
+        while self._task is not None and not self._task.done():
+            await asyncio.wait([self._task])
