@@ -175,6 +175,16 @@ def read_all(paths: Iterable[str]) -> Iterator[tuple[str, Raw, str]]:
             yield from _objects(source, text)
 
 
+def read_documents(path: str) -> Iterator[tuple[str, object]]:
+    """Read all documents of a file, a folder or `-`, whatever they are; where each is, and the document.
+
+    Raises:
+        InputError: something cannot be read.
+    """
+    for source, text in _texts(path):
+        yield from _documents(source, text)
+
+
 def _texts(path: str) -> Iterator[tuple[str, str]]:
     if path == STDIN:
         yield "standard input", sys.stdin.read()
