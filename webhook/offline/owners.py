@@ -20,14 +20,14 @@ class Standing(NamedTuple):
         node: where it is bound; "" while it is not.
         finished: it has ended.
         labels: of the Pod.
-        index: of an indexed Job; -1 for none.
+        completion: its index in an indexed Job; -1 for none.
     """
 
     name: str
     node: str
     finished: bool
     labels: Mapping[str, str]
-    index: int
+    completion: int
 
 
 class Owners:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from webhook.offline.manifests import Way, place_of, pods_in
 
 Raw = dict[str, Any]
-_MOST: Final = 250_000
+_MOST: Final = 250_001  # more than anybody may ask for
 _LONGEST: Final = 200
 _NOT_IN_NAMES: Final = frozenset({"spec", "template", "jobTemplate", "leaderWorkerTemplate"})
 _NAMES: Final = ("name", "groupName")
@@ -66,8 +66,8 @@ def _numbers(obj: Mapping[str, Any], way: Way) -> Iterator[tuple[Way, int, str]]
                     min(part["parallelism"], most) if _is_number(most) else part["parallelism"],
                     ("parallelism"),
                 )
-            size = part.get("size")
-            if key in {"workerTemplate", "leaderTemplate"} and _is_number(size) and key == "workerTemplate":
+            size: Any = part.get("size")
+            if key == "workerTemplate" and _is_number(size):
                 # Of a LeaderWorkerSet: the leader is one of the group, and has the workers' template if it has none.
                 yield way[:depth], size - 1 if part.get("leaderTemplate") else size, "size"
         part = part[key]

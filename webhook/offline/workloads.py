@@ -73,7 +73,7 @@ def created(objects: Objects) -> Created:
         before = len(made.pods)
         for wanted in _of(source, owners.pods_of(source), objects.nodes, made.notes, about):
             if len(made.pods) >= MOST_PODS:
-                raise InputError(f"{source.where}: {about}: more than {MOST_PODS} Pods in all; ask for fewer replicas")
+                raise InputError(f"{source.where}: {about}: {MOST_PODS} Pods in all are the most: ask for fewer")
             key = _namespace(wanted.pod), wanted.pod["metadata"]["name"]
             if key in taken:
                 made.notes.append(f"{about}: Pod {'/'.join(key)} is there already, so it is not created again")
@@ -116,6 +116,7 @@ def _of(
             notes.append(f"{about}: {one.place} is not used: {wrong}")
             continue
         notes.append(f"{about}: {one.told}")
+        _number(len(one.names), about)
         for name in one.names:
             pod = copy.deepcopy(one.pod)
             pod["metadata"]["name"] = name
@@ -137,7 +138,7 @@ def _deployment(obj: Raw, there: Sequence[Standing], notes: list[str], about: st
 def _replicas(obj: Raw, owner: Raw, there: Sequence[Standing], notes: list[str], about: str) -> Iterator[Wanted]:
     """As many Pods as replicas are missing."""
     spec = obj["spec"]
-    wants, has = _number(spec.get("replicas")), sum(not one.finished for one in there)
+    wants, has = _number(spec.get("replicas"), about), sum(not one.finished for one in there)
     if not wants:
         notes.append(f"{about}: replicas is 0, so it creates no Pod")
     for index in range(has, wants):
@@ -149,7 +150,7 @@ def _replicas(obj: Raw, owner: Raw, there: Sequence[Standing], notes: list[str],
 def _stateful(obj: Raw, there: Sequence[Standing], notes: list[str], about: str) -> Iterator[Wanted]:
     """A Pod for each ordinal, one after the other unless they are managed in parallel."""
     spec, name, namespace = obj["spec"], obj["metadata"]["name"], _namespace(obj)
-    start, wants = (spec.get("ordinals") or {}).get("start") or 0, _number(spec.get("replicas"))
+    start, wants = (spec.get("ordinals") or {}).get("start") or 0, _number(spec.get("replicas"), about)
     ordered = spec.get("podManagementPolicy") != "Parallel"
     known = {one.name for one in there if not one.finished}
     if not wants:
@@ -197,7 +198,7 @@ def _job(obj: Raw, there: Sequence[Standing], notes: list[str], about: str) -> I
     if {"Complete", "Failed"}.intersection(over):
         notes.append(f"{about}: it has ended, so it creates no Pod")
         return
-    parallel, completions = _number(spec.get("parallelism")), spec.get("completions")
+    parallel, completions = _number(spec.get("parallelism"), about), spec.get("completions")
     left = parallel if completions is None else completions - (status.get("succeeded") or 0)
     at_once = max(min(parallel, left), 0)
     active = [one for one in there if not one.finished]
@@ -206,7 +207,7 @@ def _job(obj: Raw, there: Sequence[Standing], notes: list[str], about: str) -> I
     elif left > at_once:
         notes.append(f"{about}: {at_once} of {left} Pods run at once; the others follow as these end")
     indexed = spec.get("completionMode") == "Indexed"
-    busy = _indexes(str(status.get("completedIndexes") or "")) | {one.index for one in active}
+    busy = _indexes(str(status.get("completedIndexes") or "")) | {one.completion for one in active}
     free = iter(index for index in range(_MOST_INDEX) if not indexed or index not in busy)
     for _ in range(at_once - len(active)):
         index = next(free, None)
@@ -312,8 +313,10 @@ def _generated(beginning: str, *of: object) -> str:
     return f"{beginning[:_LONGEST_BASE]}{suffix(beginning, *of)}"
 
 
-def _number(value: int | None) -> int:
+def _number(value: int | None, about: str) -> int:
     """Replicas and parallelism are 1 where they are left out."""
+    if value is not None and value > MOST_PODS:
+        raise InputError(f"{about}: {value} Pods; {MOST_PODS} in all are the most: ask for fewer")
     return 1 if value is None else value
 
 
