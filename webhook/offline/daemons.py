@@ -57,7 +57,7 @@ def only_node(spec: Mapping[str, Any]) -> str:
     fields: Sequence[Any] = terms[0].get("matchFields") or () if len(terms) == 1 else ()
     if len(fields) != 1 or fields[0].get("key") != "metadata.name" or fields[0].get("operator") != "In":
         return ""
-    values = fields[0].get("values") or ()
+    values: Sequence[Any] = fields[0].get("values") or ()
     return str(values[0]) if len(values) == 1 else ""
 
 
