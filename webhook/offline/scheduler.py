@@ -18,6 +18,7 @@ from webhook.offline.resources import allocatable
 from webhook.offline.stock import stock_scores
 from webhook.view.nodeselection import selects
 
+_MOST_ASKED: Final = 64  # amounts of one resource for which the nodes are remembered
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
@@ -62,7 +63,9 @@ class KubeScheduler:
         self._names: list[str] = []
         self._used: dict[str, Counter[str]] = {}
         self._free: dict[str, dict[str, int]] = {}  # resource -> node that states it -> what no Pod requests
-        self._least: dict[str, int] = {}  # resource -> no node that states it has less than this left
+        # Resource -> an amount, and whether a node that states none has enough -> the nodes that have too little.
+        self._lacking: dict[str, dict[tuple[int, bool], set[str]]] = {}
+        self._fussy: set[str] = set()  # nodes with taints, and those that are cordoned
         self._revision = 0  # of the nodes and of what is requested there
         self._refused: dict[bytes, tuple[int, tuple[str, ...]]] = {}  # a Pod -> when it fitted nowhere, and why
 
@@ -80,8 +83,13 @@ class KubeScheduler:
         for free in self._free.values():
             free.pop(name, None)
         for what, total in new.allocatable.items():
-            self._free.setdefault(what, {})[name] = left = total - used.get(what, 0)
-            self._least[what] = min(self._least.get(what, left), left)
+            self._free.setdefault(what, {})[name] = total - used.get(what, 0)
+        for what in self._lacking:
+            self._note_left(what, name)
+        if new.taints or new.unschedulable:
+            self._fussy.add(name)
+        else:
+            self._fussy.discard(name)
         self._revision += 1
 
     def count(self, pod: Mapping[str, Any]) -> None:
@@ -107,7 +115,7 @@ class KubeScheduler:
             free = self._free.get(name, {})
             if node in free:
                 free[node] -= amount * times
-                self._least[name] = min(self._least[name], free[node])
+                self._note_left(name, node)
 
     async def find(self, pod: Mapping[str, Any], only: str | None = None) -> str | tuple[str, ...]:
         """Find a node for a Pod.
@@ -175,11 +183,35 @@ class KubeScheduler:
         """
         fitting = list(names)
         for what, much in asked.items():
-            free, unstated = self._free.get(what, {}), much if what in left else 0
-            if much and not (self._least.get(what, 0) >= much and len(free) == len(self._names)):
-                fitting = [name for name in fitting if free.get(name, unstated) >= much]
+            if not much:
+                continue
+            lacking = self._lack(what, much, unstated=what in left)
+            if lacking:
+                fitting = [name for name in fitting if name not in lacking]
         selective = selects(spec)
+        if not selective and not self._fussy:
+            return fitting
         return [name for name in fitting if self._lets_in(self._candidates[name], spec, selective=selective)]
+
+    def _lack(self, what: str, much: int, *, unstated: bool) -> set[str]:
+        """The nodes that have less than this left of a resource; remembered, because many Pods ask for the same."""
+        asked = self._lacking.setdefault(what, {})
+        known = asked.get((much, unstated))
+        if known is None:
+            if len(asked) >= _MOST_ASKED:
+                asked.clear()
+            free, instead = self._free.get(what, {}), much if unstated else 0
+            known = asked[much, unstated] = {name for name in self._names if free.get(name, instead) < much}
+        return known
+
+    def _note_left(self, what: str, node: str) -> None:
+        """What is left of a resource on a node has changed."""
+        left = self._free.get(what, {}).get(node)
+        for (much, unstated), lacking in self._lacking.get(what, {}).items():
+            if unstated if left is None else left >= much:
+                lacking.discard(node)
+            else:
+                lacking.add(node)
 
     @staticmethod
     def _lets_in(node: NodeCandidate, spec: Mapping[str, Any], *, selective: bool) -> bool:
