@@ -6,7 +6,7 @@ from typing import Any
 
 from webhook.offline.cluster import OfflineCluster, PodFate, Result, stands
 from webhook.offline.inputs import key_of
-from webhook.offline.workloads import Key, Wanted
+from webhook.offline.workloads import Key, WantedPod
 
 _RUNS = (PodFate.BOUND, PodFate.STANDING)
 
@@ -41,9 +41,9 @@ class Arrivals:
         self._followers: dict[Key, int] = {}
         self._bound: set[Key] = set()
         self._done = 0
-        self._wanted: Sequence[Wanted] = ()
+        self._wanted: Sequence[WantedPod] = ()
 
-    async def run(self, wanted: Iterable[Wanted]) -> list[Result]:
+    async def run(self, wanted: Iterable[WantedPod]) -> list[Result]:
         """Let all arrive; returns the outcomes in their order."""
         self._wanted = list(wanted)
         new = [one.pod["spec"] for one in self._wanted if not stands(one.pod)]

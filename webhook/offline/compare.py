@@ -18,7 +18,7 @@ from webhook.offline.measure import Measure
 from webhook.offline.objects import Objects
 from webhook.offline.traceplay import SAMPLES, Sample
 from webhook.offline.variants import Variant
-from webhook.offline.workloads import Wanted
+from webhook.offline.workloads import WantedPod
 from webhook.statedmix import read_mix
 from webhook.view.podinfo import read_pod_info
 
@@ -41,7 +41,7 @@ class Compared:
 
 
 async def run(
-    objects: Objects, wanted: Sequence[Wanted], variant: Variant, seed: int | None, tell: Callable[[int], object]
+    objects: Objects, wanted: Sequence[WantedPod], variant: Variant, seed: int | None, tell: Callable[[int], object]
 ) -> Compared:
     """Run Pods in one way.
 
@@ -81,7 +81,7 @@ async def run(
     return Compared(results, samples)
 
 
-def _mix(wanted: Sequence[Wanted], cluster: OfflineCluster) -> Mix:
+def _mix(wanted: Sequence[WantedPod], cluster: OfflineCluster) -> Mix:
     """What all these Pods typically ask for."""
     found = []
     for one in wanted:

@@ -86,7 +86,7 @@ class Objects:
     namespaces: list[Raw] = field(default_factory=list)
     limits: list[Raw] = field(default_factory=list)
     priorities: list[Raw] = field(default_factory=list)
-    sources: list["Source"] = field(default_factory=list)
+    sources: list["InputObject"] = field(default_factory=list)
     found: Counter[str] = field(default_factory=Counter)
     unused: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Objects:
         return [*self.nodes, *self.devices, *self.topologies, *self.claims, *about]
 
 
-class Source(NamedTuple):
+class InputObject(NamedTuple):
     """A Pod, or an object that creates Pods.
 
     Attributes:
@@ -301,7 +301,7 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
     if kind in lists:
         lists[kind].append(taken)
     if kind == "Pod" or creates:
-        objects.sources.append(Source(where, kind, taken))
+        objects.sources.append(InputObject(where, kind, taken))
 
 
 def _name(where: str, obj: Raw, kind: str, number: int) -> str:

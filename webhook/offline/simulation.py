@@ -22,7 +22,7 @@ from webhook.offline.progress import progress
 from webhook.offline.running import counting_all
 from webhook.offline.traceplot import PODS, plot
 from webhook.offline.variants import Variant, variants
-from webhook.offline.workloads import Wanted, created
+from webhook.offline.workloads import WantedPod, created
 from webhook.settings import WebhookSettings
 
 FAILED: Final = 1
@@ -32,7 +32,7 @@ _MOST_FAILURES: Final = 20
 _NARROW: Final = 80  # columns of a comparison
 
 
-def wanted(objects: Objects) -> list[Wanted]:
+def wanted(objects: Objects) -> list[WantedPod]:
     """List the Pods of the input and those that its objects create; what is not created goes to its notes.
 
     Raises:
@@ -52,7 +52,7 @@ def wanted(objects: Objects) -> list[Wanted]:
 
 async def simulate(
     objects: Objects,
-    pods: Sequence[Wanted],
+    pods: Sequence[WantedPod],
     cluster: OfflineCluster,
     tell: Callable[[int], object] = lambda _done: None,
 ) -> list[Result]:
