@@ -12,7 +12,7 @@ from typing import Any, Final
 from webhook.offline import apiserver
 from webhook.offline.daemons import daemon_pod, nodes_of_daemon
 from webhook.offline.manifests import must_have_pods
-from webhook.offline.objects import InputError, Objects, InputObject, suffix
+from webhook.offline.objects import InputError, InputObject, Objects, suffix
 from webhook.offline.owners import OwnedPod, Owners
 from webhook.offline.shapes import wrong_shape
 from webhook.offline.templates import templates_of
