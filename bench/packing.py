@@ -32,7 +32,7 @@ from webhook.offline.cluster import OfflineCluster
 from webhook.offline.trace import WHOLE, TraceNode, TracePod, named, read_nodes, read_pods, shuffled
 from webhook.offline.traceobjects import mix_of_trace, node_objects
 from webhook.offline.traceplay import SAMPLES, Played, Player, Sample
-from webhook.offline.traceplot import plot
+from webhook.offline.traceplot import ASKED, TIMES, plot
 from webhook.offline.tracerun import read_text, table
 from webhook.settings import HeadroomSettings, WebhookSettings
 
@@ -214,7 +214,9 @@ def main() -> None:
     if (arguments.pods, arguments.nodes, arguments.replay, arguments.share) == (PODS, NODES, False, 1):
         check(rows, arguments.seeds)
     if arguments.plot:
-        arguments.plot.write_text(plot({name: of[0].samples for name, of in rows.items()}, timed=arguments.replay))
+        arguments.plot.write_text(
+            plot({name: of[0].samples for name, of in rows.items()}, TIMES if arguments.replay else ASKED)
+        )
     ours = [name for name in names if name in VARIANTS and not name.endswith(BY_FGD)] or names
     value = sum(one.samples[-1].allocated for one in rows[ours[-1]]) / len(arguments.seeds)
     goal = WITH_TAINT if ours[-1].endswith(TAINT) else WITHOUT

@@ -411,7 +411,7 @@ def test_a_namespace_that_the_chart_exempts_is_left_alone(tmp_path: Path, capsys
 def test_a_device_that_cannot_be_read_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = device(cards=2)
     del broken["spec"]["devices"][0]["id"]
-    file = saved(tmp_path, [node(), broken, device("node-2")])
+    file = saved(tmp_path, [node(), broken, device("node-2"), asking("web")])
     assert main(["simulate", "-f", file]) == 0
     errors = capsys.readouterr().err
     assert "Device node-1: spec.devices[0]: no id" in errors
@@ -457,7 +457,7 @@ def test_a_pod_group_in_the_input_states_the_size_of_a_gang(
 
 def test_a_wrong_pod_group_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     group = {"kind": "PodGroup", "metadata": {"name": "train"}, "spec": {"minMember": 0}}
-    assert main(["simulate", "-f", saved(tmp_path, [*machine(), group])]) == 0
+    assert main(["simulate", "-f", saved(tmp_path, [*machine(), group, asking("web")])]) == 0
     assert "PodGroup default/train: spec.minMember: 0 is no number of Pods" in capsys.readouterr().err
 
 

@@ -72,7 +72,7 @@ def test_a_trace_runs_on_the_objects_of_a_cluster(run: Run, tmp_path: Path) -> N
     ("options", "told"),
     [
         pytest.param((), "give the cluster and the Pods with -f, or a trace with --trace", id="nothing"),
-        pytest.param(("--plot", "p.svg", "-f", "x"), "--plot is for traces: give --trace PODS.csv too", id="no trace"),
+        pytest.param(("--load", "9", "-f", "x"), "--load is for traces: give --trace PODS.csv too", id="no trace"),
         pytest.param(("--trace", "@pods.csv"), "a trace needs nodes", id="no nodes"),
         pytest.param(("--trace", "@none.csv", "--trace-nodes", "@nodes.csv"), "none.csv: cannot be read", id="no file"),
         pytest.param(("--trace", "@pods.csv", "--trace-nodes", "@pods.csv"), "the first line lacks sn", id="mixed up"),

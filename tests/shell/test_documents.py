@@ -1,5 +1,6 @@
 """The documents: line lengths, valid links, defined sources, existing rooms."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -169,3 +170,28 @@ def test_each_example_of_simulate_runs_as_the_readme_writes_it(command: str) -> 
     )
     assert ran.returncode == 0, ran.stderr
     assert "train-2-cards" in ran.stdout
+
+
+def commands_of_simulate_page() -> list[str]:
+    found = re.findall(r"^koordgate (simulate (?:.*\\\n)*.*)$", text("docs/simulate.md"), re.MULTILINE)
+    own = [" ".join(command.replace("\\\n", " ").split()) for command in found if "examples/" in command]
+    assert own
+    return own
+
+
+@pytest.mark.parametrize("command", commands_of_simulate_page())
+def test_each_command_of_the_page_about_simulate_runs_on_the_examples(command: str, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    ran = subprocess.run(
+        [sys.executable, "-m", "koordgate", *shlex.split(command)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "train-0" in ran.stdout
+    for option in ("--junit", "--plot"):
+        if option in command:
+            assert (tmp_path / shlex.split(command)[shlex.split(command).index(option) + 1]).read_text()

@@ -1,4 +1,4 @@
-"""Lets Pods arrive in a cluster as when they are all applied at once: created in order, scheduled by priority."""
+"""Lets Pods arrive in a cluster: created in their order and scheduled, by priority where that differs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
@@ -6,7 +6,7 @@ from typing import Any
 
 from webhook.offline.cluster import OfflineCluster, PodFate, Result, stands
 from webhook.offline.inputs import key_of
-from webhook.offline.workloads import Key, Wanted
+from webhook.offline.workloads import Key, WantedPod
 
 _RUNS = (PodFate.BOUND, PodFate.STANDING)
 
@@ -14,7 +14,8 @@ _RUNS = (PodFate.BOUND, PodFate.STANDING)
 class Arrivals:
     """Creates Pods and schedules them.
 
-    kube-scheduler takes the waiting Pod of the highest priority, of equals the one that was created first. A Pod that
+    Each is scheduled when it is created. Where Pods name different priorities, all are created first, and the waiting
+    Pod of the highest priority is taken, of equals the one that was created first, as kube-scheduler does. A Pod that
     follows another is created once that one is bound.
 
     Args:
@@ -38,11 +39,15 @@ class Arrivals:
         self._results: dict[int, Result] = {}
         self._waiting: list[tuple[int, int]] = []  # the negative priority and the place of each Pod to be scheduled
         self._followers: dict[Key, int] = {}
-        self._wanted: Sequence[Wanted] = ()
+        self._bound: set[Key] = set()
+        self._done = 0
+        self._wanted: Sequence[WantedPod] = ()
 
-    async def run(self, wanted: Iterable[Wanted]) -> list[Result]:
+    async def run(self, wanted: Iterable[WantedPod]) -> list[Result]:
         """Let all arrive; returns the outcomes in their order."""
         self._wanted = list(wanted)
+        new = [one.pod["spec"] for one in self._wanted if not stands(one.pod)]
+        alike = len({(spec.get("priorityClassName"), spec.get("priority")) for spec in new}) <= 1
         for index, one in enumerate(self._wanted):
             key = key_of(one.pod)
             if stands(one.pod):
@@ -51,19 +56,25 @@ class Arrivals:
                 await self._create(index)
             else:
                 self._followers[one.follows] = index
-        done = 0
+            if alike:
+                await self._schedule()
+        await self._schedule()
+        return [self._outcome(index) for index in range(len(self._wanted))]
+
+    async def _schedule(self) -> None:
+        """Schedule the Pods that wait."""
         while self._waiting:
             index = heappop(self._waiting)[1]
             result = self._results[index] = await self._cluster.schedule(self._results[index])
             self._scheduled(result)
-            done += 1
-            self._tell(done)
+            self._done += 1
+            self._tell(self._done)
             if result.state is PodFate.BOUND:
+                self._bound.add(key_of(self._wanted[index].pod))
                 await self._follow(key_of(self._wanted[index].pod))
-        return [self._outcome(index) for index in range(len(self._wanted))]
 
     def _runs(self, key: Key) -> bool:
-        return key in self._there and self._there[key].state in _RUNS
+        return key in self._bound or (key in self._there and self._there[key].state in _RUNS)
 
     async def _follow(self, key: Key) -> None:
         """Create the Pod that follows one that runs now."""

@@ -51,7 +51,7 @@ class _Vendor(NamedTuple):
         models: labels of the model, the first that is there counts.
         memory: labels of a card's memory.
         unit: bytes in 1 of these.
-        count: labels of the number of cards.
+        counts: labels of the number of cards.
     """
 
     resource: str
@@ -59,7 +59,7 @@ class _Vendor(NamedTuple):
     models: tuple[str, ...] = ()
     memory: tuple[str, ...] = ()
     unit: int = MIB
-    count: tuple[str, ...] = ()
+    counts: tuple[str, ...] = ()
 
 
 _LABELS: Final = {
@@ -192,7 +192,7 @@ def _cards_of(
     allocatable = status.get("allocatable") or capacity
     for vendor in VENDORS:
         model = _first(labels, vendor.models) or labels.get(GPU_MODEL, "")
-        if vendor.resource not in capacity and not (vendor.vendor == NVIDIA and _first(labels, vendor.count)):
+        if vendor.resource not in capacity and not (vendor.vendor == NVIDIA and _first(labels, vendor.counts)):
             continue
         if _MIG_MODEL in model:
             notes.append(
@@ -203,7 +203,7 @@ def _cards_of(
         count, usable = _counted(vendor, capacity, allocatable, labels, f"Node {name}")
         if not count:
             continue
-        source = vendor.resource if vendor.resource in capacity else vendor.count[0]
+        source = vendor.resource if vendor.resource in capacity else vendor.counts[0]
         amount, by = _memory(vendor, labels, model, stated, f"Node {name}")
         cards = _identified(name, count, usable, amount, named)
         return _Cards(cards, model, vendor.vendor, f"{source} and {by}")
@@ -228,7 +228,7 @@ def _counted(
     count = -(-has // replicas)
     # Feature discovery counts cards in MIG mode too, which the plugin counts under other names.
     if not any(name.startswith(_MIG) for name in capacity):
-        count = max((_label(labels, key) for key in vendor.count), default=0) or count
+        count = max((_label(labels, key) for key in vendor.counts), default=0) or count
     if count > MOST_CARDS:
         raise UnknownMemoryError(
             f"{where}: {vendor.resource} says {count} cards, more than {MOST_CARDS}: give the Node's Device object"

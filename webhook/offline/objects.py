@@ -91,7 +91,7 @@ class Objects:
     namespaces: list[Raw] = field(default_factory=list)
     limits: list[Raw] = field(default_factory=list)
     priorities: list[Raw] = field(default_factory=list)
-    sources: list["Source"] = field(default_factory=list)
+    sources: list["InputObject"] = field(default_factory=list)
     found: Counter[str] = field(default_factory=Counter)
     unused: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Objects:
         return [*self.nodes, *self.devices, *self.topologies, *self.claims, *about]
 
 
-class Source(NamedTuple):
+class InputObject(NamedTuple):
     """A Pod, or an object that creates Pods.
 
     Attributes:
@@ -179,6 +179,16 @@ def read_all(paths: Iterable[str]) -> Iterator[tuple[str, Raw, str]]:
     for path in paths:
         for source, text in _texts(path):
             yield from _objects(source, text)
+
+
+def read_documents(path: str) -> Iterator[tuple[str, object]]:
+    """Read all documents of a file, a folder or `-`, whatever they are; where each is, and the document.
+
+    Raises:
+        InputError: something cannot be read.
+    """
+    for source, text in _texts(path):
+        yield from _documents(source, text)
 
 
 def _texts(path: str) -> Iterator[tuple[str, str]]:
@@ -313,7 +323,7 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
     if kind in lists:
         lists[kind].append(taken)
     if kind == "Pod" or creates:
-        objects.sources.append(Source(where, kind, taken))
+        objects.sources.append(InputObject(where, kind, taken))
 
 
 def _name(where: str, obj: Raw, kind: str, number: int) -> str:

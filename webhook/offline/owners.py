@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from webhook.offline.manifests import must_have_pods
-from webhook.offline.objects import Source
+from webhook.offline.objects import InputObject
 
 Raw = dict[str, Any]
 _FINISHED: Final = ("Succeeded", "Failed")
@@ -12,7 +12,7 @@ _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _DEEPEST: Final = 8  # owners of owners
 
 
-class Standing(NamedTuple):
+class OwnedPod(NamedTuple):
     """A Pod of the input that an object of the input has created.
 
     Attributes:
@@ -20,14 +20,14 @@ class Standing(NamedTuple):
         node: where it is bound; "" while it is not.
         finished: it has ended.
         labels: of the Pod.
-        index: of an indexed Job; -1 for none.
+        completion: its index in an indexed Job; -1 for none.
     """
 
     name: str
     node: str
     finished: bool
     labels: Mapping[str, str]
-    index: int
+    completion: int
 
 
 class Owners:
@@ -37,7 +37,7 @@ class Owners:
         sources: all Pods, and objects that create Pods.
     """
 
-    def __init__(self, sources: Iterable[Source]) -> None:
+    def __init__(self, sources: Iterable[InputObject]) -> None:
         self._by_uid: dict[str, int] = {}
         self._by_name: dict[tuple[str, str, str], int] = {}
         self._sources = list(sources)
@@ -48,7 +48,7 @@ class Owners:
                 self._by_name[source.kind, _namespace(source.object), metadata["name"]] = index
                 if metadata.get("uid"):
                     self._by_uid[metadata["uid"]] = index
-        self._pods: dict[int, list[Standing]] = {}
+        self._pods: dict[int, list[OwnedPod]] = {}
         self._has_children: set[int] = set()
         for source in self._sources:
             owner = self._owner(source.object)
@@ -63,11 +63,11 @@ class Owners:
                 self._pods.setdefault(owner, []).append(_standing(source.object))
                 owner = self._owner(self._sources[owner].object)
 
-    def pods_of(self, source: Source) -> Sequence[Standing]:
+    def pods_of(self, source: InputObject) -> Sequence[OwnedPod]:
         """The Pods in the input that an object has created, directly or by others."""
         return self._pods.get(self._at[id(source.object)], ())
 
-    def left_to_others(self, source: Source) -> bool:
+    def left_to_others(self, source: InputObject) -> bool:
         """Whether an object's Pods are those of another object of the input.
 
         A ReplicaSet's are its Deployment's. An object of a kind that is not Kubernetes' own creates its Pods by the
@@ -94,11 +94,11 @@ class Owners:
         return known
 
 
-def _standing(pod: Mapping[str, Any]) -> Standing:
+def _standing(pod: Mapping[str, Any]) -> OwnedPod:
     metadata = pod["metadata"]
     index = str((metadata.get("annotations") or {}).get(_INDEX, ""))
     finished = (pod.get("status") or {}).get("phase") in _FINISHED or metadata.get("deletionTimestamp") is not None
-    return Standing(
+    return OwnedPod(
         metadata["name"],
         pod["spec"].get("nodeName") or "",
         finished,

@@ -15,6 +15,7 @@ from webhook.view.nodeselection import UNSCHEDULABLE, may_land, tolerated
 
 _HARD: Final = frozenset({"NoSchedule", "NoExecute"})
 _MILLI: Final = 1000
+_MOST_NAMED: Final = 16
 _BYTES: Final = ("memory", "ephemeral-storage", "gpu-memory")
 
 
@@ -96,4 +97,10 @@ def grouped(reasons: Mapping[str, str]) -> tuple[str, ...]:
     nodes: dict[str, list[str]] = {}
     for node in sorted(reasons):
         nodes.setdefault(reasons[node].removeprefix(f"{node}: "), []).append(node)
-    return tuple(f"{', '.join(names)}: {reason}" for reason, names in nodes.items())
+    return tuple(f"{_listed(names)}: {reason}" for reason, names in nodes.items())
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Of thousands of nodes with one reason some are named."""
+    more = len(names) - _MOST_NAMED
+    return f"{', '.join(names[:_MOST_NAMED])}{f' and {more} more nodes' if more > 0 else ''}"

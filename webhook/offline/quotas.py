@@ -12,7 +12,7 @@ from typing import Any, Final
 from allocator.amounts import CPU, PODS, amounts, pod_amounts, pod_charges
 from allocator.vocabulary.names import is_quota_resource
 from webhook.offline.limitranges import limits_as_requests
-from webhook.quotas.mirror import mirrored
+from webhook.quotas.mirror import mirror_name, mirrored
 from webhook.quotas.table import LimitTable
 
 Raw = dict[str, Any]
@@ -115,11 +115,14 @@ class QuotaPlugin:
             missing = _unstated(pod["spec"], quota.hard)
             if missing:
                 return f"failed quota: {name}: must specify {','.join(missing)}"
-            for key, most in sorted({**quota.hard, **self._mirror(namespace, quota, used)}.items()):
+            limits = [(name, key, most) for key, most in sorted(quota.hard.items())]
+            mirror = self._mirror(namespace, quota, used)
+            limits += [(mirror_name(name), key, most) for key, most in sorted(mirror.items())]
+            for of, key, most in limits:
                 ask = asks.get(key, 0)
                 if ask and used[key] + ask > most:
                     return (
-                        f"exceeded quota: {name}, requested: {key}={_told(key, ask)}, used: "
+                        f"exceeded quota: {of}, requested: {key}={_told(key, ask)}, used: "
                         f"{key}={_told(key, used[key])}, limited: {key}={_told(key, most)}"
                     )
         return ""

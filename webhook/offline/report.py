@@ -36,9 +36,32 @@ _STYLES: Final = {
 }
 _COUNTED: Final = {PodFate.STANDING: "there already", PodFate.UNSCHEDULABLE: "without a node"}
 _ABSENT: Final = frozenset({PodFate.DENIED, PodFate.NOT_CREATED})  # such a Pod is not in the cluster
+MOST_LISTED: Final = 500
+"""Pods that are listed one by one, unless all are wanted."""
+
 _NOTHING: Final = "no devices, no CPUs of its own"
 _SHARED: Final = "shared pool: class LS, and all others without CPUs of their own"
 _BEST_EFFORT: Final = "best-effort pool: class BE, and BestEffort"
+
+
+def show_groups(results: Sequence[Result]) -> None:
+    """Print a table of many Pods: those of one owner that fare alike are one line."""
+    groups: dict[tuple[str, str, str], list[Result]] = {}
+    for result in results:
+        pod = result.given or result.pod
+        owner = next((one for one in pod["metadata"].get("ownerReferences") or () if one.get("controller")), None)
+        who = words.name_of(pod)
+        if owner is not None:
+            who = f"{pod['metadata'].get('namespace') or 'default'}/{owner['name']} ({owner['kind']})"
+        why = next(iter(result.reasons), "").partition(": ")[2] if result.reasons else ""
+        groups.setdefault((who, _state(result), why), []).append(result)
+    table = _table("OF", "PODS", "STATE", "NODES", "WHY NOT")
+    for (who, state, why), of in list(groups.items())[:MOST_LISTED]:
+        nodes = {node_of(one) for one in of} - {""}
+        style = _STYLES.get(of[0].state, "")
+        table.add_row(*map(Text, (who, str(len(of)))), _cell([state], style), Text(str(len(nodes))), Text(why or "-"))
+    rest = [f"... and {len(groups) - MOST_LISTED} more lines"] if len(groups) > MOST_LISTED else []
+    show(table, *rest, "", "--all lists each Pod and each node; --node NAME shows one node.", "")
 
 
 def show_pods(results: Sequence[Result], account: Account) -> None:
@@ -73,7 +96,7 @@ def pods_table(results: Sequence[Result], account: Account) -> Table:
             _cell([words.name_of(given)]),
             _cell(words.asked(given, account.types) or [_NOTHING]),
             _cell([_state(result)], _STYLES.get(result.state, "")),
-            _cell([_node(result) or "-"]),
+            _cell([node_of(result) or "-"]),
             _cell(outcome(result, account)),
         )
     return table
@@ -83,7 +106,7 @@ def block(result: Result, account: Account) -> Text:
     """Describe one Pod in a few lines: its request, the translation, and the outcome."""
     given = result.given or result.pod
     text = Text(f"{words.name_of(given)}  ", "bold")
-    node = _node(result)
+    node = node_of(result)
     where = f" {'to' if result.state is PodFate.BOUND else 'on'} {node}" if node else ""
     text.append(f"{_state(result)}{where}", f"not bold {_STYLES.get(result.state, '')}")
     asked = words.asked(given, account.types) or (_NOTHING,)
@@ -95,7 +118,8 @@ def block(result: Result, account: Account) -> Text:
     return text
 
 
-def _node(result: Result) -> str:
+def node_of(result: Result) -> str:
+    """The node that a Pod is bound to; "" for none."""
     return "" if result.state in _ABSENT else result.pod["spec"].get("nodeName") or ""
 
 
@@ -117,16 +141,16 @@ def outcome(result: Result, account: Account) -> list[str]:
     return [*held, *([trouble] if trouble else ()), *result.reasons, *warnings] or ["-"]
 
 
-def show_nodes(account: Account) -> None:
-    """Print for each node who holds which of its devices and CPUs."""
-    show(*node_parts(account))
+def show_nodes(account: Account, only: str | None = None) -> None:
+    """Print for each node, or for one, who holds which of its devices and CPUs."""
+    show(*node_parts(account, only))
 
 
-def node_parts(account: Account) -> list[Table | Text | str]:
-    """Make for each node a heading, a table of its devices, and one of its CPUs."""
+def node_parts(account: Account, only: str | None = None) -> list[Table | Text | str]:
+    """Make for each node, or for one, a heading, a table of its devices, and one of its CPUs."""
     parts: list[Table | Text | str] = []
     cpus = {one.node: one for one in account.cpus()}
-    for node in account.nodes:
+    for node in account.nodes if only is None else [only]:
         uses = account.devices(node)
         if not uses and node not in cpus:
             continue
@@ -246,19 +270,19 @@ def _pool(pools: Iterable[PoolCpus], numa: int) -> str:
     return format_cpuset(cpus) or "none"
 
 
-def summary(results: Sequence[Result], account: Account) -> str:
-    """Count Pods, devices and CPUs in one line."""
+def summary(results: Sequence[Result], account: Account, only: str | None = None) -> str:
+    """Count Pods, and the devices and CPUs of all nodes or of one, in one line."""
     counted = Counter(result.state for result in results)
     pods = ", ".join(f"{counted[state]} {_COUNTED.get(state, state)}" for state in PodFate if counted[state]) or "none"
-    return f"{len(results)} Pods: {pods}; {in_use(account)}"
+    return f"{len(results)} Pods: {pods}; {in_use(account, only)}"
 
 
-def in_use(account: Account) -> str:
+def in_use(account: Account, only: str | None = None) -> str:
     """Count the devices of each type that are in use, and the CPUs that belong to one Pod alone."""
-    uses = account.devices()
+    uses = account.devices(only)
     has, used = Counter(use.type for use in uses), Counter(use.type for use in uses if use.in_use)
     texts = [f"{used[kind]} of {has[kind]} {plural(kind)}" for kind in account.types.types if has[kind]]
-    cpus = [one for one in account.cpus() if one.topology is not None]
+    cpus = [one for one in account.cpus() if one.topology is not None and only in {None, one.node}]
     if cpus:
         every = sum(len(one.topology.cpus) for one in cpus if one.topology is not None)
         texts.append(f"{sum(one.given.bit_count() for one in cpus)} of {every} CPUs")

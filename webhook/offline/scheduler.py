@@ -1,10 +1,13 @@
 """The stand-in for kube-scheduler: keeps what each node has and what its Pods request, and calls the extender."""
 
+import hashlib
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
+
+import orjson
 
 from allocator.amounts import pod_amounts
 from allocator.vocabulary.device import Device
@@ -15,12 +18,20 @@ from webhook.offline.resources import allocatable
 from webhook.offline.stock import stock_scores
 from webhook.view.nodeselection import selects
 
+_MOST_ASKED: Final = 64  # amounts of one resource for which the nodes are remembered
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
 def finished(pod: Mapping[str, Any]) -> bool:
     """Whether a Pod has ended and therefore holds nothing."""
     return (pod.get("status") or {}).get("phase") in _FINISHED
+
+
+def _told_apart(pod: Mapping[str, Any], only: str | None) -> bytes:
+    """What tells a Pod from another one in the search for a node; Pods of one template are alike."""
+    metadata = pod["metadata"]
+    about = {key: metadata.get(key) for key in ("namespace", "labels", "annotations")}
+    return hashlib.sha256(orjson.dumps([only, about, pod["spec"]], option=orjson.OPT_SORT_KEYS)).digest()
 
 
 class KubeScheduler:
@@ -52,6 +63,11 @@ class KubeScheduler:
         self._names: list[str] = []
         self._used: dict[str, Counter[str]] = {}
         self._free: dict[str, dict[str, int]] = {}  # resource -> node that states it -> what no Pod requests
+        # Resource -> an amount, and whether a node that states none has enough -> the nodes that have too little.
+        self._lacking: dict[str, dict[tuple[int, bool], set[str]]] = {}
+        self._fussy: set[str] = set()  # nodes with taints, and those that are cordoned
+        self._revision = 0  # of the nodes and of what is requested there
+        self._refused: dict[bytes, tuple[int, tuple[str, ...]]] = {}  # a Pod -> when it fitted nowhere, and why
 
     def put_node(self, node: Mapping[str, Any], devices: Iterable[Device]) -> None:
         """Add a Node.
@@ -68,6 +84,13 @@ class KubeScheduler:
             free.pop(name, None)
         for what, total in new.allocatable.items():
             self._free.setdefault(what, {})[name] = total - used.get(what, 0)
+        for what in self._lacking:
+            self._note_left(what, name)
+        if new.taints or new.unschedulable:
+            self._fussy.add(name)
+        else:
+            self._fussy.discard(name)
+        self._revision += 1
 
     def count(self, pod: Mapping[str, Any]) -> None:
         """Count a Pod's requests on its node, if it is bound and not finished.
@@ -85,12 +108,14 @@ class KubeScheduler:
         node = pod["spec"].get("nodeName")
         if not node or finished(pod):
             return
+        self._revision += 1
         used = self._used.setdefault(node, Counter())
         for name, amount in pod_amounts(pod["spec"]).items():
             used[name] += amount * times
             free = self._free.get(name, {})
             if node in free:
                 free[node] -= amount * times
+                self._note_left(name, node)
 
     async def find(self, pod: Mapping[str, Any], only: str | None = None) -> str | tuple[str, ...]:
         """Find a node for a Pod.
@@ -106,6 +131,17 @@ class KubeScheduler:
         if spec.get("schedulingGates"):
             gates = ", ".join(str(gate.get("name")) for gate in spec["schedulingGates"])
             return (f"the Pod waits for its schedulingGates: {gates}",)
+        alike = _told_apart(pod, only)
+        known = self._refused.get(alike)
+        if known is not None and known[0] == self._revision:
+            return known[1]
+        found = await self._find(pod, only)
+        if isinstance(found, tuple):
+            self._refused[alike] = (self._revision, found)
+        return found
+
+    async def _find(self, pod: Mapping[str, Any], only: str | None) -> str | tuple[str, ...]:
+        spec = pod["spec"]
         asked = pod_amounts(spec)
         left = self._managed if spec["schedulerName"] == self._scheduler_name else frozenset()
         names = self._candidates_of(spec, only)
@@ -147,11 +183,35 @@ class KubeScheduler:
         """
         fitting = list(names)
         for what, much in asked.items():
-            if much:
-                free, unstated = self._free.get(what, {}), much if what in left else 0
-                fitting = [name for name in fitting if free.get(name, unstated) >= much]
+            if not much:
+                continue
+            lacking = self._lack(what, much, unstated=what in left)
+            if lacking:
+                fitting = [name for name in fitting if name not in lacking]
         selective = selects(spec)
+        if not selective and not self._fussy:
+            return fitting
         return [name for name in fitting if self._lets_in(self._candidates[name], spec, selective=selective)]
+
+    def _lack(self, what: str, much: int, *, unstated: bool) -> set[str]:
+        """The nodes that have less than this left of a resource; remembered, because many Pods ask for the same."""
+        asked = self._lacking.setdefault(what, {})
+        known = asked.get((much, unstated))
+        if known is None:
+            if len(asked) >= _MOST_ASKED:
+                asked.clear()
+            free, instead = self._free.get(what, {}), much if unstated else 0
+            known = asked[much, unstated] = {name for name in self._names if free.get(name, instead) < much}
+        return known
+
+    def _note_left(self, what: str, node: str) -> None:
+        """What is left of a resource on a node has changed."""
+        left = self._free.get(what, {}).get(node)
+        for (much, unstated), lacking in self._lacking.get(what, {}).items():
+            if unstated if left is None else left >= much:
+                lacking.discard(node)
+            else:
+                lacking.add(node)
 
     @staticmethod
     def _lets_in(node: NodeCandidate, spec: Mapping[str, Any], *, selective: bool) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from webhook.offline.manifests import Way, place_of, pods_in
 
 Raw = dict[str, Any]
-_MOST: Final = 250_000
+_MOST: Final = 250_001  # more than anybody may ask for
 _LONGEST: Final = 200
 _NOT_IN_NAMES: Final = frozenset({"spec", "template", "jobTemplate", "leaderWorkerTemplate"})
 _NAMES: Final = ("name", "groupName")
@@ -21,7 +21,7 @@ _OUTSIDE: Final = re.compile(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class FoundTemplate:
     """A Pod template in an object.
 
     Attributes:
@@ -37,7 +37,7 @@ class Template:
     told: str
 
 
-def templates_of(obj: Mapping[str, Any], kind: str) -> Iterator[Template]:
+def templates_of(obj: Mapping[str, Any], kind: str) -> Iterator[FoundTemplate]:
     """Find the templates of an object, in its order."""
     for way, pod in pods_in(obj, kind).items():
         place = place_of(way) or "the object itself"
@@ -48,7 +48,7 @@ def templates_of(obj: Mapping[str, Any], kind: str) -> Iterator[Template]:
         base = _base(obj, way)
         names = [f"{base}-{index}" for index in range(count)]
         why = f"by {' and '.join(by)}" if by else "no number stands beside it"
-        yield Template(pod, place, names, f"{count} {'Pod' if count == 1 else 'Pods'} of {place}: {why}")
+        yield FoundTemplate(pod, place, names, f"{count} {'Pod' if count == 1 else 'Pods'} of {place}: {why}")
 
 
 def _numbers(obj: Mapping[str, Any], way: Way) -> Iterator[tuple[Way, int, str]]:
@@ -66,8 +66,8 @@ def _numbers(obj: Mapping[str, Any], way: Way) -> Iterator[tuple[Way, int, str]]
                     min(part["parallelism"], most) if _is_number(most) else part["parallelism"],
                     ("parallelism"),
                 )
-            size = part.get("size")
-            if key in {"workerTemplate", "leaderTemplate"} and _is_number(size) and key == "workerTemplate":
+            size: Any = part.get("size")
+            if key == "workerTemplate" and _is_number(size):
                 # Of a LeaderWorkerSet: the leader is one of the group, and has the workers' template if it has none.
                 yield way[:depth], size - 1 if part.get("leaderTemplate") else size, "size"
         part = part[key]

@@ -6,17 +6,14 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from allocator.fragmentation import fragmentation, points_left
 from allocator.headroom import needs_of
-from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.mix import Mix
-from allocator.vocabulary.names import TYPE_GPU
 from webhook.offline.cluster import OfflineCluster, PodFate
+from webhook.offline.measure import Measure
 from webhook.offline.trace import WHOLE, TracePod
 from webhook.offline.traceobjects import pod_object
 from webhook.upkeep.headroom import bounds_of, short_now, with_taint
 
-_GPU: Final = BUILT_IN.by_name[TYPE_GPU]
 _NAMESPACE: Final = "default"
 SAMPLES: Final = 100
 """Times at which a run is measured, about."""
@@ -84,7 +81,6 @@ class Player:
         moved: Callable[[TracePod, str, Sequence[int], int], object] = lambda _pod, _node, _minors, _sign: None,
     ) -> None:
         self._cluster = cluster
-        self._mix = mix
         self._tell = tell
         self._plain = plain
         self._moved = moved
@@ -92,17 +88,13 @@ class Player:
         self._over = 0
         self._bound: dict[str, tuple[TracePod, str, tuple[int, ...]]] = {}
         self._asked = self._allocated = self._arrived = 0
-        self._points: dict[str, int] = {}
         headroom = cluster.parts.settings.headroom
         self._bounds = bounds_of(headroom) if headroom.mode == "taint" else None
         self._needs = needs_of(mix)
         for name in cluster.node_names:
             self._tend(name)
-        self._stale = set(cluster.node_names)
-        snapshots = [cluster.parts.cluster.snapshot(name) for name in cluster.node_names]
-        gpus = [(node, one) for node in snapshots for one in node.devices if one.type == TYPE_GPU and one.healthy]
-        self.all_milli = WHOLE * len(gpus)
-        self._all_points = sum(points_left(_GPU, node.without(node.holdings), one) for node, one in gpus)
+        self._measure = Measure(cluster, mix)
+        self.all_milli = WHOLE * self._measure.gpus
 
     async def arrive(self, pods: Sequence[TracePod]) -> Played:
         """Let Pods arrive one by one, of which none ends; what fits nowhere has failed."""
@@ -182,7 +174,7 @@ class Player:
         self._tell(self._over)
 
     def _touch(self, node: str) -> None:
-        self._stale.add(node)
+        self._measure.touch(node)
         self._tend(node)
 
     def _tend(self, node: str) -> None:
@@ -194,18 +186,8 @@ class Player:
             self.played.taints += 1
 
     def _sample(self, at: float) -> None:
-        for node in self._stale:
-            self._points[node] = self._fragmentation(node)
-        self._stale.clear()
-        expected = sum(self._points.values()) * 100 / (max(self._mix.weight, 1) * max(self._all_points, 1))
         asked, allocated = self._percent(self._asked), self._percent(self._allocated)
-        self.played.samples.append(Sample(at, asked, allocated, expected))
-
-    def _fragmentation(self, node: str) -> int:
-        view = self._cluster.parts.cluster
-        has, used = view.loads.allocatable(node), view.loads.requested(node)
-        cpu, memory = (has.get(name, 0) - used.get(name, 0) for name in ("cpu", "memory"))
-        return fragmentation(view.snapshot(node), cpu, memory, self._mix)
+        self.played.samples.append(Sample(at, asked, allocated, self._measure.fragmented()))
 
     def _percent(self, milli: int) -> float:
         return milli * 100 / max(self.all_milli, 1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Final
+from typing import Final, NamedTuple
 
 from webhook.offline.traceplay import Sample
 
@@ -10,15 +10,31 @@ _COLOURS: Final = ("#2c6fbb", "#c0392b", "#27804a", "#8e5ea2", "#d68910", "#1680
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM, _BETWEEN, _LINE = 760, 300, 60, 24, 44, 44, 28, 18
 _TICKS: Final = 5
 _FULL: Final = 100.0
-_DAY_S: Final = 86_400
 
 
-def plot(runs: Mapping[str, Sequence[Sample]], *, timed: bool = False) -> str:
+class Axis(NamedTuple):
+    """What the samples' places are.
+
+    Attributes:
+        name: as it is written.
+        unit: how much of a place is 1 of it.
+    """
+
+    name: str
+    unit: int
+
+
+ASKED: Final = Axis("asked by Pods that have arrived, % of all GPUs", 1)
+TIMES: Final = Axis("days", 86_400)
+PODS: Final = Axis("Pods that have arrived", 1)
+
+
+def plot(runs: Mapping[str, Sequence[Sample]], axis: Axis = ASKED) -> str:
     """Draw runs, each with a name: allocation above, fragmentation below, both in percent of all GPUs.
 
     Args:
         runs: at most as many as there are colours are told apart.
-        timed: whether the samples' places are times.
+        axis: what the samples' places are.
     """
     last = max((sample.at for samples in runs.values() for sample in samples), default=1.0) or 1.0
     legend = _LINE * len(runs) + 8
@@ -35,7 +51,7 @@ def plot(runs: Mapping[str, Sequence[Sample]], *, timed: bool = False) -> str:
     }
     places = {name: [one.at for one in of] for name, of in runs.items()}
     for number, (title, (top, lines)) in enumerate(figures.items()):
-        drawn += _panel(number * (_HEIGHT + _BETWEEN), title, top, places, lines, last, timed=timed)
+        drawn += _panel(number * (_HEIGHT + _BETWEEN), title, top, places, lines, last, axis)
     for number, name in enumerate(runs):
         y = 2 * _HEIGHT + _BETWEEN + _LINE * number
         drawn.append(f'<path d="M{_LEFT} {y}h28" stroke="{_colour(number)}" stroke-width="2.5"/>')
@@ -50,8 +66,7 @@ def _panel(
     places: Mapping[str, Sequence[float]],
     lines: Mapping[str, Sequence[float]],
     last: float,
-    *,
-    timed: bool,
+    axis: Axis,
 ) -> list[str]:
     bottom = offset + _HEIGHT - _BOTTOM
 
@@ -61,8 +76,8 @@ def _panel(
     def y(value: float) -> float:
         return bottom - (_HEIGHT - _BOTTOM - _TOP) * min(value, top) / top
 
-    unit, by = ("days", last / _DAY_S) if timed else ("asked by Pods that have arrived, % of all GPUs", last)
-    drawn = [_text(_LEFT, offset + _TOP - 14, title, "start"), _text((_LEFT + _WIDTH) / 2, bottom + 36, unit)]
+    by = last / axis.unit
+    drawn = [_text(_LEFT, offset + _TOP - 14, title, "start"), _text((_LEFT + _WIDTH) / 2, bottom + 36, axis.name)]
     for tick in range(_TICKS + 1):
         value, place = top * tick / _TICKS, last * tick / _TICKS
         drawn.append(f'<path d="M{_LEFT} {y(value):.1f}H{_WIDTH - _RIGHT}" stroke="#ddd"/>')

@@ -2,26 +2,25 @@
 
 import argparse
 import asyncio
-import contextlib
 import gzip
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from allocator.vocabulary.mix import Mix
-from allocator.vocabulary.preference import Preference
 from webhook import terminal
 from webhook.offline.cluster import OfflineCluster
-from webhook.offline.objects import InputError, read
+from webhook.offline.inputs import read_cluster
+from webhook.offline.objects import InputError
+from webhook.offline.progress import progress
 from webhook.offline.trace import TracePod, read_nodes, read_pods, shuffled
 from webhook.offline.traceobjects import mix_of_trace, node_objects
 from webhook.offline.traceplay import Played, Player, Sample
-from webhook.offline.traceplot import plot
+from webhook.offline.traceplot import ASKED, TIMES, plot
+from webhook.offline.variants import GIVEN, variants
 from webhook.settings import WebhookSettings
 
 _MARKS: Final = (80, 90, 100)
@@ -45,12 +44,6 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
         "--trace-nodes", type=Path, metavar="NODES.csv", help="nodes in that format, in place of a cluster from -f"
     )
     group.add_argument(
-        "--preference",
-        action="append",
-        choices=[str(one) for one in Preference],
-        help="how nodes are compared; given more than once, each is shown (default: scheduler.preference of --config)",
-    )
-    group.add_argument(
         "--load",
         type=int,
         metavar="PERCENT",
@@ -60,20 +53,26 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--replay", action="store_true", help="let Pods arrive and end at the trace's own times, instead of --load"
     )
-    group.add_argument("--plot", type=Path, metavar="FILE", help="draw allocation and fragmentation as SVG")
 
 
-def run_trace(arguments: argparse.Namespace, configured: WebhookSettings) -> None:
+def run_trace(arguments: argparse.Namespace, configured: WebhookSettings, memory: Mapping[str, int]) -> None:
     """Run what the arguments say, and print it.
+
+    Args:
+        arguments: of the command line.
+        configured: the settings.
+        memory: bytes of a card by model, where the user states it.
 
     Raises:
         InputError: something cannot be used; the message says what to do.
     """
-    pods, nodes = _pods(arguments), _nodes(arguments)
-    preferences = list(dict.fromkeys(arguments.preference or [str(configured.scheduler.preference)]))
+    pods, nodes = _pods(arguments), _nodes(arguments, memory)
+    preference = str(configured.scheduler.preference)
     mix, runs = mix_of_trace(pods), {}
-    for name in preferences:
-        runs[name] = asyncio.run(_run(arguments, _preferring(configured, name), pods, nodes, mix))
+    for name, way in variants(arguments, configured, memory).items():
+        has = nodes if way.nodes is None else [*way.nodes.cluster, *way.nodes.groups, *way.nodes.pods]
+        told = preference if name == GIVEN and not arguments.compare else name
+        runs[told] = asyncio.run(_run(arguments, told, way.settings, pods, has, mix))
     for name, played in runs.items():
         for why in played.refused.values():
             sys.stderr.write(f"koordgate simulate: {name}: {why}\n")
@@ -83,7 +82,7 @@ def run_trace(arguments: argparse.Namespace, configured: WebhookSettings) -> Non
         )
     )
     if arguments.plot is not None:
-        drawn = plot({name: played.samples for name, played in runs.items()}, timed=arguments.replay)
+        drawn = plot({name: played.samples for name, played in runs.items()}, TIMES if arguments.replay else ASKED)
         try:
             arguments.plot.write_text(drawn, encoding="utf-8")
         except OSError as error:
@@ -100,10 +99,8 @@ def checked(arguments: argparse.Namespace) -> None:
     """
     of_traces = {
         "--trace-nodes": arguments.trace_nodes,
-        "--preference": arguments.preference,
         "--load": arguments.load,
         "--replay": arguments.replay or None,
-        "--plot": arguments.plot,
     }
     given = [name for name, value in of_traces.items() if value is not None]
     if arguments.trace is None:
@@ -112,7 +109,14 @@ def checked(arguments: argparse.Namespace) -> None:
         if not arguments.files:
             raise InputError("give the cluster and the Pods with -f, or a trace with --trace")
         return
-    for name, value in (("--node", arguments.node), ("--map", arguments.map)):
+    others = {
+        "--node": arguments.node,
+        "--map": arguments.map,
+        "--expect": arguments.expect or None,
+        "--require-bound": arguments.require_bound or None,
+        "--junit": arguments.junit,
+    }
+    for name, value in others.items():
         if value is not None:
             raise InputError(f"{name} does not go with --trace; leave it out")
     if arguments.output != "table":
@@ -201,29 +205,29 @@ def _pods(arguments: argparse.Namespace) -> list[TracePod]:
     return pods
 
 
-def _nodes(arguments: argparse.Namespace) -> list[Raw]:
+def _nodes(arguments: argparse.Namespace, memory: Mapping[str, int]) -> list[Raw]:
     """The cluster's objects."""
     if arguments.trace_nodes is not None:
         listed = read_nodes(read_text(arguments.trace_nodes), str(arguments.trace_nodes))
         return [obj for node in listed for obj in node_objects(node)]
-    objects = read(arguments.files)
+    objects = read_cluster(arguments.files, memory)
     for note in objects.notes:
         sys.stderr.write(f"koordgate simulate: {note}\n")
     return [*objects.cluster, *objects.groups, *objects.pods]
 
 
-def _preferring(configured: WebhookSettings, name: str) -> WebhookSettings:
-    scheduler = msgspec.structs.replace(configured.scheduler, preference=Preference(name))
-    return msgspec.structs.replace(configured, scheduler=scheduler)
-
-
 async def _run(
-    arguments: argparse.Namespace, settings: WebhookSettings, pods: Sequence[TracePod], nodes: Sequence[Raw], mix: Mix
+    arguments: argparse.Namespace,
+    name: str,
+    settings: WebhookSettings,
+    pods: Sequence[TracePod],
+    nodes: Sequence[Raw],
+    mix: Mix,
 ) -> Played:
     seed = arguments.seed or 0
     cluster = OfflineCluster.in_process(settings, stock=seed)
     await cluster.load(nodes)
-    with _progress(str(settings.scheduler.preference)) as (begin, tell):
+    with progress(name) as (begin, tell):
         player = Player(cluster, mix, tell=tell)
         if not player.all_milli:
             raise InputError("the nodes have no usable GPU, so that nothing can be allocated; give nodes with GPUs")
@@ -235,16 +239,3 @@ async def _run(
         arriving = shuffled(pods, player.all_milli * (arguments.load or FULL_LOAD) // _PERCENT, seed)
         begin(len(arriving))
         return await player.arrive(arriving)
-
-
-@contextlib.contextmanager
-def _progress(name: str) -> Iterator[tuple[Callable[[int], object], Callable[[int], object]]]:
-    """A bar on a terminal: what sets its length, and what moves it."""
-    console = terminal.errors()
-    if not console.is_terminal:
-        yield (lambda _length: None), (lambda _over: None)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(name, total=None)
-        yield (lambda length: bar.update(task, total=length)), (lambda over: bar.update(task, completed=over))

@@ -12,8 +12,8 @@ from typing import Any, Final
 from webhook.offline import apiserver
 from webhook.offline.daemons import daemon_pod, nodes_of_daemon
 from webhook.offline.manifests import must_have_pods
-from webhook.offline.objects import InputError, Objects, Source, suffix
-from webhook.offline.owners import Owners, Standing
+from webhook.offline.objects import InputError, InputObject, Objects, suffix
+from webhook.offline.owners import OwnedPod, Owners
 from webhook.offline.shapes import wrong_shape
 from webhook.offline.templates import templates_of
 
@@ -28,7 +28,7 @@ _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedPod:
     """A Pod of the input, or one that an object creates.
 
     Attributes:
@@ -51,7 +51,7 @@ class Created:
         notes: what is not created, and what is assumed, a sentence each.
     """
 
-    pods: list[Wanted] = field(default_factory=list)
+    pods: list[WantedPod] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -65,7 +65,7 @@ def created(objects: Objects) -> Created:
     taken = {(_namespace(pod), pod["metadata"]["name"]) for pod in objects.pods}
     for source in objects.sources:
         if source.kind == "Pod":
-            made.pods.append(Wanted(source.object))
+            made.pods.append(WantedPod(source.object))
             continue
         if owners.left_to_others(source):
             continue
@@ -73,7 +73,7 @@ def created(objects: Objects) -> Created:
         before = len(made.pods)
         for wanted in _of(source, owners.pods_of(source), objects.nodes, made.notes, about):
             if len(made.pods) >= MOST_PODS:
-                raise InputError(f"{source.where}: {about}: more than {MOST_PODS} Pods in all; ask for fewer replicas")
+                raise InputError(f"{source.where}: {about}: {MOST_PODS} Pods in all are the most: ask for fewer")
             key = _namespace(wanted.pod), wanted.pod["metadata"]["name"]
             if key in taken:
                 made.notes.append(f"{about}: Pod {'/'.join(key)} is there already, so it is not created again")
@@ -85,16 +85,16 @@ def created(objects: Objects) -> Created:
     return made
 
 
-def _check(source: Source, pod: Raw, about: str) -> None:
+def _check(source: InputObject, pod: Raw, about: str) -> None:
     wrong = wrong_shape("Pod", pod)
     if wrong:
         raise InputError(f"{source.where}: {about}: its template: {wrong}; the API server would refuse it; correct it")
 
 
 def _of(
-    source: Source, there: Sequence[Standing], nodes: Sequence[Mapping[str, Any]], notes: list[str], about: str
-) -> Iterator[Wanted]:
-    makers: dict[str, Callable[[], Iterator[Wanted]]] = {
+    source: InputObject, there: Sequence[OwnedPod], nodes: Sequence[Mapping[str, Any]], notes: list[str], about: str
+) -> Iterator[WantedPod]:
+    makers: dict[str, Callable[[], Iterator[WantedPod]]] = {
         "Deployment": lambda: _deployment(source.object, there, notes, about),
         "ReplicaSet": lambda: _replicas(source.object, source.object, there, notes, about),
         "ReplicationController": lambda: _replicas(source.object, source.object, there, notes, about),
@@ -116,13 +116,14 @@ def _of(
             notes.append(f"{about}: {one.place} is not used: {wrong}")
             continue
         notes.append(f"{about}: {one.told}")
+        _number(len(one.names), about)
         for name in one.names:
             pod = copy.deepcopy(one.pod)
             pod["metadata"]["name"] = name
-            yield Wanted(_owned(pod, source.object), about)
+            yield WantedPod(_owned(pod, source.object), about)
 
 
-def _deployment(obj: Raw, there: Sequence[Standing], notes: list[str], about: str) -> Iterator[Wanted]:
+def _deployment(obj: Raw, there: Sequence[OwnedPod], notes: list[str], about: str) -> Iterator[WantedPod]:
     """The Pods of the ReplicaSet that a Deployment makes of its template."""
     name, namespace = obj["metadata"]["name"], _namespace(obj)
     known = (one.labels.get("pod-template-hash") for one in there if not one.finished)
@@ -134,22 +135,22 @@ def _deployment(obj: Raw, there: Sequence[Standing], notes: list[str], about: st
         yield wanted
 
 
-def _replicas(obj: Raw, owner: Raw, there: Sequence[Standing], notes: list[str], about: str) -> Iterator[Wanted]:
+def _replicas(obj: Raw, owner: Raw, there: Sequence[OwnedPod], notes: list[str], about: str) -> Iterator[WantedPod]:
     """As many Pods as replicas are missing."""
     spec = obj["spec"]
-    wants, has = _number(spec.get("replicas")), sum(not one.finished for one in there)
+    wants, has = _number(spec.get("replicas"), about), sum(not one.finished for one in there)
     if not wants:
         notes.append(f"{about}: replicas is 0, so it creates no Pod")
     for index in range(has, wants):
         pod = _pod(spec["template"], obj)
         pod["metadata"]["name"] = _generated(f"{owner['metadata']['name']}-", _namespace(obj), index)
-        yield Wanted(_owned(pod, owner), about)
+        yield WantedPod(_owned(pod, owner), about)
 
 
-def _stateful(obj: Raw, there: Sequence[Standing], notes: list[str], about: str) -> Iterator[Wanted]:
+def _stateful(obj: Raw, there: Sequence[OwnedPod], notes: list[str], about: str) -> Iterator[WantedPod]:
     """A Pod for each ordinal, one after the other unless they are managed in parallel."""
     spec, name, namespace = obj["spec"], obj["metadata"]["name"], _namespace(obj)
-    start, wants = (spec.get("ordinals") or {}).get("start") or 0, _number(spec.get("replicas"))
+    start, wants = (spec.get("ordinals") or {}).get("start") or 0, _number(spec.get("replicas"), about)
     ordered = spec.get("podManagementPolicy") != "Parallel"
     known = {one.name for one in there if not one.finished}
     if not wants:
@@ -167,13 +168,13 @@ def _stateful(obj: Raw, there: Sequence[Standing], notes: list[str], about: str)
                     "statefulset.kubernetes.io/pod-name": own,
                 }
             )
-            yield Wanted(_owned(pod, obj), about, before if ordered else None)
+            yield WantedPod(_owned(pod, obj), about, before if ordered else None)
         before = (namespace, own)
 
 
 def _daemons(
-    obj: Raw, there: Sequence[Standing], nodes: Sequence[Mapping[str, Any]], notes: list[str], about: str
-) -> Iterator[Wanted]:
+    obj: Raw, there: Sequence[OwnedPod], nodes: Sequence[Mapping[str, Any]], notes: list[str], about: str
+) -> Iterator[WantedPod]:
     """A Pod for each Node that its selection and tolerations allow."""
     template = _pod(obj["spec"]["template"], obj)
     known = {one.node for one in there if not one.finished}
@@ -184,10 +185,10 @@ def _daemons(
         if node not in known:
             pod = daemon_pod(template, node)
             pod["metadata"]["name"] = _generated(f"{obj['metadata']['name']}-", _namespace(obj), node)
-            yield Wanted(_owned(pod, obj), about)
+            yield WantedPod(_owned(pod, obj), about)
 
 
-def _job(obj: Raw, there: Sequence[Standing], notes: list[str], about: str) -> Iterator[Wanted]:
+def _job(obj: Raw, there: Sequence[OwnedPod], notes: list[str], about: str) -> Iterator[WantedPod]:
     """The Pods of a Job that run at the same time, as far as they are missing."""
     spec, status, metadata = obj["spec"], obj.get("status") or {}, obj["metadata"]
     if spec.get("suspend"):
@@ -197,7 +198,7 @@ def _job(obj: Raw, there: Sequence[Standing], notes: list[str], about: str) -> I
     if {"Complete", "Failed"}.intersection(over):
         notes.append(f"{about}: it has ended, so it creates no Pod")
         return
-    parallel, completions = _number(spec.get("parallelism")), spec.get("completions")
+    parallel, completions = _number(spec.get("parallelism"), about), spec.get("completions")
     left = parallel if completions is None else completions - (status.get("succeeded") or 0)
     at_once = max(min(parallel, left), 0)
     active = [one for one in there if not one.finished]
@@ -206,7 +207,7 @@ def _job(obj: Raw, there: Sequence[Standing], notes: list[str], about: str) -> I
     elif left > at_once:
         notes.append(f"{about}: {at_once} of {left} Pods run at once; the others follow as these end")
     indexed = spec.get("completionMode") == "Indexed"
-    busy = _indexes(str(status.get("completedIndexes") or "")) | {one.index for one in active}
+    busy = _indexes(str(status.get("completedIndexes") or "")) | {one.completion for one in active}
     free = iter(index for index in range(_MOST_INDEX) if not indexed or index not in busy)
     for _ in range(at_once - len(active)):
         index = next(free, None)
@@ -221,7 +222,7 @@ def _job(obj: Raw, there: Sequence[Standing], notes: list[str], about: str) -> I
         labels["batch.kubernetes.io/controller-uid"] = labels["controller-uid"] = _uid(obj)
         if indexed:
             _give_index(pod, index)
-        yield Wanted(_owned(pod, obj), about)
+        yield WantedPod(_owned(pod, obj), about)
 
 
 def _give_index(pod: Raw, index: int) -> None:
@@ -248,7 +249,7 @@ def _indexes(text: str) -> set[int]:
     return found
 
 
-def _cron(obj: Raw, notes: list[str], about: str) -> Iterator[Wanted]:
+def _cron(obj: Raw, notes: list[str], about: str) -> Iterator[WantedPod]:
     """The Pods of one run of a CronJob."""
     spec, name = obj["spec"], obj["metadata"]["name"]
     if spec.get("suspend"):
@@ -265,11 +266,11 @@ def _cron(obj: Raw, notes: list[str], about: str) -> Iterator[Wanted]:
     yield from _job(job, (), notes, about)
 
 
-def _template(obj: Raw, notes: list[str], about: str) -> Iterator[Wanted]:
+def _template(obj: Raw, notes: list[str], about: str) -> Iterator[WantedPod]:
     notes.append(f"{about}: it creates no Pod by itself; one is made of it")
     pod = _pod(obj["template"], obj)
     pod["metadata"]["name"] = obj["metadata"]["name"]
-    yield Wanted(pod, about)
+    yield WantedPod(pod, about)
 
 
 def _pod(template: Mapping[str, Any], obj: Mapping[str, Any]) -> Raw:
@@ -312,8 +313,10 @@ def _generated(beginning: str, *of: object) -> str:
     return f"{beginning[:_LONGEST_BASE]}{suffix(beginning, *of)}"
 
 
-def _number(value: int | None) -> int:
+def _number(value: int | None, about: str) -> int:
     """Replicas and parallelism are 1 where they are left out."""
+    if value is not None and value > MOST_PODS:
+        raise InputError(f"{about}: {value} Pods; {MOST_PODS} in all are the most: ask for fewer")
     return 1 if value is None else value
 
 

@@ -1,0 +1,319 @@
+"""The Pods that workloads create: how many, with which names, owners, labels and nodes, and what is told instead."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from offline.clusters import gpus, listed, machine, node, saved
+
+from koordgate.cli import main
+from webhook.offline.objects import InputError, read
+from webhook.offline.workloads import Created, created
+
+Raw = dict[str, Any]
+CONTAINERS = {"containers": [{"name": "main", "image": "i", "resources": {"limits": {"kubernetes.io/gpu": "50"}}}]}
+
+
+def template(labels: Raw | None = None, **spec: Any) -> Raw:
+    return {"metadata": {"labels": labels or {"app": "a"}}, "spec": {**CONTAINERS, **spec}}
+
+
+def workload(kind: str, name: str = "web", about: Raw | None = None, **spec: Any) -> Raw:
+    version = {"Job": "batch/v1", "CronJob": "batch/v1", "ReplicationController": "v1"}.get(kind, "apps/v1")
+    given = {} if kind == "CronJob" else {"template": template()}
+    metadata = {"name": name, "namespace": "team", **(about or {})}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {**given, **spec}}
+
+
+def running(name: str, kind: str, owner: str, phase: str = "Running", on: str = "n1", **labels: str) -> Raw:
+    references = [{"apiVersion": "v1", "kind": kind, "name": owner, "uid": f"uid-{owner}", "controller": True}]
+    metadata = {"name": name, "namespace": "team", "labels": labels, "ownerReferences": references}
+    return {"kind": "Pod", "metadata": metadata, "spec": {**CONTAINERS, "nodeName": on}, "status": {"phase": phase}}
+
+
+def made(folder: Path, *objects: Raw) -> Created:
+    return created(read([saved(folder, objects)]))
+
+
+def names(found: Created) -> list[str]:
+    return [one.pod["metadata"]["name"] for one in found.pods if one.of]
+
+
+def test_a_deployment_creates_its_replicas_through_a_replica_set(tmp_path: Path) -> None:
+    found = made(tmp_path, workload("Deployment", replicas=3))
+    pods = [one.pod for one in found.pods]
+    digest = pods[0]["metadata"]["labels"]["pod-template-hash"]
+    assert len({pod["metadata"]["name"] for pod in pods}) == 3
+    for pod in pods:
+        beginning, _, end = pod["metadata"]["name"].rpartition("-")
+        assert beginning == f"web-{digest}"
+        assert len(end) == 5
+        assert pod["metadata"]["namespace"] == "team"
+        assert pod["metadata"]["labels"]["app"] == "a"
+        (owner,) = pod["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["controller"]) == ("ReplicaSet", beginning, True)
+    assert names(made(tmp_path, workload("Deployment", replicas=3))) == names(found)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Job"])
+def test_a_number_that_is_left_out_is_one(kind: str, tmp_path: Path) -> None:
+    assert len(made(tmp_path, workload(kind)).pods) == 1
+
+
+@pytest.mark.parametrize(
+    ("obj", "told"),
+    [
+        pytest.param(workload("Deployment", replicas=0), "replicas is 0, so it creates no Pod", id="no replicas"),
+        pytest.param(workload("StatefulSet", replicas=0), "replicas is 0, so it creates no Pod", id="none of a set"),
+        pytest.param(workload("Job", suspend=True), "it is suspended, so it creates no Pod", id="a suspended Job"),
+        pytest.param(
+            workload("CronJob", suspend=True, jobTemplate={"spec": {"template": template()}}),
+            "it is suspended, so it creates no Pod",
+            id="a suspended CronJob",
+        ),
+        pytest.param(workload("DaemonSet"), "no Node of the input is one that it selects", id="no node"),
+        pytest.param(
+            {**workload("Job"), "status": {"conditions": [{"type": "Complete", "status": "True"}]}},
+            "it has ended, so it creates no Pod",
+            id="a Job that is over",
+        ),
+        pytest.param(workload("Job", parallelism=0), "it needs no Pod: parallelism 0", id="a Job without parallelism"),
+    ],
+)
+def test_what_creates_no_pod_is_told_and_is_no_success(
+    obj: Raw, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", "-f", saved(tmp_path, [obj])]) == 2
+    errors = capsys.readouterr().err
+    assert "the input has no Pod, and nothing in it creates one (found: 1 " in errors
+    assert told in errors
+
+
+def test_files_without_any_pod_are_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    others = [{"kind": "Service", "metadata": {"name": "a"}}, *machine()]
+    assert main(["simulate", "-f", saved(tmp_path, others)]) == 2
+    assert "(found: 1 Device, 1 Node, 1 Service); give Pods or workloads with -f" in capsys.readouterr().err
+
+
+def test_pods_that_run_already_are_not_created_again(tmp_path: Path) -> None:
+    deployment = workload("Deployment", replicas=4, about={"uid": "uid-d"})
+    owned = {"ownerReferences": [{"kind": "Deployment", "name": "web", "uid": "uid-d", "controller": True}]}
+    replica_set = workload("ReplicaSet", "web-abc", about={"uid": "uid-web-abc", **owned}, replicas=4)
+    pods = [running(f"web-abc-{n}", "ReplicaSet", "web-abc", **{"pod-template-hash": "abc"}) for n in range(2)]
+    over = running("web-abc-9", "ReplicaSet", "web-abc", "Failed", **{"pod-template-hash": "abc"})
+    for objects in ([deployment, replica_set, *pods, over], [deployment, *pods, over]):
+        found = names(made(tmp_path, *objects))
+        assert len(found) == 2
+        assert all(name.startswith("web-abc-") for name in found)
+
+
+def test_a_stateful_set_counts_on_and_waits_for_each_pod(tmp_path: Path) -> None:
+    found = made(tmp_path, workload("StatefulSet", "db", replicas=3, ordinals={"start": 5}))
+    assert names(found) == ["db-5", "db-6", "db-7"]
+    assert [one.follows for one in found.pods] == [None, ("team", "db-5"), ("team", "db-6")]
+    labels = found.pods[1].pod["metadata"]["labels"]
+    assert labels["apps.kubernetes.io/pod-index"] == "6"
+    assert labels["statefulset.kubernetes.io/pod-name"] == "db-6"
+    parallel = made(tmp_path, workload("StatefulSet", "db", replicas=2, podManagementPolicy="Parallel"))
+    assert [one.follows for one in parallel.pods] == [None, None]
+    there = made(tmp_path, workload("StatefulSet", "db", replicas=2), running("db-0", "StatefulSet", "db"))
+    assert names(there) == ["db-1"]
+
+
+def test_a_pod_whose_forerunner_waits_is_not_created(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = [*machine(cards=1), workload("StatefulSet", "db", replicas=4)]
+    pods = listed(capsys, "-f", saved(tmp_path, objects))
+    reasons = [pods[f"db-{at}"].get("status", {}).get("reason") for at in range(4)]
+    assert reasons == [None, None, "Unschedulable", "NotCreated"]
+    assert pods["db-3"]["status"]["message"] == "StatefulSet team/db creates it once Pod team/db-2 runs"
+
+
+def test_a_daemon_set_has_a_pod_on_each_node_that_it_tolerates_and_selects(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taint = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
+    nodes = [
+        node("n1", labels={"zone": "a"}),
+        node("n2", labels={"zone": "a"}, taints=taint),
+        node("n3", labels={"zone": "b"}),
+        node("n4", labels={"zone": "a"}, unschedulable=True),
+    ]
+    plain = {"containers": [{"name": "c"}], "nodeSelector": {"zone": "a"}}
+    daemons = workload("DaemonSet", "agent", template={"spec": plain})
+    pods = listed(capsys, "-f", saved(tmp_path, [*nodes, daemons]))
+    assert [pod["spec"]["nodeName"] for pod in pods.values()] == ["n1", "n4"]
+    daemons["spec"]["template"]["spec"]["tolerations"] = [{"key": "gpu", "operator": "Exists"}]
+    there = running("agent-x", "DaemonSet", "agent", on="n1")
+    pods = listed(capsys, "-f", saved(tmp_path, [*nodes, daemons, there]))
+    assert sorted(pod["spec"]["nodeName"] for pod in pods.values()) == ["n1", "n2", "n4"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "expected"),
+    [
+        pytest.param({"completions": 5, "parallelism": 2}, {}, 2, id="as many as run at once"),
+        pytest.param({"completions": 1, "parallelism": 3}, {}, 1, id="no more than are to be completed"),
+        pytest.param({"parallelism": 3}, {}, 3, id="a work queue"),
+        pytest.param({"completions": 5, "parallelism": 3}, {"succeeded": 4}, 1, id="those that are left"),
+    ],
+)
+def test_a_job_has_the_pods_that_run_at_the_same_time(spec: Raw, status: Raw, expected: int, tmp_path: Path) -> None:
+    found = made(tmp_path, {**workload("Job", "train", **spec), "status": status})
+    assert len(found.pods) == expected
+    labels = found.pods[0].pod["metadata"]["labels"]
+    assert labels["batch.kubernetes.io/job-name"] == "train"
+
+
+def test_an_indexed_job_gives_the_indexes_that_are_free(tmp_path: Path) -> None:
+    job = workload("Job", "train", completions=9, parallelism=4, completionMode="Indexed")
+    there = running("train-3-abcde", "Job", "train")
+    there["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "3"}
+    found = made(tmp_path, {**job, "status": {"completedIndexes": "0-1,4", "succeeded": 3}}, there)
+    pods = [one.pod for one in found.pods if one.of]
+    indexes = [pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] for pod in pods]
+    assert indexes == ["2", "5", "6"]
+    assert [pod["metadata"]["name"].rpartition("-")[0] for pod in pods] == [f"train-{index}" for index in indexes]
+    assert pods[0]["spec"]["containers"][0]["env"][0]["name"] == "JOB_COMPLETION_INDEX"
+
+
+def test_a_cron_job_runs_once(tmp_path: Path) -> None:
+    found = made(tmp_path, workload("CronJob", "nightly", jobTemplate={"spec": {"template": template()}}))
+    (pod,) = [one.pod for one in found.pods]
+    (owner,) = pod["metadata"]["ownerReferences"]
+    assert owner["kind"] == "Job"
+    assert owner["name"].startswith("nightly-")
+    assert f"one run of it, Job {owner['name']}" in found.notes[0]
+
+
+def test_a_pod_template_becomes_one_pod_and_that_is_told(tmp_path: Path) -> None:
+    obj = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "shape"}, "template": template()}
+    found = made(tmp_path, obj)
+    assert names(found) == ["shape"]
+    assert "it creates no Pod by itself; one is made of it" in found.notes[0]
+
+
+OTHERS: dict[str, tuple[Raw, list[str]]] = {
+    "Volcano's Job": (
+        {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "spec": {
+                "minAvailable": 3,
+                "tasks": [
+                    {"name": "ps", "replicas": 1, "template": template()},
+                    {"name": "worker", "replicas": 2, "template": template()},
+                ],
+            },
+        },
+        ["x-ps-0", "x-worker-0", "x-worker-1"],
+    ),
+    "a PyTorchJob": (
+        {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": template()}}},
+        },
+        ["x-worker-0", "x-worker-1"],
+    ),
+    "a RayCluster": (
+        {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "spec": {
+                "headGroupSpec": {"template": template()},
+                "workerGroupSpecs": [{"groupName": "gpu", "replicas": 2, "numOfHosts": 2, "template": template()}],
+            },
+        },
+        ["x-headgroupspec-0", "x-gpu-0", "x-gpu-1", "x-gpu-2", "x-gpu-3"],
+    ),
+    "a JobSet": (
+        {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "spec": {
+                "replicatedJobs": [
+                    {
+                        "name": "w",
+                        "replicas": 2,
+                        "template": {"spec": {"parallelism": 4, "completions": 2, "template": template()}},
+                    }
+                ]
+            },
+        },
+        ["x-w-0", "x-w-1", "x-w-2", "x-w-3"],
+    ),
+    "a LeaderWorkerSet": (
+        {
+            "apiVersion": "leaderworkerset.x-k8s.io/v1",
+            "kind": "LeaderWorkerSet",
+            "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "workerTemplate": template()}},
+        },
+        ["x-workertemplate-0", "x-workertemplate-1", "x-workertemplate-2", "x-workertemplate-3"],
+    ),
+    "one without a number": (
+        {"apiVersion": "example.com/v1", "kind": "Notebook", "spec": {"template": template()}},
+        ["x-0"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_kinds_create_as_many_pods_as_the_numbers_beside_their_templates_say(name: str, tmp_path: Path) -> None:
+    obj, expected = OTHERS[name]
+    found = made(tmp_path, {**obj, "metadata": {"name": "x"}})
+    assert names(found) == expected
+    assert found.notes
+
+
+def test_another_kind_whose_pods_or_workloads_are_in_the_input_creates_none(tmp_path: Path) -> None:
+    ray = {**OTHERS["a RayCluster"][0], "metadata": {"name": "ray", "namespace": "team"}}
+    found = made(tmp_path, ray, running("ray-head", "RayCluster", "ray"))
+    assert names(found) == []
+    assert "1 of its Pods are in the input" in found.notes[0]
+    owned = {"ownerReferences": [{"kind": "RayCluster", "name": "ray", "controller": True}]}
+    found = made(tmp_path, ray, workload("Deployment", "web", about=owned))
+    assert [one.of for one in found.pods] == ["Deployment team/web"]
+
+
+def test_a_template_that_is_none_of_a_pod_is_left_out_in_other_kinds_and_refused_in_kubernetes_own(
+    tmp_path: Path,
+) -> None:
+    policy = {
+        "apiVersion": "kyverno.io/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "p"},
+        "spec": {"pattern": {"spec": {"containers": [{"image": "?*"}]}}},
+    }
+    found = made(tmp_path, policy, gpus("a", 50))
+    assert "spec.pattern is not used" in found.notes[0]
+    broken = workload("Deployment", template={"spec": {"containers": []}})
+    with pytest.raises(InputError, match=r"Deployment team/web: its template: Expected array of length >= 1"):
+        made(tmp_path, broken)
+
+
+@pytest.mark.parametrize(
+    ("obj", "told"),
+    [
+        pytest.param(workload("Deployment", replicas=-1), "Expected int >= 0", id="a negative number"),
+        pytest.param(workload("Deployment", replicas="3"), "Expected int | null, got str", id="text"),
+        pytest.param(
+            workload("Deployment", replicas=10**9), "1000000000 Pods; 250000 in all are the most", id="far too many"
+        ),
+        pytest.param({**workload("Deployment"), "spec": {"replicas": 1}}, "has no Pod spec", id="no template"),
+        pytest.param(workload("CronJob", jobTemplate=[{"template": template()}]), "Expected object", id="a list"),
+    ],
+)
+def test_a_workload_that_the_api_server_would_refuse_is_unusable(
+    obj: Raw, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", "-f", saved(tmp_path, [obj])]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_pod_with_a_generated_name_gets_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pods = [gpus("", 50), gpus("", 50)]
+    for pod in pods:
+        pod["metadata"] = {"generateName": "run-"}
+    found = listed(capsys, "-f", saved(tmp_path, [*machine(), *pods]))
+    assert len(found) == 2
+    assert all(name.startswith("run-") and len(name) == 9 for name in found)

@@ -1,0 +1,231 @@
+"""What `koordgate simulate` does: objects through admission, scheduling and binding, then tables and checks."""
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from koordgate.settings import SettingsError
+from webhook import settings, terminal
+from webhook.offline import compare, devicemap, report, tracerun, words
+from webhook.offline.account import Account
+from webhook.offline.arrivals import Arrivals
+from webhook.offline.cluster import OfflineCluster, PodFate, Result
+from webhook.offline.expectations import Check, Expected, check_bound, check_expected, read_expectations
+from webhook.offline.inputs import read_cluster, standing
+from webhook.offline.junit import to_junit
+from webhook.offline.objects import InputError, Objects
+from webhook.offline.progress import progress
+from webhook.offline.running import counting_all
+from webhook.offline.traceplot import PODS, plot
+from webhook.offline.variants import Variant, variants
+from webhook.offline.workloads import WantedPod, created
+from webhook.settings import WebhookSettings
+
+FAILED: Final = 1
+UNUSABLE: Final = 2
+_MOST_REASONS: Final = 5
+_MOST_FAILURES: Final = 20
+_NARROW: Final = 80  # columns of a comparison
+
+
+def wanted(objects: Objects) -> list[WantedPod]:
+    """List the Pods of the input and those that its objects create; what is not created goes to its notes.
+
+    Raises:
+        InputError: there is none, or one cannot be used.
+    """
+    made = created(objects)
+    if not made.pods:
+        found = ", ".join(f"{count} {kind}" for kind, count in sorted(objects.found.items())) or "no object"
+        why = "; ".join([*made.notes, *objects.notes][:_MOST_REASONS])
+        raise InputError(
+            f"the input has no Pod, and nothing in it creates one (found: {found}); give Pods or workloads with -f"
+            f"{f': {why}' if why else ''}"
+        )
+    objects.notes += made.notes
+    return made.pods
+
+
+async def simulate(
+    objects: Objects,
+    pods: Sequence[WantedPod],
+    cluster: OfflineCluster,
+    tell: Callable[[int], object] = lambda _done: None,
+) -> list[Result]:
+    """Load the objects into an empty cluster, and create, schedule and bind the Pods that are not bound yet.
+
+    Pods that are bound hold what their annotations, their products or a device plugin gave them.
+
+    Returns:
+        The outcome for each Pod, in the given order.
+
+    Raises:
+        InputError: an object cannot be used.
+    """
+    there = await standing(objects, cluster)
+    return await cluster.settle(await Arrivals(cluster, there, tell).run(pods))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit status."""
+    logging.basicConfig(level=logging.ERROR)  # problems of the input are printed below
+    try:
+        return _run(arguments)
+    except (InputError, SettingsError, devicemap.MapError) as error:
+        sys.stderr.write(f"koordgate simulate: {error}\n")
+        return UNUSABLE
+    except BrokenPipeError:
+        return terminal.unread()
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    tracerun.checked(arguments)
+    memory = dict(arguments.gpu_memory)
+    configured = counting_all(WebhookSettings()) if arguments.config is None else settings.load(arguments.config)
+    if arguments.trace is not None:
+        tracerun.run_trace(arguments, configured, memory)
+        sys.stdout.flush()
+        return 0
+    ways = variants(arguments, configured, memory)
+    expected = [one for path in arguments.expect for one in read_expectations(path)]
+    objects = read_cluster(arguments.files, memory)
+    if arguments.compare or arguments.preference or arguments.plot is not None:
+        _check_comparison(arguments)
+        _compare(arguments, objects, ways)
+        return 0
+    return _simulate(arguments, objects, configured, expected)
+
+
+def _check_comparison(arguments: argparse.Namespace) -> None:
+    others = {
+        "--node": arguments.node,
+        "--map": arguments.map,
+        "--expect": arguments.expect or None,
+        "--require-bound": arguments.require_bound or None,
+        "--junit": arguments.junit,
+        "-o": arguments.output if arguments.output != "table" else None,
+    }
+    for name, value in others.items():
+        if value is not None:
+            raise InputError(f"{name} does not go with --compare, --preference and --plot; leave it out")
+
+
+def _compare(arguments: argparse.Namespace, given: Objects, ways: dict[str, Variant]) -> None:
+    runs: dict[str, compare.Compared] = {}
+    noted: dict[str, None] = {}
+    for name, way in ways.items():
+        objects = way.objects(given)
+        pods = wanted(objects)
+        with progress(name) as (begin, tell):
+            begin(len(pods))
+            runs[name] = asyncio.run(compare.run(objects, pods, way, arguments.seed, tell))
+        noted |= dict.fromkeys(objects.notes)
+    _note(noted)
+    terminal.show(*compare.tables(runs), most=_columns(arguments))
+    if arguments.plot is not None:
+        _write(arguments.plot, plot({name: one.samples for name, one in runs.items()}, PODS), "--plot")
+    sys.stdout.flush()
+
+
+def _simulate(
+    arguments: argparse.Namespace, objects: Objects, configured: WebhookSettings, expected: Sequence[Expected]
+) -> int:
+    cluster = _cluster(arguments, objects, configured)
+    pods = wanted(objects)
+    with progress("Pods") as (begin, tell):
+        begin(len(pods))
+        results = asyncio.run(simulate(objects, pods, cluster, tell))
+    account = cluster.account()
+    remarks = () if arguments.output == "table" else _remarks(results, account)  # the table has them
+    _note((*objects.notes, *cluster.notes, *account.overgiven(), *remarks))
+    if arguments.map is not None:
+        devicemap.write(arguments.map, results, account)
+    _print(arguments, results, account)
+    sys.stdout.flush()
+    suites: dict[str, Sequence[Check]] = {}
+    if expected:
+        suites["expectations"] = check_expected(expected, results, account)
+    if arguments.require_bound:
+        suites["require-bound"] = check_bound(results)
+    return _judge(arguments, suites)
+
+
+def _judge(arguments: argparse.Namespace, suites: dict[str, Sequence[Check]]) -> int:
+    """Tell which checks failed, and write them all as JUnit XML if that is wanted."""
+    if arguments.junit is not None:
+        _write(arguments.junit, to_junit(suites), "--junit")
+    failed = [(name, check) for name, checks in suites.items() for check in checks if not check.passed]
+    for name, check in failed[:_MOST_FAILURES]:
+        for problem in check.problems[:_MOST_REASONS]:
+            sys.stderr.write(f"koordgate simulate: {name}: {check.name}: {problem}\n")
+    if len(failed) > _MOST_FAILURES:
+        sys.stderr.write(f"koordgate simulate: {len(failed) - _MOST_FAILURES} more checks failed\n")
+    every = sum(len(checks) for checks in suites.values())
+    if every:
+        sys.stderr.write(f"koordgate simulate: {every - len(failed)} of {every} checks passed\n")
+    return FAILED if failed else 0
+
+
+def _cluster(arguments: argparse.Namespace, objects: Objects, configured: WebhookSettings) -> OfflineCluster:
+    cluster = OfflineCluster.in_process(configured, arguments.seed)
+    names = sorted(node["metadata"]["name"] for node in objects.nodes)
+    if arguments.node is not None and arguments.node not in names:
+        there = ", ".join(names[:_MOST_FAILURES]) or "none"
+        raise InputError(f"--node {arguments.node}: no such Node in the input; there are {there}")
+    if arguments.junit is not None and not (arguments.expect or arguments.require_bound):
+        raise InputError("--junit writes what is checked: give expectations with -e, or --require-bound")
+    cluster.only = arguments.node
+    nodes = set(names)
+    objects.notes.extend(
+        f"{obj['kind']} {obj['metadata']['name']}: there is no Node with this name, so no Pod is placed there"
+        for obj in (*objects.devices, *objects.topologies)
+        if obj["metadata"]["name"] not in nodes
+    )
+    return cluster
+
+
+def _note(notes: Iterable[str]) -> None:
+    for note in notes:
+        sys.stderr.write(f"koordgate simulate: {note}\n")
+
+
+def _write(path: Path, text: str, option: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{option} {path}: cannot be written ({error.strerror}); name another file") from error
+
+
+def _remarks(results: Iterable[Result], account: Account) -> Iterator[str]:
+    """Remarks on Pods that the objects themselves do not contain."""
+    for result in results:
+        trouble = words.trouble(result.pod, account) if result.state is PodFate.STANDING else ""
+        remarks = [trouble] if trouble else [f"warning: {warning}" for warning in result.warnings]
+        yield from (f"Pod {words.name_of(result.pod)}: {remark}" for remark in remarks)
+
+
+def _print(arguments: argparse.Namespace, results: Sequence[Result], account: Account) -> None:
+    node = arguments.node
+    if node is not None:
+        results = [one for one in results if one.state is not PodFate.STANDING or report.node_of(one) == node]
+    if arguments.output == "json":
+        report.write_json(results, account)
+    elif arguments.output == "yaml":
+        report.write_yaml(results, account)
+    else:
+        many = len(results) > report.MOST_LISTED and not arguments.all
+        if many:
+            report.show_groups(results)
+        else:
+            report.show_pods(results, account)
+        if node is not None or not many:
+            report.show_nodes(account, node)
+        terminal.show(report.summary(results, account, node))
+
+
+def _columns(arguments: argparse.Namespace) -> int:
+    return terminal.WIDE if arguments.all else _NARROW
