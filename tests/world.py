@@ -33,7 +33,7 @@ from webhook.assembly import assemble
 from webhook.ledger.cluster import cluster_store
 from webhook.ledger.kube import RecordHandler
 from webhook.review import Request, Response
-from webhook.scheduling.account import Reason
+from webhook.scheduling.account import Occasion
 from webhook.scheduling.pace import Effort, at_once
 from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.settings import WebhookSettings, types_of
@@ -233,7 +233,7 @@ def body(request: Request) -> bytes:
 
 def repeated(first: Response) -> Response:
     """The answer to the same bind once more: all of it is the same, but the audit log is told that it came before."""
-    return replace(first, audit={**first.audit, "reason": Reason.AGAIN})
+    return replace(first, audit={**first.audit, "reason": Occasion.AGAIN})
 
 
 class World:

@@ -10,7 +10,6 @@ from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.preference import Preference
 from koordgate.kube.client import KubeClient
 from koordgate.settings import DevicePool
-from koordgate.tracing import OFF, Tracing
 from webhook import calls
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.scope import PolicyScope
@@ -39,6 +38,7 @@ from webhook.shadow.followed import FollowedPods
 from webhook.shadow.keeper import ListPods, ShadowKeeper, ShadowParts, no_pods
 from webhook.shadow.reviews import ShadowWebhooks
 from webhook.statedmix import read_mix
+from webhook.tracing import OFF, Tracing
 from webhook.upkeep.adoption import AdoptionWatch
 from webhook.upkeep.bindevents import BindEvents
 from webhook.upkeep.looplag import LoopLag

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from koordgate import log
-from koordgate.tracing import Attributes
 from webhook.review import Request, Response
+from webhook.tracing import Attributes
 
 _LOG: Final = logging.getLogger(__name__)
 _MOST_ID: Final = 64  # characters; an exemplar may have 128 with its names (OpenMetrics)

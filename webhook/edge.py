@@ -13,12 +13,12 @@ import orjson
 from aiohttp import web
 
 from koordgate import log
-from koordgate.tracing import OFF, Span, Tracing
 from webhook import calls, review, shapes
 from webhook.bodies import Bodies
 from webhook.metrics import WebhookMetrics
 from webhook.scheduling.extender import BadExtenderArgsError
 from webhook.settings import ServeSettings
+from webhook.tracing import OFF, Span, Tracing
 
 _LOG: Final = logging.getLogger(__name__)
 _MARGIN_S: Final = 0.25  # an answer must be on its way before the API server stops waiting

@@ -25,7 +25,7 @@ from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from koordgate.log import cut
-from koordgate.tracing import NO_SPAN, Attributes, Span, Tracing
+from webhook.tracing import NO_SPAN, Attributes, Span, Tracing
 from webhook.tracingsettings import TracingSettings
 
 _MOST_TEXT: Final = 256  # characters of an attribute

@@ -3,8 +3,8 @@
 import importlib
 
 from koordgate.settings import SettingsError
-from koordgate.tracing import OFF, Tracing
 from webhook.metrics import WebhookMetrics
+from webhook.tracing import OFF, Tracing
 from webhook.tracingsettings import TracingSettings
 
 

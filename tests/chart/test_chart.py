@@ -1366,6 +1366,7 @@ def test_a_network_policy_opens_the_webhooks_port_to_all_and_the_extenders_to_th
             },
         ],
         "koord-scheduler": [],
+        "koordgate-lease": [{"ports": [{"port": 9447, "protocol": "TCP"}]}],
         "koordgate-reporter": [{"ports": [{"port": 9446, "protocol": "TCP"}]}],
     }
 

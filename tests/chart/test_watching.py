@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from reporter.metrics import ReporterMetrics
+from webhook.lease.metrics import LeaseMetrics
 from webhook.localplane import chart
 from webhook.localplane.admin import JsonObject
 from webhook.localplane.binaries import Binaries
@@ -25,7 +26,7 @@ def exported() -> set[str]:
     """The names of all metrics, as they are queried."""
     families = [
         family
-        for metrics in (OfflineCluster.in_process().parts.metrics, ReporterMetrics())
+        for metrics in (OfflineCluster.in_process().parts.metrics, LeaseMetrics(), ReporterMetrics())
         for family in text_string_to_metric_families(metrics.exposition().decode())
     ]
     named = {f"{one.name}_total" if one.type == "counter" else one.name for one in families}

@@ -26,7 +26,10 @@ UNUSABLE = {
     ),
     "no Kubernetes name": ("kind: Node\nmetadata: {name: A_b}", "Node A_b: Expected str matching regex"),
     "an amount of a node": (
-        "kind: Node\nmetadata: {name: a}\nstatus: {allocatable: {cpu: many}}",
+        (
+            "kind: Node\nmetadata: {name: a}\nstatus: {allocatable: {cpu: many}}\n---\n"
+            "{kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}}"
+        ),
         "Node a: status.allocatable[cpu]: 'many' is not a Kubernetes quantity",
     ),
     "an amount of a Pod that runs": (

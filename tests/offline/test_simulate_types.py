@@ -1,6 +1,7 @@
 """`koordgate simulate` with own device types, CPUs and NICs: requests are met, held and shown."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def test_what_cannot_be_read_of_nodes_is_reported_with_its_kind(
     told = node(annotations={"koordgate.io/classes": '{"queue":{"fast":1}}'})
     broken = topology()
     broken["metadata"]["annotations"]["node.koordinator.sh/cpu-topology"] = "{"
-    assert main(["simulate", "-f", saved(tmp_path, [told, broken, topology("node-2")])]) == 0
+    assert main(["simulate", "-f", saved(tmp_path, [told, broken, topology("node-2"), gpus("pod", 50)])]) == 0
     errors = capsys.readouterr().err
     assert "Node node-1: annotation koordgate.io/classes: 'queue' is no configured type" in errors
     assert "NodeResourceTopology node-1: annotation node.koordinator.sh/cpu-topology: " in errors
@@ -160,12 +161,14 @@ def test_the_map_is_written_beside_the_table(tmp_path: Path, capsys: pytest.Capt
     path = tmp_path / "map.html"
     assert main(["simulate", "-f", saved(tmp_path, [*machine(), gpus("pod", 50)]), "--map", str(path)]) == 0
     assert "default/pod" in capsys.readouterr().out
-    assert "default/pod" in path.read_text()
+    (holder,) = re.findall(r'"holders":\[(\{[^}]*\})', path.read_text())
+    assert '"namespace":"default"' in holder
+    assert '"name":"pod"' in holder
 
 
 def test_a_map_that_cannot_be_written_ends_it_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "none" / "map.html"
-    assert main(["simulate", "-f", saved(tmp_path, machine()), "--map", str(path)]) == 2
+    assert main(["simulate", "-f", saved(tmp_path, [*machine(), gpus("pod", 50)]), "--map", str(path)]) == 2
     written = capsys.readouterr()
     assert written.out == ""
     assert f"--map {path}: cannot be written (No such file or directory); name a file in an existing" in written.err

@@ -30,7 +30,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, PODS
 from webhook import patch
 from webhook.review import Response
-from webhook.scheduling.account import Reason
+from webhook.scheduling.account import Occasion
 
 Raw = dict[str, Any]
 TENTH = {"kubernetes.io/gpu-core": "10", "kubernetes.io/gpu-memory-ratio": "10"}
@@ -111,7 +111,7 @@ async def test_a_bind_chooses_devices_records_them_and_puts_them_on_the_pod(worl
         "node": "n1",
         "pod-uid": "uid-p",
         "preference": "packing",
-        "reason": Reason.NAMED,
+        "reason": Occasion.NAMED,
         "recorded": "yes",
     }
 

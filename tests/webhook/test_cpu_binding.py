@@ -39,7 +39,7 @@ from koordgate.kube.resource import NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES
 from webhook import patch
 from webhook.admission.pods import PodWebhooks
 from webhook.review import Response
-from webhook.scheduling.account import Reason
+from webhook.scheduling.account import Occasion
 
 Raw = dict[str, Any]
 WEBHOOKS = PodWebhooks(POLICY, SCHEDULER, lambda _pod: (None, 0))
@@ -210,7 +210,7 @@ async def test_a_bind_gives_cpus_records_them_and_shows_them(cpus: World, qos: s
         "node": "n1",
         "pod-uid": "uid-p",
         "preference": "packing",
-        "reason": Reason.NAMED,
+        "reason": Occasion.NAMED,
         "recorded": "yes",
     }
 

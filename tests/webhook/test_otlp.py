@@ -25,11 +25,11 @@ from world import TENANT, World, asks, binding, binds, body, gpu_pod
 
 from koordgate.kube.client import KubeClient
 from koordgate.settings import SettingsError
-from koordgate.tracing import OFF, Tracing
 from webhook import otlp, settings, traces
 from webhook.app import make_app, make_extender
 from webhook.metrics import WebhookMetrics
 from webhook.otlp import OtlpTracing
+from webhook.tracing import OFF, Tracing
 from webhook.tracingsettings import TracingSettings
 
 JSON = {"Content-Type": "application/json"}

@@ -19,7 +19,7 @@ _REASONS: Final = ("DevicesAllocated",)
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Rival:
     """One node in the order in which koordgate would offer it to the Pod now.
 
     Attributes:
@@ -70,8 +70,8 @@ class Whereabouts:
 
     node: str
     holding: Holding | None
-    order: Sequence[Compared]
-    own: Compared | None
+    order: Sequence[Rival]
+    own: Rival | None
     why_not: str
     placed: Placement | None
     opened: tuple[int, int]
@@ -107,7 +107,7 @@ def standing(scene: Scene) -> Whereabouts | None:
     names = sorted(view.nodes.known())
     levels = ranking.standing(info, names)
     parts = ranking.parts(info, names)
-    order = sorted((Compared(name, level, parts[name]) for name, level in levels.items()), key=_place)
+    order = sorted((Rival(name, level, parts[name]) for name, level in levels.items()), key=_place)
     verdict = ranking.verdict(node, ranking.wanted(info), info.uid)
     shares = holding.shares if holding is not None else ()
     return Whereabouts(
@@ -125,7 +125,7 @@ def standing(scene: Scene) -> Whereabouts | None:
     )
 
 
-def _place(one: Compared) -> tuple[int, str]:
+def _place(one: Rival) -> tuple[int, str]:
     return one.level, one.name
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from allocator.index.query import MAX_AMOUNT
 from allocator.vocabulary.preference import Preference
-from webhook.explain.bound import Compared, Whereabouts
+from webhook.explain.bound import Rival, Whereabouts
 from webhook.explain.explanation import Explanation
 from webhook.explain.nodes import CardDetail, NodeVerdict
 from webhook.offline import words
@@ -62,7 +62,7 @@ def _why_there(found: Explanation) -> str:
     return f"it holds {held}; now {better} of {len(one.order)} nodes would come before it, {one.order[0].name} first"
 
 
-def _among_best(order: Sequence[Compared]) -> str:
+def _among_best(order: Sequence[Rival]) -> str:
     best = sum(other.level == 0 for other in order)
     if len(order) == 1:
         return "the only node that could hold it"
@@ -93,7 +93,7 @@ def card(one: CardDetail) -> str:
     return f"{device.type} {device.minor} {device.id[:12]}: {one.reason.why or 'it would do'}{held}"
 
 
-def parts(one: Compared, preference: Preference) -> str:
+def parts(one: Rival, preference: Preference) -> str:
     """The figures by which a node is compared, in the order in which they count."""
     figures = one.parts
     texts = [f"{figures.mates} of its gang there"] if figures.mates else []

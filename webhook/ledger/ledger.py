@@ -16,8 +16,8 @@ from typing import Final, Generic, TypeVar
 
 from allocator.vocabulary.holdings import Holding
 from koordgate.breaks import Breaks, with_breaks
-from koordgate.tracing import OFF, Attributes, Span, Tracing
 from webhook.ledger.store import ABSENT, FullRecordError, LostRaceError, Record, Store
+from webhook.tracing import OFF, Attributes, Span, Tracing
 
 T = TypeVar("T")
 Holdings = Mapping[str, Holding]

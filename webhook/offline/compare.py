@@ -28,7 +28,7 @@ _RUNS: Final = (PodFate.BOUND, PodFate.STANDING)
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Run:
     """One of the runs.
 
     Attributes:
@@ -42,7 +42,7 @@ class Compared:
 
 async def run(
     objects: Objects, wanted: Sequence[WantedPod], variant: Variant, seed: int | None, tell: Callable[[int], object]
-) -> Compared:
+) -> Run:
     """Run Pods in one way.
 
     Args:
@@ -78,7 +78,7 @@ async def run(
     for name in cluster.node_names:
         measure.touch(name)
     sample(bound)
-    return Compared(results, samples)
+    return Run(results, samples)
 
 
 def _mix(wanted: Sequence[WantedPod], cluster: OfflineCluster) -> Mix:
@@ -92,7 +92,7 @@ def _mix(wanted: Sequence[WantedPod], cluster: OfflineCluster) -> Mix:
     return mix_of(found)
 
 
-def tables(runs: Mapping[str, Compared]) -> list[Table | Text | str]:
+def tables(runs: Mapping[str, Run]) -> list[Table | Text | str]:
     """Make the tables of a comparison."""
     return [_figures(runs), "", *_refusals(runs), *_placements(runs)]
 
@@ -104,7 +104,7 @@ def _table(*heads: str) -> Table:
     return table
 
 
-def _figures(runs: Mapping[str, Compared]) -> Table:
+def _figures(runs: Mapping[str, Run]) -> Table:
     table = _table("WAY")
     for head in ("bound", "waiting", "refused", "allocated %", "fragmented %"):
         table.add_column(head, justify="right")
@@ -118,7 +118,7 @@ def _figures(runs: Mapping[str, Compared]) -> Table:
     return table
 
 
-def _refusals(runs: Mapping[str, Compared]) -> list[Table | Text | str]:
+def _refusals(runs: Mapping[str, Run]) -> list[Table | Text | str]:
     table = _table("WAY", "PODS", "WHY NOT BOUND")
     for name, one in runs.items():
         reasons = Counter(_reason(result) for result in one.results if result.state not in _RUNS)
@@ -139,7 +139,7 @@ def _reason(result: Result) -> str:
     return first.removeprefix(f"{about}: ").removeprefix(f"{about} is forbidden: ")
 
 
-def _placements(runs: Mapping[str, Compared]) -> list[Table | Text | str]:
+def _placements(runs: Mapping[str, Run]) -> list[Table | Text | str]:
     """The Pods that are on other nodes, or that only some of the ways place."""
     if len(runs) < 2:  # noqa: PLR2004 with one there is nothing to compare
         return []

@@ -115,7 +115,7 @@ def _check_comparison(arguments: argparse.Namespace) -> None:
 
 
 def _compare(arguments: argparse.Namespace, given: Objects, ways: dict[str, Variant]) -> None:
-    runs: dict[str, compare.Compared] = {}
+    runs: dict[str, compare.Run] = {}
     noted: dict[str, None] = {}
     for name, way in ways.items():
         objects = way.objects(given)

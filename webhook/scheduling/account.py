@@ -11,7 +11,7 @@ from allocator.vocabulary.holdings import Holding
 _MOST: int = 1_000  # characters of what is held; 128 whole cards may be more
 
 
-class Reason(StrEnum):
+class Occasion(StrEnum):
     """Why a Pod was given these devices on this node.
 
     SENT: the filter judged this node the best by the preference, and reserved them. NAMED: kube-scheduler chose the
@@ -26,7 +26,7 @@ class Reason(StrEnum):
     STATED = "the annotations of the Pod state this"
 
 
-def account(holding: Holding, node: str, preference: str, reason: Reason, *, recorded: bool) -> dict[str, str]:
+def account(holding: Holding, node: str, preference: str, reason: Occasion, *, recorded: bool) -> dict[str, str]:
     """The audit annotations of a bind.
 
     Args:

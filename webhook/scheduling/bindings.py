@@ -26,7 +26,7 @@ from webhook.ledger.marks import new_mark
 from webhook.ledger.store import FullRecordError
 from webhook.patch import Operation, add, set_annotations
 from webhook.review import Request, Response, allowed, denied, errored, patched
-from webhook.scheduling.account import Reason, account
+from webhook.scheduling.account import Occasion, account
 from webhook.scheduling.extender import unformatted
 from webhook.scheduling.pace import SearchTime
 from webhook.view.cluster import ClusterView
@@ -137,7 +137,7 @@ class BindingWebhooks:
             claim, lambda holdings: self._cluster.snapshot_on(node, holdings), self._clock(), new_mark(), sent
         )
         annotations: dict[str, str] = {}
-        reason = Reason.NAMED
+        reason = Occasion.NAMED
         new = False
 
         def change(holdings: Holdings) -> Generator[None, None, Decided[Holding | Refusal]]:
@@ -354,15 +354,15 @@ def _too_long(node: str, size: int) -> Refusal:
     )
 
 
-def _reason(claim: Claim, sent: Holding | None, *, repeated: bool) -> Reason:
+def _reason(claim: Claim, sent: Holding | None, *, repeated: bool) -> Occasion:
     """Why a bind gives what it gives."""
     if claim.together:
-        return Reason.GANG
+        return Occasion.GANG
     if repeated:
-        return Reason.AGAIN
+        return Occasion.AGAIN
     if claim.annotated is not None:
-        return Reason.STATED
-    return Reason.NAMED if sent is None else Reason.SENT
+        return Occasion.STATED
+    return Occasion.NAMED if sent is None else Occasion.SENT
 
 
 def claim_of(pod: PodInfo, *, together: bool) -> Claim:
