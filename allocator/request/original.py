@@ -90,8 +90,11 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
     together: dict[str, None] = {}
     vendors: dict[str, str] = {}
     for kind in types.types:
+        _, spoken = _spoken({name: text for written in _maps(original) for name, text in written.items()}, kind, types)
         for written in _maps(original):
             amounts, dialect = _spoken(written, kind, types)
+            if dialect is not None and spoken is not None and dialect is not spoken:
+                continue  # zeros beside another dialect's amounts
             if amounts and dialect is not None and dialect.together:
                 together[kind.name] = None
             if amounts and dialect is not None and dialect.vendor:

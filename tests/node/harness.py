@@ -255,8 +255,8 @@ class Node:
             yield
         finally:
             self._containerd.start()
-            self._kubelet.start()  # whatever comes first: it tries again until the runtime answers
             await self._containerd.ready(self._containerd_ready)
+            self._kubelet.start()  # a kubelet ends if no runtime answers; here nothing starts it again
             await self._kubelet.ready(self._kubelet_ready)
 
     @contextlib.asynccontextmanager
