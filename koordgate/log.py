@@ -72,7 +72,7 @@ class JsonFormatter(logging.Formatter):
     """Writes a record and its `extra` members as one JSON object.
 
     Args:
-        component: the process: webhook or reporter.
+        component: the process: webhook, lease or reporter.
     """
 
     def __init__(self, component: str = "") -> None:

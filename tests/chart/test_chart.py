@@ -1553,3 +1553,12 @@ def test_a_definition_in_a_group_of_kubernetes_says_where_it_was_approved(object
             break
     else:
         pytest.fail("there is no such definition")
+
+
+@pytest.mark.parametrize(
+    "lacking", [{"healthLease": None}, {"tracing": None}, {"map": None}, {"certificate": {"certManager": None}}]
+)
+def test_values_of_an_older_chart_are_refused_with_how_to_upgrade(render: Render, lacking: dict[str, Any]) -> None:
+    """`helm upgrade --reuse-values` brings them: the defaults of the version that is installed."""
+    with pytest.raises(ChartError, match="--reset-then-reuse-values"):
+        render(lacking)
