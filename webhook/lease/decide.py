@@ -98,10 +98,8 @@ def notice(memory: LeaseMemory, look: LeaseLook, rules: LeaseRules) -> LeaseMemo
     renewed = look.beat is not None and look.beat != memory.beat
     upgraded = not look.open and Stands.STALE in look.stands.values()
     since = look.now if gap or renewed or upgraded else memory.since
-    if gap or look.now - since > _MISSED * rules.every:
-        renewals = 0
-    else:
-        renewals = memory.renewals + int(renewed)
+    paused = gap or look.now - since > _MISSED * rules.every
+    renewals = 0 if paused else memory.renewals + int(renewed)
     return LeaseMemory(look.beat, since, look.now, memory.passed if look.open else 0, renewals)
 
 
