@@ -138,7 +138,8 @@ def conclude(
         lives = look.open and memory.renewals >= rules.self_tests
         return memory, LeaseWish.SHUT if lives else LeaseWish.NOTHING, f"the self-test says nothing: {test.reason}"
     if silence(memory, look.now) < rules.open_after:
-        told = f"the health lease was renewed lately, but the self-test fails: {test.reason}"
+        since = f"the health lease was renewed, or this process began to look, less than {rules.open_after:g} s ago"
+        told = f"{since}, and the self-test fails: {test.reason}"
         return memory, LeaseWish.CHECK_POLICY if look.open else LeaseWish.NOTHING, told
     if look.shut(Guarded.MUTATING):
         return memory, LeaseWish.OPEN_MUTATING, ""
