@@ -72,7 +72,7 @@ class JsonFormatter(logging.Formatter):
     """Writes a record and its `extra` members as one JSON object.
 
     Args:
-        component: the process: webhook or reporter.
+        component: the process: webhook, lease or reporter.
     """
 
     def __init__(self, component: str = "") -> None:
@@ -82,7 +82,10 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Format one record."""
         line = _members(record, self._component, self)
-        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        try:
+            return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        except TypeError:  # a file's name that is not UTF-8, or an integer of more than 64 bits: the line is not lost
+            return json.dumps({key: _encodable(value) for key, value in line.items()}, default=str)
 
 
 class TextFormatter(logging.Formatter):
@@ -103,6 +106,11 @@ class TextFormatter(logging.Formatter):
         message = _plain(str(line.pop("message")))
         rest = [f"{_plain(str(key))}={_quoted(value)}" for key, value in line.items()]
         return " ".join([*begin, message, *rest])
+
+
+def _encodable(value: object) -> object:
+    """A value, as UTF-8 can have it."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _quoted(value: object) -> str:
@@ -131,9 +139,5 @@ def start(level: str, component: str = "", style: Style = "json") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_STYLES[style](component))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for quiet, least in (
-        ("aiohttp.access", logging.WARNING),
-        ("opentelemetry", logging.ERROR),
-        ("urllib3", logging.ERROR),
-    ):
+    for quiet, least in _QUIET.items():
         logging.getLogger(quiet).setLevel(least)

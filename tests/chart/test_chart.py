@@ -1553,3 +1553,20 @@ def test_a_definition_in_a_group_of_kubernetes_says_where_it_was_approved(object
             break
     else:
         pytest.fail("there is no such definition")
+
+
+@pytest.mark.parametrize(
+    "lacking", [{"healthLease": None}, {"tracing": None}, {"map": None}, {"certificate": {"certManager": None}}]
+)
+def test_values_of_an_older_chart_are_refused_with_how_to_upgrade(render: Render, lacking: dict[str, Any]) -> None:
+    """`helm upgrade --reuse-values` brings them: the defaults of the version that is installed."""
+    with pytest.raises(ChartError, match="--reset-then-reuse-values"):
+        render(lacking)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_that_the_keeper_of_the_health_lease_does_not_run_raises_an_alert(render: Render, *, enabled: bool) -> None:
+    objects = render({"alerts": {"enabled": True}, "healthLease": {"enabled": enabled}})
+    (group,) = find(objects, "PrometheusRule", "koordgate")["spec"]["groups"]
+    (expr,) = [rule["expr"] for rule in group["rules"] if rule["alert"] == "KoordgateHealthLeaseStuck"]
+    assert ("absent(koordgate_lease_problem)" in expr) is enabled

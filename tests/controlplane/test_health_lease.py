@@ -312,6 +312,48 @@ async def test_without_the_policy_in_force_the_validating_entry_stays_shut(
         await root.apply(chart.find(objects, "ValidatingAdmissionPolicyBinding", POLICY), manager="helm")
 
 
+async def test_a_quota_that_refuses_all_self_tests_keeps_no_entry_open_once_replicas_live(
+    leased: ControlPlane, objects: list[JsonObject], root: AdminClient, replicas
+) -> None:
+    """Else Pods for devices would be refused, although replicas live, until somebody removes the quota."""
+    quotas = "/api/v1/namespaces/default/resourcequotas"
+    head = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": "default"}}
+    await root.create(quotas, {**head, "spec": {"hard": {"pods": "0"}}})
+    try:
+        async with keeping(leased, objects):
+            await entries(root, OPEN, "both entries are open")
+            async with await replicas():
+                await entries(root, FAIL, "both entries are shut")
+
+                async def served() -> bool:
+                    return not await refusal(root.create(pods_path(TEAM), pod("again", TEAM, GPU), dryRun="All"))
+
+                await until(served, "Pods for devices are created again")
+                assert set((await policies(root)).values()) >= FAIL
+    finally:
+        await root.delete(f"{quotas}/none")
+
+
+async def test_if_the_policy_is_removed_while_entries_are_open_the_validating_entry_is_shut(
+    leased: ControlPlane, objects: list[JsonObject], root: AdminClient
+) -> None:
+    async with keeping(leased, objects):
+        await entries(root, OPEN, "both entries are open")
+        await root.delete(f"{GROUP}/validatingadmissionpolicybindings/{POLICY}")
+        try:
+
+            async def half() -> bool:
+                now = await policies(root)
+                return (now["pods.mutate"], now["pods.validate"]) == ("Ignore", "Fail")
+
+            await until(half, "the validating entry is shut", deadline_s=60)
+            with pytest.raises(ApiError, match="failed calling webhook"):
+                await root.create(pods_path(TEAM), pod("gpu", TEAM, GPU))
+        finally:
+            await root.apply(chart.find(objects, "ValidatingAdmissionPolicyBinding", POLICY), manager="helm")
+        await entries(root, OPEN, "both are open again")
+
+
 @pytest.mark.parametrize("namespace", ["kube-system", chart.NAMESPACE])
 async def test_without_a_keeper_koordgates_own_pods_and_those_of_the_system_are_created_while_all_is_down(
     leased: ControlPlane, root: AdminClient, namespace: str

@@ -4,7 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from webhook.lease.decide import LeaseLook, LeaseMemory, LeaseRules, LeaseWish, begin, conclude, notice, silence
+from webhook.lease.decide import (
+    LeaseLook,
+    LeaseMemory,
+    LeaseRules,
+    LeaseWish,
+    begin,
+    checked,
+    conclude,
+    notice,
+    silence,
+)
 from webhook.lease.entries import Guarded, Stands
 from webhook.lease.selftest import Judged, Verdict
 
@@ -104,7 +114,7 @@ def test_what_is_done_after_a_look(seconds: float, mutating: Stands, validating:
         pytest.param(120, STALE, STALE, DEAD, LeaseWish.OPEN_MUTATING, id="likewise after an upgrade"),
         pytest.param(130, OPEN, SHUT, DEAD, LeaseWish.CHECK_POLICY, id="the validating entry follows"),
         pytest.param(130, OPEN, STALE, DEAD, LeaseWish.CHECK_POLICY, id="likewise if somebody shut it"),
-        pytest.param(130, OPEN, OPEN, DEAD, LeaseWish.NOTHING, id="all is open"),
+        pytest.param(130, OPEN, OPEN, DEAD, LeaseWish.CHECK_POLICY, id="all is open: is the policy still there"),
         pytest.param(130, OPEN, FOREIGN, DEAD, LeaseWish.NOTHING, id="an administrator opened the validating entry"),
         pytest.param(130, OPEN, ABSENT, DEAD, LeaseWish.NOTHING, id="there is no validating entry"),
         pytest.param(130, SHUT, OPEN, DEAD, LeaseWish.OPEN_MUTATING, id="somebody shut the mutating entry"),
@@ -121,8 +131,67 @@ def test_what_is_opened_when_a_self_test_is_not_answered(
 def test_nothing_is_opened_while_somebody_renews_although_the_self_test_fails() -> None:
     memory, now = silent(119, passed=2)
     after, wish, problem = conclude(memory, look(now, OPEN, SHUT), RULES, DEAD)
-    assert (wish, after.passed) == (LeaseWish.NOTHING, 0)
-    assert problem == "the health lease was renewed lately, but the self-test fails: refused"
+    assert (wish, after.passed) == (LeaseWish.CHECK_POLICY, 0)
+    assert checked(after, look(now, OPEN, SHUT), RULES, YES) is LeaseWish.NOTHING
+    since = "the health lease was renewed, or this process began to look, less than 120 s ago"
+    assert problem == f"{since}, and the self-test fails: refused"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "validating", "held", "expected"),
+    [
+        pytest.param(130, SHUT, YES, LeaseWish.OPEN_VALIDATING, id="the policy is in force"),
+        pytest.param(130, STALE, YES, LeaseWish.OPEN_VALIDATING, id="likewise if somebody shut the entry"),
+        pytest.param(130, OPEN, YES, LeaseWish.NOTHING, id="it still is"),
+        pytest.param(130, OPEN, UNKNOWN, LeaseWish.NOTHING, id="something else refuses the Pod first"),
+        pytest.param(130, SHUT, UNKNOWN, LeaseWish.NOTHING, id="likewise before anything depends on it"),
+        pytest.param(130, SHUT, DEAD, LeaseWish.NOTHING, id="it is not there"),
+        pytest.param(130, OPEN, DEAD, LeaseWish.SHUT_VALIDATING, id="it was removed"),
+        pytest.param(5, OPEN, DEAD, LeaseWish.SHUT, id="it was removed, and replicas live"),
+        pytest.param(5, SHUT, DEAD, LeaseWish.SHUT, id="likewise, half open"),
+        pytest.param(5, OPEN, YES, LeaseWish.NOTHING, id="replicas live, and the API server does not reach them"),
+    ],
+)
+def test_the_validating_entry_is_open_only_while_the_policy_is_seen_in_force(
+    seconds: float, validating: Stands, held: Judged, expected: LeaseWish
+) -> None:
+    memory, now = silent(seconds)
+    assert checked(memory, look(now, OPEN, validating), RULES, held) is expected
+
+
+@pytest.mark.parametrize(
+    ("beats", "expected"),
+    [
+        pytest.param([(0, BEAT), (10, BEAT)], 0, id="an old Lease"),
+        pytest.param([(0, BEAT), (10, NEXT), (20, BEAT)], 2, id="at each look"),
+        pytest.param([(0, BEAT), (10, NEXT), (20, NEXT), (30, BEAT)], 2, id="a replica slips by one look"),
+        pytest.param([(0, BEAT), (10, NEXT), (20, NEXT), (30, NEXT), (40, NEXT), (50, NEXT)], 0, id="it stops"),
+        pytest.param([(0, BEAT), (10, NEXT), (50, BEAT)], 0, id="a gap"),
+    ],
+)
+def test_renewals_are_counted_while_they_go_on(beats: list[tuple[float, tuple[str, str, str]]], expected: int) -> None:
+    memory = LeaseMemory()
+    for now, beat in beats:
+        memory = notice(memory, look(now, OPEN, OPEN, beat), RULES)
+    assert memory.renewals == expected
+
+
+@pytest.mark.parametrize("stands", [OPEN, SHUT])
+@pytest.mark.parametrize("renewals", [0, 2, 3])
+def test_entries_do_not_wait_for_self_tests_that_something_else_refuses_once_replicas_renew(
+    stands: Stands, renewals: int
+) -> None:
+    memory, now = silent(5)
+    memory = replace(memory, renewals=renewals)
+    _, wish, problem = conclude(memory, look(now, stands, stands), RULES, UNKNOWN)
+    assert wish is (LeaseWish.SHUT if renewals == 3 and stands is OPEN else LeaseWish.NOTHING)
+    assert problem
+
+
+def test_silence_begins_again_when_somebody_else_shuts_what_was_open() -> None:
+    memory, now = silent(500)
+    assert silence(notice(memory, look(now, STALE, STALE), RULES), now) == 0
+    assert silence(notice(memory, look(now, STALE, OPEN), RULES), now) == 500
 
 
 @pytest.mark.parametrize("stands", [SHUT, OPEN])
@@ -146,7 +215,16 @@ def test_entries_are_shut_after_as_many_self_tests_in_a_row_as_are_demanded() ->
     for test in (YES, YES, DEAD, YES, YES, UNKNOWN, YES, YES, YES, YES):
         memory, wish, _ = conclude(memory, look(now, OPEN, OPEN), RULES, test)
         wishes.append(wish)
-    assert wishes == [LeaseWish.NOTHING] * 8 + [LeaseWish.SHUT, LeaseWish.NOTHING]
+    again = [LeaseWish.NOTHING] * 2
+    assert wishes == [
+        *again,
+        LeaseWish.CHECK_POLICY,
+        *again,
+        LeaseWish.NOTHING,
+        *again,
+        LeaseWish.SHUT,
+        LeaseWish.NOTHING,
+    ]
 
 
 def test_a_self_test_shuts_entries_even_if_nobody_can_renew_the_lease() -> None:

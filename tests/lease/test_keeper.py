@@ -90,9 +90,9 @@ async def test_entries_are_opened_one_after_the_other(desk: Desk) -> None:
     assert desk.policies == ["Ignore", "Fail"]
     note = desk.fake.get(Guarded.MUTATING.resource.path("koordgate"))["metadata"]["annotations"]
     assert note == {"koordgate.io/opened": "pods.mutate.koordgate.io since 1970-01-01T00:00:00Z"}
-    assert await desk.look(DOWN, HELD) is LeaseWish.CHECK_POLICY
+    assert await desk.look(DOWN, HELD) is LeaseWish.OPEN_VALIDATING
     assert desk.policies == ["Ignore", "Ignore"]
-    assert await desk.look(DOWN) is LeaseWish.NOTHING
+    assert await desk.look(DOWN, HELD) is LeaseWish.NOTHING
     assert desk.events == ["HealthLeaseOpened"] * 2
     exposed = desk.metrics.exposition().decode()
     assert 'koordgate_lease_open{entry="pods.mutate.koordgate.io"} 1.0' in exposed
@@ -114,6 +114,69 @@ async def test_without_the_policy_the_validating_entry_stays_shut(desk: Desk) ->
         await desk.look(DOWN, DOWN)
     assert desk.policies == ["Ignore", "Fail"]
     assert desk.problem
+
+
+async def opened(desk: Desk) -> None:
+    """Let both entries be opened."""
+    await desk.silent()
+    await desk.look(DOWN)
+    await desk.look(DOWN, HELD)
+    assert desk.policies == ["Ignore", "Ignore"]
+
+
+async def test_if_the_policy_goes_while_entries_are_open_the_validating_entry_is_shut_at_once(desk: Desk) -> None:
+    await opened(desk)
+    assert await desk.look(DOWN) is LeaseWish.SHUT_VALIDATING  # the dry run passes the policy
+    for _ in range(3):
+        await desk.look(DOWN)
+        assert desk.policies == ["Ignore", "Fail"]
+        assert desk.problem
+
+
+QUOTA = Fault(status=403, message='pods "koordgate-lease-x" is forbidden: exceeded quota: none')
+
+
+async def test_if_something_else_refuses_all_self_tests_entries_are_shut_once_replicas_renew(desk: Desk) -> None:
+    await opened(desk)
+    for _ in range(3):
+        assert await desk.look(QUOTA) is LeaseWish.NOTHING
+    wishes = []
+    for _ in range(3):
+        desk.renewed()
+        wishes.append(await desk.look(QUOTA))
+    assert wishes == [LeaseWish.NOTHING, LeaseWish.SHUT, LeaseWish.NOTHING]
+    assert desk.policies == ["Fail", "Fail"]
+    assert desk.events.count("HealthLeaseShut") == 2
+
+
+async def test_a_keeper_that_starts_anew_takes_an_old_lease_for_no_renewal(desk: Desk) -> None:
+    await opened(desk)
+    async with KubeClient(desk.fake.url) as kube:
+        desk.keeper = LeaseKeeper(kube, SETTINGS, desk.metrics, clock=lambda: desk.now, wall=lambda: 0.0)
+        for _ in range(5):
+            assert await desk.look(QUOTA) is LeaseWish.NOTHING
+    assert desk.policies == ["Ignore", "Ignore"]
+
+
+async def test_if_the_namespace_of_self_tests_is_no_longer_koordgates_nothing_stays_open(desk: Desk) -> None:
+    await opened(desk)
+    desk.renewed()
+    assert await desk.look() is LeaseWish.SHUT  # both dry runs pass untouched
+    assert desk.policies == ["Fail", "Fail"]
+
+
+async def test_what_an_upgrade_shut_is_opened_again_only_after_as_much_silence_as_at_first(desk: Desk) -> None:
+    """An upgrade may take the keeper away: it must not open something in its last seconds."""
+    await opened(desk)
+    for guarded in Guarded:
+        body = desk.fake.get(guarded.resource.path("koordgate"))
+        body["webhooks"][1] = hook(guarded)
+        desk.fake.put(guarded.resource.path(), body)
+    assert await desk.look(DOWN) is LeaseWish.TIDY
+    for _ in range(2):
+        assert await desk.look(DOWN) is LeaseWish.NOTHING
+    assert desk.policies == ["Fail", "Fail"]
+    assert await desk.look(DOWN) is LeaseWish.OPEN_MUTATING
 
 
 @pytest.mark.parametrize("resource", ["leases", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"])

@@ -73,7 +73,7 @@ LIMITED = "pods is forbidden: exceeded quota: none"
             Verdict.YES,
             id="held",
         ),
-        pytest.param(Probe.HELD, ProbeAnswer(PLAIN), True, Verdict.UNKNOWN, id="not held"),
+        pytest.param(Probe.HELD, ProbeAnswer(PLAIN), True, Verdict.DEAD, id="not held"),
         pytest.param(
             Probe.HELD, ProbeAnswer(message=DOWN), True, Verdict.UNKNOWN, id="not held: the validating entry refuses"
         ),

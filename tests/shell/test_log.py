@@ -59,6 +59,12 @@ def test_any_value_can_be_logged(value: object) -> None:
     assert "it" in line("x", extra={"it": value})
 
 
+def test_a_file_name_that_is_not_utf_8_and_a_huge_integer_lose_no_line() -> None:
+    said = line("%s", "cgroup/\udcff", extra={"path": "a\ud800b", "amount": 10**30})
+    assert (said["message"], said["path"]) == ("cgroup/\\udcff", "a\\ud800b")
+    assert said["amount"] == pytest.approx(1e30)
+
+
 def test_a_message_of_several_lines_is_one_line() -> None:
     assert line("a\nb\u2028c\x00")["message"] == "a\nb\u2028c\x00"
 

@@ -56,7 +56,7 @@ def _run(arguments: argparse.Namespace) -> int:
             "it to true, or do not run this command\n"
         )
         return 2
-    log.start(configured.log_level)
+    log.start(configured.log_level, "lease", configured.log_format)
     try:
         asyncio.run(_main(configured))
     except KubeError as error:

@@ -40,12 +40,14 @@ class LeaseMemory:
         since: when silence began, or when the keeper began to look.
         looked: when it last read the Lease; None if never.
         passed: self-tests that passed in a row while something was open.
+        renewals: looks that found the Lease renewed, without a pause that is longer than a replica's slip.
     """
 
     beat: Beat | None = None
     since: float = 0.0
     looked: float | None = None
     passed: int = 0
+    renewals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,9 @@ class LeaseWish(Enum):
     NOTHING = "nothing"
     TEST = "make a self-test"
     OPEN_MUTATING = "open the mutating entry"
-    CHECK_POLICY = "see whether the policy is in force, and if so open the validating entry"
+    CHECK_POLICY = "see whether the policy is in force; `checked` says what follows"
+    OPEN_VALIDATING = "open the validating entry"
+    SHUT_VALIDATING = "shut the validating entry"
     SHUT = "shut what is open"
     TIDY = "forget that entries were open which somebody else has shut"
 
@@ -87,12 +91,16 @@ def notice(memory: LeaseMemory, look: LeaseLook, rules: LeaseRules) -> LeaseMemo
     """Take in what was read.
 
     Silence begins again after a gap in which the keeper could not read: replicas could not write either, and need their
-    time.
+    time. It also begins again once somebody else has shut what was open: an upgrade brings new replicas, or takes this
+    keeper away, which then must not leave an entry open behind it.
     """
     gap = memory.looked is None or look.now - memory.looked > _MISSED * rules.every
     renewed = look.beat is not None and look.beat != memory.beat
-    since = look.now if gap or renewed else memory.since
-    return LeaseMemory(look.beat, since, look.now, memory.passed if look.open else 0)
+    upgraded = not look.open and Stands.STALE in look.stands.values()
+    since = look.now if gap or renewed or upgraded else memory.since
+    paused = gap or look.now - since > _MISSED * rules.every
+    renewals = 0 if paused else memory.renewals + int(renewed)
+    return LeaseMemory(look.beat, since, look.now, memory.passed if look.open else 0, renewals)
 
 
 def silence(memory: LeaseMemory, now: float) -> float:
@@ -126,12 +134,34 @@ def conclude(
         return _answered(memory, look, rules)
     memory = replace(memory, passed=0)
     if test.verdict is Verdict.UNKNOWN:
-        return memory, LeaseWish.NOTHING, f"the self-test says nothing: {test.reason}"
+        # Fail is what holds without a health lease: if replicas live and nothing else can be known, nothing stays open.
+        lives = look.open and memory.renewals >= rules.self_tests
+        return memory, LeaseWish.SHUT if lives else LeaseWish.NOTHING, f"the self-test says nothing: {test.reason}"
     if silence(memory, look.now) < rules.open_after:
-        return memory, LeaseWish.NOTHING, f"the health lease was renewed lately, but the self-test fails: {test.reason}"
+        since = f"the health lease was renewed, or this process began to look, less than {rules.open_after:g} s ago"
+        told = f"{since}, and the self-test fails: {test.reason}"
+        return memory, LeaseWish.CHECK_POLICY if look.open else LeaseWish.NOTHING, told
     if look.shut(Guarded.MUTATING):
         return memory, LeaseWish.OPEN_MUTATING, ""
-    return memory, LeaseWish.CHECK_POLICY if look.shut(Guarded.VALIDATING) else LeaseWish.NOTHING, ""
+    concerned = look.shut(Guarded.VALIDATING) or look.stands[Guarded.VALIDATING] is Stands.OPEN
+    return memory, LeaseWish.CHECK_POLICY if concerned else LeaseWish.NOTHING, ""
+
+
+def checked(memory: LeaseMemory, look: LeaseLook, rules: LeaseRules, held: Judged) -> LeaseWish:
+    """Say what to do after the policy that keeps Pods for devices out was tried.
+
+    Without it the validating entry must not be open. If replicas live besides, the namespace of self-tests may have
+    left koordgate's hands: then no self-test will ever pass, and the mutating entry must not wait for one.
+    """
+    lives = silence(memory, look.now) < rules.open_after
+    if held.verdict is Verdict.DEAD:
+        if lives:
+            return LeaseWish.SHUT
+        opened = look.stands[Guarded.VALIDATING] is Stands.OPEN
+        return LeaseWish.SHUT_VALIDATING if opened else LeaseWish.NOTHING
+    if held.verdict is Verdict.YES and not lives and look.shut(Guarded.VALIDATING):
+        return LeaseWish.OPEN_VALIDATING
+    return LeaseWish.NOTHING
 
 
 def _answered(memory: LeaseMemory, look: LeaseLook, rules: LeaseRules) -> tuple[LeaseMemory, LeaseWish, str]:

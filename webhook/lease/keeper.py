@@ -111,7 +111,11 @@ class LeaseKeeper:
         if wish is LeaseWish.TEST:
             test = await self._self_test(states)
             self._memory, wish, problem = decide.conclude(self._memory, look, self._rules, test)
-        return wish, problem or await self._fulfil(wish, states)
+        if wish is LeaseWish.CHECK_POLICY:
+            held = await self._probe(Probe.HELD)
+            wish, problem = decide.checked(self._memory, look, self._rules, held), problem or held.reason
+        failed = await self._fulfil(wish, states)
+        return wish, failed or problem
 
     async def _self_test(self, states: States) -> Judged:
         """Try whether both entries are answered."""
@@ -153,13 +157,14 @@ class LeaseKeeper:
         match wish:
             case LeaseWish.OPEN_MUTATING:
                 return await self._open(Guarded.MUTATING, states)
-            case LeaseWish.CHECK_POLICY:
-                held = await self._probe(Probe.HELD)
-                return held.reason or await self._open(Guarded.VALIDATING, states)
+            case LeaseWish.OPEN_VALIDATING:
+                return await self._open(Guarded.VALIDATING, states)
+            case LeaseWish.SHUT_VALIDATING:
+                return await self._shut(Guarded.VALIDATING, states)
             case LeaseWish.SHUT | LeaseWish.TIDY:
                 # The policy goes by the mutating entry, which is therefore the last.
                 return await self._shut(Guarded.VALIDATING, states) or await self._shut(Guarded.MUTATING, states)
-            case LeaseWish.NOTHING | LeaseWish.TEST:
+            case LeaseWish.NOTHING | LeaseWish.TEST | LeaseWish.CHECK_POLICY:
                 return ""
 
     async def _open(self, guarded: Guarded, states: States) -> str:

@@ -32,7 +32,7 @@ class Verdict(Enum):
     """What an answer shows."""
 
     YES = "what was asked is so"
-    DEAD = "the webhook is not called, or nobody answers it"
+    DEAD = "what was asked is not so: the webhook is not called, or nobody answers it"
     UNKNOWN = "something else is in the way"
 
 
@@ -106,8 +106,11 @@ def _refused(answer: ProbeAnswer, *, opened: bool) -> Judged:
 def _held(answer: ProbeAnswer) -> Judged:
     if answer.body is None and POLICY in answer.message:
         return Judged(Verdict.YES)
-    told = _short(answer.message) if answer.body is None else "the Pod of the self-test passed it"
-    return Judged(Verdict.UNKNOWN, f"ValidatingAdmissionPolicy {POLICY} is not in force ({told}): helm upgrade")
+    if answer.body is None:
+        told = _short(answer.message)
+        return Judged(Verdict.UNKNOWN, f"whether ValidatingAdmissionPolicy {POLICY} is in force is not known: {told}")
+    todo = "helm upgrade; if it is there, name a namespace in which koordgate enforces (healthLease.tryIn)"
+    return Judged(Verdict.DEAD, f"ValidatingAdmissionPolicy {POLICY} lets the Pod of the self-test pass: {todo}")
 
 
 def _short(message: str) -> str:
