@@ -3,9 +3,11 @@
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
+
+DEFAULT_NAMESPACE: Final = "default"
 
 
 class Access(Protocol):
@@ -22,6 +24,10 @@ class Access(Protocol):
     @property
     def server_name(self) -> str | None:
         """The name to expect in the server's certificate, if it is not the URL's host."""
+
+    @property
+    def namespace(self) -> str:
+        """Where its user's own objects are, unless he names another namespace."""
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """TLS settings, client certificate included; None for the defaults."""
@@ -75,6 +81,11 @@ class FixedAccess:
     def server_name(self) -> None:
         """None: the URL's host is expected."""
         return
+
+    @property
+    def namespace(self) -> str:
+        """No other was given."""
+        return DEFAULT_NAMESPACE
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """The settings that were given."""

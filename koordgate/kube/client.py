@@ -126,11 +126,17 @@ class KubeClient:
         return cls(access=load, limit=limit, impersonate=impersonate)
 
     @classmethod
-    def autodetect(cls, *, limit: int = _CONNECTIONS, impersonate: str = "") -> Self:
-        """Use $KUBECONFIG where it is set, the service account inside a Pod, else the default kubeconfig."""
-        if inside_a_pod():
+    def autodetect(cls, *, context: str | None = None, limit: int = _CONNECTIONS, impersonate: str = "") -> Self:
+        """Use $KUBECONFIG where it is set, the service account inside a Pod, else the default kubeconfig.
+
+        Args:
+            context: of the kubeconfig, which is then used inside a Pod too; None for the current one.
+            limit: most connections.
+            impersonate: the user to act as; empty for the credentials' own.
+        """
+        if not context and inside_a_pod():
             return cls(access=service_account_access, limit=limit, impersonate=impersonate)
-        return cls.from_kubeconfig(limit=limit, impersonate=impersonate)
+        return cls.from_kubeconfig(context=context, limit=limit, impersonate=impersonate)
 
     async def __aenter__(self) -> Self:
         self._access = await self._source() if callable(self._source) else self._source
@@ -144,6 +150,11 @@ class KubeClient:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+    @property
+    def namespace(self) -> str:
+        """Where the user's own objects are: the kubeconfig's context or the service account names it."""
+        return self._access.namespace
 
     @property
     def server_offset(self) -> float | None:

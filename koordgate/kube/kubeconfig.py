@@ -16,7 +16,7 @@ import yaml
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException, load_kube_config
 
-from koordgate.kube.access import environment_proxy, tls_context
+from koordgate.kube.access import DEFAULT_NAMESPACE, environment_proxy, tls_context
 from koordgate.kube.errors import KubeError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class ConfiguredAccess:
         self._fresh_until = clock() + _REFRESH_S
         self._tls: ssl.SSLContext | None = None
         self._certificate = (configuration.cert_file, configuration.key_file)
+        self.namespace = DEFAULT_NAMESPACE
 
     @classmethod
     async def create(cls, load: Load) -> "ConfiguredAccess":
@@ -140,4 +141,8 @@ async def kubeconfig_access(path: Path | None = None, context: str | None = None
         else:  # the same loader knows when its plugin's token expires, and reads token files again
             await loader.load_and_set(configuration)
 
-    return await ConfiguredAccess.create(load)
+    access = await ConfiguredAccess.create(load)
+    chosen = loader.current_context if loader is not None else None
+    stated = chosen["context"].get("namespace") if chosen is not None else None
+    access.namespace = stated if isinstance(stated, str) and stated else DEFAULT_NAMESPACE
+    return access

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from koordgate.kube.access import environment_proxy, tls_context
+from koordgate.kube.access import DEFAULT_NAMESPACE, environment_proxy, tls_context
 from koordgate.kube.errors import KubeError
 
 _FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -43,6 +43,14 @@ class ServiceAccountAccess:
         self._clock = clock
         self._token = ""
         self._fresh_until = clock()
+
+    @property
+    def namespace(self) -> str:
+        """The Pod's."""
+        try:
+            return _read(self._folder / "namespace").strip() or DEFAULT_NAMESPACE
+        except OSError:
+            return DEFAULT_NAMESPACE
 
     def ssl_context(self) -> ssl.SSLContext:
         """TLS settings with the cluster's CA.

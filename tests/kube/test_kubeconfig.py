@@ -4,11 +4,13 @@ import ssl
 from pathlib import Path
 
 import pytest
+import yaml
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException
 
+from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from koordgate.kube.kubeconfig import ConfiguredAccess
+from koordgate.kube.kubeconfig import ConfiguredAccess, kubeconfig_access
 
 
 class Loads:
@@ -120,3 +122,27 @@ async def test_certificates_that_cannot_be_used_are_an_error_of_the_configuratio
     with pytest.raises(KubeError, match="certificates of https://h") as caught:
         ConfiguredAccess(configuration, Loads()).ssl_context()
     assert caught.value.reason == "Configuration"
+
+
+@pytest.mark.parametrize(
+    ("stated", "namespace"),
+    [({}, "default"), ({"namespace": "team-a"}, "team-a"), ({"namespace": ""}, "default")],
+    ids=["none", "one", "an empty one"],
+)
+async def test_the_namespace_is_that_of_the_context(tmp_path: Path, stated: dict[str, str], namespace: str) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [
+            {"name": "here", "context": {"cluster": "c", "user": "me", **stated}},
+            {"name": "there", "context": {"cluster": "c", "user": "me", "namespace": "other"}},
+        ],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "me", "user": {}}],
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    assert (await kubeconfig_access(path)).namespace == namespace
+    async with KubeClient.from_kubeconfig(path, context="there") as kube:
+        assert kube.namespace == "other"

@@ -1,6 +1,7 @@
 """`koordgate devices` against a cluster: what is shown and published; cards cordoned, uncordoned and drained."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -143,6 +144,17 @@ async def test_as_yaml_the_same_is_data(cluster: FakeKube, devices: Koordgate) -
     ]
     assert (sick["healthy"], sick["reason"], sick["cordoned"]) == (False, "XID: 79", False)
     assert (network["numaNode"], network["pcieRoot"]) == (1, "pci0000:00")
+
+
+async def test_as_json_it_is_the_same_document_as_in_yaml(cluster: FakeKube, devices: Koordgate) -> None:
+    text = (await devices("n1", "-o", "json", "--context", "here")).out
+    assert json.loads(text) == yaml.safe_load((await devices("n1", "-o", "yaml")).out)
+
+
+async def test_a_context_that_the_kubeconfig_lacks_is_named(cluster: FakeKube, devices: Koordgate) -> None:
+    said = await devices("--context", "elsewhere")
+    assert (said.status, said.out) == (1, "")
+    assert "elsewhere" in said.err
 
 
 async def test_a_named_node_is_read_alone(cluster: FakeKube, devices: Koordgate) -> None:

@@ -41,11 +41,7 @@ async def _read(arguments: argparse.Namespace, kube: KubeClient | None) -> Clust
 async def _main(arguments: argparse.Namespace) -> int:
     if getattr(arguments, "files", None):
         return await _do(arguments, None)
-    async with (
-        KubeClient.from_kubeconfig(context=arguments.context)
-        if arguments.context
-        else (KubeClient.autodetect()) as kube
-    ):
+    async with KubeClient.autodetect(context=arguments.context) as kube:
         return await _do(arguments, kube)
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Final
@@ -103,7 +104,7 @@ def _show_step(one: Progress) -> None:
 async def _main(arguments: argparse.Namespace, known: Known) -> tuple[list[str], int]:
     """Run the command; returns what could not be read, a sentence each, and the exit status."""
     verb, about = _understand(arguments)
-    async with KubeClient.autodetect() as kube:
+    async with KubeClient.autodetect(context=arguments.context) as kube:
         store = cluster_store(kube)
         if verb:
             cordon, dry_run = verb != "uncordon", arguments.dry_run
@@ -113,9 +114,13 @@ async def _main(arguments: argparse.Namespace, known: Known) -> tuple[list[str],
             status = await _drain(kube, marked, arguments) if verb == "drain" else 0
             return list(marked.state.problems), status
         states = await read_cluster(kube, store, about, known)
-    if arguments.output == "yaml":
-        listed = packed_list(states) if arguments.packed else devices_list(states)
-        sys.stdout.write(yaml.safe_dump({"nodes": listed}, sort_keys=False, allow_unicode=True))
+    if arguments.output != "table":
+        document = {"nodes": packed_list(states) if arguments.packed else devices_list(states)}
+        sys.stdout.write(
+            yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+            if arguments.output == "yaml"
+            else json.dumps(document, indent=2) + "\n"
+        )
     else:
         terminal.show(packed_table(states) if arguments.packed else devices_table(states))
     return [problem for state in states for problem in state.problems], 0
@@ -162,7 +167,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show what the nodes have published: the packed total and free amounts of each class",
     )
-    parser.add_argument("--output", choices=("table", "yaml"), default="table", help="the format of the output")
+    parser.add_argument(
+        *("-o", "--output"), choices=("table", "json", "yaml"), default="table", help="the format of the output"
+    )
+    parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
     parser.add_argument(
         "--dry-run",
         type=DryRun,

@@ -9,6 +9,8 @@ from typing import Final
 import orjson
 
 from koordgate.cli import Command
+from koordgate.kube.access import DEFAULT_NAMESPACE
+from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, Unreachable
 from koordgate.settings import SettingsError
 from webhook import settings, terminal
@@ -21,7 +23,7 @@ from webhook.offline.assumed import UnknownMemoryError, assume_devices
 from webhook.offline.objects import InputError, add_files, read_all
 from webhook.offline.shapes import wrong_shape
 from webhook.settings import WebhookSettings
-from webhook.snapshot.command import add_cluster, connected, progress
+from webhook.snapshot.command import add_cluster, progress
 from webhook.snapshot.read import ABOUT, SnapshotWanted, take
 from webhook.terminal import printable
 
@@ -36,7 +38,8 @@ async def _objects(arguments: argparse.Namespace, configured: WebhookSettings | 
         listed = list(read_all(arguments.files))
         return (listed, []) if any(map(_is_about, listed)) else with_assumed(listed)
     wanted = SnapshotWanted(arguments.installed_in, configured=configured)
-    async with connected(arguments.context) as kube:
+    async with KubeClient.autodetect(context=arguments.context) as kube:
+        arguments.namespace = arguments.namespace or kube.namespace
         with progress() as told:
             taken = await take(kube, wanted, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), told)
     return [("the cluster", obj, obj["kind"]) for obj in taken.items], taken.notes
@@ -68,7 +71,7 @@ def with_assumed(listed: list[Found]) -> tuple[list[Found], list[str]]:
 async def _explain(arguments: argparse.Namespace) -> tuple[Explanation, list[str]]:
     configured = settings.load(arguments.config) if arguments.config else None
     objects, notes = await _objects(arguments, configured)
-    found = await scene(objects, arguments.pod, arguments.namespace, configured)
+    found = await scene(objects, arguments.pod, arguments.namespace or DEFAULT_NAMESPACE, configured)
     known = {node["metadata"]["name"] for node in found.nodes}
     if strange := [name for name in arguments.nodes if name not in known]:
         there = ", ".join(sorted(known)[:_MOST_NAMED]) or "none"
@@ -108,9 +111,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         *("-n", "--namespace"),
         type=terminal.namespace,
-        default="default",
         metavar="NAMESPACE",
-        help="the Pod's namespace (default: default)",
+        help="the Pod's namespace (default: that of the kubeconfig's context; of files: default)",
     )
     add_files(parser, required=False)
     parser.add_argument(

@@ -25,11 +25,6 @@ _TOLD_EACH: Final = 250  # objects
 Told = Callable[[str, int], object]
 
 
-def connected(context: str | None) -> KubeClient:
-    """The client of a context of the kubeconfig; of the current one, or of this Pod's cluster, if none is named."""
-    return KubeClient.from_kubeconfig(context=context) if context else KubeClient.autodetect()
-
-
 @contextmanager
 def progress() -> Iterator[Told]:
     """Show on a terminal what is being read, and how much of it there is."""
@@ -49,7 +44,7 @@ def progress() -> Iterator[Told]:
 async def _take(arguments: argparse.Namespace) -> Taken:
     configured = settings.load(arguments.config) if arguments.config else None
     wanted = SnapshotWanted(arguments.installed_in, arguments.namespaces, arguments.anonymize, configured)
-    async with connected(arguments.context) as kube:
+    async with KubeClient.autodetect(context=arguments.context) as kube:
         with progress() as told:
             return await take(kube, wanted, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), told)
 
