@@ -137,7 +137,7 @@ async def test_the_first_line_names_the_cause_of_each_waiting_pod(
         "cpu": (namespace, {**half, "cpu": "900"}, {}, "not enough cpu"),
         "gated": (namespace, half, gated, "it waits for its schedulingGates: example.com/licence"),
         "plain": (namespace, {"cpu": "900"}, {}, "not enough cpu"),
-        "seen": (observed, {"nvidia.com/gpu": "1"}, {}, "koordgate only observes namespace"),
+        "seen": (observed, {"nvidia.com/gpu": "1"}, {}, "nobody named default-scheduler has written a condition"),
     }
     try:
         for name, (where, asks, spec, _) in cases.items():
