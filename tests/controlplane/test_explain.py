@@ -106,3 +106,57 @@ async def test_a_bound_pod_and_a_waiting_one_are_explained_live_and_from_a_snaps
     names = (namespace, "first", "second")
     assert [name for name in names if f'"{name}"' in hidden or f"/{name}" in hidden] == []
     assert '"kind":"NodeAllocation"' in hidden
+
+
+async def test_the_first_line_names_the_cause_of_each_waiting_pod(
+    scheduler,
+    plane: ControlPlane,
+    admin: AdminClient,
+    namespace: str,
+    node: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
+    observed = f"{namespace}-observed"
+    await admin.create(
+        "/api/v1/namespaces",
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": observed, "labels": {"koordgate.io/mode": "shadow"}},
+        },
+    )
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    await admin.create(f"/api/v1/namespaces/{observed}/serviceaccounts", account)
+    half = {"kubernetes.io/gpu": "50"}
+    gated = {"schedulingGates": [{"name": "example.com/licence"}]}
+    cases = {
+        "large": (namespace, {"nvidia.com/gpu": "3"}, {}, "fits on none of"),
+        "model": (namespace, half, {"nodeSelector": {"model": "none"}}, "nodeSelector"),
+        "cpu": (namespace, {**half, "cpu": "900"}, {}, "not enough cpu"),
+        "gated": (namespace, half, gated, "it waits for its schedulingGates: example.com/licence"),
+        "plain": (namespace, {"cpu": "900"}, {}, "not enough cpu"),
+        "seen": (observed, {"nvidia.com/gpu": "1"}, {}, "nobody named default-scheduler has written a condition"),
+    }
+    try:
+        for name, (where, asks, spec, _) in cases.items():
+            await admin.create(pods_path(where), pod(name, where, asks, **spec))
+
+        async def tried() -> bool:
+            found = [
+                await admin.get(pods_path(where, name))
+                for name, (where, *_) in cases.items()
+                if name not in {"plain", "seen"}
+            ]
+            return all(one["status"].get("conditions") for one in found)
+
+        await until(tried, "koord-scheduler has tried its Pods", poll_s=0.2)
+        for name, (where, *_, says) in cases.items():
+            status = await asyncio.to_thread(main, ["explain", name, "-n", where])
+            first = capsys.readouterr().out.splitlines()[0]
+            assert says in first, f"{name}: {first}"
+            assert status in {0, 3}
+    finally:
+        await admin.delete(pods_path(observed), {"gracePeriodSeconds": 0})
+        await admin.delete(f"/api/v1/namespaces/{observed}")

@@ -266,3 +266,84 @@ def test_nonsense_in_fields_that_nobody_checks_does_no_harm(ask) -> None:
     quota = {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "team"}, "status": {"hard": {"x": "y"}}}
     event = {"kind": "Event", "metadata": {"name": "e"}, "involvedObject": 7, "reason": "DevicesAllocated"}
     assert ask(*node("n1"), made, quota, event).status == 0
+
+
+def plain_node(name: str) -> Raw:
+    """A Node of a cluster without koordgate: eight cards that NVIDIA's plugin counts."""
+    room = {"cpu": "96", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.memory": "81920"}
+    status = {"capacity": room, "allocatable": room}
+    return {"kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {}, "status": status}
+
+
+def running(name: str, cards: str) -> Raw:
+    """A Pod to which the kubelet's device plugin gave cards."""
+    limits = {"nvidia.com/gpu": cards}
+    made = gpu_pod(name, limits)
+    made["metadata"]["creationTimestamp"] = BORN
+    return {**made, "spec": {**made["spec"], "nodeName": "n1"}, "status": {"phase": "Running"}}
+
+
+@pytest.mark.parametrize(
+    ("held", "says", "status"),
+    [
+        pytest.param("8", "fits on none of 1 node; the nearest is n1: 0 GPUs fit 1 x", 3, id="all of them"),
+        pytest.param("7", "fits on 1 of 1 node now", 0, id="all but one"),
+    ],
+)
+def test_cards_of_a_device_plugins_pods_are_not_free_in_manifests(
+    ask: Callable[..., Answer], held: str, says: str, status: int
+) -> None:
+    answer = ask(plain_node("n1"), running("old", held), gpu_pod())
+    assert says in answer.first
+    assert answer.status == status
+
+
+def test_cards_that_hami_gave_are_not_free_in_manifests_without_settings(ask: Callable[..., Answer]) -> None:
+    own = plain_node("n1")
+    own["status"] = {of: {**room, "nvidia.com/gpu": "1"} for of, room in own["status"].items()}
+    other = running("old", "1")
+    other["metadata"]["annotations"] = {
+        "hami.io/vgpu-node": "n1",
+        "hami.io/bind-phase": "success",
+        "hami.io/vgpu-devices-allocated": "GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76,NVIDIA,8000,30:;",
+    }
+    answer = ask(own, other, gpu_pod())
+    assert "0 GPUs fit" in answer.first
+
+
+def test_a_running_pod_of_a_device_plugin_is_not_said_to_hold_nothing(ask: Callable[..., Answer]) -> None:
+    answer = ask(plain_node("n1"), running("mine", "4"))
+    assert "it was bound without koordgate, which gave it nothing and does not know its devices" in answer.first
+    assert "no scheduler has tried it" not in answer.out
+    assert "would have done as well" not in answer.out
+
+
+def test_a_pod_that_has_ended_is_explained_in_one_line(ask: Callable[..., Answer]) -> None:
+    answer = ask(plain_node("n1"), {**running("mine", "4"), "status": {"phase": "Succeeded"}})
+    assert answer.first == "Pod team/mine: it has ended: Succeeded."
+    assert "Why these devices" not in answer.out
+
+
+@pytest.mark.parametrize(
+    ("limits", "mode", "says"),
+    [
+        pytest.param({"cpu": "1"}, "enforce", "it asks for no devices or CPUs of koordgate's", id="nothing of ours"),
+        pytest.param(GPU, "shadow", "koordgate only observes namespace team (mode shadow)", id="observed"),
+    ],
+)
+def test_the_first_line_says_that_another_scheduler_places_the_pod(
+    ask: Callable[..., Answer], limits: Mapping[str, str], mode: str, says: str
+) -> None:
+    space = {"kind": "Namespace", "metadata": {"name": "team", "labels": {"koordgate.io/mode": mode}}}
+    answer = ask(plain_node("n1"), space, gpu_pod(limits=limits))
+    assert says in answer.first
+    assert "koordgate would send it" not in answer.out
+    assert answer.out.count(says) == 1
+
+
+def test_a_workload_in_the_files_is_told_of_if_its_pod_is_asked_for(ask: Callable[..., Answer]) -> None:
+    own = {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "mine", "namespace": "team"}}
+    answer = ask(plain_node("n1"), own)
+    assert answer.status == 2
+    assert "explain does not create the Pods of Deployment mine: see what koordgate simulate says" in answer.err

@@ -123,3 +123,12 @@ def test_the_highest_score_wins_and_names_break_ties() -> None:
 def test_nodes_with_one_reason_share_a_line() -> None:
     reasons = {"b": "b: no GPUs", "a": "a: no GPUs", "c": "cordoned"}
     assert grouped(reasons) == ("a, b: no GPUs", "c: cordoned")
+
+
+def test_reasons_of_nodes_that_are_not_meant_for_the_pod_come_last() -> None:
+    reasons = {
+        "a": "the Pod does not tolerate the taint node-role.kubernetes.io/control-plane:NoSchedule",
+        "b": "the node is cordoned (spec.unschedulable)",
+        "c": "b: not enough cpu: 2 requested, 1 of 4 free",
+    }
+    assert [line.partition(":")[0] for line in grouped(reasons)] == ["c", "a", "b"]

@@ -55,6 +55,10 @@ def test_an_id_is_cut_where_it_is_unique_and_a_name_later(kind: DeviceType, text
     assert words.shown_id("GPU-0123456789-and-so-on-and-so-on-and-so-on", kind) == text[:32]
 
 
+def test_the_id_of_an_assumed_card_keeps_its_whole_number() -> None:
+    assert words.short_id("assumed-12-gpu-a100-1") == "assumed-12"
+
+
 # --- shares
 
 

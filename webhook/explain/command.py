@@ -71,7 +71,9 @@ def with_assumed(listed: list[Found]) -> tuple[list[Found], list[str]]:
 async def _explain(arguments: argparse.Namespace) -> tuple[Explanation, list[str]]:
     configured = settings.load(arguments.config) if arguments.config else None
     objects, notes = await _objects(arguments, configured)
-    found = await scene(objects, arguments.pod, arguments.namespace or DEFAULT_NAMESPACE, configured)
+    manifests = bool(arguments.files) and not any(map(_is_about, objects))
+    namespace = arguments.namespace or DEFAULT_NAMESPACE
+    found = await scene(objects, arguments.pod, namespace, configured, manifests=manifests)
     known = {node["metadata"]["name"] for node in found.nodes}
     if strange := [name for name in arguments.nodes if name not in known]:
         there = ", ".join(sorted(known)[:_MOST_NAMED]) or "none"

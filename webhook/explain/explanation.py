@@ -10,6 +10,7 @@ from webhook.explain.scene import Scene
 from webhook.explain.waiting import Hurdle, Why, hurdles
 
 _BEFORE: Final = frozenset({Why.REFUSED, Why.UNREADABLE, Why.FINISHED, Why.ENDING})  # no node is asked then
+_OTHERS: Final = frozenset({Why.FOREIGN, Why.MODE})  # another scheduler places it, whatever koordgate would do
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,13 @@ class Explanation:
         return next((one for one in self.hurdles if one.stops), None)
 
     @property
+    def aside(self) -> Hurdle | None:
+        """Why another scheduler, and not koordgate, places a Pod for which there is room."""
+        if self.stopped is not None or not (self.bound or self.fitting):
+            return None
+        return next((one for one in self.hurdles if one.why in _OTHERS), None)
+
+    @property
     def fitting(self) -> list[NodeVerdict]:
         """The nodes that can hold it now."""
         return [one for one in self.verdicts if one.fits]
@@ -56,6 +64,8 @@ def explain(scene: Scene, nodes: list[str]) -> Explanation:
         nodes: names of nodes to look at closely; empty for the nearest.
     """
     found = hurdles(scene)
+    if any(one.why is Why.FINISHED for one in found):
+        return Explanation(scene, found)
     if scene.given["spec"].get("nodeName"):
         return Explanation(scene, found, standing=standing(scene))
     if any(one.why in _BEFORE for one in found):

@@ -33,7 +33,7 @@ def parts(found: Explanation, *, everything: bool) -> Iterator[Part]:
     if step:
         yield _line(step)
     for one in found.hurdles:
-        if one is not found.stopped:
+        if one is not found.stopped and one is not found.aside:
             yield _line(f"Also: {one.text}. To do: {one.todo}.")
     requests = asked(found.scene.pod, found.scene.types)
     if requests:

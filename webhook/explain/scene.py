@@ -16,6 +16,7 @@ from webhook.devices.nodestate import CommandError
 from webhook.offline.apiserver import with_defaults
 from webhook.offline.cluster import OfflineCluster
 from webhook.offline.objects import InputError
+from webhook.offline.running import assume, counting_all
 from webhook.offline.shapes import wrong_shape
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking
@@ -31,6 +32,7 @@ Found = tuple[str, Raw, str]
 
 _MOST_NAMED: Final = 8
 _BESIDE: Final = ("ResourceQuota", "Event")
+_WORKLOADS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController")
 _SEEN: Final = ("Node", "Device", "NodeResourceTopology", "ResourceSlice", "ResourceClaim")
 
 
@@ -94,7 +96,14 @@ class Scene:
         return sorted(self.cluster.objects("Node"), key=lambda node: str(node["metadata"]["name"]))
 
 
-async def scene(objects: Iterable[Found], wanted: str, namespace: str, configured: WebhookSettings | None) -> Scene:
+async def scene(
+    objects: Iterable[Found],
+    wanted: str,
+    namespace: str,
+    configured: WebhookSettings | None,
+    *,
+    manifests: bool = False,
+) -> Scene:
     """Find a Pod among objects, and make its scene.
 
     Args:
@@ -102,6 +111,8 @@ async def scene(objects: Iterable[Found], wanted: str, namespace: str, configure
         wanted: its name, or namespace/name.
         namespace: that it is in, unless its name says so.
         configured: settings to be used instead of those among the objects.
+        manifests: whether they are written by hand or by kubectl: then running Pods hold what `simulate` lets them
+            hold, idle devices for Pods of a device plugin among that.
 
     Raises:
         CommandError: there is no such Pod.
@@ -110,7 +121,7 @@ async def scene(objects: Iterable[Found], wanted: str, namespace: str, configure
     space, _, name = wanted.rpartition("/")
     space = space or namespace
     listed = [_checked(where, obj, kind) for where, obj, kind in objects]
-    given = _target([obj for _, obj, kind in listed if kind == "Pod"], space, name)
+    given = _target(listed, space, name)
     uid = given["metadata"]["uid"]
     # Without the Pod: it holds nothing, wherever that is recorded.
     others = [one for one in listed if one[2] != "Pod" or one[1]["metadata"]["uid"] != uid]
@@ -119,6 +130,8 @@ async def scene(objects: Iterable[Found], wanted: str, namespace: str, configure
         configured,
     )
     types = types_of(cluster.settings)
+    if manifests:
+        _hold(cluster, counted=configured is not None or any(_is_settings(one) for one in listed))
     existing = given["metadata"].get("creationTimestamp") is not None
     was = existing or given["spec"].get("nodeName")  # what a new Pod states that it holds, admission must see
     submitted = with_defaults({**(as_submitted(given) if was else given), "kind": "Pod"})
@@ -192,7 +205,28 @@ def _ranking(seen: AdoptView) -> Ranking:
     )
 
 
-def _target(pods: list[Raw], namespace: str, name: str) -> Raw:
+def _is_settings(found: Found) -> bool:
+    return found[2] == "ConfigMap" and (found[1].get("metadata") or {}).get("name") == "koordgate"
+
+
+def _hold(cluster: Cluster, *, counted: bool) -> None:
+    """Let running Pods hold what `simulate` lets them hold.
+
+    Args:
+        cluster: without the Pod that is explained; changed.
+        counted: whether settings say which products count; otherwise all do that can be read.
+    """
+    if not counted:
+        cluster.settings = counting_all(cluster.settings)
+    view = AdoptView(cluster, adoption_of(cluster.settings)).view
+    pods = cluster.objects("Pod")
+    assumed = {pod["metadata"]["uid"]: pod for pod in assume(pods, view.snapshot, types_of(cluster.settings))}
+    cluster.of["Pod"] = [assumed.get(pod["metadata"]["uid"], pod) for pod in pods]
+
+
+def _target(listed: Iterable[Found], namespace: str, name: str) -> Raw:
+    listed = list(listed)
+    pods = [obj for _, obj, kind in listed if kind == "Pod"]
     found = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): pod for pod in pods}
     pod = found.get((namespace, name))
     if pod is not None:
@@ -203,7 +237,19 @@ def _target(pods: list[Raw], namespace: str, name: str) -> Raw:
     else:
         alike = sorted(own for space, own in found if space == namespace and (name in own or own in name))
         there = f"; did you mean {', '.join(alike[:_MOST_NAMED])}?" if alike else f"; {len(found)} Pods were read"
+        there += _created(listed, namespace, name)
     raise CommandError(f"there is no Pod {name} in namespace {namespace}{there}")
+
+
+def _created(listed: Iterable[Found], namespace: str, name: str) -> str:
+    """That a workload of the files would create the Pod; "" if none has a name like this."""
+    for _, obj, kind in listed:
+        own = obj.get("metadata") or {}
+        named = str(own.get("name") or "")
+        alike = named and (name == named or name.startswith(f"{named}-"))
+        if kind in _WORKLOADS and alike and (own.get("namespace") or "default") == namespace:
+            return f"; explain does not create the Pods of {kind} {named}: see what koordgate simulate says of them"
+    return ""
 
 
 def _released(obj: Raw, uid: str) -> Raw:

@@ -152,12 +152,14 @@ def _waits(scene: Scene) -> list[Hurdle]:
         found.append(Hurdle(Why.GATE, text, "whoever set them must remove them"))
     if GANG_GATE in gates or (info is not None and info.together and scene.settings.gangs.all_or_nothing):
         found.append(_gang(scene))
-    if info is None or gates or not scene.existing:
+    if info is None or gates or not scene.existing or spec.get("nodeName"):
         return found
     if not any(one.get("type") == "PodScheduled" for one in conditions(scene.given)):
         who = spec.get("schedulerName") or DEFAULT_SCHEDULER
         text = f"no scheduler has tried it yet: nobody named {who} has written a condition PodScheduled"
-        found.append(Hurdle(Why.UNSEEN, text, f"see that {who} runs and is the leader: koordgate doctor"))
+        todo = f"see that {who} runs and is the leader"
+        todo += ": koordgate doctor" if who == scene.settings.scheduler.name else ""
+        found.append(Hurdle(Why.UNSEEN, text, todo))
     held = scene.held_on
     if len(held) >= MOST_UNBOUND:
         text = f"it was given room on {' and '.join(held)} by binds that were not performed, and may go only there"

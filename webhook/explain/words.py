@@ -26,10 +26,16 @@ def headline(found: Explanation) -> str:
     if not found.verdicts:
         return f"{name} is on no node: there is no Node."
     if found.fitting:
-        best = found.fitting[0].name
-        return f"{name} fits on {len(found.fitting)} of {many} now; koordgate would send it to {best}."
+        return f"{name} {_where_it_fits(found, many)}."
     nearest = found.verdicts[0]
     return f"{name} fits on none of {many}; the nearest is {nearest.name}: {nearest.reasons[0].short}."
+
+
+def _where_it_fits(found: Explanation, many: str) -> str:
+    room = f"{len(found.fitting)} of {many}"
+    if found.aside is not None:
+        return f"is on no node yet: {found.aside.text}; it has room on {room}"
+    return f"fits on {room} now; koordgate would send it to {found.fitting[0].name}"
 
 
 def next_step(found: Explanation) -> str:
@@ -39,6 +45,8 @@ def next_step(found: Explanation) -> str:
         return ""
     if stopped is not None:
         return f"To do: {stopped.todo}."
+    if found.aside is not None:
+        return f"To do: {found.aside.todo}."
     if found.fitting:
         return "" if not found.scene.existing else "To do: nothing, if it is bound soon; see below why it waited."
     first = next((remedy for listed in found.remedies for remedy in listed), None)
@@ -52,7 +60,7 @@ def _why_there(found: Explanation) -> str:
     if one is None:
         return found.hurdles[0].text if found.hurdles else "it asks for nothing that koordgate gives"
     if one.holding is None:
-        return "it was bound without koordgate, and holds none of what it asks for"
+        return "it was bound without koordgate, which gave it nothing and does not know its devices"
     held = ", ".join(f"{share.type} {share.minor}" for share in one.shares[:MOST_NAMED]) or "CPUs"
     if one.own is None:
         return f"it holds {held}; the node could not give it that again now: {one.why_not}"
@@ -90,7 +98,7 @@ def card(one: CardDetail) -> str:
     """One device in a line: what it is, why it does not do, and who holds it."""
     device = one.device
     held = f"; held by {some(one.holders, 4)}" if one.holders else ""
-    return f"{device.type} {device.minor} {device.id[:12]}: {one.reason.why or 'it would do'}{held}"
+    return f"{device.type} {device.minor} {words.short_id(device.id)}: {one.reason.why or 'it would do'}{held}"
 
 
 def parts(one: Rival, preference: Preference) -> str:
@@ -126,10 +134,11 @@ def why_these(found: Explanation, one: Whereabouts) -> Iterator[str]:
         idle = f"{left.idle_after} of the {left.idle_before} idle ones stay whole"
         yield f"of {left.total} devices of type {left.type}, {idle if left.idle_before else 'none was idle'}"
     taken = {share.id for share in one.shares}
-    for other in one.cards:
+    for other in one.cards if one.holding is not None else ():
         if other.device.id not in taken:
             state = other.why or "it would have done as well: it comes later in the order of devices"
-            yield f"not {other.device.type} {other.device.minor} {other.device.id[:12]}: {state}"
+            yield f"not {other.device.type} {other.device.minor} {words.short_id(other.device.id)}: {state}"
     if one.placed is not None and not one.same:
         now = [f"{share.type} {share.minor}" for share in one.placed.shares]
-        yield f"now it would get {some(now) or 'other CPUs'} there: what else runs there has changed since"
+        why = ": what else runs there has changed since" if one.holding is not None else " from koordgate"
+        yield f"now it would get {some(now) or 'other CPUs'} there{why}"

@@ -13,6 +13,9 @@ from allocator.quantity import format_bytes
 from webhook.offline.resources import shortages
 from webhook.view.nodeselection import UNSCHEDULABLE, may_land, tolerated
 
+_CORDONED: Final = "the node is cordoned (spec.unschedulable)"
+_TAINTED: Final = "the Pod does not tolerate the taint"
+_UNSELECTED: Final = "the Pod's nodeSelector or required node affinity does not match the node's labels"
 _HARD: Final = frozenset({"NoSchedule", "NoExecute"})
 _MILLI: Final = 1000
 _MOST_NAMED: Final = 16
@@ -59,13 +62,13 @@ def why_not(
     """
     tolerations = spec.get("tolerations") or ()
     if node.unschedulable and not tolerated(UNSCHEDULABLE, tolerations):
-        return "the node is cordoned (spec.unschedulable)"
+        return _CORDONED
     for taint in node.taints:
         if taint.get("effect") in _HARD and not tolerated(taint, tolerations):
             value = f"={taint['value']}" if taint.get("value") else ""
-            return f"the Pod does not tolerate the taint {taint['key']}{value}:{taint['effect']}"
+            return f"{_TAINTED} {taint['key']}{value}:{taint['effect']}"
     if not may_land(spec, node.name, node.labels):
-        return "the Pod's nodeSelector or required node affinity does not match the node's labels"
+        return _UNSELECTED
     short = [
         f"{name}: {_told(name, amount)} requested, {_told(name, free)} of {_told(name, total)} free"
         if name in node.allocatable
@@ -93,11 +96,15 @@ def best(scores: Mapping[str, int], among: Callable[[Sequence[str]], str] = min)
 
 
 def grouped(reasons: Mapping[str, str]) -> tuple[str, ...]:
-    """Write reasons as lines; nodes with the same reason share one."""
+    """Write reasons as lines; nodes with the same reason share one.
+
+    Nodes that are not meant for the Pod come last: what the others lack tells more than a control plane's taint.
+    """
     nodes: dict[str, list[str]] = {}
     for node in sorted(reasons):
         nodes.setdefault(reasons[node].removeprefix(f"{node}: "), []).append(node)
-    return tuple(f"{_listed(names)}: {reason}" for reason, names in nodes.items())
+    ordered = sorted(nodes.items(), key=lambda one: one[0].startswith((_CORDONED, _TAINTED, _UNSELECTED)))
+    return tuple(f"{_listed(names)}: {reason}" for reason, names in ordered)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -181,13 +181,9 @@ class KubeScheduler:
             left: resources that do not count on a node that does not state them.
             names: of the nodes that are looked at.
         """
-        fitting = list(names)
-        for what, much in asked.items():
-            if not much:
-                continue
-            lacking = self._lack(what, much, unstated=what in left)
-            if lacking:
-                fitting = [name for name in fitting if name not in lacking]
+        short = [self._lack(what, much, unstated=what in left) for what, much in asked.items() if much]
+        lacking = set().union(*short)
+        fitting = [name for name in names if name not in lacking] if lacking else list(names)
         selective = selects(spec)
         if not selective and not self._fussy:
             return fitting

@@ -124,7 +124,12 @@ def _what(info: PodInfo) -> str:
 
 def shown_id(identity: str, kind: DeviceType) -> str:
     """Shorten an id to a part that is unique on a node; the id of a software class is a name."""
-    return identity[: _SHORT if kind.unit is not Unit.UNITS else _NAME]
+    return short_id(identity) if kind.unit is not Unit.UNITS else identity[:_NAME]
+
+
+def short_id(identity: str) -> str:
+    """Shorten the id of a card; one that was assumed keeps its number, and the node's name is left out."""
+    return "-".join(identity.split("-")[:2]) if identity.startswith("assumed-") else identity[:_SHORT]
 
 
 def short_name(pod: str) -> str:
