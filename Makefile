@@ -50,6 +50,7 @@ controlplane: setup  ## run the tests on a real etcd, kube-apiserver and kube-sc
 
 test-matrix: setup  ## run the control-plane tests on every supported Kubernetes: make test-matrix ARGS="--kubernetes 1.33 -x"
 	PYTHONPATH=tests $(BIN)/python -m matrix $(ARGS)
+
 browser: setup  ## run the tests of the device map in headless Chromium
 	$(BIN)/python -m pytest -m browser $(ARGS)
 
