@@ -93,6 +93,14 @@ def to_int(quantity: object) -> int:
     return value.numerator
 
 
+def is_zero(quantity: object) -> bool:
+    """Whether an amount asks for nothing, in any spelling; what cannot be read asks for something."""
+    try:
+        return parse(quantity) == 0
+    except QuantityError:
+        return False
+
+
 def to_milli(quantity: object) -> int:
     """Read a CPU quantity as thousandths, rounded up as Kubernetes does.
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
+from allocator.quantity import is_zero
 from allocator.request.normalise import normalise
 from allocator.request.npus import foreign_npus
 from allocator.request.oddities import odd_amounts
@@ -289,7 +290,7 @@ def _voices(places: Sequence[_Place], types: DeviceTypes) -> dict[str, _Voice]:
         for key, names in zip(RESOURCE_MAPS, place.names, strict=True):
             for name in names:
                 kind, dialect, term = types.resources[name]
-                zero = not dialect.own and place.spec["resources"][key][name] in (0, "0")
+                zero = not dialect.own and is_zero(place.spec["resources"][key][name])
                 if (zero and term.counts) or not (term.states or term.template):
                     continue  # asking for 0 whole devices uses no dialect
                 voice = voices.setdefault(kind.name, _Voice.silent())

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from allocator.quantity import is_zero
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.names import RESOURCE_MAPS
 
@@ -19,6 +20,6 @@ def foreign_npus(spec: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> str:
         for container in spec.get(of) or ():
             for amounts in map((container.get("resources") or {}).get, RESOURCE_MAPS):
                 for name, amount in (amounts or {}).items():
-                    if name.startswith(_NPU) and name not in types.resources and amount not in (0, "0"):
+                    if name.startswith(_NPU) and name not in types.resources and not is_zero(amount):
                         return str(name)
     return ""

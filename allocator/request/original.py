@@ -4,9 +4,9 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
-from allocator.quantity import QuantityError, to_int
+from allocator.quantity import QuantityError, is_zero, to_int
 from allocator.request.devices import PodReading, Stated
 from allocator.request.pod import NO_SLOTS, read_request
 from allocator.request.spoken import Heard, dialect_of, read_said
@@ -16,8 +16,6 @@ from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.names import ORIGINAL_REQUEST, RESOURCE_MAPS
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.strict import annotation_path
-
-_ZERO: Final = (0, "0")
 
 
 def read_asks(
@@ -90,11 +88,7 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
     together: dict[str, None] = {}
     vendors: dict[str, str] = {}
     for kind in types.types:
-        _, spoken = _spoken({name: text for written in _maps(original) for name, text in written.items()}, kind, types)
-        for written in _maps(original):
-            amounts, dialect = _spoken(written, kind, types)
-            if dialect is not None and spoken is not None and dialect is not spoken:
-                continue  # zeros beside another dialect's amounts
+        for amounts, dialect in _heard(original, kind, types):
             if amounts and dialect is not None and dialect.together:
                 together[kind.name] = None
             if amounts and dialect is not None and dialect.vendor:
@@ -120,6 +114,17 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
     return Stated(not memory, shared, tuple(together), tuple(vendors.items()), _named(original, types))
 
 
+def _heard(
+    original: object, kind: DeviceType, types: DeviceTypes
+) -> Iterator[tuple[Mapping[str, object], Dialect | None]]:
+    """The amounts of a type in each map, and their dialect, without zeros beside amounts of another dialect."""
+    _, spoken = _spoken({name: text for written in _maps(original) for name, text in written.items()}, kind, types)
+    for written in _maps(original):
+        amounts, dialect = _spoken(written, kind, types)
+        if dialect is None or spoken is None or dialect is spoken:
+            yield amounts, dialect
+
+
 def _spoken(
     written: Mapping[str, object], kind: DeviceType, types: DeviceTypes
 ) -> tuple[Mapping[str, object], Dialect | None]:
@@ -143,7 +148,7 @@ def _is_of(name: object, kind: DeviceType, types: DeviceTypes, text: object) -> 
     if name not in types.resources:
         return False
     meaning = types.resources[str(name)]
-    return meaning.type is kind and not (meaning.term.counts and text in _ZERO)
+    return meaning.type is kind and not (meaning.term.counts and is_zero(text))
 
 
 def _is_said(name: str, text: object, types: DeviceTypes) -> bool:
@@ -151,7 +156,7 @@ def _is_said(name: str, text: object, types: DeviceTypes) -> bool:
     meaning = types.resources.get(name)
     if meaning is None or not (meaning.term.states or meaning.term.template):
         return False
-    return meaning.dialect.own or text not in _ZERO
+    return meaning.dialect.own or not is_zero(text)
 
 
 def _maps(original: object) -> Iterator[Mapping[str, object]]:

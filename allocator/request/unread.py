@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from allocator.quantity import is_zero
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.foreign import Foreign, asked_names, foreign_of
 from allocator.vocabulary.outcome import Problem
 
-_ZERO: Final = frozenset({0, "0"})
 _MOST_FORMS: Final = 4  # that are told of one Pod
 
 
@@ -58,13 +58,14 @@ def find_unread(pod: Mapping[str, Any], types: DeviceTypes) -> Unread:
     spec = pod.get("spec") or {}
     annotations: Mapping[str, object] = (pod.get("metadata") or {}).get("annotations") or {}
     read, known = types.resources, types.known.resources
-    strange = [(path, name) for path, name, amount in asked_names(spec) if name not in read and amount not in _ZERO]
+    strange = [one for one in asked_names(spec) if one[1] not in read]
     dialects: dict[str, Off] = {}
     foreign: dict[tuple[str, str, Foreign], None] = {}
-    for path, name in strange:
+    for path, name, amount in strange:
         if name in known:
-            dialects.setdefault(known[name].dialect.name, Off(known[name].dialect, path, name))
-        elif (found := foreign_of(name)) is not None:
+            if not is_zero(amount):
+                dialects.setdefault(known[name].dialect.name, Off(known[name].dialect, path, name))
+        elif (found := foreign_of(name)) is not None and not is_zero(amount):
             foreign[path, name, found] = None
     resources = bool(dialects)
     for key in types.known.annotations.keys() & annotations.keys() if annotations else ():

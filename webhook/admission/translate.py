@@ -281,9 +281,9 @@ def _original(
 
 
 def _is_bytes(name: str, types: DeviceTypes) -> bool:
-    """Return whether a resource is the bytes that admission may state beside a ratio."""
-    kind, _, term = types.resources[name]
-    return kind.states_memory and term.states == kind.restated
+    """Return whether a resource is the bytes that admission may state beside a ratio, always in its own names."""
+    kind, dialect, term = types.resources[name]
+    return dialect.own and kind.states_memory and term.states == kind.restated
 
 
 def _split_name(names: Sequence[str], types: DeviceTypes) -> str:

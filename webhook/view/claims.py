@@ -54,6 +54,8 @@ class ClaimTable:
         drivers: as above.
         slices: what the drivers list.
         ended: called with a claim's UID once it holds nothing any more: what is reserved for it can be released.
+        reserved_on: the nodes on which the ledger has something for a claim, by its UID. What that counts depends on
+            what is known of the claim.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class ClaimTable:
         self.drivers: Mapping[str, DeviceType] = drivers or {}
         self.slices = SliceTable()
         self.ended: Callable[[str], object] = lambda _uid: None
+        self.reserved_on: Callable[[str], Sequence[str]] = lambda _uid: ()
         self._changes = changes
         self._freed = freed
         self._claims: dict[str, _Known] = {}  # by UID
@@ -76,6 +79,7 @@ class ClaimTable:
         """Take in a claim."""
         before = self._claims.get(claim.uid)
         self._keep(claim)
+        self._touch(self.reserved_on(claim.uid), ())
         if before is not None and before.claim.holds and not claim.holds:
             self.ended(claim.uid)
 
@@ -92,7 +96,7 @@ class ClaimTable:
             self._deleted.put(uid, value=True)
         if before is not None:
             self._leave(before)
-            self._touch(before.on, before.on)
+            self._touch({*before.on, *self.reserved_on(uid)}, before.on)
         self.ended(uid)
 
     def put_slice(self, listed: ResourceSlice) -> None:

@@ -125,6 +125,7 @@ class ClusterView:
         self.foreign = seen.foreign
         self.held: Held = NothingHeld() if held is None else held
         self.reach = MemoryReach(seen.nodes)
+        self.claims.reserved_on = self.held.nodes_of
         self._snapshots = seen.snapshots
         self._changed = seen.changes.reader()
         self._current: dict[str, NodeSnapshot] = {}  # of known nodes, on the ledger as last seen
