@@ -450,8 +450,7 @@ def _compare(
     Args:
         path: of the container.
         differing: the resources whose request and limit differ.
-        request: as read.
-        limit: as read.
+        request, limit: as read.
         types: all types.
         problems: added to.
     """
