@@ -291,10 +291,9 @@ def _voices(places: Sequence[_Place], types: DeviceTypes) -> dict[str, _Voice]:
             for name in names:
                 kind, dialect, term = types.resources[name]
                 zero = not dialect.own and is_zero(place.spec["resources"][key][name])
-                if (zero and term.counts) or not (term.states or term.template):
-                    continue  # asking for 0 whole devices uses no dialect
-                voice = voices.setdefault(kind.name, _Voice.silent())
-                (voice.zeros if zero else voice.names).setdefault(name, place.path)
+                if (term.states or term.template) and not (zero and term.counts):  # 0 whole devices use no dialect
+                    voice = voices.setdefault(kind.name, _Voice.silent())
+                    (voice.zeros if zero else voice.names).setdefault(name, place.path)
     return voices
 
 
@@ -450,7 +449,8 @@ def _compare(
     Args:
         path: of the container.
         differing: the resources whose request and limit differ.
-        request, limit: as read.
+        request: as read.
+        limit: as read.
         types: all types.
         problems: added to.
     """

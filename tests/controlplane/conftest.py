@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from controlplane import features
+from controlplane.gpu_cluster import add_gpu_node, remove
 from controlplane.needs import missing
 
 from webhook.localplane import chart
@@ -73,6 +74,15 @@ async def namespace(plane: ControlPlane, admin: AdminClient) -> AsyncIterator[st
     await plane.ensure_namespace(name)
     yield name
     await admin.delete(f"/api/v1/namespaces/{name}/pods", {"gracePeriodSeconds": 0})
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def node(plane: ControlPlane, admin: AdminClient, namespace: str) -> AsyncIterator[str]:
+    """A node with two cards. It ends with its test: a later test's Pods would land on it."""
+    name = f"{namespace}-gpu"
+    await add_gpu_node(plane, admin, name, gpus=2)
+    yield name
+    await remove(admin, namespace, [name])
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

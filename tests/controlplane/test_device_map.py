@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest_asyncio
 from controlplane.conftest import StartWebhooks
-from controlplane.gpu_cluster import add_gpu_node
 from waiting import first
 
 from webhook.localplane import chart
@@ -46,11 +45,9 @@ async def token_of(admin: AdminClient, namespace: str, name: str) -> str:
 
 
 async def test_only_a_token_of_a_reader_opens_the_map(
-    rights: None, plane: ControlPlane, webhooks: StartWebhooks, admin: AdminClient, namespace: str
+    rights: None, plane: ControlPlane, webhooks: StartWebhooks, admin: AdminClient, namespace: str, node: str
 ) -> None:
     port = free_port("127.0.0.1")
-    node = f"{namespace}-map"
-    await add_gpu_node(plane, admin, node, 2)
     reader, other = await token_of(admin, namespace, "reader"), await token_of(admin, namespace, "other")
     await admin.create(
         _BINDINGS,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 import yaml
-from controlplane.gpu_cluster import add_gpu_node, allocated, pod, pods_path, uuid_of
+from controlplane.gpu_cluster import allocated, pod, pods_path, uuid_of
 
 from koordgate.cli import main
 from webhook.localplane.admin import AdminClient, JsonObject
@@ -23,16 +23,6 @@ async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhooks) 
     await start_koord_scheduler(plane, installed, replicas.extender)
     yield
     await plane.stop_scheduler(NAME)
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def node(plane: ControlPlane, admin: AdminClient, namespace: str) -> AsyncIterator[str]:
-    name = f"{namespace}-gpu"
-    await add_gpu_node(plane, admin, name, gpus=2)
-    yield name
-    await admin.delete(pods_path(namespace), {"gracePeriodSeconds": 0})
-    await admin.delete(f"/api/v1/nodes/{name}")
-    await admin.delete(f"/apis/scheduling.koordinator.sh/v1alpha1/devices/{name}")
 
 
 async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from controlplane.gpu_cluster import add_gpu_node, pod, pods_path
+from controlplane.gpu_cluster import pod, pods_path
 
 from koordgate.cli import main
 from webhook.localplane.admin import AdminClient, JsonObject
@@ -25,16 +25,6 @@ async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhooks) 
     await start_koord_scheduler(plane, installed, replicas.extender)
     yield
     await plane.stop_scheduler(NAME)
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def node(plane: ControlPlane, admin: AdminClient, namespace: str) -> AsyncIterator[str]:
-    name = f"{namespace}-gpu"
-    await add_gpu_node(plane, admin, name, gpus=2)
-    yield name
-    await admin.delete(pods_path(namespace), {"gracePeriodSeconds": 0})
-    await admin.delete(f"/api/v1/nodes/{name}")
-    await admin.delete(f"/apis/scheduling.koordinator.sh/v1alpha1/devices/{name}")
 
 
 async def test_a_bound_pod_and_a_waiting_one_are_explained_live_and_from_a_snapshot(

@@ -19,14 +19,14 @@ FOREIGN = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def prepared(plane: ControlPlane, binaries: Binaries) -> AsyncIterator[AdminClient]:
-    """The cluster before `helm install`: the release's namespace, and the definitions that objects need."""
+async def prepared(binaries: Binaries) -> AsyncIterator[AdminClient]:
+    """A cluster of its own before `helm install`: the release's namespace, and the definitions that objects need."""
     definitions = [item for item in chart.render(binaries) if item["kind"] == "CustomResourceDefinition"]
     foreign = [_definition(group, kind) for group, kinds in FOREIGN.items() for kind in kinds]
-    await plane.ensure_namespace("team-a")  # doctor.tryIn
-    await chart.install(plane, [*definitions, *foreign])
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "koordgate-doctor"}}
-    async with plane.admin() as admin:
+    async with ControlPlane(binaries) as plane, plane.admin() as admin:
+        await plane.ensure_namespace("team-a")  # doctor.tryIn
+        await chart.install(plane, [*definitions, *foreign])
         await admin.apply(account, namespace=chart.NAMESPACE)  # dry runs of Pods ask for theirs
         yield admin
 
