@@ -13,7 +13,7 @@ SEED ?= 1
 COUNT ?= 30
 ARGS ?=
 
-.PHONY: help setup demo test check unit controlplane browser test-matrix node mutants bench generate image requirements clean
+.PHONY: help setup demo map test check unit controlplane browser test-matrix node mutants bench generate image requirements clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 24
@@ -29,6 +29,9 @@ setup: .venv/.installed  ## install the Python packages into .venv, nothing else
 
 demo: setup  ## show the whole product on this machine: translate, guard, allocate, holdings
 	$(BIN)/koordgate demo $(ARGS)
+
+map: setup  ## run the demo, and open the device map in a browser
+	$(BIN)/koordgate demo --open $(ARGS)
 
 test: setup check  ## run everything: lint, types, contracts, unit, property, API, control-plane and node tests
 	$(BIN)/python -m webhook.localplane build

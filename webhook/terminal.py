@@ -27,7 +27,7 @@ def show(*parts: Table | Text | str, most: int = WIDE) -> None:
     """
     if sys.stdout.isatty():
         console = screen()
-        console.width = min(console.width, most)
+        console.width = columns(most)
         for part in parts:
             console.print(part)
         return
@@ -36,6 +36,17 @@ def show(*parts: Table | Text | str, most: int = WIDE) -> None:
     for part in parts:
         console.print(part)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines()))
+
+
+def columns(most: int = WIDE) -> int:
+    """The width in which something is printed: the terminal's, at most this one; elsewhere this one."""
+    return min(screen().width, most) if sys.stdout.isatty() else most
+
+
+def fits(table: Table, width: int) -> bool:
+    """Whether nothing in a table has to be wrapped in this width."""
+    console = _console(file=io.StringIO(), width=WIDE)
+    return console.measure(table).maximum <= width
 
 
 def printable(text: str) -> str:
