@@ -17,6 +17,7 @@ from webhook.offline.cluster import OfflineCluster
 DOCS: Final = Path(__file__).parent
 sys.path.insert(0, str(DOCS))  # with PYTHONSAFEPATH the script's own folder is not on the path
 import chartvalues
+import commandpage
 import dashboard
 
 RULES: Final = DOCS.parent / "charts" / "koordgate" / "templates" / "prometheusrule.yaml"
@@ -103,7 +104,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; the status is 1 if a page is not current")
     check = parser.parse_args().check
-    files = {PAGE: page(PAGE.read_text()), DASHBOARD: dashboard.text(), CHART: chartvalues.readme(CHART.read_text())}
+    files = {
+        PAGE: page(PAGE.read_text()),
+        DASHBOARD: dashboard.text(),
+        CHART: chartvalues.readme(CHART.read_text()),
+        commandpage.PAGE: commandpage.text(),
+    }
     stale = [path for path, made in files.items() if not path.exists() or path.read_text() != made]
     if check and stale:
         sys.stderr.write("".join(f"{path} is not current: run `make generate`\n" for path in stale))

@@ -18,7 +18,10 @@ def pod_of(owner: dict[str, Any], namespace: str) -> dict[str, Any]:
     """The first Pod of a workload, as its controller creates it."""
     template = owner["spec"]["template"]
     metadata = {**template.get("metadata", {}), "name": f"{owner['metadata']['name']}-0", "namespace": namespace}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    claims = [one["metadata"]["name"] for one in owner["spec"].get("volumeClaimTemplates", ())]
+    claimed = [{"name": name, "persistentVolumeClaim": {"claimName": f"{name}-0"}} for name in claims]
+    spec = {**template["spec"], "volumes": [*template["spec"].get("volumes", ()), *claimed]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 async def test_the_api_server_takes_each_recipe_and_the_webhook_its_pods(
@@ -53,4 +56,4 @@ async def test_a_recipe_with_a_mistake_would_be_seen(admin: AdminClient) -> None
     (item,) = [one for one in yaml.safe_load_all(FILES[0].read_text()) if "template" in one.get("spec", {})]
     item["spec"]["template"]["spec"]["containers"][0]["resource"] = {}
     path = await admin.path_of(item)
-    assert "unknown field" in await refusal(admin.patch(path, item, APPLY_PATCH, **STRICT))
+    assert "field not declared in schema" in await refusal(admin.patch(path, item, APPLY_PATCH, **STRICT))

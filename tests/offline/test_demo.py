@@ -103,7 +103,7 @@ def _styles(part: object) -> Iterator[str]:
     [pytest.param("", False, id="a machine without windows"), pytest.param(":0", True, id="a desktop")],
 )
 def test_a_browser_is_opened_only_where_it_has_a_window(
-    display: str, opened: bool, monkeypatch: pytest.MonkeyPatch
+    display: str, *, opened: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
     monkeypatch.setenv("DISPLAY", display)
