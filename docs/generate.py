@@ -19,6 +19,7 @@ sys.path.insert(0, str(DOCS))  # with PYTHONSAFEPATH the script's own folder is 
 import chartvalues
 import commandpage
 import dashboard
+import refusals
 
 RULES: Final = DOCS.parent / "charts" / "koordgate" / "templates" / "prometheusrule.yaml"
 DASHBOARD: Final = DOCS.parent / "charts" / "koordgate" / "files" / "dashboard.json"
@@ -89,12 +90,16 @@ def _alerts() -> str:
 def page(text: str) -> str:
     """Write the generated parts of the page about metrics anew."""
     metrics = everything()
-    parts = {**{name: _table(of) for name, of in metrics.items()}, "alerts": _alerts()}
+    return filled(PAGE, text, {**{name: _table(of) for name, of in metrics.items()}, "alerts": _alerts()})
+
+
+def filled(path: Path, text: str, parts: dict[str, str]) -> str:
+    """Write the generated parts of a page anew."""
     for name, part in parts.items():
         before, begin, rest = text.partition(_BEGIN.format(name))
         _, end, after = rest.partition(_END)
         if not (begin and end):
-            raise SystemExit(f"{PAGE}: no part {_BEGIN.format(name).strip()} ... {_END.strip()}; add it")
+            raise SystemExit(f"{path}: no part {_BEGIN.format(name).strip()} ... {_END.strip()}; add it")
         text = f"{before}{begin}{part}{end}{after}"
     return text
 
@@ -109,6 +114,7 @@ def main() -> int:
         DASHBOARD: dashboard.text(),
         CHART: chartvalues.readme(CHART.read_text()),
         commandpage.PAGE: commandpage.text(),
+        refusals.PAGE: filled(refusals.PAGE, refusals.PAGE.read_text(), refusals.parts()),
     }
     stale = [path for path, made in files.items() if not path.exists() or path.read_text() != made]
     if check and stale:
