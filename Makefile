@@ -46,7 +46,7 @@ check: setup  ## run lint, types and import contracts only
 
 docs: .venv-docs/.installed  ## build the documents as a site, with each link checked: build/docs/index.html
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
-	@echo "The site is in build/docs/index.html."
+	@echo "The site is in build/docs/index.html. For its search, serve it: .venv-docs/bin/mkdocs serve"
 
 .venv-docs/.installed: requirements-docs.txt
 	@test -n "$(PYTHON)" || { echo "the site needs Python 3.11 or newer: install it, or name it: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
