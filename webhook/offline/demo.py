@@ -117,10 +117,11 @@ async def play(stage: Stage, given: Given, means: Callable[[], str]) -> bool:
     terminal.show(*verdict.parts(shown), most=most)
     if given.map_port is not None:
         async with devicemap.serving(results, account, given.map_port) as url:
-            terminal.show("", f"The device map is at {url} for this machine alone. Press Ctrl-C to end.")
+            told = f"The device map is at {url} for this machine alone. Press Ctrl-C to end."
+            terminal.show("", told, most=most)
             sys.stdout.flush()
             if given.browse and not devicemap.browse(url):
-                terminal.show("No browser could be opened from here: open the address above in one.")
+                terminal.show("No browser could be opened from here: open the address above in one.", most=most)
             await devicemap.until_interrupted()
     return shown.right
 

@@ -4,7 +4,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -66,9 +66,15 @@ def parts(shown: Shown) -> list[Table | Text | str]:
         Text.assemble(("demo: ", "bold"), verdict),
         "",
         Text("Where to look next", "bold"),
-        *(part for title, *lines in steps() for part in (f"  {title}", *map(_command, lines))),
+        *_next(),
         *_path(),
     ]
+
+
+def _next() -> Iterator[Text | str]:
+    for title, *lines in steps():
+        yield f"  {title}"
+        yield from map(_command, lines)
 
 
 def steps() -> list[tuple[str, ...]]:
