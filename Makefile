@@ -45,7 +45,8 @@ check: setup  ## run lint, types and import contracts only
 	$(BIN)/lint-imports
 
 docs: .venv-docs/.installed  ## build the documents as a site, with each link checked: build/docs/index.html
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	@# not --quiet: strict mode counts the warnings that are written
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 	@echo "The site is in build/docs/index.html. For its search, serve it: .venv-docs/bin/mkdocs serve"
 
 .venv-docs/.installed: requirements-docs.txt
