@@ -5,6 +5,7 @@ import io
 import os
 import re
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -28,14 +29,18 @@ def show(*parts: Table | Text | str, most: int = WIDE) -> None:
     if sys.stdout.isatty():
         console = screen()
         console.width = columns(most)
-        for part in parts:
-            console.print(part)
+        _print(console, parts)
         return
     text = io.StringIO()
     console = _console(file=text, width=most, color_system=None)
-    for part in parts:
-        console.print(part)
+    _print(console, parts)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines()))
+
+
+def _print(console: Console, parts: Iterable[Table | Text | str]) -> None:
+    """Print parts; a Text that is not to be wrapped is left to the terminal, however long it is, and can be copied."""
+    for part in parts:
+        console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
 
 
 def columns(most: int = WIDE) -> int:

@@ -80,6 +80,20 @@ def test_nothing_is_wider_than_80_columns(capsys: pytest.CaptureFixture[str]) ->
     assert "a100-1: 8 GPUs (A100-SXM4-80GB)" in lines, "without a column for it, the model is in the heading"
 
 
+def test_commands_are_never_broken(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From another folder they name files by long paths; a line that a program breaks cannot be copied."""
+    monkeypatch.chdir(tmp_path)
+    shown = verdict.Shown(
+        [], OfflineCluster.in_process().account(), [], guarded=True, foreign="refused", means="a test"
+    )
+    terminal.show(*verdict.parts(shown), most=30)
+    lines = capsys.readouterr().out.splitlines()
+    for step in verdict.steps():
+        assert {f"    {line}" for line in step[1:]} <= set(lines)
+
+
 def test_what_fails_is_said_in_red(capsys: pytest.CaptureFixture[str]) -> None:
     account = OfflineCluster.in_process().account()
     shown = verdict.Shown([], account, ["gpu 0 of a: 120 %"], guarded=False, foreign="bound", means="a test")

@@ -91,7 +91,7 @@ def steps() -> list[tuple[str, ...]]:
     ]
     pages = [path for page in _PAGES if (path := examples.parent / "docs" / page).exists()]
     if pages:
-        found.append(("To read:", ", ".join(map(_near, pages))))
+        found.append(("To read:", *map(_near, pages)))
     return [*found, ("All commands:", f"{program} --help")]
 
 
@@ -115,7 +115,7 @@ def _path() -> list[Text | str]:
 
 def _command(line: str) -> Text:
     """A line that is never wrapped: it can be copied."""
-    return Text(f"    {line}", "cyan", no_wrap=True, overflow="ignore")
+    return Text(f"    {line}", "cyan", no_wrap=True)
 
 
 def _near(path: Path) -> str:
