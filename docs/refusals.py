@@ -21,9 +21,11 @@ PARTS: Final = {
     "created": (
         "allocator/request/normalise.py",
         "allocator/request/sharing.py",
+        "allocator/request/spoken.py",
         "allocator/quantity.py",
         "allocator/wire/allocatehint.py",
         "allocator/wire/strict.py",
+        "webhook/admission/validate.py",
         "allocator/request",
         "allocator/wire",
         "webhook/admission",
