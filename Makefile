@@ -13,7 +13,7 @@ SEED ?= 1
 COUNT ?= 30
 ARGS ?=
 
-.PHONY: help setup demo test check unit controlplane browser test-matrix node mutants bench generate image requirements clean
+.PHONY: help setup demo map test check docs unit controlplane browser test-matrix node mutants bench generate image requirements clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 24
@@ -30,7 +30,10 @@ setup: .venv/.installed  ## install the Python packages into .venv, nothing else
 demo: setup  ## show the whole product on this machine: translate, guard, allocate, holdings
 	$(BIN)/koordgate demo $(ARGS)
 
-test: setup check  ## run everything: lint, types, contracts, unit, property, API, control-plane and node tests
+map: setup  ## run the demo, and open the device map in a browser
+	$(BIN)/koordgate demo --open $(ARGS)
+
+test: setup check docs  ## run everything: lint, types, contracts, unit, property, API, control-plane and node tests
 	$(BIN)/python -m webhook.localplane build
 	$(BIN)/python -m pytest -m "$(UNIT)" $(PARALLEL) $(ARGS)
 	$(BIN)/python -m pytest -m "not ($(UNIT))" $(ARGS)
@@ -40,6 +43,17 @@ check: setup  ## run lint, types and import contracts only
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: .venv-docs/.installed  ## build the documents as a site, with each link checked: build/docs/index.html
+	@# not --quiet: strict mode counts the warnings that are written
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+	@echo "The site is in build/docs/index.html. For its search, serve it: .venv-docs/bin/mkdocs serve"
+
+.venv-docs/.installed: requirements-docs.txt
+	@test -n "$(PYTHON)" || { echo "the site needs Python 3.11 or newer: install it, or name it: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
+	"$(PYTHON)" -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --require-hashes --requirement requirements-docs.txt
+	@touch $@
 
 unit: setup  ## run the tests that need only Python
 	$(BIN)/python -m pytest -m "$(UNIT)" $(PARALLEL) $(ARGS)
@@ -76,6 +90,7 @@ requirements: setup  ## update the pins of pyproject.toml's dependencies, with h
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --extra dev --extra tracing --output-file requirements-dev.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --constraint requirements-dev.txt --extra tracing --output-file requirements.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --constraint requirements-dev.txt --output-file image/tools.txt image/tools.in
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --output-file requirements-docs.txt docs/tools.in
 
 clean:  ## remove what the targets above made, except the built control plane
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
+	rm -rf .venv .venv-docs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build

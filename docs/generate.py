@@ -17,7 +17,9 @@ from webhook.offline.cluster import OfflineCluster
 DOCS: Final = Path(__file__).parent
 sys.path.insert(0, str(DOCS))  # with PYTHONSAFEPATH the script's own folder is not on the path
 import chartvalues
+import commandpage
 import dashboard
+import refusals
 
 RULES: Final = DOCS.parent / "charts" / "koordgate" / "templates" / "prometheusrule.yaml"
 DASHBOARD: Final = DOCS.parent / "charts" / "koordgate" / "files" / "dashboard.json"
@@ -88,12 +90,16 @@ def _alerts() -> str:
 def page(text: str) -> str:
     """Write the generated parts of the page about metrics anew."""
     metrics = everything()
-    parts = {**{name: _table(of) for name, of in metrics.items()}, "alerts": _alerts()}
+    return filled(PAGE, text, {**{name: _table(of) for name, of in metrics.items()}, "alerts": _alerts()})
+
+
+def filled(path: Path, text: str, parts: dict[str, str]) -> str:
+    """Write the generated parts of a page anew."""
     for name, part in parts.items():
         before, begin, rest = text.partition(_BEGIN.format(name))
         _, end, after = rest.partition(_END)
         if not (begin and end):
-            raise SystemExit(f"{PAGE}: no part {_BEGIN.format(name).strip()} ... {_END.strip()}; add it")
+            raise SystemExit(f"{path}: no part {_BEGIN.format(name).strip()} ... {_END.strip()}; add it")
         text = f"{before}{begin}{part}{end}{after}"
     return text
 
@@ -103,7 +109,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; the status is 1 if a page is not current")
     check = parser.parse_args().check
-    files = {PAGE: page(PAGE.read_text()), DASHBOARD: dashboard.text(), CHART: chartvalues.readme(CHART.read_text())}
+    files = {
+        PAGE: page(PAGE.read_text()),
+        DASHBOARD: dashboard.text(),
+        CHART: chartvalues.readme(CHART.read_text()),
+        commandpage.PAGE: commandpage.text(),
+        refusals.PAGE: filled(refusals.PAGE, refusals.PAGE.read_text(), refusals.parts()),
+    }
     stale = [path for path, made in files.items() if not path.exists() or path.read_text() != made]
     if check and stale:
         sys.stderr.write("".join(f"{path} is not current: run `make generate`\n" for path in stale))

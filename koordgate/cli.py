@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points, version
 from typing import Final
 
-_GROUP: Final = "koordgate.commands"
+GROUP: Final = "koordgate.commands"
 _SUMMARIES: Final = {
     "adopt": "move a cluster from another product: check, report, switch namespaces and back",
     "cleanup": "remove all that koordgate left in a cluster after helm uninstall",
@@ -44,13 +44,18 @@ class Command:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `koordgate ARGV`; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    points = {point.name: point for point in entry_points(group=_GROUP)}
+    points = {point.name: point for point in entry_points(group=GROUP)}
     if not arguments or arguments[0] not in points:
         overview = _overview(sorted(points))
         overview.parse_args(arguments or ["--help"])
         overview.error("give the command first")
-    name = arguments[0]
-    command: Command = points[name].load()
+    command: Command = points[arguments[0]].load()
+    return command.run(parser_of(arguments[0]).parse_args(arguments[1:]))
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """Make the parser of a command that exists."""
+    command: Command = next(iter(entry_points(group=GROUP, name=name))).load()
     parser = argparse.ArgumentParser(
         prog=f"koordgate {name}",
         description=command.description,
@@ -58,12 +63,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.arguments(parser)
-    return command.run(parser.parse_args(arguments[1:]))
+    return parser
+
+
+def summary(name: str) -> str:
+    """What a command does, in one line; "" if nobody wrote it."""
+    return _SUMMARIES.get(name, "")
 
 
 def _overview(names: Sequence[str]) -> argparse.ArgumentParser:
     width = max(map(len, names), default=0)
-    listed = "\n".join(f"  {name:<{width}}  {_SUMMARIES.get(name, '')}" for name in names)
+    listed = "\n".join(f"  {name:<{width}}  {summary(name)}" for name in names)
     parser = argparse.ArgumentParser(
         prog="koordgate",
         description="Fine-grained devices and pinned CPUs for a stock Kubernetes.",

@@ -5,6 +5,7 @@ import io
 import os
 import re
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -27,15 +28,30 @@ def show(*parts: Table | Text | str, most: int = WIDE) -> None:
     """
     if sys.stdout.isatty():
         console = screen()
-        console.width = min(console.width, most)
-        for part in parts:
-            console.print(part)
+        console.width = columns(most)
+        _print(console, parts)
         return
     text = io.StringIO()
     console = _console(file=text, width=most, color_system=None)
-    for part in parts:
-        console.print(part)
+    _print(console, parts)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines()))
+
+
+def _print(console: Console, parts: Iterable[Table | Text | str]) -> None:
+    """Print parts; a Text that is not to be wrapped is left to the terminal, however long it is, and can be copied."""
+    for part in parts:
+        console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
+
+
+def columns(most: int = WIDE) -> int:
+    """The width in which something is printed: the terminal's, at most this one; elsewhere this one."""
+    return min(screen().width, most) if sys.stdout.isatty() else most
+
+
+def fits(table: Table, width: int) -> bool:
+    """Whether nothing in a table has to be wrapped in this width."""
+    console = _console(file=io.StringIO(), width=WIDE)
+    return console.measure(table).maximum <= width
 
 
 def printable(text: str) -> str:

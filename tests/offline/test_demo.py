@@ -4,19 +4,23 @@ import asyncio
 import re
 import signal
 import ssl
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 from controlplane.needs import missing
 from offline.clusters import asking, gpus, machine, saved
+from rich.table import Table
+from rich.text import Text
 
 from koordgate.cli import main
-from webhook import data
+from webhook import data, terminal
 from webhook.data import MissingDataError, data_folder
 from webhook.localplane.binaries import BuildError, find_or_build
-from webhook.offline import controlplane
+from webhook.offline import controlplane, devicemap, verdict
 from webhook.offline.cluster import OfflineCluster
 
 
@@ -29,7 +33,7 @@ def _played(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_the_demo_reports_what_each_pod_asked_became_and_got(capsys: pytest.CaptureFixture[str]) -> None:
-    told = _played(capsys)
+    told = _played(capsys, "--wide")
     assert re.match(r"The webhook serves on https://127\.0\.0\.1:\d+, in this process", told)
     assert (
         "default/train-2-cards  bound to h100-1\n"
@@ -42,13 +46,90 @@ def test_the_demo_reports_what_each_pod_asked_became_and_got(capsys: pytest.Capt
     assert "spec.nodeName: must be empty" in told
     assert "A Binding of demo-bound-around by somebody-else: refused\n" in told
     assert "somebody-else is not its scheduler" in told
-    last = told.splitlines()[-1]
-    assert last.startswith("demo: 30 Pods: 22 bound, 7 refused at admission, 1 without a node; ")
-    assert re.search(r"; no device and no CPU is given twice; \d+ requests were answered over HTTPS$", last)
+
+
+def test_the_demo_ends_with_the_verdict_and_where_to_look_next(capsys: pytest.CaptureFixture[str]) -> None:
+    told = _played(capsys)
+    _, _, end = told.partition("\nWhat was shown\n")
+    sums, _, rest = end.partition("\n\ndemo: passed\n\n")
+    rows = [re.split(r" {2,}", line.strip(), maxsplit=1) for line in sums.splitlines()]
+    assert ["30 Pods", "22 bound, 7 refused at admission, 1 without a node"] in rows
+    assert ["given twice", "no device and no CPU"] in rows
+    assert ["foreign Binding", "refused"] in rows
+    assert re.search(r"it ran on +the real webhook: \d+ requests over HTTPS", sums)
+    assert rest.startswith("Where to look next\n")
+
+
+def test_the_next_steps_are_commands_that_run_and_files_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    _played(capsys)
+    named = [line for step in verdict.steps() for line in step[1:]]
+    files = [word.rstrip(",") for line in named for word in line.split() if word.rstrip(",").endswith((".md", ".yaml"))]
+    assert len(files) == 6
+    assert [file for file in files if not Path(file).exists()] == []
+    command = "".join(verdict.steps()[0][1:]).replace("\\", "")
+    ran = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "team-a/chat-" in ran.stdout
+
+
+def test_nothing_is_wider_than_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = _played(capsys).splitlines()
+    called = [line for line in lines if line.startswith("    ")]  # commands with this machine's paths are not broken
+    assert [line for line in lines if len(line) > 80 and line not in called] == []
+    assert "takes no new Pods: XID79: the GPU" in "\n".join(lines)
+    assert "a100-1: 8 GPUs (A100-SXM4-80GB)" in lines, "without a column for it, the model is in the heading"
+
+
+def test_commands_are_never_broken(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From another folder they name files by long paths; a line that a program breaks cannot be copied."""
+    monkeypatch.chdir(tmp_path)
+    shown = verdict.Shown(
+        [], OfflineCluster.in_process().account(), [], guarded=True, foreign="refused", means="a test"
+    )
+    terminal.show(*verdict.parts(shown), most=30)
+    lines = capsys.readouterr().out.splitlines()
+    for step in verdict.steps():
+        assert {f"    {line}" for line in step[1:]} <= set(lines)
+
+
+def test_what_fails_is_said_in_red(capsys: pytest.CaptureFixture[str]) -> None:
+    account = OfflineCluster.in_process().account()
+    shown = verdict.Shown([], account, ["gpu 0 of a: 120 %"], guarded=False, foreign="bound", means="a test")
+    assert not shown.right
+    terminal.show(*verdict.parts(shown), most=80)
+    told = capsys.readouterr().out
+    assert "demo: FAILED: see the red lines above\n" in told
+    assert re.search(r"given twice +gpu 0 of a: 120 %\n", told)
+    assert {"red", "bold red"} <= {span for part in verdict.parts(shown) for span in _styles(part)}
+
+
+def _styles(part: object) -> Iterator[str]:
+    if isinstance(part, Text):
+        yield from (str(span.style) for span in part.spans)
+    elif isinstance(part, Table):
+        yield from (str(cell.style) for column in part.columns for cell in column.cells if isinstance(cell, Text))
+
+
+@pytest.mark.parametrize(
+    ("display", "opened"),
+    [pytest.param("", False, id="a machine without windows"), pytest.param(":0", True, id="a desktop")],
+)
+def test_a_browser_is_opened_only_where_it_has_a_window(
+    display: str, *, opened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setenv("DISPLAY", display)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr("webbrowser.open", lambda url: not seen.append(url))
+    assert devicemap.browse("http://127.0.0.1:1/") is opened
+    assert seen == ["http://127.0.0.1:1/"] * opened
 
 
 def test_the_demo_ends_with_who_holds_what_of_each_node(capsys: pytest.CaptureFixture[str]) -> None:
-    told = _played(capsys)
+    told = _played(capsys, "--wide")
     for line in (
         "h200-1: 8 GPUs, 4 rdma devices, 2 queue devices, 64 CPUs (2 sockets, 2 NUMA nodes, 2 threads a core)",
         "rdma 0   0000:1a:00.0  -      0     0 %, 0 of 4 functions           -",
@@ -126,7 +207,7 @@ def test_the_demo_takes_other_files(tmp_path: Path, capsys: pytest.CaptureFixtur
     workload = saved(tmp_path, [gpus("mine", 100), asking("plain")], "workload.json")
     told = _played(capsys, "--cluster", cluster, "--workload", workload)
     assert "default/mine  bound to node-1" in told
-    assert "demo: 2 Pods: 2 bound; 1 of 1 GPUs in use" in told
+    assert re.search(r"2 Pods +2 bound\n +in use +1 of 1 GPUs\n", told)
 
 
 def test_files_that_cannot_be_used_end_it_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,10 +252,9 @@ def test_a_real_control_plane_gives_the_same_cards(capsys: pytest.CaptureFixture
         missing(str(error))
 
     def cards(told: str) -> str:
-        return told[told.index("a100-1: 8 GPUs") : told.index("demo: ")]
+        return told[told.index("a100-1: 8 GPUs") : told.index("What was shown")]
 
     real = _played(capsys, "--control-plane")
     assert cards(real) == cards(_played(capsys))
-    assert real.splitlines()[-1].endswith(
-        "; a foreign Binding refused; no device and no CPU is given twice; all on a real control plane"
-    )
+    assert re.search(r"it ran on +a real control plane\n +given twice +no device and no CPU\n", real)
+    assert "\ndemo: passed\n" in real

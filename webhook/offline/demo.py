@@ -13,7 +13,7 @@ from koordgate.cli import Command
 from koordgate.settings import SettingsError
 from webhook import settings, terminal
 from webhook.data import MissingDataError, data_folder
-from webhook.offline import devicemap, report
+from webhook.offline import devicemap, report, verdict
 from webhook.offline.account import Account
 from webhook.offline.cluster import OfflineCluster, PodFate, Result
 from webhook.offline.controlplane import FOREIGNER, PlaneError, real_cluster
@@ -21,6 +21,7 @@ from webhook.offline.objects import InputError, Objects, read
 from webhook.settings import WebhookSettings
 
 _UNUSABLE: Final = 2
+_WIDTH: Final = 80  # of a terminal that nobody made wider
 _STRAY: Final[dict[str, Any]] = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -44,6 +45,8 @@ class Given:
         workload: Pods to create, in this order.
         map: path of the device map; None to write none.
         map_port: port on which the map is served at the end, until Ctrl-C; None to serve none.
+        browse: whether a browser is opened on the map that is served.
+        width: the largest width of what is printed, in columns.
     """
 
     settings: WebhookSettings
@@ -51,6 +54,8 @@ class Given:
     workload: Objects
     map: Path | None = None
     map_port: int | None = None
+    browse: bool = False
+    width: int = _WIDTH
 
 
 class Stage(Protocol):
@@ -76,13 +81,13 @@ class Stage(Protocol):
         """Count who holds what."""
 
 
-async def play(stage: Stage, given: Given, ending: Callable[[], str]) -> bool:
+async def play(stage: Stage, given: Given, means: Callable[[], str]) -> bool:
     """Run the workload on a cluster, and print the outcome.
 
     Args:
         stage: an empty cluster.
         given: objects to load, and Pods to create, in this order.
-        ending: makes the end of the summary.
+        means: says on what it ran.
 
     Returns:
         Whether no device was given twice, and only koord-scheduler could bind a Pod that asks for devices.
@@ -90,31 +95,35 @@ async def play(stage: Stage, given: Given, ending: Callable[[], str]) -> bool:
     Raises:
         InputError: an object cannot be used.
     """
+    most = given.width
     results = await stage.load([*given.cluster.cluster, *given.cluster.pods])
     empty = stage.account()
     for result in results:
-        terminal.show(report.block(result, empty), "")
+        terminal.show(*report.block(result, empty), "", most=most)
     for pod in given.workload.pods:
         results.append(await stage.submit(pod))
-        terminal.show(report.block(results[-1], empty), "")
+        terminal.show(*report.block(results[-1], empty), "", most=most)
     foreign = await _bind_around(stage)
     refused = foreign.state is PodFate.BIND_REFUSED
     fate = "refused" if refused else f"{foreign.state}, which must not happen"
-    terminal.show(f"A Binding of {_STRAY['metadata']['name']} by {FOREIGNER}: {fate}", f"   {foreign.message}", "")
+    terminal.show(f"A Binding of {_STRAY['metadata']['name']} by {FOREIGNER}: {fate}", most=most)
+    terminal.show(report.indented([("   ", foreign.message)]), "", most=most)
     account = stage.account()
-    overgiven = account.overgiven()
-    audit = "; ".join(overgiven) or "no device and no CPU is given twice"
-    report.show_nodes(account)
+    report.show_nodes(account, most=most)
     if given.map is not None:
         devicemap.write(given.map, results, account)
         terminal.show(f"The device map is in {given.map}: open it in a browser.", "")
-    terminal.show(f"demo: {report.summary(results, account)}; a foreign Binding {fate}; {audit}{ending()}")
+    shown = verdict.Shown(results, account, account.overgiven(), refused, fate, means())
+    terminal.show(*verdict.parts(shown), most=most)
     if given.map_port is not None:
         async with devicemap.serving(results, account, given.map_port) as url:
-            terminal.show("", f"The device map is at {url} for this machine alone. Press Ctrl-C to end.")
+            told = f"The device map is at {url} for this machine alone. Press Ctrl-C to end."
+            terminal.show("", told, most=most)
             sys.stdout.flush()
+            if given.browse and not devicemap.browse(url):
+                terminal.show("No browser could be opened from here: open the address above in one.", most=most)
             await devicemap.until_interrupted()
-    return refused and not overgiven
+    return shown.right
 
 
 async def _bind_around(stage: Stage) -> Result:
@@ -132,15 +141,17 @@ async def _bind_around(stage: Stage) -> Result:
 async def _here(given: Given) -> bool:
     """Run on the in-memory cluster, with the webhook behind HTTPS."""
     async with OfflineCluster.over_https(given.settings) as (stage, way):
-        terminal.show(f"The webhook serves on {way.url}, in this process, with a certificate of its own making.", "")
-        return await play(stage, given, lambda: f"; {way.calls} requests were answered over HTTPS")
+        told = f"The webhook serves on {way.url}, in this process, with a certificate of its own making."
+        terminal.show(told, "", most=given.width)
+        return await play(stage, given, lambda: f"the real webhook: {way.calls} requests over HTTPS")
 
 
 async def _really(given: Given) -> bool:
     """Run on a real control plane."""
     async with real_cluster(given.settings) as stage:
-        terminal.show("etcd, kube-apiserver and two kube-schedulers run on loopback, the chart is installed.", "")
-        return await play(stage, given, lambda: "; all on a real control plane")
+        told = "etcd, kube-apiserver and two kube-schedulers run on loopback, the chart is installed."
+        terminal.show(told, "", most=given.width)
+        return await play(stage, given, lambda: "a real control plane")
 
 
 def _given(arguments: argparse.Namespace) -> Given:
@@ -157,9 +168,12 @@ def _given(arguments: argparse.Namespace) -> Given:
     config = arguments.config or (None if examples is None else examples / "config.yaml")
     loaded = WebhookSettings() if config is None else settings.load(config)
     port = arguments.map_port
-    if port is None and devicemap.watched():
+    if port is None and (arguments.open or devicemap.watched()):
         port = 0
-    return Given(loaded, cluster, workload, arguments.map, None if arguments.no_map_server else port)
+    if arguments.no_map_server:
+        port = None
+    width = terminal.WIDE if arguments.wide else _WIDTH
+    return Given(loaded, cluster, workload, arguments.map, port, arguments.open, width)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -199,6 +213,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "terminal: 0; elsewhere it is not served)",
     )
     served.add_argument("--no-map-server", action="store_true", help="end at once on a terminal too")
+    parser.add_argument("--open", action="store_true", help="serve the device map, and open it in a browser")
+    parser.add_argument(
+        "--wide",
+        action="store_true",
+        help="use the terminal's whole width, and elsewhere wrap nothing (default: at most 80 columns)",
+    )
     parser.add_argument(
         "--control-plane",
         action="store_true",
@@ -213,7 +233,7 @@ COMMAND: Final = Command(
     "The output shows each Pod's request and its translation, the devices and CPUs that the Pod got or why it got\n"
     "none, and who holds what.\n"
     "The exit status is 1 if anything was given twice, or if another user could bind a Pod that asks for devices.",
-    examples="examples:\n  koordgate demo\n  koordgate demo --map map.html\n  koordgate demo --map-port 8080\n"
+    examples="examples:\n  koordgate demo\n  koordgate demo --map map.html\n  koordgate demo --open\n"
     "  koordgate demo --workload my-pods.yaml\n"
     "  koordgate demo --control-plane",
     arguments=_arguments,

@@ -3,8 +3,10 @@
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
 import sys
+import webbrowser
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -106,6 +108,12 @@ async def serving(results: Sequence[Result], account: Account, port: int) -> Asy
 def watched() -> bool:
     """Whether a person sits at the terminal who can end what is served."""
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def browse(url: str) -> bool:
+    """Open a page in a browser with windows; returns whether that was tried. One in the terminal would take it over."""
+    windows = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    return windows and webbrowser.open(url)
 
 
 async def until_interrupted() -> None:

@@ -13,11 +13,12 @@ from rich.text import Text
 from allocator.devices.words import plural
 from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.devicetype import DeviceType
 from webhook.offline import words
 from webhook.offline.account import Account, DeviceUse, NodeCpus
 from webhook.offline.assumed import ASSUMED
 from webhook.offline.cluster import PodFate, Result
-from webhook.terminal import WIDE, screen, show
+from webhook.terminal import WIDE, columns, fits, show
 
 Raw = dict[str, Any]
 _REASONS: Final = {
@@ -67,11 +68,9 @@ def show_groups(results: Sequence[Result]) -> None:
 def show_pods(results: Sequence[Result], account: Account) -> None:
     """Print the table of Pods; on a terminal that is too narrow for it, a few lines for each Pod."""
     table = pods_table(results, account)
-    if sys.stdout.isatty():
-        console = screen()
-        if console.measure(table, options=console.options.update(width=WIDE)).maximum > console.width:
-            show(*(part for result in results for part in (block(result, account), "")))
-            return
+    if not fits(table, columns()):
+        show(*(part for result in results for part in (*block(result, account), "")))
+        return
     show(table, "")
 
 
@@ -102,20 +101,30 @@ def pods_table(results: Sequence[Result], account: Account) -> Table:
     return table
 
 
-def block(result: Result, account: Account) -> Text:
+def block(result: Result, account: Account) -> tuple[Text | Table, ...]:
     """Describe one Pod in a few lines: its request, the translation, and the outcome."""
     given = result.given or result.pod
-    text = Text(f"{words.name_of(given)}  ", "bold")
     node = node_of(result)
     where = f" {'to' if result.state is PodFate.BOUND else 'on'} {node}" if node else ""
-    text.append(f"{_state(result)}{where}", f"not bold {_STYLES.get(result.state, '')}")
+    heading = Text.assemble(
+        (f"{words.name_of(given)}  ", "bold"), (f"{_state(result)}{where}", _STYLES.get(result.state, ""))
+    )
     asked = words.asked(given, account.types) or (_NOTHING,)
     became = () if result.state in _ABSENT else words.admitted(result.pod, account.types)
-    lines = [f"asked   {line}" for line in asked]
-    lines += [f"became  {line}" for line in became if line not in asked]
-    lines += [f"   {line}" for line in outcome(result, account) if line != "-"]
-    text.append("".join(f"\n  {line}" for line in lines), "not bold")
-    return text
+    rows = [("  asked   ", line) for line in asked]
+    rows += [("  became  ", line) for line in became if line not in asked]
+    got = [("     ", line) for line in outcome(result, account) if line != "-"]
+    return (heading, indented(rows), *([indented(got)] if got else ()))
+
+
+def indented(rows: Iterable[tuple[str, str]]) -> Table:
+    """Lines with something before each; where one is wrapped, its rest stands below its beginning."""
+    grid = Table.grid()
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for before, line in rows:
+        grid.add_row(before, Text(line))
+    return grid
 
 
 def node_of(result: Result) -> str:
@@ -141,12 +150,12 @@ def outcome(result: Result, account: Account) -> list[str]:
     return [*held, *([trouble] if trouble else ()), *result.reasons, *warnings] or ["-"]
 
 
-def show_nodes(account: Account, only: str | None = None) -> None:
-    """Print for each node, or for one, who holds which of its devices and CPUs."""
-    show(*node_parts(account, only))
+def show_nodes(account: Account, only: str | None = None, most: int = WIDE) -> None:
+    """Print for each node, or for one, who holds which of its devices and CPUs, in at most this width."""
+    show(*node_parts(account, only, columns(most)), most=most)
 
 
-def node_parts(account: Account, only: str | None = None) -> list[Table | Text | str]:
+def node_parts(account: Account, only: str | None = None, width: int = WIDE) -> list[Table | Text | str]:
     """Make for each node, or for one, a heading, a table of its devices, and one of its CPUs."""
     parts: list[Table | Text | str] = []
     cpus = {one.node: one for one in account.cpus()}
@@ -154,9 +163,11 @@ def node_parts(account: Account, only: str | None = None) -> list[Table | Text |
         uses = account.devices(node)
         if not uses and node not in cpus:
             continue
-        parts.append(Text(f"{node}: {has(uses, cpus.get(node))}{_assumed(account, node)}", "bold"))
+        table = devices_table(uses)
+        brief = not fits(table, width)
+        parts.append(Text(f"{node}: {has(uses, cpus.get(node), models=brief)}{_assumed(account, node)}", "bold"))
         if uses:
-            parts.append(devices_table(uses))
+            parts.append(devices_table(uses, brief=True) if brief else table)
         if node in cpus:
             parts.append(cpus_table(cpus[node]))
         parts.append("")
@@ -168,10 +179,10 @@ def _assumed(account: Account, node: str) -> str:
     return f" (assumed from {source})" if source else ""
 
 
-def has(uses: Sequence[DeviceUse], cpus: NodeCpus | None) -> str:
-    """Summarize in one line what a node has."""
+def has(uses: Sequence[DeviceUse], cpus: NodeCpus | None, *, models: bool = False) -> str:
+    """Summarize in one line what a node has, with the devices' models or without."""
     counted = Counter(use.type for use in uses)
-    texts = [words.counted(count, kind) for kind, count in counted.items()]
+    texts = [words.counted(count, kind) + _models(uses, kind) * models for kind, count in counted.items()]
     topology = cpus.topology if cpus else None
     if topology is not None:
         nodes, threads = len(topology.nodes), topology.threads_per_core
@@ -182,17 +193,28 @@ def has(uses: Sequence[DeviceUse], cpus: NodeCpus | None) -> str:
     return ", ".join(texts) or "CPUs that it does not report"
 
 
+def _models(uses: Iterable[DeviceUse], kind: DeviceType) -> str:
+    found = dict.fromkeys(_model(use) for use in uses if use.type is kind)
+    found.pop("", None)
+    return f" ({', '.join(found)})" if found else ""
+
+
+def _model(use: DeviceUse) -> str:
+    return use.device.model.removeprefix("NVIDIA-") if use.device else ""
+
+
 def _some(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def devices_table(uses: Iterable[DeviceUse]) -> Table:
-    """Make the table of a node's devices."""
-    table = _table("DEVICE", "ID", "MODEL", "NUMA", "USED", "WHO, OR WHY NOT", whole=True)
+def devices_table(uses: Iterable[DeviceUse], *, brief: bool = False) -> Table:
+    """Make the table of a node's devices; a brief one leaves out ids and models."""
+    named = () if brief else ("ID", "MODEL")
+    table = _table("DEVICE", *named, "NUMA", "USED", "WHO, OR WHY NOT", whole=True)
     for use in uses:
         numa = "-" if use.device is None or use.device.numa_node is None else str(use.device.numa_node)
-        model = (use.device.model.removeprefix("NVIDIA-") if use.device else "") or "-"
-        texts = (f"{use.type.name} {use.minor}", words.shown_id(use.id, use.type), model, numa, words.used_of(use))
+        who = () if brief else (words.shown_id(use.id, use.type), _model(use) or "-")
+        texts = (f"{use.type.name} {use.minor}", *who, numa, words.used_of(use))
         table.add_row(*map(Text, texts), _cell([*_holders(use)] or ["-"]))
     return table
 
@@ -272,9 +294,13 @@ def _pool(pools: Iterable[PoolCpus], numa: int) -> str:
 
 def summary(results: Sequence[Result], account: Account, only: str | None = None) -> str:
     """Count Pods, and the devices and CPUs of all nodes or of one, in one line."""
+    return f"{len(results)} Pods: {fates(results)}; {in_use(account, only)}"
+
+
+def fates(results: Iterable[Result]) -> str:
+    """Count what became of the Pods, in one line."""
     counted = Counter(result.state for result in results)
-    pods = ", ".join(f"{counted[state]} {_COUNTED.get(state, state)}" for state in PodFate if counted[state]) or "none"
-    return f"{len(results)} Pods: {pods}; {in_use(account, only)}"
+    return ", ".join(f"{counted[state]} {_COUNTED.get(state, state)}" for state in PodFate if counted[state]) or "none"
 
 
 def in_use(account: Account, only: str | None = None) -> str:
