@@ -8,7 +8,6 @@ from rich.text import Text
 from allocator.amounts import CPU
 from allocator.packing.defrag import Move
 from allocator.packing.stranded import Stranded, Use
-from allocator.quantity import format_bytes
 from allocator.request.typical import MEMORY
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import Share
@@ -23,6 +22,7 @@ _MOST_STAYS = 8
 _MOST_NODES = 4
 _NO_MODEL = "(unknown)"
 _MILLI = 1000
+_GIB = 2**30
 
 
 def report_parts(state: State, found: Stranded, sizes: Sequence[Wanted], plans: Sequence[Planned]) -> Iterator[Part]:
@@ -83,17 +83,18 @@ def _requests(sizes: Sequence[Wanted]) -> str:
     if CPU not in asks and MEMORY not in asks:
         return f"No typical Pods are known: a Pod of a size requests {noun}s, no CPU and no memory (--cpu, --memory)."
     cpu, memory = asks.get(CPU, 0), asks.get(MEMORY, 0)
-    return f"A Pod of one {noun} requests {cpu / _MILLI:g} CPUs and {format_bytes(memory)} of memory."
+    return f"A Pod of one {noun} requests {cpu / _MILLI:.1f} CPUs and {memory / _GIB:.1f} GiB of memory."
 
 
 def _suggestion(state: State, one: Planned) -> Iterator[Part]:
     words, moves = one.wanted.words, one.plan.moves
+    words = f"{words[0].upper()}{words[1:]}"
     if one.fitting:
         nodes = ", ".join(_said(name) for name, _ in one.fitting[:_MOST_NODES])
         more = f" and {len(one.fitting) - _MOST_NODES} more" if len(one.fitting) > _MOST_NODES else ""
-        yield Text(f"{words} fit now, {one.plan.before} times: on {nodes}{more}.", "bold")
+        yield Text(f"{words} fits now, {_times(one.plan.before)}: on {nodes}{more}.", "bold")
     else:
-        yield Text(f"{words} fit on no node now.", "bold")
+        yield Text(f"{words} fits on no node now.", "bold")
     if moves:
         yield f"{_pods(len(moves))} would have to move to make room for one more on {one.plan.rooms[0].node}:"
         yield moves_table(state, moves)
@@ -122,14 +123,14 @@ def plan_parts(state: State, found: Planned, *, applying: bool) -> Iterator[Part
     """
     made, words = found.plan, found.wanted.words
     if not made.moves:
-        now = f"They fit {made.before} times now." if made.before else "They fit nowhere now."
+        now = f"It fits {_times(made.before)} now." if made.before else "It fits nowhere now."
         yield Text(f"No moves make room for {words}: {why_no_more(found)}. {now}", "bold")
         if found.nearest is not None:
             yield from _nearest(found.nearest)
         else:
             yield from stays_lines(state.stays)
         return
-    grows = f"They fit {made.before} times now, and {made.after} times after that."
+    grows = f"It fits {_times(made.before)} now, and {_times(made.after)} after that."
     yield Text(f"{_pods(len(made.moves))} would move to make room for {words}. {grows}", "bold")
     yield moves_table(state, made.moves)
     rooms = ", ".join(dict.fromkeys(_said(room.node) for room in made.rooms))
@@ -167,6 +168,10 @@ def _shares(shares: Sequence[Share]) -> str:
     for share in shares:
         by_type.setdefault(share.type, []).append(str(share.minor))
     return "; ".join(f"{kind} {','.join(minors)}" for kind, minors in by_type.items())
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _pods(count: int) -> str:

@@ -112,7 +112,7 @@ def sized(state: State, arguments: argparse.Namespace, size: Size) -> Wanted:
     noun = kind.noun if size.count == 1 else f"{kind.noun}s"
     whole = f"{size.count} {noun}"
     part = f"{size.percent} % of each of {whole}" if size.count > 1 else f"{size.percent} % of a {noun}"
-    return Wanted(guest, whole if size.percent == FULL else part, str(size), kind)
+    return Wanted(guest, f"a Pod of {whole if size.percent == FULL else part}", str(size), kind)
 
 
 def table(state: State, arguments: argparse.Namespace) -> list[Wanted]:
