@@ -89,6 +89,7 @@ class Guest:
         request: for devices and CPUs.
         asks: all that it requests of a node in sum, by resource, as kube-scheduler counts it.
         may: names of the nodes that its selection and the nodes' taints and cordons allow; None for all.
+        shuns: names of the nodes that come after all others for it, because of soft taints.
     """
 
     uid: str
@@ -97,6 +98,7 @@ class Guest:
     request: PodRequest
     asks: Amounts = field(default_factory=dict)
     may: frozenset[str] | None = None
+    shuns: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,10 @@ class Fleet:
         query = query_of(request) if way is Preference.PACKING else query_with_load(request, guest.asks.items())
         search = NodeSearch(self._index, query, names, self._unindexed)
         smallest = (request.wishes.order or self.compared.order) == DeviceOrder.SMALLEST
-        for judged, name in enumerate(search.best_first(way, {}, smallest=smallest)):
+        order: Iterable[str] = search.best_first(way, {}, smallest=smallest)
+        if guest.shuns:
+            order = sorted(order, key=guest.shuns.__contains__)  # stable
+        for judged, name in enumerate(order):
             outcome = place(request, self._rooms[name].node, None, Budget(MOST_STEPS))
             if isinstance(outcome, Placement):
                 return outcome

@@ -70,7 +70,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND: Final = Command(
-    description="Say what of a cluster's devices is free, how much of it Pods of a size can use, and why not the rest:\n"
+    description="Say what of a cluster's devices is free, how much of it Pods of a size can use, and why not more:\n"
     "no CPU, no memory, too little left of a card or of a node, or out of service. Sizes are 10, 25 and 50 % of a\n"
     "card and 1, 2, 4 and 8 cards; the last row is for the cluster's typical requests. Then it says which Pods would\n"
     "have to move so that one more of a size fits: with --for or --pod of that size, else of the largest for which\n"

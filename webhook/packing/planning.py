@@ -80,7 +80,7 @@ def _nearest(state: State, wanted: Wanted) -> Nearest | None:
     open_to = [room for room in state.rooms if not room.closed and (guest.may is None or room.node.name in guest.may)]
     if not open_to:
         return None
-    far = {room.node.name: _lack(room, wanted) for room in open_to}
+    far = {room.node.name: _lack(state, room, wanted) for room in open_to}
     best = min(open_to, key=lambda room: (far[room.node.name], room.node.name))
     name = best.node.name
     stays = tuple(one for one in state.stays if one.node == name)
@@ -88,8 +88,9 @@ def _nearest(state: State, wanted: Wanted) -> Nearest | None:
     return Nearest(name, far[name], _why(best, wanted), stays, movable)
 
 
-def _lack(room: NodeRoom, wanted: Wanted) -> int:
-    asks = wanted.guest.asks
+def _lack(state: State, room: NodeRoom, wanted: Wanted) -> int:
+    devices = state.types.resources  # what of these is missing, the devices themselves say
+    asks = {name: amount for name, amount in wanted.guest.asks.items() if name not in devices}
     short = ((asked, room.free(name)) for name, asked in asks.items())
     beside = sum(-(-FULL * (asked - free) // asked) for asked, free in short if free is not None and asked > free)
     return lack(wanted.guest.request, room.node) + beside

@@ -208,4 +208,5 @@ class _Pods:
         if key not in self._may:
             self._may[key] = _allowed(spec, self._nodes)
         asks = {name: amount for name, amount in info.requests if name not in self._left}
-        return Guest(info.uid, info.namespace, info.name, info.request, asks, self._may[key])
+        shuns = frozenset(self._seen.view.nodes.shunned(spec.get("tolerations")))
+        return Guest(info.uid, info.namespace, info.name, info.request, asks, self._may[key], shuns)
