@@ -15,7 +15,7 @@ MOST_COPIES: Final = 2048  # on one node: a hundred small shares on each of twen
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FilledNode:
     """A node with as many Pods of a request on it as fit.
 
     Attributes:
@@ -39,7 +39,7 @@ class Copy(NamedTuple):
     node: NodeSnapshot
 
 
-def filled(room: NodeRoom, wanted: Guest) -> Filled:
+def filled(room: NodeRoom, wanted: Guest) -> FilledNode:
     """Fill a node with Pods of a request."""
     count = 0
     if not room.closed and (wanted.may is None or room.node.name in wanted.may):
@@ -48,7 +48,7 @@ def filled(room: NodeRoom, wanted: Guest) -> Filled:
                 break
             room = replace(room.requesting(wanted.asks), node=copy.node)
             count += 1
-    return Filled(count, room)
+    return FilledNode(count, room)
 
 
 def copies(room: NodeRoom, wanted: Guest) -> Iterator[Copy]:

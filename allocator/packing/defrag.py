@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import Final
 
 from allocator.budget import Budget
-from allocator.packing.copies import Filled, filled
+from allocator.packing.copies import FilledNode, filled
 from allocator.packing.fleet import Comparison, Fleet, Guest, NodeRoom, held_by
 from allocator.place import MOST_STEPS as DECISION_STEPS
 from allocator.place import Placement, place
@@ -95,7 +95,7 @@ class Ended(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MovePlan:
     """Moves, and what they lead to.
 
     Attributes:
@@ -117,7 +117,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Bounds:
+class PlanBounds:
     """How much a plan may be, and how much may be looked at.
 
     Attributes:
@@ -139,8 +139,8 @@ class Bounds:
 
 
 def plan(
-    rooms: Iterable[NodeRoom], tenants: Iterable[Tenant], wanted: Guest, compared: Comparison, bounds: Bounds
-) -> Plan:
+    rooms: Iterable[NodeRoom], tenants: Iterable[Tenant], wanted: Guest, compared: Comparison, bounds: PlanBounds
+) -> MovePlan:
     """Plan moves that make room for Pods of a size.
 
     Pure: the same arguments give the same plan, in whatever order nodes and Pods are given.
@@ -158,7 +158,7 @@ def plan(
 
 class _Planner:
     def __init__(
-        self, rooms: list[NodeRoom], tenants: Iterable[Tenant], wanted: Guest, compared: Comparison, bounds: Bounds
+        self, rooms: list[NodeRoom], tenants: Iterable[Tenant], wanted: Guest, compared: Comparison, bounds: PlanBounds
     ) -> None:
         self._fleet = Fleet(rooms, compared)
         self._wanted = wanted
@@ -166,10 +166,10 @@ class _Planner:
         self._tenants: dict[str, dict[str, Tenant]] = {}
         for one in sorted(tenants, key=lambda one: (one.guest.namespace, one.guest.name, one.guest.uid)):
             self._tenants.setdefault(one.node, {})[one.guest.uid] = one
-        self._filled: dict[str, Filled] = {}
+        self._filled: dict[str, FilledNode] = {}
         self._must: dict[str, tuple[Tenant, ...] | None] = {}
 
-    def run(self) -> Plan:
+    def run(self) -> MovePlan:
         before = self._total()
         found: list[Room] = []
         ended = Ended.ENOUGH
@@ -179,7 +179,7 @@ class _Planner:
                 ended = self._why_none(self._bounds.moves - sum(len(one.moves) for one in found))
                 break
             found.append(room)
-        return Plan(tuple(found), before, self._total(), ended)
+        return MovePlan(tuple(found), before, self._total(), ended)
 
     def _why_none(self, left: int) -> Ended:
         if self._bounds.spent:
@@ -189,7 +189,7 @@ class _Planner:
     def _total(self) -> int:
         return sum(self._fill(name).count for name in self._fleet.rooms)
 
-    def _fill(self, name: str) -> Filled:
+    def _fill(self, name: str) -> FilledNode:
         known = self._filled.get(name)
         if known is None:
             known = self._filled[name] = filled(self._fleet.rooms[name], self._wanted)

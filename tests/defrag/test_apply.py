@@ -13,7 +13,7 @@ from waiting import until
 from allocator.packing.defrag import Move
 from allocator.vocabulary.holdings import Holding
 from koordgate.kube.client import KubeClient
-from webhook.packing.apply import Made, Mover, Outcome
+from webhook.packing.apply import MoveOutcome, Mover, MoveResult
 from webhook.packing.movable import Owner
 
 Raw = dict[str, Any]
@@ -47,7 +47,7 @@ class Cluster:
     def move(self, name: str, to: str) -> Move:
         return move_of(self.fake.put(PODS, pod(name, "b")), to)
 
-    async def make(self, *moves: Move, within: float = 30.0) -> list[Made]:
+    async def make(self, *moves: Move, within: float = 30.0) -> list[MoveResult]:
         owners = {move.tenant.guest.uid: OWNER for move in moves}
         return await Mover(self.kube, owners, within, self.told.append).run(moves)
 
@@ -75,8 +75,8 @@ async def test_each_move_waits_for_the_next_pod_of_its_controller(cluster: Clust
 
     made, _ = await asyncio.gather(cluster.make(*moves), controller())
     assert [(one.outcome, one.pod, one.node) for one in made] == [
-        (Outcome.MOVED, "team/one-again", "a"),
-        (Outcome.MOVED, "team/two-again", "c"),
+        (MoveOutcome.MOVED, "team/one-again", "a"),
+        (MoveOutcome.MOVED, "team/two-again", "c"),
     ]
     assert "1/2 Pod team/one became team/one-again on a, as planned" in cluster.told
 
@@ -84,7 +84,7 @@ async def test_each_move_waits_for_the_next_pod_of_its_controller(cluster: Clust
 async def test_it_stops_where_the_next_pod_goes_elsewhere(cluster: Cluster) -> None:
     moves = cluster.move("one", "a"), cluster.move("two", "c")
     made, _ = await asyncio.gather(cluster.make(*moves), cluster.controller("one", "one-again", "d"))
-    assert [one.outcome for one in made] == [Outcome.ELSEWHERE]
+    assert [one.outcome for one in made] == [MoveOutcome.ELSEWHERE]
     assert made[0].text == "Pod team/one became team/one-again on d, not on a as planned"
     assert cluster.fake.get(f"{PODS}/two")["spec"]["nodeName"] == "b"
 
@@ -125,7 +125,7 @@ async def test_a_pod_that_changed_since_the_plan_is_not_evicted(
     move = cluster.move("one", "a")
     happens(cluster.fake)
     (made,) = await cluster.make(move)
-    assert (made.outcome, made.text) == (Outcome.CHANGED, f"Pod team/one was not evicted: {says}")
+    assert (made.outcome, made.text) == (MoveOutcome.CHANGED, f"Pod team/one was not evicted: {says}")
     assert cluster.fake.seen("create", "pods/eviction") == []
 
 
@@ -134,12 +134,12 @@ async def test_a_budget_that_still_refuses_ends_it(cluster: Cluster) -> None:
     cluster.fake.faults.always("create", "pods/eviction", answer(429, "Cannot evict"))
     made = await cluster.make(move, other, within=0)
     assert [(one.outcome, one.text) for one in made] == [
-        (Outcome.REFUSED, "Pod team/one was not evicted: Cannot evict")
+        (MoveOutcome.REFUSED, "Pod team/one was not evicted: Cannot evict")
     ]
     assert len(cluster.fake.objects(PODS)) == 2
 
 
 async def test_a_controller_that_makes_no_pod_ends_it(cluster: Cluster) -> None:
     (made,) = await cluster.make(cluster.move("one", "a"), within=0)
-    assert made.outcome is Outcome.UNBOUND
+    assert made.outcome is MoveOutcome.UNBOUND
     assert made.text.startswith("Pod team/one is gone, and no new Pod of ReplicaSet serve was bound within")

@@ -23,7 +23,7 @@ _LONGEST_WAIT_S: Final = 5.0
 _PAGE: Final = 250
 
 
-class Outcome(StrEnum):
+class MoveOutcome(StrEnum):
     """What came of a move."""
 
     MOVED = "moved"
@@ -35,7 +35,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MoveResult:
     """A move that was tried.
 
     Attributes:
@@ -47,7 +47,7 @@ class Made:
     """
 
     move: Move
-    outcome: Outcome
+    outcome: MoveOutcome
     text: str
     pod: str = ""
     node: str = ""
@@ -72,43 +72,43 @@ class Mover:
         self._timeout = timeout
         self._report = report
 
-    async def run(self, moves: Sequence[Move]) -> list[Made]:
+    async def run(self, moves: Sequence[Move]) -> list[MoveResult]:
         """Make moves in order, up to the first surprise; returns what came of each that was tried.
 
         Raises:
             KubeError: the API server refuses for another reason than a PodDisruptionBudget, or cannot be reached.
         """
-        made: list[Made] = []
+        made: list[MoveResult] = []
         for number, move in enumerate(moves, 1):
             done = await self._one(move)
             self._report(f"{number}/{len(moves)} {done.text}")
             made.append(done)
-            if done.outcome is not Outcome.MOVED:
+            if done.outcome is not MoveOutcome.MOVED:
                 break
         return made
 
-    async def _one(self, move: Move) -> Made:
+    async def _one(self, move: Move) -> MoveResult:
         guest, owner = move.tenant.guest, self._owners[move.tenant.guest.uid]
         name = f"Pod {guest.namespace}/{guest.name}"
         changed = await self._changed(move, owner)
         if changed:
-            return Made(move, Outcome.CHANGED, f"{name} was not evicted: {changed}")
+            return MoveResult(move, MoveOutcome.CHANGED, f"{name} was not evicted: {changed}")
         before = {pod["metadata"]["uid"] for pod in await self._pods(guest.namespace, owner)}
         (ended,) = await Drain(self._kube, DryRun.NONE, self._timeout, self._step).run([move.before])
         if ended.step is DrainStep.BUDGET:
-            return Made(move, Outcome.REFUSED, f"{name} was not evicted: {ended.why}")
+            return MoveResult(move, MoveOutcome.REFUSED, f"{name} was not evicted: {ended.why}")
         if ended.step is not DrainStep.GONE:
             text = f"{name} was evicted and is still there after {self._timeout:g} s"
-            return Made(move, Outcome.STILL_THERE, text)
+            return MoveResult(move, MoveOutcome.STILL_THERE, text)
         found = await self._next(guest.namespace, owner, before)
         if found is None:
             text = f"{name} is gone, and no new Pod of {owner} was bound within {self._timeout:g} s"
-            return Made(move, Outcome.UNBOUND, text)
+            return MoveResult(move, MoveOutcome.UNBOUND, text)
         after, node = f"{guest.namespace}/{found['metadata']['name']}", found["spec"]["nodeName"]
         if node != move.to:
             text = f"{name} became {after} on {node}, not on {move.to} as planned"
-            return Made(move, Outcome.ELSEWHERE, text, after, node)
-        return Made(move, Outcome.MOVED, f"{name} became {after} on {node}, as planned", after, node)
+            return MoveResult(move, MoveOutcome.ELSEWHERE, text, after, node)
+        return MoveResult(move, MoveOutcome.MOVED, f"{name} became {after} on {node}, as planned", after, node)
 
     def _step(self, one: Progress) -> None:
         why = f": {one.why}" if one.why else ""

@@ -12,16 +12,16 @@ from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from webhook.offline.objects import add_files
 from webhook.packing import data, report, wanted
-from webhook.packing.planning import Planned, first_with_moves, planned
+from webhook.packing.planning import RoomPlan, first_with_moves, planned
 from webhook.packing.running import NO_ROOM, guarded, show, state_of, tell
-from webhook.packing.state import State
-from webhook.packing.wanted import Wanted
+from webhook.packing.state import PackingState
+from webhook.packing.wanted import WantedRoom
 from webhook.snapshot.command import add_cluster
 
 _MOST_MOVES: Final = 64  # that are looked for; `koordgate defrag` has its own bound
 
 
-async def _read(arguments: argparse.Namespace) -> State:
+async def _read(arguments: argparse.Namespace) -> PackingState:
     if arguments.files:
         return await state_of(arguments)
     async with KubeClient.autodetect(context=arguments.context) as kube:
@@ -30,7 +30,7 @@ async def _read(arguments: argparse.Namespace) -> State:
 
 async def _report(
     arguments: argparse.Namespace,
-) -> tuple[State, Stranded, list[Wanted], list[Planned]]:
+) -> tuple[PackingState, Stranded, list[WantedRoom], list[RoomPlan]]:
     state = await _read(arguments)
     sizes = wanted.table(state, arguments)
     may = sizes[0].guest.may

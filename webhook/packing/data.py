@@ -7,10 +7,10 @@ from allocator.packing.defrag import Move
 from allocator.packing.stranded import Stranded, Use, points_of
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import Share
-from webhook.packing.apply import Made
-from webhook.packing.planning import Planned
-from webhook.packing.state import State, Stay
-from webhook.packing.wanted import Wanted
+from webhook.packing.apply import MoveResult
+from webhook.packing.planning import RoomPlan
+from webhook.packing.state import PackingState, Stay
+from webhook.packing.wanted import WantedRoom
 
 Raw = dict[str, Any]
 
@@ -22,7 +22,7 @@ def milli(points: int, kind: DeviceType, weight: int = 1) -> int:
     return points * _MILLI // (points_of(kind) * weight)
 
 
-def report_data(state: State, found: Stranded, sizes: Sequence[Wanted], plans: Sequence[Planned]) -> Raw:
+def report_data(state: PackingState, found: Stranded, sizes: Sequence[WantedRoom], plans: Sequence[RoomPlan]) -> Raw:
     """Write the packing report."""
     kind = sizes[0].kind
     models = [
@@ -69,7 +69,7 @@ def _use_data(word: str, asks: Mapping[str, int], uses: Mapping[str, Use], kind:
     }
 
 
-def plan_data(state: State, found: Planned) -> Raw:
+def plan_data(state: PackingState, found: RoomPlan) -> Raw:
     """Write a plan."""
     near = found.nearest
     return {
@@ -93,12 +93,12 @@ def plan_data(state: State, found: Planned) -> Raw:
     }
 
 
-def about(state: State) -> Raw:
+def about(state: PackingState) -> Raw:
     """Write what holds for every plan: who stays, and what is not known."""
     return {"stays": [_stay_data(one) for one in state.stays], "notes": state.notes}
 
 
-def made_data(one: Made) -> Raw:
+def made_data(one: MoveResult) -> Raw:
     """Write what came of a move."""
     guest = one.move.tenant.guest
     return {
@@ -115,7 +115,7 @@ def _stay_data(one: Stay) -> Raw:
     return {"pod": one.pod, "node": one.node, "why": one.why}
 
 
-def _move_data(state: State, move: Move) -> Raw:
+def _move_data(state: PackingState, move: Move) -> Raw:
     guest, owner = move.tenant.guest, state.owners[move.tenant.guest.uid]
     return {
         "namespace": guest.namespace,

@@ -15,10 +15,10 @@ from webhook import terminal
 from webhook.devices.nodestate import CommandError
 from webhook.offline.objects import add_files
 from webhook.packing import data, report, wanted
-from webhook.packing.apply import Made, Mover, Outcome
-from webhook.packing.planning import Planned, first_with_moves, planned
+from webhook.packing.apply import MoveOutcome, Mover, MoveResult
+from webhook.packing.planning import RoomPlan, first_with_moves, planned
 from webhook.packing.running import NO_ROOM, guarded, say, show, state_of, tell
-from webhook.packing.state import State
+from webhook.packing.state import PackingState
 from webhook.snapshot.command import add_cluster
 from webhook.terminal import printable
 
@@ -28,7 +28,7 @@ _MOST_MOVES: Final = 1000
 _WITH_DEFAULT: Final = 10
 
 
-async def _plan(state: State, arguments: argparse.Namespace) -> Planned:
+async def _plan(state: PackingState, arguments: argparse.Namespace) -> RoomPlan:
     rooms, most = arguments.count, arguments.most
     if arguments.pod:
         return planned(state, await wanted.of_file(state, arguments.pod), rooms, most)
@@ -55,7 +55,7 @@ async def _defrag(arguments: argparse.Namespace) -> int:
         return await _apply(kube, arguments, state, found)
 
 
-def _told(arguments: argparse.Namespace, state: State, found: Planned) -> int:
+def _told(arguments: argparse.Namespace, state: PackingState, found: RoomPlan) -> int:
     """Show a plan; returns the exit status."""
     if arguments.output == "text":
         show(*report.plan_parts(state, found, applying=False))
@@ -72,7 +72,7 @@ def _write(how: str, document: dict[str, Any]) -> None:
     )
 
 
-async def _apply(kube: KubeClient, arguments: argparse.Namespace, state: State, found: Planned) -> int:
+async def _apply(kube: KubeClient, arguments: argparse.Namespace, state: PackingState, found: RoomPlan) -> int:
     """Make the moves, once they are confirmed; returns the exit status."""
     text = arguments.output == "text"
     if text:
@@ -84,7 +84,7 @@ async def _apply(kube: KubeClient, arguments: argparse.Namespace, state: State, 
         return 0
     mover = Mover(kube, state.owners, arguments.timeout, _step if text else lambda line: say("defrag", line))
     made = await mover.run(moves)
-    done = sum(one.outcome is Outcome.MOVED for one in made)
+    done = sum(one.outcome is MoveOutcome.MOVED for one in made)
     if text:
         show(_outcome(made, len(moves)))
     else:
@@ -105,8 +105,8 @@ def _step(line: str) -> None:
     sys.stdout.flush()
 
 
-def _outcome(made: Sequence[Made], count: int) -> str:
-    done = sum(one.outcome is Outcome.MOVED for one in made)
+def _outcome(made: Sequence[MoveResult], count: int) -> str:
+    done = sum(one.outcome is MoveOutcome.MOVED for one in made)
     if done == count:
         return f"All {count} moves are made." if count > 1 else "The move is made."
     return (

@@ -51,7 +51,7 @@ def owner_of(pod: Raw) -> Owner | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class MoveRules:
     """What decides beside the Pod itself.
 
     Attributes:
@@ -73,7 +73,7 @@ def budgets_by_namespace(budgets: Iterable[Raw]) -> dict[str, list[Raw]]:
     return found
 
 
-def why_stays(pod: Raw, info: PodInfo, holding: Holding, mode: Mode, rules: Rules) -> str:
+def why_stays(pod: Raw, info: PodInfo, holding: Holding, mode: Mode, rules: MoveRules) -> str:
     """Why a Pod that holds devices is not moved, in a few words; "" if it may be."""
     return (
         _uncertain(info, holding)

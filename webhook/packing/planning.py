@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from allocator.packing.copies import filled
-from allocator.packing.defrag import Bounds, Ended, Plan, plan
+from allocator.packing.defrag import Ended, MovePlan, PlanBounds, plan
 from allocator.packing.fleet import NodeRoom
 from allocator.place import Placement, place
 from allocator.reasons.cards import lack
 from allocator.vocabulary.devicetype import FULL
-from webhook.packing.state import State, Stay
-from webhook.packing.wanted import Wanted
+from webhook.packing.state import PackingState, Stay
+from webhook.packing.wanted import WantedRoom
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Nearest:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class RoomPlan:
     """A plan for what is wanted.
 
     Attributes:
@@ -43,13 +43,13 @@ class Planned:
         nearest: the node that lacks least, where it fits on none; None if there is no node.
     """
 
-    wanted: Wanted
-    plan: Plan
+    wanted: WantedRoom
+    plan: MovePlan
     fitting: tuple[tuple[str, int], ...]
     nearest: Nearest | None
 
 
-def planned(state: State, wanted: Wanted, rooms: int, most: int) -> Planned:
+def planned(state: PackingState, wanted: WantedRoom, rooms: int, most: int) -> RoomPlan:
     """Plan room for more Pods of what is wanted.
 
     Args:
@@ -58,13 +58,13 @@ def planned(state: State, wanted: Wanted, rooms: int, most: int) -> Planned:
         rooms: for how many more.
         most: the most moves.
     """
-    found = plan(state.rooms, state.tenants, wanted.guest, state.compared, Bounds(rooms, most))
+    found = plan(state.rooms, state.tenants, wanted.guest, state.compared, PlanBounds(rooms, most))
     counts = ((room.node.name, filled(room, wanted.guest).count) for room in state.rooms)
     fitting = tuple((name, count) for name, count in counts if count)
-    return Planned(wanted, found, fitting, None if fitting else _nearest(state, wanted))
+    return RoomPlan(wanted, found, fitting, None if fitting else _nearest(state, wanted))
 
 
-def first_with_moves(state: State, choice: Sequence[Wanted], rooms: int, most: int) -> Planned | None:
+def first_with_moves(state: PackingState, choice: Sequence[WantedRoom], rooms: int, most: int) -> RoomPlan | None:
     """The plan for the first of these for which moves help; for the first at all, if none do."""
     plans = None
     for one in choice:
@@ -75,7 +75,7 @@ def first_with_moves(state: State, choice: Sequence[Wanted], rooms: int, most: i
     return plans
 
 
-def _nearest(state: State, wanted: Wanted) -> Nearest | None:
+def _nearest(state: PackingState, wanted: WantedRoom) -> Nearest | None:
     guest = wanted.guest
     open_to = [room for room in state.rooms if not room.closed and (guest.may is None or room.node.name in guest.may)]
     if not open_to:
@@ -88,7 +88,7 @@ def _nearest(state: State, wanted: Wanted) -> Nearest | None:
     return Nearest(name, far[name], _why(best, wanted), stays, movable)
 
 
-def _lack(state: State, room: NodeRoom, wanted: Wanted) -> int:
+def _lack(state: PackingState, room: NodeRoom, wanted: WantedRoom) -> int:
     devices = state.types.resources  # what of these is missing, the devices themselves say
     asks = {name: amount for name, amount in wanted.guest.asks.items() if name not in devices}
     short = ((asked, room.free(name)) for name, asked in asks.items())
@@ -96,14 +96,14 @@ def _lack(state: State, room: NodeRoom, wanted: Wanted) -> int:
     return lack(wanted.guest.request, room.node) + beside
 
 
-def _why(room: NodeRoom, wanted: Wanted) -> str:
+def _why(room: NodeRoom, wanted: WantedRoom) -> str:
     outcome = place(wanted.guest.request, room.node)
     if isinstance(outcome, Placement):
         return f"not enough {room.lacks(wanted.guest.asks)}"
     return outcome.short or outcome.message.removeprefix(f"{room.node.name}: ")
 
 
-def why_no_more(found: Planned) -> str:
+def why_no_more(found: RoomPlan) -> str:
     """Why the plan has no more rooms, in a sentence; "" if it has as many as were wanted."""
     return {
         Ended.ENOUGH: "",

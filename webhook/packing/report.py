@@ -12,9 +12,9 @@ from allocator.request.typical import MEMORY
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import Share
 from webhook.packing.data import milli
-from webhook.packing.planning import Nearest, Planned, why_no_more
-from webhook.packing.state import State, Stay
-from webhook.packing.wanted import Wanted
+from webhook.packing.planning import Nearest, RoomPlan, why_no_more
+from webhook.packing.state import PackingState, Stay
+from webhook.packing.wanted import WantedRoom
 from webhook.terminal import printable
 
 Part = Table | Text | str
@@ -25,7 +25,9 @@ _MILLI = 1000
 _GIB = 2**30
 
 
-def report_parts(state: State, found: Stranded, sizes: Sequence[Wanted], plans: Sequence[Planned]) -> Iterator[Part]:
+def report_parts(
+    state: PackingState, found: Stranded, sizes: Sequence[WantedRoom], plans: Sequence[RoomPlan]
+) -> Iterator[Part]:
     """Write the packing report."""
     kind = sizes[0].kind
     if not found.stock:
@@ -59,7 +61,7 @@ def _stock(found: Stranded, kind: DeviceType) -> Table:
     return table
 
 
-def _uses(found: Stranded, sizes: Sequence[Wanted], kind: DeviceType) -> Table:
+def _uses(found: Stranded, sizes: Sequence[WantedRoom], kind: DeviceType) -> Table:
     several = len(found.stock) > 1
     table = _table(*(["MODEL"] if several else []), "SIZE", "FIT", "USABLE", "NO CPU", "NO MEMORY", "REMAINDER", "OUT")
     for model in sorted(found.stock):
@@ -77,7 +79,7 @@ def _parts(use: Use, kind: DeviceType, weight: int) -> list[str]:
     return [_cards(one, kind, weight) for one in (use.usable, use.cpu, use.memory, use.remainder, use.out)]
 
 
-def _requests(sizes: Sequence[Wanted]) -> str:
+def _requests(sizes: Sequence[WantedRoom]) -> str:
     asks = next((one.guest.asks for one in sizes if one.word == "1"), sizes[0].guest.asks)
     noun = sizes[0].kind.noun
     if CPU not in asks and MEMORY not in asks:
@@ -86,7 +88,7 @@ def _requests(sizes: Sequence[Wanted]) -> str:
     return f"A Pod of one {noun} requests {cpu / _MILLI:.1f} CPUs and {memory / _GIB:.1f} GiB of memory."
 
 
-def _suggestion(state: State, one: Planned) -> Iterator[Part]:
+def _suggestion(state: PackingState, one: RoomPlan) -> Iterator[Part]:
     words, moves = one.wanted.words, one.plan.moves
     words = f"{words[0].upper()}{words[1:]}"
     if one.fitting:
@@ -113,7 +115,7 @@ def _nearest(near: Nearest) -> Iterator[Part]:
     yield from stays_lines(near.stays)
 
 
-def plan_parts(state: State, found: Planned, *, applying: bool) -> Iterator[Part]:
+def plan_parts(state: PackingState, found: RoomPlan, *, applying: bool) -> Iterator[Part]:
     """Write a plan.
 
     Args:
@@ -141,7 +143,7 @@ def plan_parts(state: State, found: Planned, *, applying: bool) -> Iterator[Part
         yield "Nothing was changed. Each move is an eviction; to do them one by one: --apply"
 
 
-def moves_table(state: State, moves: Sequence[Move]) -> Table:
+def moves_table(state: PackingState, moves: Sequence[Move]) -> Table:
     """The moves, in order."""
     table = _table("", "EVICT POD", "OF", "FROM", "IT WOULD GO TO")
     for number, move in enumerate(moves, 1):

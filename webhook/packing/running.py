@@ -13,7 +13,7 @@ from webhook.devices.nodestate import CommandError
 from webhook.explain.reading import read_files, read_live
 from webhook.offline.objects import InputError
 from webhook.packing.report import Part
-from webhook.packing.state import State, read_state
+from webhook.packing.state import PackingState, read_state
 from webhook.terminal import printable
 
 UNUSABLE: Final = 2
@@ -23,7 +23,7 @@ _ON_TERMINALS: Final = 100  # columns
 _ELSEWHERE: Final = 80
 
 
-async def state_of(arguments: argparse.Namespace, kube: KubeClient | None = None) -> State:
+async def state_of(arguments: argparse.Namespace, kube: KubeClient | None = None) -> PackingState:
     """Read the files, or the cluster.
 
     Args:
@@ -48,7 +48,7 @@ def show(*parts: Part) -> None:
     terminal.show(*parts, most=_ON_TERMINALS if sys.stdout.isatty() else _ELSEWHERE)
 
 
-def tell(command: str, state: State) -> None:
+def tell(command: str, state: PackingState) -> None:
     """Say on standard error what is not known."""
     for note in state.notes[:_MOST_NOTES]:
         say(command, note)

@@ -16,7 +16,7 @@ from webhook.explain.reading import Reading, checked, is_settings, let_hold
 from webhook.offline.objects import InputError
 from webhook.offline.predicates import NodeCandidate, candidate, why_not
 from webhook.offline.resources import allocatable, managed
-from webhook.packing.movable import Owner, Rules, budgets_by_namespace, owner_of, why_stays
+from webhook.packing.movable import MoveRules, Owner, budgets_by_namespace, owner_of, why_stays
 from webhook.settings import WebhookSettings, adoption_of, types_of
 from webhook.statedmix import read_mix
 from webhook.view.nodeselection import selection_of
@@ -49,7 +49,7 @@ class Stay:
 
 
 @dataclass(slots=True)
-class State:
+class PackingState:
     """A cluster.
 
     Attributes:
@@ -90,7 +90,7 @@ class State:
         return _allowed(spec, _candidates(self.cluster.objects("Node")))
 
 
-def read_state(read: Reading, configured: WebhookSettings | None, *, jobs: bool = False) -> State:
+def read_state(read: Reading, configured: WebhookSettings | None, *, jobs: bool = False) -> PackingState:
     """Make the state of a cluster.
 
     Args:
@@ -113,13 +113,13 @@ def read_state(read: Reading, configured: WebhookSettings | None, *, jobs: bool 
     )
     unread = any(note.startswith("poddisruptionbudgets") for note in read.notes)
     budgets = None if unread else budgets_by_namespace([obj for _, obj, kind in listed if kind == _BUDGET])
-    found = _Pods(cluster, seen, Rules(scheduler.name, jobs, budgets))
+    found = _Pods(cluster, seen, MoveRules(scheduler.name, jobs, budgets))
     nodes = {node["metadata"]["name"]: node for node in cluster.objects("Node")}
     rooms = [_room(seen, node) for _, node in sorted(nodes.items())]
     for room in rooms:
         found.take(room)
     notes = [*read.notes, *cluster.notes, *(problem for each in seen.problems.values() for problem in each)]
-    return State(rooms, found.tenants, found.stays, found.owners, compared, cluster, notes)
+    return PackingState(rooms, found.tenants, found.stays, found.owners, compared, cluster, notes)
 
 
 def _result(generator: Iterator[None]) -> Mix:
@@ -165,7 +165,7 @@ def _allowed(spec: Raw, nodes: Sequence[NodeCandidate]) -> frozenset[str]:
 class _Pods:
     """Sorts the Pods that hold devices."""
 
-    def __init__(self, cluster: Cluster, seen: AdoptView, rules: Rules) -> None:
+    def __init__(self, cluster: Cluster, seen: AdoptView, rules: MoveRules) -> None:
         self.tenants: list[Tenant] = []
         self.stays: list[Stay] = []
         self.owners: dict[str, Owner] = {}

@@ -17,7 +17,7 @@ from webhook.explain.reading import checked
 from webhook.explain.scene import admitted
 from webhook.offline.objects import read_all
 from webhook.offline.resources import managed
-from webhook.packing.state import State
+from webhook.packing.state import PackingState
 from webhook.shadow.judge import as_submitted
 from webhook.view.podinfo import read_pod_info
 
@@ -25,7 +25,7 @@ _MOST_NAMED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedRoom:
     """What room is wanted for.
 
     Attributes:
@@ -85,7 +85,7 @@ def _memory(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{error}; write a quantity such as 64Gi") from error
 
 
-def kind_of(state: State, arguments: argparse.Namespace) -> DeviceType:
+def kind_of(state: PackingState, arguments: argparse.Namespace) -> DeviceType:
     """The device type that is named.
 
     Raises:
@@ -97,7 +97,7 @@ def kind_of(state: State, arguments: argparse.Namespace) -> DeviceType:
     return kind
 
 
-def sized(state: State, arguments: argparse.Namespace, size: Size) -> Wanted:
+def sized(state: PackingState, arguments: argparse.Namespace, size: Size) -> WantedRoom:
     """A Pod of a size.
 
     Raises:
@@ -112,23 +112,23 @@ def sized(state: State, arguments: argparse.Namespace, size: Size) -> Wanted:
     noun = kind.noun if size.count == 1 else f"{kind.noun}s"
     whole = f"{size.count} {noun}"
     part = f"{size.percent} % of each of {whole}" if size.count > 1 else f"{size.percent} % of a {noun}"
-    return Wanted(guest, f"a Pod of {whole if size.percent == FULL else part}", str(size), kind)
+    return WantedRoom(guest, f"a Pod of {whole if size.percent == FULL else part}", str(size), kind)
 
 
-def table(state: State, arguments: argparse.Namespace) -> list[Wanted]:
+def table(state: PackingState, arguments: argparse.Namespace) -> list[WantedRoom]:
     """The sizes of the report; of a type that is not divided in percent, whole devices only."""
     kind = kind_of(state, arguments)
     return [sized(state, arguments, size) for size in SIZES if size.percent == FULL or any(kind.percent)]
 
 
-def largest_first(state: State, arguments: argparse.Namespace) -> list[Wanted]:
+def largest_first(state: PackingState, arguments: argparse.Namespace) -> list[WantedRoom]:
     """Whole devices, from as many as the largest node has down to one."""
     kind = kind_of(state, arguments)
     most = max((sum(d.type == kind.name for d in room.node.devices) for room in state.rooms), default=0)
     return [sized(state, arguments, Size(count)) for count in (8, 4, 2, 1) if count <= most]
 
 
-def _of_model(state: State, kind: DeviceType, model: str | None) -> frozenset[str] | None:
+def _of_model(state: PackingState, kind: DeviceType, model: str | None) -> frozenset[str] | None:
     """The nodes with devices of a model; None for all.
 
     Raises:
@@ -148,7 +148,7 @@ def _of_model(state: State, kind: DeviceType, model: str | None) -> frozenset[st
     return frozenset(found)
 
 
-async def of_file(state: State, path: str) -> Wanted:
+async def of_file(state: PackingState, path: str) -> WantedRoom:
     """The Pod of a file, as admission would make it.
 
     Raises:
@@ -170,4 +170,4 @@ async def of_file(state: State, path: str) -> Wanted:
     left = managed(state.types)
     asks = {name: amount for name, amount in info.requests if name not in left}
     guest = Guest(f"the Pod of {path}", info.namespace, info.name, info.request, asks, state.allowed(pod["spec"]))
-    return Wanted(guest, f"Pod {info.namespace}/{info.name}", "", info.request.types()[0])
+    return WantedRoom(guest, f"Pod {info.namespace}/{info.name}", "", info.request.types()[0])
