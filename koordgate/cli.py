@@ -11,11 +11,13 @@ GROUP: Final = "koordgate.commands"
 _SUMMARIES: Final = {
     "adopt": "move a cluster from another product: check, report, switch namespaces and back",
     "cleanup": "remove all that koordgate left in a cluster after helm uninstall",
+    "defrag": "plan which Pods to evict so that larger ones find room, and do it on demand",
     "demo": "show the whole product on this machine: translate, guard, allocate, holdings",
     "devices": "show a cluster's devices and who holds them; cordon, uncordon or drain one",
     "doctor": "look at an installation, and say what is wrong and what to do about it",
     "lease": "let a cluster create Pods while no replica of the webhook lives, and end that",
     "explain": "say why a Pod is on no node and what would help, or why it is on its node",
+    "packing": "say what of the free devices nobody can use, why, and what a larger Pod would need",
     "reporter": "report what a node has and how healthy it is, and put cpusets into effect",
     "simulate": "run Kubernetes objects from files through admission, scheduling and binding, offline",
     "snapshot": "write what matters of a cluster into one file, for simulate, explain and bug reports",

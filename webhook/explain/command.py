@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import sys
-from datetime import UTC, datetime
 from typing import Final
 
 import orjson
@@ -18,13 +17,11 @@ from webhook.devices.nodestate import CommandError
 from webhook.explain import report
 from webhook.explain.data import data
 from webhook.explain.explanation import Explanation, explain
-from webhook.explain.scene import Found, scene
-from webhook.offline.assumed import UnknownMemoryError, assume_devices
-from webhook.offline.objects import InputError, add_files, read_all
-from webhook.offline.shapes import wrong_shape
+from webhook.explain.reading import Reading, read_files, read_live
+from webhook.explain.scene import scene
+from webhook.offline.objects import InputError, add_files
 from webhook.settings import WebhookSettings
-from webhook.snapshot.command import add_cluster, progress
-from webhook.snapshot.read import ABOUT, SnapshotWanted, take
+from webhook.snapshot.command import add_cluster
 from webhook.terminal import printable
 
 _UNUSABLE: Final = 2
@@ -32,53 +29,25 @@ _NOWHERE: Final = 3
 _MOST_NAMED: Final = 8
 
 
-async def _objects(arguments: argparse.Namespace, configured: WebhookSettings | None) -> tuple[list[Found], list[str]]:
-    """Read the files, or the cluster; returns the objects, and what could not be read."""
+async def _objects(arguments: argparse.Namespace, configured: WebhookSettings | None) -> Reading:
+    """Read the files, or the cluster."""
     if arguments.files:
-        listed = list(read_all(arguments.files))
-        return (listed, []) if any(map(_is_about, listed)) else with_assumed(listed)
-    wanted = SnapshotWanted(arguments.installed_in, configured=configured)
+        return read_files(arguments.files)
     async with KubeClient.autodetect(context=arguments.context) as kube:
         arguments.namespace = arguments.namespace or kube.namespace
-        with progress() as told:
-            taken = await take(kube, wanted, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), told)
-    return [("the cluster", obj, obj["kind"]) for obj in taken.items], taken.notes
-
-
-def _is_about(found: Found) -> bool:
-    """Whether an object says that the others are a snapshot, which has all Device objects that the cluster has."""
-    _, obj, kind = found
-    return kind == "ConfigMap" and (obj.get("metadata") or {}).get("name") == ABOUT
-
-
-def with_assumed(listed: list[Found]) -> tuple[list[Found], list[str]]:
-    """Add devices for the Nodes of manifests that have no Device object, as simulate does; returns what was assumed.
-
-    Raises:
-        InputError: the memory of a Node's cards is not known.
-    """
-    nodes, devices, pods = ([obj for _, obj, kind in listed if kind == of] for of in ("Node", "Device", "Pod"))
-    wrong = [one for one in (*nodes, *devices, *pods) if wrong_shape(str(one.get("kind")), one)]
-    if wrong:
-        return listed, []  # what is wrong with them is told when they are read
-    try:
-        assumed = assume_devices(nodes, devices, pods)
-    except UnknownMemoryError as error:
-        raise InputError(str(error)) from error
-    return [*listed, *(("assumed", one, "Device") for one in assumed.devices)], list(assumed.notes)
+        return await read_live(kube, arguments.installed_in, configured)
 
 
 async def _explain(arguments: argparse.Namespace) -> tuple[Explanation, list[str]]:
     configured = settings.load(arguments.config) if arguments.config else None
-    objects, notes = await _objects(arguments, configured)
-    manifests = bool(arguments.files) and not any(map(_is_about, objects))
+    read = await _objects(arguments, configured)
     namespace = arguments.namespace or DEFAULT_NAMESPACE
-    found = await scene(objects, arguments.pod, namespace, configured, manifests=manifests)
+    found = await scene(read.objects, arguments.pod, namespace, configured, manifests=read.manifests)
     known = {node["metadata"]["name"] for node in found.nodes}
     if strange := [name for name in arguments.nodes if name not in known]:
         there = ", ".join(sorted(known)[:_MOST_NAMED]) or "none"
         raise CommandError(f"--node {', '.join(strange)}: no such Node; there are {there}")
-    return explain(found, arguments.nodes), [*notes, *found.notes]
+    return explain(found, arguments.nodes), [*read.notes, *found.notes]
 
 
 def _run(arguments: argparse.Namespace) -> int:

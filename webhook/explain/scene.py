@@ -13,11 +13,9 @@ from allocator.wire import gang, nodeallocation
 from webhook.adopt.objects import Cluster, from_objects
 from webhook.adopt.view import AdoptView
 from webhook.devices.nodestate import CommandError
+from webhook.explain.reading import Found, Raw, checked, is_settings, let_hold
 from webhook.offline.apiserver import with_defaults
 from webhook.offline.cluster import OfflineCluster
-from webhook.offline.objects import InputError
-from webhook.offline.running import assume, counting_all
-from webhook.offline.shapes import wrong_shape
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, adoption_of, types_of
@@ -25,10 +23,6 @@ from webhook.shadow.judge import as_submitted
 from webhook.statedmix import read_mix
 from webhook.view.feed import GroupFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
-
-Raw = dict[str, Any]
-Found = tuple[str, Raw, str]
-"""Where an object is, the object, and its kind."""
 
 _MOST_NAMED: Final = 8
 _BESIDE: Final = ("ResourceQuota", "Event")
@@ -120,7 +114,7 @@ async def scene(
     """
     space, _, name = wanted.rpartition("/")
     space = space or namespace
-    listed = [_checked(where, obj, kind) for where, obj, kind in objects]
+    listed = [checked(where, obj, kind) for where, obj, kind in objects]
     given = _target(listed, space, name)
     uid = given["metadata"]["uid"]
     # Without the Pod: it holds nothing, wherever that is recorded.
@@ -131,7 +125,7 @@ async def scene(
     )
     types = types_of(cluster.settings)
     if manifests:
-        _hold(cluster, counted=configured is not None or any(_is_settings(one) for one in listed))
+        let_hold(cluster, counted=configured is not None or any(map(is_settings, listed)))
     existing = given["metadata"].get("creationTimestamp") is not None
     was = existing or given["spec"].get("nodeName")  # what a new Pod states that it holds, admission must see
     submitted = with_defaults({**(as_submitted(given) if was else given), "kind": "Pod"})
@@ -139,7 +133,7 @@ async def scene(
     mode = AdoptView(Cluster(of={"Namespace": cluster.objects("Namespace")}, settings=cluster.settings)).mode(space)
     info = read_pod_info(pod, types=types)
     if info is not None and mode is not Mode.OFF and ORIGINAL_REQUEST not in (pod["metadata"].get("annotations") or {}):
-        refused, pod = await _admitted(cluster, submitted)
+        refused, pod = await admitted(cluster, submitted)
         translated = pod["spec"] != submitted["spec"]
         info = read_pod_info(pod, types=types)
     cluster.take("Pod", pod, types)
@@ -179,18 +173,6 @@ def conditions(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
 
 
-def _checked(where: str, obj: Raw, kind: str) -> Found:
-    """An object with the defaults of an API server.
-
-    Raises:
-        InputError: an API server would not send it.
-    """
-    wrong = wrong_shape(kind, obj) if kind == "Pod" or kind in _BESIDE else ""
-    if wrong:
-        raise InputError(f"{where}: {kind}: {wrong}; the API server would refuse it; correct it")
-    return where, with_defaults(obj) if kind == "Pod" else obj, kind
-
-
 def _ranking(seen: AdoptView) -> Ranking:
     settings, types = seen.settings, types_of(seen.settings)
     mix = read_mix(settings.scheduler.mix, types)
@@ -203,25 +185,6 @@ def _ranking(seen: AdoptView) -> Ranking:
         counted=settings.scheduler.preference_classes,
         mix=lambda: mix,
     )
-
-
-def _is_settings(found: Found) -> bool:
-    return found[2] == "ConfigMap" and (found[1].get("metadata") or {}).get("name") == "koordgate"
-
-
-def _hold(cluster: Cluster, *, counted: bool) -> None:
-    """Let running Pods hold what `simulate` lets them hold.
-
-    Args:
-        cluster: without the Pod that is explained; changed.
-        counted: whether settings say which products count; otherwise all do that can be read.
-    """
-    if not counted:
-        cluster.settings = counting_all(cluster.settings)
-    view = AdoptView(cluster, adoption_of(cluster.settings)).view
-    pods = cluster.objects("Pod")
-    assumed = {pod["metadata"]["uid"]: pod for pod in assume(pods, view.snapshot, types_of(cluster.settings))}
-    cluster.of["Pod"] = [assumed.get(pod["metadata"]["uid"], pod) for pod in pods]
 
 
 def _target(listed: Iterable[Found], namespace: str, name: str) -> Raw:
@@ -275,7 +238,7 @@ def _is_of(allocation: object, uid: str) -> bool:
     return isinstance(allocation, Mapping) and allocation.get("uid") == uid
 
 
-async def _admitted(cluster: Cluster, pod: Raw) -> tuple[str, Raw]:
+async def admitted(cluster: Cluster, pod: Raw) -> tuple[str, Raw]:
     """Show a Pod to the webhook's own admission; returns why it is refused, and the Pod as it would be stored."""
     offline = OfflineCluster.in_process(cluster.settings)
     await offline.load([{"apiVersion": "v1", **obj} for kind in _SEEN for obj in cluster.objects(kind)])

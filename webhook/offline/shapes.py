@@ -177,6 +177,25 @@ class _PriorityClass(Struct, rename="camel"):
     preemption_policy: str | None = None
 
 
+class _LabelSelector(Struct, rename="camel"):
+    match_labels: _Texts = None
+    match_expressions: list[_Expression] | None = None
+
+
+class _BudgetSpec(Struct):
+    selector: _LabelSelector | None = None
+
+
+class _BudgetStatus(Struct, rename="camel"):
+    disruptions_allowed: int | None = None
+
+
+class _Budget(Struct):
+    metadata: _Metadata
+    spec: _BudgetSpec | None = None
+    status: _BudgetStatus | None = None
+
+
 class _Ordinals(Struct):
     start: _Count = 0
 
@@ -237,6 +256,7 @@ _SHAPES: Final[dict[str, type[Struct]]] = {
     "LimitRange": _LimitRange,
     "ResourceQuota": _Quota,
     "PriorityClass": _PriorityClass,
+    "PodDisruptionBudget": _Budget,
     **dict.fromkeys(("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"), _Replicas),
     "Job": _Job,
     "CronJob": _CronJob,

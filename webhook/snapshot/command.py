@@ -127,9 +127,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 COMMAND: Final = Command(
     description="Write what matters of a cluster's objects into one file, a List that simulate and explain read.\n\n"
     "It has Nodes, Devices, NodeResourceTopologies, NodeAllocations, Pods, Namespaces, PodGroups, PriorityClasses,\n"
-    "ResourceQuotas, LimitRanges, ResourceClaims and -Slices, koordgate's Events and settings, and versions. Of each\n"
-    "only the fields that koordgate reads are kept: no Secret, command, argument, image, volume or variable of a\n"
-    "container but those that show it its devices, and no foreign annotation. Labels are kept; see --anonymize.\n\n"
+    "ResourceQuotas, LimitRanges, PodDisruptionBudgets, ResourceClaims and -Slices, koordgate's Events and settings,\n"
+    "and versions. Of each only the fields that koordgate reads are kept: no Secret, command, argument, image, volume\n"
+    "or variable of a container but those that show it its devices, and no foreign annotation. Labels are kept; see\n"
+    "--anonymize.\n\n"
     "The exit status is 0 on success, 1 if the API server refused or did not answer, and 2 for wrong arguments or a\n"
     "file that cannot be written. What may not be read is left out, and told.\n\n"
     "The cluster is that of the kubeconfig ($KUBECONFIG); in a Pod, its own. Nodes and Pods must be readable.",

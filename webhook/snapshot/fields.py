@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.evictions import STAY_ANNOTATIONS
 from allocator.vocabulary.names import (
     AGREEMENT,
     CLASSES,
@@ -71,6 +72,7 @@ _POD_ANNOTATIONS: Final = frozenset(
     {
         *HINT_ANNOTATIONS,
         *GANG_ANNOTATIONS,
+        *STAY_ANNOTATIONS,
         DEVICE_ORDER,
         DEVICE_SHARING,
         DIALECT,
@@ -147,7 +149,7 @@ _NO_ANNOTATIONS: Final = annotations(())
 
 def metadata(noted: Shape = _NO_ANNOTATIONS) -> Shape:
     """Keep an object's identity, age, labels and owner, and these annotations."""
-    owner = fields(apiVersion=plain, kind=plain, name=name, controller=plain)
+    owner = fields(apiVersion=plain, kind=plain, name=name, uid=plain, controller=plain)
     return fields(
         name=name,
         namespace=name,
@@ -406,6 +408,11 @@ _GROUP: Final = fields(
         schedulingPolicy=fields(gang=fields(minCount=plain)),
     ),
 )
+_BUDGET: Final = fields(
+    metadata=metadata(),
+    spec=fields(selector=_SELECTOR, minAvailable=plain, maxUnavailable=plain),
+    status=fields(disruptionsAllowed=plain, currentHealthy=plain, desiredHealthy=plain, expectedPods=plain),
+)
 _EVENT: Final = fields(
     metadata=fields(name=plain, namespace=name),
     involvedObject=fields(apiVersion=plain, kind=plain, namespace=name, name=name, uid=plain),
@@ -437,6 +444,7 @@ def shapes(types: DeviceTypes) -> dict[str, Shape]:
         "ResourceQuota": _QUOTA,
         "LimitRange": fields(metadata=metadata(), spec=fields(limits=each(_LIMIT))),
         gang.KIND: _GROUP,
+        "PodDisruptionBudget": _BUDGET,
         "Pod": pod(types),
         "MutatingWebhookConfiguration": fields(metadata=metadata()),
         "Event": _EVENT,

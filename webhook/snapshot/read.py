@@ -16,6 +16,7 @@ from koordgate.kube.resource import (
     ALL_POD_GROUPS,
     CONFIG_MAPS,
     DEVICES,
+    DISRUPTION_BUDGETS,
     EVENTS,
     LIMIT_RANGES,
     MUTATING_WEBHOOKS,
@@ -53,6 +54,7 @@ _KINDS: Final[Sequence[tuple[Resource, str]]] = (
     (RESOURCE_QUOTAS, "ResourceQuota"),
     (LIMIT_RANGES, "LimitRange"),
     *((versions[0], gang.KIND) for versions in ALL_POD_GROUPS),
+    (DISRUPTION_BUDGETS, "PodDisruptionBudget"),
     (PODS, "Pod"),
     (EVENTS, "Event"),
 )

@@ -1,0 +1,357 @@
+"""Which Pods to move so that one more Pod of a size fits: a greedy plan, in the order of the moves.
+
+The rule, for one more room at a time:
+
+1. For each node, the Pods are found that would have to leave so that one more Pod of the size fits there: of the lowest
+   priorities, and none that can be left out. Only Pods that may be moved count. The node with the fewest such Pods is
+   tried first; then that with the lowest priority among them, that where they hold the least, and by name.
+2. On that node, the first of these Pods whose move helps is moved: it is evicted, and goes where `Fleet.goes_to` sends
+   it. A move helps if fewer Pods than before must leave the node after it, or none.
+3. A move is left out if the Pod would find no node, if no other node may lose room for the size by it and one does, or
+   if it is not certain where it goes: its controller may make the next Pod while it still holds its devices, or
+   afterwards. Both must lead to the same devices.
+4. Once one more Pod of the size fits, the moves are the plan for this room. If no move helps before, none of them is
+   made, and the next node is tried.
+
+So each move brings the room nearer, no other node loses room at any moment, and a Pod is moved once at most.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from allocator.budget import Budget
+from allocator.packing.copies import FilledNode, filled
+from allocator.packing.fleet import Comparison, Fleet, Guest, NodeRoom, held_by
+from allocator.place import MOST_STEPS as DECISION_STEPS
+from allocator.place import Placement, place
+from allocator.preempt import PodStanding, choose_victims
+from allocator.vocabulary.holdings import Holding
+
+MOST_STEPS: Final = 4_000_000
+"""Steps of all choices of Pods that must leave: some ten seconds."""
+MOST_LANDINGS: Final = 4000
+"""Searches for where a Pod would go: some ten seconds with 1,000 nodes."""
+MOST_NODES: Final = 64  # that are tried for one room
+_A_CHOICE: Final = 8000  # steps of one choice
+_ABOVE_ALL: Final = 2**31  # a priority
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A Pod that may be moved.
+
+    Attributes:
+        guest: the Pod.
+        node: where it is.
+        priority: of its spec.
+        late: its controller makes the next Pod only when it is gone, as a StatefulSet does.
+    """
+
+    guest: Guest
+    node: str
+    priority: int = 0
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One Pod that is evicted.
+
+    Attributes:
+        tenant: the Pod.
+        before: what it holds where it is.
+        after: what the next Pod of its controller will hold.
+        to: where that goes.
+    """
+
+    tenant: Tenant
+    before: Holding
+    after: Holding
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """One more Pod of the size that fits.
+
+    Attributes:
+        node: where it fits.
+        moves: what must be done for it, in order.
+    """
+
+    node: str
+    moves: tuple[Move, ...]
+
+
+class Ended(StrEnum):
+    """Why a plan has no more rooms."""
+
+    ENOUGH = "enough"
+    MOVES = "mostMoves"
+    NOTHING = "noMoveHelps"
+    WORK = "unfinished"
+
+
+@dataclass(frozen=True, slots=True)
+class MovePlan:
+    """Moves, and what they lead to.
+
+    Attributes:
+        rooms: what is made room for, in order.
+        before: how many Pods of the size fit into the cluster now.
+        after: and after the moves.
+        ended: why there is not more.
+    """
+
+    rooms: tuple[Room, ...]
+    before: int
+    after: int
+    ended: Ended
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """All moves in order."""
+        return tuple(move for room in self.rooms for move in room.moves)
+
+
+@dataclass(slots=True)
+class PlanBounds:
+    """How much a plan may be, and how much may be looked at.
+
+    Attributes:
+        rooms: how many more Pods of the size are to fit.
+        moves: the most moves.
+        steps: of the choices of Pods that must leave.
+        landings: searches for where a Pod would go.
+    """
+
+    rooms: int = 1
+    moves: int = 10
+    steps: Budget = field(default_factory=lambda: Budget(MOST_STEPS))
+    landings: Budget = field(default_factory=lambda: Budget(MOST_LANDINGS))
+
+    @property
+    def spent(self) -> bool:
+        """Whether something was not looked at."""
+        return self.steps.short or self.landings.short
+
+
+def plan(
+    rooms: Iterable[NodeRoom], tenants: Iterable[Tenant], wanted: Guest, compared: Comparison, bounds: PlanBounds
+) -> MovePlan:
+    """Plan moves that make room for Pods of a size.
+
+    Pure: the same arguments give the same plan, in whatever order nodes and Pods are given.
+
+    Args:
+        rooms: the nodes.
+        tenants: the Pods that may be moved.
+        wanted: a Pod of the size.
+        compared: how the cluster orders nodes.
+        bounds: how much may be moved and looked at; the budgets are spent.
+    """
+    ordered = sorted(rooms, key=lambda room: room.node.name)
+    return _Planner(ordered, tenants, wanted, compared, bounds).run()
+
+
+class _Planner:
+    def __init__(
+        self, rooms: list[NodeRoom], tenants: Iterable[Tenant], wanted: Guest, compared: Comparison, bounds: PlanBounds
+    ) -> None:
+        self._fleet = Fleet(rooms, compared)
+        self._wanted = wanted
+        self._bounds = bounds
+        self._tenants: dict[str, dict[str, Tenant]] = {}
+        for one in sorted(tenants, key=lambda one: (one.guest.namespace, one.guest.name, one.guest.uid)):
+            self._tenants.setdefault(one.node, {})[one.guest.uid] = one
+        self._filled: dict[str, FilledNode] = {}
+        self._must: dict[str, tuple[Tenant, ...] | None] = {}
+
+    def run(self) -> MovePlan:
+        before = self._total()
+        found: list[Room] = []
+        ended = Ended.ENOUGH
+        while len(found) < self._bounds.rooms:
+            room = self._next(self._bounds.moves - sum(len(one.moves) for one in found))
+            if room is None:
+                ended = self._why_none(self._bounds.moves - sum(len(one.moves) for one in found))
+                break
+            found.append(room)
+        return MovePlan(tuple(found), before, self._total(), ended)
+
+    def _why_none(self, left: int) -> Ended:
+        if self._bounds.spent:
+            return Ended.WORK
+        return Ended.MOVES if any(must and len(must) > left for must in self._must.values()) else Ended.NOTHING
+
+    def _total(self) -> int:
+        return sum(self._fill(name).count for name in self._fleet.rooms)
+
+    def _fill(self, name: str) -> FilledNode:
+        known = self._filled.get(name)
+        if known is None:
+            known = self._filled[name] = filled(self._fleet.rooms[name], self._wanted)
+        return known
+
+    def _put(self, room: NodeRoom) -> None:
+        self._fleet.put(room)
+        self._filled.pop(room.node.name, None)
+        self._must.pop(room.node.name, None)
+
+    def _next(self, most: int) -> Room | None:
+        """Make room for one more Pod of the size."""
+        candidates = []
+        for name in self._fleet.rooms:
+            must = self._must_leave(name)
+            if must and len(must) <= most:
+                held = sum(len(self._held(name, one).shares) for one in must)
+                candidates.append((len(must), max(one.priority for one in must), held, name))
+        for *_, name in sorted(candidates)[:MOST_NODES]:
+            moves = self._clear(name, most)
+            if moves:
+                return Room(name, moves)
+            if self._bounds.landings.short:
+                break
+        return None
+
+    def _held(self, name: str, tenant: Tenant) -> Holding:
+        return self._fleet.rooms[name].node.holdings[tenant.guest.uid]
+
+    def _clear(self, name: str, most: int) -> tuple[Move, ...]:
+        """Move Pods until one more of the size fits on a node; no moves if that cannot be."""
+        goal = self._fill(name).count + 1
+        done: list[tuple[Move, tuple[NodeRoom, ...]]] = []
+        while self._fill(name).count < goal:
+            must = self._must_leave(name)
+            step = self._step(name, must, goal) if must and len(done) < most else None
+            if step is None:
+                for move, rooms in reversed(done):
+                    self._undo(move, rooms)
+                return ()
+            done.append(step)
+        return tuple(move for move, _ in done)
+
+    def _step(self, name: str, must: tuple[Tenant, ...], goal: int) -> tuple[Move, tuple[NodeRoom, ...]] | None:
+        """Make the first move that helps."""
+        for tenant in must:
+            made = self._move(tenant)
+            if made is None:
+                continue
+            now = self._must_leave(name)
+            if self._fill(name).count >= goal or (now is not None and len(now) < len(must)):
+                return made
+            self._undo(*made)
+        return None
+
+    def _move(self, tenant: Tenant) -> tuple[Move, tuple[NodeRoom, ...]] | None:
+        """Try a move; returns it with the nodes as they were, or None where it is left out."""
+        if not self._bounds.landings.covers(2 - tenant.late):
+            return None
+        guest, old = tenant.guest, self._fleet.rooms[tenant.node]
+        early = None if tenant.late else self._fleet.goes_to(guest)
+        if early is None and not tenant.late:
+            return None
+        before = old.node.holdings[guest.uid]
+        self._put(old.without(guest.uid, guest.asks))
+        placed = self._fleet.goes_to(guest)
+        if placed is None or (early is not None and not _same(early, placed)):
+            self._put(old)
+            return None
+        there = self._fleet.rooms[placed.node]
+        room = self._fill(placed.node).count
+        after = replace(held_by(guest, placed), uid=f"after {guest.uid}")
+        self._put(there.holding(after, guest.asks))
+        rooms = (old,) if placed.node == tenant.node else (there, old)
+        del self._tenants[tenant.node][guest.uid]
+        move = Move(tenant, before, after, placed.node)
+        if placed.node != tenant.node and self._fill(placed.node).count < room:
+            self._undo(move, rooms)
+            return None
+        return move, rooms
+
+    def _undo(self, move: Move, rooms: tuple[NodeRoom, ...]) -> None:
+        for room in rooms:
+            self._put(room)
+        self._tenants[move.tenant.node][move.tenant.guest.uid] = move.tenant
+
+    def _must_leave(self, name: str) -> tuple[Tenant, ...] | None:
+        """The Pods that must leave so that one more of the size fits; None where that does not help or is not known."""
+        if name not in self._must:
+            self._must[name] = self._choose(name)
+        return self._must[name]
+
+    def _choose(self, name: str) -> tuple[Tenant, ...] | None:
+        tenants = self._tenants.get(name)
+        room, may = self._fleet.rooms[name], self._wanted.may
+        if not tenants or room.closed or (may is not None and name not in may):
+            return None
+        full = self._fill(name).room
+        chosen = self._victims(full, tenants)
+        if chosen is None:
+            return None
+        return _enough(full, chosen, tenants, self._wanted)
+
+    def _victims(self, room: NodeRoom, tenants: Mapping[str, Tenant]) -> list[str] | None:
+        """The Pods that must leave for the devices' and CPUs' sake: none if these suffice, None if that is in vain."""
+        request, node = self._wanted.request, room.node
+        if _fits(self._wanted, room):
+            return []
+        if not _fits(self._wanted, replace(room, node=node.without(tenants))):
+            return None
+        budget = Budget(_A_CHOICE)
+        standing = {uid: PodStanding(one.priority) for uid, one in tenants.items()}
+        found = _result(choose_victims(request, node, standing, _ABOVE_ALL, (), budget))
+        self._bounds.steps.covers(int(_A_CHOICE - budget.left))
+        return None if found is None or self._bounds.steps.short else list(found)
+
+
+def _result(choosing: Iterator[None]) -> tuple[str, ...] | None:
+    while True:
+        try:
+            next(choosing)
+        except StopIteration as end:
+            found: tuple[str, ...] | None = end.value
+            return found
+
+
+def _fits(wanted: Guest, room: NodeRoom) -> bool:
+    return isinstance(place(wanted.request, room.node, None, Budget(DECISION_STEPS)), Placement)
+
+
+def _enough(
+    room: NodeRoom, chosen: list[str], tenants: Mapping[str, Tenant], wanted: Guest
+) -> tuple[Tenant, ...] | None:
+    """Add Pods until CPU and memory suffice too, and leave out those that are not needed then; None if in vain."""
+    left = {uid: one for uid, one in tenants.items() if uid not in chosen}
+    now = _without(room, chosen, tenants)
+    added = False
+    while lack := now.lacks(wanted.asks):
+        more = [(one.priority, -one.guest.asks.get(lack, 0), uid) for uid, one in left.items()]
+        uid = min((each for each in more if each[1]), default=None)
+        if uid is None:
+            return None
+        chosen, added = [*chosen, uid[2]], True
+        now = _without(room, chosen, tenants)
+        del left[uid[2]]
+    if added:
+        for uid_of in sorted(chosen, key=lambda each: (-tenants[each].priority, each)):
+            fewer = [each for each in chosen if each != uid_of]
+            without = _without(room, fewer, tenants)
+            if not without.lacks(wanted.asks) and _fits(wanted, without):
+                chosen = fewer
+    return tuple(tenants[uid] for uid in chosen)
+
+
+def _without(room: NodeRoom, uids: Iterable[str], tenants: Mapping[str, Tenant]) -> NodeRoom:
+    for uid in uids:
+        room = room.without(uid, tenants[uid].guest.asks)
+    return room
+
+
+def _same(one: Placement, other: Placement) -> bool:
+    """Whether two placements are on the same devices and CPUs of the same node."""
+    cpus = [each.cpus.cpus if each.cpus is not None else 0 for each in (one, other)]
+    ids = [{share.id for share in each.shares} for each in (one, other)]
+    return one.node == other.node and ids[0] == ids[1] and cpus[0] == cpus[1]

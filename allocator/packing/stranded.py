@@ -1,0 +1,210 @@
+"""What of a cluster's free devices is of use to Pods of a size, and why the rest is not.
+
+Everything counts in points: percent of each resource of a device, added, as in `allocator.fragmentation`: an idle card
+has 200. For a size, Pods of it are placed on each node, one after another, until the next one fits no more. What these
+take is usable. The rest is lost by the first cause of this list:
+
+- out: the device is out of service, or nothing new may land on the node;
+- cpu: further Pods would find devices there, but not enough CPU;
+- memory: likewise, but not enough memory, or another amount of the node;
+- remainder: what is left of the devices suffices for no further Pod: too little of each, too few, or not together.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+
+from allocator.amounts import CPU
+from allocator.fragmentation import NOTHING_WORTH, points_left, worth
+from allocator.packing.copies import copies
+from allocator.packing.fleet import Guest, NodeRoom
+from allocator.request.typical import MEMORY
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import FULL, DeviceType
+from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.mix import Mix
+from allocator.vocabulary.node import NodeSnapshot, fullness
+
+
+@dataclass(slots=True)
+class Use:
+    """What is free of some devices, by what it is worth; in points.
+
+    Attributes:
+        fit: how many Pods fit, one after another. Not known of a mix.
+        usable: what these take.
+        cpu: lost for want of CPU.
+        memory: lost for want of memory, or of another amount of the node.
+        remainder: too little, too few, or not together.
+        out: out of service, or on a closed node.
+    """
+
+    fit: int = 0
+    usable: int = 0
+    cpu: int = 0
+    memory: int = 0
+    remainder: int = 0
+    out: int = 0
+
+    @property
+    def free(self) -> int:
+        """All that is free."""
+        return self.usable + self.cpu + self.memory + self.remainder + self.out
+
+    def add(self, other: "Use") -> None:
+        """Add another."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+
+
+@dataclass(slots=True)
+class ModelStock:
+    """The devices of one model.
+
+    Attributes:
+        nodes: how many nodes have some.
+        devices: how many there are.
+        out: how many of them are out of service, or on a closed node.
+        idle: how many others are wholly free.
+        parts: how many others are free in part.
+        free: what is free of all in service, in points.
+        free_out: what nobody holds of those that are out, in points.
+    """
+
+    nodes: int = 0
+    devices: int = 0
+    out: int = 0
+    idle: int = 0
+    parts: int = 0
+    free: int = 0
+    free_out: int = 0
+
+
+@dataclass(slots=True)
+class Stranded:
+    """What is free of one type of device, by model.
+
+    Attributes:
+        stock: model -> its devices.
+        sizes: for each size, in the order in which they were given: model -> what is free by what it is worth to it.
+        typical: the same for the mix: model -> in points, times `weight`; empty without typical requests for the type.
+        weight: of the typical requests for the type together.
+    """
+
+    stock: dict[str, ModelStock] = field(default_factory=dict)
+    sizes: list[dict[str, Use]] = field(default_factory=list)
+    typical: dict[str, Use] = field(default_factory=dict)
+    weight: int = 0
+
+
+def points_of(kind: DeviceType) -> int:
+    """The points of one whole device."""
+    return FULL * len(fullness(kind))
+
+
+def stranded(rooms: Iterable[NodeRoom], kind: DeviceType, sizes: Iterable[Guest], mix: Mix) -> Stranded:
+    """Count what is free of the devices of one type, and of what use it is.
+
+    Args:
+        rooms: the nodes.
+        kind: the type.
+        sizes: Pods that ask for devices of this type alone.
+        mix: the typical requests.
+    """
+    wanted = list(sizes)
+    own = Mix(tuple(one for one in mix.requests if one.ask is not None and one.ask.type.name == kind.name))
+    found = Stranded(sizes=[{} for _ in wanted], weight=own.weight)
+    for room in rooms:
+        there = [device for device in room.node.devices if device.type == kind.name]
+        if not there:
+            continue
+        lost = _stock(found.stock, room, there, kind)
+        for uses, guest in zip(found.sizes, wanted, strict=True):
+            _add(uses, _of_size(room, there, kind, guest), lost, 1)
+        if own:
+            _add(found.typical, _of_mix(room, kind, own), lost, own.weight)
+    return found
+
+
+def _stock(stock: dict[str, ModelStock], room: NodeRoom, there: list[Device], kind: DeviceType) -> dict[str, int]:
+    """Count a node's devices; returns what is free of those that are out, by model."""
+    lost: dict[str, int] = {}
+    whole, held = points_of(kind), room.node.kubelet_held
+    for model in dict.fromkeys(device.model for device in there):
+        stock.setdefault(model, ModelStock()).nodes += 1
+    for device in there:
+        of = stock[device.model]
+        of.devices += 1
+        if room.closed or not device.healthy:
+            of.out += 1
+            left = 0 if device.id in held else _unheld(room.node, device, kind)
+            of.free_out += left
+            lost[device.model] = lost.get(device.model, 0) + left
+            continue
+        left = points_left(kind, room.node, device)
+        of.free += left
+        of.idle += left == whole
+        of.parts += 0 < left < whole
+    return lost
+
+
+def _unheld(node: NodeSnapshot, device: Device, kind: DeviceType) -> int:
+    """What nobody holds of a device, whether it is in service or not."""
+    used = node.used.get(device.id, {})
+    has = ((device.capacity.get(tail, 0), used.get(tail, 0)) for tail in fullness(kind))
+    return sum(FULL * max(total - gone, 0) // total for total, gone in has if total)
+
+
+def _add(uses: dict[str, Use], more: Mapping[str, Use], lost: Mapping[str, int], weight: int) -> None:
+    for model in {**more, **lost}:
+        of = uses.setdefault(model, Use())
+        of.add(more.get(model, Use()))
+        of.out += weight * lost.get(model, 0)
+
+
+def _of_size(room: NodeRoom, there: list[Device], kind: DeviceType, guest: Guest) -> dict[str, Use]:
+    """What is free on one node by what it is worth to Pods of a size."""
+    if room.closed:
+        return {}
+    whose = {device.id: device for device in there}
+    uses = {model: Use() for model in dict.fromkeys(device.model for device in there)}
+    for device in there:
+        if device.healthy:
+            uses[device.model].remainder += points_left(kind, room.node, device)
+    short = ""
+    for copy in copies(room, guest):
+        short = short or room.lacks(guest.asks)
+        room = room if short else room.requesting(guest.asks)
+        _count(uses, copy.shares, whose, kind, "cpu" if short == CPU else "memory" if short else "usable")
+    return uses
+
+
+def _count(
+    uses: Mapping[str, Use], shares: Iterable[Share], whose: Mapping[str, Device], kind: DeviceType, part: str
+) -> None:
+    """Count what one more Pod takes, or would take."""
+    first = ""
+    for share in shares:
+        device = whose[share.id]
+        has = ((share.amounts.get(tail, 0), device.capacity.get(tail, 0)) for tail in fullness(kind))
+        points = sum(FULL * taken // total for taken, total in has if total)
+        of = uses[device.model]
+        of.remainder -= points
+        setattr(of, part, getattr(of, part) + points)
+        first = first or device.model
+    if part == "usable" and first in uses:
+        uses[first].fit += 1
+
+
+def _of_mix(room: NodeRoom, kind: DeviceType, mix: Mix) -> dict[str, Use]:
+    """The same for the mix, as the metric `koordgate_free_devices` counts it: in the mean over its requests."""
+    if room.closed:
+        return {}
+    cpu, memory = room.free(CPU), room.free(MEMORY)
+    both = worth(room.node, cpu, memory, mix)
+    with_memory = both if memory is None else worth(room.node, cpu, None, mix)
+    found = {}
+    for key, has in both.items():
+        if key[0] == kind.name:
+            by_cpu = with_memory.get(key, NOTHING_WORTH).node_short
+            found[key[1]] = Use(0, has.useful, by_cpu, has.node_short - by_cpu, has.remainder)
+    return found

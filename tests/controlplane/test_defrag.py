@@ -1,0 +1,135 @@
+"""`koordgate packing` and `defrag` on a real API server with koord-scheduler: budgets govern each eviction."""
+
+import argparse
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import pytest_asyncio
+from controlplane.gpu_cluster import add_gpu_node, audit, pod, pods_path
+
+from koordgate.cli import Command
+from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.koord import NAME, start_koord_scheduler
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.waiting import until
+from webhook.packing.command import COMMAND as PACKING
+from webhook.packing.defrag import COMMAND as DEFRAG
+
+Run = Callable[..., Awaitable[tuple[int, str, str]]]
+CONTROLLER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve", "uid": "uid-of-serve", "controller": True}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhooks) -> AsyncIterator[None]:
+    replicas = await webhooks(count=2, overrides={"ledger": {"reconcileSeconds": 0.5}})
+    await start_koord_scheduler(plane, installed, replicas.extender)
+    yield
+    await plane.stop_scheduler(NAME)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def nodes(plane: ControlPlane, admin: AdminClient, namespace: str) -> AsyncIterator[tuple[str, str]]:
+    names = f"{namespace}-a", f"{namespace}-b"
+    for name in names:
+        await add_gpu_node(plane, admin, name, gpus=4)
+    yield names
+    await admin.delete(pods_path(namespace), {"gracePeriodSeconds": 0})
+    for name in names:
+        await admin.delete(f"/api/v1/nodes/{name}")
+        await admin.delete(f"/apis/scheduling.koordinator.sh/v1alpha1/devices/{name}")
+
+
+@pytest.fixture
+def run(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
+
+    async def one(of: Command, *words: str) -> tuple[int, str, str]:
+        parser = argparse.ArgumentParser()
+        of.arguments(parser)
+        status = await asyncio.to_thread(of.run, parser.parse_args(words))
+        told = capsys.readouterr()
+        return status, told.out, told.err
+
+    return one
+
+
+def serving(name: str, namespace: str) -> JsonObject:
+    made = pod(name, namespace, {"nvidia.com/gpu": "1"})
+    made["metadata"] |= {"labels": {"app": "serve"}, "ownerReferences": [CONTROLLER]}
+    return made
+
+
+async def test_a_pod_is_moved_only_as_its_budget_allows_and_a_larger_one_fits_after_that(
+    scheduler, admin: AdminClient, namespace: str, nodes: tuple[str, str], run: Run
+) -> None:
+    full, wide = nodes
+
+    async def bound(name: str) -> str:
+        async def on() -> str:
+            return str((await admin.get(pods_path(namespace, name)))["spec"].get("nodeName") or "")
+
+        return str(await until(on, f"{name} is bound", poll_s=0.2))
+
+    async def only(name: str) -> None:
+        for each in nodes:
+            await admin.patch(f"/api/v1/nodes/{each}", {"spec": {"unschedulable": each != name}})
+
+    async def create_on(node: str, made: JsonObject) -> None:
+        await only(node)
+        await admin.create(pods_path(namespace), made)
+        assert await bound(made["metadata"]["name"]) == node
+        running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+        await admin.patch(f"{pods_path(namespace, made['metadata']['name'])}/status", running)
+
+    await create_on(full, pod("stays", namespace, {"nvidia.com/gpu": "2"}))
+    await create_on(wide, serving("serve-1", namespace))
+    for each in nodes:
+        await admin.patch(f"/api/v1/nodes/{each}", {"spec": {"unschedulable": False}})
+    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "serve"}}}
+    await admin.create(
+        budgets, {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}, "spec": spec}
+    )
+    status, out, _ = await run(DEFRAG, "--for", "4", "-o", "json")
+    found = json.loads(out)
+    assert (status, found["rooms"]) == (3, [])
+    assert {
+        "pod": f"{namespace}/serve-1",
+        "node": wide,
+        "why": "PodDisruptionBudget b: it allows no disruption now",
+    } in (found["stays"])
+
+    allowed = {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}
+    await admin.patch(f"{budgets}/b/status", {"status": {**allowed, "observedGeneration": 0}})
+    status, out, _ = await run(PACKING, "--for", "4")
+    assert status == 3
+    assert f"{namespace}/serve-1" in out
+    status, out, _ = await run(DEFRAG, "--for", "4", "--apply", "--yes", "--timeout", "1")
+    assert status == 3, "the API server does not evict by a budget that its controller has not seen"
+    assert f"Pod {namespace}/serve-1 was not evicted" in out
+    assert await bound("serve-1") == wide
+
+    async def made_again() -> None:
+        """Stands in for the ReplicaSet controller."""
+
+        async def gone() -> bool:
+            listed = (await admin.get(pods_path(namespace)))["items"]
+            return "serve-1" not in {one["metadata"]["name"] for one in listed}
+
+        await until(gone, "serve-1 is evicted", poll_s=0.1)
+        await admin.create(pods_path(namespace), serving("serve-2", namespace))
+
+    generation = (await admin.get(f"{budgets}/b"))["metadata"]["generation"]
+    await admin.patch(f"{budgets}/b/status", {"status": {**allowed, "observedGeneration": generation}})
+    controller = asyncio.create_task(made_again())
+    status, out, err = await run(DEFRAG, "--for", "4", "--apply", "--yes", "--timeout", "60", "-o", "json")
+    await controller
+    assert status == 0, (out, err)
+    (done,) = json.loads(out)["made"]
+    assert (done["outcome"], done["became"], done["node"]) == ("moved", f"{namespace}/serve-2", full)
+    await audit(admin)
+
+    await admin.create(pods_path(namespace), pod("large", namespace, {"nvidia.com/gpu": "4"}))
+    assert await bound("large") == wide

@@ -1,0 +1,124 @@
+"""What commands that ask about a cluster read: a live cluster, a snapshot, or manifests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from koordgate.kube.client import KubeClient
+from webhook.adopt.objects import Cluster
+from webhook.adopt.view import AdoptView
+from webhook.offline.apiserver import with_defaults
+from webhook.offline.assumed import UnknownMemoryError, assume_devices
+from webhook.offline.objects import InputError, read_all
+from webhook.offline.running import assume, counting_all
+from webhook.offline.shapes import wrong_shape
+from webhook.settings import WebhookSettings, adoption_of, types_of
+from webhook.snapshot.command import progress
+from webhook.snapshot.read import ABOUT, RELEASE, SnapshotWanted, take
+
+Raw = dict[str, Any]
+Found = tuple[str, Raw, str]
+"""Where an object is, the object, and its kind."""
+
+_BESIDE: Final = ("ResourceQuota", "Event", "PodDisruptionBudget")  # kinds that only commands read
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read.
+
+    Attributes:
+        objects: of the cluster.
+        notes: what could not be read, or was assumed, a sentence each.
+        manifests: whether they are written by hand or by kubectl: what running Pods hold is then assumed.
+    """
+
+    objects: Sequence[Found]
+    notes: Sequence[str] = ()
+    manifests: bool = False
+
+
+def read_files(paths: Sequence[str]) -> Reading:
+    """Read a snapshot, or manifests; idle devices are assumed for their Nodes without a Device object.
+
+    Raises:
+        InputError: something cannot be read, or the memory of a Node's cards is not known.
+    """
+    listed = list(read_all(paths))
+    if any(map(_is_about, listed)):
+        return Reading(listed)
+    objects, notes = with_assumed(listed)
+    return Reading(objects, notes, manifests=True)
+
+
+async def read_live(kube: KubeClient, installed_in: str, configured: WebhookSettings | None) -> Reading:
+    """Read a cluster as `koordgate snapshot` does.
+
+    Args:
+        kube: the open client.
+        installed_in: the namespace where koordgate is installed.
+        configured: settings to be used instead of those of the installation.
+
+    Raises:
+        KubeError: the API server refuses Nodes or Pods, or cannot be reached.
+    """
+    wanted = SnapshotWanted(installed_in, configured=configured)
+    with progress() as told:
+        taken = await take(kube, wanted, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), told)
+    return Reading([("the cluster", obj, obj["kind"]) for obj in taken.items], taken.notes)
+
+
+def _is_about(found: Found) -> bool:
+    """Whether an object says that the others are a snapshot, which has all Device objects that the cluster has."""
+    _, obj, kind = found
+    return kind == "ConfigMap" and (obj.get("metadata") or {}).get("name") == ABOUT
+
+
+def is_settings(found: Found) -> bool:
+    """Whether an object has the settings of an installation."""
+    return found[2] == "ConfigMap" and (found[1].get("metadata") or {}).get("name") == RELEASE
+
+
+def with_assumed(listed: list[Found]) -> tuple[list[Found], list[str]]:
+    """Add devices for the Nodes of manifests that have no Device object, as simulate does; returns what was assumed.
+
+    Raises:
+        InputError: the memory of a Node's cards is not known.
+    """
+    nodes, devices, pods = ([obj for _, obj, kind in listed if kind == of] for of in ("Node", "Device", "Pod"))
+    wrong = [one for one in (*nodes, *devices, *pods) if wrong_shape(str(one.get("kind")), one)]
+    if wrong:
+        return listed, []  # what is wrong with them is told when they are read
+    try:
+        assumed = assume_devices(nodes, devices, pods)
+    except UnknownMemoryError as error:
+        raise InputError(str(error)) from error
+    return [*listed, *(("assumed", one, "Device") for one in assumed.devices)], list(assumed.notes)
+
+
+def checked(where: str, obj: Raw, kind: str) -> Found:
+    """An object with the defaults of an API server.
+
+    Raises:
+        InputError: an API server would not send it.
+    """
+    wrong = wrong_shape(kind, obj) if kind == "Pod" or kind in _BESIDE else ""
+    if wrong:
+        raise InputError(f"{where}: {kind}: {wrong}; the API server would refuse it; correct it")
+    return where, with_defaults(obj) if kind == "Pod" else obj, kind
+
+
+def let_hold(cluster: Cluster, *, counted: bool) -> None:
+    """Let running Pods hold what `simulate` lets them hold.
+
+    Args:
+        cluster: its objects; changed.
+        counted: whether settings say which products count; otherwise all do that can be read.
+    """
+    if not counted:
+        cluster.settings = counting_all(cluster.settings)
+    view = AdoptView(cluster, adoption_of(cluster.settings)).view
+    pods = cluster.objects("Pod")
+    assumed = {pod["metadata"]["uid"]: pod for pod in assume(pods, view.snapshot, types_of(cluster.settings))}
+    cluster.of["Pod"] = [assumed.get(pod["metadata"]["uid"], pod) for pod in pods]
