@@ -13,8 +13,8 @@ class Found(NamedTuple):
 
     Attributes:
         node: name of its node.
-        type: its type.
-        minor: its number there.
+        type: its type; "" for one that only a cordon names.
+        minor: its number there; -1 likewise.
         id: its permanent identity.
         bus: its PCI address; "" if unknown.
     """
@@ -26,7 +26,7 @@ class Found(NamedTuple):
     bus: str = ""
 
     def __str__(self) -> str:
-        return f"{self.node}/{self.type}/{self.minor} {self.id}"
+        return f"{self.node}/{self.type}/{self.minor} {self.id}" if self.type else f"{self.node}/{self.id} (cordoned)"
 
 
 HOW: Final = (
@@ -66,6 +66,9 @@ def find_device(states: Sequence[NodeState], word: str) -> Found:
         return found[0]
     if found:
         raise CommandError(f"{word!r} names several devices; {there_are(map(str, found))}")
+    if not slash and any(state.node == word for state in states):
+        there = there_are(str(one) for one in known if one.node == word)
+        raise CommandError(f"{word} is a node: name a device of it, as {word}/0; {there}")
     there = f"; {there_are(map(str, known))}" if slash else ""
     raise CommandError(f"{f'node {node}' if slash else 'the cluster'} has no device {wanted!r}{there}; {HOW}")
 
@@ -75,7 +78,7 @@ def _devices(state: NodeState) -> list[Found]:
     listed = [Found(state.node, one.type, one.minor, one.id, one.bus) for one in state.devices]
     gone = [Found(state.node, one.type, one.minor, one.id) for one in state.strays()]
     ids = {one.id for one in (*listed, *gone)}
-    return [*listed, *gone, *(Found(state.node, "gone", -1, one) for one in sorted(state.cordoned - ids))]
+    return [*listed, *gone, *(Found(state.node, "", -1, one) for one in sorted(state.cordoned - ids))]
 
 
 def _minor(text: str) -> tuple[str, int] | None:
