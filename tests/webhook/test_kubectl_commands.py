@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import re
+import shlex
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +15,7 @@ from builders import device_entry, device_object, gpu, holding, part
 from fake_kube import FakeKube, answer
 
 from allocator.vocabulary.cpunode import CpuShare, NumaShare
-from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodeallocation import write_spec
 from koordgate.cli import main
@@ -265,3 +268,65 @@ async def test_pods_that_a_budget_keeps_are_a_3_that_says_what_to_do(cluster: Fa
     said = await koordgate("drain", "n1/0", "--timeout", "0")
     assert said.status == 3
     assert "koordgate drain: 2 of 2 Pods still hold the device after 0 s" in said.err
+
+
+# docs/kubectl.md
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kubectl.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def documented(fake: FakeKube) -> FakeKube:
+    """The cluster of the page."""
+    model = {"node.koordinator.sh/gpu-model": "NVIDIA-A100-SXM4-80GB"}
+    uuids = [f"GPU-{start}-d184-a047-2620-339f0c8ca1dc" for start in ("8a56a4bc", "1f0c77d2", "c3d9e011", "5b6e4f20")]
+    entries = [
+        device_entry(minor, id=uuid, labels=model, topology={"nodeID": 0, "pcieID": "p", "busID": f"0000:{bus}:00.0"})
+        for minor, (uuid, bus) in enumerate(zip(uuids, ("3b", "5e", "86", "af"), strict=True))
+    ]
+    resources = {"koordinator.sh/rdma": "100"}
+    entries.append({"type": "rdma", "id": "0000:3c:00.0", "minor": 0, "health": True, "resources": resources})
+    obj = device_object(*entries, name="gpu-node-1")
+    obj["metadata"]["annotations"] = {CORDONED: uuids[3]}
+    fake.put(DEVICES.path(), obj)
+    fake.put(NODES.path(), {"metadata": {"name": "gpu-node-1"}})
+    cards = [gpu(minor, device_id=uuid) for minor, uuid in enumerate(uuids)]
+    nic = Share("rdma", "0000:3c:00.0", 0, {"rdma": 25}, ("train",))
+    held = [
+        replace(team("1", part(cards[0], 30, "notebook")), name="notebook-1"),
+        replace(team("2", part(cards[0], 45, "notebook")), name="notebook-2"),
+        replace(team("7", part(cards[1], 100, "train"), nic, cpus=CpuShare("LSR", 0b1111)), name="train-7"),
+    ]
+    fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "gpu-node-1"}, "spec": write_spec(held)})
+    for one in held:
+        about = {"name": one.name, "namespace": "team", "uid": one.uid}
+        spec, status = {"nodeName": "gpu-node-1"}, {"phase": "Running"}
+        fake.put(PODS.path(namespace="team"), {"metadata": about, "spec": spec, "status": status})
+    return fake
+
+
+def typed() -> list[tuple[list[str], str]]:
+    """What the page types, and what it shows below: up to the next command or the end of the block."""
+    found = []
+    for block in re.findall(r"```\n(\$ kubectl koordgate .*?)```", PAGE, re.DOTALL):
+        for part_of in re.split(r"^\$ kubectl koordgate ", block, flags=re.MULTILINE)[1:]:
+            command, _, shown = part_of.partition("\n")
+            found.append((shlex.split(command), shown.strip("\n")))
+    return found
+
+
+@pytest.mark.parametrize(("words", "shown"), typed(), ids=[" ".join(words) for words, _ in typed()])
+async def test_each_command_of_the_page_prints_what_the_page_shows(
+    documented: FakeKube, koordgate: Koordgate, monkeypatch: pytest.MonkeyPatch, words: list[str], shown: str
+) -> None:
+    monkeypatch.setattr("sys.argv", ["kubectl-koordgate"])
+    said = await koordgate(*words)
+    assert (said.out + said.err).strip("\n") == shown
+
+
+async def test_the_page_names_each_field_of_the_documents(documented: FakeKube, koordgate: Koordgate) -> None:
+    (node,) = (top := json.loads((await koordgate("top", "-o", "json")).out))["nodes"]
+    (pod, *_) = json.loads((await koordgate("pod", "-o", "json")).out)["pods"]
+    fields = {*top, *top["summary"], *node, *node["devices"][0], *node["devices"][0]["pods"][0], *pod}
+    fields |= set(pod["devices"][0])
+    assert sorted(name for name in fields if f"`{name}`" not in PAGE) == []
