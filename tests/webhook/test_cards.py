@@ -12,9 +12,9 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import CLASSES, CORDONED
 from allocator.wire.nodeallocation import write_spec
 from webhook.devices.amounts import held_of, told_bytes
-from webhook.devices.cards import Card, CardState, cards_of, summary
+from webhook.devices.cards import Card, CardUse, cards_of, summary
 from webhook.devices.nodestate import Known, NodeState, read_node
-from webhook.devices.topview import Look, Shown, counts, last_line, line, lines, look
+from webhook.devices.topview import Look, ShownNode, counts, last_line, line, lines, look
 from webhook.ledger.kube import record_or_error
 
 Raw = dict[str, Any]
@@ -38,48 +38,53 @@ def one(shown: NodeState) -> Card:
 
 
 CASES = {
-    "nobody holds anything": (state(device_entry(0)), CardState.FREE, "", (0, 100)),
-    "a Pod holds a third": (state(device_entry(0), holdings=[holding("a", part(gpu(0), 30))]), CardState.PARTS, "", 70),
+    "nobody holds anything": (state(device_entry(0)), CardUse.FREE, "", (0, 100)),
+    "a Pod holds a third": (
+        state(device_entry(0), holdings=[holding("a", part(gpu(0), 30))]),
+        CardUse.PARTS,
+        "",
+        70,
+    ),
     "two Pods hold all": (
         state(device_entry(0), holdings=[holding("a", part(gpu(0), 60)), holding("b", part(gpu(0), 40))]),
-        CardState.HELD,
+        CardUse.HELD,
         "",
         0,
     ),
     "the memory is held, and the compute is not": (
         state(device_entry(0), holdings=[holding("a", share(gpu(0), core=10, memory=80 * GIB, ratio=100))]),
-        CardState.HELD,
+        CardUse.HELD,
         "",
         90,
     ),
     "a Pod shares its card with nobody": (
         state(device_entry(0), holdings=[holding("a", part(gpu(0), 10)._replace(unshared=True))]),
-        CardState.HELD,
+        CardUse.HELD,
         "",
         0,
     ),
     "a claim holds it": (
         state(device_entry(0), holdings=[replace(holding("a", part(gpu(0), 100)), fence=7)]),
-        CardState.HELD,
+        CardUse.HELD,
         "",
         0,
     ),
-    "it is unhealthy": (state(device_entry(0, **SICK)), CardState.OUT, "XID: 79", 0),
+    "it is unhealthy": (state(device_entry(0, **SICK)), CardUse.OUT, "XID: 79", 0),
     "it is cordoned": (
         state(device_entry(0), annotations={CORDONED: "GPU-0"}),
-        CardState.OUT,
+        CardUse.OUT,
         "cordoned by an administrator",
         0,
     ),
     "it is cordoned and held": (
         state(device_entry(0), annotations={CORDONED: "GPU-0"}, holdings=[holding("a", part(gpu(0), 30))]),
-        CardState.OUT,
+        CardUse.OUT,
         "cordoned by an administrator",
         0,
     ),
     "who holds it cannot be read": (
         state(device_entry(0), spec={"allocations": [{}]}),
-        CardState.HELD,
+        CardUse.HELD,
         "who holds it is unknown",
         0,
     ),
@@ -88,7 +93,7 @@ CASES = {
 
 @pytest.mark.parametrize(("shown", "wanted", "why", "free"), CASES.values(), ids=CASES)
 def test_a_device_is_free_in_parts_held_or_out_of_service(
-    shown: NodeState, wanted: CardState, why: str, free: Any
+    shown: NodeState, wanted: CardUse, why: str, free: Any
 ) -> None:
     card = one(shown)
     assert (card.state, card.why) == (wanted, why)
@@ -103,7 +108,7 @@ def test_what_cannot_be_read_counts_as_held_in_full() -> None:
 def test_a_pod_that_has_its_pcie_root_to_itself_leaves_no_other_device_of_the_root() -> None:
     entries = [device_entry(minor, topology={"nodeID": 0, "pcieID": root}) for minor, root in enumerate("aab")]
     cards = cards_of(state(*entries, holdings=[holding("x", part(gpu(0), 10)._replace(alone=True))]), BUILT_IN)
-    assert [card.state for card in cards] == [CardState.HELD, CardState.HELD, CardState.FREE]
+    assert [card.state for card in cards] == [CardUse.HELD, CardUse.HELD, CardUse.FREE]
     assert [card.why for card in cards] == ["", "a Pod has its PCIe root to itself", ""]
     assert [card.free["gpu-core"] for card in cards] == [0, 0, 100]
 
@@ -111,8 +116,8 @@ def test_a_pod_that_has_its_pcie_root_to_itself_leaves_no_other_device_of_the_ro
 def test_a_device_that_is_held_and_not_listed_is_gone_and_no_device() -> None:
     cards = cards_of(state(device_entry(0), holdings=[holding("a", part(gpu(5), 50))]), BUILT_IN)
     assert [(card.name, card.state, card.device is None) for card in cards] == [
-        ("gpu/0", CardState.FREE, False),
-        ("gpu/5", CardState.GONE, True),
+        ("gpu/0", CardUse.FREE, False),
+        ("gpu/5", CardUse.GONE, True),
     ]
     assert summary(cards) == (1, 1, 0, 0, 0, 1)
     assert counts(summary(cards)) == "1 device: 1 free; 1 held, not listed by the node"
@@ -168,7 +173,7 @@ def test_no_line_is_wider_than_asked(width: int) -> None:
     entry = device_entry(0, labels={"node.koordinator.sh/gpu-model": "NVIDIA-" + "X" * 90})
     shown = state(entry, device_entry(1, **SICK), holdings=many)
     cards = cards_of(shown, BUILT_IN)
-    found = [Shown(shown, cards, cards)]
+    found = [ShownNode(shown, cards, cards)]
     assert max(text.cell_len for text in lines(found, Look(width))) <= width
 
 
@@ -207,8 +212,8 @@ def test_the_last_line_counts_what_is_shown_and_names_the_namespace() -> None:
     cards = cards_of(shown, BUILT_IN)
     mine = [card for card in cards if card.is_of("default")]
     assert [card.id for card in mine] == ["GPU-0"]
-    assert last_line([Shown(shown, cards, cards)], "") == "1 node, 2 devices: 1 free, 1 in parts"
-    told = last_line([Shown(shown, mine, cards)], "default")
+    assert last_line([ShownNode(shown, cards, cards)], "") == "1 node, 2 devices: 1 free, 1 in parts"
+    told = last_line([ShownNode(shown, mine, cards)], "default")
     assert told == "1 node that Pods of namespace default use, 1 device: 1 in parts"
     assert last_line([], "team-a") == "no Pod of namespace team-a holds a device"
 

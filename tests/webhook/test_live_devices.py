@@ -23,10 +23,10 @@ from allocator.wire.nodeallocation import write_spec
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from koordgate.kube.watch import WatchPace
-from webhook.devices.cards import CardState, cards_of
+from webhook.devices.cards import CardUse, cards_of
 from webhook.devices.live import LiveNodes, page
 from webhook.devices.nodestate import Known, read_node
-from webhook.devices.topview import Look, Shown
+from webhook.devices.topview import Look, ShownNode
 from webhook.ledger.cluster import cluster_store
 from webhook.localplane.replicas import this_koordgate
 from webhook.settings import WebhookSettings
@@ -62,16 +62,16 @@ async def live(cluster: FakeKube, kube: KubeClient) -> AsyncIterator[LiveNodes]:
         yield made
 
 
-def shown(live: LiveNodes) -> dict[str, list[CardState]]:
+def shown(live: LiveNodes) -> dict[str, list[CardUse]]:
     return {state.node: [card.state for card in cards_of(state, BUILT_IN)] for state in live.states()}
 
 
 async def test_what_pods_hold_is_followed(cluster: FakeKube, live: LiveNodes) -> None:
-    assert shown(live) == {"n1": [CardState.FREE], "n2": [CardState.FREE]}
+    assert shown(live) == {"n1": [CardUse.FREE], "n2": [CardUse.FREE]}
     cluster.put(NODE_ALLOCATIONS.path(), record("n1", holding("a", part(gpu(0, device_id="GPU-n1"), 30))))
-    await until(lambda: shown(live)["n1"] == [CardState.PARTS])
+    await until(lambda: shown(live)["n1"] == [CardUse.PARTS])
     cluster.remove(NODE_ALLOCATIONS.path("n1"))
-    await until(lambda: shown(live)["n1"] == [CardState.FREE])
+    await until(lambda: shown(live)["n1"] == [CardUse.FREE])
 
 
 async def test_nodes_come_and_go(cluster: FakeKube, live: LiveNodes) -> None:
@@ -88,7 +88,7 @@ async def test_only_the_nodes_that_were_named_are_shown(cluster: FakeKube, kube:
 
 async def test_a_record_that_becomes_unreadable_holds_all_and_is_told(cluster: FakeKube, live: LiveNodes) -> None:
     cluster.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": [{}]}})
-    await until(lambda: shown(live)["n1"] == [CardState.HELD])
+    await until(lambda: shown(live)["n1"] == [CardUse.HELD])
     (problem,) = live.problems()
     assert "Node n1: its holdings are unknown" in problem
 
@@ -96,9 +96,9 @@ async def test_a_record_that_becomes_unreadable_holds_all_and_is_told(cluster: F
 async def test_claims_are_followed_too(cluster: FakeKube, live: LiveNodes) -> None:
     cluster.put(RESOURCE_SLICES.path(), resource_slice("n2", [listed("gpu-0", "GPU-n2")]))
     cluster.put(RESOURCE_CLAIMS.path(namespace="team"), claim("c", result("gpu-0", "n2"), namespace="team"))
-    await until(lambda: shown(live)["n2"] == [CardState.HELD])
+    await until(lambda: shown(live)["n2"] == [CardUse.HELD])
     cluster.remove(RESOURCE_CLAIMS.path("c", "team"))
-    await until(lambda: shown(live)["n2"] == [CardState.FREE])
+    await until(lambda: shown(live)["n2"] == [CardUse.FREE])
 
 
 async def test_without_the_right_to_claims_the_rest_is_shown_and_that_is_told(
@@ -132,13 +132,13 @@ async def test_a_watch_that_fails_is_told_until_it_succeeds(cluster: FakeKube, l
 # The page
 
 
-def many(nodes: int) -> list[Shown]:
+def many(nodes: int) -> list[ShownNode]:
     made = []
     for at in range(nodes):
         obj = device_object(*(device_entry(minor) for minor in range(8)), name=f"n{at}")
         state = read_node(f"n{at}", obj, None, None, Known())
         cards = cards_of(state, BUILT_IN)
-        made.append(Shown(state, cards, cards))
+        made.append(ShownNode(state, cards, cards))
     return made
 
 

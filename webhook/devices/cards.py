@@ -15,7 +15,7 @@ from allocator.vocabulary.node import NodeSnapshot
 from webhook.devices.nodestate import NodeState
 
 
-class CardState(StrEnum):
+class CardUse(StrEnum):
     """The state of a device.
 
     Attributes:
@@ -57,7 +57,7 @@ class Card:
     minor: int
     id: str
     device: Device | None
-    state: CardState
+    state: CardUse
     why: str
     total: Mapping[str, int]
     used: Mapping[str, int]
@@ -88,17 +88,17 @@ class Summary(NamedTuple):
 
 def summary(cards: Iterable[Card]) -> Summary:
     """Count devices by state; one that its node does not list is not among `devices`."""
-    count = dict.fromkeys(CardState, 0)
+    count = dict.fromkeys(CardUse, 0)
     for card in cards:
         count[card.state] += 1
-    listed = sum(count.values()) - count[CardState.GONE]
+    listed = sum(count.values()) - count[CardUse.GONE]
     return Summary(
         listed,
-        count[CardState.FREE],
-        count[CardState.PARTS],
-        count[CardState.HELD],
-        count[CardState.OUT],
-        count[CardState.GONE],
+        count[CardUse.FREE],
+        count[CardUse.PARTS],
+        count[CardUse.HELD],
+        count[CardUse.OUT],
+        count[CardUse.GONE],
     )
 
 
@@ -130,7 +130,7 @@ def cards_of(state: NodeState, types: DeviceTypes) -> list[Card]:
         held = tuple(holders[share.id])
         used = dict(node.used.get(share.id, {}))
         why = "the node does not list it"
-        gone = CardState.GONE
+        gone = CardUse.GONE
         cards.append(Card(state.node, share.type, share.minor, share.id, None, gone, why, {}, used, {}, held, ()))
     return cards
 
@@ -159,17 +159,17 @@ def _closed(node: NodeSnapshot) -> set[str]:
 
 def _state(
     state: NodeState, node: NodeSnapshot, device: Device, free: Mapping[str, int], *, closed: bool
-) -> tuple[CardState, str]:
+) -> tuple[CardUse, str]:
     if not device.healthy:
-        return CardState.OUT, device.why_not or "unhealthy"
+        return CardUse.OUT, device.why_not or "unhealthy"
     if state.unread:
-        return CardState.HELD, "who holds it is unknown"
+        return CardUse.HELD, "who holds it is unknown"
     if not node.is_usable(device):
-        return CardState.HELD, "allocated by the kubelet's device plugin"
+        return CardUse.HELD, "allocated by the kubelet's device plugin"
     if closed:
         alone = device.id in node.used
-        return CardState.HELD, "" if alone else "a Pod has its PCIe root to itself"
+        return CardUse.HELD, "" if alone else "a Pod has its PCIe root to itself"
     if not any(node.used.get(device.id, {}).values()):
-        return CardState.FREE, ""
+        return CardUse.FREE, ""
     more = all(free[tail] for tail, amount in device.capacity.items() if amount)
-    return (CardState.PARTS if more else CardState.HELD), ""
+    return (CardUse.PARTS if more else CardUse.HELD), ""

@@ -10,7 +10,7 @@ from webhook.devices.cards import cards_of
 from webhook.devices.drain import DryRun
 from webhook.devices.marking import VERBS, add_dry_run, add_timeout, carry_out_verb
 from webhook.devices.nodestate import CommandError, Known, read_cluster
-from webhook.devices.session import Answer, add_cluster, carry_out, write_data
+from webhook.devices.session import CommandEnd, add_cluster, carry_out, write_data
 from webhook.devices.tables import devices_table, document, packed_list, packed_table
 from webhook.ledger.cluster import cluster_store
 
@@ -35,7 +35,7 @@ def _understand(arguments: argparse.Namespace) -> tuple[str, list[str]]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    async def work(kube: KubeClient, known: Known) -> Answer:
+    async def work(kube: KubeClient, known: Known) -> CommandEnd:
         verb, about = _understand(arguments)
         store = cluster_store(kube)
         if verb:
@@ -46,7 +46,7 @@ def _run(arguments: argparse.Namespace) -> int:
             write_data({"nodes": packed_list(states)} if arguments.packed else document(listed), arguments.output)
         else:
             terminal.show(packed_table(states) if arguments.packed else devices_table(states, known.types))
-        return Answer([problem for state in states for problem in state.problems])
+        return CommandEnd([problem for state in states for problem in state.problems])
 
     return carry_out(arguments, work, lambda: _understand(arguments))
 

@@ -8,13 +8,13 @@ from koordgate.kube.client import KubeClient
 from webhook.devices.lookup import HOW, find_device, place_of
 from webhook.devices.marking import add_dry_run, add_timeout, carry_out_verb
 from webhook.devices.nodestate import Known, read_cluster
-from webhook.devices.session import Answer, add_cluster, carry_out
+from webhook.devices.session import CommandEnd, add_cluster, carry_out
 from webhook.ledger.cluster import cluster_store
 
 
 def _command(verb: str, what: str, examples: str) -> Command:
     def run(arguments: argparse.Namespace) -> int:
-        async def work(kube: KubeClient, known: Known) -> Answer:
+        async def work(kube: KubeClient, known: Known) -> CommandEnd:
             store = cluster_store(kube)
             node = place_of(arguments.device)
             states = await read_cluster(kube, store, [node] if node else [], known)

@@ -18,14 +18,14 @@ from koordgate.kube.watch import Happening, Reflector, WatchPace
 from webhook import terminal
 from webhook.devices.claimreading import claim_table, claims_not_read
 from webhook.devices.nodestate import Known, NodeState, read_cluster, read_listed
-from webhook.devices.topview import Look, Shown, last_line, lines, look
+from webhook.devices.topview import Look, ShownNode, last_line, lines, look
 from webhook.ledger.store import Record, Store, UnreadableError, Watch
 from webhook.terminal import printable
 from webhook.view.changes import Changes
 from webhook.view.claims import ClaimTable
 
 Raw = dict[str, Any]
-Choose = Callable[[NodeState], Shown | None]
+Choose = Callable[[NodeState], ShownNode | None]
 
 _EACH_S: Final = 1.0  # between two drawings
 _MOST_PROBLEMS: Final = 3  # lines about what cannot be read
@@ -229,7 +229,7 @@ async def watch(
         console = terminal.screen()
         encoding = sys.stdout.encoding  # rich puts another stream in its place while it draws
         since = ""
-        chosen: dict[str, tuple[NodeState, Shown | None]] = {}
+        chosen: dict[str, tuple[NodeState, ShownNode | None]] = {}
         with Live(console=console, auto_refresh=False, screen=True) as drawn:
             while True:
                 before = chosen
@@ -252,7 +252,7 @@ async def watch(
 
 
 def page(
-    shown: Sequence[Shown], problems: Sequence[str], trouble: str, namespace: str, drawn: Look, height: int
+    shown: Sequence[ShownNode], problems: Sequence[str], trouble: str, namespace: str, drawn: Look, height: int
 ) -> list[Text]:
     """What fits the terminal: as many nodes and devices as have room, what cannot be read, and the summary."""
 

@@ -8,7 +8,7 @@ from webhook.devices.naming import address_of, is_begun
 from webhook.devices.nodestate import CommandError, NodeState, there_are
 
 
-class Found(NamedTuple):
+class NamedDevice(NamedTuple):
     """A device, as messages name it.
 
     Attributes:
@@ -43,7 +43,7 @@ def place_of(word: str) -> str:
     return node if slash else ""
 
 
-def find_device(states: Sequence[NodeState], word: str) -> Found:
+def find_device(states: Sequence[NodeState], word: str) -> NamedDevice:
     """Find the one device that a word names; a device that only Pods or a cordon still name is found too.
 
     Args:
@@ -73,12 +73,12 @@ def find_device(states: Sequence[NodeState], word: str) -> Found:
     raise CommandError(f"{f'node {node}' if slash else 'the cluster'} has no device {wanted!r}{there}; {HOW}")
 
 
-def _devices(state: NodeState) -> list[Found]:
+def _devices(state: NodeState) -> list[NamedDevice]:
     """The devices of a node, those that Pods hold and it does not list, and those that are only cordoned still."""
-    listed = [Found(state.node, one.type, one.minor, one.id, one.bus) for one in state.devices]
-    gone = [Found(state.node, one.type, one.minor, one.id) for one in state.strays()]
+    listed = [NamedDevice(state.node, one.type, one.minor, one.id, one.bus) for one in state.devices]
+    gone = [NamedDevice(state.node, one.type, one.minor, one.id) for one in state.strays()]
     ids = {one.id for one in (*listed, *gone)}
-    return [*listed, *gone, *(Found(state.node, "", -1, one) for one in sorted(state.cordoned - ids))]
+    return [*listed, *gone, *(NamedDevice(state.node, "", -1, one) for one in sorted(state.cordoned - ids))]
 
 
 def _minor(text: str) -> tuple[str, int] | None:

@@ -9,7 +9,7 @@ from webhook import terminal
 from webhook.devices.cordons import Marked, mark
 from webhook.devices.drain import Drain, DrainStep, DryRun, Progress
 from webhook.devices.nodestate import Known
-from webhook.devices.session import Answer
+from webhook.devices.session import CommandEnd
 from webhook.devices.tables import NOT_THERE, add_row, new_table, told_share
 from webhook.ledger.store import Store
 from webhook.terminal import printable
@@ -45,7 +45,7 @@ def add_timeout(parser: argparse.ArgumentParser, when: str = "") -> None:
 
 async def carry_out_verb(
     verb: str, where: tuple[str, str], kube: KubeClient, store: Store, known: Known, arguments: argparse.Namespace
-) -> Answer:
+) -> CommandEnd:
     """Cordon, uncordon or drain a device, and print what became of it.
 
     Args:
@@ -64,7 +64,7 @@ async def carry_out_verb(
     marked = await mark(kube, store, *where, known, cordon=cordon, held=verb == "drain", dry_run=dry_run)
     _show_marked(marked, cordon=cordon, dry_run=dry_run is not DryRun.NONE)
     status = await _drain(kube, marked, arguments) if verb == "drain" else 0
-    return Answer(marked.state.problems, status)
+    return CommandEnd(marked.state.problems, status)
 
 
 def _show_marked(marked: Marked, *, cordon: bool, dry_run: bool) -> None:

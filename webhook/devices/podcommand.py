@@ -10,11 +10,11 @@ from koordgate.kube.resource import PODS
 from webhook import terminal
 from webhook.devices.nodestate import CommandError, Known, NodeState, read_cluster
 from webhook.devices.pods import about_pod, holders, pods_document, pods_table
-from webhook.devices.session import Answer, add_cluster, carry_out, write_data
+from webhook.devices.session import CommandEnd, add_cluster, carry_out, write_data
 from webhook.ledger.cluster import cluster_store
 
 
-async def _one(kube: KubeClient, namespace: str, name: str, known: Known, output: str) -> Answer:
+async def _one(kube: KubeClient, namespace: str, name: str, known: Known, output: str) -> CommandEnd:
     """Show one Pod."""
     try:
         path = PODS.path(name, namespace)
@@ -41,7 +41,7 @@ async def _one(kube: KubeClient, namespace: str, name: str, known: Known, output
         write_data(pods_document(found), output)
     else:
         terminal.show(*about_pod(f"{namespace}/{name}", pod, found))
-    return Answer(_problems(states))
+    return CommandEnd(_problems(states))
 
 
 def _problems(states: list[NodeState]) -> list[str]:
@@ -49,7 +49,7 @@ def _problems(states: list[NodeState]) -> list[str]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    async def work(kube: KubeClient, known: Known) -> Answer:
+    async def work(kube: KubeClient, known: Known) -> CommandEnd:
         stated, _, name = (arguments.pod or "").rpartition("/")
         namespace = stated or arguments.namespace or kube.namespace
         if name:
@@ -63,7 +63,7 @@ def _run(arguments: argparse.Namespace) -> int:
         else:
             where = "in any namespace" if arguments.all_namespaces else f"of namespace {namespace}"
             terminal.show(f"no Pod {where} holds anything")
-        return Answer(_problems(states))
+        return CommandEnd(_problems(states))
 
     return carry_out(arguments, work, lambda: _check(arguments))
 

@@ -23,7 +23,7 @@ UNUSABLE: Final = 2
 """The exit status for wrong arguments."""
 
 
-class Answer(NamedTuple):
+class CommandEnd(NamedTuple):
     """The end of a command.
 
     Attributes:
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     status: int = 0
 
 
-Work = Callable[[KubeClient, Known], Awaitable[Answer]]
+Work = Callable[[KubeClient, Known], Awaitable[CommandEnd]]
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def carry_out(arguments: argparse.Namespace, work: Work, check: Callable[[], obj
         check: raises CommandError if the arguments do not fit together; called before anything is opened.
     """
 
-    async def main(known: Known) -> Answer:
+    async def main(known: Known) -> CommandEnd:
         async with KubeClient.autodetect(context=arguments.context) as kube:
             return await work(kube, known)
 

@@ -12,20 +12,20 @@ from webhook.devices import topview
 from webhook.devices.cards import cards_of
 from webhook.devices.live import watch
 from webhook.devices.nodestate import CommandError, Known, NodeState, read_cluster
-from webhook.devices.session import Answer, add_cluster, carry_out, write_data
+from webhook.devices.session import CommandEnd, add_cluster, carry_out, write_data
 from webhook.devices.tables import document
-from webhook.devices.topview import Shown, last_line, lines, look, wide_table
+from webhook.devices.topview import ShownNode, last_line, lines, look, wide_table
 from webhook.ledger.cluster import cluster_store
 
 
-def chosen(state: NodeState, known: Known, namespace: str) -> Shown | None:
+def chosen(state: NodeState, known: Known, namespace: str) -> ShownNode | None:
     """What of a node is shown: all of it, or the devices of which Pods of a namespace hold some; None for nothing."""
     cards = cards_of(state, known.types)
     shown = [card for card in cards if card.is_of(namespace)]
-    return Shown(state, shown, cards) if shown or not namespace else None
+    return ShownNode(state, shown, cards) if shown or not namespace else None
 
 
-def _show(shown: Sequence[Shown], output: str, namespace: str) -> None:
+def _show(shown: Sequence[ShownNode], output: str, namespace: str) -> None:
     if output in {"json", "yaml"}:
         write_data(document((one.state, one.cards) for one in shown), output)
     elif output == "wide":
@@ -44,16 +44,16 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    async def work(kube: KubeClient, known: Known) -> Answer:
+    async def work(kube: KubeClient, known: Known) -> CommandEnd:
         namespace = arguments.namespace or ""
         store = cluster_store(kube)
         if arguments.watch:
             await watch(kube, store, arguments.nodes, known, lambda state: chosen(state, known, namespace), namespace)
-            return Answer()
+            return CommandEnd()
         states = await read_cluster(kube, store, arguments.nodes, known)
         found = (chosen(state, known, namespace) for state in states)
         _show([one for one in found if one is not None], arguments.output, namespace)
-        return Answer([problem for state in states for problem in state.problems])
+        return CommandEnd([problem for state in states for problem in state.problems])
 
     try:
         return carry_out(arguments, work, lambda: _check(arguments))

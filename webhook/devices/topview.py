@@ -9,7 +9,7 @@ from rich.text import Text
 
 from allocator.vocabulary.names import GPU_MEMORY
 from webhook.devices.amounts import held_of
-from webhook.devices.cards import Card, CardState, Summary, summary
+from webhook.devices.cards import Card, CardUse, Summary, summary
 from webhook.devices.nodestate import NodeState
 from webhook.devices.tables import add_row, new_table
 from webhook.terminal import printable
@@ -24,13 +24,13 @@ _MODEL: Final = 18
 _AMOUNT: Final = 13  # 143.7/143.7Gi
 _VENDORS: Final = ("NVIDIA-", "NVIDIA ")
 _STYLES: Final = {
-    CardState.FREE: "green",
-    CardState.PARTS: "yellow",
-    CardState.HELD: "",
-    CardState.OUT: "red",
-    CardState.GONE: "red",
+    CardUse.FREE: "green",
+    CardUse.PARTS: "yellow",
+    CardUse.HELD: "",
+    CardUse.OUT: "red",
+    CardUse.GONE: "red",
 }
-_BAD: Final = (CardState.OUT, CardState.GONE)
+_BAD: Final = (CardUse.OUT, CardUse.GONE)
 
 
 class Look(NamedTuple):
@@ -57,7 +57,7 @@ def look(width: int, encoding: str) -> Look:
     return Look(wide)
 
 
-class Shown(NamedTuple):
+class ShownNode(NamedTuple):
     """What of a node is shown.
 
     Attributes:
@@ -71,7 +71,7 @@ class Shown(NamedTuple):
     all: Sequence[Card]
 
 
-def lines(shown: Iterable[Shown], drawn: Look) -> Iterator[Text]:
+def lines(shown: Iterable[ShownNode], drawn: Look) -> Iterator[Text]:
     """A heading for each node, then a line for each of its devices."""
     for one in shown:
         yield _heading(one, drawn)
@@ -79,7 +79,7 @@ def lines(shown: Iterable[Shown], drawn: Look) -> Iterator[Text]:
             yield line(card, drawn)
 
 
-def _heading(one: Shown, drawn: Look) -> Text:
+def _heading(one: ShownNode, drawn: Look) -> Text:
     told = Text(printable(one.state.node), style="bold")
     told.append(f"  {counts(summary(one.all))}", style="not bold dim")
     return _cut(told, drawn)
@@ -136,7 +136,7 @@ def _rest(card: Card, width: int) -> Text:
     holders = [printable(holding.holder) for holding, _ in card.held]
     text = Text()
     if card.why:
-        why = "not listed" if card.state is CardState.GONE else card.why
+        why = "not listed" if card.state is CardUse.GONE else card.why
         text.append(printable(why), style="red" if card.state in _BAD else "")
         if holders:
             text.append("; ")
@@ -174,7 +174,7 @@ def counts(found: Summary) -> str:
     return f"{found.devices} {noun}: {', '.join(parts)}{gone}" if parts else f"no devices{gone}"
 
 
-def last_line(shown: Sequence[Shown], namespace: str) -> str:
+def last_line(shown: Sequence[ShownNode], namespace: str) -> str:
     """The summary of all that is shown."""
     cards = [card for one in shown for card in one.cards]
     if namespace and not cards:
@@ -185,7 +185,7 @@ def last_line(shown: Sequence[Shown], namespace: str) -> str:
     return f"{where}{whose}, {counts(summary(cards))}"
 
 
-def wide_table(shown: Iterable[Shown]) -> Table:
+def wide_table(shown: Iterable[ShownNode]) -> Table:
     """A line for each device with all that is known of it, as wide as it is."""
     table = new_table("NODE", "DEVICE", "ID", "MODEL", "NUMA", "PCI ADDRESS", "STATE", "CORE", "MEMORY", "PODS")
     for one in shown:
