@@ -12,7 +12,7 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import CLASSES, CORDONED
 from allocator.wire.nodeallocation import write_spec
 from webhook.devices.amounts import held_of, told_bytes
-from webhook.devices.cards import Card, CardUse, cards_of, summary
+from webhook.devices.cards import Availability, Card, cards_of, summary
 from webhook.devices.nodestate import Known, NodeState, read_node
 from webhook.devices.topview import Look, ShownNode, counts, last_line, line, lines, look
 from webhook.ledger.kube import record_or_error
@@ -38,53 +38,53 @@ def one(shown: NodeState) -> Card:
 
 
 CASES = {
-    "nobody holds anything": (state(device_entry(0)), CardUse.FREE, "", (0, 100)),
+    "nobody holds anything": (state(device_entry(0)), Availability.FREE, "", (0, 100)),
     "a Pod holds a third": (
         state(device_entry(0), holdings=[holding("a", part(gpu(0), 30))]),
-        CardUse.PARTS,
+        Availability.PARTS,
         "",
         70,
     ),
     "two Pods hold all": (
         state(device_entry(0), holdings=[holding("a", part(gpu(0), 60)), holding("b", part(gpu(0), 40))]),
-        CardUse.HELD,
+        Availability.HELD,
         "",
         0,
     ),
     "the memory is held, and the compute is not": (
         state(device_entry(0), holdings=[holding("a", share(gpu(0), core=10, memory=80 * GIB, ratio=100))]),
-        CardUse.HELD,
+        Availability.HELD,
         "",
         90,
     ),
     "a Pod shares its card with nobody": (
         state(device_entry(0), holdings=[holding("a", part(gpu(0), 10)._replace(unshared=True))]),
-        CardUse.HELD,
+        Availability.HELD,
         "",
         0,
     ),
     "a claim holds it": (
         state(device_entry(0), holdings=[replace(holding("a", part(gpu(0), 100)), fence=7)]),
-        CardUse.HELD,
+        Availability.HELD,
         "",
         0,
     ),
-    "it is unhealthy": (state(device_entry(0, **SICK)), CardUse.OUT, "XID: 79", 0),
+    "it is unhealthy": (state(device_entry(0, **SICK)), Availability.OUT, "XID: 79", 0),
     "it is cordoned": (
         state(device_entry(0), annotations={CORDONED: "GPU-0"}),
-        CardUse.OUT,
+        Availability.OUT,
         "cordoned by an administrator",
         0,
     ),
     "it is cordoned and held": (
         state(device_entry(0), annotations={CORDONED: "GPU-0"}, holdings=[holding("a", part(gpu(0), 30))]),
-        CardUse.OUT,
+        Availability.OUT,
         "cordoned by an administrator",
         0,
     ),
     "who holds it cannot be read": (
         state(device_entry(0), spec={"allocations": [{}]}),
-        CardUse.HELD,
+        Availability.HELD,
         "who holds it is unknown",
         0,
     ),
@@ -93,7 +93,7 @@ CASES = {
 
 @pytest.mark.parametrize(("shown", "wanted", "why", "free"), CASES.values(), ids=CASES)
 def test_a_device_is_free_in_parts_held_or_out_of_service(
-    shown: NodeState, wanted: CardUse, why: str, free: Any
+    shown: NodeState, wanted: Availability, why: str, free: Any
 ) -> None:
     card = one(shown)
     assert (card.state, card.why) == (wanted, why)
@@ -108,7 +108,7 @@ def test_what_cannot_be_read_counts_as_held_in_full() -> None:
 def test_a_pod_that_has_its_pcie_root_to_itself_leaves_no_other_device_of_the_root() -> None:
     entries = [device_entry(minor, topology={"nodeID": 0, "pcieID": root}) for minor, root in enumerate("aab")]
     cards = cards_of(state(*entries, holdings=[holding("x", part(gpu(0), 10)._replace(alone=True))]), BUILT_IN)
-    assert [card.state for card in cards] == [CardUse.HELD, CardUse.HELD, CardUse.FREE]
+    assert [card.state for card in cards] == [Availability.HELD, Availability.HELD, Availability.FREE]
     assert [card.why for card in cards] == ["", "a Pod has its PCIe root to itself", ""]
     assert [card.free["gpu-core"] for card in cards] == [0, 0, 100]
 
@@ -116,8 +116,8 @@ def test_a_pod_that_has_its_pcie_root_to_itself_leaves_no_other_device_of_the_ro
 def test_a_device_that_is_held_and_not_listed_is_gone_and_no_device() -> None:
     cards = cards_of(state(device_entry(0), holdings=[holding("a", part(gpu(5), 50))]), BUILT_IN)
     assert [(card.name, card.state, card.device is None) for card in cards] == [
-        ("gpu/0", CardUse.FREE, False),
-        ("gpu/5", CardUse.GONE, True),
+        ("gpu/0", Availability.FREE, False),
+        ("gpu/5", Availability.GONE, True),
     ]
     assert summary(cards) == (1, 1, 0, 0, 0, 1)
     assert counts(summary(cards)) == "1 device: 1 free; 1 held, not listed by the node"

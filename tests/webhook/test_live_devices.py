@@ -21,9 +21,10 @@ from waiting import until
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.wire.nodeallocation import write_spec
 from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from koordgate.kube.watch import WatchPace
-from webhook.devices.cards import CardUse, cards_of
+from webhook.devices.cards import Availability, cards_of
 from webhook.devices.live import LiveNodes, page
 from webhook.devices.nodestate import Known, read_node
 from webhook.devices.topview import Look, ShownNode
@@ -50,10 +51,12 @@ def cluster(fake: FakeKube) -> FakeKube:
 async def following(kube: KubeClient, *nodes: str) -> AsyncIterator[LiveNodes]:
     live = LiveNodes(kube, cluster_store(kube), nodes, KNOWN, WatchPace(first=0.01, longest=0.01, jitter=lambda: 0.0))
     running = asyncio.create_task(live.run())
-    await live.synced()
-    yield live
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    try:
+        await live.synced()
+        yield live
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.fixture
@@ -62,16 +65,16 @@ async def live(cluster: FakeKube, kube: KubeClient) -> AsyncIterator[LiveNodes]:
         yield made
 
 
-def shown(live: LiveNodes) -> dict[str, list[CardUse]]:
+def shown(live: LiveNodes) -> dict[str, list[Availability]]:
     return {state.node: [card.state for card in cards_of(state, BUILT_IN)] for state in live.states()}
 
 
 async def test_what_pods_hold_is_followed(cluster: FakeKube, live: LiveNodes) -> None:
-    assert shown(live) == {"n1": [CardUse.FREE], "n2": [CardUse.FREE]}
+    assert shown(live) == {"n1": [Availability.FREE], "n2": [Availability.FREE]}
     cluster.put(NODE_ALLOCATIONS.path(), record("n1", holding("a", part(gpu(0, device_id="GPU-n1"), 30))))
-    await until(lambda: shown(live)["n1"] == [CardUse.PARTS])
+    await until(lambda: shown(live)["n1"] == [Availability.PARTS])
     cluster.remove(NODE_ALLOCATIONS.path("n1"))
-    await until(lambda: shown(live)["n1"] == [CardUse.FREE])
+    await until(lambda: shown(live)["n1"] == [Availability.FREE])
 
 
 async def test_nodes_come_and_go(cluster: FakeKube, live: LiveNodes) -> None:
@@ -88,7 +91,7 @@ async def test_only_the_nodes_that_were_named_are_shown(cluster: FakeKube, kube:
 
 async def test_a_record_that_becomes_unreadable_holds_all_and_is_told(cluster: FakeKube, live: LiveNodes) -> None:
     cluster.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": [{}]}})
-    await until(lambda: shown(live)["n1"] == [CardUse.HELD])
+    await until(lambda: shown(live)["n1"] == [Availability.HELD])
     (problem,) = live.problems()
     assert "Node n1: its holdings are unknown" in problem
 
@@ -96,9 +99,9 @@ async def test_a_record_that_becomes_unreadable_holds_all_and_is_told(cluster: F
 async def test_claims_are_followed_too(cluster: FakeKube, live: LiveNodes) -> None:
     cluster.put(RESOURCE_SLICES.path(), resource_slice("n2", [listed("gpu-0", "GPU-n2")]))
     cluster.put(RESOURCE_CLAIMS.path(namespace="team"), claim("c", result("gpu-0", "n2"), namespace="team"))
-    await until(lambda: shown(live)["n2"] == [CardUse.HELD])
+    await until(lambda: shown(live)["n2"] == [Availability.HELD])
     cluster.remove(RESOURCE_CLAIMS.path("c", "team"))
-    await until(lambda: shown(live)["n2"] == [CardUse.FREE])
+    await until(lambda: shown(live)["n2"] == [Availability.FREE])
 
 
 async def test_without_the_right_to_claims_the_rest_is_shown_and_that_is_told(
@@ -109,6 +112,16 @@ async def test_without_the_right_to_claims_the_rest_is_shown_and_that_is_told(
         assert list(shown(live)) == ["n1", "n2"]
         await until(live.problems)
         assert "what ResourceClaims hold is not shown" in live.problems()[0]
+
+
+@pytest.mark.parametrize("resource", ["nodes", "devices", "nodeallocations"])
+async def test_without_the_right_to_list_it_ends_and_says_so(
+    cluster: FakeKube, kube: KubeClient, resource: str
+) -> None:
+    cluster.faults.always("list", resource, answer(403, f"no {resource} for you"))
+    with pytest.raises(KubeError, match=f"no {resource} for you"):
+        async for _ in following(kube, "n1"):
+            pass
 
 
 async def test_a_status_of_a_node_is_no_news(cluster: FakeKube, live: LiveNodes) -> None:

@@ -15,7 +15,7 @@ from allocator.vocabulary.node import NodeSnapshot
 from webhook.devices.nodestate import NodeState
 
 
-class CardUse(StrEnum):
+class Availability(StrEnum):
     """The state of a device.
 
     Attributes:
@@ -57,7 +57,7 @@ class Card:
     minor: int
     id: str
     device: Device | None
-    state: CardUse
+    state: Availability
     why: str
     total: Mapping[str, int]
     used: Mapping[str, int]
@@ -88,17 +88,17 @@ class Summary(NamedTuple):
 
 def summary(cards: Iterable[Card]) -> Summary:
     """Count devices by state; one that its node does not list is not among `devices`."""
-    count = dict.fromkeys(CardUse, 0)
+    count = dict.fromkeys(Availability, 0)
     for card in cards:
         count[card.state] += 1
-    listed = sum(count.values()) - count[CardUse.GONE]
+    listed = sum(count.values()) - count[Availability.GONE]
     return Summary(
         listed,
-        count[CardUse.FREE],
-        count[CardUse.PARTS],
-        count[CardUse.HELD],
-        count[CardUse.OUT],
-        count[CardUse.GONE],
+        count[Availability.FREE],
+        count[Availability.PARTS],
+        count[Availability.HELD],
+        count[Availability.OUT],
+        count[Availability.GONE],
     )
 
 
@@ -130,7 +130,7 @@ def cards_of(state: NodeState, types: DeviceTypes) -> list[Card]:
         held = tuple(holders[share.id])
         used = dict(node.used.get(share.id, {}))
         why = "the node does not list it"
-        gone = CardUse.GONE
+        gone = Availability.GONE
         cards.append(Card(state.node, share.type, share.minor, share.id, None, gone, why, {}, used, {}, held, ()))
     return cards
 
@@ -159,17 +159,17 @@ def _closed(node: NodeSnapshot) -> set[str]:
 
 def _state(
     state: NodeState, node: NodeSnapshot, device: Device, free: Mapping[str, int], *, closed: bool
-) -> tuple[CardUse, str]:
+) -> tuple[Availability, str]:
     if not device.healthy:
-        return CardUse.OUT, device.why_not or "unhealthy"
+        return Availability.OUT, device.why_not or "unhealthy"
     if state.unread:
-        return CardUse.HELD, "who holds it is unknown"
+        return Availability.HELD, "who holds it is unknown"
     if not node.is_usable(device):
-        return CardUse.HELD, "allocated by the kubelet's device plugin"
+        return Availability.HELD, "allocated by the kubelet's device plugin"
     if closed:
         alone = device.id in node.used
-        return CardUse.HELD, "" if alone else "a Pod has its PCIe root to itself"
+        return Availability.HELD, "" if alone else "a Pod has its PCIe root to itself"
     if not any(node.used.get(device.id, {}).values()):
-        return CardUse.FREE, ""
+        return Availability.FREE, ""
     more = all(free[tail] for tail, amount in device.capacity.items() if amount)
-    return (CardUse.PARTS if more else CardUse.HELD), ""
+    return (Availability.PARTS if more else Availability.HELD), ""

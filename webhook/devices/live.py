@@ -4,6 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
@@ -150,9 +151,18 @@ class LiveNodes:
                 tasks.create_task(one.run())
 
     async def synced(self) -> None:
-        """Wait until the objects of all nodes have been listed."""
-        for one in self._needed:
-            await one.synced.wait()
+        """Wait until the objects of all nodes have been listed.
+
+        Raises:
+            KubeError: the API server refuses, or cannot be reached.
+        """
+        while not all(one.synced.is_set() for one in self._needed):
+            failed = next((one.last_error for one in self._needed if one.last_error is not None), None)
+            if failed is not None:
+                raise failed
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_EACH_S):
+                    await self.news()
 
     async def news(self) -> None:
         """Wait until anything changes, or a watch fails."""

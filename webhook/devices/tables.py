@@ -12,7 +12,7 @@ from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_MEMORY
 from webhook.devices.amounts import held_of, told_bytes
-from webhook.devices.cards import Card, CardUse, cards_of, summary
+from webhook.devices.cards import Availability, Card, cards_of, summary
 from webhook.devices.nodestate import NodeState
 from webhook.terminal import printable
 
@@ -22,11 +22,11 @@ VERSION: Final = 1
 """Of the documents as data. Fields may be added; a change that a reader would misread makes it greater."""
 
 _STATES: Final = {
-    CardUse.FREE: "Free",
-    CardUse.PARTS: "InParts",
-    CardUse.HELD: "Held",
-    CardUse.OUT: "OutOfService",
-    CardUse.GONE: "Gone",
+    Availability.FREE: "Free",
+    Availability.PARTS: "InParts",
+    Availability.HELD: "Held",
+    Availability.OUT: "OutOfService",
+    Availability.GONE: "Gone",
 }
 NOT_THERE: Final = "not in the Device object, nor a class of the Node"
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from allocator.vocabulary.names import GPU_MEMORY
 from webhook.devices.amounts import held_of
-from webhook.devices.cards import Card, CardUse, Summary, summary
+from webhook.devices.cards import Availability, Card, Summary, summary
 from webhook.devices.nodestate import NodeState
 from webhook.devices.tables import add_row, new_table
 from webhook.terminal import printable
@@ -24,13 +24,13 @@ _MODEL: Final = 18
 _AMOUNT: Final = 13  # 143.7/143.7Gi
 _VENDORS: Final = ("NVIDIA-", "NVIDIA ")
 _STYLES: Final = {
-    CardUse.FREE: "green",
-    CardUse.PARTS: "yellow",
-    CardUse.HELD: "",
-    CardUse.OUT: "red",
-    CardUse.GONE: "red",
+    Availability.FREE: "green",
+    Availability.PARTS: "yellow",
+    Availability.HELD: "",
+    Availability.OUT: "red",
+    Availability.GONE: "red",
 }
-_BAD: Final = (CardUse.OUT, CardUse.GONE)
+_BAD: Final = (Availability.OUT, Availability.GONE)
 
 
 class Look(NamedTuple):
@@ -136,7 +136,7 @@ def _rest(card: Card, width: int) -> Text:
     holders = [printable(holding.holder) for holding, _ in card.held]
     text = Text()
     if card.why:
-        why = "not listed" if card.state is CardUse.GONE else card.why
+        why = "not listed" if card.state is Availability.GONE else card.why
         text.append(printable(why), style="red" if card.state in _BAD else "")
         if holders:
             text.append("; ")
