@@ -167,6 +167,12 @@ async def test_a_context_that_the_kubeconfig_lacks_is_told_with_those_there_are(
     assert "has no context 'elsewhere'; choose one with --context: here" in said.err
 
 
+async def test_check_looks_at_the_context_that_is_named(koordgate: Koordgate) -> None:
+    said = await koordgate("check", "--context", "elsewhere", "-o", "json")
+    assert said.status == 2
+    assert "has no context 'elsewhere'; choose one with --context: here" in said.out
+
+
 # pod
 
 

@@ -109,6 +109,7 @@ def _failed(arguments: argparse.Namespace, status: int, message: str) -> int:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(called="koordgate explain")  # the command line replaces it with how it was called
     parser.add_argument("pod", metavar="POD", help="the Pod's name, or namespace/name")
     parser.add_argument(
         *("-n", "--namespace"),
