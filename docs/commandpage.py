@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 from textwrap import fill
 from typing import Any, Final
@@ -30,7 +29,7 @@ def text() -> str:
 
 def names() -> list[str]:
     """The commands, in order."""
-    return sorted(point.name for point in entry_points(group=cli.GROUP))
+    return sorted(cli.commands())
 
 
 def parser(name: str) -> argparse.ArgumentParser:

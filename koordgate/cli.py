@@ -1,28 +1,40 @@
 """The console script `koordgate`: finds sub-commands by entry point, and imports only the one that is run."""
 
 import argparse
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points, version
-from typing import Final
+from importlib.metadata import EntryPoint, entry_points, version
+from pathlib import PurePath
+from typing import Final, TypedDict
 
-GROUP: Final = "koordgate.commands"
+_GROUP: Final = "koordgate.commands"
+_PROGRAM: Final = "koordgate"
+_PLUGIN: Final = "kubectl-koordgate"  # kubectl runs it for `kubectl koordgate`
 _SUMMARIES: Final = {
     "adopt": "move a cluster from another product: check, report, switch namespaces and back",
+    "check": "the same as doctor: look at an installation",
     "cleanup": "remove all that koordgate left in a cluster after helm uninstall",
     "defrag": "plan which Pods to evict so that larger ones find room, and do it on demand",
+    "completion": "print what makes a shell complete commands and options",
+    "cordon": "take a device out of service; Pods that hold some of it keep running",
     "demo": "show the whole product on this machine: translate, guard, allocate, holdings",
     "devices": "show a cluster's devices and who holds them; cordon, uncordon or drain one",
+    "drain": "cordon a device, and evict the Pods that hold some of it",
     "doctor": "look at an installation, and say what is wrong and what to do about it",
     "lease": "let a cluster create Pods while no replica of the webhook lives, and end that",
     "explain": "say why a Pod is on no node and what would help, or why it is on its node",
     "packing": "say what of the free devices nobody can use, why, and what a larger Pod would need",
+    "pod": "show what Pods hold: devices, memory and CPUs, and of which node",
     "reporter": "report what a node has and how healthy it is, and put cpusets into effect",
     "simulate": "run Kubernetes objects from files through admission, scheduling and binding, offline",
     "snapshot": "write what matters of a cluster into one file, for simulate, explain and bug reports",
+    "top": "show every device of a cluster in a line with bars, once or as it changes",
     "translate": "show what manifests become, or write them in another product's dialect",
+    "uncordon": "return a device to service",
     "webhook": "serve admission, binding and the scheduler extender of a cluster",
+    "why": "the same as explain: why a Pod is where it is, or nowhere",
 }
 
 
@@ -34,7 +46,8 @@ class Command:
         description: the beginning of `--help`.
         examples: the end of `--help`.
         arguments: adds its arguments to a parser.
-        run: runs it, and returns the exit status.
+        run: runs it, and returns the exit status. Its arguments have `called`: the command as it was called, which
+            begins each message.
     """
 
     description: str
@@ -46,25 +59,24 @@ class Command:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `koordgate ARGV`; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    points = {point.name: point for point in entry_points(group=GROUP)}
+    points = commands()
     if not arguments or arguments[0] not in points:
         overview = _overview(sorted(points))
         overview.parse_args(arguments or ["--help"])
         overview.error("give the command first")
-    command: Command = points[arguments[0]].load()
-    return command.run(parser_of(arguments[0]).parse_args(arguments[1:]))
+    name = arguments[0]
+    command: Command = points[name].load()
+    return command.run(parser_of(name).parse_args(arguments[1:]))
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
-    """Make the parser of a command that exists."""
-    command: Command = next(iter(entry_points(group=GROUP, name=name))).load()
-    parser = argparse.ArgumentParser(
-        prog=f"koordgate {name}",
-        description=command.description,
-        epilog=command.examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """Make the parser of a command that exists; what it reads names the command as it was called, as `called`."""
+    command: Command = commands()[name].load()
+    parser = argparse.ArgumentParser(prog=f"{program()} {name}", **_about(command, name))
     command.arguments(parser)
+    if parser.usage is not None:
+        parser.usage = _as_called(parser.usage, name)
+    parser.set_defaults(called=parser.prog)
     return parser
 
 
@@ -73,16 +85,66 @@ def summary(name: str) -> str:
     return _SUMMARIES.get(name, "")
 
 
+def commands() -> Mapping[str, EntryPoint]:
+    """The sub-commands by name; none is imported."""
+    return {point.name: point for point in entry_points(group=_GROUP)}
+
+
+def program() -> str:
+    """The program as it was called: `koordgate`, or `kubectl koordgate`."""
+    return "kubectl koordgate" if PurePath(sys.argv[0]).stem == _PLUGIN else _PROGRAM
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """Make one parser of all sub-commands, which are imported for it: for shells that complete their arguments."""
+    parser = argparse.ArgumentParser(prog=_PROGRAM)
+    parser.add_argument("--version", action="version", version="")
+    below = parser.add_subparsers(metavar="COMMAND")
+    for name, point in sorted(commands().items()):
+        command: Command = point.load()
+        command.arguments(below.add_parser(name, help=_SUMMARIES.get(name, ""), **_about(command, name)))
+    return parser
+
+
+class _About(TypedDict):
+    """The texts around a parser's arguments."""
+
+    description: str
+    epilog: str
+    formatter_class: type[argparse.HelpFormatter]
+
+
+def _about(command: Command, name: str) -> _About:
+    return {
+        "description": command.description,
+        "epilog": _as_called(command.examples, name),
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
+
+
+def _as_called(text: str, name: str) -> str:
+    """Name the program, and a command of two names, as they were called wherever a line begins with them."""
+    known = commands()
+    alike = {other for other, point in known.items() if point.value == known[name].value}
+    return re.sub(
+        rf"(?m)^( *){_PROGRAM} (\S+)",
+        lambda found: f"{found[1]}{program()} {name if found[2] in alike else found[2]}",
+        text,
+    )
+
+
 def _overview(names: Sequence[str]) -> argparse.ArgumentParser:
     width = max(map(len, names), default=0)
     listed = "\n".join(f"  {name:<{width}}  {summary(name)}" for name in names)
+    listed = "\n".join(f"  {name:<{width}}  {_SUMMARIES.get(name, '')}" for name in names)
+    called = program()
     parser = argparse.ArgumentParser(
-        prog="koordgate",
+        prog=called,
         description="Fine-grained devices and pinned CPUs for a stock Kubernetes.",
-        usage="koordgate [-h] [--version] COMMAND ...",
-        epilog=f"commands:\n{listed}\n\n`koordgate COMMAND --help` shows a command's options, with examples.",
+        usage=f"{called} [-h] [--version] COMMAND ...",
+        epilog=f"commands:\n{listed}\n\n`{called} COMMAND --help` shows a command's options, with examples.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"koordgate {version('koordgate')}")
+    parser.add_argument("--version", action="version", version=f"{_PROGRAM} {version('koordgate')}")
     parser.add_argument("command", choices=names, metavar="COMMAND", help=argparse.SUPPRESS)
     return parser

@@ -17,6 +17,7 @@ from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException, load_kube_config
 
 from koordgate.kube.access import DEFAULT_NAMESPACE, environment_proxy, tls_context
+from koordgate.kube.contexts import mistake
 from koordgate.kube.errors import KubeError
 
 if TYPE_CHECKING:
@@ -114,11 +115,6 @@ async def _loaded(load: Load, configuration: Configuration, *, renew: bool) -> N
         raise KubeError(f"no usable Kubernetes configuration: {error}", reason="Configuration") from error
 
 
-def _any_there(files: str) -> bool:
-    """Whether any of these kubeconfigs exists; else the library would log one thing and raise another."""
-    return any(one and Path(one).expanduser().exists() for one in files.split(os.pathsep))
-
-
 async def kubeconfig_access(path: Path | None = None, context: str | None = None) -> ConfiguredAccess:
     """Access as a context of a kubeconfig.
 
@@ -132,8 +128,8 @@ async def kubeconfig_access(path: Path | None = None, context: str | None = None
 
     async def load(configuration: Configuration, renew: bool) -> None:  # noqa: FBT001
         nonlocal loader
-        if not _any_there(files):
-            raise ConfigException(f"there is no file {files}; write the kubeconfig there, or name it in $KUBECONFIG")
+        if (loader is None or renew) and (wrong := mistake(files, context)):
+            raise ConfigException(wrong)  # else the library would log one thing and raise another
         if loader is None or renew:
             loader = await load_kube_config(
                 config_file=files, context=context, client_configuration=configuration, persist_config=False

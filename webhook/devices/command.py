@@ -1,62 +1,18 @@
 """`koordgate devices`: shows the devices of a cluster's nodes, their holders and published totals; cordons, drains."""
 
 import argparse
-import asyncio
-import json
-import sys
-from pathlib import Path
 from typing import Final
-
-import yaml
 
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import KubeError, Unreachable
-from koordgate.settings import SettingsError
 from webhook import terminal
-from webhook.devices.cordons import Marked, mark
-from webhook.devices.drain import Drain, DrainStep, DryRun, Progress
+from webhook.devices.cards import cards_of
+from webhook.devices.drain import DryRun
+from webhook.devices.marking import VERBS, add_dry_run, add_timeout, carry_out_verb
 from webhook.devices.nodestate import CommandError, Known, read_cluster
-from webhook.devices.tables import (
-    NOT_THERE,
-    add_row,
-    devices_list,
-    devices_table,
-    new_table,
-    packed_list,
-    packed_table,
-    told_share,
-)
+from webhook.devices.session import CommandEnd, add_cluster, carry_out, write_data
+from webhook.devices.tables import devices_table, document, packed_list, packed_table
 from webhook.ledger.cluster import cluster_store
-from webhook.settings import WebhookSettings, load, types_of
-from webhook.terminal import printable
-from webhook.view.classes import pools_of
-
-_UNUSABLE: Final = 2
-_PODS_LEFT: Final = 3
-_VERBS: Final = ("cordon", "uncordon", "drain")
-
-
-def _show_marked(marked: Marked, *, cordon: bool, dry_run: bool) -> None:
-    state, device = marked.state, marked.device
-    name = f"{device.type} {device.minor} {device.id}" if device else f"{marked.identity} ({NOT_THERE})"
-    done = "is cordoned" if cordon else "is not cordoned"
-    again = "" if marked.changed else " already" if cordon else " anyway"
-    dry = " (dry run: nothing is written)" if dry_run and marked.changed else ""
-    after = "it takes no new Pods" if cordon else "it takes new Pods"
-    if cordon and device is None:
-        done, again, after = "cannot be cordoned", "", "the node does not list it"
-    if not cordon and device is not None and not device.healthy:
-        after = f"it still takes no new Pods: {device.why_not}"
-    terminal.show(printable(f"{state.node}: {name} {done}{again}; {after}{dry}"))
-    held = state.held(marked.identity)
-    if not held:
-        terminal.show("no Pod holds anything of it")
-        return
-    table = new_table("POD", "HOLDS")
-    for holding, share in held:
-        add_row(table, holding.holder, told_share(share))
-    terminal.show(f"Pods that hold something of it, and run on: {len(held)}", table)
 
 
 def _understand(arguments: argparse.Namespace) -> tuple[str, list[str]]:
@@ -66,7 +22,7 @@ def _understand(arguments: argparse.Namespace) -> tuple[str, list[str]]:
         CommandError: the words do not fit together, or do not fit the options.
     """
     words: list[str] = arguments.words
-    if not words or words[0] not in _VERBS:
+    if not words or words[0] not in VERBS:
         if arguments.dry_run is not DryRun.NONE:
             raise CommandError("--dry-run can be used with cordon, uncordon and drain only")
         return "", words
@@ -78,76 +34,21 @@ def _understand(arguments: argparse.Namespace) -> tuple[str, list[str]]:
     return verb, about
 
 
-async def _drain(kube: KubeClient, marked: Marked, arguments: argparse.Namespace) -> int:
-    """Evict the Pods that hold some of a cordoned device; returns the exit status."""
-    pods = [holding for holding, _ in marked.state.held(marked.identity) if not holding.fence]
-    done = await Drain(kube, arguments.dry_run, arguments.timeout, _show_step).run(pods)
-    left = [one for one in done if one.step in (DrainStep.BUDGET, DrainStep.LEFT)]
-    if arguments.dry_run is not DryRun.NONE:
-        return _PODS_LEFT if left else 0
-    stays = "it stays cordoned" if marked.device is not None else "its node does not list it"
-    if not left:
-        terminal.show(printable(f"{marked.state.node}: no Pod holds {marked.identity} any more; {stays}"))
-        return 0
-    sys.stderr.write(
-        f"koordgate devices: {len(left)} of {len(done)} Pods still hold the device after {arguments.timeout:g} s; "
-        f"{stays}, run the command again\n"
-    )
-    return _PODS_LEFT
-
-
-def _show_step(one: Progress) -> None:
-    why = f": {one.why}" if one.why else ""
-    terminal.show(printable(f"Pod {one.pod.namespace}/{one.pod.name}: {one.step}{why}"))
-
-
-async def _main(arguments: argparse.Namespace, known: Known) -> tuple[list[str], int]:
-    """Run the command; returns what could not be read, a sentence each, and the exit status."""
-    verb, about = _understand(arguments)
-    async with KubeClient.autodetect(context=arguments.context) as kube:
+def _run(arguments: argparse.Namespace) -> int:
+    async def work(kube: KubeClient, known: Known) -> CommandEnd:
+        verb, about = _understand(arguments)
         store = cluster_store(kube)
         if verb:
-            cordon, dry_run = verb != "uncordon", arguments.dry_run
-            node, word = about
-            marked = await mark(kube, store, node, word, known, cordon=cordon, held=verb == "drain", dry_run=dry_run)
-            _show_marked(marked, cordon=cordon, dry_run=dry_run is not DryRun.NONE)
-            status = await _drain(kube, marked, arguments) if verb == "drain" else 0
-            return list(marked.state.problems), status
+            return await carry_out_verb(verb, (about[0], about[1]), kube, store, known, arguments)
         states = await read_cluster(kube, store, about, known)
-    if arguments.output != "table":
-        document = {"nodes": packed_list(states) if arguments.packed else devices_list(states)}
-        sys.stdout.write(
-            yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
-            if arguments.output == "yaml"
-            else json.dumps(document, indent=2) + "\n"
-        )
-    else:
-        terminal.show(packed_table(states) if arguments.packed else devices_table(states))
-    return [problem for state in states for problem in state.problems], 0
+        if arguments.output != "table":
+            listed = [(state, cards_of(state, known.types)) for state in states]
+            write_data({"nodes": packed_list(states)} if arguments.packed else document(listed), arguments.output)
+        else:
+            terminal.show(packed_table(states) if arguments.packed else devices_table(states, known.types))
+        return CommandEnd([problem for state in states for problem in state.problems])
 
-
-def _run(arguments: argparse.Namespace) -> int:
-    try:
-        settings = load(arguments.config) if arguments.config else WebhookSettings()
-        known = Known(types_of(settings), pools_of(settings), settings.claimed)
-        problems, status = asyncio.run(_main(arguments, known))
-        sys.stdout.flush()
-    except (CommandError, SettingsError) as error:
-        return _failed(_UNUSABLE, str(error))
-    except Unreachable as error:
-        return _failed(1, f"the API server of the kubeconfig does not answer: {error}")
-    except KubeError as error:
-        return _failed(1, str(error))
-    except BrokenPipeError:
-        return terminal.unread()
-    for problem in problems:
-        sys.stderr.write(f"koordgate devices: {printable(problem)}\n")
-    return status
-
-
-def _failed(status: int, message: str) -> int:
-    sys.stderr.write(f"koordgate devices: {printable(message)}\n")
-    return status
+    return carry_out(arguments, work, lambda: _understand(arguments))
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -170,28 +71,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         *("-o", "--output"), choices=("table", "json", "yaml"), default="table", help="the format of the output"
     )
-    parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
-    parser.add_argument(
-        "--dry-run",
-        type=DryRun,
-        choices=(DryRun.CLIENT, DryRun.SERVER),
-        nargs="?",
-        const=DryRun.SERVER,
-        default=DryRun.NONE,
-        help="with cordon, uncordon and drain: write nothing; --dry-run alone is server: the API server checks the "
-        "changes and evictions",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=terminal.seconds,
-        default=300.0,
-        metavar="SECONDS",
-        help="with drain: how long to retry evictions that a PodDisruptionBudget does not allow, and to wait for Pods "
-        "to end (default: 300)",
-    )
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the webhook's settings, which define device types of your own"
-    )
+    add_dry_run(parser, "with cordon, uncordon and drain: ")
+    add_timeout(parser, "with drain: ")
+    add_cluster(parser)
 
 
 COMMAND: Final = Command(

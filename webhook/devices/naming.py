@@ -29,7 +29,7 @@ def identity_of(
         return word
     by_minor = [identity for kind, minor, identity in devices if word == f"{kind}/{minor}"]
     by_address = _by_address(device_object, word)
-    begun = [identity for identity in ids if len(word) >= _SHORTEST and identity.startswith(word)]
+    begun = [identity for identity in ids if is_begun(identity, word)]
     found = dict.fromkeys(by_minor or [identity for identity in by_address if identity in ids] or begun)
     if len(found) == 1:
         return next(iter(found))
@@ -48,12 +48,19 @@ def _by_address(device_object: Mapping[str, Any] | None, word: str) -> list[str]
         topology = entry.get("topology") if isinstance(entry, dict) else None
         bus = topology.get("busID") if isinstance(topology, dict) else None
         identity = (entry.get("id") or entry.get("uuid")) if isinstance(entry, dict) else None
-        if isinstance(bus, str) and isinstance(identity, str) and bus and _address(bus) == _address(word):
+        if isinstance(bus, str) and isinstance(identity, str) and bus and address_of(bus) == address_of(word):
             found.append(identity)
     return found
 
 
-def _address(text: str) -> str:
+def is_begun(identity: str, word: str) -> bool:
+    """Whether a word is the beginning of an id, in letters of either case; a UUID may be begun after its `GPU-`."""
+    whole, begun = identity.lower(), word.lower()
+    number = whole.removeprefix("gpu-").removeprefix("mig-")
+    return len(word) >= _SHORTEST and (whole.startswith(begun) or number.startswith(begun))
+
+
+def address_of(text: str) -> str:
     """Write a PCI address as sysfs does: NVML writes the domain with eight digits, and letters in upper case."""
     domain, _, rest = text.lower().partition(":")
     return f"{domain[-4:].zfill(4)}:{rest}" if rest.count(":") == 1 else text.lower()

@@ -12,14 +12,11 @@ from allocator.vocabulary.holdings import Holding, Share, of_claims
 from allocator.vocabulary.names import PACKED
 from allocator.wire.cordons import read_cordons
 from allocator.wire.deviceobject import NodeDevices, read_device_object
-from allocator.wire.resourceclaim import ClaimError, read_resource_claim
-from allocator.wire.resourceslice import read_resource_slice
-from allocator.wire.values import UNREADABLE
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import Forbidden, NotFound
-from koordgate.kube.resource import DEVICES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from koordgate.kube.errors import NotFound
+from koordgate.kube.resource import DEVICES, NODES, Resource
+from webhook.devices.claimreading import read_claims
 from webhook.ledger.store import ABSENT, Record, Store, UnreadableError
-from webhook.view.changes import Changes
 from webhook.view.claims import ClaimTable
 from webhook.view.classes import Pools, beside, node_classes
 
@@ -60,6 +57,7 @@ class NodeState:
         holdings: who holds what, in the order of namespace, name and UID.
         packed: the packed amounts that it has published; None if it has published none.
         problems: what could not be read, a sentence each.
+        unread: whether its record cannot be read, so that nobody knows who holds what.
     """
 
     listed: NodeDevices
@@ -68,6 +66,7 @@ class NodeState:
     holdings: tuple[Holding, ...] = ()
     packed: tuple[Packed, ...] | None = None
     problems: tuple[str, ...] = ()
+    unread: bool = False
 
     @property
     def node(self) -> str:
@@ -140,6 +139,7 @@ def read_node(
         tuple(sorted(holdings, key=lambda one: (one.namespace, one.name, one.uid))),
         packed,
         tuple(problems),
+        isinstance(record, UnreadableError),
     )
 
 
@@ -212,30 +212,6 @@ async def find(kube: KubeClient, resource: Resource, node: str) -> Raw | None:
         return None
 
 
-async def read_claims(kube: KubeClient, drivers: Mapping[str, DeviceType]) -> tuple[ClaimTable, str]:
-    """Read what ResourceClaims hold; with why they could not be read, if the user may not.
-
-    Raises:
-        KubeError: the API server refuses for another reason, or cannot be reached.
-    """
-    table = ClaimTable(Changes(), drivers)
-    try:
-        for resource in (RESOURCE_SLICES, RESOURCE_CLAIMS) if drivers else ():
-            async for page, _ in kube.list_pages(resource.path(), limit=_PAGE):
-                for obj in page:
-                    if resource is RESOURCE_CLAIMS:
-                        table.put(read_resource_claim(obj, drivers))
-                    elif (listed := read_resource_slice(obj, drivers)) is not None:
-                        table.put_slice(listed)
-    except NotFound:
-        return table, ""  # the cluster has no DRA
-    except Forbidden as error:
-        return table, f"what ResourceClaims hold is not shown, but for what koordgate reserved: {error}"
-    except (ClaimError, *UNREADABLE) as error:
-        return table, f"what ResourceClaims hold is not shown completely: {error}"
-    return table, ""
-
-
 async def read_cluster(kube: KubeClient, store: Store, nodes: Sequence[str], known: Known) -> list[NodeState]:
     """Read these nodes, or all that have devices if none is named, in the order of their names.
 
@@ -250,6 +226,19 @@ async def read_cluster(kube: KubeClient, store: Store, nodes: Sequence[str], kno
     return states
 
 
+def read_listed(
+    name: str,
+    devices: Mapping[str, Raw],
+    records: Mapping[str, Record | UnreadableError],
+    nodes: Mapping[str, Raw],
+    known: Known,
+    claims: ClaimTable,
+) -> NodeState | None:
+    """Read one of many nodes by name from their Device objects, records and Nodes; None if it has nothing to show."""
+    state = read_node(name, devices.get(name), records.get(name), nodes.get(name), known, claims)
+    return state if name in devices or name in records or state.classes or state.problems else None
+
+
 async def _read_nodes(
     kube: KubeClient, store: Store, nodes: Sequence[str], known: Known, claims: ClaimTable
 ) -> list[NodeState]:
@@ -258,10 +247,8 @@ async def _read_nodes(
         records = await _all_records(store)
         about = {obj["metadata"]["name"]: {"metadata": obj["metadata"]} async for obj in list_all(kube, NODES)}
         names = sorted({*devices, *records, *about})
-        states = [
-            read_node(name, devices.get(name), records.get(name), about.get(name), known, claims) for name in names
-        ]
-        return [state for state in states if state.node in {*devices, *records} or state.classes or state.problems]
+        read = (read_listed(name, devices, records, about, known, claims) for name in names)
+        return [state for state in read if state is not None]
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def one(name: str) -> NodeState:

@@ -1,6 +1,6 @@
 """The devices of nodes, who holds them and what is published, as tables and as data."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from rich.table import Table
@@ -8,13 +8,26 @@ from rich.text import Text
 
 from allocator.quantity import format_bytes
 from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_MEMORY
+from webhook.devices.amounts import held_of, told_bytes
+from webhook.devices.cards import Availability, Card, cards_of, summary
 from webhook.devices.nodestate import NodeState
 from webhook.terminal import printable
 
 Raw = dict[str, Any]
 
+VERSION: Final = 1
+"""Of the documents as data. Fields may be added; a change that a reader would misread makes it greater."""
+
+_STATES: Final = {
+    Availability.FREE: "Free",
+    Availability.PARTS: "InParts",
+    Availability.HELD: "Held",
+    Availability.OUT: "OutOfService",
+    Availability.GONE: "Gone",
+}
 NOT_THERE: Final = "not in the Device object, nor a class of the Node"
 
 
@@ -33,7 +46,17 @@ def add_row(table: Table, *cells: str | Iterable[str]) -> None:
 
 
 def _amount(tail: str, amount: int) -> str:
-    return format_bytes(amount) if tail.rpartition("/")[2] == GPU_MEMORY else str(amount)
+    return told_bytes(amount) if tail == GPU_MEMORY else str(amount)
+
+
+def _exact(name: str, amount: int) -> str:
+    return format_bytes(amount) if name.rpartition("/")[2] == GPU_MEMORY else str(amount)
+
+
+def _used_of(tail: str, used: int, total: int) -> str:
+    if tail == GPU_MEMORY:
+        return "{} {}Gi/{}Gi".format(tail, *held_of(used, total))
+    return f"{tail} {used}/{total}"
 
 
 def _health(state: NodeState, device: Device) -> list[str]:
@@ -41,10 +64,6 @@ def _health(state: NodeState, device: Device) -> list[str]:
     if device.id in state.listed.kubelet_held:
         lines.append("allocated by the kubelet's device plugin")
     return lines
-
-
-def _used(held: Iterable[tuple[Holding, Share]], tail: str) -> int:
-    return sum(share.amounts.get(tail, 0) for _, share in held)
 
 
 def _holder(holding: Holding, share: Share) -> str:
@@ -56,24 +75,21 @@ def told_share(share: Share) -> str:
     return ", ".join(f"{tail} {_amount(tail, amount)}" for tail, amount in share.amounts.items())
 
 
-def devices_table(states: Iterable[NodeState]) -> Table:
+def devices_table(states: Iterable[NodeState], types: DeviceTypes = BUILT_IN) -> Table:
     """Make the table of devices, by node, type and minor."""
     table = new_table("NODE", "TYPE", "MINOR", "ID", "MODEL", "NUMA", "PCIE ROOT", "HEALTH", "USED", "PODS")
     for state in states:
-        for device in state.devices:
-            held = state.held(device.id)
-            used = [
-                f"{tail} {_amount(tail, _used(held, tail))}/{_amount(tail, total)}"
-                for tail, total in device.capacity.items()
-            ]
+        for card in cards_of(state, types):
+            pods = [_holder(*one) for one in card.held]
+            about = (state.node, card.type, str(card.minor), card.id)
+            device = card.device
+            if device is None:
+                used = [f"{tail} {_amount(tail, amount)}" for tail, amount in card.used.items()]
+                add_row(table, *about, "", "", "", NOT_THERE, used, pods)
+                continue
             numa = "" if device.numa_node is None else str(device.numa_node)
-            about = (state.node, device.type, str(device.minor), device.id, device.model, numa, device.pcie or "")
-            add_row(table, *about, _health(state, device), used, [_holder(*one) for one in held])
-        for share in state.strays():
-            held = state.held(share.id)
-            used = [f"{tail} {_amount(tail, _used(held, tail))}" for tail in share.amounts]
-            about = (state.node, share.type, str(share.minor), share.id, "", "", "")
-            add_row(table, *about, NOT_THERE, used, [_holder(*one) for one in held])
+            used = [_used_of(tail, card.used[tail], total) for tail, total in card.total.items()]
+            add_row(table, *about, device.model, numa, device.pcie or "", _health(state, device), used, pods)
     return table
 
 
@@ -85,31 +101,51 @@ def packed_table(states: Iterable[NodeState]) -> Table:
             add_row(table, state.node, "not published", *[""] * 6)
         for one in state.packed or ():
             totals, frees = (
-                " ".join(_amount(one.name, amount) for amount in amounts) for amounts in (one.totals(), one.frees())
+                " ".join(_exact(one.name, amount) for amount in amounts) for amounts in (one.totals(), one.frees())
             )
             row = (str(one.bits), str(one.count), hex(one.total), hex(one.free), totals, frees)
             add_row(table, state.node, one.name, *row)
     return table
 
 
-def devices_list(states: Iterable[NodeState]) -> list[Raw]:
-    """The contents of `devices_table` as data, for each node: amounts in percent, bytes and units."""
-    return [
-        {
-            "node": state.node,
-            "devices": [_device_data(state, device) for device in state.devices],
-            "notInDeviceObject": [
-                {"type": share.type, "minor": share.minor, "id": share.id, "pods": _pods_data(state, share.id)}
-                for share in state.strays()
-            ],
-            "problems": list(state.problems),
-        }
-        for state in states
-    ]
+def document(listed: Iterable[tuple[NodeState, Sequence[Card]]]) -> Raw:
+    """Nodes with some of their devices as data: amounts in percent, bytes and units (docs/kubectl.md)."""
+    shown = list(listed)
+    count = summary(card for _, cards in shown for card in cards)
+    return {
+        "version": VERSION,
+        "summary": {
+            "devices": count.devices,
+            "free": count.free,
+            "inParts": count.parts,
+            "held": count.held,
+            "outOfService": count.out,
+            "gone": count.gone,
+        },
+        "nodes": [_node_data(state, cards) for state, cards in shown],
+    }
 
 
-def _device_data(state: NodeState, device: Device) -> Raw:
-    held = state.held(device.id)
+def devices_list(states: Iterable[NodeState], types: DeviceTypes = BUILT_IN) -> list[Raw]:
+    """The contents of `devices_table` as data, for each node."""
+    return [_node_data(state, cards_of(state, types)) for state in states]
+
+
+def _node_data(state: NodeState, cards: Sequence[Card]) -> Raw:
+    return {
+        "node": state.node,
+        "holdingsKnown": not state.unread,
+        "devices": [_device_data(state, card, card.device) for card in cards if card.device is not None],
+        "notInDeviceObject": [
+            {"type": card.type, "minor": card.minor, "id": card.id, "pods": _pods_data(card)}
+            for card in cards
+            if card.device is None
+        ],
+        "problems": list(state.problems),
+    }
+
+
+def _device_data(state: NodeState, card: Card, device: Device) -> Raw:
     return {
         "type": device.type,
         "minor": device.minor,
@@ -117,16 +153,19 @@ def _device_data(state: NodeState, device: Device) -> Raw:
         "model": device.model,
         "numaNode": device.numa_node,
         "pcieRoot": device.pcie,
+        "pciAddress": device.bus or None,
+        "state": _STATES[card.state],
         "healthy": device.healthy,
-        "reason": device.why_not,
+        "reason": card.why,
         "cordoned": device.id in state.cordoned,
         "heldByKubelet": device.id in state.listed.kubelet_held,
-        "resources": {tail: {"used": _used(held, tail), "total": total} for tail, total in device.capacity.items()},
-        "pods": _pods_data(state, device.id),
+        "resources": {tail: {"used": card.used[tail], "total": total} for tail, total in card.total.items()},
+        "free": dict(card.free),
+        "pods": _pods_data(card),
     }
 
 
-def _pods_data(state: NodeState, identity: str) -> list[Raw]:
+def _pods_data(card: Card) -> list[Raw]:
     return [
         {
             **({"kind": "ResourceClaim"} if holding.fence else {}),
@@ -136,7 +175,7 @@ def _pods_data(state: NodeState, identity: str) -> list[Raw]:
             "containers": list(share.containers),
             "amounts": dict(share.amounts),
         }
-        for holding, share in state.held(identity)
+        for holding, share in card.held
     ]
 
 

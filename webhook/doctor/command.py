@@ -19,16 +19,18 @@ from webhook.settings import Identity
 _NAMESPACE: Final = Identity().namespace
 
 
-def _as_user(user: str) -> KubeClient:
-    return KubeClient.autodetect(impersonate=user)
+async def find(namespace: str, tried_in: str, context: str | None = None) -> list[Finding]:
+    """Look at the cluster of the kubeconfig, or of this Pod; an API server that does not answer is a finding.
 
-
-async def find(namespace: str, tried_in: str) -> list[Finding]:
-    """Look at the cluster of the kubeconfig, or of this Pod; an API server that does not answer is a finding."""
+    Args:
+        namespace: of the release.
+        tried_in: where Pods are tried.
+        context: of the kubeconfig; None for the current one.
+    """
     try:
-        async with KubeClient.autodetect() as kube:
+        async with KubeClient.autodetect(context=context) as kube:
             snapshot = await read_cluster(
-                kube, namespace, tried_in, lambda user: KubeClient.autodetect(impersonate=user)
+                kube, namespace, tried_in, lambda user: KubeClient.autodetect(context=context, impersonate=user)
             )
     except KubeError as error:
         todo = "see that the kubeconfig ($KUBECONFIG) is of this cluster, and that its API server runs"
@@ -38,7 +40,7 @@ async def find(namespace: str, tried_in: str) -> list[Finding]:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        findings = asyncio.run(find(arguments.namespace, arguments.try_in))
+        findings = asyncio.run(find(arguments.namespace, arguments.try_in, arguments.context))
         status = exit_status(findings, strict=arguments.strict)
         if arguments.output == "json":
             sys.stdout.write(f"{json.dumps(report.data(findings, status), indent=2)}\n")
@@ -67,6 +69,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="where Pods are tried, by dry run, that koordgate is to serve (default: default); it must not be exempt, "
         "and no other policy may refuse them there",
     )
+    parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="the format of the output")
     parser.add_argument("-q", "--quiet", action="store_true", help="leave out of the table what is right")
     parser.add_argument(

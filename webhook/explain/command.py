@@ -54,30 +54,31 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         found, notes = asyncio.run(_explain(arguments))
         for note in notes[: None if arguments.all else _MOST_NAMED]:
-            sys.stderr.write(f"koordgate explain: {printable(note)}\n")
+            sys.stderr.write(f"{arguments.called}: {printable(note)}\n")
         if arguments.output == "json":
             sys.stdout.write(orjson.dumps(data(found), option=orjson.OPT_INDENT_2).decode() + "\n")
         else:
             terminal.show(*report.parts(found, everything=arguments.all))
         sys.stdout.flush()
     except (CommandError, InputError, SettingsError) as error:
-        return _failed(_UNUSABLE, str(error))
+        return _failed(arguments, _UNUSABLE, str(error))
     except Unreachable as error:
-        return _failed(1, f"the API server of the kubeconfig does not answer: {error}")
+        return _failed(arguments, 1, f"the API server of the kubeconfig does not answer: {error}")
     except KubeError as error:
         hint = "; or give a snapshot or manifests with -f" if error.reason == "Configuration" else ""
-        return _failed(1, f"{error}{hint}")
+        return _failed(arguments, 1, f"{error}{hint}")
     except BrokenPipeError:
         return terminal.unread()
     return 0 if found.bound or (found.fitting and found.stopped is None) else _NOWHERE
 
 
-def _failed(status: int, message: str) -> int:
-    sys.stderr.write(f"koordgate explain: {printable(message)}\n")
+def _failed(arguments: argparse.Namespace, status: int, message: str) -> int:
+    sys.stderr.write(f"{arguments.called}: {printable(message)}\n")
     return status
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(called="koordgate explain")  # the command line replaces it with how it was called
     parser.add_argument("pod", metavar="POD", help="the Pod's name, or namespace/name")
     parser.add_argument(
         *("-n", "--namespace"),

@@ -1,0 +1,109 @@
+"""`koordgate top`, `pod`, `cordon` and `drain` on a real API server, with Pods that koordgate bound."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import pytest
+import pytest_asyncio
+from controlplane.gpu_cluster import DEVICES, add_gpu_node, pod, pods_path, uuid_of
+
+from koordgate.cli import main
+from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.koord import NAME, start_koord_scheduler
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.waiting import until
+
+CORDONED = "koordgate.io/cordoned-devices"
+BUS = "0000:3B:00.0"
+
+
+class Said(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhooks) -> AsyncIterator[None]:
+    replicas = await webhooks(count=1, overrides={"ledger": {"reconcileSeconds": 0.5}})
+    await start_koord_scheduler(plane, installed, replicas.extender)
+    yield
+    await plane.stop_scheduler(NAME)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def node(plane: ControlPlane, admin: AdminClient, namespace: str) -> AsyncIterator[str]:
+    """A node of two cards, the second of which states its PCI address."""
+    name = f"{namespace}-gpu"
+    await add_gpu_node(plane, admin, name, gpus=2)
+    device = await admin.get(f"{DEVICES}/{name}")
+    device["spec"]["devices"][1]["topology"] = {"socketID": 0, "nodeID": 0, "pcieID": "pci0000:3a", "busID": BUS}
+    await admin.replace(f"{DEVICES}/{name}", device)
+    yield name
+    await admin.delete(pods_path(namespace), {"gracePeriodSeconds": 0})
+    await admin.delete(f"/api/v1/nodes/{name}")
+    await admin.delete(f"{DEVICES}/{name}")
+
+
+async def test_a_card_is_seen_cordoned_and_drained_by_its_short_names(
+    scheduler,
+    plane: ControlPlane,
+    admin: AdminClient,
+    namespace: str,
+    node: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
+
+    async def koordgate(*words: str) -> Said:
+        status = await asyncio.to_thread(main, words)
+        return Said(status, *capsys.readouterr())
+
+    async def states() -> list[str]:
+        (shown,) = json.loads((await koordgate("top", node, "-o", "json")).out)["nodes"]
+        return [card["state"] for card in shown["devices"]]
+
+    async def cordoned() -> str | None:
+        found = await admin.get(f"{DEVICES}/{node}")
+        return (found["metadata"].get("annotations") or {}).get(CORDONED)
+
+    made = pod("half", namespace, {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"})
+    await admin.create(pods_path(namespace), made)
+
+    async def bound() -> bool:
+        return bool((await admin.get(pods_path(namespace, "half")))["spec"].get("nodeName"))
+
+    await until(bound, "the Pod is bound")
+    assert sorted(await states()) == ["Free", "InParts"]
+    rows = (await koordgate("top", node)).out.splitlines()
+    (row,) = [row for row in rows if f"{namespace}/half"[:20] in row]
+    assert " 50% " in row
+    assert " 40/80Gi " in row
+    assert max(map(len, rows)) <= 100
+    assert rows[-1] == "1 node, 2 devices: 1 free, 1 in parts"
+    said = await koordgate("pod", "half", "-n", namespace)
+    assert said.out.startswith(f"Pod {namespace}/half is on {node} (Pending)\n")
+    (held,) = json.loads((await koordgate("pod", "-n", namespace, "-o", "json")).out)["pods"]
+    (device,) = held["devices"]
+
+    several = await koordgate("cordon", f"GPU-{node}")
+    assert several.status == 2
+    assert f"{node}/gpu/0 {uuid_of(node, 0)}, {node}/gpu/1 {uuid_of(node, 1)}" in several.err
+    assert (await koordgate("cordon", BUS.lower())).status == 0
+    assert await cordoned() == uuid_of(node, 1)
+    assert (await koordgate("uncordon", f"{node}/1")).status == 0
+    assert await cordoned() is None
+
+    drained = await koordgate("drain", device["id"], "--timeout", "60")
+    assert (drained.status, drained.err) == (0, "")
+    assert f"Pod {namespace}/half: gone" in drained.out
+    assert await cordoned() == device["id"]
+
+    async def released() -> bool:
+        return sorted(await states()) == ["Free", "OutOfService"]
+
+    await until(released, "the card is released", poll_s=0.2)
+    assert (await koordgate("uncordon", f"{node}/gpu/{device['minor']}")).status == 0

@@ -1,0 +1,241 @@
+"""What each device is worth to the next Pod, and how it is drawn: state in, lines out."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from builders import device_entry, device_object, gpu, holding, nic, part, share
+
+from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.names import CLASSES, CORDONED
+from allocator.wire.nodeallocation import write_spec
+from webhook.devices.amounts import held_of, told_bytes
+from webhook.devices.cards import Availability, Card, cards_of, summary
+from webhook.devices.nodestate import Known, NodeState, read_node
+from webhook.devices.topview import Look, ShownNode, counts, last_line, line, lines, look
+from webhook.ledger.kube import record_or_error
+
+Raw = dict[str, Any]
+GIB = 2**30
+A100: Raw = {"labels": {"node.koordinator.sh/gpu-model": "NVIDIA-A100-SXM4-80GB"}}
+SICK: Raw = {"health": False, "conditions": [{"type": "Healthy", "status": "False", "reason": "XID", "message": "79"}]}
+
+
+def state(
+    *entries: Raw, holdings: Iterable[Holding] = (), spec: Raw | None = None, annotations: Raw | None = None
+) -> NodeState:
+    obj = device_object(*entries, name="n1")
+    obj["metadata"]["annotations"] = annotations or {}
+    meta = {"name": "n1", "resourceVersion": "1"}
+    record = {"metadata": meta, "spec": write_spec(list(holdings)) if spec is None else spec}
+    return read_node("n1", obj, record_or_error(record), None, Known())
+
+
+def one(shown: NodeState) -> Card:
+    return cards_of(shown, BUILT_IN)[0]
+
+
+CASES = {
+    "nobody holds anything": (state(device_entry(0)), Availability.FREE, "", (0, 100)),
+    "a Pod holds a third": (
+        state(device_entry(0), holdings=[holding("a", part(gpu(0), 30))]),
+        Availability.PARTS,
+        "",
+        70,
+    ),
+    "two Pods hold all": (
+        state(device_entry(0), holdings=[holding("a", part(gpu(0), 60)), holding("b", part(gpu(0), 40))]),
+        Availability.HELD,
+        "",
+        0,
+    ),
+    "the memory is held, and the compute is not": (
+        state(device_entry(0), holdings=[holding("a", share(gpu(0), core=10, memory=80 * GIB, ratio=100))]),
+        Availability.HELD,
+        "",
+        90,
+    ),
+    "a Pod shares its card with nobody": (
+        state(device_entry(0), holdings=[holding("a", part(gpu(0), 10)._replace(unshared=True))]),
+        Availability.HELD,
+        "",
+        0,
+    ),
+    "a claim holds it": (
+        state(device_entry(0), holdings=[replace(holding("a", part(gpu(0), 100)), fence=7)]),
+        Availability.HELD,
+        "",
+        0,
+    ),
+    "it is unhealthy": (state(device_entry(0, **SICK)), Availability.OUT, "XID: 79", 0),
+    "it is cordoned": (
+        state(device_entry(0), annotations={CORDONED: "GPU-0"}),
+        Availability.OUT,
+        "cordoned by an administrator",
+        0,
+    ),
+    "it is cordoned and held": (
+        state(device_entry(0), annotations={CORDONED: "GPU-0"}, holdings=[holding("a", part(gpu(0), 30))]),
+        Availability.OUT,
+        "cordoned by an administrator",
+        0,
+    ),
+    "who holds it cannot be read": (
+        state(device_entry(0), spec={"allocations": [{}]}),
+        Availability.HELD,
+        "who holds it is unknown",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("shown", "wanted", "why", "free"), CASES.values(), ids=CASES)
+def test_a_device_is_free_in_parts_held_or_out_of_service(
+    shown: NodeState, wanted: Availability, why: str, free: Any
+) -> None:
+    card = one(shown)
+    assert (card.state, card.why) == (wanted, why)
+    assert card.free["gpu-core"] == (free if isinstance(free, int) else free[1])
+
+
+def test_what_cannot_be_read_counts_as_held_in_full() -> None:
+    card = one(state(device_entry(0), spec={"allocations": [{}]}))
+    assert card.used == card.total
+
+
+def test_a_pod_that_has_its_pcie_root_to_itself_leaves_no_other_device_of_the_root() -> None:
+    entries = [device_entry(minor, topology={"nodeID": 0, "pcieID": root}) for minor, root in enumerate("aab")]
+    cards = cards_of(state(*entries, holdings=[holding("x", part(gpu(0), 10)._replace(alone=True))]), BUILT_IN)
+    assert [card.state for card in cards] == [Availability.HELD, Availability.HELD, Availability.FREE]
+    assert [card.why for card in cards] == ["", "a Pod has its PCIe root to itself", ""]
+    assert [card.free["gpu-core"] for card in cards] == [0, 0, 100]
+
+
+def test_a_device_that_is_held_and_not_listed_is_gone_and_no_device() -> None:
+    cards = cards_of(state(device_entry(0), holdings=[holding("a", part(gpu(5), 50))]), BUILT_IN)
+    assert [(card.name, card.state, card.device is None) for card in cards] == [
+        ("gpu/0", Availability.FREE, False),
+        ("gpu/5", Availability.GONE, True),
+    ]
+    assert summary(cards) == (1, 1, 0, 0, 0, 1)
+    assert counts(summary(cards)) == "1 device: 1 free; 1 held, not listed by the node"
+
+
+def test_each_state_is_counted_once() -> None:
+    cards = [one(shown) for shown, *_ in CASES.values()]
+    found = summary(cards)
+    assert found == (10, 1, 1, 5, 3, 0)
+    assert counts(found) == "10 devices: 1 free, 1 in parts, 5 held, 3 out of service"
+    assert counts(summary([])) == "no devices"
+
+
+# Lines
+
+
+def drawn(card: Card, width: int = 100) -> str:
+    return line(card, Look(width, "#", ".")).plain.rstrip()
+
+
+def test_a_line_has_the_name_the_model_both_bars_and_the_pods() -> None:
+    shared = state(device_entry(0, **A100), holdings=[holding("a", part(gpu(0), 30)), holding("b", part(gpu(0), 45))])
+    assert drawn(one(shared)) == (
+        "  gpu/0    A100-SXM4-80GB     ########..  75% ########.. 60/80Gi       default/pod-a, default/pod-b"
+    )
+    assert drawn(one(shared), 70) == "  gpu/0    ########..  75% ########.. 60/80Gi       default/pod-a +1"
+
+
+BARS = {
+    "nothing is held": (0, ".........."),
+    "one percent is seen": (1, "#........."),
+    "a bar is full only if all is held": (99, "#########."),
+    "all": (100, "##########"),
+}
+
+
+@pytest.mark.parametrize(("percent", "bar"), BARS.values(), ids=BARS)
+def test_a_bar_is_rounded_up_and_full_only_where_nothing_is_free(percent: int, bar: str) -> None:
+    held = [holding("a", part(gpu(0), percent))] if percent else []
+    assert f" {bar} {percent:>3}% " in drawn(one(state(device_entry(0), holdings=held)))
+
+
+def test_why_nothing_lands_on_a_device_comes_before_its_pods() -> None:
+    held = [holding("a", part(gpu(0), 10))]
+    assert drawn(one(state(device_entry(0, **SICK), holdings=held))).endswith(" XID: 79; default/pod-a")
+    _, gone = cards_of(state(device_entry(1), holdings=held), BUILT_IN)
+    assert drawn(gone).split() == ["gpu/0", "not", "listed;", "default/pod-a"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 91, 92, 100])
+def test_no_line_is_wider_than_asked(width: int) -> None:
+    many = [replace(holding(f"{at}", part(gpu(0), 3)), name="\u4e2d" * 70) for at in range(30)]
+    entry = device_entry(0, labels={"node.koordinator.sh/gpu-model": "NVIDIA-" + "X" * 90})
+    shown = state(entry, device_entry(1, **SICK), holdings=many)
+    cards = cards_of(shown, BUILT_IN)
+    found = [ShownNode(shown, cards, cards)]
+    assert max(text.cell_len for text in lines(found, Look(width))) <= width
+
+
+def test_no_control_character_reaches_the_terminal() -> None:
+    entry = device_entry(0, labels={"node.koordinator.sh/gpu-model": "\x1b]0;t\x07"})
+    held = [replace(holding("a", part(gpu(0), 10)), name="\x1b[2J")]
+    assert "\x1b" not in drawn(one(state(entry, holdings=held)))
+
+
+def test_other_devices_have_one_bar_and_amounts_of_their_own() -> None:
+    entry = {"type": "rdma", "id": "NIC-0", "minor": 0, "health": True, "resources": {"koordinator.sh/rdma": "100"}}
+    held = [holding("a", share_of_nic(25))]
+    assert drawn(one(state(entry, holdings=held))).split() == ["rdma/0", "###.......", "25%", "default/pod-a"]
+
+
+def share_of_nic(percent: int) -> Any:
+    return share(gpu(0))._replace(type="rdma", id=nic(0).id, amounts={"rdma": percent})
+
+
+def test_a_device_of_a_type_of_ones_own_is_drawn_by_its_units() -> None:
+    known = Known(BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)]))
+    node = {"metadata": {"name": "n1", "annotations": {CLASSES: '{"queue":{"fast":10}}'}}}
+    shown = read_node("n1", None, None, node, known)
+    (card,) = cards_of(shown, known.types)
+    assert drawn(card).split() == ["queue/0", "..........", "0%"]
+
+
+def test_a_terminal_without_blocks_is_drawn_in_ascii() -> None:
+    assert look(100, "utf-8") == Look(100, "█", "░")
+    assert look(250, "ascii") == Look(100, "#", ".")
+    assert look(10, "no-such-encoding") == Look(40, "#", ".")
+
+
+def test_the_last_line_counts_what_is_shown_and_names_the_namespace() -> None:
+    shown = state(device_entry(0), device_entry(1), holdings=[holding("a", part(gpu(0), 30))])
+    cards = cards_of(shown, BUILT_IN)
+    mine = [card for card in cards if card.is_of("default")]
+    assert [card.id for card in mine] == ["GPU-0"]
+    assert last_line([ShownNode(shown, cards, cards)], "") == "1 node, 2 devices: 1 free, 1 in parts"
+    told = last_line([ShownNode(shown, mine, cards)], "default")
+    assert told == "1 node that Pods of namespace default use, 1 device: 1 in parts"
+    assert last_line([], "team-a") == "no Pod of namespace team-a holds a device"
+
+
+# Amounts
+
+AMOUNTS = {
+    "whole": (40 * GIB, 80 * GIB, ("40", "80")),
+    "what is held is rounded up": (40 * GIB + 4096, 80 * GIB, ("40.1", "80")),
+    "the total is rounded down, and all of it is all of it": (81251 * 2**20, 81251 * 2**20, ("79.3", "79.3")),
+    "more is held than there is": (82 * GIB, 80 * GIB, ("82", "80")),
+    "nothing": (0, GIB // 2, ("0", "0.5")),
+}
+
+
+@pytest.mark.parametrize(("used", "total", "told"), AMOUNTS.values(), ids=AMOUNTS)
+def test_memory_is_told_in_gib_with_one_decimal(used: int, total: int, told: tuple[str, str]) -> None:
+    assert held_of(used, total) == told
+
+
+@pytest.mark.parametrize(
+    ("amount", "told"), [(24 * GIB, "24Gi"), (512 * 2**20, "512Mi"), (41943044 * 1024, "40.1Gi"), (2048 * GIB, "2Ti")]
+)
+def test_an_amount_is_exact_where_that_is_short(amount: int, told: str) -> None:
+    assert told_bytes(amount) == told

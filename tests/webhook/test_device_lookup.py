@@ -1,0 +1,94 @@
+"""How people name one device of a whole cluster."""
+
+from typing import Any
+
+import pytest
+from builders import device_entry, device_object, gpu, holding, part
+
+from allocator.vocabulary.names import CORDONED
+from allocator.wire.nodeallocation import write_spec
+from webhook.devices.lookup import find_device
+from webhook.devices.nodestate import CommandError, Known, NodeState, read_node
+from webhook.ledger.kube import record_or_error
+
+Raw = dict[str, Any]
+
+
+def card(minor: int, identity: str, bus: str) -> Raw:
+    return device_entry(minor, id=identity, topology={"nodeID": 0, "pcieID": "p", "busID": bus})
+
+
+def nic(minor: int, bus: str) -> Raw:
+    resources = {"koordinator.sh/rdma": "100"}
+    return {"type": "rdma", "id": bus, "minor": minor, "health": True, "resources": resources}
+
+
+def states() -> list[NodeState]:
+    """n1: two cards, a NIC, a device that only a Pod names; n2: two cards, one address as on n1; a cordon alone."""
+    objects = {
+        "n1": [card(0, "GPU-aaaa1111-x", "0000:3B:00.0"), card(1, "GPU-aaaa2222-x", "0000:3c:00.0"), nic(1, "01:00.0")],
+        "n2": [card(0, "GPU-bbbb1111-x", "0000:3B:00.0"), card(3, "GPU-cccc1111-x", "0000:5e:00.0")],
+    }
+    made = []
+    for name, entries in objects.items():
+        obj = device_object(*entries, name=name)
+        obj["metadata"]["annotations"] = {CORDONED: "GPU-dddd-gone"} if name == "n2" else {}
+        held = [holding("a", part(gpu(7, device_id="GPU-eeee-stray"), 10))] if name == "n1" else []
+        record = {"metadata": {"name": name, "resourceVersion": "1"}, "spec": write_spec(held)}
+        made.append(read_node(name, obj, record_or_error(record), None, Known()))
+    return made
+
+
+NAMES = {
+    "a UUID": ("GPU-aaaa1111-x", "n1", "GPU-aaaa1111-x"),
+    "the beginning of a UUID": ("GPU-aaaa1", "n1", "GPU-aaaa1111-x"),
+    "in small letters": ("gpu-bb", "n2", "GPU-bbbb1111-x"),
+    "the beginning of what follows GPU-": ("cccc", "n2", "GPU-cccc1111-x"),
+    "a node and a minor": ("n1/1", "n1", "GPU-aaaa2222-x"),
+    "a node, a type and a minor": ("n1/rdma/1", "n1", "01:00.0"),
+    "a node and the beginning of a UUID": ("n1/GPU-aaaa2", "n1", "GPU-aaaa2222-x"),
+    "a node and a PCI address": ("n2/0000:3b:00.0", "n2", "GPU-bbbb1111-x"),
+    "a PCI address as NVML writes it": ("n1/00000000:3C:00.0", "n1", "GPU-aaaa2222-x"),
+    "a PCI address that one node has": ("0000:5e:00.0", "n2", "GPU-cccc1111-x"),
+    "a device that only a Pod names": ("GPU-eeee", "n1", "GPU-eeee-stray"),
+    "its minor": ("n1/7", "n1", "GPU-eeee-stray"),
+    "a device that only a cordon names": ("GPU-dddd", "n2", "GPU-dddd-gone"),
+}
+
+
+@pytest.mark.parametrize(("word", "node", "identity"), NAMES.values(), ids=NAMES)
+def test_a_word_names_one_device(word: str, node: str, identity: str) -> None:
+    found = find_device(states(), word)
+    assert (found.node, found.id) == (node, identity)
+
+
+MISTAKES = {
+    "the beginning of several UUIDs": (
+        "GPU-aaaa",
+        "'GPU-aaaa' names several devices; there are: n1/gpu/0 GPU-aaaa1111-x, n1/gpu/1 GPU-aaaa2222-x",
+    ),
+    "a PCI address that two nodes have": (
+        "0000:3b:00.0",
+        "names several devices; there are: n1/gpu/0 GPU-aaaa1111-x, n2/gpu/0 GPU-bbbb1111-x",
+    ),
+    "too little of a UUID": ("GPU", "the cluster has no device 'GPU'; a device is named by its UUID"),
+    "a minor without a node": ("3", "the cluster has no device '3'"),
+    "a minor that only a NIC could have": (
+        "n2/rdma/3",
+        "node n2 has no device 'rdma/3'; there are: n2/GPU-dddd-gone (cordoned), n2/gpu/0",
+    ),
+    "a minor that no device has": ("n1/5", "node n1 has no device '5'; there are: n1/gpu/0"),
+    "a node without a device": ("n1", "n1 is a node: name a device of it, as n1/0; there are: n1/gpu/0"),
+    "another node's UUID": ("n1/GPU-bbbb1111-x", "node n1 has no device 'GPU-bbbb1111-x'"),
+    "nothing": ("", "the cluster has no device ''"),
+    "a node and nothing": ("n1/", "node n1 has no device ''"),
+    "a number beyond all minors": (f"n1/{'9' * 5000}", "node n1 has no device"),
+    "digits of another script": ("n1/٣", "node n1 has no device"),
+}
+
+
+@pytest.mark.parametrize(("word", "told"), MISTAKES.values(), ids=MISTAKES)
+def test_a_word_that_names_none_or_several_is_told_with_the_candidates(word: str, told: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        find_device(states(), word)
+    assert told in str(caught.value)

@@ -1,0 +1,338 @@
+"""`koordgate top`, `pod`, `cordon`, `uncordon` and `drain` against a cluster."""
+
+import asyncio
+import json
+import re
+import shlex
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from builders import device_entry, device_object, gpu, holding, part
+from fake_kube import FakeKube, answer
+
+from allocator.vocabulary.cpunode import CpuShare, NumaShare
+from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.names import CORDONED
+from allocator.wire.nodeallocation import write_spec
+from koordgate.cli import main
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
+
+Raw = dict[str, Any]
+Koordgate = Callable[..., Coroutine[Any, Any, "Said"]]
+
+
+class Said(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def koordgate(
+    fake: FakeKube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Koordgate:
+    """Run `koordgate` with these arguments; the context's namespace is `team`."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "fake", "user": "me", "namespace": "team"}}],
+        "clusters": [{"name": "fake", "cluster": {"server": fake.url}}],
+        "users": [{"name": "me", "user": {}}],
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    monkeypatch.setenv("KUBECONFIG", str(path))
+
+    async def run(*words: str) -> Said:
+        status = await asyncio.to_thread(main, words)
+        return Said(status, *capsys.readouterr())
+
+    return run
+
+
+def team(uid: str, *shares: Any, **fields: Any) -> Holding:
+    made = holding(uid, *shares, **fields)
+    return Holding(made.uid, "team", made.name, made.since, made.shares, made.cpus)
+
+
+@pytest.fixture
+def cluster(fake: FakeKube) -> FakeKube:
+    """n1: a card that Pods of two namespaces share, and an idle one; n2: an idle card."""
+    for name, cards in (("n1", ("GPU-aaaa1111", "GPU-aaaa2222")), ("n2", ("GPU-bbbb1111",))):
+        entries = [device_entry(minor, id=identity) for minor, identity in enumerate(cards)]
+        fake.put(DEVICES.path(), device_object(*entries, name=name))
+        fake.put(NODES.path(), {"metadata": {"name": name}})
+    card = gpu(0, device_id="GPU-aaaa1111")
+    own = CpuShare("LSR", 0b1100, numa=(NumaShare(1, 2000, 0),))
+    held = [holding("a", part(card, 20, "main")), team("b", part(card, 30, "main", "side"), cpus=own)]
+    fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": write_spec(held)})
+    for one in held:
+        metadata = {"name": one.name, "namespace": one.namespace, "uid": one.uid}
+        spec, status = {"nodeName": "n1"}, {"phase": "Running"}
+        fake.put(PODS.path(namespace=one.namespace), {"metadata": metadata, "spec": spec, "status": status})
+    return fake
+
+
+def cordoned(fake: FakeKube, node: str) -> str | None:
+    text: str | None = fake.get(DEVICES.path(node))["metadata"].get("annotations", {}).get(CORDONED)
+    return text
+
+
+# top
+
+
+async def test_top_has_a_line_for_each_device_and_counts_them_at_the_end(
+    cluster: FakeKube, koordgate: Koordgate
+) -> None:
+    said = await koordgate("top")
+    assert (said.status, said.err) == (0, "")
+    rows = said.out.splitlines()
+    assert [row.split()[0] for row in rows if row] == ["n1", "gpu/0", "gpu/1", "n2", "gpu/0", "2"]
+    assert rows[1].endswith("40/80Gi       default/pod-a, team/pod-b")
+    assert rows[-1] == "2 nodes, 3 devices: 2 free, 1 in parts"
+    assert max(map(len, rows)) <= 100
+
+
+async def test_top_of_a_namespace_shows_the_devices_that_its_pods_hold(cluster: FakeKube, koordgate: Koordgate) -> None:
+    rows = (await koordgate("top", "-n", "team")).out.splitlines()
+    assert [row.split()[0] for row in rows if row] == ["n1", "gpu/0", "1"]
+    assert (await koordgate("top", "-n", "nobody")).out.strip() == "no Pod of namespace nobody holds a device"
+    assert len((await koordgate("top", "-A")).out.splitlines()) == 7
+
+
+async def test_top_as_data_is_the_document_of_devices(cluster: FakeKube, koordgate: Koordgate) -> None:
+    document = json.loads((await koordgate("top", "-o", "json", "n1")).out)
+    assert document == yaml.safe_load((await koordgate("devices", "-o", "yaml", "n1")).out)
+    assert (document["version"], document["summary"]) == (
+        1,
+        {"devices": 2, "free": 1, "inParts": 1, "held": 0, "outOfService": 0, "gone": 0},
+    )
+    (node,) = document["nodes"]
+    assert node["holdingsKnown"] is True
+    assert [(one["id"], one["state"], one["free"]["gpu-core"]) for one in node["devices"]] == [
+        ("GPU-aaaa1111", "InParts", 50),
+        ("GPU-aaaa2222", "Free", 100),
+    ]
+
+
+async def test_top_wide_names_ids_and_all_pods(cluster: FakeKube, koordgate: Koordgate) -> None:
+    rows = (await koordgate("top", "-o", "wide")).out.splitlines()
+    assert rows[0].split()[:3] == ["NODE", "DEVICE", "ID"]
+    assert rows[1].split()[:3] == ["n1", "gpu/0", "GPU-aaaa1111"]
+    assert rows[1].endswith("default/pod-a, team/pod-b")
+
+
+async def test_what_top_cannot_read_counts_as_held_and_is_told(cluster: FakeKube, koordgate: Koordgate) -> None:
+    cluster.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n2"}, "spec": {"allocations": [{}]}})
+    said = await koordgate("top", "n2")
+    assert said.out.splitlines()[-1] == "1 node, 1 device: 1 held"
+    assert "koordgate top: Node n2: its holdings are unknown" in said.err
+    (node,) = json.loads((await koordgate("top", "n2", "-o", "json")).out)["nodes"]
+    assert (node["holdingsKnown"], node["devices"][0]["free"]["gpu-core"]) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("top", "--watch"), "--watch needs a terminal"),
+        (("top", "--watch", "-o", "json"), "cannot be used with --output"),
+        (("top", "n9"), "node n9 has no Device object; there are: n1, n2"),
+        (("pod", "nobody"), "there is no Pod team/nobody; name its namespace with -n"),
+        (("pod", "pod-b", "-A"), "-A lists Pods"),
+        (("pod", "a/b/c"), "no Pod can have that name"),
+        (("pod", "team/pod-b", "-n", "default"), "state one of them"),
+        (("cordon", "GPU-aaaa"), "names several devices; there are: n1/gpu/0 GPU-aaaa1111, n1/gpu/1 GPU-aaaa2222"),
+        (("drain", "n9/0"), "node n9 has no Device object; there are: n1, n2"),
+        (("uncordon", "../n1"), "no node can have that name"),
+    ],
+)
+async def test_a_mistake_is_a_2_that_says_what_there_is(
+    cluster: FakeKube, koordgate: Koordgate, words: tuple[str, ...], told: str
+) -> None:
+    said = await koordgate(*words)
+    assert (said.status, said.out) == (2, "")
+    assert said.err.startswith(f"koordgate {words[0]}: ")
+    assert told in said.err
+    assert not [one for one in cluster.requests if one.verb not in {"get", "list"}]
+
+
+async def test_a_context_that_the_kubeconfig_lacks_is_told_with_those_there_are(koordgate: Koordgate) -> None:
+    said = await koordgate("top", "--context", "elsewhere")
+    assert said.status == 1
+    assert "has no context 'elsewhere'; choose one with --context: here" in said.err
+
+
+async def test_check_looks_at_the_context_that_is_named(koordgate: Koordgate) -> None:
+    said = await koordgate("check", "--context", "elsewhere", "-o", "json")
+    assert said.status == 2
+    assert "has no context 'elsewhere'; choose one with --context: here" in said.out
+
+
+# pod
+
+
+async def test_a_pod_is_shown_with_its_devices_containers_and_cpus(cluster: FakeKube, koordgate: Koordgate) -> None:
+    said = await koordgate("pod", "pod-b")
+    assert said.status == 0
+    rows = said.out.splitlines()
+    assert rows[0] == "Pod team/pod-b is on n1 (Running)"
+    assert rows[2].split() == [
+        *("gpu/0", "GPU-aaaa1111", "gpu-core", "30,", "gpu-memory", "24Gi,", "gpu-memory-ratio", "30", "main,", "side"),
+    ]
+    assert rows[3] == "CPUs: 2-3 (NUMA 1)"
+    assert (await koordgate("pod", "default/pod-a")).out.startswith("Pod default/pod-a is on n1")
+
+
+async def test_pods_are_those_of_the_contexts_namespace_unless_another_is_named(
+    cluster: FakeKube, koordgate: Koordgate
+) -> None:
+    def listed(said: Said) -> list[list[str]]:
+        return [row.split()[:5] for row in said.out.splitlines()[1:]]
+
+    mine = ["team", "pod-b", "n1", "gpu/0", "30%"]
+    others = ["default", "pod-a", "n1", "gpu/0", "20%"]
+    assert listed(await koordgate("pod")) == [mine]
+    assert listed(await koordgate("pod", "-n", "default")) == [others]
+    assert listed(await koordgate("pod", "-A")) == [others, mine]
+    assert (await koordgate("pod", "-A", "-o", "wide")).out.splitlines()[1].endswith("GPU-aaaa1111")
+    assert (await koordgate("pod", "-n", "nobody")).out == "no Pod of namespace nobody holds anything\n"
+
+
+async def test_what_pods_hold_is_data_too(cluster: FakeKube, koordgate: Koordgate) -> None:
+    document = json.loads((await koordgate("pod", "pod-b", "-o", "json")).out)
+    (pod,) = document["pods"]
+    assert (document["version"], pod["namespace"], pod["name"], pod["node"]) == (1, "team", "pod-b", "n1")
+    assert (pod["cpus"], pod["numaNodes"]) == ("2-3", [1])
+    assert pod["devices"][0]["amounts"] == {"gpu-core": 30, "gpu-memory": 24 * 2**30, "gpu-memory-ratio": 30}
+    assert document == yaml.safe_load((await koordgate("pod", "-o", "yaml")).out)
+
+
+@pytest.mark.parametrize(
+    ("pod", "told"),
+    [
+        ({"spec": {}, "status": {"phase": "Pending"}}, "is on no node (Pending); `koordgate why p -n team` says why"),
+        ({"spec": {"nodeName": "n2"}, "status": {"phase": "Running"}}, "is on n2 (Running); koordgate gave it nothing"),
+        ({"spec": {"nodeName": "cpu-1"}}, "is on cpu-1 (Pending); koordgate gave it nothing"),
+    ],
+    ids=["it waits", "it holds nothing", "its node has no devices"],
+)
+async def test_a_pod_that_holds_nothing_is_told_so(
+    cluster: FakeKube, koordgate: Koordgate, pod: Raw, told: str
+) -> None:
+    cluster.put(PODS.path(namespace="team"), {"metadata": {"name": "p", "namespace": "team", "uid": "p"}, **pod})
+    said = await koordgate("pod", "p")
+    assert (said.status, said.out) == (0, f"Pod team/p {told}\n")
+
+
+async def test_what_a_pod_that_is_gone_held_is_shown_until_it_is_released(
+    cluster: FakeKube, koordgate: Koordgate
+) -> None:
+    cluster.remove(PODS.path("pod-b", "team"))
+    said = await koordgate("pod", "pod-b")
+    assert said.out.startswith("Pod team/pod-b is gone; what it held on n1 is being released\n")
+    metadata = {"name": "pod-b", "namespace": "team", "uid": "another"}
+    cluster.put(PODS.path(namespace="team"), {"metadata": metadata, "spec": {"nodeName": "n1"}})
+    assert "koordgate gave it nothing" in (await koordgate("pod", "pod-b")).out
+
+
+# cordon, uncordon, drain
+
+
+@pytest.mark.parametrize("word", ["GPU-bbbb", "bbbb1111", "n2/0", "n2/gpu/0", "n2/GPU-bbbb1111"])
+async def test_a_device_is_cordoned_and_put_back_by_each_of_its_names(
+    cluster: FakeKube, koordgate: Koordgate, word: str
+) -> None:
+    said = await koordgate("cordon", word)
+    assert (said.status, said.err) == (0, "")
+    assert said.out.splitlines()[0] == "n2: gpu 0 GPU-bbbb1111 is cordoned; it takes no new Pods"
+    assert (cordoned(cluster, "n1"), cordoned(cluster, "n2")) == (None, "GPU-bbbb1111")
+    assert (await koordgate("uncordon", word)).status == 0
+    assert cordoned(cluster, "n2") is None
+
+
+async def test_a_dry_run_writes_nothing(cluster: FakeKube, koordgate: Koordgate) -> None:
+    assert "dry run: nothing is written" in (await koordgate("cordon", "n2/0", "--dry-run")).out
+    assert "would be evicted" in (await koordgate("drain", "n1/0", "--dry-run=client")).out
+    assert (cordoned(cluster, "n1"), cordoned(cluster, "n2")) == (None, None)
+
+
+async def test_a_drain_evicts_the_pods_of_the_device_alone(cluster: FakeKube, koordgate: Koordgate) -> None:
+    assert (await koordgate("drain", "n1/1")).status == 0
+    assert len(cluster.objects(PODS.path())) == 2
+    assert (await koordgate("drain", "GPU-aaaa1")).status == 0
+    assert cluster.objects(PODS.path()) == []
+    assert cordoned(cluster, "n1") == "GPU-aaaa1111,GPU-aaaa2222"
+
+
+async def test_pods_that_a_budget_keeps_are_a_3_that_says_what_to_do(cluster: FakeKube, koordgate: Koordgate) -> None:
+    cluster.faults.always("create", "pods/eviction", answer(429, "would violate the disruption budget"))
+    said = await koordgate("drain", "n1/0", "--timeout", "0")
+    assert said.status == 3
+    assert "koordgate drain: 2 of 2 Pods still hold the device after 0 s" in said.err
+
+
+# docs/kubectl.md
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kubectl.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def documented(fake: FakeKube) -> FakeKube:
+    """The cluster of the page."""
+    model = {"node.koordinator.sh/gpu-model": "NVIDIA-A100-SXM4-80GB"}
+    uuids = [f"GPU-{start}-d184-a047-2620-339f0c8ca1dc" for start in ("8a56a4bc", "1f0c77d2", "c3d9e011", "5b6e4f20")]
+    entries = [
+        device_entry(minor, id=uuid, labels=model, topology={"nodeID": 0, "pcieID": "p", "busID": f"0000:{bus}:00.0"})
+        for minor, (uuid, bus) in enumerate(zip(uuids, ("3b", "5e", "86", "af"), strict=True))
+    ]
+    resources = {"koordinator.sh/rdma": "100"}
+    entries.append({"type": "rdma", "id": "0000:3c:00.0", "minor": 0, "health": True, "resources": resources})
+    obj = device_object(*entries, name="gpu-node-1")
+    obj["metadata"]["annotations"] = {CORDONED: uuids[3]}
+    fake.put(DEVICES.path(), obj)
+    fake.put(NODES.path(), {"metadata": {"name": "gpu-node-1"}})
+    cards = [gpu(minor, device_id=uuid) for minor, uuid in enumerate(uuids)]
+    nic = Share("rdma", "0000:3c:00.0", 0, {"rdma": 25}, ("train",))
+    held = [
+        replace(team("1", part(cards[0], 30, "notebook")), name="notebook-1"),
+        replace(team("2", part(cards[0], 45, "notebook")), name="notebook-2"),
+        replace(team("7", part(cards[1], 100, "train"), nic, cpus=CpuShare("LSR", 0b1111)), name="train-7"),
+    ]
+    fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "gpu-node-1"}, "spec": write_spec(held)})
+    for one in held:
+        about = {"name": one.name, "namespace": "team", "uid": one.uid}
+        spec, status = {"nodeName": "gpu-node-1"}, {"phase": "Running"}
+        fake.put(PODS.path(namespace="team"), {"metadata": about, "spec": spec, "status": status})
+    return fake
+
+
+def typed() -> list[tuple[list[str], str]]:
+    """What the page types, and what it shows below: up to the next command or the end of the block."""
+    found = []
+    for block in re.findall(r"```\n(\$ kubectl koordgate .*?)```", PAGE, re.DOTALL):
+        for part_of in re.split(r"^\$ kubectl koordgate ", block, flags=re.MULTILINE)[1:]:
+            command, _, shown = part_of.partition("\n")
+            found.append((shlex.split(command), shown.strip("\n")))
+    return found
+
+
+@pytest.mark.parametrize(("words", "shown"), typed(), ids=[" ".join(words) for words, _ in typed()])
+async def test_each_command_of_the_page_prints_what_the_page_shows(
+    documented: FakeKube, koordgate: Koordgate, monkeypatch: pytest.MonkeyPatch, words: list[str], shown: str
+) -> None:
+    monkeypatch.setattr("sys.argv", ["kubectl-koordgate"])
+    said = await koordgate(*words)
+    assert (said.out + said.err).strip("\n") == shown
+
+
+async def test_the_page_names_each_field_of_the_documents(documented: FakeKube, koordgate: Koordgate) -> None:
+    (node,) = (top := json.loads((await koordgate("top", "-o", "json")).out))["nodes"]
+    (pod, *_) = json.loads((await koordgate("pod", "-o", "json")).out)["pods"]
+    fields = {*top, *top["summary"], *node, *node["devices"][0], *node["devices"][0]["pods"][0], *pod}
+    fields |= set(pod["devices"][0])
+    assert sorted(name for name in fields if f"`{name}`" not in PAGE) == []

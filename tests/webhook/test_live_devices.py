@@ -1,0 +1,208 @@
+"""Devices as they change: what watches bring, and the page that fits a terminal."""
+
+import asyncio
+import fcntl
+import os
+import pty
+import signal
+import struct
+import termios
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from builders import device_entry, device_object, gpu, holding, part
+from claims import claim, listed, resource_slice, result
+from fake_kube import FakeKube, answer
+from waiting import until
+
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.wire.nodeallocation import write_spec
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from koordgate.kube.watch import WatchPace
+from webhook.devices.cards import Availability, cards_of
+from webhook.devices.live import LiveNodes, page
+from webhook.devices.nodestate import Known, read_node
+from webhook.devices.topview import Look, ShownNode
+from webhook.ledger.cluster import cluster_store
+from webhook.localplane.replicas import this_koordgate
+from webhook.settings import WebhookSettings
+
+Raw = dict[str, Any]
+KNOWN = Known(drivers=WebhookSettings().claimed)
+
+
+def record(node: str, *held: Any) -> Raw:
+    return {"metadata": {"name": node}, "spec": write_spec(held)}
+
+
+@pytest.fixture
+def cluster(fake: FakeKube) -> FakeKube:
+    for name in ("n1", "n2"):
+        fake.put(DEVICES.path(), device_object(device_entry(0, id=f"GPU-{name}"), name=name))
+        fake.put(NODES.path(), {"metadata": {"name": name}, "status": {"conditions": []}})
+    return fake
+
+
+async def following(kube: KubeClient, *nodes: str) -> AsyncIterator[LiveNodes]:
+    live = LiveNodes(kube, cluster_store(kube), nodes, KNOWN, WatchPace(first=0.01, longest=0.01, jitter=lambda: 0.0))
+    running = asyncio.create_task(live.run())
+    try:
+        await live.synced()
+        yield live
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+async def live(cluster: FakeKube, kube: KubeClient) -> AsyncIterator[LiveNodes]:
+    async for made in following(kube):
+        yield made
+
+
+def shown(live: LiveNodes) -> dict[str, list[Availability]]:
+    return {state.node: [card.state for card in cards_of(state, BUILT_IN)] for state in live.states()}
+
+
+async def test_what_pods_hold_is_followed(cluster: FakeKube, live: LiveNodes) -> None:
+    assert shown(live) == {"n1": [Availability.FREE], "n2": [Availability.FREE]}
+    cluster.put(NODE_ALLOCATIONS.path(), record("n1", holding("a", part(gpu(0, device_id="GPU-n1"), 30))))
+    await until(lambda: shown(live)["n1"] == [Availability.PARTS])
+    cluster.remove(NODE_ALLOCATIONS.path("n1"))
+    await until(lambda: shown(live)["n1"] == [Availability.FREE])
+
+
+async def test_nodes_come_and_go(cluster: FakeKube, live: LiveNodes) -> None:
+    cluster.put(DEVICES.path(), device_object(device_entry(0), name="n3"))
+    await until(lambda: list(shown(live)) == ["n1", "n2", "n3"])
+    cluster.remove(DEVICES.path("n1"))
+    await until(lambda: list(shown(live)) == ["n2", "n3"])
+
+
+async def test_only_the_nodes_that_were_named_are_shown(cluster: FakeKube, kube: KubeClient) -> None:
+    async for live in following(kube, "n2"):
+        assert list(shown(live)) == ["n2"]
+
+
+async def test_a_record_that_becomes_unreadable_holds_all_and_is_told(cluster: FakeKube, live: LiveNodes) -> None:
+    cluster.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": [{}]}})
+    await until(lambda: shown(live)["n1"] == [Availability.HELD])
+    (problem,) = live.problems()
+    assert "Node n1: its holdings are unknown" in problem
+
+
+async def test_claims_are_followed_too(cluster: FakeKube, live: LiveNodes) -> None:
+    cluster.put(RESOURCE_SLICES.path(), resource_slice("n2", [listed("gpu-0", "GPU-n2")]))
+    cluster.put(RESOURCE_CLAIMS.path(namespace="team"), claim("c", result("gpu-0", "n2"), namespace="team"))
+    await until(lambda: shown(live)["n2"] == [Availability.HELD])
+    cluster.remove(RESOURCE_CLAIMS.path("c", "team"))
+    await until(lambda: shown(live)["n2"] == [Availability.FREE])
+
+
+async def test_without_the_right_to_claims_the_rest_is_shown_and_that_is_told(
+    cluster: FakeKube, kube: KubeClient
+) -> None:
+    cluster.faults.always("list", "resourceclaims", answer(403))
+    async for live in following(kube):
+        assert list(shown(live)) == ["n1", "n2"]
+        await until(live.problems)
+        assert "what ResourceClaims hold is not shown" in live.problems()[0]
+
+
+@pytest.mark.parametrize("resource", ["nodes", "devices", "nodeallocations"])
+async def test_without_the_right_to_list_it_ends_and_says_so(
+    cluster: FakeKube, kube: KubeClient, resource: str
+) -> None:
+    cluster.faults.always("list", resource, answer(403, f"no {resource} for you"))
+    with pytest.raises(KubeError, match=f"no {resource} for you"):
+        async for _ in following(kube, "n1"):
+            pass
+
+
+async def test_a_status_of_a_node_is_no_news(cluster: FakeKube, live: LiveNodes) -> None:
+    before = live.states()
+    cluster.put(NODES.path(), {"metadata": {"name": "n1"}, "status": {"conditions": [{"type": "Ready"}]}})
+    cluster.put(NODES.path(), {"metadata": {"name": "n2", "labels": {"a": "b"}}, "status": {}})
+    await until(lambda: live.states()[1] is not before[1])
+    assert live.states()[0] is before[0]
+
+
+async def test_a_watch_that_fails_is_told_until_it_succeeds(cluster: FakeKube, live: LiveNodes) -> None:
+    assert live.trouble == ""
+    cluster.faults.always("watch", "devices", answer(403, "no longer"))
+    cluster.end_watches()
+    await until(lambda: live.trouble)
+    assert "no longer" in live.trouble
+    cluster.faults.always("watch", "devices", None)
+    await until(lambda: not live.trouble)
+
+
+# The page
+
+
+def many(nodes: int) -> list[ShownNode]:
+    made = []
+    for at in range(nodes):
+        obj = device_object(*(device_entry(minor) for minor in range(8)), name=f"n{at}")
+        state = read_node(f"n{at}", obj, None, None, Known())
+        cards = cards_of(state, BUILT_IN)
+        made.append(ShownNode(state, cards, cards))
+    return made
+
+
+@pytest.mark.parametrize("height", [5, 24, 27, 28, 29, 100])
+def test_a_page_is_no_higher_than_the_terminal_and_ends_with_the_sums(height: int) -> None:
+    rows = [row.plain for row in page(many(3), ["a problem"], "", "", Look(80), height)]
+    assert len(rows) <= height
+    assert rows[-1] == "3 nodes, 24 devices: 24 free"
+    assert rows[-2] == "a problem"
+    left = [row for row in rows if row.startswith("...")]
+    more = 27 - (height - 3) + 1  # the line that says so takes the place of one
+    assert left == ([f"... {more} more lines: name nodes, or make the terminal larger"] if height < 30 else [])
+
+
+def test_trouble_comes_first_and_few_problems_are_named() -> None:
+    rows = [row.plain for row in page(many(1), [f"p{at}\x1b" for at in range(9)], "not up to date", "", Look(80), 40)]
+    assert rows[-5:] == ["not up to date", "p0?", "p1?", "p2?", "1 node, 8 devices: 8 free"]
+
+
+# On a terminal
+
+
+async def test_the_terminal_follows_the_cluster_until_control_c(cluster: FakeKube, tmp_path: Path) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "fake", "user": "me"}}],
+        "clusters": [{"name": "fake", "cluster": {"server": cluster.url}}],
+        "users": [{"name": "me", "user": {}}],
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    seen = bytearray()
+    asyncio.get_running_loop().add_reader(ours, lambda: seen.extend(os.read(ours, 65536)))
+    environment = {**os.environ, "KUBECONFIG": str(path), "TERM": "xterm", "PYTHONUTF8": "1"}
+    argv = [*this_koordgate(), "top", "--watch"]
+    process = await asyncio.create_subprocess_exec(*argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    try:
+        await until(lambda: b"2 nodes, 2 devices: 2 free" in seen, within=120)
+        cluster.put(NODE_ALLOCATIONS.path(), record("n1", holding("a", part(gpu(0, device_id="GPU-n1"), 30))))
+        await until(lambda: b"default/pod-a" in seen, within=60)
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 0
+    finally:
+        asyncio.get_running_loop().remove_reader(ours)
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(ours)
+        os.close(theirs)
+    assert b"Traceback" not in seen
