@@ -142,7 +142,8 @@ class WebhookMetrics:
         )
         self.typical = Gauge(
             "koordgate_typical_requests",
-            "Requests in the mix by which the preference fragmentation compares nodes; 0 with other preferences.",
+            "Typical requests, by which the preference fragmentation compares nodes and headroom tells what free devices "
+            "need; 0 where neither is on.",
             registry=registry,
         )
         self.loop_lag = Histogram(
