@@ -142,8 +142,8 @@ class WebhookMetrics:
         )
         self.typical = Gauge(
             "koordgate_typical_requests",
-            "Typical requests, by which the preference fragmentation compares nodes and headroom tells what free devices "
-            "need; 0 where neither is on.",
+            "Typical requests, by which the preference fragmentation compares nodes and headroom what is left of them; "
+            "0 where neither is on.",
             registry=registry,
         )
         self.loop_lag = Histogram(
