@@ -142,8 +142,8 @@ class WebhookMetrics:
         )
         self.typical = Gauge(
             "koordgate_typical_requests",
-            "Typical requests, by which the preference fragmentation compares nodes and headroom what is left of them; "
-            "0 where neither is on.",
+            "Typical requests: fragmentation compares nodes by them, and headroom reads from them what devices need; 0 "
+            "where neither is on.",
             registry=registry,
         )
         self.loop_lag = Histogram(
