@@ -83,20 +83,18 @@ def fragmentation(node: NodeSnapshot, cpu: int | None, memory: int | None, mix: 
         memory: bytes, likewise.
         mix: the typical requests.
     """
-    return sum(one.weight * of_request(node, cpu, memory, one, mix) for one in mix.requests)
-
-
-def of_request(node: NodeSnapshot, cpu: int | None, memory: int | None, one: TypicalRequest, mix: Mix) -> int:
-    """F_n(m) in points; the arguments are those of `fragmentation`."""
-    kinds = {each.ask.type.name: each.ask.type for each in mix.requests if each.ask is not None}
+    kinds = {one.ask.type.name: one.ask.type for one in mix.requests if one.ask is not None}
     usable = [device for device in node.devices if device.type in kinds and node.is_usable(device)]
     points = {device.id: points_left(kinds[device.type], node, device) for device in usable}
     every = sum(points.values())
-    ask = one.ask
-    if ask is None or _less(cpu, one.cpu) or _less(memory, one.memory):
-        return every
-    serving = [device for device in usable if serves(node, device, one)]
-    return every - sum(points[device.id] for device in serving) if len(serving) >= ask.count else every
+    lost = 0
+    for one in mix.requests:
+        useful = 0
+        if one.ask is not None and not _less(cpu, one.cpu) and not _less(memory, one.memory):
+            serving = [points[device.id] for device in usable if serves(node, device, one)]
+            useful = sum(serving) if len(serving) >= one.ask.count else 0
+        lost += one.weight * (every - useful)
+    return lost
 
 
 def serves(node: NodeSnapshot, device: Device, one: TypicalRequest) -> bool:

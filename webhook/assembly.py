@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.mix import Mix
 from allocator.vocabulary.preference import Preference
 from koordgate.kube.client import KubeClient
 from koordgate.settings import DevicePool
@@ -93,6 +94,7 @@ class Parts:
     shadow: ShadowWebhooks
     shadow_keeper: ShadowKeeper
     adoption: AdoptionWatch
+    typical: Callable[[], Mix]
     tracing: Tracing = OFF
 
 
@@ -133,7 +135,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     together = settings.gangs.all_or_nothing
     defaults = Defaults(settings.devices.order, cpu_defaults(settings))
     stated = read_mix(settings.scheduler.mix, types)
-    by_fragments = settings.scheduler.preference is Preference.FRAGMENTATION
+    asks_typical = settings.scheduler.preference is Preference.FRAGMENTATION or settings.headroom.mode == "taint"
     seen = SeenObjects(
         clock,
         defaults,
@@ -141,7 +143,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         drivers=settings.claimed,
         monotonic=monotonic,
         adoption=adoption_of(settings),
-        learns=by_fragments and not stated,
+        learns=asks_typical and not stated,
     )
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     gather = settings.ledger.gather_seconds
@@ -168,7 +170,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     ignored = _ignored(types)
     contradicted = Contradictions(metrics.index_contradictions.inc)
     mix = seen.mix.now if seen.mix is not None else lambda: stated
-    metrics.typical.set_function(lambda: len(mix().requests) if by_fragments else 0)
+    metrics.typical.set_function(lambda: len(mix().requests) if asks_typical else 0)
     ranking = Ranking(
         cluster,
         types,
@@ -212,7 +214,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         interrupted=lambda reason: metrics.searches_ended.labels(reason).inc(),
         answered=lambda answer: metrics.filter_answers.labels(answer).inc(),
     )
-    learned = mix if by_fragments or stated else None
+    learned = mix if asks_typical or stated else None
     worth = FreeWorth(cluster, types, learned, monotonic)
     figures = ClusterFigures(
         Capacity(cluster, types), worth, types, lambda: cluster.pods.waiting(scheduler.name), extender.said_of
@@ -295,6 +297,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
             released=freed,
         ),
         figures=figures,
+        typical=mix,
         modes=modes,
         shadow=shadow,
         shadow_keeper=ShadowKeeper(

@@ -196,7 +196,8 @@ class Replica:
         metrics.headroom_nodes.set_function(lambda: len(cluster.nodes.short))
         if headroom.mode == "none":
             return None
-        return HeadroomKeeper(kube, cluster, headroom, lambda done: metrics.headroom_changes.labels(done).inc())
+        changed = metrics.headroom_changes
+        return HeadroomKeeper(kube, cluster, headroom, self.parts.typical, lambda done: changed.labels(done).inc())
 
     def _tainting(self, kube: KubeClient) -> tuple[ServedWatch, TaintKeeper]:
         name, feed = DEVICE_TAINT_RULES[0].plural, RuleFeed()

@@ -142,7 +142,8 @@ class WebhookMetrics:
         )
         self.typical = Gauge(
             "koordgate_typical_requests",
-            "Requests in the mix by which the preference fragmentation compares nodes; 0 with other preferences.",
+            "Typical requests: fragmentation compares nodes by them, and headroom reads from them what devices need; 0 "
+            "where neither is on.",
             registry=registry,
         )
         self.loop_lag = Histogram(

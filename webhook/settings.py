@@ -340,12 +340,15 @@ class HeadroomSettings(Section, frozen=True):
     Attributes:
         mode: taint keeps the taint koordgate.io/headroom on them; remove takes it away; none leaves Nodes alone.
         taint_below_percent: below this part of what its free devices need, a node gets the taint.
-        untaint_from_percent: from this part on it loses the taint; the greater one, so that taints do not come and go.
+        untaint_from_percent: from this part on it may lose the taint; the greater one, so that taints do not come and
+            go.
+        untaint_after_seconds: it loses the taint when it has had this part, or no free devices, for so long.
     """
 
     mode: Literal["none", "taint", "remove"] = "none"
     taint_below_percent: Annotated[int, Meta(ge=1, le=10_000)] = 150
     untaint_from_percent: Annotated[int, Meta(ge=1, le=10_000)] = 200
+    untaint_after_seconds: Annotated[int, Meta(ge=0, le=604_800)] = 10_800
 
     def __post_init__(self) -> None:  # the bounds go together
         if self.untaint_from_percent <= self.taint_below_percent:

@@ -985,11 +985,13 @@ def test_nodes_may_be_patched_only_for_the_taint_and_within_the_policy(
     assert right not in find(objects, "ClusterRole", "koordgate")["rules"]
     assert named not in str(find(objects, "ValidatingAdmissionPolicy", "koordgate-webhook"))
     for mode in ("taint", "remove"):
-        rendered = render({"headroom": {"mode": mode, "taintBelowPercent": 120}})
+        rendered = render({"headroom": {"mode": mode, "taintBelowPercent": 120, "untaintAfterSeconds": 0}})
         assert right in find(rendered, "ClusterRole", "koordgate")["rules"]
         assert named in str(find(rendered, "ValidatingAdmissionPolicy", "koordgate-webhook"))
         kept = settings.parse(settings_text(rendered)).headroom
         assert (kept.mode, kept.taint_below_percent, kept.untaint_from_percent) == (mode, 120, 200)
+        assert kept.untaint_after_seconds == 0
+    assert settings.parse(settings_text(objects)).headroom == settings.HeadroomSettings()
 
 
 def test_drivers_are_added_and_removed_by_name(render: Render) -> None:

@@ -5,7 +5,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from msgspec import structs
@@ -364,7 +364,7 @@ def test_taints_of_short_nodes_are_told_with_what_to_do_in_each_mode(what: str) 
         one["short"] = True
     about = snapshot(cluster, settings=structs.replace(SETTINGS, headroom=HeadroomSettings(mode=mode)))
     found = [one for one in examine(about) if one.area == "headroom"]
-    assert [one.level for one in found] == [level]
+    assert [one.level for one in found] == [level, *([Level.OK] if mode == "taint" else [])]
     assert words in found[0].what
     assert bool(found[0].todo) is (level is not Level.OK)
 
@@ -376,9 +376,13 @@ def test_taints_of_short_nodes_are_told_with_what_to_do_in_each_mode(what: str) 
         pytest.param((TypicalSettings({"nvidia.com/gpu": "1"}),), "the 1 requests of scheduler.mix", id="stated"),
     ],
 )
-def test_by_what_requests_fragmentation_compares_is_told(mix: tuple[TypicalSettings, ...], words: str) -> None:
-    scheduler = structs.replace(SETTINGS.scheduler, preference=Preference.FRAGMENTATION, mix=mix)
-    found = examine(snapshot(settings=structs.replace(SETTINGS, scheduler=scheduler)))
+@pytest.mark.parametrize(("preference", "mode"), [(Preference.FRAGMENTATION, "none"), (Preference.PACKING, "taint")])
+def test_what_requests_are_typical_is_told_where_somebody_asks(
+    preference: Preference, mode: Literal["none", "taint"], mix: tuple[TypicalSettings, ...], words: str
+) -> None:
+    scheduler = structs.replace(SETTINGS.scheduler, preference=preference, mix=mix)
+    settings = structs.replace(SETTINGS, scheduler=scheduler, headroom=HeadroomSettings(mode=mode))
+    found = examine(snapshot(settings=settings))
     assert len([one for one in found if one.area == "headroom" and words in one.what]) == 1
 
 

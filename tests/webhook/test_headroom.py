@@ -1,22 +1,26 @@
 """The taint of nodes that are short of CPU for their free devices: set, kept, removed, and never another's touched."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 from builders import container, device_entry, pod
-from fake_kube import answer
-from world import SETTINGS, World, gpu_pod, koordinator_annotation, rank
+from fake_kube import FakeKube, answer
+from world import SETTINGS, Clock, World, gpu_pod, koordinator_annotation, rank
 
+from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import NODES
-from webhook.settings import HeadroomSettings
-from webhook.upkeep.headroom import HeadroomKeeper, with_taint
+from webhook.settings import HeadroomSettings, WebhookSettings
+from webhook.statedmix import TypicalSettings
+from webhook.upkeep.headroom import Eased, HeadroomKeeper, with_taint
 from webhook.view.podinfo import read_pod_info
 
 TAINT = {"key": "koordgate.io/headroom", "effect": "PreferNoSchedule"}
 OTHER = {"key": "team", "value": "a", "effect": "PreferNoSchedule"}
-KEEPING = HeadroomSettings(mode="taint")
+KEEPING = HeadroomSettings(mode="taint", untaint_after_seconds=0)
+LATER = HeadroomSettings(mode="taint", untaint_after_seconds=600)
 
 
 def add_node(world: World, name: str, cpu: int, *taints: dict[str, str], cards: int = 2) -> None:
@@ -52,13 +56,29 @@ def load(world: World, name: str, node: str, cpu: int) -> None:
 
 async def tend(world: World, keeper: HeadroomKeeper) -> None:
     world.see()
-    await keeper.learn()
+    keeper.learn()
     await keeper.tend()
 
 
 @pytest.fixture
+async def world(fake: FakeKube, kube: KubeClient) -> AsyncIterator[World]:
+    made = World(fake, kube, with_headroom(KEEPING))
+    yield made
+    await made.idle()
+
+
+def with_headroom(headroom: HeadroomSettings) -> WebhookSettings:
+    return msgspec.structs.replace(SETTINGS, headroom=headroom)
+
+
+def keeping(world: World, headroom: HeadroomSettings = KEEPING, clock: Clock | None = None) -> HeadroomKeeper:
+    now = (clock or world.clock).monotonic
+    return HeadroomKeeper(world.kube, world.parts.cluster, headroom, world.parts.typical, clock=now)
+
+
+@pytest.fixture
 def keeper(world: World) -> HeadroomKeeper:
-    return HeadroomKeeper(world.kube, world.parts.cluster, KEEPING)
+    return keeping(world)
 
 
 async def test_a_node_gets_the_taint_below_one_bound_and_loses_it_at_the_other(
@@ -82,13 +102,101 @@ async def test_a_node_gets_the_taint_below_one_bound_and_loses_it_at_the_other(
     assert taints(world, "n1") == [OTHER]
 
 
+async def test_a_node_loses_the_taint_only_when_it_was_not_short_for_long_enough(world: World) -> None:
+    clock = Clock()
+    keeper = keeping(world, LATER, clock)
+    add_typical(world)
+    add_node(world, "n1", 40)
+    load(world, "a", "n1", 17)
+    await tend(world, keeper)
+    assert taints(world, "n1") == [TAINT]
+    world.remove_pod("a")
+    await tend(world, keeper)
+    clock.now += 599
+    await tend(world, keeper)
+    assert taints(world, "n1") == [TAINT]
+    load(world, "a", "n1", 17)  # short again: the time begins anew
+    await tend(world, keeper)
+    world.remove_pod("a")
+    clock.now += 1
+    await tend(world, keeper)
+    clock.now += 599
+    await tend(world, keeper)
+    assert taints(world, "n1") == [TAINT]
+    clock.now += 1
+    await keeper.tend()  # nothing changed but the time
+    assert taints(world, "n1") == []
+    assert len(world.fake.seen("patch", "nodes")) == 2
+
+
+async def test_pods_that_come_and_go_on_a_small_node_do_not_write_it_each_time(world: World) -> None:
+    clock = Clock()
+    keeper = keeping(world, LATER, clock)
+    add_typical(world)
+    add_node(world, "n1", 10, cards=1)
+    await tend(world, keeper)
+    for number in range(5):
+        world.add_pod(gpu_pod(f"p{number}", 100))
+        world.see()
+        assert (await world.bind(f"p{number}", "n1")).allowed
+        clock.now += 300
+        await tend(world, keeper)
+        world.remove_pod(f"p{number}")
+        world.see()
+        await world.parts.reconciler.reconcile()
+        clock.now += 300
+        await tend(world, keeper)
+    assert taints(world, "n1") == [TAINT]
+    assert len(world.fake.seen("patch", "nodes")) == 1
+
+
+async def test_a_taint_that_could_not_be_removed_is_tried_again_at_once(world: World) -> None:
+    clock = Clock()
+    keeper = keeping(world, LATER, clock)
+    add_typical(world)
+    add_node(world, "n1", 40, TAINT)
+    await tend(world, keeper)
+    clock.now += 600
+    world.fake.faults.add("patch", "nodes", answer(409))
+    await tend(world, keeper)
+    assert taints(world, "n1") == [TAINT]
+    await tend(world, keeper)
+    assert taints(world, "n1") == []
+
+
+async def test_a_stated_mix_says_what_devices_need_before_any_pod_holds_one(fake: FakeKube, kube: KubeClient) -> None:
+    mix = (TypicalSettings({"kubernetes.io/gpu": "100", "cpu": "8"}),)
+    settings = with_headroom(KEEPING)
+    stated = msgspec.structs.replace(settings, scheduler=msgspec.structs.replace(settings.scheduler, mix=mix))
+    made = World(fake, kube, stated)
+    add_node(made, "n1", 23)
+    add_node(made, "n2", 24)
+    await tend(made, keeping(made))
+    assert (taints(made, "n1"), taints(made, "n2")) == ([TAINT], [])
+    await made.idle()
+
+
+def test_nodes_are_due_when_their_own_time_has_passed() -> None:
+    eased = Eased(10)
+    assert eased.wants_taint("a", was=True, short=False, now=0)
+    assert eased.wants_taint("b", was=True, short=False, now=5)
+    assert (eased.due(9), eased.due(10), eased.due(15)) == ([], ["a"], ["a", "b"])
+    assert not eased.wants_taint("a", was=True, short=False, now=10)
+    assert eased.due(10) == ["a"]  # until the taint is gone
+    eased.forget("a")
+    assert eased.wants_taint("b", was=True, short=True, now=15)
+    assert eased.due(100) == []
+    assert not eased.wants_taint("c", was=False, short=False, now=15)
+    assert eased.wants_taint("c", was=False, short=True, now=15)
+
+
 async def test_a_second_replica_finds_nothing_to_write(world: World, keeper: HeadroomKeeper) -> None:
     add_typical(world)
     add_node(world, "n1", 10)
-    other = HeadroomKeeper(world.kube, world.parts.cluster, KEEPING)
+    other = keeping(world)
     world.see()
-    await keeper.learn()
-    await other.learn()
+    keeper.learn()
+    other.learn()
     await keeper.tend()
     await other.tend()
     assert taints(world, "n1") == [TAINT]
@@ -139,7 +247,8 @@ async def test_mode_remove_takes_away_this_taint_and_no_other(world: World) -> N
     add_node(world, "n1", 1, OTHER, TAINT)
     add_node(world, "n2", 1, OTHER)
     done: list[str] = []
-    keeper = HeadroomKeeper(world.kube, world.parts.cluster, HeadroomSettings(mode="remove"), done.append)
+    removing = HeadroomSettings(mode="remove")
+    keeper = HeadroomKeeper(world.kube, world.parts.cluster, removing, world.parts.typical, done.append)
     await tend(world, keeper)
     assert (taints(world, "n1"), taints(world, "n2"), done) == ([OTHER], [OTHER], ["removed"])
     world.see()

@@ -49,6 +49,11 @@ def candidate(node: Mapping[str, Any], allocatable: Mapping[str, int]) -> NodeCa
     return NodeCandidate(metadata["name"], metadata.get("labels") or {}, taints, unschedulable, allocatable)
 
 
+def closed_to_some(node: NodeCandidate) -> bool:
+    """Whether a node may refuse a Pod that has no node selection and for which it has enough."""
+    return node.unschedulable or any(taint.get("effect") in _HARD for taint in node.taints)
+
+
 def why_not(
     spec: Mapping[str, Any], asked: Mapping[str, int], node: NodeCandidate, used: Mapping[str, int]
 ) -> str | None:

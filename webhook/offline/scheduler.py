@@ -13,7 +13,7 @@ from allocator.amounts import pod_amounts
 from allocator.vocabulary.device import Device
 from webhook.offline import api
 from webhook.offline.daemons import only_node
-from webhook.offline.predicates import NodeCandidate, best, candidate, grouped, why_not
+from webhook.offline.predicates import NodeCandidate, best, candidate, closed_to_some, grouped, why_not
 from webhook.offline.resources import allocatable
 from webhook.offline.stock import stock_scores
 from webhook.view.nodeselection import selects
@@ -65,7 +65,7 @@ class KubeScheduler:
         self._free: dict[str, dict[str, int]] = {}  # resource -> node that states it -> what no Pod requests
         # Resource -> an amount, and whether a node that states none has enough -> the nodes that have too little.
         self._lacking: dict[str, dict[tuple[int, bool], set[str]]] = {}
-        self._fussy: set[str] = set()  # nodes with taints, and those that are cordoned
+        self._fussy: set[str] = set()  # nodes that may refuse a Pod for which they have enough
         self._revision = 0  # of the nodes and of what is requested there
         self._refused: dict[bytes, tuple[int, tuple[str, ...]]] = {}  # a Pod -> when it fitted nowhere, and why
 
@@ -86,7 +86,7 @@ class KubeScheduler:
             self._free.setdefault(what, {})[name] = total - used.get(what, 0)
         for what in self._lacking:
             self._note_left(what, name)
-        if new.taints or new.unschedulable:
+        if closed_to_some(new):
             self._fussy.add(name)
         else:
             self._fussy.discard(name)
@@ -184,10 +184,12 @@ class KubeScheduler:
         short = [self._lack(what, much, unstated=what in left) for what, much in asked.items() if much]
         lacking = set().union(*short)
         fitting = [name for name in names if name not in lacking] if lacking else list(names)
-        selective = selects(spec)
-        if not selective and not self._fussy:
+        asked_of = set(fitting) if selects(spec) else self._fussy
+        if not asked_of:
             return fitting
-        return [name for name in fitting if self._lets_in(self._candidates[name], spec, selective=selective)]
+        return [
+            name for name in fitting if name not in asked_of or why_not(spec, {}, self._candidates[name], {}) is None
+        ]
 
     def _lack(self, what: str, much: int, *, unstated: bool) -> set[str]:
         """The nodes that have less than this left of a resource; remembered, because many Pods ask for the same."""
@@ -208,13 +210,6 @@ class KubeScheduler:
                 lacking.discard(node)
             else:
                 lacking.add(node)
-
-    @staticmethod
-    def _lets_in(node: NodeCandidate, spec: Mapping[str, Any], *, selective: bool) -> bool:
-        """Whether a Pod may land on a node that has enough for it."""
-        if not (node.unschedulable or node.taints or selective):
-            return True
-        return why_not(spec, {}, node, {}) is None
 
     async def _extend(self, pod: Mapping[str, Any], names: list[str], reasons: dict[str, str]) -> dict[str, int]:
         """Call the extender as kube-scheduler does: filter these nodes, and score the rest."""

@@ -12,7 +12,7 @@ from webhook.offline.cluster import OfflineCluster, PodFate
 from webhook.offline.measure import Measure
 from webhook.offline.trace import WHOLE, TracePod
 from webhook.offline.traceobjects import pod_object
-from webhook.upkeep.headroom import bounds_of, short_now, with_taint
+from webhook.upkeep.headroom import Eased, bounds_of, short_now, with_taint
 
 _NAMESPACE: Final = "default"
 SAMPLES: Final = 100
@@ -90,6 +90,8 @@ class Player:
         self._asked = self._allocated = self._arrived = 0
         headroom = cluster.parts.settings.headroom
         self._bounds = bounds_of(headroom) if headroom.mode == "taint" else None
+        self._eased = Eased(headroom.untaint_after_seconds)
+        self._now = 0.0  # seconds; they pass in a replay only
         self._needs = needs_of(mix)
         for name in cluster.node_names:
             self._tend(name)
@@ -97,7 +99,10 @@ class Player:
         self.all_milli = WHOLE * self._measure.gpus
 
     async def arrive(self, pods: Sequence[TracePod]) -> Played:
-        """Let Pods arrive one by one, of which none ends; what fits nowhere has failed."""
+        """Let Pods arrive one by one, of which none ends; what fits nowhere has failed.
+
+        No time passes, so that a taint is removed only if the settings demand no time for it.
+        """
         every = max(1, self.all_milli // SAMPLES)
         due = every
         self._sample(0.0)
@@ -123,6 +128,9 @@ class Player:
             while due < time:
                 self._sample(float(due - begin))
                 due += every
+            self._now = float(time - begin)
+            for node in self._eased.due(self._now):
+                self._tend(node)
             here = [pod for _, _, pod in group]
             if not arrives:
                 await self._end(here)
@@ -180,9 +188,13 @@ class Player:
     def _tend(self, node: str) -> None:
         """Set or remove the taint of a node that is short, as the webhook does in a cluster."""
         view = self._cluster.parts.cluster
+        if self._bounds is None:
+            return
         was = node in view.nodes.short
-        if self._bounds is not None and short_now(view, node, self._needs, self._bounds, was=was) != was:
+        short = short_now(view, node, self._needs, self._bounds, was=was)
+        if self._eased.wants_taint(node, was=was, short=short, now=self._now) != was:
             self._cluster.taint(node, with_taint(self._cluster.taints(node), wanted=not was))
+            self._eased.forget(node)
             self.played.taints += 1
 
     def _sample(self, at: float) -> None:

@@ -3,25 +3,28 @@
 The taint (PreferNoSchedule) has schedulers put Pods without devices elsewhere if they can. Every replica keeps it:
 a Node is read, and written only at the revision that was read, so that replicas do not undo each other's work, and
 taints of others stay.
+
+A Node that is short gets the taint at once. It loses it only when it has not been short for hours: a small Node is
+short while its devices are free and is not while Pods hold them, so that each Pod would write it twice.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from itertools import takewhile
 from typing import Any, Final
 
 from allocator.headroom import Bounds, Needs, is_short, needs_of
-from allocator.vocabulary.mix import MOST_COUNT, Mix, MixError, TypicalRequest, mix_of
+from allocator.vocabulary.mix import Mix
 from allocator.vocabulary.names import HEADROOM
 from koordgate.backoff import Backoff
-from koordgate.breaks import with_breaks
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Conflict, KubeError, NotFound
 from koordgate.kube.resource import NODES
 from webhook.settings import HeadroomSettings
 from webhook.view.cluster import ClusterView
 from webhook.view.nodeselection import PREFER_NO_SCHEDULE
-from webhook.view.podinfo import PodInfo
 
 _LOG: Final = logging.getLogger(__name__)
 _EVERY_S: Final = 1.0  # between two looks at nodes that changed
@@ -52,28 +55,44 @@ def short_now(cluster: ClusterView, node: str, needs: Needs, bounds: Bounds, *, 
     return is_short(cluster.snapshot(node), cpu, memory, needs, bounds, was=was)
 
 
-def live_mix(pods: Iterable[PodInfo]) -> Generator[None, None, Mix]:
-    """The requests of Pods that hold devices, have not finished, and ask for one type in one container.
-
-    A Pod that only names a node would cost its author nothing, and could ask for more CPU than any node has.
-    """
-    found = []
-    for pod in pods:
-        yield
-        if pod.shares and pod.node and not pod.finished and len(pod.request.containers) == 1:
-            requests, ask = dict(pod.requests), pod.request.containers[0].ask
-            if ask.count <= MOST_COUNT:
-                try:
-                    found.append(TypicalRequest(requests.get("cpu", 0), requests.get("memory", 0), ask))
-                except MixError as error:
-                    _LOG.warning("Pod %s/%s is not typical: %s", pod.namespace, pod.name, error)
-    return mix_of(found)
-
-
 def with_taint(taints: Iterable[Mapping[str, Any]], *, wanted: bool) -> list[Mapping[str, Any]]:
     """The taints of a Node with koordgate's own, or without it; those of others stay in their order."""
     others = [taint for taint in taints if taint.get("key") != HEADROOM]
     return [*others, dict(TAINT)] if wanted else others
+
+
+class Eased:
+    """Nodes that have the taint and are short no longer, and since when.
+
+    Args:
+        seconds: for how long a node must not have been short before it loses the taint.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since: dict[str, float] = {}  # the earliest first
+
+    def wants_taint(self, node: str, *, was: bool, short: bool, now: float) -> bool:
+        """Whether a node is to have the taint.
+
+        Args:
+            node: its name.
+            was: whether it has the taint.
+            short: whether it is short.
+            now: seconds since any moment; never less than before.
+        """
+        if short or not was:
+            self.forget(node)
+            return short
+        return now - self._since.setdefault(node, now) < self._seconds
+
+    def forget(self, node: str) -> None:
+        """A node lost the taint, or is gone."""
+        self._since.pop(node, None)
+
+    def due(self, now: float) -> list[str]:
+        """The nodes that have not been short for long enough, unless that changed since they were looked at."""
+        return [*takewhile(lambda node: now - self._since[node] >= self._seconds, self._since)]
 
 
 class HeadroomKeeper:
@@ -83,7 +102,9 @@ class HeadroomKeeper:
         kube: the open client.
         cluster: what nodes have, and what is requested and held of it.
         settings: mode taint or remove.
+        mix: returns which requests are typical now; the same object while they are the same.
         changed: called with "set" or "removed" after each write.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -91,13 +112,18 @@ class HeadroomKeeper:
         kube: KubeClient,
         cluster: ClusterView,
         settings: HeadroomSettings,
+        mix: Callable[[], Mix],
         changed: Callable[[str], object] = lambda _how: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kube = kube
         self._cluster = cluster
         self._removes = settings.mode == "remove"
         self._bounds = bounds_of(settings)
+        self._eased = Eased(settings.untaint_after_seconds)
+        self._now_typical = mix
         self._written = changed
+        self._clock = clock
         self._needs: Needs = {}
         self._held = cluster.changes.reader(cluster.nodes.known())
         self._loaded = cluster.loads.changes.reader()
@@ -108,15 +134,14 @@ class HeadroomKeeper:
         Args:
             ready: whether all that decides on them has been seen.
         """
-        clock = asyncio.get_running_loop().time
         backoff, learned = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S), float("-inf")
         while True:
             wait = _EVERY_S
             if ready():
                 try:
-                    if clock() - learned >= _MIX_S:
-                        await self.learn()
-                        learned = clock()
+                    if self._clock() - learned >= _MIX_S:
+                        self.learn()
+                        learned = self._clock()
                     await self.tend()
                     backoff.reset()
                 except KubeError as error:
@@ -124,9 +149,9 @@ class HeadroomKeeper:
                     _LOG.warning("the taints %s are not up to date; trying again: %s", HEADROOM, error)
             await asyncio.sleep(wait)
 
-    async def learn(self) -> None:
-        """Take in what is typical now; if that differs from before, all nodes are looked at again."""
-        needs = needs_of(await with_breaks(live_mix(list(self._cluster.pods.all()))))
+    def learn(self) -> None:
+        """Take in what is typical now; if devices need more or less than before, all nodes are looked at again."""
+        needs = needs_of(self._now_typical())
         if needs != self._needs:
             self._needs = needs
             for node in list(self._cluster.nodes.known()):
@@ -142,7 +167,7 @@ class HeadroomKeeper:
             for node in sorted(self._cluster.nodes.short):
                 await self._write(node, wanted=False)
             return
-        for node in self._loaded.drain():
+        for node in (*self._loaded.drain(), *self._eased.due(self._clock())):
             self._held.note(node)
         due = list(self._held.drain())
         try:
@@ -158,26 +183,34 @@ class HeadroomKeeper:
         """Look at one node, and write its taint if that differs."""
         known = self._cluster.nodes
         was = node in known.short
-        if known.facts(node) is not None:
-            now = short_now(self._cluster, node, self._needs, self._bounds, was=was)
-            if now != was:
-                await self._write(node, wanted=now)
+        if known.facts(node) is None:
+            self._eased.forget(node)
+            return
+        short = short_now(self._cluster, node, self._needs, self._bounds, was=was)
+        wanted = self._eased.wants_taint(node, was=was, short=short, now=self._clock())
+        if wanted != was and await self._write(node, wanted=wanted):
+            self._eased.forget(node)
 
-    async def _write(self, node: str, *, wanted: bool) -> None:
-        """Set or remove the taint; nothing where another replica, or somebody else, was faster."""
+    async def _write(self, node: str, *, wanted: bool) -> bool:
+        """Set or remove the taint; nothing where another replica, or somebody else, was faster.
+
+        Returns:
+            Whether it is so now; otherwise the node is looked at again.
+        """
         try:
             found = await self._kube.get(NODES.path(node), deadline=_DEADLINE_S)
             taints = (found.get("spec") or {}).get("taints") or []
             now = with_taint(taints, wanted=wanted)
             if now == taints:
-                return
+                return True
             revision = found["metadata"]["resourceVersion"]
             body = {"metadata": {"resourceVersion": revision}, "spec": {"taints": now or None}}
             await self._kube.patch(NODES.path(node), body, "merge", deadline=_DEADLINE_S)
         except NotFound:
-            return
+            return True
         except Conflict:
             self._held.note(node)
-            return
+            return False
         self._written("set" if wanted else "removed")
         _LOG.info("taint %s %s", HEADROOM, "set" if wanted else "removed", extra={"node": node})
+        return True

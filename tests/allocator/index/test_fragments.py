@@ -381,6 +381,12 @@ def test_of_nodes_that_fragment_equally_the_one_that_breaks_the_smallest_suffici
     assert best([Machine(one, None) for one in renamed], mix, gpus(of)) == order
 
 
+def test_the_larger_group_stays_whole_although_its_node_is_smaller() -> None:
+    ring, pairs = cards("a", 4, lanes=RING), cards("b", 4, lanes=PAIRS)
+    mix = mix_of([typical(gpus(100)), typical(gpus(50))])
+    assert best([Machine(ring, (4000, 64)), Machine(pairs, (64_000, 64))], mix, gpus(100)) == ["b", "a"]
+
+
 def test_a_share_that_a_card_in_use_can_serve_breaks_no_group() -> None:
     ring, unlinked = cards("a", 4, 50, lanes=RING), cards("b", 4, 50)
     assert best([Machine(ring, None), Machine(unlinked, None)], mix_of([typical(gpus(50))]), gpus(50)) == ["a", "b"]

@@ -20,7 +20,7 @@ def headroom(snapshot: Snapshot) -> Iterator[Finding]:
     if not (read.error or read.cut):  # told by the check of nodes
         short = sorted(one["metadata"]["name"] for one in read.items if one.get("short"))
         yield _taints(settings.headroom.mode, short, len(read.items))
-    if settings.scheduler.preference is Preference.FRAGMENTATION:
+    if settings.scheduler.preference is Preference.FRAGMENTATION or settings.headroom.mode == "taint":
         yield _typical(settings)
 
 
@@ -44,9 +44,9 @@ def _taints(mode: str, short: list[str], nodes: int) -> Finding:
 
 def _typical(settings: WebhookSettings) -> Finding:
     if settings.scheduler.mix:
-        return ok(_AREA, f"nodes are compared by the {len(settings.scheduler.mix)} requests of scheduler.mix")
+        return ok(_AREA, f"typical are the {len(settings.scheduler.mix)} requests of scheduler.mix")
     return ok(
         _AREA,
-        "nodes are compared by the requests of Pods that hold devices (metric koordgate_typical_requests; while it is "
-        "0, as in packing)",
+        "typical are the requests of Pods that hold devices (metric koordgate_typical_requests; while it is 0, "
+        "headroom sets no taint, and fragmentation compares nodes by its other rules)",
     )

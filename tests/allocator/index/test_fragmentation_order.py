@@ -1,0 +1,225 @@
+"""The whole order of the preference fragmentation, through any history: as a new index has it, and as it is defined."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from builders import app, gpu, gpus, request
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trials import examples
+
+from allocator.fragmentation import fragmentation
+from allocator.index.cluster import ClusterIndex
+from allocator.index.fragments import STEP
+from allocator.index.groups import groups_of
+from allocator.index.query import MAX_AMOUNT
+from allocator.index.rows import load_row, query_with_load, type_rows
+from allocator.index.search import NodeFigures, NodeSearch
+from allocator.index.table import NO_GROUP
+from allocator.place import Placement, place
+from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.devicetype import GPU_TYPE
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.links import Place, link
+from allocator.vocabulary.mix import NO_MIX, Mix, TypicalRequest, mix_of
+from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
+from allocator.vocabulary.preference import Preference
+from allocator.vocabulary.wiring import Wiring
+
+WAY = Preference.FRAGMENTATION
+IDLE = 64  # nodes that do not change: among so many, the few that changed are computed again one by one
+NAMES = ("n1", "n2", "n3")
+LANES: Mapping[str, Sequence[tuple[int, int]]] = {
+    "none": (),
+    "pairs": ((0, 1), (2, 3)),
+    "line": ((0, 1), (1, 2), (2, 3)),
+    "all": tuple((a, b) for b in range(4) for a in range(b)),
+}
+PERCENTS = (10, 30, 50, 100, 200, 300)
+CPUS = (None, 4_000, 7_900, 8_000, 8_100, 64_000)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A node, its CPUs in thousandths (None: not stated), and what other Pods request of them."""
+
+    node: NodeSnapshot
+    cpu: int | None
+    others: int = 0
+    ours: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def requested(self) -> int:
+        return self.others + sum(self.ours.values())
+
+    def left(self, taken: int = 0) -> int | None:
+        return None if self.cpu is None else max(self.cpu - self.requested - taken, 0)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens: to which node, what, and figures from which the details follow."""
+
+    name: str
+    what: str
+    percent: int
+    cpu: int | None
+    lanes: str
+    cards: int
+    mix: Mix
+
+
+MIXES = st.lists(
+    st.builds(
+        lambda percent, cpu, weight: TypicalRequest(cpu, 0, gpus(percent), weight=weight),
+        st.sampled_from(PERCENTS),
+        st.integers(0, 6_000),
+        st.integers(1, 20),
+    ),
+    max_size=4,
+).map(mix_of)
+WHATS = ("add", "bind", "bind", "bind", "release", "load", "resize", "break", "drop", "learn")
+STEPS = st.lists(
+    st.builds(
+        Step,
+        st.sampled_from(NAMES),
+        st.sampled_from(WHATS),
+        st.sampled_from(PERCENTS),
+        st.sampled_from(CPUS),
+        st.sampled_from(sorted(LANES)),
+        st.integers(1, 4),
+        MIXES,
+    ),
+    min_size=1,
+    max_size=14,
+)
+
+
+def new_machine(step: Step) -> Machine:
+    devices = tuple(gpu(minor, device_id=f"{step.name}-{minor}") for minor in range(step.cards))
+    lanes = {(devices[a].id, devices[b].id): 12 for a, b in LANES[step.lanes] if b < step.cards}
+    wiring = Wiring(link([Place(one.id) for one in devices], lanes)) if lanes else Wiring()
+    return Machine(NodeSnapshot(step.name, devices, wiring=wiring), step.cpu)
+
+
+def bound(node: NodeSnapshot, of: DeviceAsk, uid: str) -> NodeSnapshot | None:
+    outcome = place(request(app("main", of)), node)
+    return node.with_holding(Holding(uid, "d", uid, 0, outcome.shares)) if isinstance(outcome, Placement) else None
+
+
+def after(machine: Machine | None, step: Step, number: int) -> Machine | None:
+    """The node after a step; None where it is not there."""
+    if machine is None:
+        return None if step.what == "drop" else new_machine(step)
+    match step.what:
+        case "drop":
+            machine = None
+        case "load":
+            machine = replace(machine, others=(step.cpu or 0) // 2)
+        case "resize":
+            machine = replace(machine, cpu=step.cpu)
+        case "release" if machine.ours:
+            uid = sorted(machine.ours)[number % len(machine.ours)]
+            ours = {one: cpu for one, cpu in machine.ours.items() if one != uid}
+            machine = replace(machine, node=machine.node.without((uid,)), ours=ours)
+        case "bind" if (node := bound(machine.node, gpus(step.percent), f"p{number}")) is not None:
+            machine = replace(machine, node=node, ours={**machine.ours, f"p{number}": step.percent * 10})
+        case "break" if not machine.node.holdings:
+            broken, *others = machine.node.devices
+            devices = (replace(broken, healthy=not broken.healthy), *others)
+            machine = replace(machine, node=replace(machine.node, devices=devices))
+    return machine
+
+
+def new_index() -> ClusterIndex:
+    kind = GPU_TYPE
+    return ClusterIndex({kind.name: fullness(kind)}, {kind.name: size_class(kind)})
+
+
+def index_with_idle_nodes() -> ClusterIndex:
+    index = new_index()
+    for number in range(IDLE):
+        of = Step(f"idle-{number:02d}", "add", 100, CPUS[number % 3], sorted(LANES)[number % 4], 4, NO_MIX)
+        put(index, new_machine(of))
+    return index
+
+
+def put(index: ClusterIndex, machine: Machine) -> None:
+    load = load_row({"cpu": machine.cpu or 0}, {"cpu": machine.requested})
+    index.put(machine.node.name, [*type_rows(machine.node, told=True), load])
+
+
+Compared = tuple[list[str], dict[str, int], dict[str, NodeFigures]]
+
+
+def compared(index: ClusterIndex, names: Sequence[str], of: DeviceAsk, cpu: int, members: int) -> Compared:
+    query = query_with_load(request(app("main", of)), [("cpu", cpu)])
+    search = NodeSearch(index, query, list(names))
+    return (
+        list(search.best_first(WAY, {}, members, smallest=True)),
+        search.standing(WAY, {}, members, smallest=True),
+        search.parts(WAY, {}, members, smallest=True),
+    )
+
+
+def defined(machine: Machine, mix: Mix, of: DeviceAsk, cpu: int) -> tuple[int, int, int]:
+    """Growth in steps, the broken group and the size of the begun node, each from its definition and `place()`."""
+    node = machine.node
+    then = bound(node, of, "new")
+    assert then is not None
+    growth = fragmentation(then, machine.left(cpu), None, mix) - fragmentation(node, machine.left(), None, mix)
+    idle = {one.id for one in node.devices if one.id not in node.used and node.is_usable(one)}
+    opened = {share.id for share in then.holdings["new"].shares} & idle
+    if not opened:
+        return growth // max(STEP * mix.weight, 1), 0, 0
+    groups = groups_of(node.devices, node, partitioned=False)
+    of_group = [
+        sum(one.id in idle and group == mine for one, group in zip(node.devices, groups, strict=True))
+        for mine in set(groups)
+    ]
+    broken = min((size for size in of_group if size >= len(opened)), default=NO_GROUP)
+    size = MAX_AMOUNT if machine.cpu is None else three_digits(machine.cpu)
+    return growth // max(STEP * mix.weight, 1), broken, size
+
+
+def three_digits(amount: int) -> int:
+    dropped = max(len(f"{amount:b}") - 3, 0)
+    return amount >> dropped << dropped
+
+
+@given(STEPS, st.sampled_from(PERCENTS), st.integers(0, 3_000), st.sampled_from([1, 1, 2]))
+@settings(max_examples=examples(40))
+def test_after_any_history_nodes_have_the_order_of_a_new_index_and_the_figures_of_the_definitions(
+    steps: list[Step], percent: int, cpu: int, members: int
+) -> None:
+    kept, mix, of = index_with_idle_nodes(), NO_MIX, gpus(percent)
+    idle = [name for name in kept.names if name]
+    now: dict[str, Machine] = {}
+    for number, step in enumerate(steps):
+        if step.what == "learn":
+            mix = step.mix
+            kept.typify(mix)
+        elif (machine := after(now.get(step.name), step, number)) is None:
+            now.pop(step.name, None)
+            kept.drop(step.name)
+        else:
+            now[step.name] = machine
+            put(kept, machine)
+        if step.percent == 30:  # several nodes change before the next look
+            continue
+        fresh = index_with_idle_nodes()
+        fresh.typify(mix)
+        for name in sorted(now, reverse=True):
+            put(fresh, now[name])
+        order, standing, parts = compared(kept, [*idle, *now], of, cpu, members)
+        assert compared(fresh, [*sorted(now), *idle], of, cpu, members) == (order, standing, parts)
+        fitting = {name for name in now if bound(now[name].node, of, "new")}
+        assert fitting == parts.keys() - set(idle)
+        if members == 1:
+            found = {name: (one.growth, one.broken, one.begun) for name, one in parts.items() if name in now}
+            assert found == {name: defined(now[name], mix, of, cpu) for name in fitting}
+        keys = {
+            name: (-one.room, one.growth, one.broken, one.begun, one.opened, one.score, name)
+            for name, one in parts.items()
+        }
+        assert order == sorted(parts, key=lambda name: keys[name])
