@@ -85,7 +85,7 @@ def test_commands_are_never_broken(
 ) -> None:
     """From another folder they name files by long paths; a line that a program breaks cannot be copied."""
     monkeypatch.chdir(tmp_path)
-    shown = verdict.Shown(
+    shown = verdict.DemoOutcome(
         [], OfflineCluster.in_process().account(), [], guarded=True, foreign="refused", means="a test"
     )
     terminal.show(*verdict.parts(shown), most=30)
@@ -96,7 +96,7 @@ def test_commands_are_never_broken(
 
 def test_what_fails_is_said_in_red(capsys: pytest.CaptureFixture[str]) -> None:
     account = OfflineCluster.in_process().account()
-    shown = verdict.Shown([], account, ["gpu 0 of a: 120 %"], guarded=False, foreign="bound", means="a test")
+    shown = verdict.DemoOutcome([], account, ["gpu 0 of a: 120 %"], guarded=False, foreign="bound", means="a test")
     assert not shown.right
     terminal.show(*verdict.parts(shown), most=80)
     told = capsys.readouterr().out

@@ -60,7 +60,7 @@ def commands() -> Iterator[tuple[str, str]]:
         if page.name in HISTORY:
             continue
         for block in blocks(page, PLAIN):
-            for line in lines(block):
+            for line in (one.removeprefix("kubectl ") if "kubectl koordgate " in one else one for one in lines(block)):
                 if line.partition(" ")[0] not in KNOWN or OUTPUT.search(line):
                     continue
                 for part in re.split(r"\s\|\s|\s&&\s|\s\|\|\s|;\s", line.partition(" #")[0]):

@@ -113,7 +113,7 @@ async def play(stage: Stage, given: Given, means: Callable[[], str]) -> bool:
     if given.map is not None:
         devicemap.write(given.map, results, account)
         terminal.show(f"The device map is in {given.map}: open it in a browser.", "")
-    shown = verdict.Shown(results, account, account.overgiven(), refused, fate, means())
+    shown = verdict.DemoOutcome(results, account, account.overgiven(), refused, fate, means())
     terminal.show(*verdict.parts(shown), most=most)
     if given.map_port is not None:
         async with devicemap.serving(results, account, given.map_port) as url:

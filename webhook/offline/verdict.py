@@ -22,7 +22,7 @@ _PAGES: Final = ("first-hour.md", "concepts.md", "install.md")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DemoOutcome:
     """What the demo has shown.
 
     Attributes:
@@ -47,7 +47,7 @@ class Shown:
         return self.guarded and not self.overgiven
 
 
-def parts(shown: Shown) -> list[Table | Text | str]:
+def parts(shown: DemoOutcome) -> list[Table | Text | str]:
     """Make the sums, the verdict, and the next steps."""
     pods = f"{len(shown.results)} Pods"
     twice = "; ".join(shown.overgiven) or "no device and no CPU"
