@@ -8,7 +8,8 @@ import pytest
 from offline.clusters import device, gpus, listed, machine, node, saved
 
 from koordgate.cli import main
-from webhook.offline.objects import InputError, read
+from webhook.offline.documents import InputError
+from webhook.offline.objects import read
 
 UNUSABLE = {
     "no YAML": ("kind: [", "input.yaml, document 1: not YAML; correct it: "),

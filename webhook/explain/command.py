@@ -20,7 +20,8 @@ from webhook.explain.data import data
 from webhook.explain.explanation import Explanation, explain
 from webhook.explain.scene import Found, scene
 from webhook.offline.assumed import UnknownMemoryError, assume_devices
-from webhook.offline.objects import InputError, add_files, read_all
+from webhook.offline.documents import InputError
+from webhook.offline.objects import add_files, read_all
 from webhook.offline.shapes import wrong_shape
 from webhook.settings import WebhookSettings
 from webhook.snapshot.command import add_cluster, progress

@@ -15,7 +15,7 @@ from webhook.adopt.view import AdoptView
 from webhook.devices.nodestate import CommandError
 from webhook.offline.apiserver import with_defaults
 from webhook.offline.cluster import OfflineCluster
-from webhook.offline.objects import InputError
+from webhook.offline.documents import InputError
 from webhook.offline.running import assume, counting_all
 from webhook.offline.shapes import wrong_shape
 from webhook.scheduling.assumed import Assumed

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from allocator.devices.words import plural
 from webhook.offline.account import Account
 from webhook.offline.cluster import PodFate, Result
-from webhook.offline.objects import InputError, read_documents
+from webhook.offline.documents import InputError, read_documents
 
 KIND: Final = "Expectations"
 API_VERSION: Final = "koordgate.io/v1alpha1"

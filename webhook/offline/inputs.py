@@ -9,7 +9,8 @@ from typing import Any
 
 from webhook.offline.assumed import UnknownMemoryError, assume_devices
 from webhook.offline.cluster import OfflineCluster, Result, stands
-from webhook.offline.objects import InputError, Objects, read
+from webhook.offline.documents import InputError
+from webhook.offline.objects import Objects, read
 
 
 def read_cluster(paths: Iterable[str], memory: Mapping[str, int] | None = None) -> Objects:

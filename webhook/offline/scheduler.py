@@ -1,7 +1,7 @@
 """The stand-in for kube-scheduler: keeps what each node has and what its Pods request, and calls the extender."""
 
 import hashlib
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -65,6 +65,8 @@ class KubeScheduler:
         self._free: dict[str, dict[str, int]] = {}  # resource -> node that states it -> what no Pod requests
         # Resource -> an amount, and whether a node that states none has enough -> the nodes that have too little.
         self._lacking: dict[str, dict[tuple[int, bool], set[str]]] = {}
+        # What a Pod asks for -> the names of the nodes that have enough for it, in order; forgotten when one gets more.
+        self._enough: dict[frozenset[tuple[str, int, bool]], list[str]] = {}
         self._fussy: set[str] = set()  # nodes with taints, and those that are cordoned
         self._revision = 0  # of the nodes and of what is requested there
         self._refused: dict[bytes, tuple[int, tuple[str, ...]]] = {}  # a Pod -> when it fitted nowhere, and why
@@ -78,6 +80,7 @@ class KubeScheduler:
         name = node["metadata"]["name"]
         if name not in self._candidates:
             insort(self._names, name)
+        self._enough.clear()
         self._candidates[name] = new = candidate(node, allocatable(node, devices))
         used: Mapping[str, int] = self._used.get(name, {})
         for free in self._free.values():
@@ -147,14 +150,15 @@ class KubeScheduler:
         names = self._candidates_of(spec, only)
         fitting = self._fitting(spec, asked, left, names)
         reasons: dict[str, str] = {}
-        scores = dict.fromkeys(fitting, 0)
         if fitting and spec["schedulerName"] == self._scheduler_name:
             scores = await self._extend(pod, fitting, reasons)
+            if scores:
+                return best(scores, self._among)
         elif fitting and self._spread is not None:
             nodes = [self._candidates[name] for name in fitting]
             return best(stock_scores(spec, asked, nodes, self._used), self._spread)
-        if scores:
-            return best(scores, self._among)
+        elif fitting:
+            return self._among(fitting)
         for name in set(names).difference(fitting):
             node = self._candidates[name]
             counted = {what: much for what, much in asked.items() if what in node.allocatable or what not in left}
@@ -172,8 +176,8 @@ class KubeScheduler:
 
     def _fitting(
         self, spec: Mapping[str, Any], asked: Mapping[str, int], left: AbstractSet[str], names: Iterable[str]
-    ) -> list[str]:
-        """The nodes on which a Pod fits; `why_not` has the reason for each of the others.
+    ) -> Sequence[str]:
+        """The nodes on which a Pod fits, by name; `why_not` has the reason for each of the others.
 
         Args:
             spec: of the Pod.
@@ -181,15 +185,28 @@ class KubeScheduler:
             left: resources that do not count on a node that does not state them.
             names: of the nodes that are looked at.
         """
-        short = [self._lack(what, much, unstated=what in left) for what, much in asked.items() if much]
-        lacking = set().union(*short)
-        fitting = [name for name in names if name not in lacking] if lacking else list(names)
+        asks = frozenset((what, much, what in left) for what, much in asked.items() if much)
+        fitting: Sequence[str]
+        if names is self._names:
+            fitting = self._with_enough(asks)
+        else:
+            fitting = [name for name in names if not any(name in self._lack(*ask) for ask in asks)]
         selective = selects(spec)
         if not selective and not self._fussy:
             return fitting
         return [name for name in fitting if self._lets_in(self._candidates[name], spec, selective=selective)]
 
-    def _lack(self, what: str, much: int, *, unstated: bool) -> set[str]:
+    def _with_enough(self, asks: frozenset[tuple[str, int, bool]]) -> list[str]:
+        """The nodes that have enough for these asks, by name; remembered, and shortened as nodes fill up."""
+        known = self._enough.get(asks)
+        if known is None:
+            if len(self._enough) >= _MOST_ASKED:
+                self._enough.clear()
+            lacking = set().union(*(self._lack(*ask) for ask in asks))
+            known = self._enough[asks] = [name for name in self._names if name not in lacking]
+        return known
+
+    def _lack(self, what: str, much: int, unstated: bool) -> set[str]:  # noqa: FBT001 it is a part of what is asked
         """The nodes that have less than this left of a resource; remembered, because many Pods ask for the same."""
         asked = self._lacking.setdefault(what, {})
         known = asked.get((much, unstated))
@@ -205,9 +222,19 @@ class KubeScheduler:
         left = self._free.get(what, {}).get(node)
         for (much, unstated), lacking in self._lacking.get(what, {}).items():
             if unstated if left is None else left >= much:
-                lacking.discard(node)
-            else:
+                if node in lacking:
+                    lacking.discard(node)
+                    self._enough.clear()
+            elif node not in lacking:
                 lacking.add(node)
+                self._leave_out(node, (what, much, unstated))
+
+    def _leave_out(self, node: str, ask: tuple[str, int, bool]) -> None:
+        """A node has too little for an ask from now on."""
+        for asks, names in self._enough.items():
+            at = bisect_left(names, node) if ask in asks else len(names)
+            if at < len(names) and names[at] == node:
+                del names[at]
 
     @staticmethod
     def _lets_in(node: NodeCandidate, spec: Mapping[str, Any], *, selective: bool) -> bool:
@@ -216,7 +243,7 @@ class KubeScheduler:
             return True
         return why_not(spec, {}, node, {}) is None
 
-    async def _extend(self, pod: Mapping[str, Any], names: list[str], reasons: dict[str, str]) -> dict[str, int]:
+    async def _extend(self, pod: Mapping[str, Any], names: Sequence[str], reasons: dict[str, str]) -> dict[str, int]:
         """Call the extender as kube-scheduler does: filter these nodes, and score the rest."""
         answer = await self._api.post(api.FILTER, {"Pod": pod, "Nodes": None, "NodeNames": names})
         if answer.get("Error"):

@@ -14,10 +14,11 @@ from webhook.offline import compare, devicemap, report, tracerun, words
 from webhook.offline.account import Account
 from webhook.offline.arrivals import Arrivals
 from webhook.offline.cluster import OfflineCluster, PodFate, Result
+from webhook.offline.documents import InputError
 from webhook.offline.expectations import Check, Expected, check_bound, check_expected, read_expectations
 from webhook.offline.inputs import read_cluster, standing
 from webhook.offline.junit import to_junit
-from webhook.offline.objects import InputError, Objects
+from webhook.offline.objects import Objects
 from webhook.offline.progress import progress
 from webhook.offline.running import counting_all
 from webhook.offline.traceplot import PODS, plot

@@ -11,8 +11,9 @@ import msgspec
 from allocator.vocabulary.preference import Preference
 from koordgate.settings import SettingsError
 from webhook import settings
+from webhook.offline.documents import InputError, read_documents
 from webhook.offline.inputs import read_cluster
-from webhook.offline.objects import InputError, Objects, read_documents
+from webhook.offline.objects import Objects
 from webhook.settings import WebhookSettings
 
 GIVEN: Final = "as given"

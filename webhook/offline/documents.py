@@ -1,0 +1,144 @@
+"""Documents from files, folders and standard input: YAML, JSON, or JSON values one after the other."""
+
+import gzip
+import json
+import sys
+import zlib
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+import orjson
+import yaml
+
+from webhook.offline.yamltext import load_all
+
+STDIN: Final = "-"
+_STDIN: Final = "standard input"
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_GZIP: Final = ".gz"
+_MOST_BYTES: Final = 2**30  # of one file: snapshots of 100,000 Pods have less than 200 MB
+_MOST_VALUES: Final = 1_000_000  # of one document, where aliases multiply them
+_MARKS: Final = ((BOM_UTF8, "utf-8"), (BOM_UTF16_LE, "utf-16-le"), (BOM_UTF16_BE, "utf-16-be"))
+
+
+class InputError(ValueError):
+    """Input that cannot be used; the message names the file, the document, and what to do."""
+
+
+def read_documents(path: str) -> Iterator[tuple[str, object]]:
+    """Read all documents of a file, a folder or `-`, whatever they are; where each is, and the document.
+
+    Raises:
+        InputError: something cannot be read.
+    """
+    for source, text in _texts(path):
+        yield from _documents(source, text)
+
+
+def _texts(path: str) -> Iterator[tuple[str, str]]:
+    if path == STDIN:
+        yield _STDIN, _text(_STDIN, _bounded(getattr(sys.stdin, "buffer", sys.stdin), _STDIN))
+        return
+    given = Path(path)
+    files: Sequence[Path] = (given,)
+    if given.is_dir():
+        files = sorted(file for file in given.iterdir() if file.suffix in _SUFFIXES and file.is_file())
+        if not files:
+            raise InputError(f"{path}: no {', '.join(_SUFFIXES)} file in this folder; give one with Kubernetes objects")
+    for file in files:
+        try:
+            with gzip.open(file) if file.suffix == _GZIP else file.open("rb") as opened:
+                body = _bounded(opened, str(file))
+        except (EOFError, zlib.error) as error:
+            raise InputError(f"{file}: is not a whole gzip file ({error}); write or copy it again") from error
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise InputError(f"{file}: cannot be read ({why}); give a file of Kubernetes objects") from error
+        yield str(file), _text(str(file), body)
+
+
+def _bounded(opened: IO[bytes], name: str) -> bytes:
+    """Read all, up to a bound."""
+    body = opened.read(_MOST_BYTES + 1)
+    if len(body) > _MOST_BYTES:
+        raise InputError(f"{name}: has more than {_MOST_BYTES} bytes; give fewer objects, or several files")
+    return body if isinstance(body, bytes) else str(body).encode()
+
+
+def _text(source: str, body: bytes) -> str:
+    """Decode UTF-8, and UTF-16 with its mark, as Windows' shells write it."""
+    mark, coding = next(((mark, coding) for mark, coding in _MARKS if body.startswith(mark)), (b"", "utf-8"))
+    try:
+        return body[len(mark) :].decode(coding)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source}: is not UTF-8 text ({error.reason}); give a YAML or JSON file") from error
+
+
+def _documents(source: str, text: str) -> Iterator[tuple[str, object]]:
+    if text.lstrip()[:1] in {"{", "["}:
+        found = _json_values(text)
+        if found is not None:
+            yield from ((f"{source}, document {number}", value) for number, value in enumerate(found, 1))
+            return
+    number = 0
+    try:
+        for number, (document, shares) in enumerate(load_all(text), 1):
+            # Without aliases no document has more values than characters.
+            if shares and "*" in text and _values(document, {}) > max(_MOST_VALUES, len(text)):
+                raise InputError(f"{source}, document {number}: its aliases make it too large; write less with aliases")
+            # Kubernetes treats YAML as JSON. The conversion also copies what an alias shares.
+            yield f"{source}, document {number}", orjson.loads(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS))
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{source}, document {number + 1}: not YAML; correct it: {reason}{_hint(text)}") from error
+    except orjson.JSONEncodeError as error:
+        raise InputError(f"{source}, document {number}: cannot be written as JSON ({error}); correct it") from error
+    except (RecursionError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{source}, document {number + 1}: cannot be written as JSON ({error}); correct it") from error
+
+
+def _json_values(text: str) -> list[object] | None:
+    """Read JSON: one value, one a line, or several one after the other, as jq prints them; None if it is not JSON."""
+    try:
+        return [orjson.loads(text)]
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return [orjson.loads(line) for line in text.splitlines() if line.strip()]
+    except orjson.JSONDecodeError:
+        pass
+    found: list[object] = []
+    read, at, end = json.JSONDecoder().raw_decode, 0, len(text)
+    try:
+        while True:
+            while at < end and text[at].isspace():
+                at += 1
+            if at == end:
+                return found
+            value, at = read(text, at)
+            found.append(value)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _hint(text: str) -> str:
+    """What else a text that is not YAML may be."""
+    if "{{" in text:
+        return "; it looks like a template: give what `helm template` or `kubectl kustomize` makes of it"
+    if "\t" in text:
+        return "; it has tabs, and YAML is indented by spaces"
+    return ""
+
+
+def _values(part: object, counted: dict[int, int]) -> int:
+    """How many values a document has when what its aliases share is copied."""
+    if not isinstance(part, dict | list):
+        return 1
+    if id(part) not in counted:
+        inner = part.values() if isinstance(part, dict) else part
+        counted[id(part)] = 1 + sum(_values(one, counted) for one in inner)
+    return counted[id(part)]
