@@ -7,7 +7,7 @@ import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import Final, Protocol
 
 import orjson
 import yaml
@@ -21,6 +21,11 @@ _GZIP: Final = ".gz"
 _MOST_BYTES: Final = 2**30  # of one file: snapshots of 100,000 Pods have less than 200 MB
 _MOST_VALUES: Final = 1_000_000  # of one document, where aliases multiply them
 _MARKS: Final = ((BOM_UTF8, "utf-8"), (BOM_UTF16_LE, "utf-16-le"), (BOM_UTF16_BE, "utf-16-be"))
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes:
+        """Read so many bytes, or all."""
 
 
 class InputError(ValueError):
@@ -39,7 +44,7 @@ def read_documents(path: str) -> Iterator[tuple[str, object]]:
 
 def _texts(path: str) -> Iterator[tuple[str, str]]:
     if path == STDIN:
-        yield _STDIN, _text(_STDIN, _bounded(getattr(sys.stdin, "buffer", sys.stdin), _STDIN))
+        yield _STDIN, _text(_STDIN, _bounded(sys.stdin.buffer, _STDIN))
         return
     given = Path(path)
     files: Sequence[Path] = (given,)
@@ -59,12 +64,12 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
         yield str(file), _text(str(file), body)
 
 
-def _bounded(opened: IO[bytes], name: str) -> bytes:
+def _bounded(opened: _Readable, name: str) -> bytes:
     """Read all, up to a bound."""
     body = opened.read(_MOST_BYTES + 1)
     if len(body) > _MOST_BYTES:
         raise InputError(f"{name}: has more than {_MOST_BYTES} bytes; give fewer objects, or several files")
-    return body if isinstance(body, bytes) else str(body).encode()
+    return body
 
 
 def _text(source: str, body: bytes) -> str:

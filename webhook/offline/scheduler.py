@@ -66,7 +66,7 @@ class KubeScheduler:
         # Resource -> an amount, and whether a node that states none has enough -> the nodes that have too little.
         self._lacking: dict[str, dict[tuple[int, bool], set[str]]] = {}
         # What a Pod asks for -> the names of the nodes that have enough for it, in order; forgotten when one gets more.
-        self._enough: dict[frozenset[tuple[str, int, bool]], list[str]] = {}
+        self._enough: dict[frozenset[tuple[str, int, bool]], tuple[str, ...]] = {}
         self._fussy: set[str] = set()  # nodes with taints, and those that are cordoned
         self._revision = 0  # of the nodes and of what is requested there
         self._refused: dict[bytes, tuple[int, tuple[str, ...]]] = {}  # a Pod -> when it fitted nowhere, and why
@@ -196,14 +196,14 @@ class KubeScheduler:
             return fitting
         return [name for name in fitting if self._lets_in(self._candidates[name], spec, selective=selective)]
 
-    def _with_enough(self, asks: frozenset[tuple[str, int, bool]]) -> list[str]:
+    def _with_enough(self, asks: frozenset[tuple[str, int, bool]]) -> tuple[str, ...]:
         """The nodes that have enough for these asks, by name; remembered, and shortened as nodes fill up."""
         known = self._enough.get(asks)
         if known is None:
             if len(self._enough) >= _MOST_ASKED:
                 self._enough.clear()
             lacking = set().union(*(self._lack(*ask) for ask in asks))
-            known = self._enough[asks] = [name for name in self._names if name not in lacking]
+            known = self._enough[asks] = tuple(name for name in self._names if name not in lacking)
         return known
 
     def _lack(self, what: str, much: int, unstated: bool) -> set[str]:  # noqa: FBT001 it is a part of what is asked
@@ -234,7 +234,7 @@ class KubeScheduler:
         for asks, names in self._enough.items():
             at = bisect_left(names, node) if ask in asks else len(names)
             if at < len(names) and names[at] == node:
-                del names[at]
+                self._enough[asks] = (*names[:at], *names[at + 1 :])
 
     @staticmethod
     def _lets_in(node: NodeCandidate, spec: Mapping[str, Any], *, selective: bool) -> bool:
