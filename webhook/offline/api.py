@@ -23,6 +23,7 @@ MUTATE_BINDING: Final = "/mutate-binding"
 VALIDATE_BINDING: Final = "/validate-binding"
 FILTER: Final = "/scheduler/filter"
 PRIORITIZE: Final = "/scheduler/prioritize"
+PREEMPT: Final = "/scheduler/preempt"
 _HOST: Final = "127.0.0.1"
 
 
@@ -50,13 +51,13 @@ class InProcess:
         }
         self._bindings = {MUTATE_BINDING: parts.bindings.mutate, VALIDATE_BINDING: parts.bindings.validate}
         extender = parts.extender
-        self._scheduler = {FILTER: extender.filter, PRIORITIZE: extender.prioritize}
+        self._scheduler = {FILTER: extender.filter, PRIORITIZE: extender.prioritize, PREEMPT: extender.preempt}
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Answer as the server would."""
         if path in self._scheduler:
             # Thousands of names are the same in JSON, and keep their hashes.
-            names = body["NodeNames"]
+            names = body.get("NodeNames")
             sent = orjson.loads(orjson.dumps({**body, "NodeNames": None}))
             return self._scheduler[path]({**sent, "NodeNames": names})
         sent = orjson.dumps(body)
@@ -92,7 +93,7 @@ class Https:
         """Post the body, and read the answer with any status, since the body of a failure explains it."""
         self.calls += 1
         headers = {"Content-Type": "application/json"}
-        url = self.extender if path in {FILTER, PRIORITIZE} else self.url
+        url = self.extender if path in {FILTER, PRIORITIZE, PREEMPT} else self.url
         async with self._session.post(url + path, data=orjson.dumps(body), headers=headers) as answer:
             return orjson.loads(await answer.read())
 

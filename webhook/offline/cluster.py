@@ -23,6 +23,7 @@ from webhook.offline import api, apiplugins, apiserver
 from webhook.offline.account import Account, ClusterObjects
 from webhook.offline.alike import Admissions, Admitted, PodReader, template_of
 from webhook.offline.documents import InputError
+from webhook.offline.preemption import Preemption
 from webhook.offline.resources import allocatable, managed
 from webhook.offline.running import assume, unnamed_products
 from webhook.offline.scheduler import KubeScheduler, finished
@@ -34,6 +35,7 @@ from webhook.view.podinfo import PodInfo, read_pod_info
 Raw = dict[str, Any]
 _STOCK_SCHEDULER: Final = "system:kube-scheduler"
 _DEFAULTS: Final = WebhookSettings()
+_MOST_PREEMPTING: Final = 1000  # templates of Pods that fit nowhere of which it is told whom they would evict
 
 
 class PodFate(StrEnum):
@@ -255,6 +257,8 @@ class OfflineCluster:
     async def settle(self, results: Iterable[Result]) -> list[Result]:
         """Hold room for the gangs that are bound as a whole, as far as there is any, and schedule their Pods.
 
+        Then it is told of each Pod that fits nowhere whom it would evict.
+
         Args:
             results: of all Pods until now.
 
@@ -271,7 +275,22 @@ class OfflineCluster:
                 settled.append(await self.schedule(replace(result, pod=now, reasons=())))
             else:
                 settled.append(result)
-        return settled
+        return await self._with_victims(settled)
+
+    async def _with_victims(self, results: Iterable[Result]) -> list[Result]:
+        """Add to the reasons of Pods that fit nowhere whom each would evict."""
+        preemption = Preemption(self._api, self._scheduler, self._pods.by_name.values())
+        known: dict[bytes, str] = {}
+        told = []
+        for result in results:
+            why = ""
+            if result.state is PodFate.UNSCHEDULABLE:
+                template = template_of(result.pod)
+                if template not in known and len(known) < _MOST_PREEMPTING:
+                    known[template] = await preemption.told(result.pod, self.only)
+                why = known.get(template, "")
+            told.append(replace(result, reasons=(*result.reasons, why)) if why else result)
+        return told
 
     async def _lift(self, pod: PodInfo) -> None:
         """Remove koordgate's scheduling gate from a Pod."""

@@ -90,20 +90,26 @@ def _documents(source: str, text: str) -> Iterator[tuple[str, object]]:
     number = 0
     try:
         for number, (document, shares) in enumerate(load_all(text), 1):
+            where = f"{source}, document {number}"
             # Without aliases no document has more values than characters.
-            if shares and "*" in text and _values(document, {}) > max(_MOST_VALUES, len(text)):
-                raise InputError(f"{source}, document {number}: its aliases make it too large; write less with aliases")
-            # Kubernetes treats YAML as JSON. The conversion also copies what an alias shares.
-            yield f"{source}, document {number}", orjson.loads(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS))
+            yield where, _as_json(document, where, max(_MOST_VALUES, len(text)) if shares and "*" in text else None)
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{source}, document {number + 1}: not YAML; correct it: {reason}{_hint(text)}") from error
-    except orjson.JSONEncodeError as error:
-        raise InputError(f"{source}, document {number}: cannot be written as JSON ({error}); correct it") from error
+    except InputError:
+        raise
     except (RecursionError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"{source}, document {number + 1}: cannot be written as JSON ({error}); correct it") from error
+
+
+def _as_json(document: object, where: str, most: int | None) -> object:
+    """Kubernetes treats YAML as JSON. The conversion also copies what an alias shares, up to so many values."""
+    try:
+        if most is not None and _values(document, {}) > most:
+            raise InputError(f"{where}: its aliases make it too large; write less with aliases")
+        return orjson.loads(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS))
+    except (orjson.JSONEncodeError, RecursionError) as error:
+        raise InputError(f"{where}: cannot be written as JSON ({error}); correct it") from error
 
 
 def _json_values(text: str) -> list[object] | None:

@@ -120,6 +120,23 @@ class KubeScheduler:
                 free[node] -= amount * times
                 self._note_left(name, node)
 
+    def extends(self, pod: Mapping[str, Any]) -> bool:
+        """Whether the extender is called for a Pod."""
+        return bool(pod["spec"]["schedulerName"] == self._scheduler_name)
+
+    def would_fit(self, pod: Mapping[str, Any], node: str, without: Iterable[Mapping[str, Any]]) -> bool:
+        """Whether a Pod would fit on a node if some of its Pods left, by all that kube-scheduler judges itself."""
+        known = self._candidates.get(node)
+        if known is None:
+            return False
+        used = Counter(self._used.get(node, {}))
+        for one in without:
+            used.subtract(pod_amounts(one["spec"]))
+        left = self._managed if self.extends(pod) else frozenset()
+        asked = pod_amounts(pod["spec"])
+        counted = {what: much for what, much in asked.items() if what in known.allocatable or what not in left}
+        return why_not(pod["spec"], counted, known, used) is None
+
     async def find(self, pod: Mapping[str, Any], only: str | None = None) -> str | tuple[str, ...]:
         """Find a node for a Pod.
 
@@ -146,11 +163,11 @@ class KubeScheduler:
     async def _find(self, pod: Mapping[str, Any], only: str | None) -> str | tuple[str, ...]:
         spec = pod["spec"]
         asked = pod_amounts(spec)
-        left = self._managed if spec["schedulerName"] == self._scheduler_name else frozenset()
+        left = self._managed if self.extends(pod) else frozenset()
         names = self._candidates_of(spec, only)
         fitting = self._fitting(spec, asked, left, names)
         reasons: dict[str, str] = {}
-        if fitting and spec["schedulerName"] == self._scheduler_name:
+        if fitting and self.extends(pod):
             scores = await self._extend(pod, fitting, reasons)
             if scores:
                 return best(scores, self._among)
