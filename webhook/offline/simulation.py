@@ -93,7 +93,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return 0
     ways = variants(arguments, configured, memory)
     expected = [one for path in arguments.expect for one in read_expectations(path)]
-    objects = read_cluster(arguments.files, memory)
+    objects = read_cluster(arguments.files, memory, settings.types_of(configured))
     if arguments.compare or arguments.preference or arguments.plot is not None:
         _check_comparison(arguments)
         _compare(arguments, objects, ways)
