@@ -220,13 +220,13 @@ def _print(arguments: argparse.Namespace, results: Sequence[Result], account: Ac
     else:
         many = len(results) > report.MOST_LISTED and not arguments.all
         if many:
-            report.show_groups(results)
+            report.show_groups(results, arguments.width)
         else:
-            report.show_pods(results, account)
+            report.show_pods(results, account, arguments.width)
         if node is not None or not many:
-            report.show_nodes(account, node)
-        terminal.show(report.summary(results, account, node))
+            report.show_nodes(account, node, arguments.width)
+        terminal.show(report.summary(results, account, node), most=arguments.width)
 
 
 def _columns(arguments: argparse.Namespace) -> int:
-    return terminal.WIDE if arguments.all else _NARROW
+    return arguments.width if arguments.width < terminal.WIDE or arguments.all else _NARROW
