@@ -95,7 +95,7 @@ COMMAND: Final = Command(
     "A Pod with spec.nodeName is there already, and holds what its annotations, another product or a device\n"
     "plugin gave it (with --config: products in adopt.peers); a finished one holds nothing. kube-scheduler is\n"
     "stood in for: taints, node selection, sums of resources and the order by priority count; Pod affinity,\n"
-    "topology spread, volumes, host ports and preemption do not.\n"
+    "topology spread, volumes and host ports do not. Whom a Pod would preempt is told; nobody is evicted.\n"
     "With --trace, the Pods of a trace arrive until the GPUs are full, or come and go at their own times. Those\n"
     "without GPUs are placed as by a stock kube-scheduler.\n\n"
     "Exit status: 0 whatever becomes of the Pods, unless a check is asked for; 1 if a check fails (-e,\n"
