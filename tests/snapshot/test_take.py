@@ -119,7 +119,7 @@ def test_a_file_is_read_back_and_nobody_else_may_read_it(tmp_path: Path, name: s
     [
         pytest.param(gzip.compress(b"{}")[:-4], "is not a whole gzip file", id="cut short"),
         pytest.param(b"no gzip", "cannot be read|is not a whole gzip file", id="no gzip"),
-        pytest.param(gzip.compress(b"\xff\xfe"), "is not UTF-8 text", id="no text"),
+        pytest.param(gzip.compress(b"\xff\xfd"), "is not UTF-8 text", id="no text"),
     ],
 )
 def test_a_compressed_file_that_is_none_is_refused_with_what_to_do(tmp_path: Path, body: bytes, says: str) -> None:

@@ -25,6 +25,7 @@ FILTER: Final = "/scheduler/filter"
 PRIORITIZE: Final = "/scheduler/prioritize"
 PREEMPT: Final = "/scheduler/preempt"
 _HOST: Final = "127.0.0.1"
+_NO_DEADLINE_S: Final = 86_400.0
 
 
 class Api(Protocol):
@@ -42,7 +43,7 @@ class InProcess:
     """
 
     def __init__(self, parts: Parts) -> None:
-        self._deadline = parts.settings.serve.deadline_seconds
+        self._deadline = _NO_DEADLINE_S  # what becomes of a Pod must not depend on how busy the machine is
         self._pods = {
             MUTATE_POD: parts.pods.mutate,
             VALIDATE_POD: parts.pods.validate,

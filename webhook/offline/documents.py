@@ -68,7 +68,8 @@ def _bounded(opened: _Readable, name: str) -> bytes:
     """Read all, up to a bound."""
     body = opened.read(_MOST_BYTES + 1)
     if len(body) > _MOST_BYTES:
-        raise InputError(f"{name}: has more than {_MOST_BYTES} bytes; give fewer objects, or several files")
+        unpacked = " when it is unpacked" if name.endswith(_GZIP) else ""
+        raise InputError(f"{name}: has more than {_MOST_BYTES} bytes{unpacked}; give fewer objects, or several files")
     return body
 
 
