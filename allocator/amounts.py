@@ -6,6 +6,7 @@ has them, and kube-scheduler ignores them.
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, parse, to_milli
@@ -13,6 +14,7 @@ from allocator.vocabulary.names import is_quota_resource
 
 CPU: Final = "cpu"
 PODS: Final = "pods"
+_LONGEST: Final = 64  # characters of an amount that is remembered
 _POD_LEVEL: Final = (CPU, "memory")  # these, and hugepages, may be stated for a Pod as a whole
 
 Amounts = Mapping[str, int]
@@ -31,14 +33,22 @@ def amounts(quantities: Mapping[str, Any] | None, where: str) -> dict[str, int]:
     read = {}
     for name, quantity in (quantities or {}).items():
         try:
-            if name == CPU:
-                read[name] = to_milli(quantity)
+            if isinstance(quantity, str) and len(quantity) <= _LONGEST:
+                read[name] = _rounded_up(quantity, name == CPU)
             else:
-                value = parse(quantity)
-                read[name] = -(-value.numerator // value.denominator)  # Kubernetes rounds up
+                read[name] = _rounded_up.__wrapped__(quantity, name == CPU)
         except QuantityError as error:
             raise BadQuantityError(f"{where}[{name}]: {error}") from error
     return read
+
+
+@lru_cache(maxsize=1024)  # the Pods of one template state the same few amounts
+def _rounded_up(quantity: object, milli: bool) -> int:  # noqa: FBT001 the cache goes by position
+    """Read a quantity as Kubernetes counts it; with `milli` in thousandths."""
+    if milli:
+        return to_milli(quantity)
+    value = parse(quantity)
+    return -(-value.numerator // value.denominator)
 
 
 def pod_amounts(spec: Mapping[str, Any]) -> dict[str, int]:

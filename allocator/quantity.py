@@ -2,6 +2,7 @@
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 _SUFFIXES: Final[dict[str, Fraction]] = {
@@ -64,9 +65,18 @@ def _show(quantity: object) -> str:
 
 
 def _parse_text(text: str, shown: object) -> Fraction:
-    match = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST else None
-    if match is None or not (match["whole"] or match["part"]):
+    value = _value_of(text) if len(text) <= _LONGEST else None
+    if value is None:
         raise QuantityError(f"{str(shown)[:_LONGEST]!r} is not a Kubernetes quantity such as 1, 500m or 16Gi")
+    return value
+
+
+@lru_cache(maxsize=1024)  # the Pods of one template state the same few amounts
+def _value_of(text: str) -> Fraction | None:
+    """The number that a text of bounded length states; None if it is no quantity."""
+    match = _GRAMMAR.fullmatch(text)
+    if match is None or not (match["whole"] or match["part"]):
+        return None
     part = match["part"] or ""
     value = Fraction(int(match["whole"] + part or "0"), 10 ** len(part))
     suffix = match["suffix"]

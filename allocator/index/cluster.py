@@ -134,7 +134,7 @@ class ClusterIndex:
 
     # Which nodes
 
-    def positions(self, names: list[str]) -> Rows:
+    def positions(self, names: Sequence[str]) -> Rows:
         """Find the rows of nodes, 0 for one that is not known.
 
         They are valid until a node is added or removed.

@@ -1,5 +1,6 @@
 """The row of each node in the index, found for thousands of names at once."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -8,6 +9,7 @@ from allocator.index.table import Ints, Rows
 
 _SPARSE: Final = 8  # slots per row, so that few names collide
 _FEWEST: Final = 1024  # slots
+_MOST_TUPLES: Final = 16  # whose rows are remembered
 
 
 class NodeRows:
@@ -29,6 +31,7 @@ class NodeRows:
         self._hashes: Ints = np.zeros(1, np.int64)  # by row
         self._slots: Rows = np.zeros(_FEWEST, np.intp)  # rows, by the last bits of the hash; 0 for none
         self._alphabet: Rows | None = None
+        self._found: dict[int, tuple[tuple[str, ...], Rows]] = {}  # by identity: tuples and the rows of their nodes
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -66,6 +69,7 @@ class NodeRows:
         else:
             self._settle(row)
         self._alphabet = None
+        self._found.clear()
         return row
 
     def drop(self, node: str) -> int | None:
@@ -80,6 +84,7 @@ class NodeRows:
         self._hashes[row] = 0
         self._given_up.append(row)
         self._alphabet = None
+        self._found.clear()
         return row
 
     def _slot(self, row: int) -> int:
@@ -90,8 +95,23 @@ class NodeRows:
         if not self._slots[slot]:
             self._slots[slot] = row
 
-    def find(self, names: list[str]) -> Rows:
-        """Find the rows of nodes, 0 for one that is not known."""
+    def find(self, names: Sequence[str]) -> Rows:
+        """Find the rows of nodes, 0 for one that is not known.
+
+        Nobody can change a tuple: whoever asks about the same one again is given the same rows.
+        """
+        if not isinstance(names, tuple):
+            return self._find(names)
+        known = self._found.get(id(names))
+        if known is None:
+            if len(self._found) >= _MOST_TUPLES:
+                self._found.clear()
+            rows = self._find(names)
+            rows.flags.writeable = False
+            known = self._found[id(names)] = names, rows  # as long as it is here, no other object has its identity
+        return known[1]
+
+    def _find(self, names: Sequence[str]) -> Rows:
         hashes = np.fromiter(map(hash, names), np.int64, len(names))
         rows: Rows = self._slots[hashes & len(self._slots) - 1]
         for at in np.flatnonzero(self._hashes[rows] != hashes).tolist():

@@ -49,7 +49,7 @@ class NodeSearch:
         open_to: candidates that may serve whatever the index says.
     """
 
-    def __init__(self, index: ClusterIndex, query: Query, names: list[str], open_to: Collection[str] = ()) -> None:
+    def __init__(self, index: ClusterIndex, query: Query, names: Sequence[str], open_to: Collection[str] = ()) -> None:
         self._index = index
         self._query = query
         self._names = names

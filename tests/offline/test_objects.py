@@ -8,7 +8,8 @@ import pytest
 from offline.clusters import device, gpus, listed, machine, node, saved
 
 from koordgate.cli import main
-from webhook.offline.objects import InputError, read
+from webhook.offline.documents import InputError
+from webhook.offline.objects import read
 
 UNUSABLE = {
     "no YAML": ("kind: [", "input.yaml, document 1: not YAML; correct it: "),
@@ -98,7 +99,9 @@ def test_a_folder_is_read_by_name_and_standard_input_too(
     saved(tmp_path, [gpus("second", 50)], "b.json")
     saved(tmp_path, [gpus("first", 50)], "a.json")
     (tmp_path / "notes.txt").write_text("kind: [")
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"kind": "List", "items": machine()})))
+    monkeypatch.setattr(
+        "sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps({"kind": "List", "items": machine()}).encode()))
+    )
     pods = listed(capsys, "-f", str(tmp_path), "-")
     assert list(pods) == ["first", "second"]
     assert pods["first"]["spec"]["nodeName"] == "node-1"

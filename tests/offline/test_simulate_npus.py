@@ -57,3 +57,42 @@ def test_the_table_shows_them_in_their_own_words(tmp_path: Path, capsys: pytest.
     written = " ".join(capsys.readouterr().out.split())
     assert "core 4, cpu 4, memory 12 GiB (50 %), dvpp 50 %" in written
     assert "core 4 of 8, cpu 4 of 7, 12 of 24 GiB, dvpp 50 %" in written
+
+
+DCUS = {"example.com/dcu": "200", "example.com/dcu-vram": "64Gi"}
+STATED: dict[str, tuple[dict[str, str], dict[str, str], list[int] | str]] = {
+    "whole devices by their number": (
+        {H: "2", f"{H}-core": "16", f"{H}-cpu": "14", f"{H}-memory": "48Gi"},
+        {H: "2"},
+        [0, 1],
+    ),
+    "a template of one": ({H: "1", f"{H}-core": "8", f"{H}-cpu": "7", f"{H}-memory": "24Gi"}, {f"{H}-vir04": "1"}, [0]),
+    "percent": (DCUS, {"example.com/dcu": "100"}, [0]),
+    "bytes that nothing states": ({H: "2"}, {H: "1"}, "how much core each has is unknown, because the Node states no"),
+    "a part of a device": ({**DCUS, "example.com/dcu": "150"}, {"example.com/dcu": "100"}, "150 percent are no whole"),
+    "too many": ({**DCUS, H: "65"}, {H: "1"}, "65 devices are more than 64"),
+}
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_devices_of_a_configured_type_are_assumed_from_the_nodes_capacity(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    has, asks, expected = STATED[name]
+    config = tmp_path / "config.yaml"
+    config.write_text(TEXT)
+    machine = node()
+    machine["status"]["allocatable"] |= has
+    pod = asking("pod", asks)
+    pod["spec"]["containers"][0]["resources"]["limits"] = asks
+    path = saved(tmp_path, [machine, pod])
+    assert main(["simulate", "-f", path, "--config", str(config), "-o", "json"]) == 0
+    captured = capsys.readouterr()
+    if isinstance(expected, str):
+        assert expected in captured.err
+        return
+    item = json.loads(captured.out)["items"][0]
+    shares = next(iter(json.loads(item["metadata"]["annotations"][ALLOCATED]).values()))
+    assert [share["minor"] for share in shares] == expected
+    assert item["metadata"]["annotations"]["koordgate.io/assumed"] == str(len(expected))
+    assert "no Device object lists them" in captured.err

@@ -2,7 +2,7 @@
 
 import pytest
 
-from webhook.offline.objects import InputError
+from webhook.offline.documents import InputError
 from webhook.offline.trace import TraceAsk, TraceNode, TracePod, named, read_nodes, read_pods, shuffled
 from webhook.offline.traceobjects import mix_of_trace, node_objects, percent, pod_object
 

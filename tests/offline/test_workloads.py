@@ -7,7 +7,8 @@ import pytest
 from offline.clusters import gpus, listed, machine, node, saved
 
 from koordgate.cli import main
-from webhook.offline.objects import InputError, read
+from webhook.offline.documents import InputError
+from webhook.offline.objects import read
 from webhook.offline.workloads import Created, created
 
 Raw = dict[str, Any]

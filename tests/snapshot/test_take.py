@@ -14,7 +14,8 @@ from allocator.vocabulary.mode import Mode
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden
 from koordgate.kube.resource import CONFIG_MAPS, DEVICES, NODES, PODS, RESOURCE_QUOTAS
-from webhook.offline.objects import InputError, read_all
+from webhook.offline.documents import InputError
+from webhook.offline.objects import read_all
 from webhook.settings import WebhookSettings, parse
 from webhook.snapshot import file
 from webhook.snapshot.read import SnapshotWanted, Taken, settings_text, take
@@ -118,7 +119,7 @@ def test_a_file_is_read_back_and_nobody_else_may_read_it(tmp_path: Path, name: s
     [
         pytest.param(gzip.compress(b"{}")[:-4], "is not a whole gzip file", id="cut short"),
         pytest.param(b"no gzip", "cannot be read|is not a whole gzip file", id="no gzip"),
-        pytest.param(gzip.compress(b"\xff\xfe"), "is not UTF-8 text", id="no text"),
+        pytest.param(gzip.compress(b"\xff\xfd"), "is not UTF-8 text", id="no text"),
     ],
 )
 def test_a_compressed_file_that_is_none_is_refused_with_what_to_do(tmp_path: Path, body: bytes, says: str) -> None:
@@ -129,7 +130,7 @@ def test_a_compressed_file_that_is_none_is_refused_with_what_to_do(tmp_path: Pat
 
 
 def test_a_file_that_unpacks_to_more_than_the_bound_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.offline.objects._MOST_UNPACKED", 100)
+    monkeypatch.setattr("webhook.offline.documents._MOST_BYTES", 100)
     path = tmp_path / "x.json.gz"
     path.write_bytes(gzip.compress(b" " * 101))
     with pytest.raises(InputError, match="has more than 100 bytes when it is unpacked"):

@@ -23,7 +23,8 @@ from webhook.adopt.steps import steps
 from webhook.adopt.switch import NOT_NOW, switch
 from webhook.adopt.view import AdoptView
 from webhook.devices.nodestate import CommandError
-from webhook.offline.objects import InputError, add_files
+from webhook.offline.documents import InputError
+from webhook.offline.objects import add_files
 from webhook.terminal import printable
 
 _UNUSABLE: Final = 2

@@ -26,7 +26,8 @@ from koordgate.kube.resource import (
 )
 from koordgate.settings import SettingsError
 from webhook import settings
-from webhook.offline.objects import InputError, read_all
+from webhook.offline.documents import InputError
+from webhook.offline.objects import read_all
 from webhook.offline.shapes import wrong_shape
 from webhook.settings import WebhookSettings
 

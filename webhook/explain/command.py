@@ -19,7 +19,8 @@ from webhook.explain.data import data
 from webhook.explain.explanation import Explanation, explain
 from webhook.explain.reading import Reading, read_files, read_live
 from webhook.explain.scene import scene
-from webhook.offline.objects import InputError, add_files
+from webhook.offline.documents import InputError
+from webhook.offline.objects import add_files
 from webhook.settings import WebhookSettings
 from webhook.snapshot.command import add_cluster
 from webhook.terminal import printable

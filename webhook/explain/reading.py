@@ -10,7 +10,8 @@ from webhook.adopt.objects import Cluster
 from webhook.adopt.view import AdoptView
 from webhook.offline.apiserver import with_defaults
 from webhook.offline.assumed import UnknownMemoryError, assume_devices
-from webhook.offline.objects import InputError, read_all
+from webhook.offline.documents import InputError
+from webhook.offline.objects import read_all
 from webhook.offline.running import assume, counting_all
 from webhook.offline.shapes import wrong_shape
 from webhook.settings import WebhookSettings, adoption_of, types_of

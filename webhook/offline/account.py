@@ -20,11 +20,12 @@ from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.foreignpods import NO_ADOPTION, Adoption
 from allocator.wire.nodetopology import NodeTopology, PodCpuAlloc, read_node_topology
 from koordgate.settings import DevicePool
+from webhook.offline.alike import PodReader
 from webhook.offline.assumed import ASSUMED
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.cpupools import pools_on
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, TopologyFeed
-from webhook.view.podinfo import annotated_holding, read_pod_info
+from webhook.view.podinfo import PodInfo, annotated_holding, read_pod_info
 
 Raw = dict[str, Any]
 
@@ -233,7 +234,7 @@ def _view(
     """The webhook's cluster view, without a ledger."""
     view = ClusterView(SeenObjects(lambda: 0, adoption=adoption))
     nodes, devices = NodeFeed(view, types, given), DeviceFeed(view, types, _unheard)
-    topologies, pods = TopologyFeed(view, _unheard), PodFeed(view, lambda _pod: None, lambda _pod: None, types)
+    topologies, pods = TopologyFeed(view, _unheard), PodFeed(view, _ignored, _ignored, types, PodReader())
     for feed, objects in (
         (nodes, standing.nodes),
         (devices, standing.devices),
@@ -243,6 +244,10 @@ def _view(
         for obj in objects:
             feed.put(obj)
     return view
+
+
+def _ignored(_pod: PodInfo) -> None:
+    """Release nothing: there is no ledger."""
 
 
 def _unheard(_node: str, _problems: Iterable[str]) -> None:

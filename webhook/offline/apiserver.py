@@ -1,7 +1,6 @@
 """The stand-in for the API server (pure): defaults, AdmissionReviews, and the effect of a Binding."""
 
 import base64
-import copy
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,9 +26,15 @@ def uid(kind: str, namespace: str, name: str) -> str:
     return str(uuid.uuid5(_UIDS, f"{kind}/{namespace}/{name}"))
 
 
+def copied(obj: Mapping[str, Any]) -> Raw:
+    """Copy an object, all of which is JSON: by JSON, ten times as fast as a copy of each part."""
+    made: Raw = orjson.loads(orjson.dumps(obj, option=orjson.OPT_NON_STR_KEYS))
+    return made
+
+
 def with_defaults(obj: Mapping[str, Any]) -> Raw:
     """Copy an object, with those defaults of the API server that are read here."""
-    made = copy.deepcopy(dict(obj))
+    made = copied(obj)
     metadata = made["metadata"]
     if made["kind"] in _NAMESPACED:
         metadata["namespace"] = metadata.get("namespace") or "default"
@@ -58,14 +63,13 @@ def binding(pod: Mapping[str, Any], node: str) -> Raw:
 
 
 def bound(pod: Mapping[str, Any], by: Mapping[str, Any]) -> Raw:
-    """Apply a Binding to a Pod: its node, annotations and labels."""
-    made = copy.deepcopy(dict(pod))
+    """Apply a Binding to a Pod: its node, annotations and labels. The rest is shared with the Pod as it was."""
+    metadata = pod["metadata"]
     for key in ("annotations", "labels"):
         carried = by["metadata"].get(key)
         if carried:
-            made["metadata"][key] = {**(made["metadata"].get(key) or {}), **carried}
-    made["spec"]["nodeName"] = by["target"]["name"]
-    return made
+            metadata = {**metadata, key: {**(metadata.get(key) or {}), **carried}}
+    return {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": by["target"]["name"]}}
 
 
 def review(obj: Mapping[str, Any], path: str, username: str, groups: Sequence[str] = ()) -> Raw:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from allocator.quantity import QuantityError, parse, to_int
 from allocator.vocabulary.adopted import Numbering, Product
-from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.dialects import DIALECTS
 from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT, model_name
 from allocator.vocabulary.names import NVIDIA, TYPE_GPU
@@ -22,6 +22,7 @@ from allocator.wire.noderegister import RegisteredCard, read_register
 from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from koordgate.kube.resource import DEVICES
+from webhook.offline.assumedtypes import assumed_entries
 from webhook.offline.cardmemory import memory_of
 
 Raw = dict[str, Any]
@@ -125,14 +126,16 @@ def assume_devices(
     devices: Iterable[Mapping[str, Any]],
     pods: Iterable[Raw],
     memory: Mapping[str, int] | None = None,
+    types: DeviceTypes = BUILT_IN,
 ) -> AssumedDevices:
-    """Assume the GPUs of each Node that has no Device object.
+    """Assume the GPUs, and the devices of configured types, of each Node that has no Device object.
 
     Args:
         nodes: all Nodes.
         devices: all Device objects.
         pods: all Pods; those that run may name the cards that they hold.
         memory: bytes of a card by model, in any spelling, where the user states it; "" for any other model.
+        types: the device types.
 
     Raises:
         UnknownMemoryError: a Node has cards of which nothing says how much memory they have.
@@ -141,13 +144,24 @@ def assume_devices(
     missing = [node for node in nodes if node["metadata"]["name"] not in there]
     named = _named_cards(pods, {node["metadata"]["name"] for node in missing})
     stated = {model_name(model): amount for model, amount in (memory or {}).items()}
-    found, sources = AssumedDevices(), dict[str, list[str]]()
+    found, sources, own = AssumedDevices(), dict[str, list[str]](), dict[str, list[str]]()
     for node in missing:
         name = node["metadata"]["name"]
         cards = _cards_of(node, named.get(name, {}), stated, found.notes)
+        others, stated_by = assumed_entries(node, types, found.notes)
         if cards is not None and cards.cards:
             found.devices.append(_device_object(name, cards))
             sources.setdefault(cards.source, []).append(f"{len(cards.cards)} on {name}")
+        if others:
+            if cards is None or not cards.cards:
+                found.devices.append(_device_object(name, _Cards((), "", NVIDIA, "")))
+            _add(found.devices[-1], others, stated_by)
+            own.setdefault(", ".join(stated_by), []).append(f"{len(others)} on {name}")
+    for source, where in own.items():
+        rest = f" and {len(where) - _MOST_NAMED} more nodes" if len(where) > _MOST_NAMED else ""
+        found.notes.append(
+            f"assumed devices: {', '.join(where[:_MOST_NAMED])}{rest}, from {source}: no Device object lists them"
+        )
     for source, where in sources.items():
         rest = f" and {len(where) - _MOST_NAMED} more nodes" if len(where) > _MOST_NAMED else ""
         found.notes.append(
@@ -305,11 +319,20 @@ def _label(labels: Mapping[str, str], key: str, *, units: bool = False) -> int:
     return max(value.numerator // value.denominator, 0)
 
 
+def _add(device: Raw, entries: Sequence[Raw], stated_by: Sequence[str]) -> None:
+    """Add devices of other types to a Device object."""
+    device["spec"]["devices"] += entries
+    annotations = device["metadata"]["annotations"]
+    annotations[ASSUMED] = " and ".join([*filter(None, (annotations[ASSUMED],)), *stated_by])
+
+
 def _device_object(node: str, cards: _Cards) -> Raw:
     ids = tuple(card.id for card in cards.cards)
-    numbering = Numbering(0, 0, ids, tuple(enumerate(ids)))
     labels = {GPU_VENDOR: cards.vendor, **({GPU_MODEL: cards.model} if cards.model else {})}
-    annotations = {ASSUMED: cards.source, DEVICE_NUMBERS: write_numberings((numbering,))}
+    annotations = {ASSUMED: cards.source}
+    if ids:
+        numbering = Numbering(0, 0, ids, tuple(enumerate(ids)))
+        annotations[DEVICE_NUMBERS] = write_numberings((numbering,))
     entries = []
     for minor, card in enumerate(cards.cards):
         amounts = {"gpu-core": "100", "gpu-memory": str(card.memory), "gpu-memory-ratio": "100"}

@@ -21,7 +21,9 @@ from webhook.assembly import Parts, assemble
 from webhook.ledger.memory import MemoryStore
 from webhook.offline import api, apiplugins, apiserver
 from webhook.offline.account import Account, ClusterObjects
-from webhook.offline.objects import InputError
+from webhook.offline.alike import Admissions, Admitted, PodReader, template_of
+from webhook.offline.documents import InputError
+from webhook.offline.preemption import Preemption
 from webhook.offline.resources import allocatable, managed
 from webhook.offline.running import assume, unnamed_products
 from webhook.offline.scheduler import KubeScheduler, finished
@@ -33,6 +35,7 @@ from webhook.view.podinfo import PodInfo, read_pod_info
 Raw = dict[str, Any]
 _STOCK_SCHEDULER: Final = "system:kube-scheduler"
 _DEFAULTS: Final = WebhookSettings()
+_MOST_PREEMPTING: Final = 1000  # templates of Pods that fit nowhere of which it is told whom they would evict
 
 
 class PodFate(StrEnum):
@@ -145,7 +148,8 @@ class OfflineCluster:
             "ResourceClaim": ClaimFeed(view),
         }
         self._group_feed = GroupFeed(view, PLUGIN_POD_GROUPS.group, self._complain(gang.KIND))
-        self._pod_feed = PodFeed(view, parts.reconciler.ended, parts.reconciler.bound, types)
+        self._pod_feed = PodFeed(view, parts.reconciler.ended, parts.reconciler.bound, types, PodReader())
+        self._admissions = Admissions()
         self._plugins = apiplugins.ApiPlugins(parts, self._complain("LimitRange"), self.notes.append)
         parts.keeper.lift = self._lift
 
@@ -232,6 +236,7 @@ class OfflineCluster:
 
     def _take_in(self, objects: Iterable[Raw]) -> None:
         """Show all objects but Pods to the webhook, as its watches would."""
+        self._admissions.clear()
         for obj in objects:
             if obj["kind"] in apiplugins.KINDS:
                 self._plugins.put(obj)
@@ -252,6 +257,8 @@ class OfflineCluster:
     async def settle(self, results: Iterable[Result]) -> list[Result]:
         """Hold room for the gangs that are bound as a whole, as far as there is any, and schedule their Pods.
 
+        Then it is told of each Pod that fits nowhere whom it would evict.
+
         Args:
             results: of all Pods until now.
 
@@ -268,7 +275,22 @@ class OfflineCluster:
                 settled.append(await self.schedule(replace(result, pod=now, reasons=())))
             else:
                 settled.append(result)
-        return settled
+        return await self._with_victims(settled)
+
+    async def _with_victims(self, results: Iterable[Result]) -> list[Result]:
+        """Add to the reasons of Pods that fit nowhere whom each would evict."""
+        preemption = Preemption(self._api, self._scheduler, self._pods.by_name.values())
+        known: dict[bytes, str] = {}
+        told = []
+        for result in results:
+            why = ""
+            if result.state is PodFate.UNSCHEDULABLE:
+                template = template_of(result.pod)
+                if template not in known and len(known) < _MOST_PREEMPTING:
+                    known[template] = await preemption.told(result.pod, self.only)
+                why = known.get(template, "")
+            told.append(replace(result, reasons=(*result.reasons, why)) if why else result)
+        return told
 
     async def _lift(self, pod: PodInfo) -> None:
         """Remove koordgate's scheduling gate from a Pod."""
@@ -287,26 +309,41 @@ class OfflineCluster:
 
     async def admit(self, pod: Mapping[str, Any]) -> Result:
         """Create a Pod as the API server does, without scheduling it."""
-        made = apiserver.with_defaults(pod)
-        namespace, name = made["metadata"]["namespace"], made["metadata"]["name"]
+        metadata = pod["metadata"]
+        namespace, name = metadata.get("namespace") or "default", metadata["name"]
         if (namespace, name) in self._pods.by_name:
             return Result(dict(pod), PodFate.DENIED, (f"Pod {namespace}/{name} exists already",), given=pod)
-        refusal = self._plugins.before(made)
-        if refusal:
-            return Result(dict(pod), PodFate.DENIED, (refusal,), given=pod)
-        verdict = await self.review(made)
-        made, warnings = verdict.object, verdict.warnings
-        if verdict.refusal:
-            return Result(dict(pod), PodFate.DENIED, (verdict.refusal,), warnings, pod)
-        try:
-            pod_amounts(made["spec"])
-        except BadQuantityError as error:
-            return Result(dict(pod), PodFate.DENIED, (f"Pod {namespace}/{name}: {error}",), warnings, pod)
+        template = template_of(pod)
+        known = self._admissions.get(template)
+        if known is None:
+            reviewed = await self._reviewed_new(apiserver.with_defaults(pod), pod)
+            if isinstance(reviewed, Result):
+                return reviewed
+            made, warnings = reviewed.object, reviewed.warnings
+            self._admissions.put(template, Admitted(made, warnings))
+        else:
+            uid = metadata.get("uid") or apiserver.uid("Pod", namespace, name)
+            made, warnings = known.for_another(pod, uid), known.warnings
         refusal = self._plugins.after(made)
         if refusal:
             return Result(dict(pod), PodFate.DENIED, (refusal,), warnings, pod)
         self._put(made)
         return Result(made, PodFate.ADMITTED, (), warnings, pod)
+
+    async def _reviewed_new(self, made: Raw, given: Mapping[str, Any]) -> apiserver.ReviewVerdict | Result:
+        """Show a new Pod to all that may change it; a Result where it is refused."""
+        refusal = self._plugins.before(made)
+        if refusal:
+            return Result(dict(given), PodFate.DENIED, (refusal,), given=given)
+        verdict = await self.review(made)
+        if verdict.refusal:
+            return Result(dict(given), PodFate.DENIED, (verdict.refusal,), verdict.warnings, given)
+        try:
+            pod_amounts(verdict.object["spec"])
+        except BadQuantityError as error:
+            about = f"Pod {made['metadata']['namespace']}/{made['metadata']['name']}: {error}"
+            return Result(dict(given), PodFate.DENIED, (about,), verdict.warnings, given)
+        return verdict
 
     async def review(self, pod: Raw) -> apiserver.ReviewVerdict:
         """Show a new Pod, which has a name and a namespace, to the webhooks that the chart calls for it."""
@@ -381,6 +418,7 @@ class OfflineCluster:
         devices = self.parts.cluster.snapshot(node).devices
         self._scheduler.put_node(obj, devices)
         self.parts.cluster.loads.put_node(node, allocatable(obj, devices))
+        self._admissions.clear()
 
     async def _ask(self, path: str, obj: Raw, username: str) -> apiserver.ReviewVerdict:
         return apiserver.verdict(obj, await self._api.post(path, apiserver.review(obj, path, username)))

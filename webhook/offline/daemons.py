@@ -4,10 +4,10 @@ The source is Kubernetes, pkg/controller/daemon: NodeShouldRunDaemonPod, util.Ad
 ReplaceDaemonSetPodNodeNameNodeAffinity.
 """
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from webhook.offline.apiserver import copied
 from webhook.view.nodeselection import may_land, tolerated
 
 Raw = dict[str, Any]
@@ -39,7 +39,7 @@ def nodes_of_daemon(spec: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]])
 
 def daemon_pod(template: Mapping[str, Any], node: str) -> Raw:
     """The Pod for one Node."""
-    pod = copy.deepcopy(dict(template))
+    pod = copied(template)
     spec = pod["spec"]
     spec["tolerations"] = _tolerations(spec)
     field = {"key": "metadata.name", "operator": "In", "values": [node]}

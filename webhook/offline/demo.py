@@ -17,7 +17,8 @@ from webhook.offline import devicemap, report, verdict
 from webhook.offline.account import Account
 from webhook.offline.cluster import OfflineCluster, PodFate, Result
 from webhook.offline.controlplane import FOREIGNER, PlaneError, real_cluster
-from webhook.offline.objects import InputError, Objects, read
+from webhook.offline.documents import InputError
+from webhook.offline.objects import Objects, read
 from webhook.settings import WebhookSettings
 
 _UNUSABLE: Final = 2

@@ -1,5 +1,6 @@
 """What a user expects of a simulation: read from a file, and compared with what has become of the Pods."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,9 +12,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from allocator.devices.words import plural
+from allocator.quantity import QuantityError, to_int
+from allocator.vocabulary.cpuset import CpusetError, format_cpuset
+from allocator.vocabulary.cpuset import parse as parse_cpuset
+from allocator.vocabulary.holdings import Share
 from webhook.offline.account import Account
 from webhook.offline.cluster import PodFate, Result
-from webhook.offline.objects import InputError, read_documents
+from webhook.offline.documents import InputError, read_documents
 
 KIND: Final = "Expectations"
 API_VERSION: Final = "koordgate.io/v1alpha1"
@@ -55,6 +60,8 @@ class Expected(Struct, forbid_unknown_fields=True, rename="camel"):
         state: of each of them.
         node: a pattern of the names of their nodes.
         devices: type -> number of its devices, or their ids or minors.
+        amounts: type -> resource, without its domain -> quantity, in sum over the devices of the type.
+        cpus: the CPUs of its own, as a list such as `0-3,8`, or their number.
         refusal: a part of the reason why each of them is not bound.
     """
 
@@ -63,7 +70,14 @@ class Expected(Struct, forbid_unknown_fields=True, rename="camel"):
     state: State | None = None
     node: str | None = None
     devices: dict[str, Annotated[int, Meta(ge=0)] | list[int | str]] | None = None
+    amounts: dict[str, dict[str, int | str]] | None = None
+    cpus: Annotated[int, Meta(ge=0)] | str | None = None
     refusal: Annotated[str, Meta(min_length=1)] | None = None
+
+    @property
+    def of_holding(self) -> bool:
+        """Whether something is expected of what it holds."""
+        return self.devices is not None or self.amounts is not None or self.cpus is not None
 
 
 class Expectations(Struct, forbid_unknown_fields=True, rename="camel"):
@@ -114,7 +128,7 @@ def read_expectations(path: str) -> list[Expected]:
                 f"apiVersion: {API_VERSION}"
             )
         for one in read.pods:
-            if one.count == 0 and (one.state or one.node or one.devices is not None or one.refusal):
+            if one.count == 0 and (one.state or one.node or one.of_holding or one.refusal):
                 raise InputError(
                     f"{where}: {one.pod}: with count 0 nothing else can be expected; leave one of both out"
                 )
@@ -167,24 +181,59 @@ def _differs(one: Expected, result: Result, account: Account) -> Iterable[str]:
         yield f"is on {node or 'no node'}, {one.node} expected{why}"
     if one.refusal is not None and one.refusal not in result.message:
         yield f"{one.refusal!r} expected in the refusal, which is {result.message or 'none'!r}"
-    if one.devices is not None:
-        yield from _other_devices(one.devices, result, state, account)
+    if not one.of_holding:
+        return
+    unknown = [kind for kind in (*(one.devices or ()), *(one.amounts or ())) if kind not in account.types.by_name]
+    if unknown:
+        yield f"{unknown[0]!r} is no device type; there are {', '.join(account.types.by_name)}"
+        return
+    holding, foreign = account.holding(result.pod), account.adopted(result.pod)
+    shares: list[Share] = []
+    if state is State.BOUND:
+        shares += (*(holding.shares if holding else ()), *(foreign.shares if foreign else ()))
+    yield from _other_devices(one.devices or {}, shares, account)
+    yield from _other_amounts(one.amounts or {}, shares)
+    if one.cpus is not None:
+        own = holding.cpus.cpus if holding is not None and holding.cpus is not None else 0
+        yield from _other_cpus(one.cpus, own if state is State.BOUND else 0)
+
+
+def _other_cpus(wanted: int | str, has: int) -> Iterable[str]:
+    told = f"has the CPUs {format_cpuset(has)} of its own" if has else "has no CPUs of its own"
+    if isinstance(wanted, int):
+        if has.bit_count() != wanted:
+            yield f"{told}, {wanted} expected"
+        return
+    try:
+        same = parse_cpuset(wanted) == has
+    except CpusetError as error:
+        yield f"cpus: {error}"
+    else:
+        if not same:
+            yield f"{told}, {wanted or 'none'} expected"
+
+
+def _other_amounts(amounts: Mapping[str, Mapping[str, int | str]], shares: Sequence[Share]) -> Iterable[str]:
+    for kind, wanted in amounts.items():
+        has: Counter[str] = Counter()
+        for share in shares:
+            has.update(share.amounts if share.type == kind else {})
+        for name, quantity in wanted.items():
+            try:
+                amount = to_int(quantity)
+            except QuantityError as error:
+                yield f"amounts: {name}: {error}"
+                continue
+            if has[name] != amount:
+                yield f"holds {has[name]} of {name}, {amount} expected"
 
 
 def _other_devices(
-    devices: Mapping[str, int | list[int | str]], result: Result, state: State, account: Account
+    devices: Mapping[str, int | list[int | str]], shares: Sequence[Share], account: Account
 ) -> Iterable[str]:
-    held: dict[str, list[tuple[int, str]]] = {}
-    if state is State.BOUND:
-        holding, foreign = account.holding(result.pod), account.adopted(result.pod)
-        for share in (*(holding.shares if holding else ()), *(foreign.shares if foreign else ())):
-            held.setdefault(share.type, []).append((share.minor, share.id))
     for kind, wanted in devices.items():
-        known = account.types.by_name.get(kind)
-        if known is None:
-            yield f"{kind!r} is no device type; there are {', '.join(account.types.by_name)}"
-            continue
-        has = sorted(held.get(kind, ()))
+        known = account.types.by_name[kind]
+        has = sorted((share.minor, share.id) for share in shares if share.type == kind)
         if isinstance(wanted, int):
             if len(has) != wanted:
                 yield f"holds {len(has)} {plural(known)}, {wanted} expected"
@@ -202,6 +251,9 @@ def _told(one: Expected) -> str:
     parts += [f"on {one.node}"] if one.node is not None else []
     for kind, wanted in (one.devices or {}).items():
         parts.append(f"with {kind} {wanted if isinstance(wanted, int) else ', '.join(map(str, wanted))}")
+    for kind, amounts in (one.amounts or {}).items():
+        parts += [f"with {kind} {', '.join(f'{name} {quantity}' for name, quantity in amounts.items())}"]
+    parts += [f"with CPUs {one.cpus}"] if one.cpus is not None else []
     parts += [f"because {one.refusal}"] if one.refusal is not None else []
     return " ".join(parts)
 

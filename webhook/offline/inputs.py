@@ -7,24 +7,29 @@ holds what it holds. Commands that ask what would happen begin with these two.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from webhook.offline.assumed import UnknownMemoryError, assume_devices
 from webhook.offline.cluster import OfflineCluster, Result, stands
-from webhook.offline.objects import InputError, Objects, read
+from webhook.offline.documents import InputError
+from webhook.offline.objects import Objects, read
 
 
-def read_cluster(paths: Iterable[str], memory: Mapping[str, int] | None = None) -> Objects:
+def read_cluster(
+    paths: Iterable[str], memory: Mapping[str, int] | None = None, types: DeviceTypes = BUILT_IN
+) -> Objects:
     """Read all objects of files, folders and `-`; Nodes without a Device object get devices that are assumed.
 
     Args:
         paths: as for `webhook.offline.objects.read`.
         memory: bytes of a card by model, where the user states it; "" for any other model.
+        types: the device types.
 
     Raises:
         InputError: something cannot be used, or the memory of a Node's cards is not known.
     """
     objects = read(paths)
     try:
-        assumed = assume_devices(objects.nodes, objects.devices, objects.pods, memory)
+        assumed = assume_devices(objects.nodes, objects.devices, objects.pods, memory, types)
     except UnknownMemoryError as error:
         raise InputError(str(error)) from error
     objects.devices += assumed.devices

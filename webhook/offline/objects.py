@@ -1,19 +1,11 @@
 """Kubernetes objects from files, folders and standard input, as YAML or JSON."""
 
 import argparse
-import gzip
 import hashlib
-import re
-import sys
-import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
-
-import orjson
-import yaml
+from typing import Any, Final, NamedTuple
 
 from allocator.wire import gang, nodetopology
 from koordgate.kube.resource import (
@@ -23,22 +15,12 @@ from koordgate.kube.resource import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from webhook.offline.documents import InputError, read_documents
 from webhook.offline.manifests import must_have_pods, pods_in
 from webhook.offline.shapes import wrong_shape
 
-try:
-    from yaml import CSafeLoader as _Fast
-except ImportError:  # a PyYAML built without libyaml
-    from yaml import SafeLoader as _Fast  # type: ignore[assignment]
-
 Raw = dict[str, Any]
-T = TypeVar("T")
 
-STDIN: Final = "-"
-_SUFFIXES: Final = (".yaml", ".yml", ".json")
-_GZIP: Final = ".gz"
-_MOST_UNPACKED: Final = 2**30  # bytes: snapshots of 100,000 Pods have less than 200 MB
-_MOST_VALUES: Final = 1_000_000  # of one document, where aliases multiply them
 _UNUSED: Final = frozenset({"NodeAllocation", "Event", "MutatingWebhookConfiguration"})  # without a note
 _OF_SNAPSHOTS: Final = frozenset({"koordgate", "koordgate-snapshot"})  # ConfigMaps that are left out without a note
 _MOST_TOLD: Final = 3  # objects of a kind that are left out and named one by one
@@ -56,10 +38,6 @@ _GROUPS_READ: Final = frozenset(versions[0].group for versions in ALL_POD_GROUPS
 _NAMESPACED: Final = frozenset({"Pod", gang.KIND, "ResourceClaim", "LimitRange", "ResourceQuota"})
 _CLUSTER_WIDE: Final = frozenset({"Node", "Device", nodetopology.KIND, "ResourceSlice", "Namespace", "PriorityClass"})
 _COPIES: Final = frozenset({"ControllerRevision"})  # a Pod template that is kept as a copy, and creates no Pod
-
-
-class InputError(ValueError):
-    """Input that cannot be used; the message names the file, the document, and what to do."""
 
 
 @dataclass(slots=True)
@@ -117,25 +95,6 @@ class InputObject(NamedTuple):
     object: Raw
 
 
-class _Loader(_Fast):
-    """YAML as Kubernetes reads it: an unquoted time is text, and 12:30 is text too, not a number in base 60."""
-
-
-_SCALARS: Final = ("timestamp", "int", "float")
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in _SCALARS]
-    for first, resolvers in _Fast.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0x[0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)$"), list("-+0123456789")
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"),
-    list("-+.0123456789"),
-)
-
-
 def add_files(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Add the option `-f` of commands that read such files: the paths for `read` or `read_all`, as `files`."""
     parser.add_argument(
@@ -177,90 +136,11 @@ def read_all(paths: Iterable[str]) -> Iterator[tuple[str, Raw, str]]:
         InputError: something cannot be read, or is not an object.
     """
     for path in paths:
-        for source, text in _texts(path):
-            yield from _objects(source, text)
+        yield from _objects(path)
 
 
-def read_documents(path: str) -> Iterator[tuple[str, object]]:
-    """Read all documents of a file, a folder or `-`, whatever they are; where each is, and the document.
-
-    Raises:
-        InputError: something cannot be read.
-    """
-    for source, text in _texts(path):
-        yield from _documents(source, text)
-
-
-def _texts(path: str) -> Iterator[tuple[str, str]]:
-    if path == STDIN:
-        yield "standard input", sys.stdin.read()
-        return
-    given = Path(path)
-    files: Sequence[Path] = (given,)
-    if given.is_dir():
-        files = sorted(file for file in given.iterdir() if file.suffix in _SUFFIXES and file.is_file())
-        if not files:
-            raise InputError(f"{path}: no {', '.join(_SUFFIXES)} file in this folder; give one with Kubernetes objects")
-    for file in files:
-        try:
-            yield str(file), _unpacked(file) if file.suffix == _GZIP else file.read_text(encoding="utf-8")
-        except (EOFError, zlib.error) as error:
-            raise InputError(f"{file}: is not a whole gzip file ({error}); write or copy it again") from error
-        except OSError as error:
-            raise InputError(f"{file}: cannot be read ({error.strerror}); give a file of Kubernetes objects") from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"{file}: is not UTF-8 text ({error.reason}); give a YAML or JSON file") from error
-
-
-def _unpacked(file: Path) -> str:
-    """Read a compressed file, up to a bound.
-
-    Raises:
-        InputError: it has more than that.
-        OSError, EOFError, zlib.error: it cannot be read.
-    """
-    with gzip.open(file) as packed:
-        body = packed.read(_MOST_UNPACKED + 1)
-    if len(body) > _MOST_UNPACKED:
-        raise InputError(f"{file}: has more than {_MOST_UNPACKED} bytes when it is unpacked; unpack it first")
-    return body.decode()
-
-
-def _documents(source: str, text: str) -> Iterator[tuple[str, object]]:
-    if text.lstrip().startswith("{"):
-        try:
-            yield f"{source}, document 1", orjson.loads(text)
-        except orjson.JSONDecodeError:
-            pass  # several documents, or YAML in braces
-        else:
-            return
-    number = 0
-    try:
-        for number, document in enumerate(yaml.load_all(text, _Loader), 1):
-            # Without aliases no document has more values than characters.
-            if "*" in text and _values(document, {}) > max(_MOST_VALUES, len(text)):
-                raise InputError(f"{source}, document {number}: its aliases make it too large; write less with aliases")
-            # Kubernetes treats YAML as JSON. The conversion also copies what an alias shares.
-            yield f"{source}, document {number}", orjson.loads(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS))
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{source}, document {number + 1}: not YAML; correct it: {reason}") from error
-    except (orjson.JSONEncodeError, RecursionError) as error:
-        raise InputError(f"{source}, document {number}: cannot be written as JSON ({error}); correct it") from error
-
-
-def _values(part: object, counted: dict[int, int]) -> int:
-    """How many values a document has when what its aliases share is copied."""
-    if not isinstance(part, dict | list):
-        return 1
-    if id(part) not in counted:
-        inner = part.values() if isinstance(part, dict) else part
-        counted[id(part)] = 1 + sum(_values(one, counted) for one in inner)
-    return counted[id(part)]
-
-
-def _objects(source: str, text: str) -> Iterator[tuple[str, Raw, str]]:
-    for where, document in _documents(source, text):
+def _objects(path: str) -> Iterator[tuple[str, Raw, str]]:
+    for where, document in read_documents(path):
         if document is None:
             continue
         obj, kind = _identified(where, document, "")

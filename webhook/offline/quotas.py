@@ -31,17 +31,35 @@ class _Standing:
     Attributes:
         pod: as it is.
         uses: what quotas count of it, by key of `spec.hard`, CPU in thousandths.
+        quotas: in whose scope it is, and which count it.
     """
 
     pod: Mapping[str, Any]
     uses: Mapping[str, int]
+    quotas: "list[_Quota]" = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Quota:
+    """A quota.
+
+    Attributes:
+        name: its name in its namespace.
+        hard: what it limits, by key, CPU in thousandths.
+        spec: as it is.
+        used: what the Pods in its scope use, by key.
+    """
+
     name: str
     hard: Mapping[str, int]
     spec: Mapping[str, Any]
+    used: Counter[str] = field(default_factory=Counter)
+
+    def count(self, pod: _Standing) -> None:
+        """Count a Pod, if it is in scope."""
+        if _matches(pod.pod, self.spec):
+            self.used.update(pod.uses)
+            pod.quotas.append(self)
 
 
 @dataclass(slots=True)
@@ -77,22 +95,30 @@ class QuotaPlugin:
         if unread:
             yield f"ResourceQuota {name} is not used: its scope {unread[0]} is not read here"
             return
-        self._quotas.setdefault(metadata["namespace"], {})[metadata["name"]] = _Quota(metadata["name"], hard, spec)
+        quota = _Quota(metadata["name"], hard, spec)
+        self._quotas.setdefault(metadata["namespace"], {})[metadata["name"]] = quota
+        for pod in self._pods.get(metadata["namespace"], {}).values():
+            quota.count(pod)
 
     def put(self, pod: Mapping[str, Any], *, ended: bool) -> None:
         """A Pod is there; one that has ended uses nothing."""
         metadata = pod["metadata"]
-        if metadata["namespace"] not in self._quotas:
+        quotas = self._quotas.get(metadata["namespace"])
+        if not quotas:
             return
-        there = self._pods.setdefault(metadata["namespace"], {})
-        if ended:
-            there.pop(metadata["uid"], None)
-        else:
-            there[metadata["uid"]] = _Standing(pod, _uses(pod["spec"]))
+        self.drop(pod)
+        if not ended:
+            new = _Standing(pod, _uses(pod["spec"]))
+            self._pods.setdefault(metadata["namespace"], {})[metadata["uid"]] = new
+            for quota in quotas.values():
+                quota.count(new)
 
     def drop(self, pod: Mapping[str, Any]) -> None:
         """A Pod is gone."""
-        self._pods.get(pod["metadata"]["namespace"], {}).pop(pod["metadata"]["uid"], None)
+        known = self._pods.get(pod["metadata"]["namespace"], {}).pop(pod["metadata"]["uid"], None)
+        if known is not None:
+            for quota in known.quotas:
+                quota.used.subtract(known.uses)
 
     def refusal(self, pod: Mapping[str, Any]) -> str:
         """Why a Pod, as translated, cannot be created; "" if it can.
@@ -108,10 +134,7 @@ class QuotaPlugin:
         for name, quota in sorted(quotas.items()):
             if not _matches(pod, quota.spec):
                 continue
-            used = Counter[str]()
-            for one in self._pods.get(namespace, {}).values():
-                if _matches(one.pod, quota.spec):
-                    used.update(one.uses)
+            used = quota.used
             missing = _unstated(pod["spec"], quota.hard)
             if missing:
                 return f"failed quota: {name}: must specify {','.join(missing)}"

@@ -45,8 +45,8 @@ _SHARED: Final = "shared pool: class LS, and all others without CPUs of their ow
 _BEST_EFFORT: Final = "best-effort pool: class BE, and BestEffort"
 
 
-def show_groups(results: Sequence[Result]) -> None:
-    """Print a table of many Pods: those of one owner that fare alike are one line."""
+def show_groups(results: Sequence[Result], most: int = WIDE) -> None:
+    """Print a table of many Pods, in so many columns at most: those of one owner that fare alike are one line."""
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
         pod = result.given or result.pod
@@ -62,16 +62,16 @@ def show_groups(results: Sequence[Result]) -> None:
         style = _STYLES.get(of[0].state, "")
         table.add_row(*map(Text, (who, str(len(of)))), _cell([state], style), Text(str(len(nodes))), Text(why or "-"))
     rest = [f"... and {len(groups) - MOST_LISTED} more lines"] if len(groups) > MOST_LISTED else []
-    show(table, *rest, "", "--all lists each Pod and each node; --node NAME shows one node.", "")
+    show(table, *rest, "", "--all lists each Pod and each node; --node NAME shows one node.", "", most=most)
 
 
-def show_pods(results: Sequence[Result], account: Account) -> None:
-    """Print the table of Pods; on a terminal that is too narrow for it, a few lines for each Pod."""
+def show_pods(results: Sequence[Result], account: Account, most: int = WIDE) -> None:
+    """Print the table of Pods; where it has more columns than a terminal, or than `most`, a few lines for each Pod."""
     table = pods_table(results, account)
-    if not fits(table, columns()):
-        show(*(part for result in results for part in (*block(result, account), "")))
+    if not fits(table, columns(most)):
+        show(*(part for result in results for part in (*block(result, account), "")), most=most)
         return
-    show(table, "")
+    show(table, "", most=most)
 
 
 def _table(*headers: str, whole: bool = False) -> Table:

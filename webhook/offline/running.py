@@ -19,9 +19,10 @@ from allocator.vocabulary.names import KUBERNETES_DOMAIN
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.deviceallocated import write_annotations
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
+from webhook.offline.alike import PodReader
 from webhook.offline.assumed import ASSUMED
 from webhook.settings import WebhookSettings
-from webhook.view.podinfo import PodInfo, read_pod_info
+from webhook.view.podinfo import PodInfo
 
 Raw = dict[str, Any]
 
@@ -60,8 +61,9 @@ def assume(pods: Iterable[Raw], snapshot: Callable[[str], NodeSnapshot], types: 
     known: dict[tuple[str, str], int] = {}  # node and type -> devices that the kubelet's checkpoint accounts for
     taken: dict[str, set[str]] = {}
     assumed = []
+    read = PodReader()
     for pod in pods:
-        info = read_pod_info(pod, types=types)
+        info = read(pod, None, types)
         wanted = plugin_devices(info, types) if info is not None else {}
         if info is None or not wanted:
             continue

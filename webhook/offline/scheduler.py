@@ -1,7 +1,7 @@
 """The stand-in for kube-scheduler: keeps what each node has and what its Pods request, and calls the extender."""
 
 import hashlib
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -65,6 +65,8 @@ class KubeScheduler:
         self._free: dict[str, dict[str, int]] = {}  # resource -> node that states it -> what no Pod requests
         # Resource -> an amount, and whether a node that states none has enough -> the nodes that have too little.
         self._lacking: dict[str, dict[tuple[int, bool], set[str]]] = {}
+        # What a Pod asks for -> the names of the nodes that have enough for it, in order; forgotten when one gets more.
+        self._enough: dict[frozenset[tuple[str, int, bool]], tuple[str, ...]] = {}
         self._fussy: set[str] = set()  # nodes that may refuse a Pod for which they have enough
         self._revision = 0  # of the nodes and of what is requested there
         self._refused: dict[bytes, tuple[int, tuple[str, ...]]] = {}  # a Pod -> when it fitted nowhere, and why
@@ -78,6 +80,7 @@ class KubeScheduler:
         name = node["metadata"]["name"]
         if name not in self._candidates:
             insort(self._names, name)
+        self._enough.clear()
         self._candidates[name] = new = candidate(node, allocatable(node, devices))
         used: Mapping[str, int] = self._used.get(name, {})
         for free in self._free.values():
@@ -117,6 +120,23 @@ class KubeScheduler:
                 free[node] -= amount * times
                 self._note_left(name, node)
 
+    def extends(self, pod: Mapping[str, Any]) -> bool:
+        """Whether the extender is called for a Pod."""
+        return bool(pod["spec"]["schedulerName"] == self._scheduler_name)
+
+    def would_fit(self, pod: Mapping[str, Any], node: str, without: Iterable[Mapping[str, Any]]) -> bool:
+        """Whether a Pod would fit on a node if some of its Pods left, by all that kube-scheduler judges itself."""
+        known = self._candidates.get(node)
+        if known is None:
+            return False
+        used = Counter(self._used.get(node, {}))
+        for one in without:
+            used.subtract(pod_amounts(one["spec"]))
+        left = self._managed if self.extends(pod) else frozenset()
+        asked = pod_amounts(pod["spec"])
+        counted = {what: much for what, much in asked.items() if what in known.allocatable or what not in left}
+        return why_not(pod["spec"], counted, known, used) is None
+
     async def find(self, pod: Mapping[str, Any], only: str | None = None) -> str | tuple[str, ...]:
         """Find a node for a Pod.
 
@@ -143,18 +163,19 @@ class KubeScheduler:
     async def _find(self, pod: Mapping[str, Any], only: str | None) -> str | tuple[str, ...]:
         spec = pod["spec"]
         asked = pod_amounts(spec)
-        left = self._managed if spec["schedulerName"] == self._scheduler_name else frozenset()
+        left = self._managed if self.extends(pod) else frozenset()
         names = self._candidates_of(spec, only)
         fitting = self._fitting(spec, asked, left, names)
         reasons: dict[str, str] = {}
-        scores = dict.fromkeys(fitting, 0)
-        if fitting and spec["schedulerName"] == self._scheduler_name:
+        if fitting and self.extends(pod):
             scores = await self._extend(pod, fitting, reasons)
+            if scores:
+                return best(scores, self._among)
         elif fitting and self._spread is not None:
             nodes = [self._candidates[name] for name in fitting]
             return best(stock_scores(spec, asked, nodes, self._used), self._spread)
-        if scores:
-            return best(scores, self._among)
+        elif fitting:
+            return self._among(fitting)
         for name in set(names).difference(fitting):
             node = self._candidates[name]
             counted = {what: much for what, much in asked.items() if what in node.allocatable or what not in left}
@@ -172,8 +193,8 @@ class KubeScheduler:
 
     def _fitting(
         self, spec: Mapping[str, Any], asked: Mapping[str, int], left: AbstractSet[str], names: Iterable[str]
-    ) -> list[str]:
-        """The nodes on which a Pod fits; `why_not` has the reason for each of the others.
+    ) -> Sequence[str]:
+        """The nodes on which a Pod fits, by name; `why_not` has the reason for each of the others.
 
         Args:
             spec: of the Pod.
@@ -181,9 +202,12 @@ class KubeScheduler:
             left: resources that do not count on a node that does not state them.
             names: of the nodes that are looked at.
         """
-        short = [self._lack(what, much, unstated=what in left) for what, much in asked.items() if much]
-        lacking = set().union(*short)
-        fitting = [name for name in names if name not in lacking] if lacking else list(names)
+        asks = frozenset((what, much, what in left) for what, much in asked.items() if much)
+        fitting: Sequence[str]
+        if names is self._names:
+            fitting = self._with_enough(asks)
+        else:
+            fitting = [name for name in names if not any(name in self._lack(*ask) for ask in asks)]
         asked_of = set(fitting) if selects(spec) else self._fussy
         if not asked_of:
             return fitting
@@ -191,7 +215,17 @@ class KubeScheduler:
             name for name in fitting if name not in asked_of or why_not(spec, {}, self._candidates[name], {}) is None
         ]
 
-    def _lack(self, what: str, much: int, *, unstated: bool) -> set[str]:
+    def _with_enough(self, asks: frozenset[tuple[str, int, bool]]) -> tuple[str, ...]:
+        """The nodes that have enough for these asks, by name; remembered, and shortened as nodes fill up."""
+        known = self._enough.get(asks)
+        if known is None:
+            if len(self._enough) >= _MOST_ASKED:
+                self._enough.clear()
+            lacking = set().union(*(self._lack(*ask) for ask in asks))
+            known = self._enough[asks] = tuple(name for name in self._names if name not in lacking)
+        return known
+
+    def _lack(self, what: str, much: int, unstated: bool) -> set[str]:  # noqa: FBT001 it is a part of what is asked
         """The nodes that have less than this left of a resource; remembered, because many Pods ask for the same."""
         asked = self._lacking.setdefault(what, {})
         known = asked.get((much, unstated))
@@ -207,11 +241,21 @@ class KubeScheduler:
         left = self._free.get(what, {}).get(node)
         for (much, unstated), lacking in self._lacking.get(what, {}).items():
             if unstated if left is None else left >= much:
-                lacking.discard(node)
-            else:
+                if node in lacking:
+                    lacking.discard(node)
+                    self._enough.clear()
+            elif node not in lacking:
                 lacking.add(node)
+                self._leave_out(node, (what, much, unstated))
 
-    async def _extend(self, pod: Mapping[str, Any], names: list[str], reasons: dict[str, str]) -> dict[str, int]:
+    def _leave_out(self, node: str, ask: tuple[str, int, bool]) -> None:
+        """A node has too little for an ask from now on."""
+        for asks, names in self._enough.items():
+            at = bisect_left(names, node) if ask in asks else len(names)
+            if at < len(names) and names[at] == node:
+                self._enough[asks] = (*names[:at], *names[at + 1 :])
+
+    async def _extend(self, pod: Mapping[str, Any], names: Sequence[str], reasons: dict[str, str]) -> dict[str, int]:
         """Call the extender as kube-scheduler does: filter these nodes, and score the rest."""
         answer = await self._api.post(api.FILTER, {"Pod": pod, "Nodes": None, "NodeNames": names})
         if answer.get("Error"):

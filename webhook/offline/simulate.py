@@ -6,9 +6,12 @@ from typing import Final
 
 from allocator.quantity import QuantityError, to_int
 from koordgate.cli import Command
+from webhook import terminal
 from webhook.offline import simulation, tracerun
 from webhook.offline.objects import add_files
 from webhook.offline.variants import add_compare
+
+_NARROWEST: Final = 40
 
 
 def _memory(text: str) -> tuple[str, int]:
@@ -23,6 +26,13 @@ def _memory(text: str) -> tuple[str, int]:
     return model, amount
 
 
+def _width(text: str) -> int:
+    """Read a number of columns."""
+    if text.isascii() and text.isdigit() and _NARROWEST <= int(text[:6]) <= terminal.WIDE:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r}: state columns from {_NARROWEST} to {terminal.WIDE}")
+
+
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_files(parser, required=False)
     parser.add_argument(
@@ -33,6 +43,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--node", metavar="NAME", help="consider and show only this node: does a Pod fit on it, and if not, why"
+    )
+    parser.add_argument(
+        "--width",
+        type=_width,
+        default=terminal.WIDE,
+        metavar="COLUMNS",
+        help="fold tables to so many columns (default: as many as the terminal has; elsewhere nothing is folded)",
     )
     parser.add_argument("--all", action="store_true", help="list each Pod and each node, however many there are")
     parser.add_argument(
@@ -78,7 +95,7 @@ COMMAND: Final = Command(
     "A Pod with spec.nodeName is there already, and holds what its annotations, another product or a device\n"
     "plugin gave it (with --config: products in adopt.peers); a finished one holds nothing. kube-scheduler is\n"
     "stood in for: taints, node selection, sums of resources and the order by priority count; Pod affinity,\n"
-    "topology spread, volumes, host ports and preemption do not.\n"
+    "topology spread, volumes and host ports do not. Whom a Pod would preempt is told; nobody is evicted.\n"
     "With --trace, the Pods of a trace arrive until the GPUs are full, or come and go at their own times. Those\n"
     "without GPUs are placed as by a stock kube-scheduler.\n\n"
     "Exit status: 0 whatever becomes of the Pods, unless a check is asked for; 1 if a check fails (-e,\n"

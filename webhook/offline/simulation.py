@@ -14,10 +14,11 @@ from webhook.offline import compare, devicemap, report, tracerun, words
 from webhook.offline.account import Account
 from webhook.offline.arrivals import Arrivals
 from webhook.offline.cluster import OfflineCluster, PodFate, Result
+from webhook.offline.documents import InputError
 from webhook.offline.expectations import Check, Expected, check_bound, check_expected, read_expectations
 from webhook.offline.inputs import read_cluster, standing
 from webhook.offline.junit import to_junit
-from webhook.offline.objects import InputError, Objects
+from webhook.offline.objects import Objects
 from webhook.offline.progress import progress
 from webhook.offline.running import counting_all
 from webhook.offline.traceplot import PODS, plot
@@ -92,7 +93,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return 0
     ways = variants(arguments, configured, memory)
     expected = [one for path in arguments.expect for one in read_expectations(path)]
-    objects = read_cluster(arguments.files, memory)
+    objects = read_cluster(arguments.files, memory, settings.types_of(configured))
     if arguments.compare or arguments.preference or arguments.plot is not None:
         _check_comparison(arguments)
         _compare(arguments, objects, ways)
@@ -219,13 +220,13 @@ def _print(arguments: argparse.Namespace, results: Sequence[Result], account: Ac
     else:
         many = len(results) > report.MOST_LISTED and not arguments.all
         if many:
-            report.show_groups(results)
+            report.show_groups(results, arguments.width)
         else:
-            report.show_pods(results, account)
+            report.show_pods(results, account, arguments.width)
         if node is not None or not many:
-            report.show_nodes(account, node)
-        terminal.show(report.summary(results, account, node))
+            report.show_nodes(account, node, arguments.width)
+        terminal.show(report.summary(results, account, node), most=arguments.width)
 
 
 def _columns(arguments: argparse.Namespace) -> int:
-    return terminal.WIDE if arguments.all else _NARROW
+    return arguments.width if arguments.width < terminal.WIDE or arguments.all else _NARROW

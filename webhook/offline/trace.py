@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Final, NamedTuple
 
-from webhook.offline.objects import InputError
+from webhook.offline.documents import InputError
 
 WHOLE: Final = 1000
 """Thousandths in one GPU."""

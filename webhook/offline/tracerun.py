@@ -13,8 +13,8 @@ from rich.table import Table
 from allocator.vocabulary.mix import Mix
 from webhook import terminal
 from webhook.offline.cluster import OfflineCluster
+from webhook.offline.documents import InputError
 from webhook.offline.inputs import read_cluster
-from webhook.offline.objects import InputError
 from webhook.offline.progress import progress
 from webhook.offline.trace import TracePod, read_nodes, read_pods, shuffled
 from webhook.offline.traceobjects import mix_of_trace, node_objects

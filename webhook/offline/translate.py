@@ -21,8 +21,9 @@ from koordgate.settings import SettingsError
 from webhook import settings, terminal
 from webhook.dialectsettings import DialectSettings
 from webhook.offline.cluster import OfflineCluster
+from webhook.offline.documents import InputError
 from webhook.offline.manifests import Way, must_have_pods, place_of, pods_in, with_pods
-from webhook.offline.objects import InputError, add_files, read_all
+from webhook.offline.objects import add_files, read_all
 from webhook.offline.rewrite import Rewritten, rewrite
 from webhook.offline.shapes import wrong_shape
 from webhook.settings import WebhookSettings

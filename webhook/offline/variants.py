@@ -11,9 +11,10 @@ import msgspec
 from allocator.vocabulary.preference import Preference
 from koordgate.settings import SettingsError
 from webhook import settings
+from webhook.offline.documents import InputError, read_documents
 from webhook.offline.inputs import read_cluster
-from webhook.offline.objects import InputError, Objects, read_documents
-from webhook.settings import WebhookSettings
+from webhook.offline.objects import Objects
+from webhook.settings import WebhookSettings, types_of
 
 GIVEN: Final = "as given"
 _MOST: Final = 16
@@ -116,7 +117,7 @@ def _read(path: str, configured: WebhookSettings, memory: Mapping[str, int] | No
     """Read settings, or nodes: every Kubernetes object has a kind, and settings have none."""
     documents = [document for _, document in read_documents(path) if document is not None]
     if any(isinstance(one, dict) and "kind" in one for one in documents):
-        nodes = read_cluster([path], memory)
+        nodes = read_cluster([path], memory, types_of(configured))
         if not nodes.nodes:
             raise InputError(f"--compare {path}: has no Node; give Nodes, or settings of the webhook")
         return Variant(configured, nodes)

@@ -4,15 +4,16 @@ What runs already counts: of a Deployment with three replicas of which two are i
 controllers generate end in letters that follow from the owner's name, so that a run repeats itself.
 """
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from webhook.offline import apiserver
+from webhook.offline.apiserver import copied
 from webhook.offline.daemons import daemon_pod, nodes_of_daemon
+from webhook.offline.documents import InputError
 from webhook.offline.manifests import must_have_pods
-from webhook.offline.objects import InputError, InputObject, Objects, suffix
+from webhook.offline.objects import InputObject, Objects, suffix
 from webhook.offline.owners import OwnedPod, Owners
 from webhook.offline.shapes import wrong_shape
 from webhook.offline.templates import templates_of
@@ -118,7 +119,7 @@ def _of(
         notes.append(f"{about}: {one.told}")
         _number(len(one.names), about)
         for name in one.names:
-            pod = copy.deepcopy(one.pod)
+            pod = copied(one.pod)
             pod["metadata"]["name"] = name
             yield WantedPod(_owned(pod, source.object), about)
 
@@ -276,17 +277,16 @@ def _template(obj: Raw, notes: list[str], about: str) -> Iterator[WantedPod]:
 def _pod(template: Mapping[str, Any], obj: Mapping[str, Any]) -> Raw:
     """A Pod of a template, in the namespace of its owner and without a name."""
     metadata = template.get("metadata")
-    kept = copy.deepcopy(
-        {key: value for key, value in (metadata or {}).items() if key in {"labels", "annotations", "finalizers"}}
+    kept = copied(
+        {key: value for key, value in metadata.items() if key in {"labels", "annotations", "finalizers"} and value}
         if isinstance(metadata, dict)
         else {}
     )
-    kept = {key: value for key, value in kept.items() if value}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "", "namespace": _namespace(obj), **kept},
-        "spec": copy.deepcopy(template.get("spec") or {}),
+        "spec": copied(template.get("spec") or {}),
     }
 
 

@@ -11,7 +11,7 @@ from koordgate.settings import SettingsError
 from webhook import settings, terminal
 from webhook.devices.nodestate import CommandError
 from webhook.explain.reading import read_files, read_live
-from webhook.offline.objects import InputError
+from webhook.offline.documents import InputError
 from webhook.packing.report import Part
 from webhook.packing.state import PackingState, read_state
 from webhook.terminal import printable

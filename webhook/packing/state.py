@@ -13,7 +13,7 @@ from allocator.vocabulary.mode import Mode
 from webhook.adopt.objects import Cluster, from_objects
 from webhook.adopt.view import AdoptView
 from webhook.explain.reading import Reading, checked, is_settings, let_hold
-from webhook.offline.objects import InputError
+from webhook.offline.documents import InputError
 from webhook.offline.predicates import NodeCandidate, candidate, why_not
 from webhook.offline.resources import allocatable, managed
 from webhook.packing.movable import MoveRules, Owner, budgets_by_namespace, owner_of, why_stays

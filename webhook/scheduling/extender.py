@@ -46,7 +46,7 @@ class _Asked(NamedTuple):
     """
 
     pod: PodInfo | None
-    names: list[str]
+    names: Sequence[str]
     nodes: Mapping[str, Any] | None
     spec: Mapping[str, Any]
     uid: str
@@ -332,19 +332,25 @@ class Extender:
             raise BadExtenderArgsError("ExtenderArgs without a Pod")
         if names is None and isinstance(nodes, dict):
             names = _names(nodes)
+        elif isinstance(names, tuple):  # of this process, which knows them
+            return _Asked(self._known(pod), names, None, _spec(pod), pod["metadata"]["uid"])
         elif isinstance(names, list):
             nodes = None
         else:
             raise BadExtenderArgsError("ExtenderArgs without NodeNames or Nodes")
         if not {str}.issuperset(map(type, names)):
             raise BadExtenderArgsError("ExtenderArgs with a node's name that is not text")
-        spec = pod.get("spec")
-        return _Asked(self._known(pod), names, nodes, spec if isinstance(spec, dict) else {}, pod["metadata"]["uid"])
+        return _Asked(self._known(pod), names, nodes, _spec(pod), pod["metadata"]["uid"])
 
 
 def unformatted(text: str) -> str:
     """Write per cent signs as words: kube-scheduler uses the reason as the format string of its Event."""
     return text.replace(" %", " percent").replace("%", " percent")
+
+
+def _spec(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    spec = pod.get("spec")
+    return spec if isinstance(spec, dict) else {}
 
 
 def _namespace(pod: PodInfo | None) -> str:
@@ -458,11 +464,11 @@ def _names(nodes: Mapping[str, Any]) -> list[Any]:
 
 
 def _fitting(
-    names: list[str], whole_nodes: Mapping[str, Any] | None, failed: Mapping[str, str], never: Mapping[str, str]
+    names: Sequence[str], whole_nodes: Mapping[str, Any] | None, failed: Mapping[str, str], never: Mapping[str, str]
 ) -> dict[str, Any]:
     result: dict[str, Any] = {"FailedNodes": failed, "FailedAndUnresolvableNodes": never, "Error": ""}
     if whole_nodes is None:
-        result["NodeNames"] = names
+        result["NodeNames"] = list(names)
     else:
         wanted = set(names)
         items = [item for item in whole_nodes.get("items") or () if item["metadata"]["name"] in wanted]

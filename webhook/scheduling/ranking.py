@@ -116,7 +116,7 @@ class Ranking:
         self._sampled = 0  # of excluded nodes, how many `place()` has judged so far
 
     def search(
-        self, pod: PodInfo, names: list[str], most: int | None, shunned: AbstractSet[str], effort: Effort
+        self, pod: PodInfo, names: Sequence[str], most: int | None, shunned: AbstractSet[str], effort: Effort
     ) -> Search[Ranked]:
         """Find nodes for a Pod.
 
@@ -189,18 +189,18 @@ class Ranking:
         if again:  # a node on which it failed before goes last
             yield before
 
-    def _search(self, pod: PodInfo, names: list[str], open_to: Collection[str]) -> NodeSearch:
+    def _search(self, pod: PodInfo, names: Sequence[str], open_to: Collection[str]) -> NodeSearch:
         query = query_with_load(pod.request, pod.requests) if self._counts_load else query_of(pod.request)
         if self._by_fragments and self._mix is not (mix := self._now_typical()):
             self._mix = mix
             self._index.typify(mix)
         return NodeSearch(self._index, query, names, open_to)
 
-    def standing(self, pod: PodInfo, names: list[str]) -> dict[str, int]:
+    def standing(self, pod: PodInfo, names: Sequence[str]) -> dict[str, int]:
         """Compare nodes for a Pod at once, as `compare` does."""
         return at_once(self.compare(pod, names, Effort()))
 
-    def compare(self, pod: PodInfo, names: list[str], effort: Effort) -> Search[dict[str, int]]:
+    def compare(self, pod: PodInfo, names: Sequence[str], effort: Effort) -> Search[dict[str, int]]:
         """Compare nodes for a Pod as `search` orders them; what the Pod itself holds counts as free.
 
         A comparison that is ended leaves out the nodes that it did not judge.
@@ -234,7 +234,7 @@ class Ranking:
         numbers = {level: number for number, level in enumerate(sorted({*fitting.values()}))}
         return {name: numbers[level] for name, level in fitting.items()}
 
-    def parts(self, pod: PodInfo, names: list[str]) -> dict[str, NodeFigures]:
+    def parts(self, pod: PodInfo, names: Sequence[str]) -> dict[str, NodeFigures]:
         """The figures by which `compare` orders these nodes, of each that may hold a Pod that holds nothing yet."""
         self.catch_up()
         mates, waiting = self._gang(pod)

@@ -205,6 +205,7 @@ class PodFeed(Listing):
         bound: called with each of our Pods that is bound: what it holds on other nodes, from binds that failed, can be
             released.
         types: the device types that Pods may ask for.
+        read: reads a Pod, given what was known of it.
     """
 
     def __init__(
@@ -213,9 +214,11 @@ class PodFeed(Listing):
         ended: Callable[[PodInfo], None],
         bound: Callable[[PodInfo], None],
         types: DeviceTypes,
+        read: Callable[[Raw, PodInfo | None, DeviceTypes], PodInfo | None] = read_pod_info,
     ) -> None:
         super().__init__()
         self._types = types
+        self._read = read
         self._cluster = cluster
         self._ended = ended
         self._bound = bound
@@ -225,7 +228,7 @@ class PodFeed(Listing):
         namespace, name = _key(obj)
         known = self._cluster.pods.get(namespace, name)
         self._cluster.foreign.read(obj)
-        pod = read_pod_info(obj, known, self._types)
+        pod = self._read(obj, known, self._types)
         if known is not None and known.uid != obj["metadata"]["uid"]:
             self._ended(known)  # deleted and created again between two events
         if pod is None:

@@ -1,0 +1,159 @@
+"""`--compare` and `--preference`: the same Pods in several ways, their figures, tables and plots."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from offline.clusters import asking, gpus, held, machine, saved
+
+from koordgate.cli import main
+from webhook.offline.traceplay import Sample
+from webhook.offline.traceplot import PODS, plot
+
+Raw = dict[str, Any]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def objects() -> list[Raw]:
+    """Two machines of two cards; on the second a quarter of one card is held. One Pod fits nowhere."""
+    pods = [gpus("quarter", 25), gpus("whole", 100), gpus("three", 300), gpus("odd", 250)]
+    return [*machine("node-1"), *machine("node-2"), held("there", "node-2", (0, 25)), *pods]
+
+
+def compared(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, str]:
+    assert main(["simulate", "-f", saved(folder, objects()), *arguments]) == 0
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def rows(out: str, head: str) -> list[list[str]]:
+    """The rows of the table whose first line begins with these words, split at two spaces or more."""
+    lines = out.splitlines()
+    begin = next(at for at, line in enumerate(lines) if line.startswith(head))
+    below = lines[begin + 1 :]
+    end = next((at for at, line in enumerate(below) if not line.strip()), len(below))
+    return [re.split(r"\s{2,}", line.strip()) for line in below[:end]]
+
+
+def test_each_way_has_a_row_of_exact_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = compared(tmp_path, capsys, "--preference", "packing", "--preference", "leastRequested")
+    figures = rows(out, "WAY")
+    # 25 there, 25 and 100 bound, of four cards: 150 of 400. Three cards fit on no node, 250 is refused.
+    assert [row[:5] for row in figures] == [
+        ["packing", "3", "1", "1", "37.5"],
+        ["leastRequested", "3", "1", "1", "37.5"],
+    ]
+    assert all(0 <= float(row[5]) <= 100 for row in figures)
+
+
+def test_pods_that_are_placed_otherwise_are_listed_with_their_nodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = compared(tmp_path, capsys, "--preference", "packing", "--preference", "leastRequested")
+    placed = {row[0]: row[1:] for row in rows(out, "POD")}
+    assert placed["quarter"] == ["node-2", "node-1"]
+    assert "three" not in placed
+
+
+def test_ways_that_agree_are_told_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    same = tmp_path / "same.yaml"
+    same.write_text("scheduler: {preference: packing}\n")
+    out, _ = compared(tmp_path, capsys, "--compare", f"the same={same}")
+    assert "All Pods are placed alike." in out
+    assert [row[0] for row in rows(out, "WAY")] == ["as given", "the same"]
+
+
+def test_reasons_are_counted_without_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = compared(tmp_path, capsys, "--preference", "packing")
+    text = " ".join(out.split())
+    assert "packing 1 not enough" in text
+    assert "ask 200 or 300" in text
+    assert "default/odd" not in text
+
+
+def test_other_nodes_stand_in_place_of_those_of_the_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = saved(tmp_path, machine("big", cards=4), "other.json")
+    out, _ = compared(tmp_path, capsys, "--compare", f"one big node={other}")
+    figures = {row[0]: row[1:5] for row in rows(out, "WAY")}
+    # The Pod that runs on node-2 is gone with it: 25, 100 and 300 want four and a quarter cards of four.
+    assert figures["as given"] == ["3", "1", "1", "37.5"]
+    assert figures["one big node"] == ["2", "1", "1", "31.2"]
+    placed = {row[0]: row[1:] for row in rows(out, "POD")}
+    assert placed["there"] == ["node-2", "-"]
+
+
+def test_tables_stay_within_80_columns_off_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ways = [part for name in ("packing", "leastRequested", "mostBalanced") for part in ("--preference", name)]
+    out, _ = compared(tmp_path, capsys, *ways)
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_all_tables_stay_within_a_width_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(tmp_path, [*objects(), asking("long-name-" + "x" * 40)])
+    assert main(["simulate", "-f", path]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) > 80
+    assert main(["simulate", "-f", path, "--width", "80"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "ask 200 or 300" in " ".join(out.split())
+
+
+WRONG: dict[str, tuple[list[str], str]] = {
+    "no file": (["--compare", "name"], "write NAME=FILE"),
+    "a name twice": (["--preference", "packing", "--compare", "packing=x"], "is another way's name already"),
+    "a node": (["--preference", "packing", "--node", "node-1"], "--node does not go with"),
+    "a check": (["--preference", "packing", "--require-bound"], "--require-bound does not go with"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_compared_is_told(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, said = WRONG[name]
+    assert main(["simulate", "-f", saved(tmp_path, objects()), *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_settings_that_name_no_node_and_nodes_that_are_none_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pods = saved(tmp_path, [gpus("a", 10)], "pods.json")
+    assert main(["simulate", "-f", saved(tmp_path, objects()), "--compare", f"x={pods}"]) == 2
+    assert "has no Node; give Nodes, or settings of the webhook" in capsys.readouterr().err
+
+
+def lines_of(text: str) -> list[list[tuple[float, float]]]:
+    """The points of each line that a plot draws of a run, in the order of the document."""
+    root = ET.fromstring(text)
+    found = []
+    for line in root.iter(f"{SVG}polyline"):
+        points = [point.split(",") for point in line.attrib["points"].split()]
+        found.append([(float(x), float(y)) for x, y in points])
+    return found
+
+
+def test_the_plot_has_two_lines_for_each_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "plot.svg"
+    compared(tmp_path, capsys, "--preference", "packing", "--preference", "mostBalanced", "--plot", str(path))
+    text = path.read_text()
+    assert len(lines_of(text)) == 4
+    words = ["".join(one.itertext()) for one in ET.fromstring(text).iter(f"{SVG}text")]
+    assert {"packing", "mostBalanced", "Pods that have arrived"} <= set(words)
+
+
+def test_a_plot_draws_more_as_higher_and_later_as_further_right() -> None:
+    samples = [Sample(0.0, 0.0, 0.0, 4.0), Sample(1.0, 0.0, 50.0, 2.0), Sample(2.0, 0.0, 100.0, 0.0)]
+    allocated, fragmented = lines_of(plot({"one": samples}, PODS))
+    assert [x for x, _ in allocated] == sorted(x for x, _ in allocated)
+    assert [y for _, y in allocated] == sorted((y for _, y in allocated), reverse=True)
+    assert [y for _, y in fragmented] == sorted(y for _, y in fragmented)
+    middle = (allocated[0][1] + allocated[2][1]) / 2
+    assert abs(allocated[1][1] - middle) < 0.2
+
+
+def test_a_name_in_a_plot_is_escaped() -> None:
+    text = plot({"<b>&": [Sample(0.0, 0.0, 1.0, 1.0)]}, PODS)
+    assert "&lt;b&gt;&amp;" in text
+    assert json.dumps("<b>") not in text

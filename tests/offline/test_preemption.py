@@ -1,0 +1,83 @@
+"""Whom a Pod that fits nowhere would evict, as kube-scheduler and the extender choose; nobody is evicted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from offline.clusters import asking, gpus, held, machine, saved
+
+from koordgate.cli import main
+
+Raw = dict[str, Any]
+CLASSES = [
+    {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+        "preemptionPolicy": "Never" if name == "patient" else "PreemptLowerPriority",
+    }
+    for name, value in (("high", 1000), ("patient", 1000), ("middle", 500), ("low", 10))
+]
+
+
+def of_class(pod: Raw, name: str, **about: Any) -> Raw:
+    return {**pod, "spec": {**pod["spec"], "priorityClassName": name, **about}}
+
+
+def running(name: str, of: str, *shares: tuple[int, int], on: str = "node-1") -> Raw:
+    """A Pod of a class that holds (minor, percent) of the cards of a node already."""
+    values = {one["metadata"]["name"]: one["value"] for one in CLASSES}
+    return of_class(held(name, on, *shares), of, priority=values[of])
+
+
+def full() -> list[Raw]:
+    """A node of two cards: one is held by two Pods of low priority, one by a Pod of the middle one."""
+    return [
+        *CLASSES,
+        *machine(cards=2),
+        running("low-1", "low", (0, 50)),
+        running("low-2", "low", (0, 50)),
+        running("middle", "middle", (1, 100)),
+    ]
+
+
+CASES: dict[str, tuple[Raw, str]] = {
+    "a part of a card": (of_class(gpus("new", 50), "high"), "by preempting default/low-1; nobody"),
+    "a whole card": (of_class(gpus("new", 100), "high"), "by preempting default/low-1, default/low-2; nobody"),
+    "two cards": (of_class(gpus("new", 200), "high"), "default/low-1, default/low-2, default/middle; nobody"),
+    "CPUs alone": (of_class(asking("new", {"cpu": "100000"}), "high"), ""),
+    "an equal priority": (of_class(gpus("new", 50), "low"), ""),
+    "only those below": (of_class(gpus("new", 200), "middle"), ""),
+    "no class": (gpus("new", 50), ""),
+    "a class that never preempts": (of_class(gpus("new", 50), "patient"), ""),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_told_whom_a_pod_would_evict(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pod, told = CASES[name]
+    assert main(["simulate", "-f", saved(tmp_path, [*full(), pod]), "-o", "json"]) == 0
+    items = json.loads(capsys.readouterr().out)["items"]
+    new = next(item for item in items if item["metadata"]["name"] == "new")
+    assert "nodeName" not in new["spec"]
+    message = new["status"]["message"]
+    assert (told in message) if told else ("preempting" not in message), message
+    assert [item["metadata"]["name"] for item in items if item["spec"].get("nodeName")] == ["low-1", "low-2", "middle"]
+
+
+def test_the_node_with_the_least_victims_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = running("alone", "low", (0, 100), on="node-2")
+    objects = [*full(), *machine("node-2", cards=1), other, of_class(gpus("new", 100), "high")]
+    assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
+    assert "would fit on node-2 by preempting default/alone; nobody is evicted here" in capsys.readouterr().out
+
+
+def test_with_one_node_only_its_pods_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = [*full(), *machine("node-2", cards=0), of_class(gpus("new", 100), "high")]
+    path = saved(tmp_path, objects)
+    assert main(["simulate", "-f", path, "--node", "node-2"]) == 0
+    assert "preempting" not in capsys.readouterr().out
+    assert main(["simulate", "-f", path, "--node", "node-1"]) == 0
+    assert "would fit on node-1 by preempting" in capsys.readouterr().out

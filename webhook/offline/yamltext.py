@@ -1,0 +1,134 @@
+"""YAML as Kubernetes reads it: an unquoted time is text, and 12:30 is text too, not a number in base 60.
+
+Nearly all manifests consist of plain mappings, lists and scalars. These are built from libyaml's events one by one, so
+that a large file needs little more memory than its objects. A document with anchors, tags or merge keys is composed by
+PyYAML; both ways give the same objects.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+try:
+    from yaml import CSafeLoader as _Fast
+except ImportError:  # a PyYAML built without libyaml
+    from yaml import SafeLoader as _Fast  # type: ignore[assignment]
+
+_BOOLS: Final = {
+    text: value
+    for words, value in ((("yes", "true", "on"), True), (("no", "false", "off"), False))
+    for word in words
+    for text in (word, word.capitalize(), word.upper())
+}
+_NULLS: Final = frozenset({"~", "null", "Null", "NULL", ""})
+_INT: Final = re.compile(r"^[-+]?(?:0x[0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)$")
+_FLOAT: Final = re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$")
+_NUMERIC: Final = frozenset("-+.0123456789")
+_SPECIAL: Final = frozenset({"<<", "="})  # a merge key, and a value that PyYAML does not construct
+
+
+class _Loader(_Fast):
+    """PyYAML's own loader with these rules for scalars."""
+
+
+_SCALARS: Final = ("timestamp", "int", "float")
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in _SCALARS]
+    for first, resolvers in _Fast.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+
+
+class _UnusualError(Exception):
+    """A document has something that only PyYAML composes."""
+
+
+def load_all(text: str) -> Iterator[tuple[object, bool]]:
+    """Read all documents; each with whether it may share parts, which aliases do.
+
+    Raises:
+        yaml.YAMLError: it is not YAML.
+        RecursionError: it is nested too deeply.
+    """
+    number = 0
+    parser = _Loader(text)
+    try:
+        while True:
+            try:
+                document = _document(parser)
+            except _UnusualError:
+                break
+            if document is None:
+                return
+            yield document[0], False
+            number += 1
+    finally:
+        parser.dispose()
+    for at, composed in enumerate(yaml.load_all(text, _Loader)):
+        if at >= number:
+            yield composed, True
+
+
+def _document(parser: _Loader) -> tuple[object] | None:
+    """Build the next document from its events; None at the end."""
+    get = parser.get_event
+    event = get()
+    while isinstance(event, (yaml.StreamStartEvent, yaml.DocumentEndEvent)):
+        event = get()
+    if isinstance(event, yaml.StreamEndEvent):
+        return None
+    made = _value(get(), get)
+    return (made,)
+
+
+def _value(event: Any, get: Any) -> object:
+    kind = type(event)
+    if kind is yaml.ScalarEvent:
+        return _scalar(event)
+    if kind is yaml.AliasEvent or event.anchor is not None or event.tag is not None:
+        raise _UnusualError
+    if kind is yaml.SequenceStartEvent:
+        items = []
+        while type(event := get()) is not yaml.SequenceEndEvent:
+            items.append(_scalar(event) if type(event) is yaml.ScalarEvent else _value(event, get))
+        return items
+    members: dict[Any, object] = {}
+    while type(event := get()) is not yaml.MappingEndEvent:
+        if type(event) is not yaml.ScalarEvent:
+            raise _UnusualError  # a key that is no scalar
+        key = _scalar(event)
+        event = get()
+        members[key] = _scalar(event) if type(event) is yaml.ScalarEvent else _value(event, get)
+    return members
+
+
+def _scalar(event: Any) -> object:
+    if event.anchor is not None or event.tag is not None:
+        raise _UnusualError
+    text: str = event.value
+    if not event.implicit[0]:  # it is quoted
+        return text
+    first = text[:1]
+    if first in _NUMERIC:
+        return _number(text)
+    if text in _NULLS:
+        return None
+    if text in _SPECIAL:
+        raise _UnusualError
+    return _BOOLS.get(text, text)
+
+
+def _number(text: str) -> object:
+    if _INT.match(text):
+        sign, digits = (-1 if text[0] == "-" else 1), text.lstrip("+-")
+        if digits == "0":
+            return 0
+        if digits.startswith("0x"):
+            return sign * int(digits, 16)
+        return sign * int(digits, 8 if digits[0] == "0" else 10)
+    if _FLOAT.match(text):
+        return float(text)
+    return text
