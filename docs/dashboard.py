@@ -9,6 +9,7 @@ _WIDE: Final = 24  # columns of Grafana's grid
 _HIGH: Final = 8
 _CARDS: Final = 'type="gpu", model=~"$model"'
 _OWN: Final = 'type="gpu"'
+# A quantile of nothing is NaN, which no comparison lets pass: `>= 0` leaves out paths that nobody calls.
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,14 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
         Panel(
             "Pods that wait",
-            {"{{answer}}": "max by (answer) (koordgate_pods_waiting)"},
+            {
+                "{{answer}}": 'max by (answer) (koordgate_pods_waiting{answer!="unasked"})',
+                "unasked": 'min(koordgate_pods_waiting{answer="unasked"})',
+            },
             kind="bargauge",
             columns=6,
-            text="full: they fit once others leave; impossible: no node could hold them; gang: their gang lacks room.",
+            text="full: they fit once others leave; impossible: no node could hold them; gang: their gang lacks room. "
+            "A replica knows only what it answered itself: unasked are those that no replica was asked about.",
         ),
         Panel("Replicas ready", {"ready": "sum(koordgate_ready)"}, kind="stat", columns=4),
     ),
@@ -69,7 +74,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         ),
         Panel(
             "Cards by state",
-            {"{{model}} {{state}}": f"max by (model, state) (koordgate_devices{{{_CARDS}}})"},
+            {"{{state}}": f"sum by (state) (max by (model, state) (koordgate_devices{{{_CARDS}}}))"},
             columns=12,
         ),
     ),
@@ -84,12 +89,11 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel(
             "Free and of no use, by model",
             {
-                "{{model}}": "1 - sum by (model) (max by (model, worth) "
-                f'(koordgate_free_devices{{{_CARDS}, worth="useful"}})) / '
-                f"sum by (model) (max by (model, worth) (koordgate_free_devices{{{_CARDS}}}))"
+                "{{model}}": "sum by (model) (max by (model, worth) "
+                f'(koordgate_free_devices{{{_CARDS}, worth!="useful"}}))'
             },
-            "percentunit",
             columns=6,
+            text="In whole cards.",
         ),
         Panel(
             "Nodes that are short of CPU or memory",
@@ -102,12 +106,13 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel(
             "Cards that are given and idle for an hour",
             {
-                "{{node}} {{id}}": f"koordgate_reporter_device_pods{{{_OWN}}} > 0 and on (id) "
+                "{{node}} {{id}}": f"min_over_time(koordgate_reporter_device_pods{{{_OWN}}}[1h]) > 0 and on (id) "
                 f"max_over_time(koordgate_reporter_device_busy_ratio{{{_OWN}}}[1h]) < 0.01"
             },
             kind="table",
             columns=12,
-            text="Somebody holds them and no kernel ran. Ask who holds them: reporter.metrics.pods names the Pods.",
+            text="Somebody held them all the time and no kernel ran; the value is the number of Pods. Ask who holds "
+            "them: reporter.metrics.pods names the Pods. Cards that are watched for less than an hour count too.",
         ),
         Panel(
             "Busy cards, mean of those that are given",
@@ -121,11 +126,13 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel(
             "Memory used of memory given",
             {
-                "used": f"sum(koordgate_reporter_device_memory_used_bytes{{{_OWN}}}) / "
+                "used": f"sum(koordgate_reporter_device_memory_used_bytes{{{_OWN}}} and on (id) "
+                f"koordgate_reporter_device_pods{{{_OWN}}} > 0) / "
                 f'sum(koordgate_reporter_device_allocated{{{_OWN}, resource="gpu-memory"}})'
             },
             "percentunit",
             columns=6,
+            text="Of the cards that are given; what the driver uses itself is among it.",
         ),
         Panel(
             "Memory that a Pod uses of what it holds",
@@ -143,6 +150,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "From the first sight of a Pod to its bind",
             {
                 f"{part:.0%}": f"histogram_quantile({part}, sum by (le) (rate(koordgate_bind_wait_seconds_bucket[5m])))"
+                " >= 0"
                 for part in (0.5, 0.95)
             },
             "s",
@@ -156,7 +164,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "Requests that were denied or failed",
             {
                 "{{path}} {{outcome}}": "sum by (path, outcome) "
-                '(rate(koordgate_requests_total{outcome=~"denied|errored|bad"}[5m]))'
+                '(rate(koordgate_requests_total{outcome=~"denied|errored|bad"}[5m])) > 0'
             },
             "ops",
         ),
@@ -164,7 +172,10 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
     "Health": (
         Panel(
             "Time to answer, 99 %",
-            {"{{path}}": "histogram_quantile(0.99, sum by (path, le) (rate(koordgate_request_seconds_bucket[5m])))"},
+            {
+                "{{path}}": "histogram_quantile(0.99, sum by (path, le) "
+                "(rate(koordgate_request_seconds_bucket[5m]))) >= 0"
+            },
             "s",
         ),
         Panel(

@@ -45,7 +45,11 @@ class ReporterMetrics:
         self.problems = Gauge(
             "koordgate_reporter_problems", "What cannot be read, reported or enforced now.", registry=registry
         )
-        self.nvml_up = Gauge("koordgate_reporter_nvml_up", "1 while NVML answers.", registry=registry)
+        self.nvml_up = Gauge(
+            "koordgate_reporter_nvml_up",
+            "1 while NVML answers, and where the node has no NVIDIA card.",
+            registry=registry,
+        )
         self.gpus = Gauge("koordgate_reporter_gpus", "Cards, by health state.", ["state"], registry=registry)
         self.gpu_errors = Gauge(
             "koordgate_reporter_gpu_errors",

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import requests
 from opentelemetry import trace
 from opentelemetry.context import Context, get_current
 from opentelemetry.exporter.otlp.proto.http import Compression
@@ -112,6 +113,20 @@ class _OtlpSpan(Span):
         self._span.set_status(trace.StatusCode.ERROR, cut(why, _MOST_TEXT))
 
 
+class _Trusting(requests.Session):
+    """A session that goes by the settings' authority alone.
+
+    Requests puts REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE, which some base images set, above what a session was told.
+    """
+
+    def __init__(self, authority: Path) -> None:
+        super().__init__()
+        self._authority = str(authority)
+
+    def merge_environment_settings(self, *args: Any, **options: Any) -> Any:
+        return {**super().merge_environment_settings(*args, **options), "verify": self._authority}
+
+
 class OtlpTracing(Tracing):
     """Makes spans and sends them.
 
@@ -125,6 +140,7 @@ class OtlpTracing(Tracing):
         exporter = OTLPSpanExporter(
             settings.address,
             certificate_file=None if self._authority is None else str(self._authority),
+            session=None if self._authority is None else _Trusting(self._authority),
             timeout=_EXPORT_S,
             compression=Compression.Gzip,
         )

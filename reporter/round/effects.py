@@ -189,7 +189,7 @@ class ShowRound(RoundEffect):
         cards: the cards' record.
         loads: card's UUID to what it was doing at the last reading.
         uses: processes on cards, as the last proof saw them.
-        nvml_up: whether NVML answers.
+        nvml_up: whether NVML answers, or the node has no card of which it could tell.
         findings: what enforcement found and did; None if it did not run.
         taken_over: whether the kubelet's CPU state was written.
         problems: all that is wrong now, a sentence each.

@@ -79,7 +79,7 @@ def _conclude(state: RoundState, current: CurrentRound, decided: Decided, wrote:
             cards=view.node,
             loads=state.cards.loads,
             uses=state.proof.evidence.uses,
-            nvml_up=view.outage is None,
+            nvml_up=view.outage is None or not (view.node.cards or (state.host is not None and state.host.nvidia)),
             findings=wrote.findings,
             taken_over=wrote.taken.written,
             problems=problems,

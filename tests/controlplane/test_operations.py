@@ -218,6 +218,30 @@ async def test_each_damage_is_found_with_what_to_do(
     await until(lambda: admin.find(mirror), "the mirror is back")
 
 
+async def test_a_namespace_in_which_the_health_lease_could_tell_nothing_is_found_while_replicas_live(
+    whole: Whole, admin: AdminClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, found = await doctor(capsys)
+    assert "the self-test is answered in the namespace default" in told(found["ok"], "health lease")
+    space = "/api/v1/namespaces/default"
+    await admin.patch(space, {"metadata": {"labels": {"koordgate.io/mode": "off"}}})
+
+    async def noticed() -> str:
+        _, found = await doctor(capsys)
+        return told(found["warning"], "health lease")
+
+    warned = await until(noticed, "the API server has seen the label")
+    assert "the self-test tells nothing in the namespace default (healthLease.tryIn)" in warned
+    assert "label koordgate.io/mode" in warned
+    await admin.patch(space, {"metadata": {"labels": {"koordgate.io/mode": None}}})
+
+    async def right() -> bool:
+        _, found = await doctor(capsys)
+        return not told(found["warning"], "health lease")
+
+    await until(right, "the API server has seen that it is gone")
+
+
 def _daemon_set(name: str, container: JsonObject) -> JsonObject:
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}

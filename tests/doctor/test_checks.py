@@ -345,6 +345,82 @@ def test_a_change_is_told_with_what_to_do(what: str) -> None:
     assert bool(found[0].todo) is (level is not Level.OK)
 
 
+PROBED: Raw = {
+    "metadata": {"annotations": {"koordgate.io/original-request": "{}"}},
+    "spec": {"schedulerName": "koord-scheduler"},
+}
+ASKED_TO = (
+    'admission webhook "pods.validate.koordgate.io" denied the request: Pod: metadata.annotations'
+    "[koordgate.io/self-test]: marks a self-test"
+)
+QUOTA = 'pods "koordgate-lease-x" is forbidden: exceeded quota: cards'
+SELF_TESTS: dict[str, tuple[tuple[Came, str, Raw], tuple[Came, str, Raw], Level, str]] = {
+    "both are answered": ((Came.STORED, "", PROBED), (Came.REFUSED, ASKED_TO, {}), Level.OK, "is answered in the"),
+    "a namespace that is only observed": (
+        (Came.STORED, "", {}),
+        (Came.STORED, "", {}),
+        Level.WARNING,
+        "pods.mutate.koordgate.io did not translate",
+    ),
+    "a quota": ((Came.REFUSED, QUOTA, {}), (Came.REFUSED, QUOTA, {}), Level.WARNING, "exceeded quota: cards"),
+    "only the second entry is not called": (
+        (Came.STORED, "", PROBED),
+        (Came.STORED, "", PROBED),
+        Level.WARNING,
+        "pods.validate.koordgate.io did not refuse",
+    ),
+    "no such namespace": (
+        (Came.NOT_THERE, "namespaces not found", {}),
+        (Came.NOT_THERE, "namespaces not found", {}),
+        Level.WARNING,
+        "the namespace team-a (healthLease.tryIn) does not exist",
+    ),
+    "a user without rights": ((Came.NO_RIGHT, "no", {}), (Came.NO_RIGHT, "no", {}), Level.UNKNOWN, "was not tried"),
+    "another's webhook": (
+        (Came.WEBHOOK_FAILED, 'failed calling webhook "x.example.com"', {}),
+        (Came.REFUSED, ASKED_TO, {}),
+        Level.WARNING,
+        "x.example.com",
+    ),
+}
+
+
+def self_tested(*came: tuple[Came, str, Raw]) -> tuple[TrialOutcome, ...]:
+    lease = HealthLeaseSettings(enabled=True, namespace="team-a")
+    planned, _ = trials.plan(WebhookSettings(health_lease=lease), "team", {})
+    ours = [one for one in planned if one.expect is Expect.SELF_TEST]
+    assert {one.namespace for one in ours} == {"team-a"}
+    return tuple(TrialOutcome(trial, *outcome) for trial, outcome in zip(ours, came, strict=True))
+
+
+@pytest.mark.parametrize("what", SELF_TESTS)
+def test_whether_the_self_test_of_the_health_lease_could_tell_anything_is_told_beforehand(what: str) -> None:
+    first_came, second_came, level, words = SELF_TESTS[what]
+    examined = examine(snapshot(outcomes=self_tested(first_came, second_came)))
+    found = [one for one in examined if "self-test" in one.what or "tryIn" in one.what]
+    assert [(one.level, words in one.what) for one in found] == [(level, True)]
+    assert [one.area for one in found] == ["health lease"]
+
+
+def test_while_an_entry_is_open_the_self_test_is_the_keepers_alone() -> None:
+    """The policy koordgate-while-open refuses what others than the keeper try."""
+    cluster = right_cluster()
+    _opened(cluster)
+    refused = (Came.REFUSED, "ValidatingAdmissionPolicy 'koordgate-while-open' denied request", {})
+    found = examine(snapshot(cluster, outcomes=self_tested(refused, refused)))
+    assert not [one for one in found if "self-test" in one.what]
+
+
+def test_while_no_replica_answers_only_the_dry_runs_say_so() -> None:
+    failed = (Came.WEBHOOK_FAILED, 'failed calling webhook "pods.mutate.koordgate.io"', {})
+    assert not [one for one in examine(snapshot(outcomes=self_tested(failed, failed))) if "self-test" in one.what]
+
+
+def test_without_the_health_lease_its_self_test_is_not_tried() -> None:
+    planned, _ = trials.plan(WebhookSettings(), "team", {})
+    assert not [one for one in planned if one.expect is Expect.SELF_TEST]
+
+
 TAINTS: dict[str, tuple[str, int, Level, str]] = {
     "some are short": ("taint", 1, Level.OK, "1 of 2 nodes have the taint koordgate.io/headroom (headroom.mode taint)"),
     "none is short": ("taint", 0, Level.OK, "0 of 2 nodes have"),

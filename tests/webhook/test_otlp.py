@@ -2,12 +2,17 @@
 
 import asyncio
 import gzip
+import re
 import socket
+import ssl
 import subprocess
 import sys
+import tempfile
 import threading
+import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +34,7 @@ from webhook import otlp, settings, traces
 from webhook.app import make_app, make_extender
 from webhook.metrics import WebhookMetrics
 from webhook.otlp import OtlpTracing
+from webhook.tls.pki import new_authority, new_certificate
 from webhook.tracing import OFF, Tracing
 from webhook.tracingsettings import TracingSettings
 
@@ -304,6 +310,91 @@ async def test_the_end_of_a_process_does_not_wait_for_a_dead_collector(monkeypat
         await asyncio.to_thread(made.end)
         assert "OtelBatchSpanRecordProcessor" in threads()  # it still tries, and keeps nobody
         await until(lambda: "OtelBatchSpanRecordProcessor" not in threads())
+
+
+# --- over TLS
+
+
+AUTHORITY, OTHERS = (new_authority(name, datetime.now(UTC), 1) for name in ("collector", "other"))
+
+
+@asynccontextmanager
+async def secured(folder: Path, *names: str) -> AsyncIterator[tuple[Collector, int]]:
+    """A collector whose certificate is for these names and for no address, by `AUTHORITY`; yields its port."""
+    made = Collector()
+    app = web.Application()
+    app.router.add_post("/v1/traces", made.receive)
+    pair = new_certificate(AUTHORITY, names, [], datetime.now(UTC), 1)
+    (folder / "tls.pem").write_bytes(pair.certificate + pair.key)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(folder / "tls.pem")
+    server = TestServer(app, scheme="https")
+    await server.start_server(ssl=tls)
+    try:
+        yield made, server.port or 0
+    finally:
+        await server.close()
+
+
+@contextmanager
+def tracing_to(port: int, authority: str, metrics: WebhookMetrics) -> Iterator[OtlpTracing]:
+    made = traces.opened(TracingSettings(f"https://localhost:{port}", 100.0, authority), metrics)
+    assert isinstance(made, OtlpTracing)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+async def test_spans_reach_a_collector_over_tls_by_the_authority_that_is_stated(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "other.pem").write_bytes(OTHERS.certificate)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "other.pem"))  # as some base images do
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    async with secured(tmp_path, "localhost") as (got, port):
+        with tracing_to(port, AUTHORITY.certificate.decode(), world.parts.metrics) as made:
+            async with traced(world, made) as call:
+                await call("/mutate-binding", body(binds(binding("p", "n1"))))
+            await sent(made)
+        assert {span.name for span in got.spans} == {"/mutate-binding", "ledger change", "decide", "ledger write"}
+    assert not await asyncio.to_thread(lambda: list(tmp_path.glob("koordgate-*.pem")))  # the authority's file is gone
+
+
+@pytest.mark.parametrize(
+    ("authority", "name"),
+    [
+        pytest.param(OTHERS.certificate.decode(), "localhost", id="another authority"),
+        pytest.param("", "localhost", id="no authority, and nobody else trusts it"),
+        pytest.param(AUTHORITY.certificate.decode(), "collector.monitoring.svc", id="another name"),
+    ],
+)
+async def test_a_collector_that_cannot_be_trusted_gets_no_span_and_stops_no_bind(
+    world: World, tmp_path: Path, authority: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otlp, "_EXPORT_S", 0.5)
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    async with secured(tmp_path, name) as (got, port):
+        with tracing_to(port, authority, world.parts.metrics) as made:
+            async with traced(world, made) as call:
+                http = await call("/mutate-binding", body(binds(binding("p", "n1"))))
+                assert (await http.json())["response"]["allowed"] is True
+            await sent(made)
+        assert got.headers == []
+    assert world.parts.metrics._registry.get_sample_value("koordgate_spans_total", {"outcome": "failed"}) == 4
+
+
+def test_the_images_pins_have_what_traces_need() -> None:
+    """The image is built of requirements.txt, and the endpoint is refused where OpenTelemetry is missing."""
+    root = Path(otlp.__file__).parents[1]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    needed = {re.split(r"[<>=~! ]", one)[0] for one in extras["tracing"]}
+    pinned = re.findall(r"^([a-z0-9.-]+)==", (root / "requirements.txt").read_text(), re.MULTILINE)
+    assert needed
+    assert needed <= set(pinned)
 
 
 def threads() -> list[str]:

@@ -282,6 +282,7 @@ async def test_nvml_that_is_missing_on_a_machine_with_a_card_is_reported_and_sto
     outages = json.loads(fake.get(DEVICE)["metadata"]["annotations"]["koordgate.io/device-outages"])
     assert outages["gpu"]["reason"] == "NvmlNotFound"
     assert site.amount() == "100"
+    assert site.metrics.nvml_up._value.get() == 0
 
 
 async def test_nvml_that_is_missing_on_a_machine_without_a_card_is_nothing_to_report(
@@ -296,6 +297,7 @@ async def test_nvml_that_is_missing_on_a_machine_without_a_card_is_nothing_to_re
 
     assert not events(fake)
     assert "koordgate.io/device-outages" not in fake.get(DEVICE)["metadata"]["annotations"]
+    assert site.metrics.nvml_up._value.get() == 1  # no alert on nodes without cards
 
 
 async def test_a_container_that_lacks_what_was_decided_is_an_event_a_metric_and_published(

@@ -1,12 +1,17 @@
-"""The health lease: whether entries are open, and whether they could be opened and shut."""
+"""The health lease: whether entries are open, and whether they could be opened and shut.
+
+Whether the self-test can tell anything is tried while replicas live: once none does, it is too late to choose another
+namespace.
+"""
 
 from collections.abc import Iterator
 from typing import Final
 
 from webhook.doctor.findings import Finding, failure, ok, unknown, warning
 from webhook.doctor.snapshot import Snapshot, enforcing
+from webhook.doctor.trials import SELF_TESTS, Came, Expect, TrialOutcome
 from webhook.lease.entries import EntryState, Guarded, Stands, state_of
-from webhook.lease.selftest import POLICY
+from webhook.lease.selftest import POLICY, Probe, ProbeAnswer, Verdict, judge
 
 _AREA: Final = "health lease"
 _SEE_KEEPER: Final = "see the log of deployment/koordgate-lease"
@@ -34,6 +39,7 @@ def lease(snapshot: Snapshot) -> Iterator[Finding]:
         return
     yield from _policy(snapshot)
     if not open_entries:
+        yield from _self_test(snapshot, snapshot.settings.scheduler.name)
         yield ok(_AREA, "the entries that guard Pods are Fail, and are opened only while no replica lives")
 
 
@@ -47,6 +53,34 @@ def _entry(guarded: Guarded, state: EntryState, *, enabled: bool) -> Iterator[Fi
         yield warning(_AREA, f"{guarded.entry} is Ignore, and not by the health lease", todo)
     elif state.stands is Stands.STALE and enabled:
         yield warning(_AREA, f"{guarded.entry} is Fail, and is still noted as open", _SEE_KEEPER)
+
+
+def _self_test(snapshot: Snapshot, scheduler: str) -> Iterator[Finding]:
+    tried = [one for one in snapshot.outcomes if one.trial.expect is Expect.SELF_TEST]
+    found = [_tried(probe, outcome, scheduler) for probe, outcome in zip(SELF_TESTS, tried, strict=False)]
+    complaints = [one for one in found if one is not None]
+    yield from complaints[:1]  # what is in the way of one is mostly in the way of the other
+    if tried and not complaints and not any(one.came is Came.WEBHOOK_FAILED for one in tried):
+        yield ok(_AREA, f"the self-test is answered in the namespace {tried[0].trial.namespace} (healthLease.tryIn)")
+
+
+def _tried(probe: Probe, outcome: TrialOutcome, scheduler: str) -> Finding | None:
+    """What is wrong with a self-test; None if nothing is, or no replica answers, which the dry runs say."""
+    where = f"the namespace {outcome.trial.namespace} (healthLease.tryIn)"
+    if outcome.came in {Came.NO_RIGHT, Came.NO_ANSWER}:
+        return unknown(_AREA, f"the self-test was not tried in {where}: {outcome.message}", "ask as an administrator")
+    if outcome.came is Came.NOT_THERE:
+        todo = "create it, or name another one: without it no entry is opened while no replica lives"
+        return warning(_AREA, f"{where} does not exist", todo)
+    answer = ProbeAnswer(outcome.body if outcome.came is Came.STORED else None, outcome.message)
+    judged = judge(probe, answer, scheduler, opened=False)
+    if judged.verdict is not Verdict.UNKNOWN:
+        return None
+    todo = (
+        "let it be one in which koordgate enforces (label koordgate.io/mode) and nothing else refuses Pods: without "
+        "self-tests no entry is opened while no replica lives"
+    )
+    return warning(_AREA, f"the self-test tells nothing in {where}: {judged.reason}", todo)
 
 
 def _policy(snapshot: Snapshot) -> Iterator[Finding]:
