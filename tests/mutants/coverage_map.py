@@ -19,7 +19,7 @@ from coverage import CoverageData
 from mutants import children
 from mutants.sites import AREAS
 
-UNIT = "not controlplane and not node"
+UNIT = "not controlplane and not node and not browser"
 MEASURED: Final = sorted({folder.split("/")[0] for area in AREAS.values() for folder in area})
 
 
