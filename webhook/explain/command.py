@@ -18,7 +18,7 @@ from webhook.devices.nodestate import CommandError
 from webhook.explain import report
 from webhook.explain.data import data
 from webhook.explain.explanation import Explanation, explain
-from webhook.explain.scene import Found, scene
+from webhook.explain.scene import Found, mapping, scene
 from webhook.offline.assumed import UnknownMemoryError, assume_devices
 from webhook.offline.objects import InputError, add_files, read_all
 from webhook.offline.shapes import wrong_shape
@@ -48,7 +48,7 @@ async def _objects(arguments: argparse.Namespace, configured: WebhookSettings | 
 def _is_about(found: Found) -> bool:
     """Whether an object says that the others are a snapshot, which has all Device objects that the cluster has."""
     _, obj, kind = found
-    return kind == "ConfigMap" and (obj.get("metadata") or {}).get("name") == ABOUT
+    return kind == "ConfigMap" and mapping(obj.get("metadata")).get("name") == ABOUT
 
 
 def with_assumed(listed: list[Found]) -> tuple[list[Found], list[str]]:

@@ -32,6 +32,7 @@ Found = tuple[str, Raw, str]
 
 _MOST_NAMED: Final = 8
 _BESIDE: Final = ("ResourceQuota", "Event")
+_CHECKED: Final = ("Pod", "ConfigMap", *_BESIDE)  # here; the others are checked where they are taken
 _WORKLOADS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController")
 _SEEN: Final = ("Node", "Device", "NodeResourceTopology", "ResourceSlice", "ResourceClaim")
 
@@ -185,7 +186,7 @@ def _checked(where: str, obj: Raw, kind: str) -> Found:
     Raises:
         InputError: an API server would not send it.
     """
-    wrong = wrong_shape(kind, obj) if kind == "Pod" or kind in _BESIDE else ""
+    wrong = wrong_shape(kind, obj) if kind in _CHECKED else ""
     if wrong:
         raise InputError(f"{where}: {kind}: {wrong}; the API server would refuse it; correct it")
     return where, with_defaults(obj) if kind == "Pod" else obj, kind
