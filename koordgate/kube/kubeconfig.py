@@ -124,7 +124,7 @@ async def _loaded(load: Load, configuration: Configuration, *, renew: bool) -> N
         raise KubeError(f"no usable Kubernetes configuration: {error}", reason="Configuration") from error
     except Exception as error:  # the library asserts and assumes what a field is, and fails in any way
         found = f"{type(error).__name__}: {error}".rstrip(": ")
-        problem = f"no usable Kubernetes configuration; see what kubectl config view says of it: {found}"
+        problem = f"no usable Kubernetes configuration: {found}; see whether kubectl config view accepts it"
         raise KubeError(problem, reason="Configuration") from error
 
 
