@@ -236,13 +236,13 @@ def _cores_of_sum(cores: Sequence[int], count: int) -> int:
     ordered = sorted(cores, key=lambda core: -core.bit_count())
     sums = [1]  # after each step: bit n is set if the last cores can have n CPUs together
     for core in reversed(ordered):
-        sums.append((sums[-1] | sums[-1] << core.bit_count()) & ((2 << count) - 1))
-    if not sums.pop() >> count & 1:
+        sums.append(sums[-1] | sums[-1] << core.bit_count())
+    if not sums[-1] >> count & 1:
         return 0
     taken = 0
-    for core in ordered:
+    for core, others in zip(ordered, reversed(sums[:-1]), strict=True):
         left = count - core.bit_count()
-        if sums.pop() >> max(left, 0) & 1 and left >= 0:
+        if left >= 0 and others >> left & 1:
             taken |= core
             count = left
     return taken

@@ -40,7 +40,6 @@ class ConfiguredAccess:
         self._clock = clock
         self._fresh_until = clock() + _REFRESH_S
         self._tls: ssl.SSLContext | None = None
-        self._certificate = (configuration.cert_file, configuration.key_file)
         self.namespace = DEFAULT_NAMESPACE
 
     @classmethod
@@ -76,10 +75,9 @@ class ConfiguredAccess:
         wanted = self._configuration
         try:
             tls = tls_context(wanted.ssl_ca_cert)
-            if wanted.cert_file:
-                tls.load_cert_chain(wanted.cert_file, wanted.key_file)
         except OSError as error:  # an SSLError is one
             raise KubeError(f"certificates of {self.base_url}: {error}", reason="Configuration") from error
+        self._present_certificate(tls)
         if not wanted.verify_ssl:
             tls.check_hostname = False
             tls.verify_mode = ssl.CERT_NONE
@@ -102,17 +100,33 @@ class ConfiguredAccess:
             # The old credentials may still be valid; if not, the API server answers 401.
             _LOG.warning("credentials not refreshed: %s", error)
             return
-        certificate = (self._configuration.cert_file, self._configuration.key_file)
-        if self._tls and certificate[0] and certificate != self._certificate:
-            self._tls.load_cert_chain(certificate[0], certificate[1])  # for connections opened from now on
-            self._certificate = certificate
+        if self._tls is None:
+            return
+        try:
+            self._present_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # the files may be half written
+            self._present_certificate(self._tls)  # for connections opened from now on
+        except KubeError as error:
+            _LOG.warning("client certificate not renewed: %s", error)
+
+    def _present_certificate(self, tls: ssl.SSLContext) -> None:
+        """Read the client certificate, if there is one; the same files may have another one by now."""
+        if not self._configuration.cert_file:
+            return
+        try:
+            tls.load_cert_chain(self._configuration.cert_file, self._configuration.key_file)
+        except OSError as error:  # an SSLError is one
+            raise KubeError(f"certificates of {self.base_url}: {error}", reason="Configuration") from error
 
 
 async def _loaded(load: Load, configuration: Configuration, *, renew: bool) -> None:
     try:
         await load(configuration, renew)
-    except (ConfigException, OSError, ValueError, TypeError, yaml.YAMLError) as error:
+    except (ConfigException, OSError, ValueError, yaml.YAMLError) as error:
         raise KubeError(f"no usable Kubernetes configuration: {error}", reason="Configuration") from error
+    except Exception as error:  # the library asserts and assumes what a field is, and fails in any way
+        found = f"{type(error).__name__}: {error}".rstrip(": ")
+        problem = f"no usable Kubernetes configuration: {found}; see whether kubectl config view accepts it"
+        raise KubeError(problem, reason="Configuration") from error
 
 
 async def kubeconfig_access(path: Path | None = None, context: str | None = None) -> ConfiguredAccess:

@@ -60,6 +60,7 @@ async def door(fake: FakeKube, kube: KubeClient) -> AsyncIterator[Door]:
         pytest.param("Bearer ", 401, id="an empty token"),
         pytest.param("Basic good", 401, id="another scheme"),
         pytest.param("Bearer " + "x" * 9000, 401, id="a token that is too long"),
+        pytest.param("Bearer g\xf6\xf6d", 401, id="a token with letters that none has"),
     ],
 )
 async def test_only_a_user_who_may_get_the_path_is_let_in(door: Door, authorization: str, status: int) -> None:

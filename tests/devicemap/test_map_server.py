@@ -213,6 +213,21 @@ async def test_a_client_that_takes_nothing_is_dropped(
     assert reader
 
 
+@pytest.mark.parametrize("token", [b"\xff", b"good\xff", "gööd".encode()])
+async def test_a_token_of_bytes_that_none_has_is_refused_and_costs_the_api_server_nothing(
+    serve: Serve, fake: FakeKube, token: bytes
+) -> None:
+    served = await serve()
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.client.port)
+    writer.write(
+        b"GET /api/nodes HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer " + token + b"\r\n\r\n"
+    )
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert [one for one in fake.requests if one.resource == "tokenreviews"] == []
+
+
 async def test_an_ending_server_ends_its_streams(serve: Serve) -> None:
     served = await serve()
     async with served.client.get("/api/events?since=0&epoch=e", headers=TOKEN) as stream:

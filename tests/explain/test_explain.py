@@ -116,6 +116,32 @@ def test_a_condition_on_the_node_is_named_with_its_remedy(ask, about: Raw, spec:
     assert f"To do, for example: {remedy}." in answer.out
 
 
+def test_all_conditions_are_needed_and_of_the_changes_of_devices_one_is_enough(ask) -> None:
+    here = node("n1", 1, unschedulable=True, taints=[TAINT])
+    held = asyncio.run(bound("other", "n1", *node("n1", 1)))
+    lines = ask(*here, asyncio.run(waiting())).out.splitlines()
+    needed = [
+        "  - kubectl uncordon n1",
+        "  - add a toleration for dedicated=x:NoSchedule to the Pod, or remove the taint",
+    ]
+    begins = lines.index("What is needed for it to fit on n1, all of this")
+    assert lines[begins + 1 :] == needed
+    lines = ask(*here, held, asyncio.run(waiting())).out.splitlines()
+    begins = lines.index("What is needed for it to fit on n1, all of this")
+    assert lines[begins + 1 : begins + 3] == needed
+    assert lines[begins + 3].startswith("What is needed besides")
+    assert [line for line in lines if "one of these is enough" in line] in ([], [lines[begins + 3]])
+    assert "wait until one Pod on it end: team/other" in "".join(lines[begins + 4 :])
+
+
+def test_where_no_change_helps_the_conditions_are_not_said_to_suffice(ask) -> None:
+    lines = ask(
+        *node("n1", 1, unschedulable=True), asyncio.run(waiting(limits={"nvidia.com/gpu": "9"}))
+    ).out.splitlines()
+    assert "What is needed for it to fit on n1" in lines
+    assert lines[-1].startswith(("Besides, no single change", "  - "))
+
+
 def test_the_nearest_node_is_the_one_with_the_least_lack_and_its_cards_say_who_holds_them(ask) -> None:
     near, far = node("near", 1), node("far", 1)
     half = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}
@@ -244,6 +270,9 @@ def test_text_that_a_terminal_would_interpret_is_not_printed(ask) -> None:
     assert "\x1b" not in ask(*node("n1", 1, unschedulable=True), made).out
 
 
+SETTINGS = {"name": "koordgate", "namespace": "koordgate-system"}
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -252,12 +281,35 @@ def test_text_that_a_terminal_would_interpret_is_not_printed(ask) -> None:
         pytest.param({"kind": "ResourceQuota", "metadata": "x"}, id="a quota without metadata"),
         pytest.param({"kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": [1]}}, id="a Node"),
         pytest.param({"kind": "Event", "metadata": []}, id="an Event"),
+        pytest.param({"kind": "ConfigMap", "metadata": [1]}, id="a ConfigMap without metadata"),
+        pytest.param({"kind": "ConfigMap", "metadata": SETTINGS, "data": [{}]}, id="settings that are a list"),
+        pytest.param({"kind": "ConfigMap", "metadata": SETTINGS, "data": {"config.yaml": 1.5}}, id="a number"),
+        pytest.param(
+            {
+                "kind": "Pod",
+                "metadata": {"name": "x"},
+                "spec": {"containers": [{"name": "c"}], "schedulingGates": [{}]},
+            },
+            id="a gate without a name",
+        ),
+        pytest.param(
+            {"kind": "ResourceClaim", "metadata": {"name": "c", "resourceVersion": ["x"]}},
+            id="a claim's revision, a list",
+        ),
+        pytest.param(
+            {"kind": "ResourceClaim", "metadata": {"name": "c", "resourceVersion": "x"}},
+            id="a claim's revision, a word",
+        ),
     ],
 )
 def test_an_object_that_no_api_server_would_send_is_refused_with_what_to_do(ask, wrong: Raw) -> None:
     answer = ask(wrong, gpu_pod())
     assert answer.status == 2
     assert "correct it" in answer.err
+
+
+def test_a_claim_that_somebody_wrote_by_hand_needs_neither_uid_nor_revision(ask) -> None:
+    assert ask(*node("n1"), asyncio.run(waiting()), {"kind": "ResourceClaim", "metadata": {"name": "c"}}).status == 0
 
 
 def test_nonsense_in_fields_that_nobody_checks_does_no_harm(ask) -> None:

@@ -620,6 +620,26 @@ async def test_a_plugin_is_asked_again_when_its_token_is_refused(fake: FakeKube,
     assert len(fake.seen("create", "nodes")) == 2
 
 
+@pytest.mark.parametrize(
+    ("cluster", "user"),
+    [
+        ({"server": 1}, {}),
+        ({}, "me"),
+        ({}, {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true", "args": 1}}),
+        ({}, {"auth-provider": {"name": "oidc", "config": {"id-token": 0}}}),
+        ({}, {"auth-provider": {"name": "oidc", "config": {"refresh-token": "x"}}}),
+    ],
+    ids=["a number as address", "a word as user", "a number as arguments", "a number as token", "no issuer"],
+)
+async def test_a_kubeconfig_with_a_wrong_field_is_an_error_of_ours(
+    fake: FakeKube, tmp_path: Path, cluster: dict[str, Any], user: Any
+) -> None:
+    with pytest.raises(KubeError, match=r"no usable Kubernetes configuration: [A-Z]") as caught:
+        async with KubeClient.from_kubeconfig(kubeconfig(tmp_path, fake, user, **cluster)):
+            pass
+    assert caught.value.reason == "Configuration"
+
+
 async def test_a_missing_or_broken_kubeconfig_is_an_error_of_ours(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_text("current-context: [")
@@ -642,7 +662,8 @@ async def test_a_client_certificate_and_the_clusters_ca_are_used(tmp_path: Path)
             assert await kube.get(NODES.path("n1"))
 
 
-async def test_a_certificate_that_a_plugin_renews_is_shown_from_the_next_connection_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["a plugin", "files that are written again", "files that are half written first"])
+async def test_a_certificate_that_is_renewed_is_shown_from_the_next_connection_on(tmp_path: Path, by: str) -> None:
     folders = [tmp_path / name for name in ("server", "old", "new")]
     for folder in folders:
         folder.mkdir()
@@ -667,13 +688,14 @@ async def test_a_certificate_that_a_plugin_renews_is_shown_from_the_next_connect
         status = {"clientCertificateData": certificate.read_text(), "clientKeyData": key.read_text()}
         version = "client.authentication.k8s.io/v1"
         told.write_bytes(orjson.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status}))
+        (tmp_path / "tls.crt").write_bytes(certificate.read_bytes())
+        (tmp_path / "tls.key").write_bytes(key.read_bytes())
 
     told, plugin = tmp_path / "told", tmp_path / "plugin"
     plugin.write_text(f"#!/bin/sh\ncat {told}\n")
     plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-    user = {
-        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
-    }
+    run = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
+    user = {"exec": run} if by == "a plugin" else {"client-certificate": "tls.crt", "client-key": "tls.key"}
     async with await asyncio.start_server(refuse_the_old, "127.0.0.1", ssl=tls) as running, FakeKube() as fake:
         credential(*old)
         here = {"server": f"https://127.0.0.1:{running.sockets[0].getsockname()[1]}"}
@@ -681,9 +703,13 @@ async def test_a_certificate_that_a_plugin_renews_is_shown_from_the_next_connect
         async with KubeClient.from_kubeconfig(path) as kube:
             with pytest.raises(Unauthorized):
                 await kube.get(NODES.path("n1"))
+            if by == "files that are half written first":
+                credential(new[0], old[1])
+                with pytest.raises(Unauthorized):  # still with the old one: the new one has another key
+                    await kube.get(NODES.path("n1"))
             credential(*new)
             assert await kube.get(NODES.path("n1")) == {}
-    assert (shown[0], shown[-1]) == (old[0].read_text(), new[0].read_text())
+    assert (set(shown), shown[-1]) == ({old[0].read_text(), new[0].read_text()}, new[0].read_text())
 
 
 async def test_a_server_that_the_ca_does_not_vouch_for_is_unreachable_and_receives_nothing(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Credentials of a kubeconfig: when they are loaded again, and what they say of the connection."""
 
+import asyncio
+import json
 import ssl
 from pathlib import Path
 
@@ -38,7 +40,7 @@ async def test_it_is_loaded_once_at_the_start() -> None:
 
 
 @pytest.mark.parametrize(
-    "failure", [ConfigException("?"), FileNotFoundError("?"), ValueError("?"), TypeError("?")], ids=type
+    "failure", [ConfigException("?"), FileNotFoundError("?"), ValueError("?"), TypeError("?"), KeyError("?")], ids=type
 )
 async def test_what_cannot_be_loaded_is_an_error_of_the_configuration(failure: Exception) -> None:
     loads = Loads()
@@ -54,11 +56,14 @@ async def test_credentials_are_loaded_again_once_a_minute_and_when_they_were_ref
     await loads(configuration, False)
     access = ConfiguredAccess(configuration, loads, lambda: now)
     seen = []
-    for seconds, renew in ((59, False), (1, False), (59, False), (1, False), (1, True), (59, False), (1, False)):
+    for seconds, renew in (
+        *((59, False), (1, False), (59, False), (1, False)),
+        *((1, True), (59, False), (1, False), (3600, False), (1, False)),
+    ):
         now += seconds
         seen.append(await access.authorization(renew=renew))
-    assert seen == [f"Bearer {number}" for number in (1, 2, 2, 3, 4, 4, 5)]
-    assert loads.renewals == [False, False, False, True, False]
+    assert seen == [f"Bearer {number}" for number in (1, 2, 2, 3, 4, 4, 5, 6, 6)]
+    assert loads.renewals == [False, False, False, True, False, False]
 
 
 async def test_credentials_that_cannot_be_loaded_again_stay_for_another_minute(
@@ -146,3 +151,37 @@ async def test_the_namespace_is_that_of_the_context(tmp_path: Path, stated: dict
     assert (await kubeconfig_access(path)).namespace == namespace
     async with KubeClient.from_kubeconfig(path, context="there") as kube:
         assert kube.namespace == "other"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # what the library asks of aiohttp
+async def test_a_token_that_an_issuer_renews_is_used_and_leaves_the_file_as_it_is(tmp_path: Path) -> None:
+    asked: list[bytes] = []
+
+    async def issue(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        asked.append(head.split(b" ", 2)[1])
+        address = f"http://127.0.0.1:{writer.get_extra_info('sockname')[1]}/token"
+        body = json.dumps({"token_endpoint": address, "id_token": "renewed", "refresh_token": "another"}).encode()
+        start = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        writer.write(start + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+        writer.close()
+
+    path = tmp_path / "kubeconfig"
+    async with await asyncio.start_server(issue, "127.0.0.1") as issuer:
+        address = f"http://127.0.0.1:{issuer.sockets[0].getsockname()[1]}"
+        client = {"client-id": "me", "client-secret": "s", "idp-issuer-url": address, "refresh-token": "first"}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "here",
+            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "me"}}],
+            "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+            "users": [{"name": "me", "user": {"auth-provider": {"name": "oidc", "config": client}}}],
+        }
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
+        before = path.read_bytes()
+        access = await kubeconfig_access(path)
+    assert await access.authorization() == "Bearer renewed"
+    assert asked == [b"/.well-known/openid-configuration", b"/token"]
+    assert path.read_bytes() == before

@@ -11,8 +11,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mutants.coverage_map import CoverageMap, Kept, gather, read, together, write
+from mutants.coverage_map import CoverageMap, Kept, gather, parts, read, together, without_files_of, write
 from mutants.equivalent import is_known, known
+from mutants.outdated import is_test
 from mutants.sites import AREAS, Mutant, files, goal, sample
 from mutants.trial import Copy, Outcome, copied, digests
 
@@ -71,18 +72,24 @@ def _arguments() -> argparse.Namespace:
 
 
 def _map(copy: Copy, tests: list[str], workers: int) -> CoverageMap:
-    """Which test runs which line; only tests that a change since the last run concerns are run again."""
+    """Which test runs which line; only tests that a change since the last run concerns are run again.
+
+    The answer is kept after each folder of tests, so that a run that is interrupted goes on where it was.
+    """
     kept = CHECKOUT / ".cache" / "mutants" / f"{hashlib.sha256(' '.join(sorted(tests)).encode()).hexdigest()[:16]}.json"
     files = digests(CHECKOUT)
     before = read(kept) if kept.exists() else Kept(CoverageMap({}, {}), {})
-    again = before.outdated(files)
+    again = before.outdated(CHECKOUT, files)
     if again is None:
-        again, before = set(tests), Kept(CoverageMap({}, {}), {})
+        again, before = {name for name in files if is_test(name)}, Kept(CoverageMap({}, {}), {})
+    again = {each for each in again if any(each.startswith(folder) for folder in tests)}
     lines = before.without(again, files)
-    if again := {each for each in again if any(each.startswith(folder) for folder in tests)}:
-        _progress(f"which test runs which line: {len(again)} tests, files or folders of tests are run")
-        gathered, failed = gather(copy.root, again, copy.environment, workers)
+    todo = parts(again)
+    for number, part in enumerate(todo, 1):
+        _progress(f"which test runs which line: {number} of {len(todo)} folders: {Path(part[0]).parent}")
+        gathered, failed = gather(copy.root, part, copy.environment, workers)
         lines = together(lines, gathered)
+        write(kept, lines, without_files_of((test for later in todo[number:] for test in later), files))
         for each in failed:
             _progress(f"judges nothing, as it fails on the tree as it is: {each}")
     write(kept, lines, files)

@@ -10,16 +10,17 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
 
 import pytest
 from coverage import CoverageData
 from mutants import children
+from mutants.outdated import concerned
 from mutants.sites import AREAS
 
-UNIT = "not controlplane and not node"
+UNIT = "not controlplane and not node and not browser"
 MEASURED: Final = sorted({folder.split("/")[0] for area in AREAS.values() for folder in area})
 
 
@@ -82,20 +83,14 @@ class Kept:
     map: CoverageMap
     files: Mapping[str, str]
 
-    def outdated(self, files: Mapping[str, str]) -> set[str] | None:
-        """Tests, and files of tests, to run again on a tree with these files; None if all are.
-
-        A change of code may change what the tests that ran it run, and a change of a file of tests its tests. A change
-        of anything else, as of a fixture, may change everything.
-        """
+    def outdated(self, root: Path, files: Mapping[str, str]) -> set[str] | None:
+        """Tests, and files of tests, to run again on the tree at `root` with these files; None if all are."""
         names = self.files.keys() | files.keys()
         changed = {name for name in names if self.files.get(name) != files.get(name)}
-        code = {name for name in changed if name.endswith(".py") and name.split("/")[0] in MEASURED}
-        tests = {name for name in changed if PurePath(name).match("test_*.py")}
-        if changed - code - tests:
-            return None
-        ran = {test for name in code for each in self.map.lines.get(name, {}).values() for test in each}
-        return {test for test in ran if _file(test) not in tests} | (tests & files.keys())
+        ran = {name: frozenset().union(*lines.values()) for name, lines in self.map.lines.items()}
+        again = concerned(root, changed, files, ran, MEASURED)
+        whole = {each for each in again or () if "::" not in each}
+        return None if again is None else {each for each in again if each in whole or _file(each) not in whole}
 
     def without(self, tests: Container[str], files: Mapping[str, str]) -> CoverageMap:
         """The map without these tests, without tests of these files of tests, and without files that are gone."""
@@ -124,6 +119,8 @@ def gather(
         RuntimeError: the tests could not be run.
     """
     report, data, listed = root / "report.xml", root / "lines.coverage", root / "tests.txt"
+    for left in (report, data, *children.data_files(root)):
+        left.unlink(missing_ok=True)
     listed.write_text("\n".join(sorted(tests)))
     command = [sys.executable, "-m", "pytest", f"@{listed}", "-m", UNIT, "-q", "-n", str(workers)]
     command += [*(f"--cov={package}" for package in MEASURED), "--cov-context=test", "--cov-report="]
@@ -141,6 +138,20 @@ def gather(
     seconds = {test: told.get(_junit_key(test)) or 0.0 for test in ran if test not in failed}
     passed = {path: {line: frozenset(ran - failed) for line, ran in each.items()} for path, each in lines.items()}
     return CoverageMap(passed, seconds), sorted(failed)
+
+
+def parts(tests: Iterable[str]) -> list[list[str]]:
+    """Tests, and files of tests, by the folder that they are in."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for test in sorted(tests):
+        found[str(Path(_file(test)).parent)].append(test)
+    return [each for _, each in sorted(found.items())]
+
+
+def without_files_of(tests: Iterable[str], files: Mapping[str, str]) -> dict[str, str]:
+    """The files without those of tests: what these execute is not known yet."""
+    unknown = {_file(test) for test in tests}
+    return {name: digest for name, digest in files.items() if name not in unknown}
 
 
 def write(kept: Path, lines: CoverageMap, files: Mapping[str, str]) -> None:

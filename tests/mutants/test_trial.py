@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mutants.coverage_map import CoverageMap, Kept, gather, read, together, write
+from mutants.coverage_map import CoverageMap, Kept, gather, parts, read, together, without_files_of, write
 from mutants.sites import Mutant
 from mutants.trial import Copy, Outcome, copied, digests
 
@@ -138,12 +138,29 @@ def test_a_line_that_runs_at_import_is_judged_by_what_mentions_its_name(
     assert CoverageMap(lines, seconds).tests(checkout, "allocator/code.py", line) == mentioned
 
 
-FILES = {"allocator/code.py": "1", "allocator/other.py": "1", "tests/test_a.py": "1", "tests/test_b.py": "1"}
+TEXTS = {
+    "allocator/code.py": "LIMIT = 3",
+    "allocator/other.py": "READ = 'charts/values.yaml'",
+    "allocator/page/page.py": "",
+    "allocator/page/static/page.js": "",
+    "charts/values.yaml": "",
+    "pyproject.toml": "",
+    "tests/aid.py": "import further_aid",
+    "tests/conftest.py": "",
+    "tests/further_aid.py": "",
+    "tests/part/conftest.py": "",
+    "tests/part/data/boards.json": "",
+    "tests/part/test_c.py": "from aid import made",
+    "tests/test_a.py": "from further_aid import made",
+    "tests/test_b.py": "def test_3(): assert made_by_further_aid_or_charts",
+}
+FILES = dict.fromkeys(TEXTS, "1")
 KEPT = Kept(
     CoverageMap(
         {
             "allocator/code.py": {5: frozenset({"tests/test_a.py::test_1", "tests/test_b.py::test_3"})},
             "allocator/other.py": {7: frozenset({"tests/test_a.py::test_2", "tests/test_b.py::test_3"})},
+            "allocator/page/page.py": {1: frozenset({"tests/test_b.py::test_3"})},
         },
         {"tests/test_a.py::test_1": 1.0, "tests/test_a.py::test_2": 2.0, "tests/test_b.py::test_3": 3.0},
     ),
@@ -151,28 +168,72 @@ KEPT = Kept(
 )
 
 
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name, text in TEXTS.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
 @pytest.mark.parametrize(
     ("changed", "again"),
     [
-        pytest.param({}, set(), id="nothing"),
+        pytest.param([], set(), id="nothing"),
         pytest.param(
-            {"allocator/code.py": "2"}, {"tests/test_a.py::test_1", "tests/test_b.py::test_3"}, id="code: what ran it"
+            ["allocator/code.py"], {"tests/test_a.py::test_1", "tests/test_b.py::test_3"}, id="code: what ran it"
         ),
-        pytest.param({"tests/test_b.py": "2"}, {"tests/test_b.py"}, id="tests: the whole file"),
-        pytest.param({"tests/test_c.py": "1"}, {"tests/test_c.py"}, id="new tests"),
-        pytest.param({"tests/conftest.py": "1"}, None, id="a fixture: everything"),
-        pytest.param({"charts/values.yaml": "1"}, None, id="a file that a test may read: everything"),
+        pytest.param(["tests/test_b.py"], {"tests/test_b.py"}, id="tests: the whole file"),
+        pytest.param(
+            ["tests/test_b.py", "allocator/code.py"],
+            {"tests/test_a.py::test_1", "tests/test_b.py"},
+            id="code and tests of it: the whole file and what else ran it",
+        ),
+        pytest.param(
+            ["tests/further_aid.py"],
+            {"tests/test_a.py", "tests/part/test_c.py"},
+            id="a helper: who mentions it, or a helper that does",
+        ),
+        pytest.param(["tests/part/conftest.py"], {"tests/part/test_c.py"}, id="fixtures of a folder: its tests"),
+        pytest.param(
+            ["tests/conftest.py"], {"tests/test_a.py", "tests/test_b.py", "tests/part/test_c.py"}, id="all fixtures"
+        ),
+        pytest.param(["tests/part/data/boards.json"], {"tests/part/test_c.py"}, id="data of tests: those around it"),
+        pytest.param(["allocator/page/static/page.js"], {"tests/test_b.py::test_3"}, id="data of code: what ran that"),
+        pytest.param(
+            ["charts/values.yaml"],
+            {"tests/test_a.py::test_2", "tests/test_b.py::test_3"},
+            id="another folder: what ran code that mentions it",
+        ),
+        pytest.param(["pyproject.toml"], None, id="settings: everything"),
     ],
 )
-def test_what_a_change_concerns_is_run_again(changed: dict[str, str], again: set[str] | None) -> None:
-    assert KEPT.outdated({**FILES, **changed}) == again
+def test_what_a_change_concerns_is_run_again(tree: Path, changed: list[str], again: set[str] | None) -> None:
+    assert KEPT.outdated(tree, FILES | dict.fromkeys(changed, "2")) == again
+
+
+def test_tests_that_are_new_are_run_and_those_that_are_gone_are_not(tree: Path) -> None:
+    gone = {name: digest for name, digest in FILES.items() if name != "tests/test_a.py"}
+    (tree / "tests/test_d.py").touch()
+    assert KEPT.outdated(tree, {**gone, "tests/test_d.py": "1"}) == {"tests/test_d.py"}
+
+
+def test_an_interrupted_run_goes_on_with_the_folders_that_it_has_not_reached(tree: Path) -> None:
+    first, later = parts(["tests/test_a.py::test_1", "tests/part/test_c.py", "tests/test_b.py"])
+    assert (first, later) == (["tests/test_a.py::test_1", "tests/test_b.py"], ["tests/part/test_c.py"])
+    assert Kept(KEPT.map, without_files_of(later, FILES)).outdated(tree, FILES) == {"tests/part/test_c.py"}
+    assert Kept(KEPT.map, without_files_of(first, FILES)).outdated(tree, FILES) == {
+        "tests/test_a.py",
+        "tests/test_b.py",
+    }
 
 
 def test_what_is_run_again_or_gone_is_no_longer_known() -> None:
     files = {**FILES, "allocator/code.py": "2", "tests/test_b.py": "2"}
     left = KEPT.without({"tests/test_a.py::test_1", "tests/test_b.py"}, files)
     only = CoverageMap(
-        {"allocator/other.py": {7: frozenset({"tests/test_a.py::test_2"})}}, {"tests/test_a.py::test_2": 2.0}
+        {"allocator/other.py": {7: frozenset({"tests/test_a.py::test_2"})}, "allocator/page/page.py": {1: frozenset()}},
+        {"tests/test_a.py::test_2": 2.0},
     )
     assert left == only
     assert together(left, KEPT.map) == KEPT.map

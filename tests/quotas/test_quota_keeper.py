@@ -210,3 +210,20 @@ async def test_a_quota_that_is_gone_before_its_mirror_is_written_is_forgotten(fa
         fake.remove(RESOURCE_QUOTAS.path("q", "team"))
         await until(lambda: one.table.quota(("team", "q")) is None)
         await until(lambda: one.problems.get("team/q") == ())
+
+
+@pytest.mark.parametrize("left", [{"pods": "1"}, None], ids=["names no devices any more", "is gone"])
+async def test_a_mirror_that_cannot_be_deleted_is_reported_and_tried_again_until_it_is(
+    fake: FakeKube, kube: KubeClient, left: dict[str, str] | None
+) -> None:
+    put(fake, nvidia="2")
+    async with keeping(kube) as (one,):
+        fake.faults.always("delete", "resourcequotas", answer(403, "no right"))
+        if left is None:
+            fake.remove(RESOURCE_QUOTAS.path("q", "team"))
+        else:
+            put(fake, **left)
+        await until(lambda: "no right" in "".join(one.problems.get("team/q", ())))
+        fake.faults.always("delete", "resourcequotas", None)
+        await until(lambda: stored(fake) is None)
+        await until(lambda: not any(one.problems.values()))

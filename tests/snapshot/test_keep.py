@@ -236,6 +236,22 @@ def test_another_key_gives_other_names_and_the_same_key_the_same() -> None:
     assert HIDING.name("kube-system") == "kube-system"
 
 
+def test_the_label_that_pods_are_spread_over_is_hidden_as_it_is_on_nodes() -> None:
+    node = {"metadata": {"name": "n1", "labels": {"acme.example/rack": "r1", "topology.kubernetes.io/zone": "z1"}}}
+    spread = {"topologyKey": "acme.example/rack", "matchLabelKeys": ["acme.example/rack"]}
+    term = {"topologyKey": "acme.example/rack", "mismatchLabelKeys": ["acme.example/rack", 1]}
+    zone = {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    asked = object_of(SHAPES["Pod"], pod(topologySpreadConstraints=[spread, zone], affinity=affinity), HIDING)["spec"]
+    rack, known = object_of(SHAPES["Node"], node, HIDING)["metadata"]["labels"]
+    assert asked["topologySpreadConstraints"] == [
+        {"topologyKey": rack, "matchLabelKeys": [rack]},
+        {"topologyKey": known, "maxSkew": 1},
+    ]
+    assert list(asked["affinity"]["podAntiAffinity"].values()) == [[{"topologyKey": rack, "mismatchLabelKeys": [rack]}]]
+    assert (known, "acme" in rack) == ("topology.kubernetes.io/zone", False)
+
+
 def test_the_gang_of_a_pod_is_hidden_as_its_pod_group_is() -> None:
     member = pod(namespace="team", annotations={"gang.scheduling.koordinator.sh/name": "big"})
     group = {"metadata": {"name": "big", "namespace": "team"}, "spec": {"minMember": 2}}

@@ -97,6 +97,37 @@ async def test_names_are_replaced_in_the_settings_too(fake: FakeKube, kube: Kube
     assert hidden in {obj["metadata"].get("namespace") for obj in found.items}
 
 
+async def test_the_namespaces_of_the_installation_and_of_its_settings_are_replaced_wherever_they_stand(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    stated = """
+      identity: {namespace: acme-gpus}
+      scheduler: {username: "system:serviceaccount:acme-gpus:koord-scheduler"}
+      numa: {scope: {namespaces: [acme-gone, kube-system]}}
+      devices: {defaultSlotResourceFraction: {namespaces: {acme-gone: {gpu: 10}}}}
+      quota: {exemptNamespaces: [acme-gone]}
+    """
+    made = {"metadata": {"name": "koordgate"}, "data": {"config.yaml": stated}}
+    fake.put(CONFIG_MAPS.path(namespace="acme-gpus"), made)
+    found = await take(kube, SnapshotWanted("acme-gpus", anonymize=True), "2026-01-01T00:00:00Z")
+    assert "acme" not in json.dumps(found.items)
+    (home,) = {obj["metadata"]["namespace"] for obj in found.items if obj["kind"] == "ConfigMap"}
+    read = parse(found.items[1]["data"]["config.yaml"])
+    assert read.identity.namespace == home
+    assert read.scheduler.username == f"system:serviceaccount:{home}:koord-scheduler"
+    gone, known = read.numa.scope.namespaces
+    assert (known, {gone: {"gpu": 10}}) == (
+        "kube-system",
+        read.devices.default_slot_resource_fraction.namespaces,
+    )
+
+
+async def test_a_namespace_that_is_named_twice_is_read_once(fake: FakeKube, kube: KubeClient) -> None:
+    fill(fake)
+    found = await taken(kube, namespaces=("team-a", "team-b", "team-a"))
+    assert of(found, "Pod") == ["a", "b", "a", "b"]
+
+
 def test_settings_are_read_back_as_they_are() -> None:
     stated = parse("mode: 'off'\nscheduler: {preference: fragmentation}\ndomain: koordinator.sh\n")
     assert parse(settings_text(stated)) == stated
@@ -112,6 +143,18 @@ def test_a_file_is_read_back_and_nobody_else_may_read_it(tmp_path: Path, name: s
     assert [obj for _, obj, _ in read_all([str(path)])] == items
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [one.name for one in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("path", ["", ".", "/", "{}", "{}/", "{}/none/file"])
+def test_a_path_that_is_no_file_is_an_error_of_the_system_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(OSError, match=r"\[Errno"):
+        file.write(path.format(folder), [])
+    assert list(tmp_path.rglob("*")) == [folder]
 
 
 @pytest.mark.parametrize(

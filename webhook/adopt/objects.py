@@ -241,3 +241,7 @@ def _complete(kind: str, metadata: Raw) -> None:
         metadata.setdefault("uid", f"{metadata['namespace']}/{metadata['name']}")
     elif kind == nodeallocation.KIND:
         metadata["resourceVersion"] = "1"  # nothing is compared with it here
+    elif kind == "ResourceClaim":
+        metadata["namespace"] = metadata.get("namespace") or "default"
+        metadata["uid"] = metadata.get("uid") or f"{metadata['namespace']}/{metadata['name']}"
+        metadata["resourceVersion"] = metadata.get("resourceVersion") or "1"

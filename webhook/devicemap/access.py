@@ -97,9 +97,9 @@ class TokenGuard:
         """
         scheme, _, token = http.headers.get("Authorization", "").partition(" ")
         token = token.strip()
-        if scheme.lower() != "bearer" or not token or len(token) > _LONGEST:
+        if scheme.lower() != "bearer" or not token or len(token) > _LONGEST or not token.isascii():
             raise unauthorized("state the token of a Kubernetes user, as in: Authorization: Bearer TOKEN")
-        key = hashlib.sha256(token.encode("utf-8", "replace")).digest()  # no token is kept
+        key = hashlib.sha256(token.encode()).digest()  # no token is kept
         answer = self._known.get(key)
         if answer is None or self._clock() >= answer.until:
             self._pace(http.remote or "")

@@ -12,7 +12,8 @@ from allocator.reasons.cards import CardReason, card_reasons
 from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot
-from webhook.explain.scene import Scene, mapping
+from webhook.explain.reading import mapping
+from webhook.explain.scene import Scene
 from webhook.view.podinfo import annotated_holding, read_pod_info
 
 _REASONS: Final = ("DevicesAllocated",)

@@ -57,7 +57,9 @@ def _detail(node: NodeDetail, remedies: list[WayToFit]) -> Raw:
         "name": node.verdict.name,
         "devices": cards,
         "numaNodes": [{"node": numa, "why": why} for numa, why in node.numas.items()],
-        "remedies": [{"kind": one.kind, "text": one.text, "pods": list(one.pods)} for one in remedies],
+        "remedies": [
+            {"kind": one.kind, "text": one.text, "pods": list(one.pods), "needed": one.needed} for one in remedies
+        ],
     }
 
 

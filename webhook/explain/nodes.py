@@ -44,7 +44,7 @@ class NodeVerdict:
         name: of the node.
         reasons: why it cannot hold the Pod, the first one first; empty if it can.
         lack: how far it is from holding it: percent of devices and CPUs (`allocator.reasons.cards.lack`), percent of
-            each other amount, and 100 for each condition on the node. The nearest node has the least.
+            each other amount, and 100 if a condition on the node is not met. The nearest node has the least.
         permanent: it could not even if all other Pods left.
         placement: what the Pod would get there; None if `place()` refuses.
     """

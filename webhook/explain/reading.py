@@ -1,6 +1,6 @@
 """What commands that ask about a cluster read: a live cluster, a snapshot, or manifests."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -22,7 +22,8 @@ Raw = dict[str, Any]
 Found = tuple[str, Raw, str]
 """Where an object is, the object, and its kind."""
 
-_BESIDE: Final = ("ResourceQuota", "Event", "PodDisruptionBudget")  # kinds that only commands read
+# The kinds that only commands read; the others are checked where they are taken.
+_CHECKED: Final = ("Pod", "ConfigMap", "ResourceQuota", "Event", "PodDisruptionBudget")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +71,20 @@ async def read_live(kube: KubeClient, installed_in: str, configured: WebhookSett
     return Reading([("the cluster", obj, obj["kind"]) for obj in taken.items], taken.notes)
 
 
+def mapping(value: object) -> Mapping[str, Any]:
+    """A part of an object that nobody has checked; one without fields where it is something else."""
+    return value if isinstance(value, Mapping) else {}
+
+
 def _is_about(found: Found) -> bool:
     """Whether an object says that the others are a snapshot, which has all Device objects that the cluster has."""
     _, obj, kind = found
-    return kind == "ConfigMap" and (obj.get("metadata") or {}).get("name") == ABOUT
+    return kind == "ConfigMap" and mapping(obj.get("metadata")).get("name") == ABOUT
 
 
 def is_settings(found: Found) -> bool:
     """Whether an object has the settings of an installation."""
-    return found[2] == "ConfigMap" and (found[1].get("metadata") or {}).get("name") == RELEASE
+    return found[2] == "ConfigMap" and mapping(found[1].get("metadata")).get("name") == RELEASE
 
 
 def with_assumed(listed: list[Found]) -> tuple[list[Found], list[str]]:
@@ -104,7 +110,7 @@ def checked(where: str, obj: Raw, kind: str) -> Found:
     Raises:
         InputError: an API server would not send it.
     """
-    wrong = wrong_shape(kind, obj) if kind == "Pod" or kind in _BESIDE else ""
+    wrong = wrong_shape(kind, obj) if kind in _CHECKED else ""
     if wrong:
         raise InputError(f"{where}: {kind}: {wrong}; the API server would refuse it; correct it")
     return where, with_defaults(obj) if kind == "Pod" else obj, kind

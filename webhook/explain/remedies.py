@@ -19,18 +19,20 @@ class WayToFit(NamedTuple):
         kind: what is changed.
         text: what to do, as an order.
         pods: the Pods that must end for it, as namespace/name.
+        needed: whether the Pod fits only if this is done, whatever else is; otherwise one such thing suffices.
     """
 
     kind: str
     text: str
     pods: tuple[str, ...] = ()
+    needed: bool = False
 
 
 def remedies(scene: Scene, node: NodeDetail) -> list[WayToFit]:
     """What would make the Pod fit on a node. Where a node has several reasons, each needs its remedy."""
     found = [*_conditions(scene, node.verdict.name)]
     found += [
-        WayToFit("room", f"ask for less, or let other Pods end: {one.text}")
+        WayToFit("room", f"ask for less, or let other Pods end: {one.text}", needed=True)
         for one in node.verdict.reasons
         if one.by == "kube-scheduler" and one.short.startswith("not enough")
     ]
@@ -62,12 +64,12 @@ def _conditions(scene: Scene, name: str) -> Iterator[WayToFit]:
     spec, pod = node.get("spec") or {}, scene.pod["spec"]
     tolerations = pod.get("tolerations") or ()
     if spec.get("unschedulable") and not tolerated(UNSCHEDULABLE, tolerations):
-        yield WayToFit("cordon", f"kubectl uncordon {name}")
+        yield WayToFit("cordon", f"kubectl uncordon {name}", needed=True)
     for taint in spec.get("taints") or ():
         if taint.get("effect") in _HARD and not tolerated(taint, tolerations):
             value = f"={taint['value']}" if taint.get("value") else ""
             text = f"add a toleration for {taint['key']}{value}:{taint['effect']} to the Pod, or remove the taint"
-            yield WayToFit("taint", text)
+            yield WayToFit("taint", text, needed=True)
     labels: Mapping[str, Any] = node["metadata"].get("labels") or {}
     wrong = [
         f"{key}={value} (it has {labels[key]})" if key in labels else f"{key}={value} (it has no such label)"
@@ -75,8 +77,8 @@ def _conditions(scene: Scene, name: str) -> Iterator[WayToFit]:
         if labels.get(key) != value
     ]
     if wrong:
-        yield WayToFit("label", f"the Pod's nodeSelector asks the node for {', '.join(wrong)}: change one of them")
+        text = f"the Pod's nodeSelector asks the node for {', '.join(wrong)}: change one of them"
+        yield WayToFit("label", text, needed=True)
     elif not may_land(pod, name, labels):
-        yield WayToFit(
-            "label", "change the Pod's required node affinity, or the node's labels: no term of it matches them"
-        )
+        text = "change the Pod's required node affinity, or the node's labels: no term of it matches them"
+        yield WayToFit("label", text, needed=True)

@@ -102,12 +102,22 @@ def _node(node: NodeDetail, remedies: list[WayToFit], *, everything: bool) -> It
     if verdict.fits:
         return
     yield ""
-    if not remedies:
-        yield f"No single change that koordgate knows makes it fit on {verdict.name}."
-        return
-    each = ", each reason needs its own" if len(verdict.reasons) > 1 else ", one of these is enough"
-    yield f"What would make it fit on {verdict.name}{each if len(remedies) > 1 else ''}"
-    yield from (f"  - {_line(one.text)}" for one in remedies)
+    yield from _remedies(node, remedies)
+
+
+def _remedies(node: NodeDetail, remedies: list[WayToFit]) -> Iterator[str]:
+    name = node.verdict.name
+    needed, ways = [one for one in remedies if one.needed], [one for one in remedies if not one.needed]
+    if needed:
+        yield f"What is needed for it to fit on {name}{', all of this' if len(needed) > 1 else ''}"
+        yield from (f"  - {_line(one.text)}" for one in needed)
+    if ways:
+        beside = "What is needed besides" if needed else f"What would make it fit on {name}"
+        yield f"{beside}, one of these is enough" if len(ways) > 1 else beside
+        yield from (f"  - {_line(one.text)}" for one in ways)
+    elif not needed or any(reason.by == "koordgate" for reason in node.verdict.reasons):
+        besides = "Besides, no" if needed else "No"
+        yield f"{besides} single change that koordgate knows makes it fit on {name}."
 
 
 def _standing(found: Explanation, one: Whereabouts, *, everything: bool) -> Iterator[Part]:

@@ -13,7 +13,7 @@ from allocator.wire import gang, nodeallocation
 from webhook.adopt.objects import Cluster, from_objects
 from webhook.adopt.view import AdoptView
 from webhook.devices.nodestate import CommandError
-from webhook.explain.reading import Found, Raw, checked, is_settings, let_hold
+from webhook.explain.reading import Found, Raw, checked, is_settings, let_hold, mapping
 from webhook.offline.apiserver import with_defaults
 from webhook.offline.cluster import OfflineCluster
 from webhook.scheduling.assumed import Assumed
@@ -160,11 +160,6 @@ async def scene(
             _holding(obj, uid) for _, obj, kind in listed if kind == nodeallocation.KIND and _holding(obj, uid)
         ),
     )
-
-
-def mapping(value: object) -> Mapping[str, Any]:
-    """A part of an object that nobody has checked; one without fields where it is something else."""
-    return value if isinstance(value, Mapping) else {}
 
 
 def conditions(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -9,7 +9,8 @@ from allocator.bind import MOST_UNBOUND
 from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEFAULT_SCHEDULER, GANG_GATE
-from webhook.explain.scene import Scene, conditions, mapping
+from webhook.explain.reading import mapping
+from webhook.explain.scene import Scene, conditions
 
 _MOST_NAMED: Final = 8
 

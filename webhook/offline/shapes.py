@@ -26,6 +26,7 @@ class _Metadata(Struct, rename="camel"):
     name: _Name
     namespace: _Name | None = None
     uid: str | None = None
+    resource_version: str | None = None
     labels: _Texts = None
     annotations: _Texts = None
     owner_references: list[_Owner] | None = None
@@ -79,6 +80,10 @@ class _Affinity(Struct, rename="camel"):
     node_affinity: _NodeAffinity | None = None
 
 
+class _Gate(Struct):
+    name: str
+
+
 class _PodSpec(Struct, rename="camel"):
     containers: Annotated[list[_Container], Meta(min_length=1)]
     init_containers: list[_Container] | None = None
@@ -89,7 +94,7 @@ class _PodSpec(Struct, rename="camel"):
     tolerations: list[_Toleration] | None = None
     overhead: _Quantities = None
     resources: _Resources | None = None
-    scheduling_gates: list[dict[str, Any]] | None = None
+    scheduling_gates: list[_Gate] | None = None
     priority: int | None = None
     priority_class_name: str | None = None
     active_deadline_seconds: int | None = None
@@ -129,6 +134,19 @@ class _Node(Struct):
 
 class _Any(Struct):
     metadata: _Metadata
+
+
+class _ConfigMap(Struct):
+    metadata: _Metadata
+    data: _Texts = None
+
+
+class _ClaimMetadata(_Metadata, rename="camel"):
+    resource_version: Annotated[str, Meta(pattern=r"^([1-9][0-9]*)?$")] | None = None  # it is compared as a number
+
+
+class _Claim(Struct):
+    metadata: _ClaimMetadata
 
 
 class _Limit(Struct, rename="camel"):
@@ -257,6 +275,8 @@ _SHAPES: Final[dict[str, type[Struct]]] = {
     "ResourceQuota": _Quota,
     "PriorityClass": _PriorityClass,
     "PodDisruptionBudget": _Budget,
+    "ConfigMap": _ConfigMap,
+    "ResourceClaim": _Claim,
     **dict.fromkeys(("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"), _Replicas),
     "Job": _Job,
     "CronJob": _CronJob,

@@ -96,11 +96,12 @@ class QuotaKeeper:
         except Exception as error:  # noqa: BLE001 what one quota is like must not stop the replica
             _LOG.exception("quota %s/%s cannot be mirrored", *key)
             problem = f"its mirror {mirror_name(key[1])} cannot be written: {type(error).__name__}"
-        if not problem:
+        if problem:
+            self._later(key)  # of a quota that is gone as well: its mirror may have to be deleted
+            self._complain("/".join(key), (problem,))
+        else:
             self._retries.pop(key, None)
-        elif self._table.quota(key) is not None:
-            self._later(key)
-        self._complain("/".join(key), (problem,) if problem else ())
+            self._complain("/".join(key), ())
 
     def _later(self, key: Key) -> None:
         backoff = self._retries.setdefault(key, Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S))

@@ -59,6 +59,7 @@ from webhook.snapshot.keep import (
     fields,
     keyed,
     label,
+    label_key,
     labels,
     message,
     name,
@@ -172,9 +173,9 @@ _POD_TERM: Final = fields(
     labelSelector=_SELECTOR,
     namespaceSelector=_SELECTOR,
     namespaces=each(name),
-    topologyKey=plain,
-    matchLabelKeys=texts,
-    mismatchLabelKeys=texts,
+    topologyKey=label_key,
+    matchLabelKeys=each(label_key),
+    mismatchLabelKeys=each(label_key),
 )
 _POD_AFFINITY: Final = fields(
     **{_REQUIRED: each(_POD_TERM), _PREFERRED: each(fields(weight=plain, podAffinityTerm=_POD_TERM))}
@@ -193,10 +194,10 @@ _RESOURCES: Final = fields(requests=amounts, limits=amounts, claims=each(fields(
 _SPREAD: Final = fields(
     maxSkew=plain,
     minDomains=plain,
-    topologyKey=plain,
+    topologyKey=label_key,
     whenUnsatisfiable=plain,
     labelSelector=_SELECTOR,
-    matchLabelKeys=texts,
+    matchLabelKeys=each(label_key),
     nodeAffinityPolicy=plain,
     nodeTaintsPolicy=plain,
 )

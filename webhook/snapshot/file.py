@@ -33,7 +33,7 @@ def write(path: str, items: Iterable[Raw]) -> int:
         return len(text)
     body = gzip.compress(text, mtime=0) if path.endswith(_GZIP) else text
     target = Path(path)
-    part = target.with_name(f"{target.name}.part")
+    part = Path(f"{path}.part")
     part.unlink(missing_ok=True)
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MINE), "wb") as file:

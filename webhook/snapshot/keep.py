@@ -31,6 +31,11 @@ def name(value: object, names: Namer) -> object:
     return names.name(value) if isinstance(value, str) else DROPPED
 
 
+def label_key(value: object, names: Namer) -> object:
+    """Keep the key of a label."""
+    return names.key(value) if isinstance(value, str) else DROPPED
+
+
 def path(value: object, names: Namer) -> object:
     """Keep a name, or namespace/name."""
     return "/".join(map(names.name, value.split("/"))) if isinstance(value, str) else DROPPED
@@ -52,15 +57,16 @@ def label(value: object, names: Namer) -> object:
     """Keep an object with a key, and a value or values of it: a taint, a toleration, or part of a selector."""
     if not isinstance(value, Mapping):
         return DROPPED
-    key = value.get("key") if isinstance(value.get("key"), str) else ""
-    kept: Raw = {"key": names.key(str(key))} if key else {}
+    stated = value.get("key")
+    of = stated if isinstance(stated, str) else ""
+    kept: Raw = {"key": names.key(of)} if of else {}
     for field in ("operator", "effect"):
         if isinstance(value.get(field), str):
             kept[field] = value[field]
     if isinstance(value.get("value"), str):
-        kept["value"] = names.value(str(key), value["value"])
+        kept["value"] = names.value(of, value["value"])
     if isinstance(value.get("values"), list):
-        kept["values"] = [names.value(str(key), one) for one in value["values"] if isinstance(one, str)]
+        kept["values"] = [names.value(of, one) for one in value["values"] if isinstance(one, str)]
     return kept
 
 

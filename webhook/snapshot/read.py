@@ -66,6 +66,7 @@ _SETTINGS: Final = (
     *("mirror", "mode", "numa", "quota", "scheduler", "stateMemory"),
 )
 _SELECTORS: Final = frozenset({"selector", "nodeSelector"})  # in the settings
+_NAMESPACES: Final = ("namespace", "namespaces")  # endings of fields of the settings that name them
 
 
 @dataclass(slots=True)
@@ -137,10 +138,11 @@ async def take(
     about = {"takenAt": taken_at, "kubernetes": server, "koordgate": version("koordgate")}
     if wanted.namespaces:
         about["namespaces"] = ", ".join(map(names.name, wanted.namespaces))
-    head = [_config_map(ABOUT, wanted.installed_in, about)]
+    home = names.name(wanted.installed_in)
+    head = [_config_map(ABOUT, home, about)]
     if stated is not None:
-        text = settings_text(stated, names, _called(found))
-        head.append(_config_map(RELEASE, wanted.installed_in, {CONFIG_KEY: text}))
+        text = settings_text(stated, names, {home, *_called(found)})
+        head.append(_config_map(RELEASE, home, {CONFIG_KEY: text}))
     if taken.notes:
         about["leftOut"] = "\n".join(taken.notes) if not names.hides else f"{len(taken.notes)} things"
     taken.items = [*head, *webhooks, *found]
@@ -202,15 +204,25 @@ def settings_text(stated: WebhookSettings, names: Namer = OPEN, called: Iterable
 
     def renamed(part: Any) -> Any:
         if isinstance(part, dict):
-            return {
-                renamed(key): {names.key(one): names.value(one, of) for one, of in value.items()}
-                if key in _SELECTORS and isinstance(value, dict)
-                else renamed(value)
-                for key, value in part.items()
-            }
+            return {word(key): of_key(key, value) for key, value in part.items()}
         if isinstance(part, list | tuple):
             return [renamed(one) for one in part]
-        return names.name(part) if isinstance(part, str) and names.hides and names.name(part) in known else part
+        return word(part) if isinstance(part, str) else part
+
+    def of_key(key: str, value: Any) -> Any:
+        if key in _SELECTORS and isinstance(value, dict):
+            return {names.key(one): names.value(one, of) for one, of in value.items()}
+        return named(value) if key.lower().endswith(_NAMESPACES) else renamed(value)
+
+    def named(part: Any) -> Any:
+        """Namespaces: one, several, or what is stated of each."""
+        if isinstance(part, dict):
+            return {names.name(key): renamed(value) for key, value in part.items()}
+        return names.name(part) if isinstance(part, str) else [names.name(one) for one in part]
+
+    def word(text: str) -> str:
+        """Replace what is called so, also within the name of a ServiceAccount."""
+        return ":".join(names.name(one) if names.name(one) in known else one for one in text.split(":"))
 
     kept = {key: renamed(whole[key]) for key in _SETTINGS}
     return yaml.safe_dump(kept, sort_keys=True, allow_unicode=True)
@@ -237,7 +249,7 @@ async def _listed(
     kube: KubeClient, resource: Resource, namespaces: Sequence[str], notes: list[str]
 ) -> AsyncIterator[Raw]:
     count = 0
-    places = namespaces if resource.namespaced and namespaces else (None,)
+    places = tuple(dict.fromkeys(namespaces)) if resource.namespaced and namespaces else (None,)
     for place in places:
         path = resource.path(namespace=place)
         try:

@@ -307,6 +307,44 @@ def test_whole_cores_of_unequal_sizes_are_found_wherever_some_add_up(made, strat
             assert whole_in(topology, got) == got
 
 
+@pytest.mark.parametrize(
+    ("exclusive", "strategy", "held_nodes", "cpus"),
+    [
+        pytest.param(FREE_FOR_ALL, MOST, 0, "0,2-3", id="the fuller NUMA node"),
+        pytest.param(FREE_FOR_ALL, LEAST, 0, "16,18-19", id="the emptier one"),
+        pytest.param(NUMA, MOST, 0xFFFF, "16,18-19", id="not the fuller one where it is held alone"),
+        pytest.param(NUMA, LEAST, 0xFFFF0000, "0,2-3", id="not the emptier one where it is held alone"),
+        pytest.param(NUMA, MOST, 0xFFFFFFFF, "0,2-3", id="the fuller one where both are"),
+        pytest.param(PCPU, MOST, 0xFFFF, "0,2-3", id="the fuller one where no NUMA node is to be held alone"),
+    ],
+)
+def test_cores_of_unequal_sizes_are_taken_of_the_numa_node_that_the_rules_prefer(
+    exclusive, strategy, held_nodes, cpus
+) -> None:
+    topology = CpuTopology.of(cpu for cpu in machine(TWO).cpus if cpu.id not in {1, 17})
+    got = take(
+        topology,
+        topology.all & ~parse("6-15"),
+        3,
+        bind=FULL,
+        exclusive=exclusive,
+        strategy=strategy,
+        held_cores=0,
+        held_nodes=held_nodes,
+    )
+    assert got is not None
+    assert format_cpuset(got) == cpus
+
+
+def test_of_cores_of_unequal_sizes_the_largest_are_taken_where_the_first_ones_do_not_add_up() -> None:
+    there = parse("0,4-5,8-10,12-15")
+    topology = CpuTopology.of(cpu for cpu in machine(POWER).cpus if there >> cpu.id & 1)
+    got = take(
+        topology, there, 7, bind=FULL, exclusive=FREE_FOR_ALL, strategy=MOST, held_cores=0, held_nodes=0, required=True
+    )
+    assert got == parse("8-10,12-15")
+
+
 UNRESOLVED = {
     "a negative count": Ask(SMALL, 0xFF, -1, FULL),
     "the default bind policy": Ask(SMALL, 0xFF, 1, BindPolicy.DEFAULT),

@@ -11,6 +11,7 @@ from boards import BOARDS, bridged, candidates, gpu, places
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator.budget import Budget
 from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule, choices, why_no_set
 from allocator.vocabulary.hints import Scope
 from allocator.vocabulary.links import NO_LINKS, Links, Place, link
@@ -513,3 +514,13 @@ def test_every_permutation_of_a_small_node_gives_the_same_sets() -> None:
     offered = candidates(MIXED, [0, 1, 2, 4])
     answers = {tuple(choices(order, 2, links)) for order in permutations(offered)}
     assert len(answers) == 1
+
+
+@pytest.mark.parametrize(("machine", "count"), [(CUBE, 2), (CUBE, 4), (CUBE, 6), (HGX2, 12), (PCIE, 5)])
+def test_the_search_for_the_best_set_costs_four_steps_or_more_for_each_device_of_the_set(
+    machine: str, count: int
+) -> None:
+    budget = Budget(100_000)
+    chosen = next(choices(candidates(machine), count, BOARDS[machine][1], PLAIN_RULE, budget))
+    assert len(chosen) == count
+    assert 4 * count <= 100_000 - budget.left < 1_000 * count

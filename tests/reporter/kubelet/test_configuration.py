@@ -196,6 +196,60 @@ def test_of_a_socket_and_a_numa_node_that_are_one_the_number_of_the_node_counts(
     assert format_cpuset(reserved.take(crossed, 2)) == "0,2"
 
 
+# Socket 0 has NUMA nodes 0 (CPUs 0-2) and 1 (3-5), socket 1 has node 2 (6-9); each core has one thread.
+SOCKETS = CpuTopology.of(Cpu(cpu, cpu, int(node == 2), node) for cpu, node in enumerate([0] * 3 + [1] * 3 + [2] * 4))
+# Node 0 has two cores with two threads each, node 1 has five cores with one.
+CORES = CpuTopology.of(
+    Cpu(cpu, core, int(cpu > 3), int(cpu > 3)) for cpu, core in enumerate([0, 0, 1, 1, 2, 3, 4, 5, 6])
+)
+
+
+@pytest.mark.parametrize(
+    ("topology", "count", "cpus"),
+    [
+        pytest.param(SOCKETS, 4, "6-9", id="the smaller socket, whole"),
+        pytest.param(SOCKETS, 3, "0-2", id="a NUMA node that fits, although the smaller socket comes first"),
+        pytest.param(SOCKETS, 1, "6", id="a thread of the smaller socket"),
+        pytest.param(SOCKETS, 5, "0,6-9", id="a whole socket, then threads of the other"),
+        pytest.param(SOCKETS, 6, "0-1,6-9", id="the smaller socket first, although the other would fit"),
+        pytest.param(SOCKETS, 7, "0-2,6-9", id="a whole socket, then a whole NUMA node of the other"),
+        pytest.param(SOCKETS, 9, "0-4,6-9", id="a socket, a NUMA node, and threads beside it"),
+        pytest.param(CORES, 1, "4", id="a whole core, although a part of another comes first"),
+        pytest.param(CORES, 2, "0-1", id="a whole core of two threads"),
+        pytest.param(CORES, 3, "0-1,4", id="a whole core that fits into what is left"),
+        pytest.param(CORES, 5, "0-4", id="a whole NUMA node, then a core of the other"),
+        pytest.param(CORES, 6, "0-5", id="the smaller NUMA node, although the other would fit nearly"),
+    ],
+)
+def test_on_uneven_machines_whole_parts_that_fit_come_before_threads(
+    topology: CpuTopology, count: int, cpus: str
+) -> None:
+    assert format_cpuset(reserved.take(topology, count)) == cpus
+
+
+# With the option distribute-cpus-across-cores. Of two NUMA nodes, the first has sockets 0 (CPUs 0-2) and 1 (3-5), the
+# second socket 2 (6-9); and of one socket, NUMA node 0 has CPUs 0-3 and node 1 has 4-5, socket 1 is node 2 (6-9).
+IN_NODES = CpuTopology.of(Cpu(cpu, cpu, min(cpu // 3, 2), int(cpu > 5)) for cpu in range(10))
+IN_SOCKETS = CpuTopology.of(
+    Cpu(cpu, cpu, int(node == 2), node) for cpu, node in enumerate([0, 0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 2, 2])
+)
+
+
+@pytest.mark.parametrize(
+    ("topology", "count", "cpus"),
+    [
+        pytest.param(IN_NODES, 1, "6", id="sockets within the smaller NUMA node"),
+        pytest.param(IN_NODES, 5, "0,6-9", id="then within the other"),
+        pytest.param(IN_SOCKETS, 1, "0", id="a socket's CPUs by number, whatever their NUMA node"),
+        pytest.param(IN_SOCKETS, 3, "0,4-5", id="a NUMA node that fits comes first"),
+    ],
+)
+def test_where_cpus_are_spread_over_cores_the_larger_parts_keep_their_order(
+    topology: CpuTopology, count: int, cpus: str
+) -> None:
+    assert format_cpuset(reserved.take(topology, count, spread=True)) == cpus
+
+
 CASES = json.loads((Path(__file__).parent / "reserved.json").read_bytes())
 
 

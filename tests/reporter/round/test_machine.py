@@ -327,6 +327,10 @@ def test_nvml_is_asked_again_when_that_makes_sense_and_no_sooner_than_it_is_read
 
     assert driven.state.lanes[Lane.CARDS].due == driven.now.steady + 10.0
     assert [one.message for one in driven.asked(Warn)] == ["NVML cannot be read: it hangs"]
+    for _ in range(2):
+        driven.pass_time(10.0)
+        driven.feed(CardsAway(AWAY, 0.5))
+    assert [one.message for one in driven.asked(Warn)] == ["NVML cannot be read: it hangs"] * 2, "once for each outage"
 
 
 def test_the_record_is_saved_when_it_changes_and_at_times_and_one_save_follows_another() -> None:
@@ -552,6 +556,24 @@ def test_a_write_that_fails_holds_up_no_other_and_is_tried_ever_more_rarely() ->
     write_all(driven)
     a_round(driven)
     assert driven.state.problems == ()
+
+
+def test_why_a_write_fails_is_told_whenever_it_is_something_else() -> None:
+    driven = known()
+    driven.feed(EventsSent())
+    for problem in ("b: conflict", "b: conflict", "a: forbidden", "c: gone", "c: gone"):
+        driven.effect(Lane.PUBLISH, Apply)
+        driven.feed(WriteRefused(DEVICE, problem))
+        write_all(driven)
+        driven.pass_time(max(driven.state.kept[DEVICE].retry_at - driven.now.steady, 10.0))
+        driven.feed(HostRead(host()), CpusWritten(), EventsSent())
+
+    told = [one.message for one in driven.asked(Warn) if one.message.startswith("not written")]
+    assert told == [
+        "not written, next attempt in 1 s: b: conflict",
+        "not written, next attempt in 4 s: a: forbidden",
+        "not written, next attempt in 8 s: c: gone",
+    ]
 
 
 @pytest.mark.parametrize(("failures", "wait"), [(1, 1.0), (2, 2.0), (9, 256.0), (10, 300.0), (5000, 300.0)])
