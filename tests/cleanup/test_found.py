@@ -83,6 +83,18 @@ def test_settings_of_people_stay_only_when_asked() -> None:
     assert (left.labels, left.annotations) == ((), ("koordgate.io/released",))
 
 
+def test_the_taint_goes_and_those_of_others_keep_their_order() -> None:
+    ours = {"key": "koordgate.io/headroom", "effect": "PreferNoSchedule"}
+    first, last = ({"key": f"example.com/{name}", "effect": "NoSchedule"} for name in ("z", "a"))
+    one = node() | {"spec": {"taints": [first, ours, last]}}
+    left = left_on(one, {}, keep_settings=True)
+    assert (left.something, left.patch(one)) == (True, [])
+    assert [step["value"] for step in left.untaint(one)] == [[first, ours, last], [first, last]]
+    without = node() | {"spec": {"taints": [first, last]}}
+    left = left_on(without, {}, keep_settings=True)
+    assert (left.something, left.untaint(without)) == (False, [])
+
+
 def test_an_amount_that_a_kubelet_would_miss_stays_while_pods_request_it() -> None:
     left = left_on(node(REPORTED), {CORE: ["team/a", "team/b"]}, keep_settings=False)
     assert (left.amounts, left.needed, left.pods) == ((OLD, RATIO), (CORE,), ("team/a", "team/b"))

@@ -305,6 +305,9 @@ async def test_after_uninstall_and_cleanup_nothing_is_left_and_pods_are_as_they_
     await whole.replicas.stop(0)
     await chart.uninstall(whole.plane, [one for one in whole.objects if one["metadata"]["name"] != "koordgate-doctor"])
     pods = {name: await admin.get(pods_path(TEAM, name)) for name in ("runs", "waits")}
+    theirs = {"key": "example.com/own", "value": "stays", "effect": "NoSchedule"}
+    headroom = {"key": "koordgate.io/headroom", "effect": "PreferNoSchedule"}
+    await admin.patch(f"/api/v1/nodes/{NODE}", {"spec": {"taints": [headroom, theirs]}})
     assert any("noderesourcetopologies" in path for path in left(await everything(admin)))
 
     status, text = await run(capsys, "cleanup", "--yes")
@@ -314,6 +317,7 @@ async def test_after_uninstall_and_cleanup_nothing_is_left_and_pods_are_as_they_
     node = await admin.get(f"/api/v1/nodes/{NODE}")
     assert node["status"]["allocatable"][RESOURCE] == "100"
     assert node["metadata"]["annotations"]["example.com/own"] == "stays"
+    assert node["spec"]["taints"] == [theirs]
     assert {name: await admin.get(pods_path(TEAM, name)) for name in pods} == pods
 
     async def nothing() -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from allocator.vocabulary.names import (
     DEFAULT_SCHEDULER,
     GANG_GATE,
+    HEADROOM,
     KUBERNETES_DOMAIN,
     ORIGINAL_REQUEST,
     REPORTER_MANAGER,
@@ -80,6 +81,7 @@ class NodeLeft:
         needed: amounts that stay: Pods there request them, and a kubelet that restarts would reject these Pods.
         pods: these Pods.
         recorded: the API server's record still names the reporter as an owner, and none of its amounts must stay.
+        tainted: it has the taint of nodes that are short of CPU or memory for their free devices.
     """
 
     node: str
@@ -89,11 +91,12 @@ class NodeLeft:
     needed: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
     recorded: bool = False
+    tainted: bool = False
 
     @property
     def something(self) -> bool:
         """Whether there is anything to remove."""
-        return bool(self.amounts or self.labels or self.annotations or self.recorded)
+        return bool(self.amounts or self.labels or self.annotations or self.recorded or self.tainted)
 
     def patch(self, obj: Mapping[str, Any]) -> list[Raw]:
         """Write the patch of the Node's status subresource that removes it."""
@@ -108,6 +111,15 @@ class NodeLeft:
                     path = f"/{top}/{part}/{key.replace('~', '~0').replace('/', '~1')}"
                     operations += [{"op": "test", "path": path, "value": there[key]}, {"op": "remove", "path": path}]
         return operations
+
+    def untaint(self, obj: Mapping[str, Any]) -> list[Raw]:
+        """Write the patch of the Node that removes the taint, and leaves those of others in their order."""
+        taints = (obj.get("spec") or {}).get("taints") or []
+        others = [taint for taint in taints if taint.get("key") != HEADROOM]
+        if others == taints:
+            return []
+        path = "/spec/taints"
+        return [{"op": "test", "path": path, "value": taints}, {"op": "replace", "path": path, "value": others}]
 
 
 def left_on(node: Mapping[str, Any], uses: Mapping[str, Sequence[str]], *, keep_settings: bool) -> NodeLeft:
@@ -139,6 +151,7 @@ def left_on(node: Mapping[str, Any], uses: Mapping[str, Sequence[str]], *, keep_
         tuple(sorted(needed)),
         tuple(pods),
         REPORTER_MANAGER in managers(node) and not needed,
+        any(taint.get("key") == HEADROOM for taint in (node.get("spec") or {}).get("taints") or ()),
     )
 
 

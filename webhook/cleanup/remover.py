@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from allocator.vocabulary.names import REPORTER_MANAGER
+from allocator.vocabulary.names import HEADROOM, REPORTER_MANAGER
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Conflict, Invalid, KubeError, NotFound
 from koordgate.kube.resource import (
@@ -212,6 +212,8 @@ class Remover:
             try:
                 if operations := left.patch(node):
                     await self._kube.patch(path, operations, "json", deadline=_CALL_S)
+                if operations := left.untaint(node):
+                    await self._kube.patch(NODES.path(left.node), operations, "json", deadline=_CALL_S)
                 if left.recorded:
                     await self._disown(NODES, left.node, "Node", "status")
             except (Conflict, Invalid):
@@ -306,5 +308,6 @@ def _about_node(left: NodeLeft) -> str:
         *left.amounts,
         *(f"label {key}" for key in left.labels),
         *(f"annotation {key}" for key in left.annotations),
+        *([f"taint {HEADROOM}"] if left.tainted else ()),
     ]
     return f"Node {left.node}: {', '.join(parts) or 'the record of the reporter as an owner'}"
