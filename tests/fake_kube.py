@@ -516,7 +516,9 @@ class FakeKube:
             if wanted != old["metadata"][precondition]:
                 raise Refused(409, f"Precondition failed: {precondition} in precondition: {wanted}")
         if not dry:
-            self._store(where, (where.namespace or "", where.name or ""), None)
+            kept = old["metadata"].get("finalizers")  # it stays, and is ending, until nobody keeps it
+            ending = {**old, "metadata": {**old["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+            self._store(where, (where.namespace or "", where.name or ""), ending if kept else None)
         return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
     def _bind(self, where: Where, binding: Raw, *, dry: bool) -> Raw:

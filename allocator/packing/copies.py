@@ -39,11 +39,17 @@ class Copy(NamedTuple):
     node: NodeSnapshot
 
 
-def filled(room: NodeRoom, wanted: Guest) -> FilledNode:
-    """Fill a node with Pods of a request."""
+def filled(room: NodeRoom, wanted: Guest, decisions: Budget | None = None) -> FilledNode:
+    """Fill a node with Pods of a request.
+
+    Args:
+        room: the node.
+        wanted: a Pod of the request.
+        decisions: how many may be made; they are spent. None for any number.
+    """
     count = 0
     if not room.closed and (wanted.may is None or room.node.name in wanted.may):
-        for copy in copies(room, wanted):
+        for copy in copies(room, wanted, decisions):
             if room.lacks(wanted.asks):
                 break
             room = replace(room.requesting(wanted.asks), node=copy.node)
@@ -51,11 +57,16 @@ def filled(room: NodeRoom, wanted: Guest) -> FilledNode:
     return FilledNode(count, room)
 
 
-def copies(room: NodeRoom, wanted: Guest) -> Iterator[Copy]:
-    """What Pods of a request would hold on a node, one after another, if CPU and memory sufficed for all of them."""
+def copies(room: NodeRoom, wanted: Guest, decisions: Budget | None = None) -> Iterator[Copy]:
+    """What Pods of a request would hold on a node, one after another, if CPU and memory sufficed for all of them.
+
+    The arguments are those of `filled`.
+    """
     node = base = room.node
     together: Holding | None = None
     for count in range(MOST_COPIES):
+        if decisions is not None and not decisions.covers(1):
+            return
         outcome = place(wanted.request, node, None, Budget(MOST_STEPS))
         if not isinstance(outcome, Placement):
             return

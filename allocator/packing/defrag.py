@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import Final
 
 from allocator.budget import Budget
-from allocator.packing.copies import FilledNode, filled
+from allocator.packing.fills import MOST_DECISIONS, Fills
 from allocator.packing.fleet import Comparison, Fleet, Guest, NodeRoom, held_by
 from allocator.place import MOST_STEPS as DECISION_STEPS
 from allocator.place import Placement, place
@@ -100,15 +100,20 @@ class MovePlan:
 
     Attributes:
         rooms: what is made room for, in order.
-        before: how many Pods of the size fit into the cluster now.
-        after: and after the moves.
+        fitting: the nodes on which Pods of the size fit now, by name, with how many.
+        after: how many fit into the cluster after the moves.
         ended: why there is not more.
     """
 
     rooms: tuple[Room, ...]
-    before: int
+    fitting: tuple[tuple[str, int], ...]
     after: int
     ended: Ended
+
+    @property
+    def before(self) -> int:
+        """How many Pods of the size fit into the cluster now."""
+        return sum(count for _, count in self.fitting)
 
     @property
     def moves(self) -> tuple[Move, ...]:
@@ -125,17 +130,19 @@ class PlanBounds:
         moves: the most moves.
         steps: of the choices of Pods that must leave.
         landings: searches for where a Pod would go.
+        decisions: on how often the size fits; nodes that are alike are decided once.
     """
 
     rooms: int = 1
     moves: int = 10
     steps: Budget = field(default_factory=lambda: Budget(MOST_STEPS))
     landings: Budget = field(default_factory=lambda: Budget(MOST_LANDINGS))
+    decisions: Budget = field(default_factory=lambda: Budget(MOST_DECISIONS))
 
     @property
     def spent(self) -> bool:
         """Whether something was not looked at."""
-        return self.steps.short or self.landings.short
+        return self.steps.short or self.landings.short or self.decisions.short
 
 
 def plan(
@@ -166,11 +173,12 @@ class _Planner:
         self._tenants: dict[str, dict[str, Tenant]] = {}
         for one in sorted(tenants, key=lambda one: (one.guest.namespace, one.guest.name, one.guest.uid)):
             self._tenants.setdefault(one.node, {})[one.guest.uid] = one
-        self._filled: dict[str, FilledNode] = {}
+        self._fills = Fills(wanted, bounds.decisions)
+        self._counts: dict[str, int] = {}
         self._must: dict[str, tuple[Tenant, ...] | None] = {}
 
     def run(self) -> MovePlan:
-        before = self._total()
+        fitting = tuple((name, count) for name in self._fleet.rooms if (count := self._count(name)))
         found: list[Room] = []
         ended = Ended.ENOUGH
         while len(found) < self._bounds.rooms:
@@ -179,7 +187,7 @@ class _Planner:
                 ended = self._why_none(self._bounds.moves - sum(len(one.moves) for one in found))
                 break
             found.append(room)
-        return MovePlan(tuple(found), before, self._total(), ended)
+        return MovePlan(tuple(found), fitting, self._total(), ended)
 
     def _why_none(self, left: int) -> Ended:
         if self._bounds.spent:
@@ -187,17 +195,18 @@ class _Planner:
         return Ended.MOVES if any(must and len(must) > left for must in self._must.values()) else Ended.NOTHING
 
     def _total(self) -> int:
-        return sum(self._fill(name).count for name in self._fleet.rooms)
+        return sum(self._count(name) for name in self._fleet.rooms)
 
-    def _fill(self, name: str) -> FilledNode:
-        known = self._filled.get(name)
+    def _count(self, name: str) -> int:
+        """How many Pods of the size fit on a node."""
+        known = self._counts.get(name)
         if known is None:
-            known = self._filled[name] = filled(self._fleet.rooms[name], self._wanted)
+            known = self._counts[name] = self._fills.count(self._fleet.rooms[name])
         return known
 
     def _put(self, room: NodeRoom) -> None:
         self._fleet.put(room)
-        self._filled.pop(room.node.name, None)
+        self._counts.pop(room.node.name, None)
         self._must.pop(room.node.name, None)
 
     def _next(self, most: int) -> Room | None:
@@ -221,9 +230,9 @@ class _Planner:
 
     def _clear(self, name: str, most: int) -> tuple[Move, ...]:
         """Move Pods until one more of the size fits on a node; no moves if that cannot be."""
-        goal = self._fill(name).count + 1
+        goal = self._count(name) + 1
         done: list[tuple[Move, tuple[NodeRoom, ...]]] = []
-        while self._fill(name).count < goal:
+        while self._count(name) < goal:
             must = self._must_leave(name)
             step = self._step(name, must, goal) if must and len(done) < most else None
             if step is None:
@@ -240,7 +249,7 @@ class _Planner:
             if made is None:
                 continue
             now = self._must_leave(name)
-            if self._fill(name).count >= goal or (now is not None and len(now) < len(must)):
+            if self._count(name) >= goal or (now is not None and len(now) < len(must)):
                 return made
             self._undo(*made)
         return None
@@ -260,13 +269,13 @@ class _Planner:
             self._put(old)
             return None
         there = self._fleet.rooms[placed.node]
-        room = self._fill(placed.node).count
+        room = self._count(placed.node)
         after = replace(held_by(guest, placed), uid=f"after {guest.uid}")
         self._put(there.holding(after, guest.asks))
         rooms = (old,) if placed.node == tenant.node else (there, old)
         del self._tenants[tenant.node][guest.uid]
         move = Move(tenant, before, after, placed.node)
-        if placed.node != tenant.node and self._fill(placed.node).count < room:
+        if placed.node != tenant.node and self._count(placed.node) < room:
             self._undo(move, rooms)
             return None
         return move, rooms
@@ -287,7 +296,7 @@ class _Planner:
         room, may = self._fleet.rooms[name], self._wanted.may
         if not tenants or room.closed or (may is not None and name not in may):
             return None
-        full = self._fill(name).room
+        full = self._fills.full(room).room
         chosen = self._victims(full, tenants)
         if chosen is None:
             return None

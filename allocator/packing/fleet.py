@@ -24,6 +24,7 @@ from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.preference import DeviceOrder, Preference
 
 MOST_JUDGED: Final = 256  # nodes that `place()` judges for one Pod; the index lets few through that it refuses
+MOST_TIMES: Final = 2**31  # more Pods than a node has
 _OF_NODE: Final = (CPU, "memory", PODS)
 
 
@@ -52,8 +53,7 @@ class NodeRoom:
 
         A node that states neither CPU, memory nor Pods has enough of them, as for the preference `fragmentation`.
         """
-        unstated = () if any(name in self.has for name in _OF_NODE) else _OF_NODE
-        has, used = self.has, self.used
+        unstated, has, used = self._unstated(), self.has, self.used
         short = (
             name
             for name, asked in asks.items()
@@ -61,21 +61,34 @@ class NodeRoom:
         )
         return min(short, default="")
 
+    def _unstated(self) -> tuple[str, ...]:
+        return () if any(name in self.has for name in _OF_NODE) else _OF_NODE
+
     def holding(self, holding: Holding, asks: Amounts) -> "NodeRoom":
         """The node with one more Pod on it."""
         return replace(self, node=self.node.with_holding(holding), used=_sum(self.used, asks, 1))
 
-    def requesting(self, asks: Amounts) -> "NodeRoom":
-        """The node on which Pods request so much more."""
-        return replace(self, used=_sum(self.used, asks, 1))
+    def times(self, asks: Amounts) -> int:
+        """How many Pods that request so much it has enough for, its devices left out; `MOST_TIMES` if not limited."""
+        unstated, has, used = self._unstated(), self.has, self.used
+        counts = (
+            (has.get(name, 0) - used.get(name, 0)) // asked
+            for name, asked in asks.items()
+            if asked and name not in unstated
+        )
+        return min(max(min(counts, default=MOST_TIMES), 0), MOST_TIMES)
+
+    def requesting(self, asks: Amounts, times: int = 1) -> "NodeRoom":
+        """The node on which so many Pods request so much more each."""
+        return replace(self, used=_sum(self.used, asks, times))
 
     def without(self, uid: str, asks: Amounts) -> "NodeRoom":
         """The node without one of its Pods."""
         return replace(self, node=self.node.without([uid]), used=_sum(self.used, asks, -1))
 
 
-def _sum(used: Amounts, asks: Amounts, sign: int) -> Amounts:
-    return {**used, **{name: used.get(name, 0) + sign * amount for name, amount in asks.items()}}
+def _sum(used: Amounts, asks: Amounts, times: int) -> Amounts:
+    return {**used, **{name: used.get(name, 0) + times * amount for name, amount in asks.items()}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,18 @@ take is usable. The rest is lost by the first cause of this list:
 - remainder: what is left of the devices suffices for no further Pod: too little of each, too few, or not together.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
 from allocator.amounts import CPU
+from allocator.budget import Budget
 from allocator.fragmentation import NOTHING_WORTH, points_left, worth
-from allocator.packing.copies import copies
+from allocator.packing.fills import MOST_DECISIONS, NOTHING_FITS, Fill, Fills, Take
 from allocator.packing.fleet import Guest, NodeRoom
 from allocator.request.typical import MEMORY
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType
-from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.mix import Mix
 from allocator.vocabulary.node import NodeSnapshot, fullness
 
@@ -88,12 +89,15 @@ class Stranded:
         sizes: for each size, in the order in which they were given: model -> what is free by what it is worth to it.
         typical: the same for the mix: model -> in points, times `weight`; empty without typical requests for the type.
         weight: of the typical requests for the type together.
+        ended: on how many nodes more Pods of a size might fit, because the search was ended; what these would take
+            counts as remainder.
     """
 
     stock: dict[str, ModelStock] = field(default_factory=dict)
     sizes: list[dict[str, Use]] = field(default_factory=list)
     typical: dict[str, Use] = field(default_factory=dict)
     weight: int = 0
+    ended: int = 0
 
 
 def points_of(kind: DeviceType) -> int:
@@ -101,7 +105,9 @@ def points_of(kind: DeviceType) -> int:
     return FULL * len(fullness(kind))
 
 
-def stranded(rooms: Iterable[NodeRoom], kind: DeviceType, sizes: Iterable[Guest], mix: Mix) -> Stranded:
+def stranded(
+    rooms: Iterable[NodeRoom], kind: DeviceType, sizes: Iterable[Guest], mix: Mix, decisions: Budget | None = None
+) -> Stranded:
     """Count what is free of the devices of one type, and of what use it is.
 
     Args:
@@ -109,17 +115,24 @@ def stranded(rooms: Iterable[NodeRoom], kind: DeviceType, sizes: Iterable[Guest]
         kind: the type.
         sizes: Pods that ask for devices of this type alone.
         mix: the typical requests.
+        decisions: how many may be made; by default `MOST_DECISIONS`. They are spent.
     """
     wanted = list(sizes)
     own = Mix(tuple(one for one in mix.requests if one.ask is not None and one.ask.type.name == kind.name))
     found = Stranded(sizes=[{} for _ in wanted], weight=own.weight)
+    bound = Budget(MOST_DECISIONS) if decisions is None else decisions
+    fills = [Fills(guest, bound) for guest in wanted]
     for room in rooms:
         there = [device for device in room.node.devices if device.type == kind.name]
         if not there:
             continue
         lost = _stock(found.stock, room, there, kind)
-        for uses, guest in zip(found.sizes, wanted, strict=True):
-            _add(uses, _of_size(room, there, kind, guest), lost, 1)
+        ended = False
+        for uses, guest, filling in zip(found.sizes, wanted, fills, strict=True):
+            fill = NOTHING_FITS if room.closed else filling.of(room.node)
+            ended = ended or fill.ended
+            _add(uses, {} if room.closed else _of_size(room, there, kind, guest, fill), lost, 1)
+        found.ended += ended
         if own:
             _add(found.typical, _of_mix(room, kind, own), lost, own.weight)
     return found
@@ -161,38 +174,29 @@ def _add(uses: dict[str, Use], more: Mapping[str, Use], lost: Mapping[str, int],
         of.out += weight * lost.get(model, 0)
 
 
-def _of_size(room: NodeRoom, there: list[Device], kind: DeviceType, guest: Guest) -> dict[str, Use]:
+def _of_size(room: NodeRoom, there: list[Device], kind: DeviceType, guest: Guest, fill: Fill) -> dict[str, Use]:
     """What is free on one node by what it is worth to Pods of a size."""
-    if room.closed:
-        return {}
-    whose = {device.id: device for device in there}
     uses = {model: Use() for model in dict.fromkeys(device.model for device in there)}
     for device in there:
         if device.healthy:
             uses[device.model].remainder += points_left(kind, room.node, device)
-    short = ""
-    for copy in copies(room, guest):
-        short = short or room.lacks(guest.asks)
-        room = room if short else room.requesting(guest.asks)
-        _count(uses, copy.shares, whose, kind, "cpu" if short == CPU else "memory" if short else "usable")
+    fit = min(len(fill.takes), room.times(guest.asks))
+    lack = room.requesting(guest.asks, fit).lacks(guest.asks)
+    for take, times in Counter(fill.takes[:fit]).items():
+        _count(uses, take, times, "usable")
+        if take.model in uses:
+            uses[take.model].fit += times
+    for take, times in Counter(fill.takes[fit:]).items():
+        _count(uses, take, times, "cpu" if lack == CPU else "memory")
     return uses
 
 
-def _count(
-    uses: Mapping[str, Use], shares: Iterable[Share], whose: Mapping[str, Device], kind: DeviceType, part: str
-) -> None:
-    """Count what one more Pod takes, or would take."""
-    first = ""
-    for share in shares:
-        device = whose[share.id]
-        has = ((share.amounts.get(tail, 0), device.capacity.get(tail, 0)) for tail in fullness(kind))
-        points = sum(FULL * taken // total for taken, total in has if total)
-        of = uses[device.model]
-        of.remainder -= points
-        setattr(of, part, getattr(of, part) + points)
-        first = first or device.model
-    if part == "usable" and first in uses:
-        uses[first].fit += 1
+def _count(uses: Mapping[str, Use], take: Take, times: int, part: str) -> None:
+    """Count what more Pods take, or would take."""
+    for model, points in take.points:
+        of = uses[model]
+        of.remainder -= times * points
+        setattr(of, part, getattr(of, part) + times * points)
 
 
 def _of_mix(room: NodeRoom, kind: DeviceType, mix: Mix) -> dict[str, Use]:

@@ -139,6 +139,16 @@ async def test_a_budget_that_still_refuses_ends_it(cluster: Cluster) -> None:
     assert len(cluster.fake.objects(PODS)) == 2
 
 
+async def test_a_pod_that_does_not_end_in_time_ends_it(cluster: Cluster) -> None:
+    kept = move_of(cluster.fake.put(PODS, pod("one", "b", finalizers=["example.com/backup"])), "a")
+    made = await cluster.make(kept, cluster.move("two", "a"), within=0)
+    assert [(one.outcome, one.text) for one in made] == [
+        (MoveOutcome.STILL_THERE, "Pod team/one was evicted and is still there after 0 s")
+    ]
+    assert cluster.fake.get(f"{PODS}/one")["metadata"]["deletionTimestamp"]
+    assert len(cluster.fake.seen("create", "pods/eviction")) == 1
+
+
 async def test_a_controller_that_makes_no_pod_ends_it(cluster: Cluster) -> None:
     (made,) = await cluster.make(cluster.move("one", "a"), within=0)
     assert made.outcome is MoveOutcome.UNBOUND

@@ -187,6 +187,16 @@ def test_what_is_no_size_is_refused(run: Run, size: str, capsys: pytest.CaptureF
     assert "is no size: " in capsys.readouterr().err
 
 
+def test_a_report_that_ended_early_says_on_how_many_nodes(run: Run) -> None:
+    answer = run(PACKING, [*node("a", cards=24), *node("b")], "--for", "1%", "--cpu", "0", "-o", "json")
+    assert answer.status == 0
+    (note,) = [one for one in answer.data["notes"] if "ended" in one]
+    assert note.startswith(
+        "the search ended before everything was tried: on 1 of the nodes more Pods of a size may fit"
+    )
+    assert note in answer.err
+
+
 def test_an_empty_cluster_is_told(run: Run) -> None:
     assert run(PACKING, []).out == "No node has a device of type gpu.\n"
     assert run(DEFRAG, []).status == 2

@@ -176,3 +176,24 @@ def test_there_are_blocks_that_run_offline() -> None:
 def test_each_block_that_needs_no_cluster_runs(page: str, block: str, tmp_path: Path) -> None:
     done = ran(block, folder(tmp_path))
     assert done.returncode == 0, f"{page}: {done.stderr}"
+
+
+# Shown with what they print
+
+SHOWN = [
+    (line.removeprefix("$ "), printed)
+    for block in blocks(ROOT / "docs" / "defrag.md", {""})
+    if block.startswith("$ koordgate ")
+    for line, _, printed in [block.partition("\n")]
+]
+
+
+def test_there_are_commands_that_are_shown_with_what_they_print() -> None:
+    assert {words(line)[0] for line, _ in SHOWN} == {"packing", "defrag"}
+
+
+@pytest.mark.parametrize(("line", "printed"), SHOWN, ids=[line for line, _ in SHOWN])
+def test_a_command_prints_what_its_page_shows(line: str, printed: str, tmp_path: Path) -> None:
+    done = ran(line, folder(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert [row.rstrip() for row in done.stdout.splitlines()] == printed.splitlines()

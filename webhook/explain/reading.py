@@ -116,16 +116,22 @@ def checked(where: str, obj: Raw, kind: str) -> Found:
     return where, with_defaults(obj) if kind == "Pod" else obj, kind
 
 
-def let_hold(cluster: Cluster, *, counted: bool) -> None:
+def let_hold(cluster: Cluster, *, counted: bool) -> AdoptView | None:
     """Let running Pods hold what `simulate` lets them hold.
 
     Args:
         cluster: its objects; changed.
         counted: whether settings say which products count; otherwise all do that can be read.
+
+    Returns:
+        The cluster as a replica would see it, if that did not change; None if a Pod holds something now.
     """
     if not counted:
         cluster.settings = counting_all(cluster.settings)
-    view = AdoptView(cluster, adoption_of(cluster.settings)).view
+    seen = AdoptView(cluster, adoption_of(cluster.settings))
     pods = cluster.objects("Pod")
-    assumed = {pod["metadata"]["uid"]: pod for pod in assume(pods, view.snapshot, types_of(cluster.settings))}
+    assumed = {pod["metadata"]["uid"]: pod for pod in assume(pods, seen.view.snapshot, types_of(cluster.settings))}
+    if not assumed:
+        return seen
     cluster.of["Pod"] = [assumed.get(pod["metadata"]["uid"], pod) for pod in pods]
+    return None

@@ -19,6 +19,10 @@ from webhook.packing.wanted import WantedRoom
 from webhook.snapshot.command import add_cluster
 
 _MOST_MOVES: Final = 64  # that are looked for; `koordgate defrag` has its own bound
+_ENDED: Final = (
+    "the search ended before everything was tried: on {nodes} of the nodes more Pods of a size may fit, and what they "
+    "would take counts as remainder; name a model (--model)"
+)
 
 
 async def _read(arguments: argparse.Namespace) -> PackingState:
@@ -40,6 +44,8 @@ async def _report(
         asked = [await wanted.of_file(state, arguments.pod)]
     sizes += [one for one in asked if one.word and one.word not in {known.word for known in sizes}]
     found = stranded(rooms, sizes[0].kind, [one.guest for one in sizes], state.mix)
+    if found.ended:
+        state.notes.append(_ENDED.format(nodes=found.ended))
     if asked:
         return state, found, sizes, [planned(state, one, 1, _MOST_MOVES) for one in asked]
     first = first_with_moves(state, wanted.largest_first(state, arguments), 1, _MOST_MOVES)
@@ -59,7 +65,7 @@ def _show(arguments: argparse.Namespace) -> int:
     else:
         show(*report.report_parts(state, found, sizes, plans))
     asked = arguments.size is not None or arguments.pod
-    return NO_ROOM if asked and not any(one.fitting for one in plans) else 0
+    return NO_ROOM if asked and not any(one.plan.fitting for one in plans) else 0
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

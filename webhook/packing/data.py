@@ -74,7 +74,7 @@ def plan_data(state: PackingState, found: RoomPlan) -> Raw:
     near = found.nearest
     return {
         "for": found.wanted.word or found.wanted.words,
-        "fitsNow": [{"node": name, "count": count} for name, count in found.fitting],
+        "fitsNow": [{"node": name, "count": count} for name, count in found.plan.fitting],
         "fitBefore": found.plan.before,
         "fitAfter": found.plan.after,
         "ended": str(found.plan.ended),

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from allocator.packing.copies import filled
 from allocator.packing.defrag import Ended, MovePlan, PlanBounds, plan
 from allocator.packing.fleet import NodeRoom
 from allocator.place import Placement, place
@@ -39,13 +38,11 @@ class RoomPlan:
     Attributes:
         wanted: what room is wanted for.
         plan: the moves.
-        fitting: the nodes on which it fits now, with how often.
         nearest: the node that lacks least, where it fits on none; None if there is no node.
     """
 
     wanted: WantedRoom
     plan: MovePlan
-    fitting: tuple[tuple[str, int], ...]
     nearest: Nearest | None
 
 
@@ -59,9 +56,7 @@ def planned(state: PackingState, wanted: WantedRoom, rooms: int, most: int) -> R
         most: the most moves.
     """
     found = plan(state.rooms, state.tenants, wanted.guest, state.compared, PlanBounds(rooms, most))
-    counts = ((room.node.name, filled(room, wanted.guest).count) for room in state.rooms)
-    fitting = tuple((name, count) for name, count in counts if count)
-    return RoomPlan(wanted, found, fitting, None if fitting else _nearest(state, wanted))
+    return RoomPlan(wanted, found, None if found.fitting else _nearest(state, wanted))
 
 
 def first_with_moves(state: PackingState, choice: Sequence[WantedRoom], rooms: int, most: int) -> RoomPlan | None:

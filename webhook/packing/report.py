@@ -91,9 +91,9 @@ def _requests(sizes: Sequence[WantedRoom]) -> str:
 def _suggestion(state: PackingState, one: RoomPlan) -> Iterator[Part]:
     words, moves = one.wanted.words, one.plan.moves
     words = f"{words[0].upper()}{words[1:]}"
-    if one.fitting:
-        nodes = ", ".join(_said(name) for name, _ in one.fitting[:_MOST_NODES])
-        more = f" and {len(one.fitting) - _MOST_NODES} more" if len(one.fitting) > _MOST_NODES else ""
+    if one.plan.fitting:
+        nodes = ", ".join(_said(name) for name, _ in one.plan.fitting[:_MOST_NODES])
+        more = f" and {len(one.plan.fitting) - _MOST_NODES} more" if len(one.plan.fitting) > _MOST_NODES else ""
         yield Text(f"{words} fits now, {_times(one.plan.before)}: on {nodes}{more}.", "bold")
     else:
         yield Text(f"{words} fits on no node now.", "bold")

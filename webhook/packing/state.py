@@ -103,9 +103,12 @@ def read_state(read: Reading, configured: WebhookSettings | None, *, jobs: bool 
     """
     listed = [checked(where, obj, kind) for where, obj, kind in read.objects]
     cluster = from_objects(listed, configured)
+    seen = None
     if read.manifests:
-        let_hold(cluster, counted=configured is not None or any(map(is_settings, listed)))
-    seen, types = AdoptView(cluster, adoption_of(cluster.settings)), types_of(cluster.settings)
+        seen = let_hold(cluster, counted=configured is not None or any(map(is_settings, listed)))
+    if seen is None:
+        seen = AdoptView(cluster, adoption_of(cluster.settings))
+    types = types_of(cluster.settings)
     mix = read_mix(cluster.settings.scheduler.mix, types) or _result(seen_in(list(seen.view.pods.all())))
     scheduler = cluster.settings.scheduler
     compared = Comparison(

@@ -1,0 +1,142 @@
+"""How Pods fill nodes: what is remembered of nodes and cards that are alike is what `place()` would say anew."""
+
+from collections import Counter
+from dataclasses import replace
+
+from builders import holding
+from defrag.fleets import broken, room, wanted
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from machines_cpu import build, siblings_near
+from strategies import aligned_requests, pod_requests, server_nodes
+from trials import examples
+
+from allocator.budget import Budget
+from allocator.packing.copies import MOST_COPIES, copies, filled
+from allocator.packing.defrag import Ended, PlanBounds, plan
+from allocator.packing.fills import MOST_DECISIONS, Fills, Take
+from allocator.packing.fleet import Comparison, Guest, NodeRoom
+from allocator.packing.stranded import stranded
+from allocator.place import Placement, place
+from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.devicetype import BUILT_IN, FULL, GPU_TYPE
+from allocator.vocabulary.mix import NO_MIX
+from allocator.vocabulary.node import NodeSnapshot, fullness
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+CPUS = build(2, 1, 4, 2, siblings_near)
+
+
+def sizes() -> st.SearchStrategy[PodRequest]:
+    return st.sampled_from(["10%", "30%", "50%", "1", "2", "4", "2:50%"]).map(lambda text: wanted(text).request)
+
+
+@st.composite
+def states(draw: st.DrawFn, count: int = 3) -> list[NodeSnapshot]:
+    """Nodes of one make in several states, some of them alike but for names and ids."""
+    make = draw(server_nodes(CPUS))
+    if draw(st.booleans()):
+        make = replace(make, cpu=None)
+    if draw(st.integers(0, 3)) == 0:
+        models = draw(st.lists(st.sampled_from(["", "T4", "A100"]), min_size=12, max_size=12))
+        made = zip(make.devices, models, strict=False)
+        make = replace(make, devices=tuple(replace(one, model=model) for one, model in made))
+    found = []
+    for number in range(count):
+        on = make
+        for pod in range(draw(st.integers(0, 5))):
+            answer = place(draw(sizes() | sizes() | aligned_requests()), on)
+            if isinstance(answer, Placement):
+                on = on.with_holding(holding(f"p{pod}", *answer.shares, cpus=answer.cpus))
+        found += [replace(on, name=f"n{number}"), renamed(on, f"m{number}")]
+    return draw(st.permutations(found))
+
+
+def renamed(on: NodeSnapshot, name: str) -> NodeSnapshot:
+    """A node that is alike, with other ids and other Pods."""
+    ids = {one.id: f"{name}-{number:02d}" for number, one in enumerate(on.devices)}
+    held = {}
+    for uid, one in on.holdings.items():
+        shares = tuple(share._replace(id=ids[share.id]) for share in one.shares)
+        held[f"{name}-{uid}"] = replace(one, uid=f"{name}-{uid}", name=name, shares=shares)
+    devices = tuple(replace(one, id=ids[one.id]) for one in on.devices)
+    return replace(on, name=name, devices=devices, holdings=held, kubelet_held={ids[one] for one in on.kubelet_held})
+
+
+def anew(on: NodeSnapshot, of: Guest) -> list[dict[str, int]]:
+    """What each Pod takes of each model, by a new decision for each."""
+    has = {one.id: one for one in on.devices}
+    found = []
+    for copy in copies(NodeRoom(on), of):
+        points: Counter[str] = Counter()
+        for share in copy.shares:
+            for tail in fullness(BUILT_IN.by_name[share.type]):
+                if has[share.id].capacity.get(tail):
+                    points[has[share.id].model] += FULL * share.amounts.get(tail, 0) // has[share.id].capacity[tail]
+        found.append(dict(points))
+    return found
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=SLOW)
+@given(states(), sizes() | sizes() | aligned_requests() | pod_requests(2, 2))
+def test_what_is_remembered_is_what_would_be_decided_anew(nodes: list[NodeSnapshot], of: PodRequest) -> None:
+    guest = Guest("wanted", "", "wanted", of)
+    fills = Fills(guest, Budget(MOST_DECISIONS))
+    for on in nodes:
+        fill = fills.of(on)
+        assert [+Counter(dict(take.points)) for take in fill.takes] == [+Counter(one) for one in anew(on, guest)]
+        assert fill.ended == (len(fill.takes) == MOST_COPIES)
+        event("some fit" if fill.takes else "none fits")
+
+
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=SLOW)
+@given(states(1), sizes(), st.integers(0, 5), st.integers(1, 20))
+def test_cpu_counts_as_if_pods_came_one_after_another(
+    nodes: list[NodeSnapshot], of: PodRequest, asked: int, has: int
+) -> None:
+    guest = Guest("wanted", "", "wanted", of, {"cpu": asked, "pods": 1})
+    for amounts in ({"cpu": has, "pods": 9}, {"cpu": has}, {}):
+        at = NodeRoom(nodes[0], amounts, {"cpu": 2})
+        fills = Fills(guest, Budget(MOST_DECISIONS))
+        full = filled(at, guest)
+        assert fills.count(at) == full.count
+        assert fills.full(at) == full
+
+
+def test_nodes_that_are_alike_are_decided_once() -> None:
+    rooms = [room(f"n{number}", ("x", "0")) for number in range(50)]
+    decisions = Budget(100)
+    fills = Fills(wanted("2"), decisions)
+    assert [fills.count(one) for one in rooms] == [1] * 50
+    assert decisions.left == 100 - 2
+
+
+def test_cards_that_are_alike_are_decided_once_for_pods_of_one_card() -> None:
+    parts = [("x", "0:50"), ("y", "1:25"), ("z", "2:75")]
+    rooms = [room(f"n{number}", *(one for at, one in enumerate(parts) if number >> at & 1)) for number in range(8)]
+    decisions = Budget(100)
+    fills = Fills(wanted("25%"), decisions)
+    assert [fills.count(one) for one in rooms] == [16, 14, 15, 13, 13, 11, 12, 10]
+    assert decisions.left == 100 - (4 + 1) - (2 + 1) - (3 + 1) - (1 + 1)
+
+
+def test_a_report_that_reaches_its_bound_says_on_how_many_nodes_and_still_adds_up() -> None:
+    rooms = [room(f"n{number}", ("x", f"{number}")) for number in range(4)]
+    found = stranded(rooms, GPU_TYPE, [wanted("2"), wanted("1")], NO_MIX, Budget(6))
+    assert found.ended > 0
+    for uses in found.sizes:
+        assert uses["A100"].free == found.stock["A100"].free
+    assert stranded(rooms, GPU_TYPE, [wanted("2"), wanted("1")], NO_MIX).ended == 0
+
+
+def test_a_plan_that_reaches_its_bound_says_so() -> None:
+    rooms = [broken(room(f"n{number}"), number) for number in range(4)]
+    made = plan(rooms, [], wanted("2"), Comparison(BUILT_IN), PlanBounds(decisions=Budget(3)))
+    assert made.ended is Ended.WORK
+
+
+def test_a_pod_that_takes_nothing_ends_at_the_most_pods_of_a_node() -> None:
+    fills = Fills(wanted("1"), Budget(MOST_DECISIONS))
+    assert fills.of(room("a").node).takes == (Take("A100", (("A100", 200),)),) * 4
+    small = Fills(wanted("1%"), Budget(MOST_DECISIONS)).of(room("a", cards=30).node)
+    assert (len(small.takes), small.ended) == (MOST_COPIES, True)
