@@ -12,6 +12,7 @@ import yaml
 from builders import device_entry, device_object, gpu, holding, part
 from claims import claim, listed, resource_slice, result
 from fake_kube import FakeKube, answer, drop, hold
+from foreignpods import install
 from hypothesis import given
 from strategies import json_near
 
@@ -53,6 +54,7 @@ def devices(
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     monkeypatch.setenv("KUBECONFIG", str(path))
+    install(fake)
 
     async def run(*words: str) -> Said:
         status = await asyncio.to_thread(main, ["devices", *words])
