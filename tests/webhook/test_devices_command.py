@@ -23,7 +23,15 @@ from allocator.vocabulary.names import CLASSES, CORDONED, PACKED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import write_spec
 from koordgate.cli import main
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from koordgate.kube.resource import (
+    CONFIG_MAPS,
+    DEVICES,
+    NODE_ALLOCATIONS,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from webhook.devices.nodestate import Known, read_node
 from webhook.devices.tables import devices_list, packed_list
 from webhook.ledger.kube import record_or_error
@@ -165,6 +173,7 @@ async def test_a_named_node_is_read_alone(cluster: FakeKube, devices: Koordgate)
     assert "n1" not in said.out
     assert {(one.verb, one.path) for one in cluster.requests} == {
         *(("get", of.path("n2")) for of in (DEVICES, NODE_ALLOCATIONS, NODES)),
+        ("get", CONFIG_MAPS.path("koordgate", "koordgate-system")),
         *(("list", of.path()) for of in (RESOURCE_CLAIMS, RESOURCE_SLICES)),
     }
 
