@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from fake_kube import FakeKube
+
+from koordgate.kube.resource import CONFIG_MAPS, PODS
+
 Raw = dict[str, Any]
 STARTED = "2026-11-20T10:00:05Z"
 STARTED_S = 1_795_168_805
@@ -69,3 +73,14 @@ def reservation(group: str, uuid: str | None, name: str = "reserve", **about: An
     annotations = {} if uuid is None else {"run.ai/reserve_for_gpu_index": uuid}
     told = {"namespace": "kai-resource-reservation", **about}
     return running(name, labels={"runai-gpu-group": group}, annotations=annotations, **told)
+
+
+def install(fake: FakeKube, settings: str = "") -> None:
+    """Let the cluster have an installation with these settings, in YAML."""
+    obj = {"metadata": {"name": "koordgate"}, "data": {"config.yaml": settings}}
+    fake.put(CONFIG_MAPS.path(namespace="koordgate-system"), obj)
+
+
+def put_pod(fake: FakeKube, pod: Raw) -> None:
+    """Let the cluster have a Pod."""
+    fake.put(PODS.path(namespace=pod["metadata"]["namespace"]), pod)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -107,3 +108,33 @@ async def test_a_card_is_seen_cordoned_and_drained_by_its_short_names(
 
     await until(released, "the card is released", poll_s=0.2)
     assert (await koordgate("uncordon", f"{node}/gpu/{device['minor']}")).status == 0
+
+
+async def test_what_another_product_gave_is_seen_and_a_drain_leaves_it(
+    plane: ControlPlane,
+    admin: AdminClient,
+    namespace: str,
+    node: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("adopt:\n  peers: [hami]\n", encoding="utf-8")
+
+    async def koordgate(*words: str) -> Said:
+        status = await asyncio.to_thread(main, [*words, "--config", str(settings)])
+        return Said(status, *capsys.readouterr())
+
+    made = pod("theirs", namespace, {})
+    made["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": f"{uuid_of(node, 0)},NVIDIA,8192,10:;"}
+    made["spec"] |= {"nodeName": node, "schedulerName": "hami-scheduler"}
+    await admin.create(pods_path(namespace), made)
+    for nodes in ([node], []):  # its Pods alone, and those of all nodes
+        listed = json.loads((await koordgate("top", *nodes, "-o", "json")).out)["nodes"]
+        (shown,) = [one for one in listed if one["node"] == node]
+        assert [card["state"] for card in shown["devices"]] == ["InParts", "Free"]
+    drained = await koordgate("drain", f"{node}/0", "--dry-run")
+    assert drained.status == 3
+    assert f"Pod {namespace}/theirs (hami): not evicted, another product placed it" in drained.out

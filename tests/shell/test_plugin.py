@@ -78,7 +78,7 @@ def test_kubectl_itself_finds_the_plugin_and_completes_it(plugin: Path, tmp_path
     """Where kubectl is installed; the file is as pip writes it for the entry point."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
-        return
+        pytest.skip("there is no kubectl on PATH: install it to try the plugin with it")
     file = plugin.with_name("kubectl-koordgate")
     file.write_text(
         f"#!{sys.executable}\nimport sys\nfrom koordgate.cli import main\nsys.exit(main())\n", encoding="utf-8"

@@ -12,6 +12,7 @@ import yaml
 from builders import device_entry, device_object, gpu, holding, part
 from claims import claim, listed, resource_slice, result
 from fake_kube import FakeKube, answer, drop, hold
+from foreignpods import install
 from hypothesis import given
 from strategies import json_near
 
@@ -22,7 +23,15 @@ from allocator.vocabulary.names import CLASSES, CORDONED, PACKED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import write_spec
 from koordgate.cli import main
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from koordgate.kube.resource import (
+    CONFIG_MAPS,
+    DEVICES,
+    NODE_ALLOCATIONS,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from webhook.devices.nodestate import Known, read_node
 from webhook.devices.tables import devices_list, packed_list
 from webhook.ledger.kube import record_or_error
@@ -53,6 +62,7 @@ def devices(
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     monkeypatch.setenv("KUBECONFIG", str(path))
+    install(fake)
 
     async def run(*words: str) -> Said:
         status = await asyncio.to_thread(main, ["devices", *words])
@@ -163,6 +173,7 @@ async def test_a_named_node_is_read_alone(cluster: FakeKube, devices: Koordgate)
     assert "n1" not in said.out
     assert {(one.verb, one.path) for one in cluster.requests} == {
         *(("get", of.path("n2")) for of in (DEVICES, NODE_ALLOCATIONS, NODES)),
+        ("get", CONFIG_MAPS.path("koordgate", "koordgate-system")),
         *(("list", of.path()) for of in (RESOURCE_CLAIMS, RESOURCE_SLICES)),
     }
 

@@ -13,13 +13,14 @@ import pytest
 import yaml
 from builders import device_entry, device_object, gpu, holding, part
 from fake_kube import FakeKube, answer
+from foreignpods import hami, install, kai, put_pod, reservation
 
 from allocator.vocabulary.cpunode import CpuShare, NumaShare
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodeallocation import write_spec
 from koordgate.cli import main
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
+from koordgate.kube.resource import CONFIG_MAPS, DEVICES, NODE_ALLOCATIONS, NODES, PODS
 
 Raw = dict[str, Any]
 Koordgate = Callable[..., Coroutine[Any, Any, "Said"]]
@@ -47,6 +48,7 @@ def koordgate(
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     monkeypatch.setenv("KUBECONFIG", str(path))
+    install(fake)
 
     async def run(*words: str) -> Said:
         status = await asyncio.to_thread(main, words)
@@ -336,3 +338,150 @@ async def test_the_page_names_each_field_of_the_documents(documented: FakeKube, 
     fields = {*top, *top["summary"], *node, *node["devices"][0], *node["devices"][0]["pods"][0], *pod}
     fields |= set(pod["devices"][0])
     assert sorted(name for name in fields if f"`{name}`" not in PAGE) == []
+
+
+# Pods of other products
+
+PEERS = "adopt:\n  peers: [hami, kai]\n"
+PART = "GPU-aaaa2222,NVIDIA,40960,30:;"
+
+
+@pytest.fixture
+def shared(cluster: FakeKube, koordgate: Koordgate) -> FakeKube:
+    """HAMi's Pod `lab/theirs` has half of the memory of n1's second card, and the settings count it."""
+    install(cluster, PEERS)
+    put_pod(cluster, hami(PART, name="theirs", namespace="lab"))
+    return cluster
+
+
+async def cards(koordgate: Koordgate, *words: str) -> dict[str, Raw]:
+    nodes = json.loads((await koordgate("top", "-o", "json", *words)).out)["nodes"]
+    return {card["id"]: card for node in nodes for card in node["devices"]}
+
+
+async def test_what_another_product_gave_counts_and_is_marked_with_it(shared: FakeKube, koordgate: Koordgate) -> None:
+    said = await koordgate("top", "n1")
+    (row,) = [line for line in said.out.splitlines() if "gpu/1" in line]
+    assert (said.status, said.err) == (0, "")
+    assert " 30% " in row
+    assert "40/80Gi" in row
+    assert row.endswith("lab/theirs (hami)")
+    assert "lab/theirs (hami): gpu-core 30" in (await koordgate("devices", "n1")).out
+    card = (await cards(koordgate))["GPU-aaaa2222"]
+    assert (card["state"], card["free"]["gpu-core"], card["free"]["gpu-memory"]) == ("InParts", 70, 40 * 2**30)
+    (pod,) = card["pods"]
+    assert (pod["product"], pod["evidence"], pod["doubt"]) == ("hami", "hami.io/vgpu-devices-allocated", "")
+    assert list(await cards(koordgate, "-n", "lab")) == ["GPU-aaaa2222"]
+
+
+async def test_a_product_that_the_settings_do_not_name_does_not_count(shared: FakeKube, koordgate: Koordgate) -> None:
+    install(shared)
+    assert (await cards(koordgate))["GPU-aaaa2222"]["state"] == "Free"
+    assert not any("/pods" in one.path for one in shared.requests)
+
+
+async def test_the_settings_may_be_given_or_be_in_another_namespace(
+    shared: FakeKube, koordgate: Koordgate, tmp_path: Path
+) -> None:
+    obj = {"metadata": {"name": "koordgate"}, "data": {"config.yaml": ""}}
+    shared.put(CONFIG_MAPS.path(namespace="elsewhere"), obj)
+    assert (await cards(koordgate, "--installed-in", "elsewhere"))["GPU-aaaa2222"]["state"] == "Free"
+    file = tmp_path / "settings.yaml"
+    file.write_text(PEERS, encoding="utf-8")
+    assert (await cards(koordgate, "--installed-in", "elsewhere", "--config", str(file)))["GPU-aaaa2222"]["pods"]
+
+
+@pytest.mark.parametrize("why", ["absent", "forbidden"])
+async def test_where_the_settings_are_not_known_all_products_count(
+    shared: FakeKube, koordgate: Koordgate, why: str
+) -> None:
+    if why == "absent":
+        shared.remove(CONFIG_MAPS.path("koordgate", "koordgate-system"))
+    else:
+        shared.faults.always("get", "configmaps", answer(403))
+    said = await koordgate("top")
+    assert said.status == 0
+    assert "lab/theirs (hami)" in said.out
+    assert "settings cannot be read from ConfigMap koordgate-system/koordgate" in said.err
+    assert "--installed-in" in said.err
+
+
+async def test_where_pods_may_not_be_listed_no_gpu_counts_as_free(shared: FakeKube, koordgate: Koordgate) -> None:
+    shared.faults.always("list", "pods", answer(403, "no pods for you"))
+    said = await koordgate("top")
+    assert said.status == 0
+    assert "every GPU counts as held: " in said.err
+    assert "no pods for you" in said.err
+    assert said.out.splitlines()[-1] == "2 nodes, 3 devices: 3 held"
+    assert "Pods of other products may hold it" in (await koordgate("top", "-o", "wide")).out
+    node, _ = json.loads((await koordgate("top", "-o", "json")).out)["nodes"]
+    assert node["holdingsKnown"] is False
+    assert {amount for card in node["devices"] for amount in card["free"].values()} == {0}
+
+
+async def test_a_statement_that_cannot_be_read_holds_all_cards_in_doubt(shared: FakeKube, koordgate: Koordgate) -> None:
+    put_pod(shared, hami("nonsense", name="theirs", namespace="lab"))
+    found = await cards(koordgate, "n1")
+    assert [card["state"] for card in found.values()] == ["Held", "Held"]
+    assert "nonsense" in found["GPU-aaaa2222"]["pods"][0]["doubt"]
+    assert "lab/theirs (hami, in doubt)" in (await koordgate("top", "n1", "-o", "wide")).out
+
+
+async def test_a_card_that_others_share_counts_once_and_names_all(shared: FakeKube, koordgate: Koordgate) -> None:
+    put_pod(shared, reservation("g", "GPU-bbbb1111", node="n2"))
+    put_pod(shared, kai("g", name="sharer", namespace="lab", node="n2"))
+    card = (await cards(koordgate, "n2"))["GPU-bbbb1111"]
+    assert card["resources"]["gpu-core"] == {"used": 100, "total": 100}
+    assert [(pod["name"], pod["within"]) for pod in card["pods"]] == [("reserve", ""), ("sharer", "uid-reserve")]
+
+
+async def test_a_pod_of_another_product_is_listed_and_shown(shared: FakeKube, koordgate: Koordgate) -> None:
+    listed = [line.split() for line in (await koordgate("pod", "-n", "lab")).out.splitlines()[1:]]
+    assert listed == [["lab", "theirs", "(hami)", "n1", "gpu/1", "30%", "40Gi", "-"]]
+    said = await koordgate("pod", "lab/theirs")
+    assert "Pod lab/theirs is on n1 (Running)" in said.out
+    assert "hami placed it, by hami.io/vgpu-devices-allocated" in said.out
+    assert "GPU-aaaa2222" in said.out
+    (pod,) = json.loads((await koordgate("pod", "lab/theirs", "-o", "json")).out)["pods"]
+    assert (pod["product"], pod["cpus"], pod["heldForGang"]) == ("hami", None, False)
+
+
+async def test_a_pod_that_does_not_count_is_in_no_list_and_told_why(shared: FakeKube, koordgate: Koordgate) -> None:
+    put_pod(shared, hami(PART, name="stranger", namespace="lab", scheduler="default-scheduler"))
+    assert "stranger" not in (await koordgate("pod", "-n", "lab")).out
+    assert "add the name to adopt.schedulers" in " ".join((await koordgate("pod", "lab/stranger")).out.split())
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"], ["--dry-run=client"]])
+async def test_a_drain_leaves_pods_of_other_products_and_says_so(
+    shared: FakeKube, koordgate: Koordgate, dry: list[str]
+) -> None:
+    put_pod(shared, hami("GPU-aaaa1111,NVIDIA,1024,5:;", name="theirs", namespace="lab"))
+    said = await koordgate("drain", "GPU-aaaa1111", *dry, "--timeout", "30")
+    assert said.status == 3
+    assert "Pod lab/theirs (hami): not evicted, another product placed it" in said.out
+    assert "drain does not evict them: 1; it stays cordoned" in said.err
+    asked = {one.path.split("/")[-2] for one in shared.requests if one.path.endswith("/eviction")}
+    assert asked == (set() if dry == ["--dry-run=client"] else {"pod-a", "pod-b"})
+
+
+async def test_a_drain_that_cannot_see_them_does_not_say_that_the_device_is_free(
+    shared: FakeKube, koordgate: Koordgate
+) -> None:
+    shared.faults.always("list", "pods", answer(403))
+    said = await koordgate("drain", "GPU-bbbb1111")
+    assert said.status == 3
+    assert "no Pod of koordgate holds anything of it" in said.out
+    assert "no Pod holds" not in said.out
+    assert "Pods of other products may hold the device" in said.err
+
+
+async def test_a_node_named_like_a_selector_selects_nothing(shared: FakeKube, koordgate: Koordgate) -> None:
+    said = await koordgate("top", "n1,metadata.name=nobody")
+    assert (said.status, said.out) == (2, "")
+
+
+async def test_the_page_names_each_field_of_a_pod_of_another_product(shared: FakeKube, koordgate: Koordgate) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "kubectl.md").read_text(encoding="utf-8")
+    (pod,) = (await cards(koordgate))["GPU-aaaa2222"]["pods"]
+    assert [field for field in pod if f"`{field}`" not in page] == []

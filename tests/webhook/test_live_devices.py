@@ -8,6 +8,7 @@ import signal
 import struct
 import termios
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ import yaml
 from builders import device_entry, device_object, gpu, holding, part
 from claims import claim, listed, resource_slice, result
 from fake_kube import FakeKube, answer
+from foreignpods import hami, put_pod
 from waiting import until
 
+from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.wire.nodeallocation import write_spec
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from koordgate.kube.watch import WatchPace
 from webhook.devices.cards import Availability, cards_of
 from webhook.devices.live import LiveNodes, page
@@ -30,10 +33,11 @@ from webhook.devices.nodestate import Known, read_node
 from webhook.devices.topview import Look, ShownNode
 from webhook.ledger.cluster import cluster_store
 from webhook.localplane.replicas import this_koordgate
-from webhook.settings import WebhookSettings
+from webhook.settings import WebhookSettings, adoption_of
 
 Raw = dict[str, Any]
 KNOWN = Known(drivers=WebhookSettings().claimed)
+COUNTED = KNOWN._replace(adoption=replace(adoption_of(WebhookSettings()), peers=frozenset({Product.HAMI})))
 
 
 def record(node: str, *held: Any) -> Raw:
@@ -48,8 +52,8 @@ def cluster(fake: FakeKube) -> FakeKube:
     return fake
 
 
-async def following(kube: KubeClient, *nodes: str) -> AsyncIterator[LiveNodes]:
-    live = LiveNodes(kube, cluster_store(kube), nodes, KNOWN, WatchPace(first=0.01, longest=0.01, jitter=lambda: 0.0))
+async def following(kube: KubeClient, *nodes: str, known: Known = KNOWN) -> AsyncIterator[LiveNodes]:
+    live = LiveNodes(kube, cluster_store(kube), nodes, known, WatchPace(first=0.01, longest=0.01, jitter=lambda: 0.0))
     running = asyncio.create_task(live.run())
     try:
         await live.synced()
@@ -102,6 +106,31 @@ async def test_claims_are_followed_too(cluster: FakeKube, live: LiveNodes) -> No
     await until(lambda: shown(live)["n2"] == [Availability.HELD])
     cluster.remove(RESOURCE_CLAIMS.path("c", "team"))
     await until(lambda: shown(live)["n2"] == [Availability.FREE])
+
+
+@pytest.fixture
+async def counting(cluster: FakeKube, kube: KubeClient) -> AsyncIterator[LiveNodes]:
+    async for made in following(kube, known=COUNTED):
+        yield made
+
+
+async def test_pods_of_other_products_are_followed_too(cluster: FakeKube, counting: LiveNodes) -> None:
+    assert shown(counting)["n1"] == [Availability.FREE]
+    put_pod(cluster, hami("GPU-n1,NVIDIA,1024,5:;"))
+    await until(lambda: shown(counting)["n1"] == [Availability.PARTS])
+    cluster.remove(PODS.path("peer", "team"))
+    await until(lambda: shown(counting)["n1"] == [Availability.FREE])
+
+
+@pytest.fixture
+def no_pods(cluster: FakeKube) -> None:
+    cluster.faults.always("list", "pods", answer(403, "no pods for you"))
+
+
+async def test_without_the_right_to_pods_nothing_is_free_and_that_is_told(no_pods: None, counting: LiveNodes) -> None:
+    await until(lambda: shown(counting) == {"n1": [Availability.HELD], "n2": [Availability.HELD]})
+    await until(lambda: shown(counting) and any("no pods for you" in one for one in counting.problems()))
+    assert counting.trouble == ""
 
 
 async def test_without_the_right_to_claims_the_rest_is_shown_and_that_is_told(

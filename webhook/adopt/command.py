@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import sys
-from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -23,13 +22,13 @@ from webhook.adopt.steps import steps
 from webhook.adopt.switch import NOT_NOW, switch
 from webhook.adopt.view import AdoptView
 from webhook.devices.nodestate import CommandError
+from webhook.devices.session import add_cluster
 from webhook.offline.documents import InputError
 from webhook.offline.objects import add_files
 from webhook.terminal import printable
 
 _UNUSABLE: Final = 2
 _CLASH: Final = 4
-_NAMESPACE: Final = "koordgate-system"
 
 
 async def _read(arguments: argparse.Namespace, kube: KubeClient | None) -> Cluster:
@@ -137,16 +136,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
             *("-o", "--output"), choices=("table", "json", "yaml"), default="table", help="the format of the output"
         )
     for verb in (check, told, change):
-        verb.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
-        verb.add_argument(
-            "--installed-in",
-            default=_NAMESPACE,
-            metavar="NAMESPACE",
-            help=f"where koordgate is installed (default: {_NAMESPACE})",
-        )
-        verb.add_argument(
-            "--config", type=Path, metavar="FILE", help="the webhook's settings (default: those of the installation)"
-        )
+        add_cluster(verb)
 
 
 COMMAND: Final = Command(

@@ -26,6 +26,7 @@ from koordgate.kube.resource import (
 )
 from koordgate.settings import SettingsError
 from webhook import settings
+from webhook.devices.installed import CONFIG_KEY, RELEASE, UnknownSettingsError, installed_settings
 from webhook.offline.documents import InputError
 from webhook.offline.objects import read_all
 from webhook.offline.shapes import wrong_shape
@@ -33,8 +34,6 @@ from webhook.settings import WebhookSettings
 
 Raw = dict[str, Any]
 _PAGE: Final = 250
-_CONFIG_MAP: Final = Resource("", "v1", "configmaps", namespaced=True)
-_NAME: Final = "koordgate"  # of the webhook's ConfigMap and configuration objects
 _REPORTERS: Final = (("app.kubernetes.io/name", "koordgate-reporter"), ("koord-app", "koordlet"))
 _KINDS: Final = {
     NODES: "Node",
@@ -134,7 +133,7 @@ async def from_cluster(kube: KubeClient, configured: WebhookSettings | None, nam
     cluster.settings, cluster.assumed = known or WebhookSettings(), known is None
     types = settings.types_of(cluster.settings)
     try:
-        await kube.get(MUTATING_WEBHOOKS.path(_NAME))
+        await kube.get(MUTATING_WEBHOOKS.path(RELEASE))
         cluster.installed = True
     except NotFound:
         cluster.installed = False
@@ -159,12 +158,11 @@ async def from_cluster(kube: KubeClient, configured: WebhookSettings | None, nam
 async def _settings(kube: KubeClient, namespace: str, notes: list[str]) -> WebhookSettings | None:
     """The settings of the installation; None, with a note, where they cannot be read."""
     try:
-        found = await kube.get(_CONFIG_MAP.path(_NAME, namespace))
-        return settings.parse((found.get("data") or {}).get("config.yaml") or "", f"ConfigMap {namespace}/{_NAME}")
-    except (NotFound, Forbidden, SettingsError) as error:
+        return await installed_settings(kube, namespace)
+    except UnknownSettingsError as error:
         notes.append(
-            f"the webhook's settings cannot be read from ConfigMap {namespace}/{_NAME} ({error}); the defaults are "
-            "assumed: give them with --config, or name the installation's namespace with --installed-in"
+            f"{error}; the defaults are assumed: give them with --config, or name the installation's namespace with "
+            "--installed-in"
         )
         return None
 
@@ -201,11 +199,11 @@ def from_objects(objects: Iterable[tuple[str, Raw, str]], configured: WebhookSet
             raise InputError(f"{where}: {kind}: {wrong}; the API server would refuse it; correct it")
         found.append((where, kind, obj))
     cluster = Cluster()
-    maps = (obj for _, kind, obj in found if kind == "ConfigMap" and obj["metadata"]["name"] == _NAME)
+    maps = (obj for _, kind, obj in found if kind == "ConfigMap" and obj["metadata"]["name"] == RELEASE)
     stated = next(maps, None)
     if configured is None and stated is None:
         cluster.notes.append(
-            f"there is no ConfigMap {_NAME}, so that the default settings are assumed, mode: enforce among them: "
+            f"there is no ConfigMap {RELEASE}, so that the default settings are assumed, mode: enforce among them: "
             "give the ConfigMap of the installation too, or settings with --config"
         )
     cluster.settings = configured or _settings_of(stated)
@@ -215,7 +213,7 @@ def from_objects(objects: Iterable[tuple[str, Raw, str]], configured: WebhookSet
         if kind in known:
             _complete(kind, obj["metadata"])
             cluster.take(kind, obj, types)
-        elif kind == "MutatingWebhookConfiguration" and (obj.get("metadata") or {}).get("name") == _NAME:
+        elif kind == "MutatingWebhookConfiguration" and (obj.get("metadata") or {}).get("name") == RELEASE:
             cluster.installed = True
     return cluster
 
@@ -229,7 +227,7 @@ def _settings_of(found: Raw | None) -> WebhookSettings:
     if found is None:
         return WebhookSettings()
     try:
-        return settings.parse((found.get("data") or {}).get("config.yaml") or "", f"ConfigMap {_NAME}")
+        return settings.parse((found.get("data") or {}).get(CONFIG_KEY) or "", f"ConfigMap {RELEASE}")
     except SettingsError as error:
         raise InputError(str(error)) from error
 

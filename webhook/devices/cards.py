@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
-from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.node import NodeSnapshot
 from webhook.devices.nodestate import NodeState
+from webhook.devices.others import AnyHolding
 
 
 class Availability(StrEnum):
@@ -48,7 +49,7 @@ class Card:
         total: resource tail -> what it has; empty if the node does not list it.
         used: resource tail -> what is held of it.
         free: resource tail -> what can still be given.
-        held: who holds some of it, by namespace and name.
+        held: who holds some of it, by namespace and name, Pods of other products last.
         bars: the resources that are drawn, the most important first.
     """
 
@@ -62,7 +63,7 @@ class Card:
     total: Mapping[str, int]
     used: Mapping[str, int]
     free: Mapping[str, int]
-    held: tuple[tuple[Holding, Share], ...]
+    held: tuple[tuple[AnyHolding, Share], ...]
     bars: tuple[str, ...]
 
     @property
@@ -106,15 +107,15 @@ def cards_of(state: NodeState, types: DeviceTypes) -> list[Card]:
     """The devices of a node, in its order, then those that Pods hold and the node does not list."""
     node = snapshot_of(state)
     closed = _closed(node)
-    holders: dict[str, list[tuple[Holding, Share]]] = {}
-    for holding in state.holdings:
+    holders: dict[str, list[tuple[AnyHolding, Share]]] = {}
+    for holding in state.holders:
         for share in holding.shares:
             holders.setdefault(share.id, []).append((holding, share))
     cards = []
     for device in state.devices:
         held = tuple(holders.get(device.id, ()))
         total = dict(device.capacity)
-        if state.unread:
+        if state.is_unknown(device.type):
             used, free = total, dict.fromkeys(total, 0)
         else:
             known = node.used.get(device.id, {})
@@ -146,8 +147,9 @@ def snapshot_of(state: NodeState) -> NodeSnapshot:
         state.node,
         state.devices,
         {one.uid: one for one in state.holdings if not one.fence},
-        state.listed.kubelet_held,
+        state.kubelet_held,
         claims={one.uid: one for one in state.holdings if one.fence},
+        foreign={one.uid: one for one in state.foreign},
     )
 
 
@@ -162,8 +164,8 @@ def _state(
 ) -> tuple[Availability, str]:
     if not device.healthy:
         return Availability.OUT, device.why_not or "unhealthy"
-    if state.unread:
-        return Availability.HELD, "who holds it is unknown"
+    if state.is_unknown(device.type):
+        return Availability.HELD, "who holds it is unknown" if state.unread else "Pods of other products may hold it"
     if not node.is_usable(device):
         return Availability.HELD, "allocated by the kubelet's device plugin"
     if closed:

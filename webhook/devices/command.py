@@ -85,8 +85,9 @@ COMMAND: Final = Command(
     "3 if Pods still hold the drained device. Objects that cannot be read are reported on standard error.\n\n"
     "The cluster is that of the kubeconfig ($KUBECONFIG). The user needs the rights to get and list nodes,\n"
     "devices.scheduling.koordinator.sh and nodeallocations.koordgate.io. cordon and drain also patch the devices\n"
-    "(for a software class: the nodes); drain also gets pods and creates pods/eviction. What ResourceClaims hold is\n"
-    "shown to users who may list resourceclaims and resourceslices of resource.k8s.io.",
+    "(for a software class: the nodes); drain also gets pods and creates pods/eviction. If adopt.peers is set in the\n"
+    "installation's configmap, pods are listed too. What ResourceClaims hold is shown to users who may list\n"
+    "resourceclaims and resourceslices of resource.k8s.io.",
     examples="examples:\n"
     "  koordgate devices\n"
     "  koordgate devices node-1 node-2 --output yaml\n"

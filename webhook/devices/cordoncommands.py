@@ -36,7 +36,8 @@ def _command(verb: str, what: str, examples: str) -> Command:
         "status is 0 on success,\n1 if the API server refused or did not answer, 2 for a word that does not name one "
         f"device{', and 3 if Pods still hold it' if verb == 'drain' else ''}.\n\n"
         "The user needs the rights to get and list nodes, devices.scheduling.koordinator.sh and\n"
-        f"nodeallocations.koordgate.io, and to patch the devices (for a software class: the nodes).{drains}",
+        f"nodeallocations.koordgate.io, and to patch the devices (for a software class: the nodes).{drains}\n"
+        "It reads the installation's configmap, and lists pods if that has adopt.peers.",
         examples=f"examples:\n{examples}",
         arguments=arguments_of,
         run=run,

@@ -1,6 +1,6 @@
 """Takes one device of a node out of service, and puts it back: `koordgate devices cordon` and `uncordon`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator.vocabulary.device import Device
@@ -21,6 +21,7 @@ from webhook.devices.nodestate import (
     there_are,
     unknown_node,
 )
+from webhook.devices.others import nobody, read_others
 from webhook.ledger.store import Store
 
 _ATTEMPTS: Final = 8  # to write a cordon while others write the same object
@@ -97,7 +98,9 @@ async def mark(
                 objects[where] = await kube.patch(where.path(node), {"metadata": metadata}, "merge", dry_run=dry)
             except Conflict:
                 continue
-        state = read_node(node, objects[DEVICES], await find_record(store, node), objects[NODES], known)
+        others = nobody() if on_node else await read_others(kube, known.adoption, [node])
+        state = read_node(node, objects[DEVICES], await find_record(store, node), objects[NODES], known, others=others)
+        state = replace(state, problems=(*state.problems, *filter(None, [others.unread])))
         device = next((device for device in state.devices if device.id == identity), None)
         return Marked(state, identity, device, after != before)
     raise CommandError(f"others changed the cordons of node {node} during each of {_ATTEMPTS} attempts; try again")

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
@@ -14,11 +14,12 @@ from rich.text import Text
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden
-from koordgate.kube.resource import DEVICES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
-from koordgate.kube.watch import Happening, Reflector, WatchPace
+from koordgate.kube.resource import DEVICES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from koordgate.kube.watch import Handler, Happening, Reflector, WatchPace
 from webhook import terminal
 from webhook.devices.claimreading import claim_table, claims_not_read
-from webhook.devices.nodestate import Known, NodeState, read_cluster, read_listed
+from webhook.devices.nodestate import Beside, Known, NodeState, read_cluster, read_listed
+from webhook.devices.others import BOUND, FollowedOthers, Others, not_read
 from webhook.devices.topview import Look, ShownNode, last_line, lines, look
 from webhook.ledger.store import Record, Store, UnreadableError, Watch
 from webhook.terminal import printable
@@ -136,33 +137,45 @@ class LiveNodes:
         self._records = _Records(self._touch)
         self._of_claims = {resource: _Kept(self._touch_claims) for resource in (RESOURCE_CLAIMS, RESOURCE_SLICES)}
 
-        def watched(resource: Resource, kept: _Kept) -> Reflector:
-            pacing = pace or WatchPace()
-            return Reflector(kube, resource, kept, pace=pacing, on_error=self._on_error, count=self._on_happening)
+        def watched(resource: Resource, kept: Handler, selectors: Mapping[str, str] | None = None) -> Reflector:
+            pacing, error, count = pace or WatchPace(), self._on_error, self._on_happening
+            return Reflector(kube, resource, kept, selectors=selectors, pace=pacing, on_error=error, count=count)
+
+        self._followed = FollowedOthers(known.adoption, self._touch)
+        self._others_unread = ""
 
         self._needed: list[Watch] = [watched(DEVICES, self._devices), watched(NODES, self._nodes)]
         self._needed.append(store.watch(self._records, on_error=self._on_error, count=self._on_happening))
         self._others = [watched(*one) for one in self._of_claims.items()] if known.drivers else []
+        self._pods = watched(PODS, self._followed, BOUND) if known.adoption.peers else None
 
     async def run(self) -> None:
         """Watch until cancelled."""
+        pods = [self._pods] if self._pods is not None else []
         async with asyncio.TaskGroup() as tasks:
-            for one in (*self._needed, *self._others):
+            for one in (*self._needed, *self._others, *pods):
                 tasks.create_task(one.run())
 
     async def synced(self) -> None:
-        """Wait until the objects of all nodes have been listed.
+        """Wait until the objects of all nodes have been listed, and Pods where they count, unless the user may not.
 
         Raises:
             KubeError: the API server refuses, or cannot be reached.
         """
-        while not all(one.synced.is_set() for one in self._needed):
-            failed = next((one.last_error for one in self._needed if one.last_error is not None), None)
+        while not all(one.synced.is_set() for one in self._waited()):
+            failed = next((one.last_error for one in self._waited() if one.last_error is not None), None)
             if failed is not None:
                 raise failed
             with suppress(TimeoutError):
                 async with asyncio.timeout(_EACH_S):
                     await self.news()
+
+    def _waited(self) -> list[Watch]:
+        """The watches without which nothing is shown, or what is shown is outdated."""
+        pods = self._pods
+        if pods is None or (isinstance(pods.last_error, Forbidden) and not pods.synced.is_set()):
+            return self._needed
+        return [*self._needed, pods]
 
     async def news(self) -> None:
         """Wait until anything changes, or a watch fails."""
@@ -172,7 +185,7 @@ class LiveNodes:
     @property
     def trouble(self) -> str:
         """Why what is shown may be outdated; "" if it is not."""
-        failing = next((one for one in self._needed if one.last_error is not None), None)
+        failing = next((one for one in self._waited() if one.last_error is not None), None)
         return "" if failing is None else str(failing.last_error)
 
     def states(self) -> list[NodeState]:
@@ -182,10 +195,14 @@ class LiveNodes:
             claims, slices = (self._of_claims[one].objects.values() for one in (RESOURCE_CLAIMS, RESOURCE_SLICES))
             self._claims = claim_table(claims, slices, self._known.drivers)
             self._changed |= self._states.keys()
-        table, _ = self._claims
+        unread = self._why_unread()
+        if unread != self._others_unread:
+            self._others_unread = unread
+            self._changed |= self._states.keys()
+        held = Beside(self._claims[0], Others(self._followed.table, unread))
         devices, records, about = self._devices.objects, self._records.records, self._nodes.objects
         for name in self._changed:
-            state = read_listed(name, devices, records, about, self._known, table)
+            state = read_listed(name, devices, records, about, self._known, held)
             if state is None or (self._wanted and name not in self._wanted):
                 self._states.pop(name, None)
             else:
@@ -193,11 +210,19 @@ class LiveNodes:
         self._changed.clear()
         return [self._states[name] for name in sorted(self._states)]
 
+    def _why_unread(self) -> str:
+        """Why Pods of other products are not known; "" if they are, or none count."""
+        if self._pods is None or self._pods.synced.is_set():
+            return ""
+        return not_read(self._pods.last_error or "Pods are being listed")
+
     def problems(self) -> list[str]:
         """What cannot be read, a sentence each."""
         refused = [one.last_error for one in self._others if isinstance(one.last_error, Forbidden)]
         claims = [claims_not_read(refused[0])] if refused else [self._claims[1]] if self._claims[1] else []
-        return claims + [problem for name in sorted(self._states) for problem in self._states[name].problems]
+        others = [self._others_unread] if self._others_unread else []
+        notes = [*self._known.notes, *claims, *others]
+        return notes + [problem for name in sorted(self._states) for problem in self._states[name].problems]
 
     def _touch(self, node: str) -> None:
         self._changed.add(node)

@@ -4,11 +4,15 @@ import argparse
 import sys
 from typing import Final
 
+from allocator.vocabulary.adopted import ForeignHolding
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.names import TYPE_GPU
 from koordgate.kube.client import KubeClient
 from webhook import terminal
 from webhook.devices.cordons import Marked, mark
 from webhook.devices.drain import Drain, DrainStep, DryRun, Progress
 from webhook.devices.nodestate import Known
+from webhook.devices.others import told_holder
 from webhook.devices.session import CommandEnd
 from webhook.devices.tables import NOT_THERE, add_row, new_table, told_share
 from webhook.ledger.store import Store
@@ -81,22 +85,36 @@ def _show_marked(marked: Marked, *, cordon: bool, dry_run: bool) -> None:
     terminal.show(printable(f"{state.node}: {name} {done}{again}; {after}{dry}"))
     held = state.held(marked.identity)
     if not held:
-        terminal.show("no Pod holds anything of it")
+        terminal.show(f"no Pod {'of koordgate ' if _unseen(marked) else ''}holds anything of it")
         return
     table = new_table("POD", "HOLDS")
     for holding, share in held:
-        add_row(table, holding.holder, told_share(share))
+        add_row(table, told_holder(holding), told_share(share))
     terminal.show(f"Pods that hold something of it, and run on: {len(held)}", table)
 
 
 async def _drain(kube: KubeClient, marked: Marked, arguments: argparse.Namespace) -> int:
-    """Evict the Pods that hold some of a cordoned device; returns the exit status."""
-    pods = [holding for holding, _ in marked.state.held(marked.identity) if not holding.fence]
+    """Evict the Pods of koordgate that hold some of a cordoned device; returns the exit status."""
+    held = [holding for holding, _ in marked.state.held(marked.identity)]
+    theirs = {one.uid: one for one in held if isinstance(one, ForeignHolding)}
+    pods = [one for one in held if isinstance(one, Holding) and not one.fence and one.uid not in theirs]
+    for one in theirs.values():
+        terminal.show(printable(f"Pod {told_holder(one)}: not evicted, another product placed it"))
     done = await Drain(kube, arguments.dry_run, arguments.timeout, _show_step).run(pods)
     left = [one for one in done if one.step in (DrainStep.BUDGET, DrainStep.LEFT)]
-    if arguments.dry_run is not DryRun.NONE:
-        return _PODS_LEFT if left else 0
     stays = "it stays cordoned" if marked.device is not None else "its node does not list it"
+    if theirs:
+        sys.stderr.write(
+            f"{arguments.called}: Pods of other products hold the device, and drain does not evict them: "
+            f"{len(theirs)}; {stays}, delete them or let them end\n"
+        )
+    elif _unseen(marked):
+        sys.stderr.write(f"{arguments.called}: Pods of other products may hold the device; they cannot be listed\n")
+    open_end = bool(theirs) or _unseen(marked)
+    if arguments.dry_run is not DryRun.NONE:
+        return _PODS_LEFT if left or open_end else 0
+    if not left and open_end:
+        return _PODS_LEFT
     if not left:
         terminal.show(printable(f"{marked.state.node}: no Pod holds {marked.identity} any more; {stays}"))
         return 0
@@ -105,6 +123,11 @@ async def _drain(kube: KubeClient, marked: Marked, arguments: argparse.Namespace
         f"{stays}, run the command again\n"
     )
     return _PODS_LEFT
+
+
+def _unseen(marked: Marked) -> bool:
+    """Whether a Pod of another product that is not known may hold the device."""
+    return marked.state.unseen and marked.device is not None and marked.device.type == TYPE_GPU
 
 
 def _show_step(one: Progress) -> None:

@@ -6,19 +6,23 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from allocator.index.packed import Packed, PackedError, read_packed
+from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Holding, Share, of_claims
-from allocator.vocabulary.names import PACKED
+from allocator.vocabulary.names import PACKED, TYPE_GPU
 from allocator.wire.cordons import read_cordons
 from allocator.wire.deviceobject import NodeDevices, read_device_object
+from allocator.wire.foreignpods import NO_ADOPTION, Adoption
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import NotFound
 from koordgate.kube.resource import DEVICES, NODES, Resource
 from webhook.devices.claimreading import read_claims
+from webhook.devices.others import AnyHolding, Others, read_others
 from webhook.ledger.store import ABSENT, Record, Store, UnreadableError
 from webhook.view.claims import ClaimTable
 from webhook.view.classes import Pools, beside, node_classes
+from webhook.view.foreign import held_by_kubelet
 
 Raw = dict[str, Any]
 
@@ -39,11 +43,27 @@ class Known(NamedTuple):
         types: device types.
         pools: devices of software classes.
         drivers: the DRA drivers whose devices ResourceClaims hold, and the type of these.
+        adoption: which Pods of other products count.
+        notes: what of the settings is not known, a sentence each.
     """
 
     types: DeviceTypes = BUILT_IN
     pools: Pools = ()
     drivers: Mapping[str, DeviceType] = {}
+    adoption: Adoption = NO_ADOPTION
+    notes: tuple[str, ...] = ()
+
+
+class Beside(NamedTuple):
+    """Who holds devices besides the Pods of the ledger.
+
+    Attributes:
+        claims: what ResourceClaims hold.
+        others: what Pods of other products hold.
+    """
+
+    claims: ClaimTable
+    others: Others
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +78,8 @@ class NodeState:
         packed: the packed amounts that it has published; None if it has published none.
         problems: what could not be read, a sentence each.
         unread: whether its record cannot be read, so that nobody knows who holds what.
+        foreign: what Pods of other products hold, in the same order.
+        unseen: whether these Pods are not known, so that any GPU may be held by one.
     """
 
     listed: NodeDevices
@@ -67,6 +89,8 @@ class NodeState:
     packed: tuple[Packed, ...] | None = None
     problems: tuple[str, ...] = ()
     unread: bool = False
+    foreign: tuple[ForeignHolding, ...] = ()
+    unseen: bool = False
 
     @property
     def node(self) -> str:
@@ -83,9 +107,23 @@ class NodeState:
         """Ids of the devices that an administrator has cordoned."""
         return self.listed.cordoned | self.cordoned_classes
 
-    def held(self, identity: str) -> list[tuple[Holding, Share]]:
-        """Who holds some of a device, by namespace and name."""
-        return [(one, share) for one in self.holdings for share in one.shares if share.id == identity]
+    @property
+    def kubelet_held(self) -> frozenset[str]:
+        """Ids of the devices that the kubelet's device plugin gave away, but to Pods that state what they hold."""
+        return held_by_kubelet(self.listed, self.listed.kubelet_held, {one.uid: one for one in self.foreign})
+
+    @property
+    def holders(self) -> tuple[AnyHolding, ...]:
+        """Who holds something, Pods of other products last."""
+        return (*self.holdings, *self.foreign)
+
+    def is_unknown(self, kind: str) -> bool:
+        """Whether it is not known who holds the devices of a type."""
+        return self.unread or (self.unseen and kind == TYPE_GPU)
+
+    def held(self, identity: str) -> list[tuple[AnyHolding, Share]]:
+        """Who holds some of a device, by namespace and name, Pods of other products last."""
+        return [(one, share) for one in self.holders for share in one.shares if share.id == identity]
 
     def strays(self) -> list[Share]:
         """One share of each device that is held although the node does not have it, by type and minor."""
@@ -101,6 +139,7 @@ def read_node(
     obj: Raw | None,
     known: Known,
     claims: ClaimTable | None = None,
+    others: Others | None = None,
 ) -> NodeState:
     """Read a node's objects. What is missing is left out; what cannot be read is reported in `problems`.
 
@@ -111,12 +150,14 @@ def read_node(
         obj: its Node.
         known: what the settings define.
         claims: what ResourceClaims hold; by default only what the ledger has for them.
+        others: what Pods of other products hold; by default nothing.
     """
     devices = NodeDevices(name, ()) if device is None else read_device_object(device, known.types)
     problems = [f"Device {name}: {problem}" for problem in devices.problems]
     metadata: Mapping[str, Any] = obj["metadata"] if obj is not None else {}
     classes, wrong = ((), ()) if obj is None else node_classes(metadata, known.types, known.pools)
     problems += [f"Node {name}: {problem}" for problem in wrong]
+    every = beside(devices.devices, classes)
     recorded: Mapping[str, Holding] = {}
     packed = None
     if isinstance(record, UnreadableError):
@@ -131,7 +172,7 @@ def read_node(
     holdings: Iterable[Holding] = recorded.values()
     if claims is not None:
         pods = (one for one in recorded.values() if not one.fence)
-        holdings = [*pods, *claims.on(name, beside(devices.devices, classes), of_claims(recorded)).values()]
+        holdings = [*pods, *claims.on(name, every, of_claims(recorded)).values()]
     return NodeState(
         devices,
         classes,
@@ -140,6 +181,8 @@ def read_node(
         packed,
         tuple(problems),
         isinstance(record, UnreadableError),
+        others.on(devices, every) if others is not None else (),
+        others is not None and bool(others.unread),
     )
 
 
@@ -220,9 +263,11 @@ async def read_cluster(kube: KubeClient, store: Store, nodes: Sequence[str], kno
         KubeError: the API server refuses, or cannot be reached.
     """
     claims, unread = await read_claims(kube, known.drivers)
-    states = await _read_nodes(kube, store, nodes, known, claims)
-    if states and unread:
-        states[0] = replace(states[0], problems=(*states[0].problems, unread))
+    others = await read_others(kube, known.adoption, nodes)
+    states = await _read_nodes(kube, store, nodes, known, Beside(claims, others))
+    problems = tuple(filter(None, (unread, others.unread)))
+    if states and problems:
+        states[0] = replace(states[0], problems=(*states[0].problems, *problems))
     return states
 
 
@@ -232,22 +277,22 @@ def read_listed(
     records: Mapping[str, Record | UnreadableError],
     nodes: Mapping[str, Raw],
     known: Known,
-    claims: ClaimTable,
+    beside_ledger: Beside,
 ) -> NodeState | None:
     """Read one of many nodes by name from their Device objects, records and Nodes; None if it has nothing to show."""
-    state = read_node(name, devices.get(name), records.get(name), nodes.get(name), known, claims)
+    state = read_node(name, devices.get(name), records.get(name), nodes.get(name), known, *beside_ledger)
     return state if name in devices or name in records or state.classes or state.problems else None
 
 
 async def _read_nodes(
-    kube: KubeClient, store: Store, nodes: Sequence[str], known: Known, claims: ClaimTable
+    kube: KubeClient, store: Store, nodes: Sequence[str], known: Known, beside_ledger: Beside
 ) -> list[NodeState]:
     if not nodes:
         devices = {obj["metadata"]["name"]: obj async for obj in list_all(kube, DEVICES)}
         records = await _all_records(store)
         about = {obj["metadata"]["name"]: {"metadata": obj["metadata"]} async for obj in list_all(kube, NODES)}
         names = sorted({*devices, *records, *about})
-        read = (read_listed(name, devices, records, about, known, claims) for name in names)
+        read = (read_listed(name, devices, records, about, known, beside_ledger) for name in names)
         return [state for state in read if state is not None]
     gate = asyncio.Semaphore(_AT_ONCE)
 
@@ -256,7 +301,7 @@ async def _read_nodes(
             device = await find(kube, DEVICES, name)
             record = await find_record(store, name)
             obj = await find(kube, NODES, name)
-        state = read_node(name, device, record, obj, known, claims)
+        state = read_node(name, device, record, obj, known, *beside_ledger)
         if device is None and record is None and not (state.classes or state.problems):
             raise await unknown_node(kube, name)
         return state

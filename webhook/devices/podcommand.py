@@ -9,7 +9,8 @@ from koordgate.kube.errors import NotFound
 from koordgate.kube.resource import PODS
 from webhook import terminal
 from webhook.devices.nodestate import CommandError, Known, NodeState, read_cluster
-from webhook.devices.pods import about_pod, holders, pods_document, pods_table
+from webhook.devices.others import is_claim
+from webhook.devices.pods import about_pod, counting, holders, pods_document, pods_table
 from webhook.devices.session import CommandEnd, add_cluster, carry_out, write_data
 from webhook.ledger.cluster import cluster_store
 
@@ -33,7 +34,7 @@ async def _one(kube: KubeClient, namespace: str, name: str, known: Known, output
     found = [
         one
         for one in holders(states, namespace)
-        if one.holding.name == name and not one.holding.fence and uid in {None, one.holding.uid}
+        if one.holding.name == name and not is_claim(one.holding) and uid in {None, one.holding.uid}
     ]
     if pod is None and not found:
         raise CommandError(f"there is no Pod {namespace}/{name}; name its namespace with -n")
@@ -55,7 +56,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if name:
             return await _one(kube, namespace, name, known, arguments.output)
         states = await read_cluster(kube, cluster_store(kube), [], known)
-        found = holders(states, "" if arguments.all_namespaces else namespace)
+        found = counting(holders(states, "" if arguments.all_namespaces else namespace))
         if arguments.output in {"json", "yaml"}:
             write_data(pods_document(found), arguments.output)
         elif found:
@@ -99,13 +100,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND: Final = Command(
-    description="Show what Pods hold: devices, their memory, and CPUs, by koordgate's ledger.\n\n"
+    description="Show what Pods hold: devices, their memory, and CPUs, by koordgate's ledger, and by what\n"
+    "other products state of their Pods where adopt.peers counts these.\n\n"
     "With a name, the Pod and each device that it holds with its containers; without, a line for each Pod that holds\n"
     "something. Why a Pod waits says `koordgate why`.\n\n"
     "The exit status is 0 on success, 1 if the API server refused or did not answer, and 2 for wrong arguments or an\n"
     "unknown Pod.\n\n"
     "The user needs the rights to get and list nodes, devices.scheduling.koordinator.sh and\n"
-    "nodeallocations.koordgate.io, and with a name to get pods.",
+    "nodeallocations.koordgate.io, with a name to get pods, and to get the configmap with the settings.\n"
+    "If adopt.peers is set, also to list pods.",
     examples="examples:\n"
     "  koordgate pod\n"
     "  koordgate pod -A\n"

@@ -5,12 +5,14 @@ from typing import Any, Final, NamedTuple
 
 from rich.table import Table
 
+from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY
 from webhook.devices.amounts import told_bytes
 from webhook.devices.nodestate import NodeState
+from webhook.devices.others import AnyHolding, holder_data, told_holder
 from webhook.devices.tables import VERSION, add_row, new_table, told_share
 from webhook.terminal import printable
 
@@ -23,18 +25,26 @@ class Holder(NamedTuple):
     """A Pod or ResourceClaim, and its node."""
 
     node: str
-    holding: Holding
+    holding: AnyHolding
 
 
 def holders(states: Iterable[NodeState], namespace: str = "") -> list[Holder]:
-    """Who holds something, by namespace, name and node; of one namespace if it is given."""
+    """Who holds something, by namespace, name and node; of one namespace if it is given.
+
+    Among them are Pods of other products that do not count, which hold nothing.
+    """
     found = [
         Holder(state.node, one)
         for state in states
-        for one in state.holdings
+        for one in state.holders
         if not namespace or one.namespace == namespace
     ]
     return sorted(found, key=lambda one: (one.holding.namespace, one.holding.name, one.node, one.holding.uid))
+
+
+def counting(found: Iterable[Holder]) -> list[Holder]:
+    """Those that hold something."""
+    return [one for one in found if isinstance(one.holding, Holding) or one.holding.shares]
 
 
 def pods_table(found: Iterable[Holder], *, wide: bool) -> Table:
@@ -45,15 +55,19 @@ def pods_table(found: Iterable[Holder], *, wide: bool) -> Table:
         more = f" +{len(names) - _MOST_DEVICES}" if len(names) > _MOST_DEVICES and not wide else ""
         devices = ", ".join(names if wide else names[:_MOST_DEVICES]) + more
         core, memory = (_sum(holding.shares, tail) for tail in (GPU_CORE, GPU_MEMORY))
-        amounts = (f"{core}%" if core else "", told_bytes(memory) if memory else "", _cpus(holding.cpus))
-        kind = "resourceclaim " if holding.fence else ""
+        amounts = (f"{core}%" if core else "", told_bytes(memory) if memory else "", _cpus(_cpus_of(holding)))
+        name = told_holder(holding).replace(f"{holding.namespace}/", "", 1)  # it has a column of its own
         ids = [", ".join(share.id for share in holding.shares)] if wide else []
-        add_row(table, holding.namespace, f"{kind}{holding.name}", node, devices, *amounts, *ids)
+        add_row(table, holding.namespace, name, node, devices, *amounts, *ids)
     return table
 
 
 def _sum(shares: Iterable[Share], tail: str) -> int:
     return sum(share.amounts.get(tail, 0) for share in shares)
+
+
+def _cpus_of(holding: AnyHolding) -> CpuShare | None:
+    return holding.cpus if isinstance(holding, Holding) else None
 
 
 def _cpus(cpus: CpuShare | None) -> str:
@@ -71,7 +85,7 @@ def about_pod(name: str, pod: Mapping[str, Any] | None, found: Sequence[Holder])
     Args:
         name: namespace/name.
         pod: the object; None if it is gone.
-        found: what the ledger has for it.
+        found: what it holds, by the ledger or by another product's statement.
     """
     lines: list[Table | str] = [printable(_headline(name, pod, found))]
     for node, holding in found:
@@ -79,13 +93,16 @@ def about_pod(name: str, pod: Mapping[str, Any] | None, found: Sequence[Holder])
         for share in holding.shares:
             about = (f"{share.type}/{share.minor}", share.id, told_share(share), ", ".join(share.containers))
             add_row(table, *about)
-        if holding.until:
+        if isinstance(holding, ForeignHolding):
+            lines.append(printable(f"{holding.peer.value} placed it, by {holding.evidence}"))
+            lines += [printable(holding.why)] if holding.why else []
+        elif holding.until:
             lines.append(printable(f"room held for it on {node}, as one of the gang {holding.gang}"))
         if holding.shares:
             lines.append(table)
-        if cpus := _cpus(holding.cpus):
+        if cpus := _cpus(_cpus_of(holding)):
             lines.append(f"CPUs: {cpus}")
-        if holding.ending:
+        if isinstance(holding, Holding) and holding.ending:
             lines.append("it was not bound in time: this is being given back")
     return lines
 
@@ -109,10 +126,7 @@ def pods_document(found: Iterable[Holder]) -> Raw:
         "version": VERSION,
         "pods": [
             {
-                **({"kind": "ResourceClaim"} if holding.fence else {}),
-                "namespace": holding.namespace,
-                "name": holding.name,
-                "uid": holding.uid,
+                **holder_data(holding),
                 "node": node,
                 "devices": [
                     {
@@ -124,11 +138,12 @@ def pods_document(found: Iterable[Holder]) -> Raw:
                     }
                     for share in holding.shares
                 ],
-                "cpus": format_cpuset(holding.cpus.cpus) if holding.cpus is not None else None,
-                "numaNodes": [one.node for one in holding.cpus.numa] if holding.cpus is not None else [],
-                "heldForGang": bool(holding.until),
-                "beingReleased": bool(holding.ending),
+                "cpus": format_cpuset(cpus.cpus) if cpus is not None else None,
+                "numaNodes": [one.node for one in cpus.numa] if cpus is not None else [],
+                "heldForGang": isinstance(holding, Holding) and bool(holding.until),
+                "beingReleased": isinstance(holding, Holding) and bool(holding.ending),
             }
             for node, holding in found
+            for cpus in (_cpus_of(holding),)
         ],
     }

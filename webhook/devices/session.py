@@ -5,17 +5,20 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import yaml
 
+from allocator.vocabulary.adopted import Product
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, Unreachable
 from koordgate.settings import SettingsError
 from webhook import terminal
+from webhook.devices.installed import NAMESPACE, UnknownSettingsError, installed_settings
 from webhook.devices.nodestate import CommandError, Known
-from webhook.settings import WebhookSettings, load, types_of
+from webhook.settings import WebhookSettings, adoption_of, load, types_of
 from webhook.terminal import printable
 from webhook.view.classes import pools_of
 
@@ -39,10 +42,17 @@ Work = Callable[[KubeClient, Known], Awaitable[CommandEnd]]
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which cluster is meant, and what its settings define."""
+    """Add the options that say which cluster is read, and with which settings."""
     parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the webhook's settings, which define device types of your own"
+        "--installed-in",
+        type=terminal.namespace,
+        default=NAMESPACE,
+        metavar="NAMESPACE",
+        help=f"where koordgate is installed (default: {NAMESPACE})",
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="the webhook's settings (default: those of the installation)"
     )
 
 
@@ -55,9 +65,11 @@ def carry_out(arguments: argparse.Namespace, work: Work, check: Callable[[], obj
         check: raises CommandError if the arguments do not fit together; called before anything is opened.
     """
 
-    async def main(known: Known) -> CommandEnd:
+    async def main(configured: WebhookSettings | None) -> CommandEnd:
         async with KubeClient.autodetect(context=arguments.context) as kube:
-            return await work(kube, known)
+            known = await _known(kube, arguments.installed_in, configured)
+            done = await work(kube, known)
+            return CommandEnd([*known.notes, *done.problems], done.status)
 
     def failed(status: int, message: str) -> int:
         sys.stderr.write(f"{arguments.called}: {printable(message)}\n")
@@ -65,9 +77,7 @@ def carry_out(arguments: argparse.Namespace, work: Work, check: Callable[[], obj
 
     try:
         check()
-        settings = load(arguments.config) if arguments.config else WebhookSettings()
-        known = Known(types_of(settings), pools_of(settings), settings.claimed)
-        answer = asyncio.run(main(known))
+        answer = asyncio.run(main(load(arguments.config) if arguments.config else None))
         sys.stdout.flush()
     except (CommandError, SettingsError) as error:
         return failed(UNUSABLE, str(error))
@@ -80,6 +90,21 @@ def carry_out(arguments: argparse.Namespace, work: Work, check: Callable[[], obj
     for problem in answer.problems:
         failed(0, problem)
     return answer.status
+
+
+async def _known(kube: KubeClient, installed_in: str, configured: WebhookSettings | None) -> Known:
+    """What the settings define. Where they are not known, Pods of all products count: a card may be held by any."""
+    try:
+        settings = configured or await installed_settings(kube, installed_in)
+    except UnknownSettingsError as error:
+        settings = WebhookSettings()
+        adoption = replace(adoption_of(settings), peers=frozenset(Product))
+        note = (
+            f"{error}; Pods of all other products count, and device types of your own are not known: name the "
+            "installation's namespace with --installed-in, or give the settings with --config"
+        )
+        return Known(types_of(settings), pools_of(settings), settings.claimed, adoption, (note,))
+    return Known(types_of(settings), pools_of(settings), settings.claimed, adoption_of(settings))
 
 
 def write_data(document: dict[str, Any], output: str) -> None:

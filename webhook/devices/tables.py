@@ -9,11 +9,12 @@ from rich.text import Text
 from allocator.quantity import format_bytes
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import GPU_MEMORY
 from webhook.devices.amounts import held_of, told_bytes
 from webhook.devices.cards import Availability, Card, cards_of, summary
 from webhook.devices.nodestate import NodeState
+from webhook.devices.others import AnyHolding, holder_data, told_holder
 from webhook.terminal import printable
 
 Raw = dict[str, Any]
@@ -61,13 +62,13 @@ def _used_of(tail: str, used: int, total: int) -> str:
 
 def _health(state: NodeState, device: Device) -> list[str]:
     lines = ["healthy" if device.healthy else device.why_not]
-    if device.id in state.listed.kubelet_held:
+    if device.id in state.kubelet_held:
         lines.append("allocated by the kubelet's device plugin")
     return lines
 
 
-def _holder(holding: Holding, share: Share) -> str:
-    return f"{holding.holder}: {told_share(share)}"
+def _holder(holding: AnyHolding, share: Share) -> str:
+    return f"{told_holder(holding)}: {told_share(share)}"
 
 
 def told_share(share: Share) -> str:
@@ -134,7 +135,7 @@ def devices_list(states: Iterable[NodeState], types: DeviceTypes = BUILT_IN) -> 
 def _node_data(state: NodeState, cards: Sequence[Card]) -> Raw:
     return {
         "node": state.node,
-        "holdingsKnown": not state.unread,
+        "holdingsKnown": not (state.unread or state.unseen),
         "devices": [_device_data(state, card, card.device) for card in cards if card.device is not None],
         "notInDeviceObject": [
             {"type": card.type, "minor": card.minor, "id": card.id, "pods": _pods_data(card)}
@@ -158,7 +159,7 @@ def _device_data(state: NodeState, card: Card, device: Device) -> Raw:
         "healthy": device.healthy,
         "reason": card.why,
         "cordoned": device.id in state.cordoned,
-        "heldByKubelet": device.id in state.listed.kubelet_held,
+        "heldByKubelet": device.id in state.kubelet_held,
         "resources": {tail: {"used": card.used[tail], "total": total} for tail, total in card.total.items()},
         "free": dict(card.free),
         "pods": _pods_data(card),
@@ -168,10 +169,7 @@ def _device_data(state: NodeState, card: Card, device: Device) -> Raw:
 def _pods_data(card: Card) -> list[Raw]:
     return [
         {
-            **({"kind": "ResourceClaim"} if holding.fence else {}),
-            "namespace": holding.namespace,
-            "name": holding.name,
-            "uid": holding.uid,
+            **holder_data(holding),
             "containers": list(share.containers),
             "amounts": dict(share.amounts),
         }

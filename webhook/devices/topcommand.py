@@ -89,8 +89,9 @@ COMMAND: Final = Command(
     "node whose record cannot be read count as held.\n\n"
     "The exit status is 0 on success, 1 if the API server refused or did not answer, and 2 for wrong arguments.\n\n"
     "The user needs the rights to get and list nodes, devices.scheduling.koordinator.sh and\n"
-    "nodeallocations.koordgate.io; with --watch also to watch them. What ResourceClaims hold is shown to users who\n"
-    "may also read resourceclaims and resourceslices of resource.k8s.io.",
+    "nodeallocations.koordgate.io (with --watch also to watch them), and to get the installation's configmap. If it\n"
+    "has adopt.peers, pods are listed or watched too. What ResourceClaims hold is shown to users who may also read\n"
+    "resourceclaims and resourceslices of resource.k8s.io.",
     examples="examples:\n"
     "  koordgate top\n"
     "  koordgate top gpu-node-1 --watch\n"

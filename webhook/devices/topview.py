@@ -11,6 +11,7 @@ from allocator.vocabulary.names import GPU_MEMORY
 from webhook.devices.amounts import held_of
 from webhook.devices.cards import Availability, Card, Summary, summary
 from webhook.devices.nodestate import NodeState
+from webhook.devices.others import told_holder
 from webhook.devices.tables import add_row, new_table
 from webhook.terminal import printable
 
@@ -133,7 +134,7 @@ def _amount(card: Card, tail: str) -> str:
 
 def _rest(card: Card, width: int) -> Text:
     """Why nothing lands on a device, then who holds some of it: as many as have room."""
-    holders = [printable(holding.holder) for holding, _ in card.held]
+    holders = [printable(told_holder(holding)) for holding, _ in card.held]
     text = Text()
     if card.why:
         why = "not listed" if card.state is Availability.GONE else card.why
@@ -195,7 +196,7 @@ def wide_table(shown: Iterable[ShownNode]) -> Table:
             about = (device.model, numa, device.bus) if device is not None else ("", "", "")
             first, second = (*card.bars, "", "")[:2]
             state = f"{card.state}: {card.why}" if card.why else str(card.state)
-            pods = ", ".join(holding.holder for holding, _ in card.held)
+            pods = ", ".join(told_holder(holding) for holding, _ in card.held)
             amounts = (_percent(card, first), _amount(card, second))
             add_row(table, card.node, card.name, card.id, *about, state, *amounts, pods)
     return table

@@ -14,6 +14,7 @@ from koordgate.kube.errors import KubeError, Unreachable
 from koordgate.settings import SettingsError
 from webhook import settings, terminal
 from webhook.devices.nodestate import CommandError
+from webhook.devices.session import add_cluster
 from webhook.explain import report
 from webhook.explain.data import data
 from webhook.explain.explanation import Explanation, explain
@@ -22,7 +23,6 @@ from webhook.explain.scene import scene
 from webhook.offline.documents import InputError
 from webhook.offline.objects import add_files
 from webhook.settings import WebhookSettings
-from webhook.snapshot.command import add_cluster
 from webhook.terminal import printable
 
 _UNUSABLE: Final = 2

@@ -8,6 +8,7 @@ from typing import Any, Final
 from koordgate.kube.client import KubeClient
 from webhook.adopt.objects import Cluster
 from webhook.adopt.view import AdoptView
+from webhook.devices.installed import RELEASE
 from webhook.offline.apiserver import with_defaults
 from webhook.offline.assumed import UnknownMemoryError, assume_devices
 from webhook.offline.documents import InputError
@@ -16,7 +17,7 @@ from webhook.offline.running import assume, counting_all
 from webhook.offline.shapes import wrong_shape
 from webhook.settings import WebhookSettings, adoption_of, types_of
 from webhook.snapshot.command import progress
-from webhook.snapshot.read import ABOUT, RELEASE, SnapshotWanted, take
+from webhook.snapshot.read import ABOUT, SnapshotWanted, take
 
 Raw = dict[str, Any]
 Found = tuple[str, Raw, str]

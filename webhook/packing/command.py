@@ -10,13 +10,13 @@ import orjson
 from allocator.packing.stranded import Stranded, stranded
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
+from webhook.devices.session import add_cluster
 from webhook.offline.objects import add_files
 from webhook.packing import data, report, wanted
 from webhook.packing.planning import RoomPlan, first_with_moves, planned
 from webhook.packing.running import NO_ROOM, guarded, show, state_of, tell
 from webhook.packing.state import PackingState
 from webhook.packing.wanted import WantedRoom
-from webhook.snapshot.command import add_cluster
 
 _MOST_MOVES: Final = 64  # that are looked for; `koordgate defrag` has its own bound
 _ENDED: Final = (

@@ -13,13 +13,13 @@ from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from webhook import terminal
 from webhook.devices.nodestate import CommandError
+from webhook.devices.session import add_cluster
 from webhook.offline.objects import add_files
 from webhook.packing import data, report, wanted
 from webhook.packing.apply import MoveOutcome, Mover, MoveResult
 from webhook.packing.planning import RoomPlan, first_with_moves, planned
 from webhook.packing.running import NO_ROOM, guarded, say, show, state_of, tell
 from webhook.packing.state import PackingState
-from webhook.snapshot.command import add_cluster
 from webhook.terminal import printable
 
 _INTERRUPTED: Final = 130

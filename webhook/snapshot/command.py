@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 from koordgate.cli import Command
@@ -14,13 +13,12 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, Unreachable
 from koordgate.settings import SettingsError
 from webhook import settings, terminal
-from webhook.settings import Identity
+from webhook.devices.session import add_cluster
 from webhook.snapshot import file
 from webhook.snapshot.read import SnapshotWanted, Taken, take
 from webhook.terminal import printable
 
 _UNUSABLE: Final = 2
-_NAMESPACE: Final = Identity().namespace
 _TOLD_EACH: Final = 250  # objects
 Told = Callable[[str, int], object]
 
@@ -79,21 +77,6 @@ def _say(text: str) -> None:
 def _failed(status: int, message: str) -> int:
     _say(message)
     return status
-
-
-def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which cluster is read, and with which settings."""
-    parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
-    parser.add_argument(
-        "--installed-in",
-        type=terminal.namespace,
-        default=_NAMESPACE,
-        metavar="NAMESPACE",
-        help=f"where koordgate is installed (default: {_NAMESPACE})",
-    )
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the webhook's settings (default: those of the installation)"
-    )
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

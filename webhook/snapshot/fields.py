@@ -119,7 +119,6 @@ _PATHS: Final = frozenset({GANG_ANNOTATION, HAMI_NODE})
 _LISTED: Final = frozenset({nodetopology.POD_CPU_ALLOCS})
 _VISIBLE: Final = re.compile(r"[A-Za-z0-9_.,:/-]{0,4096}", re.ASCII)  # devices by id, number, or "all"
 _FROM_ANNOTATION: Final = re.compile(r"metadata\.annotations\['[^']*'\]")
-CONFIG_KEY: Final = "config.yaml"
 
 
 def annotations(keys: Iterable[str], *, allocations: bool = False) -> Shape:

@@ -11,10 +11,9 @@ import yaml
 
 from allocator.wire import gang, nodeallocation, nodetopology
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import Forbidden, Gone, Invalid, NotFound
+from koordgate.kube.errors import Forbidden, Gone, NotFound
 from koordgate.kube.resource import (
     ALL_POD_GROUPS,
-    CONFIG_MAPS,
     DEVICES,
     DISRUPTION_BUDGETS,
     EVENTS,
@@ -31,14 +30,13 @@ from koordgate.kube.resource import (
     TOPOLOGIES,
     Resource,
 )
-from koordgate.settings import SettingsError
 from webhook import settings
+from webhook.devices.installed import CONFIG_KEY, RELEASE, UnknownSettingsError, installed_settings
 from webhook.settings import WebhookSettings
-from webhook.snapshot.fields import CONFIG_KEY, shapes
+from webhook.snapshot.fields import shapes
 from webhook.snapshot.keep import Raw, object_of
 from webhook.snapshot.names import OPEN, HidingNamer, Namer
 
-RELEASE: Final = "koordgate"  # the name of the installation's ConfigMap and configuration objects
 ABOUT: Final = "koordgate-snapshot"  # a ConfigMap that only snapshots have: how they came about
 _PAGE: Final = 250
 _MOST: Final = 300_000  # objects of one resource
@@ -181,13 +179,9 @@ async def _namer(kube: KubeClient, notes: list[str]) -> Namer:
 async def _settings(kube: KubeClient, namespace: str, notes: list[str]) -> WebhookSettings | None:
     """The settings of the installation; None, with a note, where they cannot be read."""
     try:
-        found = await kube.get(CONFIG_MAPS.path(RELEASE, namespace))
-        return settings.parse((found.get("data") or {}).get(CONFIG_KEY) or "", f"ConfigMap {namespace}/{RELEASE}")
-    except (NotFound, Forbidden, Invalid, SettingsError) as error:
-        notes.append(
-            f"the webhook's settings cannot be read from ConfigMap {namespace}/{RELEASE} ({error}): name the "
-            "installation's namespace with --installed-in, or give them with --config"
-        )
+        return await installed_settings(kube, namespace)
+    except UnknownSettingsError as error:
+        notes.append(f"{error}: name the installation's namespace with --installed-in, or give them with --config")
         return None
 
 

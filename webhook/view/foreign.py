@@ -7,11 +7,30 @@ from allocator.adopted import adopt
 from allocator.vocabulary.adopted import ForeignHolding, ForeignPod, Numberings
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import InvariantError
+from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.foreignpods import NO_ADOPTION, Adoption, read_foreign_pod
 from webhook.view.changes import Changes
 
 _NONE: Final[Mapping[str, ForeignHolding]] = {}
 _NOBODY: Final[Mapping[tuple[str, str], ForeignPod]] = {}
+
+
+def held_by_kubelet(
+    listed: NodeDevices, kubelet_held: frozenset[str], foreign: Mapping[str, ForeignHolding]
+) -> frozenset[str]:
+    """The devices that the kubelet gave to Pods of which it is not known exactly what they hold of them.
+
+    Args:
+        listed: the node's Device object.
+        kubelet_held: ids of the devices that the kubelet gave away.
+        foreign: what Pods of other products hold there, by UID.
+    """
+    if not (foreign and kubelet_held):
+        return kubelet_held
+    exact = {(uid, share.id) for uid, one in foreign.items() if one.doubt is None for share in one.shares}
+    told = {card: uids for card, uids in listed.kubelet_pods.items() if card in kubelet_held}
+    finer = {card for card, uids in told.items() if all((uid, card) in exact for uid in uids)}
+    return kubelet_held - finer if finer else kubelet_held
 
 
 class ForeignTable:

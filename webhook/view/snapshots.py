@@ -16,7 +16,7 @@ from allocator.vocabulary.preference import DeviceOrder
 from allocator.vocabulary.wiring import UNWIRED
 from webhook.view.claims import ClaimTable
 from webhook.view.classes import beside
-from webhook.view.foreign import ForeignTable
+from webhook.view.foreign import ForeignTable, held_by_kubelet
 from webhook.view.nodes import NodeTable
 from webhook.view.podinfo import PodInfo, annotated_holding, on_node
 from webhook.view.pods import PodTable
@@ -100,12 +100,7 @@ class Snapshots:
     def _kubelet_held(self, node: str, empty: NodeSnapshot, foreign: Mapping[str, ForeignHolding]) -> frozenset[str]:
         """The devices that the kubelet gave to Pods of which it is not known exactly what they hold of them."""
         listed = self._nodes.devices(node)
-        if not (foreign and empty.kubelet_held and listed is not None):
-            return empty.kubelet_held
-        exact = {(uid, share.id) for uid, one in foreign.items() if one.doubt is None for share in one.shares}
-        told = {card: uids for card, uids in listed.kubelet_pods.items() if card in empty.kubelet_held}
-        finer = {card for card, uids in told.items() if all((uid, card) in exact for uid in uids)}
-        return empty.kubelet_held - finer if finer else empty.kubelet_held
+        return empty.kubelet_held if listed is None else held_by_kubelet(listed, empty.kubelet_held, foreign)
 
     def devices(self, node: str) -> tuple[Device, ...]:
         """The devices of a node."""
