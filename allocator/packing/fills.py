@@ -28,7 +28,7 @@ MOST_DECISIONS: Final = 100_000
 """Decisions of a whole report or plan: some 30 seconds. Nodes and cards that are alike count once."""
 
 
-class Take(NamedTuple):
+class DeviceTake(NamedTuple):
     """What one more Pod takes.
 
     Attributes:
@@ -48,7 +48,7 @@ class Fill(NamedTuple):
         ended: whether more might fit: the search was ended.
     """
 
-    takes: tuple[Take, ...]
+    takes: tuple[DeviceTake, ...]
     ended: bool = False
 
 
@@ -106,12 +106,12 @@ class Fills:
         takes = [self._take(one.shares, devices) for one in copies(NodeRoom(node), self._wanted, self._decisions)]
         return Fill(tuple(takes), self._decisions.short or len(takes) >= MOST_COPIES)
 
-    def _take(self, shares: tuple[Share, ...], devices: dict[str, Device]) -> Take:
+    def _take(self, shares: tuple[Share, ...], devices: dict[str, Device]) -> DeviceTake:
         points: dict[str, int] = {}
         for share in shares:
             device = devices[share.id]
             points[device.model] = points.get(device.model, 0) + _points(share, device, self._kinds[share.type])
-        return Take(next(filter(None, points), ""), tuple(points.items()))
+        return DeviceTake(next(filter(None, points), ""), tuple(points.items()))
 
     def _apart(self, node: NodeSnapshot) -> list[Device]:
         """The devices for which each Pod asks one at a time, whatever of the others is free; [] if it does not."""
@@ -129,7 +129,7 @@ class Fills:
         return there if same else []
 
     def _in_sum(self, node: NodeSnapshot, there: list[Device]) -> Fill:
-        takes: tuple[Take, ...] = ()
+        takes: tuple[DeviceTake, ...] = ()
         ended = False
         capacity = frozenset(there[0].capacity.items())
         for device in there:

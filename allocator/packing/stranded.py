@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields
 from allocator.amounts import CPU
 from allocator.budget import Budget
 from allocator.fragmentation import NOTHING_WORTH, points_left, worth
-from allocator.packing.fills import MOST_DECISIONS, NOTHING_FITS, Fill, Fills, Take
+from allocator.packing.fills import MOST_DECISIONS, NOTHING_FITS, DeviceTake, Fill, Fills
 from allocator.packing.fleet import Guest, NodeRoom
 from allocator.request.typical import MEMORY
 from allocator.vocabulary.device import Device
@@ -191,7 +191,7 @@ def _of_size(room: NodeRoom, there: list[Device], kind: DeviceType, guest: Guest
     return uses
 
 
-def _count(uses: Mapping[str, Use], take: Take, times: int, part: str) -> None:
+def _count(uses: Mapping[str, Use], take: DeviceTake, times: int, part: str) -> None:
     """Count what more Pods take, or would take."""
     for model, points in take.points:
         of = uses[model]

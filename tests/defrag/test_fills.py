@@ -14,7 +14,7 @@ from trials import examples
 from allocator.budget import Budget
 from allocator.packing.copies import MOST_COPIES, copies, filled
 from allocator.packing.defrag import Ended, PlanBounds, plan
-from allocator.packing.fills import MOST_DECISIONS, Fills, Take
+from allocator.packing.fills import MOST_DECISIONS, DeviceTake, Fills
 from allocator.packing.fleet import Comparison, Guest, NodeRoom
 from allocator.packing.stranded import stranded
 from allocator.place import Placement, place
@@ -137,6 +137,6 @@ def test_a_plan_that_reaches_its_bound_says_so() -> None:
 
 def test_a_pod_that_takes_nothing_ends_at_the_most_pods_of_a_node() -> None:
     fills = Fills(wanted("1"), Budget(MOST_DECISIONS))
-    assert fills.of(room("a").node).takes == (Take("A100", (("A100", 200),)),) * 4
+    assert fills.of(room("a").node).takes == (DeviceTake("A100", (("A100", 200),)),) * 4
     small = Fills(wanted("1%"), Budget(MOST_DECISIONS)).of(room("a", cards=30).node)
     assert (len(small.takes), small.ended) == (MOST_COPIES, True)
