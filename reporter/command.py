@@ -5,7 +5,6 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import yaml
 
 from koordgate import log
 from koordgate.cli import Command
+from koordgate.ending import asked_to_end
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.settings import SettingsError, device_types
@@ -100,10 +100,7 @@ async def _look_and_show(configured: ReporterSettings, *, offline: bool) -> str:
 
 
 async def _main(configured: ReporterSettings) -> None:
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
+    ended = asked_to_end()
     await serve(configured, ended)
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from fake_kube import FakeKube
 from hypothesis import HealthCheck, settings
+from world import World
 
 from koordgate import breaks
 from koordgate.kube.client import KubeClient
@@ -33,6 +34,16 @@ async def fake() -> AsyncIterator[FakeKube]:
 async def kube(fake: FakeKube) -> AsyncIterator[KubeClient]:
     async with KubeClient(fake.url, sleep=_at_once) as client:
         yield client
+
+
+@pytest.fixture
+async def world(fake: FakeKube, kube: KubeClient) -> AsyncIterator[World]:
+    """A world with one seen node that has one GPU of 80Gi."""
+    made = World(fake, kube)
+    made.add_node()
+    made.see()
+    yield made
+    await made.idle()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import gc
 import logging
-import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,6 +18,7 @@ from aiohttp import web
 from koordgate import log
 from koordgate.backoff import Backoff
 from koordgate.cli import Command
+from koordgate.ending import asked_to_end
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import (
@@ -445,10 +445,7 @@ def _timestamp(moment: datetime | None) -> float:
 
 
 async def _main(configured: WebhookSettings) -> None:
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
+    ended = asked_to_end()
     async with KubeClient.autodetect(limit=_CONNECTIONS) as kube:
         replica = Replica(configured, kube)
         try:

@@ -15,6 +15,7 @@ from controlplane.needs import missing
 from webhook.localplane import chart
 from webhook.localplane.admin import AdminClient, JsonObject
 from webhook.localplane.binaries import Binaries, BuildError, find_or_build
+from webhook.localplane.koord import NAME, start_koord_scheduler
 from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
 from webhook.localplane.replicas import Replicas
 from webhook.localplane.versions import KUBERNETES
@@ -113,3 +114,12 @@ async def webhooks(plane: ControlPlane, installed: list[JsonObject], tmp_path: P
             return await stack.enter_async_context(replicas)
 
         yield start
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhooks: StartWebhooks) -> AsyncIterator[None]:
+    """koord-scheduler, and two replicas that reconcile twice a second; they end with the test."""
+    replicas = await webhooks(count=2, overrides={"ledger": {"reconcileSeconds": 0.5}})
+    await start_koord_scheduler(plane, installed, replicas.extender)
+    yield
+    await plane.stop_scheduler(NAME)

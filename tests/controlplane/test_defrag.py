@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import pytest_asyncio
-from controlplane.gpu_cluster import add_gpu_node, audit, pod, pods_path
+from controlplane.gpu_cluster import add_gpu_node, audit, pod, pods_path, remove
 
 from koordgate.cli import Command
 from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.koord import NAME, start_koord_scheduler
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.waiting import until
 from webhook.packing.command import COMMAND as PACKING
@@ -22,23 +21,12 @@ CONTROLLER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve", "u
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhooks) -> AsyncIterator[None]:
-    replicas = await webhooks(count=2, overrides={"ledger": {"reconcileSeconds": 0.5}})
-    await start_koord_scheduler(plane, installed, replicas.extender)
-    yield
-    await plane.stop_scheduler(NAME)
-
-
-@pytest_asyncio.fixture(loop_scope="session")
 async def nodes(plane: ControlPlane, admin: AdminClient, namespace: str) -> AsyncIterator[tuple[str, str]]:
     names = f"{namespace}-a", f"{namespace}-b"
     for name in names:
         await add_gpu_node(plane, admin, name, gpus=4)
     yield names
-    await admin.delete(pods_path(namespace), {"gracePeriodSeconds": 0})
-    for name in names:
-        await admin.delete(f"/api/v1/nodes/{name}")
-        await admin.delete(f"/apis/scheduling.koordinator.sh/v1alpha1/devices/{name}")
+    await remove(admin, namespace, names)
 
 
 @pytest.fixture

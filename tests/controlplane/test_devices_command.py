@@ -1,28 +1,17 @@
 """`koordgate devices` on a real API server: what replicas publish is read back, and a cordoned card takes no Pod."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 import yaml
 from controlplane.gpu_cluster import allocated, pod, pods_path, uuid_of
 
 from koordgate.cli import main
 from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.koord import NAME, start_koord_scheduler
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.waiting import until
 
 WHOLE = {"nvidia.com/gpu": "1"}
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhooks) -> AsyncIterator[None]:
-    replicas = await webhooks(count=2, overrides={"ledger": {"reconcileSeconds": 0.5}})
-    await start_koord_scheduler(plane, installed, replicas.extender)
-    yield
-    await plane.stop_scheduler(NAME)
 
 
 async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(

@@ -3,28 +3,17 @@
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from controlplane.gpu_cluster import pod, pods_path
 
 from koordgate.cli import main
 from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.koord import NAME, start_koord_scheduler
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.waiting import until
 
 SECRET = "hunter2-in-an-argument"
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhooks) -> AsyncIterator[None]:
-    replicas = await webhooks(count=2, overrides={"ledger": {"reconcileSeconds": 0.5}})
-    await start_koord_scheduler(plane, installed, replicas.extender)
-    yield
-    await plane.stop_scheduler(NAME)
 
 
 async def test_a_bound_pod_and_a_waiting_one_are_explained_live_and_from_a_snapshot(

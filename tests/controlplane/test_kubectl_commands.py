@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
-from controlplane.gpu_cluster import DEVICES, add_gpu_node, pod, pods_path, uuid_of
+from controlplane.gpu_cluster import DEVICES, add_gpu_node, pod, pods_path, remove, uuid_of
 
 from koordgate.cli import main
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.koord import NAME, start_koord_scheduler
+from webhook.localplane.admin import AdminClient
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.waiting import until
 
@@ -27,14 +26,6 @@ class Said(NamedTuple):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhooks) -> AsyncIterator[None]:
-    replicas = await webhooks(count=1, overrides={"ledger": {"reconcileSeconds": 0.5}})
-    await start_koord_scheduler(plane, installed, replicas.extender)
-    yield
-    await plane.stop_scheduler(NAME)
-
-
-@pytest_asyncio.fixture(loop_scope="session")
 async def node(plane: ControlPlane, admin: AdminClient, namespace: str) -> AsyncIterator[str]:
     """A node of two cards, the second of which states its PCI address."""
     name = f"{namespace}-gpu"
@@ -43,9 +34,7 @@ async def node(plane: ControlPlane, admin: AdminClient, namespace: str) -> Async
     device["spec"]["devices"][1]["topology"] = {"socketID": 0, "nodeID": 0, "pcieID": "pci0000:3a", "busID": BUS}
     await admin.replace(f"{DEVICES}/{name}", device)
     yield name
-    await admin.delete(pods_path(namespace), {"gracePeriodSeconds": 0})
-    await admin.delete(f"/api/v1/nodes/{name}")
-    await admin.delete(f"{DEVICES}/{name}")
+    await remove(admin, namespace, [name])
 
 
 async def test_a_card_is_seen_cordoned_and_drained_by_its_short_names(

@@ -1,23 +1,16 @@
 """`koordgate defrag --apply` on a terminal: it asks, it does what was confirmed, and Ctrl-C ends it."""
 
-import asyncio
 import copy
-import fcntl
-import os
-import pty
 import signal
-import struct
-import termios
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import yaml
-from defrag.clusters import Raw, usual
+from defrag.clusters import usual
 from fake_kube import FakeKube
+from kubeconfigs import write_kubeconfig
+from terminals import LOADED, Terminal, on_terminal
 from waiting import until
-
-from webhook.localplane.replicas import this_koordgate
 
 PODS = "/api/v1/namespaces/team/pods"
 COLLECTIONS = {
@@ -26,31 +19,6 @@ COLLECTIONS = {
     "Pod": PODS,
 }
 ASKED = b"Evict this Pod? [y/N] "
-LOADED = 120.0  # seconds in which a process starts on a busy machine
-
-
-class Terminal:
-    """The command on a terminal of its own."""
-
-    def __init__(self, process: asyncio.subprocess.Process, terminal: int, seen: bytearray) -> None:
-        self.process = process
-        self._terminal = terminal
-        self._seen = seen
-
-    async def reads(self, text: bytes) -> None:
-        await until(lambda: text in self.seen, within=LOADED)
-
-    def types(self, text: bytes) -> None:
-        os.write(self._terminal, text)
-
-    async def ends(self) -> int:
-        async with asyncio.timeout(LOADED):
-            return await self.process.wait()
-
-    @property
-    def seen(self) -> bytes:
-        """What it wrote, lines joined."""
-        return b" ".join(bytes(self._seen).split(b"\r\n"))
 
 
 @pytest.fixture
@@ -63,36 +31,9 @@ def cluster(fake: FakeKube) -> FakeKube:
 
 @pytest.fixture
 async def terminal(cluster: FakeKube, tmp_path: Path) -> AsyncIterator[Terminal]:
-    config: Raw = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "fake", "user": "me"}}],
-        "clusters": [{"name": "fake", "cluster": {"server": cluster.url}}],
-        "users": [{"name": "me", "user": {}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config), encoding="utf-8")
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-    seen = bytearray()
-    asyncio.get_running_loop().add_reader(ours, lambda: seen.extend(os.read(ours, 65536)))
-    process = await asyncio.create_subprocess_exec(
-        *(*this_koordgate(), "defrag", "--for", "4", "--apply"),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "KUBECONFIG": str(path), "TERM": "xterm", "PYTHONUTF8": "1"},
-    )
-    try:
-        yield Terminal(process, ours, seen)
-    finally:
-        asyncio.get_running_loop().remove_reader(ours)
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-        os.close(ours)
-        os.close(theirs)
+    kubeconfig = write_kubeconfig(tmp_path, cluster.url)
+    async with on_terminal(kubeconfig, "defrag", "--for", "4", "--apply", columns=100) as made:
+        yield made
 
 
 def _evictions(cluster: FakeKube) -> int:

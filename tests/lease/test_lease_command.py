@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-import yaml
 from fake_kube import FakeKube
+from kubeconfigs import write_kubeconfig
 from waiting import until
 
 from koordgate.kube.resource import LEASES
@@ -34,16 +34,6 @@ def ran(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     """Run the command until it ends by itself."""
     argv, env = command(folder, text)
     return subprocess.run(argv, capture_output=True, text=True, check=False, env=env, timeout=60)
-
-
-def kubeconfig(folder: Path, url: str) -> None:
-    config = {
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "fake", "user": "me"}}],
-        "clusters": [{"name": "fake", "cluster": {"server": url}}],
-        "users": [{"name": "me", "user": {}}],
-    }
-    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +73,7 @@ async def test_it_looks_at_the_lease_and_serves_health_until_it_is_told_to_end(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     async with FakeKube() as fake:
-        kubeconfig(tmp_path, fake.url)
+        write_kubeconfig(tmp_path, fake.url)
         argv, env = command(tmp_path, "healthLease: {enabled: true, host: 127.0.0.1, port: 0}\nlogFormat: text")
         said = tmp_path / "said"
         with said.open("wb") as log:
@@ -100,7 +90,7 @@ async def test_it_looks_at_the_lease_and_serves_health_until_it_is_told_to_end(
 
 def test_a_port_that_is_taken_is_told_with_the_setting(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        kubeconfig(tmp_path, "http://127.0.0.1:1")
+        write_kubeconfig(tmp_path, "http://127.0.0.1:1")
         port = taken.getsockname()[1]
         done = ran(tmp_path, f"healthLease: {{enabled: true, host: 127.0.0.1, port: {port}}}")
     assert done.returncode == 1

@@ -14,6 +14,7 @@ from claims import claim, listed, resource_slice, result
 from fake_kube import FakeKube, answer, drop, hold
 from foreignpods import install
 from hypothesis import given
+from kubeconfigs import write_kubeconfig
 from strategies import json_near
 
 from allocator.index.packed import Packed, write_packed
@@ -51,17 +52,7 @@ def devices(
     fake: FakeKube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Koordgate:
     """Run `koordgate devices` with these arguments, against the fake cluster."""
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "fake", "user": "me"}}],
-        "clusters": [{"name": "fake", "cluster": {"server": fake.url}}],
-        "users": [{"name": "me", "user": {}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config), encoding="utf-8")
-    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path, fake.url)))
     install(fake)
 
     async def run(*words: str) -> Said:

@@ -14,6 +14,7 @@ import yaml
 from builders import device_entry, device_object, gpu, holding, part
 from fake_kube import FakeKube, answer
 from foreignpods import hami, install, kai, put_pod, reservation
+from kubeconfigs import write_kubeconfig
 
 from allocator.vocabulary.cpunode import CpuShare, NumaShare
 from allocator.vocabulary.holdings import Holding, Share
@@ -37,17 +38,7 @@ def koordgate(
     fake: FakeKube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Koordgate:
     """Run `koordgate` with these arguments; the context's namespace is `team`."""
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "fake", "user": "me", "namespace": "team"}}],
-        "clusters": [{"name": "fake", "cluster": {"server": fake.url}}],
-        "users": [{"name": "me", "user": {}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config), encoding="utf-8")
-    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path, fake.url, namespace="team")))
     install(fake)
 
     async def run(*words: str) -> Said:

@@ -1,23 +1,19 @@
 """Devices as they change: what watches bring, and the page that fits a terminal."""
 
 import asyncio
-import fcntl
-import os
-import pty
 import signal
-import struct
-import termios
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from builders import device_entry, device_object, gpu, holding, part
 from claims import claim, listed, resource_slice, result
 from fake_kube import FakeKube, answer
 from foreignpods import hami, put_pod
+from kubeconfigs import write_kubeconfig
+from terminals import on_terminal
 from waiting import until
 
 from allocator.vocabulary.adopted import Product
@@ -32,7 +28,6 @@ from webhook.devices.live import LiveNodes, page
 from webhook.devices.nodestate import Known, read_node
 from webhook.devices.topview import Look, ShownNode
 from webhook.ledger.cluster import cluster_store
-from webhook.localplane.replicas import this_koordgate
 from webhook.settings import WebhookSettings, adoption_of
 
 Raw = dict[str, Any]
@@ -204,34 +199,10 @@ def test_trouble_comes_first_and_few_problems_are_named() -> None:
 
 
 async def test_the_terminal_follows_the_cluster_until_control_c(cluster: FakeKube, tmp_path: Path) -> None:
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "fake", "user": "me"}}],
-        "clusters": [{"name": "fake", "cluster": {"server": cluster.url}}],
-        "users": [{"name": "me", "user": {}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config), encoding="utf-8")
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    seen = bytearray()
-    asyncio.get_running_loop().add_reader(ours, lambda: seen.extend(os.read(ours, 65536)))
-    environment = {**os.environ, "KUBECONFIG": str(path), "TERM": "xterm", "PYTHONUTF8": "1"}
-    argv = [*this_koordgate(), "top", "--watch"]
-    process = await asyncio.create_subprocess_exec(*argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
-    try:
-        await until(lambda: b"2 nodes, 2 devices: 2 free" in seen, within=120)
+    async with on_terminal(write_kubeconfig(tmp_path, cluster.url), "top", "--watch", columns=80) as terminal:
+        await terminal.reads(b"2 nodes, 2 devices: 2 free")
         cluster.put(NODE_ALLOCATIONS.path(), record("n1", holding("a", part(gpu(0, device_id="GPU-n1"), 30))))
-        await until(lambda: b"default/pod-a" in seen, within=60)
-        process.send_signal(signal.SIGINT)
-        assert await process.wait() == 0
-    finally:
-        asyncio.get_running_loop().remove_reader(ours)
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-        os.close(ours)
-        os.close(theirs)
-    assert b"Traceback" not in seen
+        await terminal.reads(b"default/pod-a")
+        terminal.process.send_signal(signal.SIGINT)
+        assert await terminal.ends() == 0
+        assert b"Traceback" not in terminal.seen

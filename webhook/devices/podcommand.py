@@ -11,7 +11,7 @@ from webhook import terminal
 from webhook.devices.nodestate import CommandError, Known, NodeState, read_cluster
 from webhook.devices.others import is_claim
 from webhook.devices.pods import about_pod, counting, holders, pods_document, pods_table
-from webhook.devices.session import CommandEnd, add_cluster, carry_out, write_data
+from webhook.devices.session import CommandEnd, add_cluster, add_listing, carry_out, write_data
 from webhook.ledger.cluster import cluster_store
 
 
@@ -82,19 +82,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "pod", nargs="?", metavar="POD", help="the Pod's name, or namespace/name (default: all that hold something)"
     )
-    whose = parser.add_mutually_exclusive_group()
-    whose.add_argument(
-        *("-n", "--namespace"),
-        type=terminal.namespace,
-        metavar="NAMESPACE",
-        help="the namespace (default: that of the kubeconfig's context)",
-    )
-    whose.add_argument(*("-A", "--all-namespaces"), action="store_true", help="Pods of all namespaces")
-    parser.add_argument(
-        *("-o", "--output"),
-        choices=("table", "wide", "json", "yaml"),
-        default="table",
-        help="the format of the output: wide adds the ids of devices",
+    add_listing(
+        parser,
+        namespace="the namespace (default: that of the kubeconfig's context)",
+        everywhere="Pods of all namespaces",
+        wide="the ids of devices",
     )
     add_cluster(parser)
 

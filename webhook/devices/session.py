@@ -56,6 +56,26 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_listing(parser: argparse.ArgumentParser, namespace: str, everywhere: str, wide: str) -> None:
+    """Add the options that say what is listed, and in which form.
+
+    Args:
+        parser: is added to.
+        namespace: the help of -n.
+        everywhere: the help of -A.
+        wide: what the format of this name adds.
+    """
+    whose = parser.add_mutually_exclusive_group()
+    whose.add_argument(*("-n", "--namespace"), type=terminal.namespace, metavar="NAMESPACE", help=namespace)
+    whose.add_argument(*("-A", "--all-namespaces"), action="store_true", help=everywhere)
+    parser.add_argument(
+        *("-o", "--output"),
+        choices=("table", "wide", "json", "yaml"),
+        default="table",
+        help=f"the format of the output: wide adds {wide}",
+    )
+
+
 def carry_out(arguments: argparse.Namespace, work: Work, check: Callable[[], object] = lambda: None) -> int:
     """Do a command's work on the cluster, and return the exit status; failures are told on standard error.
 

@@ -12,7 +12,7 @@ from webhook.devices import topview
 from webhook.devices.cards import cards_of
 from webhook.devices.live import watch
 from webhook.devices.nodestate import CommandError, Known, NodeState, read_cluster
-from webhook.devices.session import CommandEnd, add_cluster, carry_out, write_data
+from webhook.devices.session import CommandEnd, add_cluster, add_listing, carry_out, write_data
 from webhook.devices.tables import document
 from webhook.devices.topview import ShownNode, last_line, lines, look, wide_table
 from webhook.ledger.cluster import cluster_store
@@ -63,21 +63,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("nodes", nargs="*", metavar="NODE", help="the nodes to show (default: all)")
-    whose = parser.add_mutually_exclusive_group()
-    whose.add_argument(
-        *("-n", "--namespace"),
-        type=terminal.namespace,
-        metavar="NAMESPACE",
-        help="only devices of which Pods of this namespace hold some",
+    add_listing(
+        parser,
+        namespace="only devices of which Pods of this namespace hold some",
+        everywhere="devices whoever holds them (default)",
+        wide="ids, NUMA nodes and PCI addresses, and all Pods",
     )
-    whose.add_argument(*("-A", "--all-namespaces"), action="store_true", help="devices whoever holds them (default)")
     parser.add_argument(*("-w", "--watch"), action="store_true", help="show them as they change, until Ctrl-C")
-    parser.add_argument(
-        *("-o", "--output"),
-        choices=("table", "wide", "json", "yaml"),
-        default="table",
-        help="the format of the output: wide adds ids, NUMA nodes and PCI addresses, and all Pods",
-    )
     add_cluster(parser)
 
 

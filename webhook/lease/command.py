@@ -3,13 +3,13 @@
 import argparse
 import asyncio
 import logging
-import signal
 import sys
 from pathlib import Path
 from typing import Final
 
 from koordgate import log
 from koordgate.cli import Command
+from koordgate.ending import asked_to_end
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.serving import listen
@@ -36,10 +36,7 @@ async def keep(configured: WebhookSettings, kube: KubeClient, until: asyncio.Eve
 
 
 async def _main(configured: WebhookSettings) -> None:
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
+    ended = asked_to_end()
     async with KubeClient.autodetect(limit=_CONNECTIONS) as kube:
         await keep(configured, kube, ended)
 

@@ -2,11 +2,11 @@
 
 import argparse
 import asyncio
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from koordgate.ending import asked_to_end
 from webhook.localplane import dialects
 from webhook.localplane.binaries import (
     EVERYTHING,
@@ -53,9 +53,7 @@ def _build(names: Sequence[str], cache: Path, kubernetes: str | None) -> None:
 
 async def _run(arguments: argparse.Namespace) -> None:
     binaries = find_or_build(CONTROL_PLANE, arguments.cache, kubernetes=arguments.kubernetes)
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    stopped = asked_to_end()
     manager = arguments.controller_manager
     async with ControlPlane(binaries, workdir=arguments.workdir, controller_manager=manager) as plane:
         if arguments.scheduler:

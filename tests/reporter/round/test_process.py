@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from fake_kube import FakeKube, answer
+from kubeconfigs import write_kubeconfig
 from waiting import until
 
 from allocator.vocabulary.devicetype import BUILT_IN
@@ -103,18 +104,6 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND_LINE, *arguments], capture_output=True, text=True, check=False)
 
 
-def kubeconfig(folder: Path, url: str) -> Path:
-    config = {
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "fake", "user": "me"}}],
-        "clusters": [{"name": "fake", "cluster": {"server": url}}],
-        "users": [{"name": "me", "user": {}}],
-    }
-    path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    return path
-
-
 @pytest.fixture
 def config(site, tmp_path: Path) -> Path:
     roots = {name: str(tmp_path / name) for name in ("cgroup", "kubelet", "state")}
@@ -180,7 +169,7 @@ async def test_the_service_reports_until_it_is_told_to_end(
     site, fake: FakeKube, config: Path, tmp_path: Path, monkeypatch
 ) -> None:
     site.add_node()
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, fake.url)))
+    monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path, fake.url)))
     process = await asyncio.create_subprocess_exec(*COMMAND_LINE, "--config", str(config))
 
     await until(lambda: fake.objects("/apis/scheduling.koordinator.sh/v1alpha1/devices"))
