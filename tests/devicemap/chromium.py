@@ -43,18 +43,23 @@ class Browser:
         return self.driver.execute_script(f"{helpers} return ({script});", *arguments)
 
     def until(self, script: str, *arguments: Any, within: float = 30.0) -> Any:
-        """Wait for an expression to be true; returns its value. Only a test that fails reaches the bound."""
+        """Wait for an expression to be true; returns its value. Only a test that fails reaches the bound.
+
+        An expression that throws is not true yet: an element that it reads may not have been drawn.
+        """
         helpers = "const $ = (s) => document.querySelector(s), $$ = (s) => [...document.querySelectorAll(s)];"
         waits = (
             f"{helpers} const given = arguments, done = given[given.length - 1];"
             f"const until = performance.now() + {within}e3;"
             f"const ask = (...arguments) => ({script});"
-            "const look = () => { const found = ask(...given);"
-            "if (found || performance.now() > until) done(found); else requestAnimationFrame(look); }; look();"
+            "const look = () => { let found, thrown = null;"
+            "try { found = ask(...given); } catch (error) { thrown = String(error); }"
+            "if (found || performance.now() > until) done([found, thrown]); else requestAnimationFrame(look); };"
+            "look();"
         )
         self.driver.set_script_timeout(within + 10)
-        found = self.driver.execute_async_script(waits, *arguments)
-        assert found, f"this did not come true: {script}"
+        found, thrown = self.driver.execute_async_script(waits, *arguments)
+        assert found, f"this did not come true: {script} ({thrown or 'it threw nothing'})"
         return found
 
     def press(self, *keys: str) -> None:
