@@ -45,7 +45,7 @@ class Browser:
     def until(self, script: str, *arguments: Any, within: float = 30.0) -> Any:
         """Wait for an expression to be true; returns its value. Only a test that fails reaches the bound.
 
-        An expression that throws is not true yet: an element that it reads may not have been drawn.
+        An expression that throws, and an empty list, are not true yet: what it reads may not have been drawn.
         """
         helpers = "const $ = (s) => document.querySelector(s), $$ = (s) => [...document.querySelectorAll(s)];"
         waits = (
@@ -54,8 +54,8 @@ class Browser:
             f"const ask = (...arguments) => ({script});"
             "const look = () => { let found, thrown = null;"
             "try { found = ask(...given); } catch (error) { thrown = String(error); }"
-            "if (found || performance.now() > until) done([found, thrown]); else requestAnimationFrame(look); };"
-            "look();"
+            "const over = (found && found.length !== 0) || performance.now() > until;"
+            "if (over) done([found, thrown]); else requestAnimationFrame(look); }; look();"
         )
         self.driver.set_script_timeout(within + 10)
         found, thrown = self.driver.execute_async_script(waits, *arguments)

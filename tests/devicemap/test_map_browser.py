@@ -167,9 +167,8 @@ def test_connections_are_drawn_and_told_in_words(chromium: Browser, example: str
 
 def test_pods_without_a_node_are_told_with_their_reasons(chromium: Browser, example: str) -> None:
     chromium.open(example)
-    text = chromium.until("$('details').textContent")
-    assert "default/waits-for-a-larger-card" in text
-    assert "write 1 or 2" in text
+    chromium.until("$('details').textContent.includes('default/waits-for-a-larger-card')")
+    assert "write 1 or 2" in chromium.ask("$('details').textContent")
 
 
 def test_whatever_objects_say_is_text(chromium: Browser, tmp_path: Path) -> None:
