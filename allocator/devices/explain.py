@@ -1,17 +1,19 @@
 """Why devices cannot be chosen, in a user's words, with the nearest thing that would fit."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import le
 from typing import Final
 
 from allocator.budget import Budget, BudgetSpentError
-from allocator.devices.hindrances import hindrances, unread_holders
+from allocator.devices.hindrances import hindrances, other_holders, unread_holders
 from allocator.devices.offer import Wish
-from allocator.devices.options import as_candidates
+from allocator.devices.options import as_candidates, meant
 from allocator.devices.search import TypeSearch
+from allocator.devices.shortage import shortage
 from allocator.devices.words import describe, describe_amounts, named, plural, subject, too_wide
 from allocator.topology.sets import WITHIN, choices, why_no_set
+from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.hints import NO_HINT, Scope
 from allocator.vocabulary.outcome import Refusal
 
@@ -95,7 +97,7 @@ def _too_few(search: TypeSearch) -> Refusal | None:
         possible = sum(all(map(le, terms.amounts(offer.capacity, ask), offer.capacity)) for offer in search.offers)
         asked = f"{describe(ask)}, of each of {count}" if ask.every else describe(ask)
         text = f"{subject(wish.container)} {asked}; {fitting} of {len(known)} {plural(kind)}{_away(search)} "
-        text += f"can hold it{_nearest(search)}"
+        text += f"can hold it{_nearest(search, ask)}"
         # What may change does not count: health, the kubelet's Pods, others' exclusivity, the devices that are named.
         all_open = len(search.offers) == len(known) and terms.only is None
         never = possible < count and all_open and terms.hint is NO_HINT and terms.numa is None
@@ -121,23 +123,31 @@ def _no_set(search: TypeSearch) -> str:
 
 
 def _away(search: TypeSearch) -> str:
-    """Count the devices that cannot be used, in brackets."""
+    """Count the devices that cannot be used, or that others hold, in brackets."""
     terms = search.terms
     known = [device for device in terms.node.devices if device.type == terms.kind.name]
-    found = ((sum(map(hindrance.holds, known)), hindrance.words) for hindrance in hindrances(terms))
+    counted = chain(hindrances(terms), other_holders(terms))
+    found = ((sum(map(hindrance.holds, known)), hindrance.words) for hindrance in counted)
     away = [f"{count} {words}" for count, words in found if count]
     return f" ({', '.join(away)})" if away else ""
 
 
-def _nearest(search: TypeSearch) -> str:
-    """Name the device with the most free, if any is left and it is known who holds what."""
+def _nearest(search: TypeSearch, ask: DeviceAsk) -> str:
+    """Name the device that lacks least for an ask, if any is left and it is known who holds what."""
     if unread_holders(search.terms):
         return ""
-    kind, vendor = search.terms.kind, search.terms.asks[0].ask.vendor
-    offers = [offer for offer in search.offers if not vendor or offer.device.is_of(vendor)]
+    terms, kind = search.terms, search.terms.kind
+    offers = meant(search.offers, ask)
     if not offers:
         return ""
-    best = max(offers, key=lambda offer: (offer.free[-1], offer.free, -offer.device.minor))
+    best = min(
+        offers,
+        key=lambda one: (
+            shortage(one, ask, terms),
+            *(-amount for amount in (one.free[-1], *one.free)),
+            one.device.minor,
+        ),
+    )
     return f"; the most free is {kind.name} {best.device.minor} with {describe_amounts(kind, best.free)}"
 
 

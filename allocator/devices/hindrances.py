@@ -1,6 +1,10 @@
-"""What keeps a device out of a choice, whatever is free of it: one table, for counts and for the single device."""
+"""What keeps a device out of a choice, whatever is free of it: one table, for counts and for the single device.
+
+Who holds some of a device keeps it out only as far as nothing is free of it.
+"""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from allocator.devices.offers import selectable
@@ -35,11 +39,24 @@ def hindrances(terms: Terms) -> Iterator[Hindrance]:
     if selector:
         yield Hindrance("not selected", lambda one: not selector.matches(selectable(one, node)))
     yield Hindrance("held by the kubelet's device plugin", lambda one: one.id in node.kubelet_held)
-    yield Hindrance("held by ResourceClaims", lambda one: one.id in node.claimed)
-    yield Hindrance("held by Pods of other products", lambda one: one.id in node.adopted)
     only = terms.only
     if only is not None:
         yield Hindrance("not named", lambda one: one.id not in only)
+
+
+def other_holders(terms: Terms) -> Iterator[Hindrance]:
+    """Go through those who hold devices beside koordgate, to count them. What they leave free can be chosen."""
+    for who, ids in (("ResourceClaims", terms.node.claimed), ("Pods of other products", terms.node.adopted)):
+        if ids:
+            yield Hindrance(f"held by {who}", partial(_held, terms, ids, False))
+            yield Hindrance(f"held in part by {who}", partial(_held, terms, ids, True))
+
+
+def _held(terms: Terms, ids: frozenset[str], in_part: bool, device: Device) -> bool:  # noqa: FBT001 two of one kind
+    if device.id not in ids:
+        return False
+    needed = terms.kind.memory or terms.kind.tails  # no share goes without memory, of types that have some
+    return any(terms.node.free(device, needed)) is in_part
 
 
 def unread_holders(terms: Terms) -> list[str]:
