@@ -4,7 +4,6 @@ Who holds some of a device keeps it out only as far as nothing is free of it.
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import NamedTuple
 
 from allocator.devices.offers import selectable
@@ -46,17 +45,16 @@ def hindrances(terms: Terms) -> Iterator[Hindrance]:
 
 def other_holders(terms: Terms) -> Iterator[Hindrance]:
     """Go through those who hold devices beside koordgate, to count them. What they leave free can be chosen."""
-    for who, ids in (("ResourceClaims", terms.node.claimed), ("Pods of other products", terms.node.adopted)):
-        if ids:
-            yield Hindrance(f"held by {who}", partial(_held, terms, ids, False))
-            yield Hindrance(f"held in part by {who}", partial(_held, terms, ids, True))
+    claimed, adopted = terms.node.claimed, terms.node.adopted
+    yield Hindrance("held by ResourceClaims", lambda one: one.id in claimed and not _left(one, terms))
+    yield Hindrance("held in part by ResourceClaims", lambda one: one.id in claimed and _left(one, terms))
+    yield Hindrance("held by Pods of other products", lambda one: one.id in adopted and not _left(one, terms))
+    yield Hindrance("held in part by Pods of other products", lambda one: one.id in adopted and _left(one, terms))
 
 
-def _held(terms: Terms, ids: frozenset[str], in_part: bool, device: Device) -> bool:  # noqa: FBT001 two of one kind
-    if device.id not in ids:
-        return False
-    needed = terms.kind.memory or terms.kind.tails  # no share goes without memory, of types that have some
-    return any(terms.node.free(device, needed)) is in_part
+def _left(device: Device, terms: Terms) -> bool:
+    """Whether a Pod could have a part of a device: of types that have memory no share goes without it."""
+    return any(terms.node.free(device, terms.kind.memory or terms.kind.tails))
 
 
 def unread_holders(terms: Terms) -> list[str]:

@@ -97,7 +97,7 @@ def _refused(device: Device, offer: Offer | None, asks: Sequence[DeviceAsk], ter
     ask = min(asks, key=lambda one: shortage(offer, one, terms))
     if not meant((offer,), ask):
         return CardReason(device, f"of model {device.model or 'unknown'}", FULL)
-    asked = describe_amounts(terms.kind, terms.amounts(offer.capacity, ask))
+    asked = describe_amounts(terms.kind, terms.amounts(offer.capacity, ask), ask.amounts)
     free = describe_amounts(terms.kind, offer.free) if any(offer.free) else "nothing"
     return CardReason(device, f"{free} free, {asked} asked", shortage(offer, ask, terms))
 

@@ -29,11 +29,13 @@ class Reason:
         by: who says so: koord-scheduler's filter ("koordgate"), or kube-scheduler's own plugins.
         short: in a few words that nodes share, for counting.
         text: in full.
+        beyond: whether the node has too little for the Pod even if all other Pods left.
     """
 
     by: str
     short: str
     text: str
+    beyond: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +139,11 @@ def _judge(scene: Scene, node: Mapping[str, Any]) -> NodeVerdict:
     short = list(shortages(counted, has.allocatable, used))
     if short:
         room = why_not(_OPEN, counted, _unconditional(has), used) or ""
-        reasons.append(Reason("kube-scheduler", f"not enough {', '.join(what for what, *_ in short)}", room))
+        beyond = any(much > total for _, much, _, total in short)
+        names = ", ".join(what for what, *_ in short)
+        reasons.append(Reason("kube-scheduler", f"not enough {names}", room, beyond))
         far += sum(-(-FULL * (much - free) // much) for _, much, free, _ in short)
-    permanent = isinstance(outcome, Refusal) and outcome.permanent
+    permanent = any(one.beyond for one in reasons) or (isinstance(outcome, Refusal) and outcome.permanent)
     return NodeVerdict(name, tuple(reasons), far, permanent, outcome if isinstance(outcome, Placement) else None)
 
 

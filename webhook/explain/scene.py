@@ -11,9 +11,10 @@ from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import ORIGINAL_REQUEST
 from allocator.wire import gang, nodeallocation
 from webhook.adopt.objects import Cluster, from_objects
+from webhook.adopt.steps import counted
 from webhook.adopt.view import AdoptView
 from webhook.devices.nodestate import CommandError
-from webhook.explain.reading import Found, Raw, checked, is_settings, let_hold, mapping
+from webhook.explain.reading import Found, Raw, checked, is_settings, let_hold, mapping, priorities_of
 from webhook.offline.apiserver import with_defaults
 from webhook.offline.cluster import OfflineCluster
 from webhook.scheduling.assumed import Assumed
@@ -129,10 +130,16 @@ async def scene(
     existing = given["metadata"].get("creationTimestamp") is not None
     was = existing or given["spec"].get("nodeName")  # what a new Pod states that it holds, admission must see
     submitted = with_defaults({**(as_submitted(given) if was else given), "kind": "Pod"})
-    refused, pod, translated = "", submitted, False
+    refused = "" if was else priorities_of(listed, lambda _text: None).write(submitted)  # reading has told it
+    pod, translated = submitted, False
     mode = AdoptView(Cluster(of={"Namespace": cluster.objects("Namespace")}, settings=cluster.settings)).mode(space)
     info = read_pod_info(pod, types=types)
-    if info is not None and mode is not Mode.OFF and ORIGINAL_REQUEST not in (pod["metadata"].get("annotations") or {}):
+    if (
+        not refused
+        and info is not None
+        and mode is not Mode.OFF
+        and ORIGINAL_REQUEST not in (pod["metadata"].get("annotations") or {})
+    ):
         refused, pod = await admitted(cluster, submitted)
         translated = pod["spec"] != submitted["spec"]
         info = read_pod_info(pod, types=types)
@@ -194,7 +201,7 @@ def _target(listed: Iterable[Found], namespace: str, name: str) -> Raw:
         there = f"; there is one in {', '.join(elsewhere[:_MOST_NAMED])}: name it with -n"
     else:
         alike = sorted(own for space, own in found if space == namespace and (name in own or own in name))
-        there = f"; did you mean {', '.join(alike[:_MOST_NAMED])}?" if alike else f"; {len(found)} Pods were read"
+        there = f"; did you mean {', '.join(alike[:_MOST_NAMED])}?" if alike else f"; {counted(len(found), 'Pod')} read"
         there += _created(listed, namespace, name)
     raise CommandError(f"there is no Pod {name} in namespace {namespace}{there}")
 

@@ -174,8 +174,8 @@ def _gang(scene: Scene) -> Hurdle:
     members: Mapping[str, str] = scene.seen.view.pods.gang(name) if name else {}
     bound = sum(1 for node in members.values() if node)
     size = scene.gang_size(name)
-    text = f"its gang {name} is bound as a whole: {len(members)} Pods of it exist, {bound} are bound"
-    text += f", {size} are needed" if size else ""
+    text = f"its gang {name} is bound as a whole (Pods that exist: {len(members)}, that are bound: {bound}"
+    text += f", that are needed: {size})" if size else ")"
     todo = "create the missing Pods" if size > len(members) else "room for all of them at once is needed: see the nodes"
     return Hurdle(Why.GANG, text, todo, stops=size > len(members))
 

@@ -219,6 +219,7 @@ class OfflineCluster:
                 self.parts.cluster.loads.put_node(name, allocatable(node, devices))
             results = [Result(pod, PodFate.STANDING, given=given) for pod, given in loaded if pod["kind"] == "Pod"]
             for result in results:
+                self._plugins.complete(result.pod)
                 self._put(result.pod)
             pods = [result.pod for result in results]
             self.notes.extend(unnamed_products(pods, adoption_of(self.parts.settings)))

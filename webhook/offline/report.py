@@ -10,7 +10,7 @@ import yaml
 from rich.table import Table
 from rich.text import Text
 
-from allocator.devices.words import plural
+from allocator.devices.words import how_many, plural
 from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.devicetype import DeviceType
@@ -182,7 +182,7 @@ def _assumed(account: Account, node: str) -> str:
 def has(uses: Sequence[DeviceUse], cpus: NodeCpus | None, *, models: bool = False) -> str:
     """Summarize in one line what a node has, with the devices' models or without."""
     counted = Counter(use.type for use in uses)
-    texts = [words.counted(count, kind) + _models(uses, kind) * models for kind, count in counted.items()]
+    texts = [how_many(count, kind) + _models(uses, kind) * models for kind, count in counted.items()]
     topology = cpus.topology if cpus else None
     if topology is not None:
         nodes, threads = len(topology.nodes), topology.threads_per_core

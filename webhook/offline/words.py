@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from allocator.devices.words import plural
 from allocator.request.cpus import PRIORITY_CLASS_LABEL, QOS_LABEL, names_cpus
 from allocator.vocabulary.adopted import ConflictKind, ForeignHolding
 from allocator.vocabulary.cpunode import MILLI, CpuShare, NumaShare
@@ -135,11 +134,6 @@ def short_id(identity: str) -> str:
 def short_name(pod: str) -> str:
     """Leave out the namespace `default`."""
     return pod.removeprefix("default/")
-
-
-def counted(count: int, kind: DeviceType) -> str:
-    """Count devices: "1 GPU", "2 rdma devices"."""
-    return f"{count} {plural(kind) if count != 1 else plural(kind).removesuffix('s')}"
 
 
 def gib(amount: int) -> str:
