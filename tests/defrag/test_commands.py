@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from defrag.clusters import SET, Raw, Run, bound, budget, node, usual
+from foreignpods import hami
 
 from webhook.packing.command import COMMAND as PACKING
 from webhook.packing.defrag import COMMAND as DEFRAG
@@ -146,6 +147,22 @@ def test_the_report_tells_causes_apart(run: Run) -> None:
     assert row["milliCPU"] == 4000
     assert (use["fit"], use["usableMilli"]) == (4, 4000)
     assert use["lostMilli"] == {"cpu": 3000, "memory": 0, "remainder": 0, "out": 5000}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "nearest"),
+    [
+        pytest.param(10, "n1 (lack 10 %)", id="what another product leaves counts"),
+        pytest.param(70, "b (lack 20 %)", id="it leaves less than koordgate's Pod"),
+    ],
+)
+def test_the_nearest_node_has_the_most_left_whoever_holds_the_rest(run: Run, theirs: int, nearest: str) -> None:
+    cluster = [*node("n1", cards=1), *node("b", cards=1)]
+    cluster.append(bound("own", "b", cluster, "20", owner=None))
+    entry = f"GPU-n1-0,NVIDIA,{theirs * 80 * 1024 // 100},{theirs}:;"
+    cluster.append(hami(entry, limits={"nvidia.com/gpu": "1"}))
+    answer = run(DEFRAG, cluster, "--for", "1")
+    assert f"The nearest node is {nearest}: 0 GPUs fit 1 x (core 100 %, memory 100 %)." in answer.out
 
 
 def test_a_pod_of_a_file_finds_the_nearest_node(run: Run, tmp_path: Path) -> None:
