@@ -22,6 +22,7 @@ def template(labels: Raw | None = None, **spec: Any) -> Raw:
 def workload(kind: str, name: str = "web", about: Raw | None = None, **spec: Any) -> Raw:
     version = {"Job": "batch/v1", "CronJob": "batch/v1", "ReplicationController": "v1"}.get(kind, "apps/v1")
     given = {} if kind == "CronJob" else {"template": template()}
+    given |= {"selector": {"matchLabels": {"app": "a"}}} if version == "apps/v1" else {}
     metadata = {"name": name, "namespace": "team", **(about or {})}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {**given, **spec}}
 
@@ -140,7 +141,7 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_it_tolerates_and_selects(
         node("n4", labels={"zone": "a"}, unschedulable=True),
     ]
     plain = {"containers": [{"name": "c"}], "nodeSelector": {"zone": "a"}}
-    daemons = workload("DaemonSet", "agent", template={"spec": plain})
+    daemons = workload("DaemonSet", "agent", template={"metadata": {"labels": {"app": "a"}}, "spec": plain})
     pods = listed(capsys, "-f", saved(tmp_path, [*nodes, daemons]))
     assert [pod["spec"]["nodeName"] for pod in pods.values()] == ["n1", "n4"]
     daemons["spec"]["template"]["spec"]["tolerations"] = [{"key": "gpu", "operator": "Exists"}]
@@ -287,7 +288,7 @@ def test_a_template_that_is_none_of_a_pod_is_left_out_in_other_kinds_and_refused
     }
     found = made(tmp_path, policy, gpus("a", 50))
     assert "spec.pattern is not used" in found.notes[0]
-    broken = workload("Deployment", template={"spec": {"containers": []}})
+    broken = workload("Deployment", template=template(containers=[]))
     with pytest.raises(InputError, match=r"Deployment team/web: its template: Expected array of length >= 1"):
         made(tmp_path, broken)
 

@@ -216,7 +216,7 @@ def test_nobody_elses_quota_is_replaced(hard: Raw, labels: Raw, ours: bool) -> N
 
 
 def test_the_limits_of_containers_and_pods_that_name_devices_are_read() -> None:
-    found, zeros = read_ranges(
+    found, zeros, _ = read_ranges(
         [
             {"type": "PersistentVolumeClaim", "max": {"nvidia.com/gpu": "9"}},
             {"type": "Container", "max": {"cpu": "4", "nvidia.com/gpu": "2"}, "min": {"kubernetes.io/gpu-core": "10"}},
@@ -235,7 +235,7 @@ def test_the_limits_of_containers_and_pods_that_name_devices_are_read() -> None:
 @pytest.mark.parametrize("key", ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"])
 @pytest.mark.parametrize("of", ["Container", "Pod"])
 def test_a_name_of_a_device_plugin_in_any_limit_is_to_be_stated(key: str, of: str) -> None:
-    _, zeros = read_ranges([{"type": of, key: {"nvidia.com/gpu": "1", "koordinator.sh/gpu": "1"}}], NPU_TYPES)
+    _, zeros, _ = read_ranges([{"type": of, key: {"nvidia.com/gpu": "1", "koordinator.sh/gpu": "1"}}], NPU_TYPES)
     assert zeros == ("nvidia.com/gpu",)
 
 
@@ -244,7 +244,7 @@ def test_of_many_limits_for_one_name_the_tightest_is_kept() -> None:
         return {"type": of, key: {"nvidia.com/gpu": amount}}
 
     listed = [limit("3"), limit("2"), limit("4"), limit("1", "min"), limit("2", "min"), limit("1", of="Container")]
-    found, _ = read_ranges([*listed, limit("1", "min")], NPU_TYPES)
+    found = read_ranges([*listed, limit("1", "min")], NPU_TYPES).ranges
     assert [(one.of, one.quantity, one.least) for one in tightest(found)] == [
         ("Pod", "2", False),
         ("Pod", "2", True),

@@ -97,6 +97,7 @@ def _node(node: NodeDetail, remedies: list[WayToFit], *, everything: bool) -> It
         yield f"  {_line(words.card(card))}"
     if len(node.cards) > len(shown):
         yield f"  {len(node.cards) - len(shown)} more devices: --all"
+    yield from (f"  {_line(doubt)}" for doubt in node.doubts[: None if everything else _MOST_CARDS])
     for numa, why in node.numas.items():
         yield f"  NUMA node {numa}: {_line(why) or 'it would fit'}"
     if verdict.fits:
