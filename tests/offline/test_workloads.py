@@ -319,3 +319,22 @@ def test_a_pod_with_a_generated_name_gets_one(tmp_path: Path, capsys: pytest.Cap
     found = listed(capsys, "-f", saved(tmp_path, [*machine(), *pods]))
     assert len(found) == 2
     assert all(name.startswith("run-") and len(name) == 9 for name in found)
+
+
+def test_pods_of_daemon_sets_for_other_nodes_are_left_out_where_one_node_is_asked_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agents, big = workload("DaemonSet", "agent"), gpus("big", 300)
+    cluster = [*machine("n1"), *machine("n2"), *machine("n3")]
+    file = saved(tmp_path, [*cluster, agents])
+    assert main(["simulate", "-f", file, "--node", "n2", "--require-bound"]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("team/agent-") == 2, "in the table of Pods, and on its node"
+    assert "1 Pod: 1 bound" in out
+    assert "Pods of DaemonSets for other nodes than n2 are left out: 2" in err
+    assert main(["simulate", "-f", file, "--require-bound"]) == 0
+    out, err = capsys.readouterr()
+    assert "3 Pods: 3 bound" in out
+    assert "left out" not in err
+    assert main(["simulate", "-f", saved(tmp_path, [*cluster, agents, big]), "--node", "n2", "--require-bound"]) == 1
+    assert "1 of 2 checks passed" in capsys.readouterr().err, "a Pod that may go anywhere is asked about"

@@ -76,7 +76,8 @@ def _adopted(scene: Scene) -> str:
     if theirs is None or not theirs.shares:
         return ""
     held = "; ".join(adopted(theirs, scene.types))
-    return f"; on {scene.given['spec']['nodeName']} it holds {held}{f', in doubt: {theirs.why}' if in_doubt(theirs) else ''}"
+    doubt = f", in doubt: {theirs.why}" if in_doubt(theirs) else ""
+    return f"; on {scene.given['spec']['nodeName']} it holds {held}{doubt}"
 
 
 def _served(scene: Scene) -> list[Hurdle]:

@@ -79,7 +79,7 @@ class ApiPlugins:
         """
         metadata = pod["metadata"]
         found = limitranges.write_defaults(pod, self._ranges_of(pod))
-        added = tuple(one for one in found if one.resource in self._device_names and parse(one.amount))
+        added = tuple(one for one in found if one.resource in self._device_names and _is_some(one.amount))
         for one in added:
             about = metadata["namespace"], one.by, one.resource
             if about not in self._told:
@@ -127,6 +127,14 @@ class ApiPlugins:
                 self._unknown.add(name)
                 self._note(f"PriorityClass {name} is not in the input: its Pods are given priority 0")
         return ""
+
+
+def _is_some(amount: str) -> bool:
+    """Whether an amount is not 0; one that cannot be read is what the Pod is then refused for."""
+    try:
+        return bool(parse(amount))
+    except QuantityError:
+        return True
 
 
 def _by_value(one: Mapping[str, Any]) -> tuple[int, str]:

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from allocator.amounts import pod_amounts
 from allocator.quantity import parse
-from allocator.vocabulary.names import RESOURCE_MAPS
 from webhook.quotas.limits import defaults_of
 
 Raw = dict[str, Any]
@@ -25,7 +24,7 @@ class AddedDefault(NamedTuple):
 
     Attributes:
         container: its name.
-        resource: of which it states none itself.
+        resource: of which it states no limit or no request itself.
         amount: as the LimitRange writes it; the limit, where it gives one.
         by: the LimitRange's name.
     """
@@ -44,7 +43,7 @@ def write_defaults(pod: Raw, ranges: Mapping[str, Iterable[Limit]]) -> list[Adde
         ranges: `spec.limits` of the LimitRanges by their names, in the order of these.
 
     Returns:
-        What was written where the container stated neither a request nor a limit.
+        What was written, each resource of a container once.
     """
     limit_of: dict[str, tuple[Any, str]] = {}  # resource -> amount and LimitRange
     request_of: dict[str, tuple[Any, str]] = {}
@@ -56,15 +55,15 @@ def write_defaults(pod: Raw, ranges: Mapping[str, Iterable[Limit]]) -> list[Adde
     added = []
     for container in _containers(pod["spec"]) if limit_of or request_of else ():
         own = container.get("resources") or {}
-        stated = {name for key in RESOURCE_MAPS for name in own.get(key) or ()}
-        for name, (amount, by) in {**request_of, **limit_of}.items():
-            if name not in stated:
-                added.append(AddedDefault(container["name"], name, str(amount), by))
         resources = container["resources"] = {**own}
-        for key, default in (("limits", limit_of), ("requests", request_of)):
+        missing: dict[str, tuple[Any, str]] = {}
+        for key, default in (("requests", request_of), ("limits", limit_of)):
+            stated = resources.get(key) or {}
+            given = {name: found for name, found in default.items() if name not in stated}
             if default:
-                given = {name: amount for name, (amount, _) in default.items()}
-                resources[key] = {**given, **(resources.get(key) or {})}
+                resources[key] = {**{name: amount for name, (amount, _) in given.items()}, **stated}
+            missing |= given
+        added += (AddedDefault(container["name"], name, str(amount), by) for name, (amount, by) in missing.items())
     return added
 
 

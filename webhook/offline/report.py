@@ -184,11 +184,9 @@ def has(uses: Sequence[DeviceUse], cpus: NodeCpus | None, *, models: bool = Fals
     texts = [words.counted(count, kind) + _models(uses, kind) * models for kind, count in counted.items()]
     topology = cpus.topology if cpus else None
     if topology is not None:
-        nodes, threads = len(topology.nodes), topology.threads_per_core
-        texts.append(
-            f"{words.some(len(topology.cpus), 'CPU')} ({words.some(len(topology.sockets), 'socket')}, {words.some(nodes, 'NUMA node')}, "
-            f"{words.some(threads, 'thread')} a core)"
-        )
+        sockets, nodes = words.some(len(topology.sockets), "socket"), words.some(len(topology.nodes), "NUMA node")
+        threads = words.some(topology.threads_per_core, "thread")
+        texts.append(f"{words.some(len(topology.cpus), 'CPU')} ({sockets}, {nodes}, {threads} a core)")
     return ", ".join(texts) or "CPUs that it does not report"
 
 

@@ -121,9 +121,15 @@ class _NodeSpec(Struct):
     taints: list[_Taint] | None = None
 
 
+class _Condition(Struct):
+    type: str
+    status: str | None = None
+
+
 class _NodeStatus(Struct):
     allocatable: _Quantities = None
     capacity: _Quantities = None
+    conditions: list[_Condition] | None = None
 
 
 class _Node(Struct):

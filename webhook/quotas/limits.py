@@ -161,7 +161,11 @@ def may_be_added(limits: NamespaceLimits, said: str) -> Iterator[Problem]:
     for name, by in limits.added.items():
         if re.search(rf"{re.escape(name)}(?![\w.-])", said):
             who = f"LimitRange {by[0]} adds" if len(by) == 1 else f"LimitRanges {' and '.join(by)} add"
-            remedy = f"write {name}: 0 to ask for none" if name in limits.zeros else "ask in that name, or change it"
+            remedy = (
+                f"write {name}: 0 in limits to ask for none"
+                if name in limits.zeros
+                else "ask in that name, or change it"
+            )
             yield Problem("spec", f"{who} {name} to containers that do not state it; {remedy}")
 
 
