@@ -193,7 +193,7 @@ def test_devices_that_a_limit_range_adds_are_told_with_its_name(
     assert "LimitRange" not in rows["default/zero"]
     assert " bound " in rows["default/zero"]
     note = "LimitRange default/r adds nvidia.com/gpu 2 to containers that do not state it, such as main of Pod half"
-    assert told.count(note) == told.count("LimitRange") == 1
+    assert told.count(note) == told.count("LimitRange default/r") == 1
     assert "cpu" not in told
 
 
