@@ -52,7 +52,7 @@ def write_defaults(pod: Raw, ranges: Mapping[str, Iterable[Limit]]) -> list[Adde
             of_limits, of_requests = defaults_of(limit)
             limit_of |= {name: (amount, by) for name, amount in of_limits.items()}
             request_of |= {name: (amount, by) for name, amount in of_requests.items()}
-    added = []
+    added: list[AddedDefault] = []
     for container in _containers(pod["spec"]) if limit_of or request_of else ():
         own = container.get("resources") or {}
         resources = container["resources"] = {**own}
