@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import foreignpods
 import pytest
 import yaml
 from defrag.clusters import SET, Raw, Run, bound, budget, node, usual
@@ -212,6 +213,21 @@ def test_a_report_that_ended_early_says_on_how_many_nodes(run: Run) -> None:
         "the search ended before everything was tried: on 1 of the nodes more Pods of a size may fit"
     )
     assert note in answer.err
+
+
+def test_cards_in_doubt_and_nodes_that_are_not_ready_are_told(run: Run) -> None:
+    cluster = [*node("a"), *node("b"), foreignpods.kai("one", name="shared", node="b")]
+    cluster[0]["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    answer = run(PACKING, cluster, "--for", "8")
+    assert "Node a is not Ready, without the taint node.kubernetes.io/not-ready" in answer.err
+    missing = "the reservation Pod of group one, which names its GPU of node b, was not read"
+    assert f"what Pod team/shared holds on b is in doubt: {missing}" in answer.err
+    stays = run(DEFRAG, cluster, "--for", "8", "-o", "json").data["stays"]
+    assert [one["why"] for one in stays] == ["another product placed it; what it holds is in doubt"]
+    sure = foreignpods.reservation("one", "GPU-b-1", node="b")
+    answer = run(PACKING, [*node("b"), cluster[-1], sure], "--for", "8")
+    assert "doubt" not in answer.out + answer.err
+    assert "on 1 node are free" in answer.out
 
 
 def test_an_empty_cluster_is_told(run: Run) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import foreignpods
 import pytest
 from builders import container, device_entry, device_object, pod
 
@@ -551,3 +552,36 @@ def test_a_workload_in_the_files_is_told_of_if_its_pod_is_asked_for(ask: Callabl
     answer = ask(plain_node("n1"), own)
     assert answer.status == 2
     assert "explain does not create the Pods of Deployment mine: see what koordgate simulate says" in answer.err
+
+
+def test_a_pod_of_another_product_in_doubt_is_told_with_what_ends_the_doubt(ask: Callable[..., Answer]) -> None:
+    theirs = foreignpods.kai("one", name="shared", node="n1")
+    cluster = [*node("n1"), *node("n2", taints=[TAINT])]
+    missing = "the reservation Pod of group one, which names its GPU of node n1, was not read"
+    give = "give that Pod too if this was read from files, and delete Pod team/shared if it is gone"
+    doubt = f"what Pod team/shared holds on n1 is in doubt: {missing}. All GPUs of the node are held: {give}"
+    told = ask(*cluster, theirs, gpu_pod())
+    assert doubt in told.out
+    data = ask(*cluster, theirs, gpu_pod(), words=("mine", "-n", "team", "-o", "json")).data
+    assert [one["doubts"] for one in data["details"] if one["name"] == "n1"] == [[doubt]]
+    own = ask(*cluster, theirs, gpu_pod(), words=("shared", "-n", "team"))
+    assert "on n1 it holds gpu 0 GPU-n1-0: core 100 %, memory 80 GiB (100 %); gpu 1 GPU-n1-1" in own.out
+    assert f"by runai-gpu-group, in doubt: {missing}" in own.out
+    sure = [theirs, foreignpods.reservation("one", "GPU-n1-1", node="n1")]
+    assert "doubt" not in ask(*cluster, *sure, gpu_pod()).out
+    own = ask(*cluster, *sure, words=("shared", "-n", "team"))
+    assert "on n1 it holds gpu 1 GPU-n1-1: core 100 %, memory 80 GiB (100 %); by runai-gpu-group" in own.out
+    assert "doubt" not in own.out
+
+
+def test_a_node_that_is_not_ready_and_has_no_taint_is_told(ask: Callable[..., Answer]) -> None:
+    def cluster(name: str, *taints: Raw) -> list[Raw]:
+        made, devices = node(name, taints=list(taints))
+        made["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+        return [made, devices]
+
+    assert "Node n1 is not Ready, without the taint node.kubernetes.io/not-ready: " in (
+        ask(*cluster("n1"), gpu_pod()).err
+    )
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    assert "not Ready" not in ask(*cluster("n1", taint), gpu_pod()).err

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from allocator.adopted import doubts
 from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.place import Placement, place_by_numa
 from allocator.preempt import PodStanding
@@ -91,6 +92,7 @@ class NodeDetail:
         numas: by NUMA node, why the Pod does not fit into it alone; "" if it does. Empty without a NUMA policy.
         changes: what would make the Pod fit there, as far as devices and CPUs are concerned.
         leaving: with a change that needs Pods to leave, these, as namespace/name with their priority.
+        doubts: what is not certain of what Pods of other products hold there, a sentence each.
     """
 
     verdict: NodeVerdict
@@ -98,6 +100,7 @@ class NodeDetail:
     numas: Mapping[int, str] = field(default_factory=dict)
     changes: tuple[Change, ...] = ()
     leaving: tuple[tuple[str, int], ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 def judge(scene: Scene) -> list[NodeVerdict]:
@@ -165,8 +168,9 @@ def detail(scene: Scene, verdict: NodeVerdict) -> NodeDetail:
     cards = tuple(
         CardDetail(one, tuple(sorted(set(holders.get(one.device.id, ()))))) for one in card_reasons(request, node)
     )
+    uncertain = tuple(doubts(node))
     if verdict.placement is not None:
-        return NodeDetail(verdict, cards)
+        return NodeDetail(verdict, cards, doubts=uncertain)
     numas = {
         numa: "" if isinstance(outcome, Placement) else outcome.message.removeprefix(f"{node.name}: ")
         for numa, outcome in place_by_numa(request, node).items()
@@ -182,7 +186,7 @@ def detail(scene: Scene, verdict: NodeVerdict) -> NodeDetail:
         for change in found
         for uid in change.pods
     )
-    return NodeDetail(verdict, cards, numas, tuple(found), leaving)
+    return NodeDetail(verdict, cards, numas, tuple(found), leaving, uncertain)
 
 
 def _holdings(scene: Scene, name: str) -> Iterator[tuple[str, Holding | ForeignHolding]]:

@@ -98,6 +98,7 @@ def _node(node: NodeDetail, remedies: list[WayToFit], *, everything: bool) -> It
         yield f"  {_line(words.card(card))}"
     if len(node.cards) > len(shown):
         yield f"  {counted(len(node.cards) - len(shown), 'more device')}: --all"
+    yield from (f"  {_line(doubt)}" for doubt in node.doubts[: None if everything else _MOST_CARDS])
     for numa, why in node.numas.items():
         yield f"  NUMA node {numa}: {_line(why) or 'it would fit'}"
     if verdict.fits:

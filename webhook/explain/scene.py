@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.gangs import largest
 from allocator.vocabulary.mode import Mode
@@ -17,6 +18,7 @@ from webhook.devices.nodestate import CommandError
 from webhook.explain.reading import Found, Raw, checked, is_settings, let_hold, mapping, priorities_of
 from webhook.offline.apiserver import with_defaults
 from webhook.offline.cluster import OfflineCluster
+from webhook.offline.predicates import unready
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, adoption_of, types_of
@@ -28,6 +30,7 @@ from webhook.view.podinfo import PodInfo, read_pod_info
 _MOST_NAMED: Final = 8
 _BESIDE: Final = ("ResourceQuota", "Event")
 _WORKLOADS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController")
+_OF_NODE: Final = ("Node", "Device")
 _SEEN: Final = ("Node", "Device", "NodeResourceTopology", "ResourceSlice", "ResourceClaim")
 
 
@@ -49,6 +52,7 @@ class Scene:
         existing: whether the API server has the Pod.
         others: kind -> objects that decisions do not read: quotas and Events.
         held_on: the nodes on whose ledger something is held for the Pod.
+        adopted: what it holds where it is by another product's statement; None if nothing.
     """
 
     given: Raw
@@ -64,6 +68,7 @@ class Scene:
     existing: bool
     others: Mapping[str, Sequence[Raw]]
     held_on: Sequence[str]
+    adopted: ForeignHolding | None = None
 
     @property
     def name(self) -> str:
@@ -89,6 +94,18 @@ class Scene:
     def nodes(self) -> list[Raw]:
         """The Node objects, by name."""
         return sorted(self.cluster.objects("Node"), key=lambda node: str(node["metadata"]["name"]))
+
+
+def _adopted(cluster: Cluster, given: Raw) -> ForeignHolding | None:
+    """What a Pod holds by another product's statement, on its node as it is with the Pod."""
+    name = given["spec"].get("nodeName")
+    if not name:
+        return None
+    there = {kind: [one for one in cluster.objects(kind) if one["metadata"]["name"] == name] for kind in _OF_NODE}
+    pods = [pod for pod in cluster.objects("Pod") if pod["spec"].get("nodeName") == name]
+    alone = Cluster(of={**there, "Pod": [*pods, given]}, settings=cluster.settings)
+    seen = AdoptView(alone, adoption_of(cluster.settings))
+    return seen.view.snapshot(name).foreign.get(given["metadata"]["uid"])
 
 
 async def scene(
@@ -150,7 +167,9 @@ async def scene(
         groups.put(group)
     known = seen.view.pods.by_uid(uid)
     notes = [*cluster.notes, *(problem for problems in seen.problems.values() for problem in problems)]
+    notes += unready(cluster.objects("Node"))
     return Scene(
+        adopted=_adopted(cluster, given),
         given=given,
         pod=pod,
         info=known or info,

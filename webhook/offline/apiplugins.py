@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from allocator.amounts import BadQuantityError
-from allocator.quantity import QuantityError
+from allocator.quantity import QuantityError, parse
 from webhook.assembly import Parts
 from webhook.offline import limitranges, priorities
+from webhook.offline.limitranges import AddedDefault
 from webhook.offline.priorities import Priorities
 from webhook.offline.quotas import QuotaPlugin
 from webhook.quotas.mirror import written_names
@@ -35,6 +36,8 @@ class ApiPlugins:
         )
         self._ranges: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
         self._priorities = Priorities(note)
+        self._told: set[tuple[str, str, str]] = set()  # namespace, LimitRange and resource
+        self._device_names = parts.types.resources
         self._feeds = {
             "Namespace": NamespaceFeed(parts.modes),
             "LimitRange": RangeFeed(parts.limits, complain),
@@ -67,15 +70,24 @@ class ApiPlugins:
         """A Pod is gone."""
         self._quotas.drop(pod)
 
-    def before(self, pod: Raw) -> str:
+    def before(self, pod: Raw) -> tuple[str, tuple[AddedDefault, ...]]:
         """Write priority and defaults into a new Pod, before webhooks see it.
 
         Returns:
-            Why it is refused; "" if it is not.
+            Why it is refused, "" if it is not; and the devices that LimitRanges have added.
         """
-        limits = self._limits(pod)
-        limitranges.write_defaults(pod, limits)
-        return self._priorities.write(pod)
+        metadata = pod["metadata"]
+        found = limitranges.write_defaults(pod, self._ranges_of(pod))
+        added = tuple(one for one in found if one.resource in self._device_names and _is_some(one.amount))
+        for one in added:
+            about = metadata["namespace"], one.by, one.resource
+            if about not in self._told:
+                self._told.add(about)
+                self._note(
+                    f"LimitRange {metadata['namespace']}/{one.by} adds {one.resource} {one.amount} to containers that "
+                    f"do not state it, such as {one.container} of Pod {metadata['name']} (docs/quotas.md, LimitRanges)"
+                )
+        return self._priorities.write(pod), added
 
     def complete(self, pod: Raw) -> None:
         """Write the priority into a Pod that is there already."""
@@ -90,6 +102,16 @@ class ApiPlugins:
             problem = str(error)
         return f"{name} is forbidden: {problem}" if problem else ""
 
+    def _ranges_of(self, pod: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+        return dict(sorted(self._ranges.get(pod["metadata"]["namespace"], {}).items()))
+
     def _limits(self, pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        ranges = self._ranges.get(pod["metadata"]["namespace"], {})
-        return [limit for name in sorted(ranges) for limit in ranges[name]]
+        return [limit for limits in self._ranges_of(pod).values() for limit in limits]
+
+
+def _is_some(amount: str) -> bool:
+    """Whether an amount is not 0; one that cannot be read is what the Pod is then refused for."""
+    try:
+        return bool(parse(amount))
+    except QuantityError:
+        return True

@@ -49,7 +49,8 @@ def _headline(found: Stranded, kind: DeviceType) -> str:
     stock = found.stock.values()
     free, idle, every = (sum(parts) for parts in zip(*((o.free, o.idle, o.devices) for o in stock), strict=True))
     nodes = sum(one.nodes for one in stock)
-    text = f"{_cards(free, kind)} of {every} {kind.noun}s on {nodes} nodes are free: {idle} whole ones"
+    there = "1 node" if nodes == 1 else f"{nodes} nodes"
+    text = f"{_cards(free, kind)} of {every} {kind.noun}s on {there} are free: {idle} whole ones"
     return f"{text}, and parts of {sum(one.parts for one in stock)} others."
 
 
