@@ -58,7 +58,7 @@ def worth(node: NodeSnapshot, cpu: int | None, memory: int | None, mix: Mix) -> 
         if ask.type.name not in known:
             known[ask.type.name] = _alike(ask.type, node)
         groups = known[ask.type.name]
-        serving = {group.device.id: group.count for group in groups if serves(node, group.device, one)}
+        serving = {group.device.id: group.number for group in groups if serves(node, group.device, one)}
         if sum(serving.values()) < ask.count:
             serving = {}
         short = _less(cpu, one.cpu) or _less(memory, one.memory)
@@ -79,12 +79,12 @@ class _Alike(NamedTuple):
 
     Attributes:
         device: one of them.
-        count: how many they are.
+        number: how many they are.
         points: what is left of all of them.
     """
 
     device: Device
-    count: int
+    number: int
     points: int
 
 
