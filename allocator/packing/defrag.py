@@ -113,12 +113,14 @@ class MovePlan:
         fitting: the nodes on which Pods of the size fit now, by name, with how many.
         after: how many fit into the cluster after the moves.
         ended: why there is not more.
+        doubted: whether a move was left out because it is not certain where the Pod goes.
     """
 
     rooms: tuple[Room, ...]
     fitting: tuple[tuple[str, int], ...]
     after: int
     ended: Ended
+    doubted: bool = False
 
     @property
     def before(self) -> int:
@@ -195,6 +197,7 @@ class _Planner:
         self._wanted = wanted
         self._bounds = bounds
         self._gone_first = gone_first
+        self._doubted = False
         self._tenants: dict[str, dict[str, Tenant]] = {}
         for one in sorted(tenants, key=lambda one: (one.guest.namespace, one.guest.name, one.guest.uid)):
             self._tenants.setdefault(one.node, {})[one.guest.uid] = one
@@ -212,7 +215,7 @@ class _Planner:
                 ended = self._why_none(self._bounds.moves - sum(len(one.moves) for one in found))
                 break
             found.append(room)
-        return MovePlan(tuple(found), fitting, self._total(), ended)
+        return MovePlan(tuple(found), fitting, self._total(), ended, self._doubted)
 
     def _why_none(self, left: int) -> Ended:
         if self._bounds.spent:
@@ -325,12 +328,14 @@ class _Planner:
         guest, old = tenant.guest, self._fleet.rooms[tenant.node]
         early = None if tenant.late else self._fleet.goes_to(guest)
         if early is None and not tenant.late and not self._gone_first:
+            self._doubted = True
             return None
         before, had = old.node.holdings[guest.uid], self._count(tenant.node)
         self._put(old.without(guest.uid, guest.asks))
         placed = self._fleet.goes_to(guest)
         certain = tenant.late or (early is not None and placed is not None and _same(early, placed))
         if placed is None or not (certain or self._gone_first):
+            self._doubted = self._doubted or placed is not None
             self._put(old)
             return None
         there = self._fleet.rooms[placed.node]
@@ -374,6 +379,8 @@ class _Planner:
             return []
         if not _fits(self._wanted, replace(room, node=node.without(tenants))):
             return None
+        if self._fewest(node.name) == len(tenants):
+            return sorted(tenants, key=lambda uid: (tenants[uid].priority, uid))
         budget = Budget(_A_CHOICE)
         standing = {uid: PodStanding(one.priority) for uid, one in tenants.items()}
         found = _result(choose_victims(request, node, standing, _ABOVE_ALL, (), budget))

@@ -83,7 +83,7 @@ def _certain(state: PackingState, wanted: WantedRoom, rooms: int, most: int) -> 
 
 def _if_gone(state: PackingState, made: RoomPlan, rooms: int, most: int) -> RoomPlan:
     """Add what would help if Pods were gone first, where nothing else does."""
-    if made.plan.moves:
+    if made.plan.moves or not made.plan.doubted:
         return made
     bounds = PlanBounds(rooms, most)
     found = plan(state.rooms, state.tenants, made.wanted.guest, state.compared, bounds, gone_first=True)
