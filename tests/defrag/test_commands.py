@@ -10,6 +10,8 @@ import yaml
 from defrag.clusters import SET, Raw, Run, bound, budget, node, usual
 from foreignpods import hami
 
+from allocator.vocabulary.names import DEVICE_ALLOCATED
+from koordgate.cli import Command
 from webhook.packing.command import COMMAND as PACKING
 from webhook.packing.defrag import COMMAND as DEFRAG
 
@@ -234,3 +236,56 @@ def test_an_empty_cluster_is_told(run: Run) -> None:
     assert run(PACKING, []).out == "No node has a device of type gpu.\n"
     assert run(DEFRAG, []).status == 2
     assert json.loads(run(DEFRAG, [], "--for", "8", "-o", "json").out)["nearest"] is None
+
+
+def halves(*others: Raw) -> list[Raw]:
+    """A node of two cards, of each of which one Pod holds half."""
+    cluster = [*node("a", cards=2), *others]
+    first, filler = bound("first", "a", cluster, "50"), bound("filler", "a", cluster, "100")
+    return [*cluster, first, bound("second", "a", [*cluster, filler], "50")]
+
+
+def test_two_halves_on_two_cards_of_a_node_are_joined(run: Run) -> None:
+    cluster = halves()
+    assert len({one["metadata"]["annotations"][DEVICE_ALLOCATED] for one in cluster[2:]}) == 2
+    answer = run(DEFRAG, cluster, "--for", "1")
+    assert answer.status == 0
+    (row,) = [line for line in answer.out.splitlines() if line.startswith("1  team/")]
+    assert {row.split("  ")[-2].strip(), row.split("  ")[-1].strip()} == {"a gpu 0", "a gpu 1"}
+    (room,) = run(PACKING, cluster, "--for", "1", "-o", "json").data["plans"][0]["rooms"]
+    (move,) = room["moves"]
+    assert [one["minor"] for one in move["to"]["devices"]] != [one["minor"] for one in move["from"]["devices"]]
+
+
+def gone_first() -> list[Raw]:
+    """While a Pod of node a is still there, the next one shares its card or takes the card beside it."""
+    cluster = [*node("a"), *node("b")]
+    cluster.append(bound("big", "b", cluster, "100", owner=None))
+    filler = bound("filler", "b", cluster, "100")
+    cluster.append(bound("part", "b", [*cluster, filler], "50", owner=None))
+    cluster.append(bound("one", "a", cluster, "100"))
+    return [*cluster, bound("half", "a", cluster, "50")]
+
+
+@pytest.mark.parametrize(("command", "status"), [(DEFRAG, 3), (PACKING, 3)], ids=["defrag", "packing"])
+def test_moves_that_help_only_if_pods_are_gone_first_are_told(run: Run, command: Command, status: int) -> None:
+    answer = run(command, gone_first(), "--for", "4")
+    text = " ".join(answer.out.split())
+    assert answer.status == status
+    assert "no move helps of which it is certain where the Pod goes" in text
+    assert "2 Pods could move, in this order, to make room on a:" in text
+    assert (
+        "But team/half must be gone before its controller makes the next Pod, which goes elsewhere otherwise." in text
+    )
+    assert "scale the controller to 0, and back once its Pods are gone" in text
+    assert "strategy Recreate" in text
+    data = run(command, gone_first(), "--for", "4", "-o", "json").data
+    found = data["plans"][0] if command is PACKING else data
+    assert found["rooms"] == []
+    assert found["ifGoneFirst"]["pods"] == ["team/half"]
+    assert [move["name"] for room in found["ifGoneFirst"]["rooms"] for move in room["moves"]] == ["half", "one"]
+
+
+def test_where_pods_that_are_gone_first_do_not_help_either_nothing_is_told_of_it(run: Run) -> None:
+    answer = run(DEFRAG, _with({"metadata.ownerReferences": []}), "--for", "4", "-o", "json")
+    assert answer.data["ifGoneFirst"] is None

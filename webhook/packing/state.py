@@ -49,7 +49,7 @@ class Stay:
     why: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)  # asyncio.run() writes out what it returns, which takes seconds of a large cluster
 class PackingState:
     """A cluster.
 
