@@ -157,7 +157,6 @@ def test_the_oldest_kubernetes_is_the_same_wherever_it_is_stated(objects: list[J
     ("version", "tag", "image"),
     [
         pytest.param("v1.31.14", "", "v1.31.14", id="a stock Kubernetes"),
-        pytest.param("v1.30.14", "", "v1.30.14", id="the oldest"),
         pytest.param("v1.32.4-gke.1106006", "", "v1.32.4", id="a vendor's version"),
         pytest.param("v1.33.1+k3s1", "", "v1.33.1", id="a distribution's version"),
         pytest.param("v1.36.3", "v1.35.1", "v1.35.1", id="the value's"),
@@ -169,8 +168,6 @@ def test_the_scheduler_is_of_the_api_servers_version_unless_the_values_state_one
     rendered = chart.render(Binaries(binaries.paths, version), {"scheduler": {"image": {"tag": tag}}})
     (container,) = find(rendered, "Deployment", "koord-scheduler")["spec"]["template"]["spec"]["containers"]
     assert container["image"] == f"registry.k8s.io/kube-scheduler:{image}"
-    paths = [container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")]
-    assert paths == (["/healthz"] * 3 if image.startswith("v1.30.") else ["/livez", "/livez", "/readyz"])
 
 
 def test_the_newest_kubernetes_that_doctor_knows_is_the_one_that_make_test_runs() -> None:

@@ -17,7 +17,6 @@ from webhook.localplane.admin import AdminClient, ApiError
 from webhook.localplane.binaries import Binaries
 from webhook.localplane.keys import signing_key_pem
 from webhook.localplane.process import Process, free_port
-from webhook.localplane.versions import number
 from webhook.localplane.waiting import until
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
@@ -255,8 +254,7 @@ class ControlPlane:
         """
         folder = self.workdir / name
         path = _write_private(folder / "config.yaml", _scheduler_config(config, kubeconfig or self.admin_kubeconfig))
-        health = "/healthz" if number(self._binaries.kubernetes)[:2] == (1, 30) else "/readyz"  # 1.30 has no other
-        return await self._start_component(name, "kube-scheduler", (f"--config={path}", *self._gates), health)
+        return await self._start_component(name, "kube-scheduler", (f"--config={path}", *self._gates), "/readyz")
 
     def scheduler_ca_file(self, name: str) -> Path:
         """The certificate that verifies a scheduler's own port."""
@@ -301,7 +299,7 @@ class ControlPlane:
         etcd.start()
 
         async def ready() -> bool:
-            return await _answers(f"{self.etcd_url}/health", None)  # etcd of Kubernetes 1.30 has no /readyz
+            return await _answers(f"{self.etcd_url}/readyz", None)
 
         await etcd.ready(ready)
 
