@@ -31,9 +31,7 @@ async def nodes(plane: ControlPlane, admin: AdminClient, namespace: str) -> Asyn
 
 
 @pytest.fixture
-def run(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
-
+def run(as_administrator: None, capsys: pytest.CaptureFixture[str]) -> Run:
     async def one(of: Command, *words: str) -> tuple[int, str, str]:
         parser = argparse.ArgumentParser()
         of.arguments(parser)
