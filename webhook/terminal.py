@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
+import orjson
+import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -35,6 +37,15 @@ def show(*parts: Table | Text | str, most: int = WIDE) -> None:
     console = _console(file=text, width=most, color_system=None)
     _print(console, parts)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines()))
+
+
+def write_data(document: Any, output: str) -> None:
+    """Print a document as `json` or `yaml`."""
+    sys.stdout.write(
+        yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+        if output == "yaml"
+        else orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n"
+    )
 
 
 def _print(console: Console, parts: Iterable[Table | Text | str]) -> None:

@@ -141,6 +141,10 @@ def test_the_report_counts_what_each_size_can_use(run: Run) -> None:
     assert [one["for"] for one in answer.data["plans"]] == ["4"]
 
 
+def test_the_report_is_the_same_in_both_forms_of_data(run: Run) -> None:
+    assert yaml.safe_load(run(PACKING, usual(), "-o", "yaml").out) == run(PACKING, usual(), "-o", "json").data
+
+
 def test_the_report_tells_causes_apart(run: Run) -> None:
     cluster = [*node("a", cpu=6), *node("b", unschedulable=True), *node("c")]
     cluster[-1]["spec"]["devices"][0]["health"] = False

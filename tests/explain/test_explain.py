@@ -10,6 +10,7 @@ from typing import Any
 
 import foreignpods
 import pytest
+import yaml
 from builders import container, device_entry, device_object, pod
 
 from allocator.index.search import NodeFigures
@@ -363,6 +364,16 @@ def test_what_keeps_a_pod_from_all_nodes_is_named(ask, change, more: list[Raw], 
     answer = ask(*node("n1"), *more, change(asyncio.run(waiting())), words=("team/mine", "-o", "json"))
     assert answer.data["hurdles"][0]["why"] == why
     assert answer.status == status
+
+
+def test_an_explanation_is_the_same_in_both_forms_of_data_and_wide_is_text_in_full(ask) -> None:
+    nodes = [part for name in map("n{}".format, range(12)) for part in node(name, unschedulable=True)]
+
+    def told(*words: str) -> Answer:
+        return ask(*nodes, gpu_pod(), words=("mine", "-n", "team", *words))
+
+    assert yaml.safe_load(told("-o", "yaml").out) == told("-o", "json").data
+    assert told("-o", "wide").out == told("--all").out != told().out
 
 
 def test_a_quota_that_a_new_pod_would_exceed_is_named(ask) -> None:

@@ -3,10 +3,7 @@
 import argparse
 import asyncio
 import sys
-from typing import Any, Final
-
-import orjson
-import yaml
+from typing import Final
 
 from allocator.vocabulary.mode import Mode
 from koordgate.cli import Command
@@ -68,7 +65,7 @@ def _check(arguments: argparse.Namespace, found: ClusterFindings) -> int:
         if found.clashes:
             terminal.show("", tables.clashes_table(found))
     else:
-        _write(arguments.output, tables.check_data(found, made))
+        terminal.write_data(tables.check_data(found, made), arguments.output)
     if found.clashes:
         return _CLASH
     return 0 if all(step.done for step in made) else NOT_NOW
@@ -86,15 +83,8 @@ async def _report(arguments: argparse.Namespace, cluster: Cluster, seen: AdoptVi
         else:
             terminal.show(tables.report_table(reports))
     else:
-        _write(arguments.output, {"namespaces": tables.report_data(reports)})
+        terminal.write_data({"namespaces": tables.report_data(reports)}, arguments.output)
     return 0
-
-
-def _write(output: str, data: dict[str, Any]) -> None:
-    if output == "json":
-        sys.stdout.write(orjson.dumps(data, option=orjson.OPT_INDENT_2).decode() + "\n")
-    else:
-        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
 
 
 def _run(arguments: argparse.Namespace) -> int:

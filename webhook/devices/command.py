@@ -10,7 +10,7 @@ from webhook.devices.cards import cards_of
 from webhook.devices.drain import DryRun
 from webhook.devices.marking import VERBS, add_dry_run, add_timeout, carry_out_verb
 from webhook.devices.nodestate import CommandError, Known, read_cluster
-from webhook.devices.session import CommandEnd, add_cluster, carry_out, write_data
+from webhook.devices.session import CommandEnd, add_cluster, carry_out
 from webhook.devices.tables import devices_table, document, packed_list, packed_table
 from webhook.ledger.cluster import cluster_store
 
@@ -43,7 +43,8 @@ def _run(arguments: argparse.Namespace) -> int:
         states = await read_cluster(kube, store, about, known)
         if arguments.output != "table":
             listed = [(state, cards_of(state, known.types)) for state in states]
-            write_data({"nodes": packed_list(states)} if arguments.packed else document(listed), arguments.output)
+            made = {"nodes": packed_list(states)} if arguments.packed else document(listed)
+            terminal.write_data(made, arguments.output)
         else:
             terminal.show(packed_table(states) if arguments.packed else devices_table(states, known.types))
         return CommandEnd([problem for state in states for problem in state.problems])

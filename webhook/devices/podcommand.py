@@ -11,7 +11,7 @@ from webhook import terminal
 from webhook.devices.nodestate import CommandError, Known, NodeState, read_cluster
 from webhook.devices.others import is_claim
 from webhook.devices.pods import about_pod, counting, holders, pods_document, pods_table
-from webhook.devices.session import CommandEnd, add_cluster, add_listing, carry_out, write_data
+from webhook.devices.session import CommandEnd, add_cluster, add_listing, carry_out
 from webhook.ledger.cluster import cluster_store
 
 
@@ -39,7 +39,7 @@ async def _one(kube: KubeClient, namespace: str, name: str, known: Known, output
     if pod is None and not found:
         raise CommandError(f"there is no Pod {namespace}/{name}; name its namespace with -n")
     if output in {"json", "yaml"}:
-        write_data(pods_document(found), output)
+        terminal.write_data(pods_document(found), output)
     else:
         terminal.show(*about_pod(f"{namespace}/{name}", pod, found))
     return CommandEnd(_problems(states))
@@ -58,7 +58,7 @@ def _run(arguments: argparse.Namespace) -> int:
         states = await read_cluster(kube, cluster_store(kube), [], known)
         found = counting(holders(states, "" if arguments.all_namespaces else namespace))
         if arguments.output in {"json", "yaml"}:
-            write_data(pods_document(found), arguments.output)
+            terminal.write_data(pods_document(found), arguments.output)
         elif found:
             terminal.show(pods_table(found, wide=arguments.output == "wide"))
         else:

@@ -2,14 +2,11 @@
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-import yaml
+from typing import Final, NamedTuple
 
 from allocator.vocabulary.adopted import Product
 from koordgate.kube.client import KubeClient
@@ -125,12 +122,3 @@ async def _known(kube: KubeClient, installed_in: str, configured: WebhookSetting
         )
         return Known(types_of(settings), pools_of(settings), settings.claimed, adoption, (note,))
     return Known(types_of(settings), pools_of(settings), settings.claimed, adoption_of(settings))
-
-
-def write_data(document: dict[str, Any], output: str) -> None:
-    """Print a document as `json` or `yaml`."""
-    sys.stdout.write(
-        yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
-        if output == "yaml"
-        else json.dumps(document, indent=2) + "\n"
-    )

@@ -12,7 +12,7 @@ from webhook.devices import topview
 from webhook.devices.cards import cards_of
 from webhook.devices.live import watch
 from webhook.devices.nodestate import CommandError, Known, NodeState, read_cluster
-from webhook.devices.session import CommandEnd, add_cluster, add_listing, carry_out, write_data
+from webhook.devices.session import CommandEnd, add_cluster, add_listing, carry_out
 from webhook.devices.tables import document
 from webhook.devices.topview import ShownNode, last_line, lines, look, wide_table
 from webhook.ledger.cluster import cluster_store
@@ -27,7 +27,7 @@ def chosen(state: NodeState, known: Known, namespace: str) -> ShownNode | None:
 
 def _show(shown: Sequence[ShownNode], output: str, namespace: str) -> None:
     if output in {"json", "yaml"}:
-        write_data(document((one.state, one.cards) for one in shown), output)
+        terminal.write_data(document((one.state, one.cards) for one in shown), output)
     elif output == "wide":
         terminal.show(wide_table(shown), "", last_line(shown, namespace))
     else:

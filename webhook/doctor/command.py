@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import json
 import sys
 from typing import Final
 
@@ -42,11 +41,12 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         findings = asyncio.run(find(arguments.namespace, arguments.try_in, arguments.context))
         status = exit_status(findings, strict=arguments.strict)
-        if arguments.output == "json":
-            sys.stdout.write(f"{json.dumps(report.data(findings, status), indent=2)}\n")
+        if arguments.output in {"json", "yaml"}:
+            terminal.write_data(report.data(findings, status), arguments.output)
         else:
+            most = terminal.WIDE if arguments.output == "wide" else report.WIDTH
             told = findings if not arguments.quiet else [one for one in findings if one.level is not Level.OK]
-            terminal.show(report.table(told), "", report.summary(findings), most=report.WIDTH)
+            terminal.show(report.table(told), "", report.summary(findings), most=most)
         sys.stdout.flush()
     except BrokenPipeError:
         return terminal.unread()
@@ -70,7 +70,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "and no other policy may refuse them there",
     )
     parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="the format of the output")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "wide", "json", "yaml"),
+        default="table",
+        help=f"the format of the output: wide is a table whose lines are not wrapped at {report.WIDTH} columns",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="leave out of the table what is right")
     parser.add_argument(
         "--strict", action="store_true", help="exit with 1 if anything is a warning or not known, and nothing failed"

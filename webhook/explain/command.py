@@ -5,8 +5,6 @@ import asyncio
 import sys
 from typing import Final
 
-import orjson
-
 from koordgate.cli import Command
 from koordgate.kube.access import DEFAULT_NAMESPACE
 from koordgate.kube.client import KubeClient
@@ -54,12 +52,12 @@ async def _explain(arguments: argparse.Namespace) -> tuple[Explanation, list[str
 def _run(arguments: argparse.Namespace) -> int:
     try:
         found, notes = asyncio.run(_explain(arguments))
-        for note in notes[: None if arguments.all else _MOST_NAMED]:
+        for note in notes[: None if _everything(arguments) else _MOST_NAMED]:
             sys.stderr.write(f"{arguments.called}: {printable(note)}\n")
-        if arguments.output == "json":
-            sys.stdout.write(orjson.dumps(data(found), option=orjson.OPT_INDENT_2).decode() + "\n")
+        if arguments.output in {"text", "wide"}:
+            terminal.show(*report.parts(found, everything=_everything(arguments)))
         else:
-            terminal.show(*report.parts(found, everything=arguments.all))
+            terminal.write_data(data(found), arguments.output)
         sys.stdout.flush()
     except (CommandError, InputError, SettingsError) as error:
         return _failed(arguments, _UNUSABLE, str(error))
@@ -71,6 +69,10 @@ def _run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         return terminal.unread()
     return 0 if found.bound or (found.fitting and found.stopped is None) else _NOWHERE
+
+
+def _everything(arguments: argparse.Namespace) -> bool:
+    return bool(arguments.all) or arguments.output == "wide"
 
 
 def _failed(arguments: argparse.Namespace, status: int, message: str) -> int:
@@ -98,7 +100,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="look closely at these nodes (default: the nearest one)",
     )
     parser.add_argument("--all", action="store_true", help="write all nodes, devices and reasons")
-    parser.add_argument(*("-o", "--output"), choices=("text", "json"), default="text", help="the format of the output")
+    parser.add_argument(
+        *("-o", "--output"),
+        choices=("text", "wide", "json", "yaml"),
+        default="text",
+        help="the format of the output: wide is text with all nodes, devices and reasons",
+    )
     add_cluster(parser)
 
 

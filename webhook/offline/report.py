@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import orjson
 import yaml
 from rich.table import Table
 from rich.text import Text
@@ -336,11 +335,6 @@ def _marked(pod: Raw, account: Account) -> Raw:
         return pod
     marked = {**annotations, ASSUMED: str(len(holding.shares))}
     return {**pod, "metadata": {**metadata, "annotations": marked}}
-
-
-def write_json(results: Sequence[Result], account: Account) -> None:
-    """Print the List as JSON."""
-    sys.stdout.write(orjson.dumps(as_list(results, account), option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
 class _Plain(yaml.SafeDumper):

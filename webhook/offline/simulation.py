@@ -223,7 +223,7 @@ def _print(arguments: argparse.Namespace, results: Sequence[Result], account: Ac
     if node is not None:
         results = [one for one in results if one.state is not PodFate.STANDING or report.node_of(one) == node]
     if arguments.output == "json":
-        report.write_json(results, account)
+        terminal.write_data(report.as_list(results, account), "json")
     elif arguments.output == "yaml":
         report.write_yaml(results, account)
     else:

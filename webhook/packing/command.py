@@ -2,14 +2,12 @@
 
 import argparse
 import asyncio
-import sys
 from typing import Final
-
-import orjson
 
 from allocator.packing.stranded import Stranded, stranded
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
+from webhook import terminal
 from webhook.devices.session import add_cluster
 from webhook.offline.objects import add_files
 from webhook.packing import data, report, wanted
@@ -59,11 +57,10 @@ def _run(arguments: argparse.Namespace) -> int:
 def _show(arguments: argparse.Namespace) -> int:
     state, found, sizes, plans = asyncio.run(_report(arguments))
     tell("packing", state)
-    if arguments.output == "json":
-        document = data.report_data(state, found, sizes, plans)
-        sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
-    else:
+    if arguments.output == "text":
         show(*report.report_parts(state, found, sizes, plans))
+    else:
+        terminal.write_data(data.report_data(state, found, sizes, plans), arguments.output)
     asked = arguments.size is not None or arguments.pod
     return NO_ROOM if asked and not any(one.plan.fitting for one in plans) else 0
 
@@ -71,7 +68,9 @@ def _show(arguments: argparse.Namespace) -> int:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_files(parser, required=False)
     wanted.add_wanted(parser)
-    parser.add_argument(*("-o", "--output"), choices=("text", "json"), default="text", help="the format of the output")
+    parser.add_argument(
+        *("-o", "--output"), choices=("text", "json", "yaml"), default="text", help="the format of the output"
+    )
     add_cluster(parser)
 
 

@@ -6,9 +6,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-import orjson
-import yaml
-
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from webhook import terminal
@@ -60,16 +57,8 @@ def _told(arguments: argparse.Namespace, state: PackingState, found: RoomPlan) -
     if arguments.output == "text":
         show(*report.plan_parts(state, found, applying=False))
     else:
-        _write(arguments.output, {**data.plan_data(state, found), **data.about(state)})
+        terminal.write_data({**data.plan_data(state, found), **data.about(state)}, arguments.output)
     return 0 if found.plan.moves else NO_ROOM
-
-
-def _write(how: str, document: dict[str, Any]) -> None:
-    sys.stdout.write(
-        yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
-        if how == "yaml"
-        else orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n"
-    )
 
 
 async def _apply(kube: KubeClient, arguments: argparse.Namespace, state: PackingState, found: RoomPlan) -> int:
@@ -91,7 +80,7 @@ async def _apply(kube: KubeClient, arguments: argparse.Namespace, state: Packing
         show(_outcome(made, len(moves)))
     else:
         applied = [data.made_data(one) for one in made]
-        _write(arguments.output, {**data.plan_data(state, found), **data.about(state), "made": applied})
+        terminal.write_data({**data.plan_data(state, found), **data.about(state), "made": applied}, arguments.output)
     return 0 if done == len(moves) else NO_ROOM
 
 
