@@ -1,6 +1,6 @@
 """What commands that ask about a cluster read: a live cluster, a snapshot, or manifests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -9,10 +9,12 @@ from koordgate.kube.client import KubeClient
 from webhook.adopt.objects import Cluster
 from webhook.adopt.view import AdoptView
 from webhook.devices.installed import RELEASE
+from webhook.offline import priorities
 from webhook.offline.apiserver import with_defaults
 from webhook.offline.assumed import UnknownMemoryError, assume_devices
 from webhook.offline.documents import InputError
 from webhook.offline.objects import read_all
+from webhook.offline.priorities import Priorities
 from webhook.offline.running import assume, counting_all
 from webhook.offline.shapes import wrong_shape
 from webhook.settings import WebhookSettings, adoption_of, types_of
@@ -24,7 +26,8 @@ Found = tuple[str, Raw, str]
 """Where an object is, the object, and its kind."""
 
 # The kinds that only commands read; the others are checked where they are taken.
-_CHECKED: Final = ("Pod", "ConfigMap", "ResourceQuota", "Event", "PodDisruptionBudget")
+_CHECKED: Final = ("Pod", "ConfigMap", "ResourceQuota", "Event", "PodDisruptionBudget", priorities.KIND)
+_MOST_AGAIN: Final = 3  # objects that are given more than once and are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,53 @@ def read_files(paths: Sequence[str]) -> Reading:
     Raises:
         InputError: something cannot be read, or the memory of a Node's cards is not known.
     """
-    listed = list(read_all(paths))
+    listed, notes = _latest(read_all(paths))
+    notes += _prioritize(listed)
     if any(map(_is_about, listed)):
-        return Reading(listed)
-    objects, notes = with_assumed(listed)
-    return Reading(objects, notes, manifests=True)
+        return Reading(listed, notes)
+    objects, assumed = with_assumed(listed)
+    return Reading(objects, [*notes, *assumed], manifests=True)
+
+
+def _latest(listed: Iterable[Found]) -> tuple[list[Found], list[str]]:
+    """Of objects that are given more than once, such as a Pod before and after its bind, keep the last; tell of it."""
+    found: dict[tuple[object, ...], Found] = {}
+    again: dict[tuple[object, ...], str] = {}
+    for where, obj, kind in listed:
+        metadata = obj.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        if not isinstance(metadata, dict) or not isinstance(name, str):
+            found[where,] = (where, obj, kind)  # what is wrong with it is told where it is checked
+            continue
+        namespace, group = metadata.get("namespace") or "default", str(obj.get("apiVersion")).rpartition("/")[0]
+        key = (kind, group, str(namespace), name)
+        if key in found:
+            again[key] = f"{kind} {name} is given more than once: that of {where} counts"
+        found[key] = (where, obj, kind)
+    told = list(again.values())
+    notes = told[:_MOST_AGAIN]
+    if len(told) > len(notes):
+        notes.append(f"{len(told) - len(notes)} more objects are given more than once: the last of each counts")
+    return list(found.values()), notes
+
+
+def priorities_of(listed: Iterable[Found], note: Callable[[str], object]) -> Priorities:
+    """Collect the PriorityClasses among objects; one that an API server would not send is told where it is checked."""
+    known = Priorities(note)
+    for _, obj, kind in listed:
+        if kind == priorities.KIND and not wrong_shape(kind, obj):
+            known.put(obj)
+    return known
+
+
+def _prioritize(listed: Sequence[Found]) -> list[str]:
+    """Write the priorities of their classes into Pods that state none; returns what was assumed."""
+    notes: list[str] = []
+    known = priorities_of(listed, notes.append)
+    for _, obj, kind in listed:
+        if kind == "Pod" and not wrong_shape(kind, obj):
+            known.complete(obj)
+    return notes
 
 
 async def read_live(kube: KubeClient, installed_in: str, configured: WebhookSettings | None) -> Reading:
