@@ -196,7 +196,7 @@ def test_helm_lints_it_strictly(binaries: Binaries, chart_folder: Path) -> None:
 def test_an_old_cluster_is_refused_because_it_drops_match_conditions(chart_folder: Path) -> None:
     chart = yaml.safe_load((chart_folder / "Chart.yaml").read_text())
 
-    assert chart["kubeVersion"] == ">=1.31.0-0"
+    assert chart["kubeVersion"] == ">=1.33.0-0"
 
 
 def test_every_value_is_described_in_the_readme(chart_folder: Path) -> None:

@@ -19,7 +19,7 @@ from webhook.localplane.chart import find
 from webhook.localplane.versions import KUBERNETES, number
 
 # The last patch of the oldest version that is supported.
-_OLDEST = "v1.31.14"
+_OLDEST = "v1.33.13"
 # Of others: Kubernetes publishes nothing about them.
 _FOREIGN = ("ServiceMonitor", "PodMonitor", "PrometheusRule", "Certificate")
 

@@ -1,6 +1,7 @@
 """A real control plane for these tests: one per session (and xdist worker); all tests run in one event loop."""
 
 import contextlib
+import functools
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -36,11 +37,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     raise pytest.UsageError(f"{item.nodeid} would never run: it needs Kubernetes {needed.since}")
 
 
-@pytest.fixture(autouse=True)
-def features_are_there(request: pytest.FixtureRequest) -> None:
-    """Skip a test that needs a feature of a newer Kubernetes than the one that runs."""
-    for needed in features.needed(request.node):
-        version = request.getfixturevalue("binaries").kubernetes
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs a feature of a newer Kubernetes than the one that runs, before its fixtures use it."""
+    for needed in features.needed(item):
+        version = _programs().kubernetes
         if needed.lacking(version):
             pytest.skip(f"needs {needed.feature} (Kubernetes {needed.since}), this is {version}")
 
@@ -48,6 +48,11 @@ def features_are_there(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="session")
 def binaries() -> Binaries:
     """The control plane's programs and helm; built if they are missing, which takes minutes the first time."""
+    return _programs()
+
+
+@functools.cache
+def _programs() -> Binaries:
     try:
         return find_or_build((*CONTROL_PLANE, "helm"))
     except BuildError as error:

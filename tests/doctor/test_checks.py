@@ -470,7 +470,7 @@ def test_a_node_is_known_by_the_taint_that_it_has() -> None:
 
 
 ABOUT: dict[str, tuple[Raw, Level, str]] = {
-    "an old API server": ({"version": "v1.30.4"}, Level.FAILURE, "the API server is v1.30.4"),
+    "an old API server": ({"version": "v1.32.4"}, Level.FAILURE, "the API server is v1.32.4"),
     "a newer API server": ({"version": "v1.37.0-gke.1"}, Level.WARNING, "newer than 1.36"),
     "an API server without a version": ({"version": ""}, Level.UNKNOWN, "states no version"),
     "a clock behind": ({"offset": 60.0}, Level.WARNING, "60 s behind the API server's"),

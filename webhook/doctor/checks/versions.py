@@ -8,7 +8,7 @@ from webhook.doctor.findings import Finding, failure, listed, ok, unknown, warni
 from webhook.doctor.snapshot import Snapshot
 
 _AREA: Final = "versions"
-OLDEST: Final = (1, 31)
+OLDEST: Final = (1, 33)
 NEWEST: Final = (1, 36)  # the newest one that koordgate is tested with
 _LABEL: Final = "app.kubernetes.io/version"
 _OURS: Final = ("koordgate", "koordgate-reporter")
@@ -27,7 +27,7 @@ def _api_server(version: str) -> Finding:
         return unknown(_AREA, f"the API server states no version ({version!r})", "see kubectl version")
     number = int(found[1]), int(found[2])
     if number < OLDEST:
-        todo = "upgrade Kubernetes to 1.31 or newer: koordgate's policies and conditions need it"
+        todo = f"upgrade Kubernetes to 1.{OLDEST[1]} or newer: koordgate was tried on no older one"
         return failure(_AREA, f"the API server is {version}", todo)
     if number > NEWEST:
         todo = "look for a newer koordgate; this one was not tested with it"
