@@ -317,6 +317,23 @@ def test_what_the_objects_do_not_report_goes_to_standard_error(capsys: pytest.Ca
     assert "Pod default/wrong-node-preset: asks for devices and carries no allocation" in errors
 
 
+def test_what_is_said_of_many_pods_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asks = {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "8000"}}
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main", "resources": asks}]}}
+    spec = {"replicas": 5, "selector": {"matchLabels": {"app": "a"}}, "template": template}
+    wide = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "wide"}, "spec": spec}
+    file = saved(tmp_path, [*machine(cards=2), wide])
+
+    def told(*words: str) -> list[str]:
+        main(["simulate", "-f", file, "-o", "json", *words])
+        return [line for line in capsys.readouterr().err.splitlines() if "of the dialect hami" in line]
+
+    (once,) = told()
+    assert once.count("default/wide-") == 3
+    assert " and 2 more Pods: warning: spec.containers[0]: nvidia.com/gpumem is of the dialect hami" in once
+    assert [line.count("default/wide-") for line in told("--all")] == [1] * 5
+
+
 def test_what_runs_already_is_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     objects = [*machine(cards=2), gpus("new", 50), held("old", "node-1", (0, 60), (1, 80))]
     new = listed(capsys, "-f", saved(tmp_path, objects))["new"]

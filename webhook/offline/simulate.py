@@ -51,7 +51,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMNS",
         help="fold tables to so many columns (default: as many as the terminal has; elsewhere nothing is folded)",
     )
-    parser.add_argument("--all", action="store_true", help="list each Pod and each node, however many there are")
+    parser.add_argument(
+        "--all", action="store_true", help="list each Pod and each node, however many there are, and each note"
+    )
     parser.add_argument(
         "--seed",
         type=int,

@@ -31,6 +31,7 @@ from webhook.terminal import counted
 FAILED: Final = 1
 UNUSABLE: Final = 2
 _MOST_REASONS: Final = 5
+_MOST_ALIKE: Final = 3  # Pods of which the same is said, by name
 _MOST_FAILURES: Final = 20
 _NARROW: Final = 80  # columns of a comparison
 
@@ -151,7 +152,7 @@ def _simulate(
             )
     account = cluster.account()
     remarks = () if arguments.output == "table" else _remarks(results, account)  # the table has them
-    _note((*objects.notes, *cluster.notes, *account.overgiven(), *remarks))
+    _note((*objects.notes, *cluster.notes, *account.overgiven(), *remarks), each=arguments.all)
     if arguments.map is not None:
         devicemap.write(arguments.map, results, account)
     _print(arguments, results, account)
@@ -198,9 +199,25 @@ def _cluster(arguments: argparse.Namespace, objects: Objects, configured: Webhoo
     return cluster
 
 
-def _note(notes: Iterable[str]) -> None:
-    for note in notes:
+def _note(notes: Iterable[str], *, each: bool = False) -> None:
+    for note in notes if each else _gathered(notes):
         sys.stderr.write(f"koordgate simulate: {note}\n")
+
+
+def _gathered(notes: Iterable[str]) -> Iterator[str]:
+    """Notes in order, where those that say the same of many Pods are one."""
+    pods: dict[str, list[str]] = {}  # what is said -> of which Pods; no Pod for a note about something else
+    for note in notes:
+        who, _, what = note.partition(": ")
+        if who.startswith("Pod "):
+            pods.setdefault(what, []).append(who.removeprefix("Pod "))
+        else:
+            pods.setdefault(note, [])
+    for what, names in pods.items():
+        more = f" and {counted(len(names) - _MOST_ALIKE, 'more Pod')}" if len(names) > _MOST_ALIKE else ""
+        yield (
+            f"{'Pod' if len(names) == 1 else 'Pods'} {', '.join(names[:_MOST_ALIKE])}{more}: {what}" if names else what
+        )
 
 
 def _write(path: Path, text: str, option: str) -> None:
