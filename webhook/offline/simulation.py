@@ -5,7 +5,6 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 from koordgate.settings import SettingsError
@@ -22,6 +21,7 @@ from webhook.offline.junit import to_junit
 from webhook.offline.objects import Objects
 from webhook.offline.progress import progress
 from webhook.offline.running import counting_all
+from webhook.offline.simulateoptions import refuse_of_one_run, write_file
 from webhook.offline.traceplot import PODS, plot
 from webhook.offline.variants import Variant, variants
 from webhook.offline.workloads import WantedPod, created
@@ -106,17 +106,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check_comparison(arguments: argparse.Namespace) -> None:
-    others = {
-        "--node": arguments.node,
-        "--map": arguments.map,
-        "--expect": arguments.expect or None,
-        "--require-bound": arguments.require_bound or None,
-        "--junit": arguments.junit,
-        "-o": arguments.output if arguments.output != "table" else None,
-    }
-    for name, value in others.items():
-        if value is not None:
-            raise InputError(f"{name} does not go with --compare, --preference and --plot; leave it out")
+    beside = "--compare, --preference and --plot"
+    refuse_of_one_run(arguments, beside)
+    if arguments.output != "table":
+        raise InputError(f"-o does not go with {beside}; leave it out")
 
 
 def _compare(arguments: argparse.Namespace, given: Objects, ways: dict[str, Variant]) -> None:
@@ -132,7 +125,7 @@ def _compare(arguments: argparse.Namespace, given: Objects, ways: dict[str, Vari
     _note(noted)
     terminal.show(*compare.tables(runs), most=_columns(arguments))
     if arguments.plot is not None:
-        _write(arguments.plot, plot({name: one.samples for name, one in runs.items()}, PODS), "--plot")
+        write_file(arguments.plot, plot({name: one.samples for name, one in runs.items()}, PODS), "--plot")
     sys.stdout.flush()
 
 
@@ -168,7 +161,7 @@ def _simulate(
 def _judge(arguments: argparse.Namespace, suites: dict[str, Sequence[Check]]) -> int:
     """Tell which checks failed, and write them all as JUnit XML if that is wanted."""
     if arguments.junit is not None:
-        _write(arguments.junit, to_junit(suites), "--junit")
+        write_file(arguments.junit, to_junit(suites), "--junit")
     failed = [(name, check) for name, checks in suites.items() for check in checks if not check.passed]
     for name, check in failed[:_MOST_FAILURES]:
         for problem in check.problems[:_MOST_REASONS]:
@@ -218,13 +211,6 @@ def _gathered(notes: Iterable[str]) -> Iterator[str]:
         yield (
             f"{'Pod' if len(names) == 1 else 'Pods'} {', '.join(names[:_MOST_ALIKE])}{more}: {what}" if names else what
         )
-
-
-def _write(path: Path, text: str, option: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{option} {path}: cannot be written ({error.strerror}); name another file") from error
 
 
 def _remarks(results: Iterable[Result], account: Account) -> Iterator[str]:

@@ -16,6 +16,7 @@ from webhook.offline.cluster import OfflineCluster
 from webhook.offline.documents import InputError
 from webhook.offline.inputs import read_cluster
 from webhook.offline.progress import progress
+from webhook.offline.simulateoptions import refuse_of_one_run, write_file
 from webhook.offline.trace import TracePod, read_nodes, read_pods, shuffled
 from webhook.offline.traceobjects import mix_of_trace, node_objects
 from webhook.offline.traceplay import Played, Player, Sample
@@ -83,12 +84,7 @@ def run_trace(arguments: argparse.Namespace, configured: WebhookSettings, memory
     )
     if arguments.plot is not None:
         drawn = plot({name: played.samples for name, played in runs.items()}, TIMES if arguments.replay else ASKED)
-        try:
-            arguments.plot.write_text(drawn, encoding="utf-8")
-        except OSError as error:
-            raise InputError(
-                f"--plot {arguments.plot}: cannot be written ({error.strerror}); name another file"
-            ) from error
+        write_file(arguments.plot, drawn, "--plot")
 
 
 def checked(arguments: argparse.Namespace) -> None:
@@ -109,16 +105,7 @@ def checked(arguments: argparse.Namespace) -> None:
         if not arguments.files:
             raise InputError("give the cluster and the Pods with -f, or a trace with --trace")
         return
-    others = {
-        "--node": arguments.node,
-        "--map": arguments.map,
-        "--expect": arguments.expect or None,
-        "--require-bound": arguments.require_bound or None,
-        "--junit": arguments.junit,
-    }
-    for name, value in others.items():
-        if value is not None:
-            raise InputError(f"{name} does not go with --trace; leave it out")
+    refuse_of_one_run(arguments, "--trace")
     if arguments.output != "table":
         raise InputError("a trace has a table only: leave out -o, and take --plot for a picture")
     if (arguments.trace_nodes is None) == (not arguments.files):
