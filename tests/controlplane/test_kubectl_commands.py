@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,8 +14,11 @@ import pytest_asyncio
 from controlplane.gpu_cluster import DEVICES, add_gpu_node, pod, pods_path, remove, uuid_of
 
 from koordgate.cli import main
+from koordgate.completion import script
 from webhook.localplane.admin import AdminClient
+from webhook.localplane.binaries import find_or_build
 from webhook.localplane.plane import ControlPlane
+from webhook.localplane.versions import KUBERNETES
 from webhook.localplane.waiting import until
 
 CORDONED = "koordgate.io/cordoned-devices"
@@ -122,3 +128,29 @@ async def test_what_another_product_gave_is_seen_and_a_drain_leaves_it(
     drained = await koordgate("drain", f"{node}/0", "--dry-run")
     assert drained.status == 3
     assert f"Pod {namespace}/theirs (hami): not evicted, another product placed it" in drained.out
+
+
+async def test_kubectl_finds_the_plugin_and_completes_it(plane: ControlPlane, node: str, tmp_path: Path) -> None:
+    """The plugin is a file as pip writes it for the entry point."""
+    kubectl = find_or_build(("kubectl",), kubernetes=KUBERNETES)["kubectl"]
+    program = f"#!{sys.executable}\nimport sys\nfrom koordgate.cli import main\nsys.exit(main())\n"
+    for name, text in (("kubectl-koordgate", program), ("kubectl_complete-koordgate", script("kubectl"))):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "KUBECONFIG": str(plane.admin_kubeconfig),
+    }
+
+    async def run(*words: str) -> str:
+        done = await asyncio.to_thread(
+            subprocess.run, [kubectl, *words], env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    assert (await run("koordgate", "cordon", "--help")).startswith("usage: kubectl koordgate cordon ")
+    (shown,) = json.loads(await run("koordgate", "top", node, "-o", "json"))["nodes"]
+    assert [card["id"] for card in shown["devices"]] == [uuid_of(node, 0), uuid_of(node, 1)]
+    assert (await run("__complete", "koordgate", "uncor")).splitlines() == ["uncordon", ":4"]

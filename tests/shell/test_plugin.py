@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -72,25 +71,6 @@ def test_a_message_begins_with_the_command_as_it_was_called(
         told = capsys.readouterr().err
         assert told.startswith(f"kubectl koordgate {words[0]}: ")
         assert "write the kubeconfig there, or name it in $KUBECONFIG" in told
-
-
-def test_kubectl_itself_finds_the_plugin_and_completes_it(plugin: Path, tmp_path: Path) -> None:
-    """Where kubectl is installed; the file is as pip writes it for the entry point."""
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("there is no kubectl on PATH: install it to try the plugin with it")
-    file = plugin.with_name("kubectl-koordgate")
-    file.write_text(
-        f"#!{sys.executable}\nimport sys\nfrom koordgate.cli import main\nsys.exit(main())\n", encoding="utf-8"
-    )
-    file.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{plugin.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-
-    def run(*words: str) -> str:
-        return subprocess.run([kubectl, *words], env=environment, capture_output=True, text=True, check=True).stdout
-
-    assert run("koordgate", "cordon", "--help").startswith("usage: kubectl koordgate cordon ")
-    assert run("__complete", "koordgate", "uncor").splitlines() == ["uncordon", ":4"]
 
 
 # Completion

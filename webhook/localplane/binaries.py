@@ -18,7 +18,7 @@ from types import MappingProxyType
 from webhook.localplane.versions import KUBERNETES, OLDER, VARIABLE, VersionError, chosen
 
 # Names under which the one binary of `module/` is called.
-COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet")
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl", "kubelet")
 # What is built of the versions in `older/`, program by program: main packages.
 OLDER_COMPONENTS: Mapping[str, str] = MappingProxyType(
     {
