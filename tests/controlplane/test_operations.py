@@ -313,6 +313,7 @@ async def test_after_uninstall_and_cleanup_nothing_is_left_and_pods_are_as_they_
         lock = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}}
         await admin.apply(lock, namespace=chart.NAMESPACE)
     assert len(await admin.items(leases)) == 2
+    await admin.patch(f"/api/v1/nodes/{NODE}", {"spec": {"taints": [headroom, theirs]}})
     assert any("noderesourcetopologies" in path for path in left(await everything(admin)))
 
     status, text = await run(capsys, "cleanup", "--yes")
