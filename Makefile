@@ -90,6 +90,7 @@ requirements: setup  ## update the pins of pyproject.toml's dependencies, with h
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --extra dev --extra tracing --output-file requirements-dev.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --constraint requirements-dev.txt --extra tracing --output-file requirements.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --constraint requirements-dev.txt --output-file image/tools.txt image/tools.in
+	image/wheels.sh
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --output-file requirements-docs.txt docs/tools.in
 
 clean:  ## remove what the targets above made, except the built control plane

@@ -26,6 +26,7 @@ from webhook.gangs.seen import Clocks
 from webhook.ledger.ledger import Counters, Holdings, Ledger
 from webhook.ledger.store import Store
 from webhook.metrics import WebhookMetrics
+from webhook.quotas.figures import QuotaFigures
 from webhook.quotas.mirror import written_names
 from webhook.quotas.table import LimitTable
 from webhook.scheduling.assumed import Assumed
@@ -219,7 +220,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     figures = ClusterFigures(
         Capacity(cluster, types), worth, types, lambda: cluster.pods.waiting(scheduler.name), extender.said_of
     )
-    metrics.add(figures)
+    metrics.add(figures, QuotaFigures(limits))
     pods = PodWebhooks(
         TranslationPolicy(
             settings.domain,

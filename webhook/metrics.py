@@ -216,9 +216,10 @@ class WebhookMetrics:
         )
         self.ready = Gauge("koordgate_ready", "1 while the process is ready.", registry=registry)
 
-    def add(self, collector: Collector) -> None:
-        """Show what another object knows, as it is when the metrics are asked for."""
-        self._registry.register(collector)
+    def add(self, *collectors: Collector) -> None:
+        """Show what other objects know, as it is when the metrics are asked for."""
+        for collector in collectors:
+            self._registry.register(collector)
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""

@@ -20,8 +20,12 @@ DEPLOYMENTS = f"/apis/apps/v1/namespaces/{SPACE}/deployments"
 PODS = f"/api/v1/namespaces/{SPACE}/pods"
 QUOTAS = "/api/v1/namespaces/team/resourcequotas"
 NODES = "/api/v1/nodes"
+SPACES = "/api/v1/namespaces"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SPACE}/leases"
+MONITORS = f"/apis/monitoring.coreos.com/v1/namespaces/{SPACE}/servicemonitors"
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+WERE = ["koord-scheduler-cert", "koordgate-cert", "koordgate-tls", "own"]  # the Secrets
 DEFINED = "devices.scheduling.koordinator.sh"
 
 
@@ -33,6 +37,15 @@ async def fake() -> AsyncIterator[FakeKube]:
         server.put(DEPLOYMENTS, {"metadata": {"name": "koordgate", "labels": LABELS}})
         server.put(SECRETS, {"metadata": {"name": "koordgate-tls"}})
         server.put(SECRETS, {"metadata": {"name": "own"}})
+        server.put(SECRETS, {"metadata": {"name": "koord-scheduler-cert"}})
+        issued = {"cert-manager.io/certificate-name": "koordgate"}
+        server.put(SECRETS, {"metadata": {"name": "koordgate-cert", "annotations": issued}})
+        for name in ("koord-scheduler", "koordgate-health", "another"):
+            server.put(LEASES, {"metadata": {"name": name}})
+        server.put(MONITORS, {"metadata": {"name": "koordgate", "labels": LABELS}})
+        noted = {"koordgate.io/mode": "shadow", "team": "ml"}
+        server.put(SPACES, {"metadata": {"name": "team", "labels": noted, "annotations": {"koordgate.io/x": "1"}}})
+        server.put(SPACES, {"metadata": {"name": "others", "labels": {"team": "web"}}})
         server.put(QUOTAS, {"metadata": {"name": "cards.koordgate", "labels": {"quota.koordgate.io/mirror": "true"}}})
         server.put(QUOTAS, {"metadata": {"name": "cards"}})
         noted = {"koordgate.io/released": "1", "example.com/own": "x"}
@@ -63,13 +76,18 @@ async def test_all_of_ours_goes_and_nothing_of_others(fake: FakeKube, kube: Kube
     said: list[str] = []
     left = await clean(kube, said)
     assert said[0] == "mutatingwebhookconfigurations koordgate"
-    assert (left.removed, left.kept) == (5, [])
-    assert [names(fake, path) for path in (MUTATING, SECRETS, QUOTAS, DEPLOYMENTS)] == [
+    assert (left.removed, left.kept) == (10, [])
+    assert [names(fake, path) for path in (MUTATING, SECRETS, QUOTAS, DEPLOYMENTS, LEASES, MONITORS)] == [
         ["other"],
-        ["own"],
+        ["koord-scheduler-cert", "own"],  # the first is somebody's own: cert-manager did not make it
         ["cards"],
         [],
+        ["another"],
+        [],
     ]
+    assert "Namespace team: label koordgate.io/mode, annotation koordgate.io/x" in said
+    about = fake.get(f"{SPACES}/team")["metadata"]
+    assert (about["labels"], about["annotations"]) == ({"team": "ml"}, {})
     assert fake.get(f"{NODES}/n1")["metadata"]["annotations"] == {"example.com/own": "x"}
     again: list[str] = []
     assert (await clean(kube, again)).removed == 0
@@ -117,17 +135,38 @@ async def test_what_comes_after_a_refusal_is_not_begun(fake: FakeKube, kube: Kub
     fake.faults.add("delete", "mutatingwebhookconfigurations", answer(403, "you may not"))
     with pytest.raises(Forbidden):
         await clean(kube, [])
-    assert names(fake, SECRETS) == ["koordgate-tls", "own"]
+    assert names(fake, SECRETS) == WERE
     await clean(kube, [])
-    assert names(fake, SECRETS) == ["own"]
+    assert names(fake, SECRETS) == ["koord-scheduler-cert", "own"]
 
 
 async def test_pods_of_ours_that_do_not_end_keep_the_rest_waiting(fake: FakeKube, kube: KubeClient) -> None:
     fake.put(PODS, {"metadata": {"name": "koordgate-reporter-x", "labels": LABELS}})
     with pytest.raises(KubeError, match="1 Pods still run after 3 s: koordgate-reporter-x; they would write again"):
         await clean(kube, [], timeout=3.0)
-    assert names(fake, SECRETS) == ["koordgate-tls", "own"]
+    assert names(fake, SECRETS) == WERE
     assert fake.get(f"{NODES}/n1")["metadata"]["annotations"]["koordgate.io/released"] == "1"
+
+
+async def test_what_people_wrote_on_namespaces_stays_when_that_is_asked_for(fake: FakeKube, kube: KubeClient) -> None:
+    said: list[str] = []
+    await clean(kube, said, keep_settings=True)
+    assert fake.get(f"{SPACES}/team")["metadata"]["labels"]["koordgate.io/mode"] == "shadow"
+    assert "Node n1: annotation koordgate.io/released" in said
+
+
+async def test_a_namespace_that_changes_meanwhile_is_read_again(fake: FakeKube, kube: KubeClient) -> None:
+    fake.faults.add("patch", "namespaces", answer(422, "the test failed"), answer(409, "it has changed"))
+    await clean(kube, [])
+    assert fake.get(f"{SPACES}/team")["metadata"]["labels"] == {"team": "ml"}
+
+
+async def test_a_namespace_that_is_deleted_meanwhile_is_passed_over(fake: FakeKube, kube: KubeClient) -> None:
+    fake.faults.add("patch", "namespaces", answer(404, "it is gone"))
+    said: list[str] = []
+    await clean(kube, said)
+    assert not [one for one in said if one.startswith("Namespace")]
+    assert "Node n1: annotation koordgate.io/released" in said
 
 
 async def test_a_node_that_changes_meanwhile_is_read_again(fake: FakeKube, kube: KubeClient) -> None:

@@ -307,6 +307,12 @@ async def test_after_uninstall_and_cleanup_nothing_is_left_and_pods_are_as_they_
     pods = {name: await admin.get(pods_path(TEAM, name)) for name in ("runs", "waits")}
     theirs = {"key": "example.com/own", "value": "stays", "effect": "NoSchedule"}
     headroom = {"key": "koordgate.io/headroom", "effect": "PreferNoSchedule"}
+    await admin.patch(f"/api/v1/namespaces/{TEAM}", {"metadata": {"labels": {"koordgate.io/mode": "enforce"}}})
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{chart.NAMESPACE}/leases"
+    for name in ("koord-scheduler", "koordgate-health"):  # as they are made in time
+        lock = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}}
+        await admin.apply(lock, namespace=chart.NAMESPACE)
+    assert len(await admin.items(leases)) == 2
     await admin.patch(f"/api/v1/nodes/{NODE}", {"spec": {"taints": [headroom, theirs]}})
     assert any("noderesourcetopologies" in path for path in left(await everything(admin)))
 
@@ -324,6 +330,8 @@ async def test_after_uninstall_and_cleanup_nothing_is_left_and_pods_are_as_they_
         return left(await everything(admin)) == {}
 
     await until(nothing, "the API server has forgotten the group of the definitions too")
+
+    assert await admin.items(leases) == []
 
     await admin.delete(pods_path(TEAM, "runs"), gracePeriodSeconds="0")
     await admin.delete(pods_path(TEAM, "waits"), gracePeriodSeconds="0")

@@ -107,6 +107,40 @@ def test_each_engine_is_asked_for_the_list_of_packages_and_then_for_the_image(
         assert call.startswith(f"{engines[0]} ")
 
 
+# Records its arguments, and finds no wheel on one machine.
+PIP = """#!/bin/sh
+echo "$*" >> "$CALLS"
+case $* in *manylinux2014_"$LACKING"*) exit 1 ;; esac
+"""
+
+
+def wheels(folder: Path, lacking: str) -> tuple[int, list[str], str]:
+    """Run the check of the pins; returns its status, what pip was asked, and what it wrote on standard error."""
+    pip, calls = folder / "pip", folder / "calls"
+    pip.write_text(PIP)
+    pip.chmod(0o755)
+    env = {**os.environ, "PIP": str(pip), "CALLS": str(calls), "LACKING": lacking}
+    done = subprocess.run([ROOT / "image" / "wheels.sh"], env=env, capture_output=True, text=True, check=False)
+    return done.returncode, calls.read_text().splitlines(), done.stderr
+
+
+def test_pins_are_asked_for_on_both_machines_and_on_each_python_with_their_hashes(tmp_path: Path) -> None:
+    status, calls, _ = wheels(tmp_path, lacking="none")
+    assert status == 0
+    asked = {(call.split("manylinux2014_")[1].split()[0], call.split()[-1]) for call in calls}
+    assert asked == {
+        (machine, file) for machine in ("x86_64", "aarch64") for file in ("requirements.txt", "image/tools.txt")
+    }
+    assert len(calls) == 16
+    assert all("--require-hashes --only-binary :all:" in call for call in calls)
+
+
+def test_a_pin_without_a_wheel_for_one_machine_is_refused_by_name(tmp_path: Path) -> None:
+    status, _, said = wheels(tmp_path, lacking="aarch64")
+    assert status == 1
+    assert "requirements.txt: a package has no wheel for Python 3.11 on aarch64" in said
+
+
 def test_secrets_of_the_index_are_mounted_and_are_no_arguments_of_the_build(tmp_path: Path) -> None:
     _, calls, _ = build(tmp_path, ("docker",), **GIVEN, PIP_CONFIG="/etc/pip.conf", PIP_CA="/etc/ca.crt")
     for call in calls:

@@ -86,7 +86,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-settings",
         action="store_true",
-        help="leave labels and annotations of koordgate's domain that people wrote on Nodes, for a later installation",
+        help="leave labels and annotations of koordgate's domain that people wrote on Nodes and "
+        "namespaces, for a later installation",
     )
     parser.add_argument(
         "--force",
@@ -105,9 +106,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 COMMAND: Final = Command(
     description="Remove all that koordgate left in a cluster after helm uninstall.\n\n"
     "Webhook configurations go first, so that nothing refuses Pods meanwhile. Then go policies, what runs, and what\n"
-    "it made: Secrets, quota mirrors, taints for DRA, amounts, labels and taints of Nodes, the ledger, and the Device\n"
-    "and NodeResourceTopology objects that nobody else writes. Pods are not touched. The command can be run again at\n"
-    "any time, and goes on where it was. Without --yes it only lists what it would remove.\n\n"
+    "it made: Secrets, quota mirrors, taints for DRA, amounts, labels and taints of Nodes, labels of namespaces, the\n"
+    "ledger, and the Device and NodeResourceTopology objects that nobody else writes. Pods are not touched. The\n"
+    "command can be run again at any time, and goes on where it was. Without --yes it only lists what it would do.\n\n"
     "The exit status is 0 if nothing is left, 1 if the API server refused or did not answer, 2 for wrong arguments\n"
     "or while Helm's release is installed, and 3 if something stays because Pods need it; the notes say what.\n\n"
     "The cluster is that of the kubeconfig ($KUBECONFIG). The user must be its administrator.",

@@ -70,6 +70,44 @@ def managers(obj: Mapping[str, Any]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingsLeft:
+    """What of koordgate's domain stands on an object of others.
+
+    Attributes:
+        labels: their keys.
+        annotations: their keys.
+    """
+
+    labels: tuple[str, ...] = ()
+    annotations: tuple[str, ...] = ()
+
+    def patch(self, obj: Mapping[str, Any]) -> list[Raw]:
+        """Write the patch of the object that removes it."""
+        labels = _removals(obj, ("metadata", "labels"), self.labels)
+        return [*labels, *_removals(obj, ("metadata", "annotations"), self.annotations)]
+
+
+def settings_on(obj: Mapping[str, Any]) -> SettingsLeft:
+    """Find what of koordgate's domain stands on an object, such as a namespace's mode."""
+    about = obj["metadata"]
+    labels, annotations = (
+        tuple(sorted(filter(in_our_domain, about.get(part) or {}))) for part in ("labels", "annotations")
+    )
+    return SettingsLeft(labels, annotations)
+
+
+def _removals(obj: Mapping[str, Any], at: tuple[str, str], keys: Sequence[str]) -> Iterator[Raw]:
+    """The operations that remove keys of a map, each only as it was read."""
+    top, part = at
+    there = (obj.get(top) or {}).get(part) or {}
+    for key in keys:
+        if key in there:
+            path = f"/{top}/{part}/{key.replace('~', '~0').replace('/', '~1')}"
+            yield {"op": "test", "path": path, "value": there[key]}
+            yield {"op": "remove", "path": path}
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLeft:
     """What is left on a Node.
 
@@ -100,17 +138,8 @@ class NodeLeft:
 
     def patch(self, obj: Mapping[str, Any]) -> list[Raw]:
         """Write the patch of the Node's status subresource that removes it."""
-        operations: list[Raw] = []
-        about, status = obj["metadata"], obj.get("status") or {}
-        wanted = [(("metadata", "labels"), self.labels), (("metadata", "annotations"), self.annotations)]
-        wanted += [(("status", part), self.amounts) for part in _AMOUNTS]
-        for (top, part), keys in wanted:
-            there = (about if top == "metadata" else status).get(part) or {}
-            for key in keys:
-                if key in there:
-                    path = f"/{top}/{part}/{key.replace('~', '~0').replace('/', '~1')}"
-                    operations += [{"op": "test", "path": path, "value": there[key]}, {"op": "remove", "path": path}]
-        return operations
+        settings = SettingsLeft(self.labels, self.annotations).patch(obj)
+        return [*settings, *(one for part in _AMOUNTS for one in _removals(obj, ("status", part), self.amounts))]
 
     def untaint(self, obj: Mapping[str, Any]) -> list[Raw]:
         """Write the patch of the Node that removes the taint, and leaves those of others in their order."""

@@ -40,12 +40,14 @@ class RemovedKind:
         resource: their resource.
         selector: of their labels; "" with `names`.
         names: or their names, in the release's namespace.
+        annotation: of those, only objects that have this annotation; "" for all.
         everywhere: in all namespaces, not only in the release's.
     """
 
     resource: Resource
     selector: str = _PART_OF
     names: tuple[str, ...] = ()
+    annotation: str = ""
     everywhere: bool = False
 
 
@@ -65,6 +67,8 @@ class RemovalPhase:
 
 
 _MADE: Final = Certificate()
+# cert-manager makes them of the chart's Certificates, and leaves them when these are deleted.
+_ISSUED: Final = ("koordgate-cert", "koord-scheduler-cert")
 PHASES: Final = (
     RemovalPhase(
         "what stops Pods while no replica lives", (RemovedKind(MUTATING_WEBHOOKS), RemovedKind(VALIDATING_WEBHOOKS))
@@ -83,7 +87,11 @@ PHASES: Final = (
             RemovedKind(PRIORITY_LEVELS),
             RemovedKind(DISRUPTION_BUDGETS),
             RemovedKind(Resource("networking.k8s.io", "v1", "networkpolicies", namespaced=True)),
-            RemovedKind(Resource("monitoring.coreos.com", "v1", "prometheusrules", namespaced=True)),
+            *(
+                RemovedKind(Resource("monitoring.coreos.com", "v1", plural, namespaced=True))
+                for plural in ("prometheusrules", "servicemonitors", "podmonitors")
+            ),
+            RemovedKind(Resource("cert-manager.io", "v1", "certificates", namespaced=True)),
             RemovedKind(Resource("", "v1", "services", namespaced=True)),
             RemovedKind(CONFIG_MAPS),
             RemovedKind(Resource(_RBAC, "v1", "rolebindings", namespaced=True), everywhere=True),
@@ -99,6 +107,7 @@ PHASES: Final = (
             RemovedKind(RESOURCE_QUOTAS, f"{MIRROR_LABEL}=true", everywhere=True),
             *(RemovedKind(rules, _MANAGED_BY) for rules in DEVICE_TAINT_RULES),
             RemovedKind(SECRETS, names=(_MADE.secret, _MADE.extender_secret, _MADE.client_secret)),
+            RemovedKind(SECRETS, names=_ISSUED, annotation="cert-manager.io/certificate-name"),
             RemovedKind(LEASES, names=(KOORD_SCHEDULER, HealthLeaseSettings().name)),
         ),
     ),

@@ -1,6 +1,7 @@
 """Finds what koordgate left in a cluster, and removes it, phase by phase; what is gone already is no error."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,13 +14,14 @@ from koordgate.kube.resource import (
     DEFINITIONS,
     DEPLOYMENTS,
     DEVICES,
+    NAMESPACES,
     NODE_ALLOCATIONS,
     NODES,
     PODS,
     TOPOLOGIES,
     Resource,
 )
-from webhook.cleanup.found import NodeLeft, PodsLeft, left_on, managers
+from webhook.cleanup.found import NodeLeft, PodsLeft, SettingsLeft, left_on, managers, settings_on
 from webhook.cleanup.parts import PHASES, RemovalPhase, RemovedKind
 
 Raw = dict[str, Any]
@@ -62,7 +64,7 @@ class Remover:
         namespace: the release's.
         tell: is told each removal, in the order in which it happens.
         dry_run: nothing is removed.
-        keep_settings: what people wrote on Nodes in koordgate's domain stays.
+        keep_settings: what people wrote on Nodes and namespaces in koordgate's domain stays.
         force: amounts of Nodes are removed although Pods there request them.
         timeout: seconds to wait for koordgate's own Pods to end.
         sleep: waits.
@@ -107,6 +109,10 @@ class Remover:
         async for pod in self._list(PODS, None, ""):
             found.add(pod)
         self._about_pods(found)
+        if not self._keep_settings:
+            async for namespace in self._list(NAMESPACES, None, ""):
+                with contextlib.suppress(NotFound):  # it is gone by now
+                    await self._settings(namespace)
         await self._nodes(found)
         await self._objects()
         return self._left
@@ -142,8 +148,7 @@ class Remover:
         namespace = self._namespace if part.resource.namespaced else None
         if part.names:
             for name in part.names:
-                path = part.resource.path(name, namespace)
-                if await self._there(path):
+                if await self._there(part, name, namespace):
                     await self._delete(part.resource, name, namespace)
             return
         found = [obj async for obj in self._list(part.resource, None if part.everywhere else namespace, part.selector)]
@@ -180,6 +185,28 @@ class Remover:
                 f"{len(found.waiting)} Pods wait for koordgate and are never placed: {_some(found.waiting)}; "
                 "delete them, and create them again in another product's names (koordgate translate)"
             )
+
+    async def _settings(self, namespace: Raw) -> None:
+        """Remove what of our domain stands on a namespace; it may change meanwhile, and is then read again.
+
+        Raises:
+            KubeError: the API server refuses, or the namespace is gone.
+        """
+        path = NAMESPACES.path(namespace["metadata"]["name"])
+        for attempt in range(1, _TRIES + 1):
+            left = settings_on(namespace)
+            operations = left.patch(namespace)
+            try:
+                if operations and not self._dry:
+                    await self._kube.patch(path, operations, "json", deadline=_CALL_S)
+            except (Conflict, Invalid):
+                if attempt == _TRIES:
+                    raise
+                namespace = await self._kube.get(path)
+            else:
+                if operations:
+                    self._told(f"Namespace {namespace['metadata']['name']}: {', '.join(_about_settings(left))}")
+                return
 
     async def _nodes(self, found: PodsLeft) -> None:
         async for node in self._list(NODES, None, ""):
@@ -267,12 +294,12 @@ class Remover:
         else:
             await self._delete(DEFINITIONS, name, None)
 
-    async def _there(self, path: str) -> bool:
+    async def _there(self, part: RemovedKind, name: str, namespace: str | None) -> bool:
         try:
-            await self._kube.get(path)
+            found = await self._kube.get(part.resource.path(name, namespace))
         except NotFound:
             return False
-        return True
+        return not part.annotation or part.annotation in (found["metadata"].get("annotations") or {})
 
     async def _delete(self, resource: Resource, name: str, namespace: str | None) -> None:
         where = f"{namespace}/{name}" if namespace else name
@@ -303,11 +330,14 @@ def _some(names: Sequence[str]) -> str:
     return f"{', '.join(sorted(names)[:_NAMED])}{more}"
 
 
+def _about_settings(left: NodeLeft | SettingsLeft) -> list[str]:
+    return [*(f"label {key}" for key in left.labels), *(f"annotation {key}" for key in left.annotations)]
+
+
 def _about_node(left: NodeLeft) -> str:
     parts = [
         *left.amounts,
-        *(f"label {key}" for key in left.labels),
-        *(f"annotation {key}" for key in left.annotations),
+        *_about_settings(left),
         *([f"taint {HEADROOM}"] if left.tainted else ()),
     ]
     return f"Node {left.node}: {', '.join(parts) or 'the record of the reporter as an owner'}"

@@ -88,6 +88,11 @@ def _counts(key: str) -> bool:
     return key.startswith(_REQUESTS) and is_quota_resource(key.removeprefix(_REQUESTS))
 
 
+def counted_name(key: str) -> str:
+    """Return the resource that translated Pods state for quotas, without its domain; "" if a limit is on another."""
+    return key.removeprefix(_REQUESTS).partition("/")[2] if _counts(key) else ""
+
+
 def limited(quota: Quota, types: DeviceTypes) -> frozenset[str]:
     """The resources that quotas count and that a quota limits, by itself or by its mirror."""
     own = {key.removeprefix(_REQUESTS) for key in quota.hard if _counts(key)}

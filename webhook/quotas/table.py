@@ -63,6 +63,10 @@ class LimitTable:
         """The quotas of a namespace that name devices, and the mirrors there, by name."""
         return self._quotas.get(namespace, _NONE)
 
+    def namespaces(self) -> list[str]:
+        """The namespaces that have quotas of these kinds, in order."""
+        return sorted(self._quotas)
+
     def put_quota(self, key: Key, quota: Quota | None) -> None:
         """A quota is there; None if it is gone or names no devices."""
         if quota is None and self.quota(key) is None:
