@@ -8,6 +8,7 @@ API server. A bad object is a `denied` response, a 4xx inside the review for its
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -60,6 +61,25 @@ class Request:
     dry_run: bool
 
 
+class Why(StrEnum):
+    """Why a review is refused, in a word; the metric `koordgate_refusals_total` says what each means."""
+
+    TRANSLATION = "translation"
+    VALIDATION = "validation"
+    TOO_LARGE = "too_large"
+    NO_ROOM = "no_room"
+    OTHER_SCHEDULER = "other_scheduler"
+    UNTRANSLATED = "untranslated"
+    FORGED = "forged"
+    OUTDATED = "outdated"
+    UNREADABLE = "unreadable"
+    MALFORMED = "malformed"
+    CALLER = "caller"
+    UNAVAILABLE = "unavailable"
+    LATE = "late"
+    BUG = "bug"
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     """The answer.
@@ -68,6 +88,7 @@ class Response:
         allowed: whether the write proceeds.
         code: HTTP status inside the review, for refusals.
         message: why not.
+        why: the same in a word; None if it proceeds.
         patch: JSON Patch operations.
         warnings: shown to the author by kubectl.
         audit: audit annotations.
@@ -76,6 +97,7 @@ class Response:
     allowed: bool
     code: HTTPStatus = HTTPStatus.OK
     message: str = ""
+    why: Why | None = None
     patch: Sequence[Mapping[str, Any]] = ()
     warnings: Sequence[str] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
@@ -93,14 +115,14 @@ def patched(
     return Response(allowed=True, patch=operations, warnings=warnings, audit=audit or {})
 
 
-def denied(message: str, code: HTTPStatus = HTTPStatus.FORBIDDEN) -> Response:
+def denied(message: str, why: Why, code: HTTPStatus = HTTPStatus.FORBIDDEN) -> Response:
     """Refuse: the author or the caller must change something, and the message says what."""
-    return Response(allowed=False, code=code, message=message)
+    return Response(allowed=False, code=code, message=message, why=why)
 
 
-def errored(message: str, code: HTTPStatus = HTTPStatus.SERVICE_UNAVAILABLE) -> Response:
+def errored(message: str, why: Why = Why.UNAVAILABLE, code: HTTPStatus = HTTPStatus.SERVICE_UNAVAILABLE) -> Response:
     """Refuse because of our own failure; the caller retries."""
-    return Response(allowed=False, code=code, message=message)
+    return Response(allowed=False, code=code, message=message, why=why)
 
 
 def decode(body: bytes) -> Request:

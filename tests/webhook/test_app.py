@@ -44,7 +44,8 @@ from webhook.app import listen, make_app, make_extender
 from webhook.assembly import Parts
 from webhook.edge import Draining
 from webhook.localplane.waiting import until
-from webhook.review import Request, Response, allowed
+from webhook.metrics import WebhookMetrics
+from webhook.review import Request, Response, Why, allowed
 from webhook.settings import Certificate, ServeSettings, WebhookSettings
 from webhook.tls.certs import MemorySource
 
@@ -431,6 +432,61 @@ async def test_what_is_wrong_in_a_pod_that_no_api_server_sends_is_said(client: C
     response = answered(await http.read())
     assert response["status"]["code"] == 400
     assert "Expected `object`, got `int` - at `$.spec.containers[0]`" in response["status"]["message"]
+
+
+REFUSED: dict[Why, tuple[str, Request]] = {
+    Why.TRANSLATION: ("/mutate-pod", asks(pod(container(limits={"kubernetes.io/gpu": "150"})))),
+    Why.VALIDATION: ("/validate-pod", asks(gpu_pod("new", admit=False))),
+    Why.TOO_LARGE: ("/mutate-pod", asks(pod(*(container(f"c{number}") for number in range(2000))))),
+    Why.NO_ROOM: ("/mutate-binding", binds(binding("p", "nowhere"))),
+    Why.OTHER_SCHEDULER: ("/validate-binding", binds(binding("p", "n1"), username="system:kube-scheduler")),
+    Why.UNTRANSLATED: ("/validate-binding", binds(binding("plugin", "n1"), username="system:kube-scheduler")),
+    Why.FORGED: ("/validate-binding", binds(binding("p", "n1"))),
+    Why.OUTDATED: ("/mutate-binding", binds(binding("gone", "n1"))),
+    Why.UNREADABLE: ("/mutate-binding", binds(binding("odd", "n1"))),
+    Why.MALFORMED: ("/mutate-binding", binds({**binding("p", "n1"), "target": {}})),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+async def test_a_refusal_is_counted_by_its_reason(world: World, client: Client, why: Why) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.add_pod(pod(container(limits={"nvidia.com/gpu": "1"}), name="plugin", uid="uid-plugin"))
+    odd = gpu_pod("odd")
+    odd["metadata"].setdefault("annotations", {})["scheduling.koordinator.sh/device-allocate-hint"] = "nonsense"
+    world.add_pod(odd)
+    world.see()
+    path, question = REFUSED[why]
+    http = await client.post(path, data=body(question))
+    assert answered(await http.read())["allowed"] is False
+    assert counted_refusals(world.parts) == {(path, str(why)): 1}
+
+
+async def test_failures_of_ours_are_counted_as_refusals_too(world: World) -> None:
+    asked = body(binds(binding("p", "n1")))
+    async with serving(buggy(world.parts, ZeroDivisionError("oops"))) as client:
+        await client.post("/validate-binding", data=asked)
+    async with serving(world.parts) as client:
+        await world.fake.stop()
+        await client.post("/mutate-binding?timeout=1s", data=asked)
+    (first, second) = sorted(counted_refusals(world.parts))
+    assert first[1] in {Why.UNAVAILABLE, Why.LATE}
+    assert second == ("/validate-binding", Why.BUG)
+
+
+def test_the_metric_says_what_each_reason_means() -> None:
+    exposed = WebhookMetrics().exposition().decode()
+    told = next(line for line in exposed.splitlines() if line.startswith("# HELP koordgate_refusals_total"))
+    assert [why for why in Why if not re.search(rf"\b{why}\b", told)] == []
+
+
+def counted_refusals(parts: Parts) -> dict[tuple[str, str], float]:
+    return {
+        (sample.labels["path"], sample.labels["reason"]): sample.value
+        for family in parts.metrics._registry.collect()
+        for sample in family.samples
+        if sample.name == "koordgate_refusals_total"
+    }
 
 
 @pytest.mark.parametrize("target", [None, [], "n1", {"name": ["n1"]}], ids=str)
