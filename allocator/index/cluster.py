@@ -251,6 +251,19 @@ class ClusterIndex:
         has = table.sums("cpu", rows)[0]
         return np.where(opens, np.where(has > 0, preference.coarse(has), MAX_AMOUNT), 0)
 
+    def idle(self, query: Query, rows: Rows) -> Ints:
+        """Return 1 for each of these rows whose node is idle and worth keeping so, and 0 for the others.
+
+        Nothing of an idle node is in use. If a typical request asks for all devices of the types that are asked for,
+        the growth of fragmentation keeps the node for such requests, as long as it is of use to them: 0 then.
+        """
+        idle = ~self._in_use[rows]
+        kinds = {want.type for want in query.wants} - {CPU_ROW, NUMA_ROW}
+        if kinds and idle.any():
+            asked = [self._fragments.asked_whole(kind, self._nodes.end)[rows] for kind in kinds]
+            idle &= ~np.logical_and.reduce(asked)
+        return idle.astype(np.int64)
+
     def _opens(self, table: TypeTable, want: Want) -> Bools:
         def compute(at: At) -> Bools:
             return count_slots(self._fits(table, want, at) & table.in_use(at)) < want.count

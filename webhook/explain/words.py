@@ -110,6 +110,7 @@ def parts(one: Rival, preference: Preference) -> str:
     texts += [_begun(figures.begun)] if figures.begun else []
     if figures.opened is not None:
         texts.append(f"opens a device of size {figures.opened}" if figures.opened else "opens no idle device")
+    texts += ["begins an idle node"] if figures.idle else []
     if preference is Preference.PACKING:
         texts.append(f"packing {figures.score} of 100")
     else:

@@ -162,16 +162,19 @@ def compared(index: ClusterIndex, names: Sequence[str], of: DeviceAsk, cpu: int,
     )
 
 
-def defined(machine: Machine, mix: Mix, of: DeviceAsk, cpu: int) -> tuple[int, int, int]:
-    """Growth in steps, the broken group and the size of the begun node, each from its definition and `place()`."""
+def defined(machine: Machine, mix: Mix, of: DeviceAsk, cpu: int) -> tuple[int, int, int, bool]:
+    """Growth in steps, the broken group, the size of the begun node, and whether it is kept idle, each as defined."""
     node = machine.node
     then = bound(node, of, "new")
     assert then is not None
     growth = fragmentation(then, machine.left(cpu), None, mix) - fragmentation(node, machine.left(), None, mix)
     idle = {one.id for one in node.devices if one.id not in node.used and node.is_usable(one)}
+    usable = [one for one in node.devices if node.is_usable(one)]
+    whole = any(one.ask is not None and one.ask.count == len(usable) for one in mix.requests)
+    untouched = not node.holdings and not whole
     opened = {share.id for share in then.holdings["new"].shares} & idle
     if not opened:
-        return growth // max(STEP * mix.weight, 1), 0, 0
+        return growth // max(STEP * mix.weight, 1), 0, 0, untouched
     groups = groups_of(node.devices, node, partitioned=False)
     of_group = [
         sum(one.id in idle and group == mine for one, group in zip(node.devices, groups, strict=True))
@@ -179,7 +182,7 @@ def defined(machine: Machine, mix: Mix, of: DeviceAsk, cpu: int) -> tuple[int, i
     ]
     broken = min((size for size in of_group if size >= len(opened)), default=NO_GROUP)
     size = MAX_AMOUNT if machine.cpu is None else three_digits(machine.cpu)
-    return growth // max(STEP * mix.weight, 1), broken, size
+    return growth // max(STEP * mix.weight, 1), broken, size, untouched
 
 
 def three_digits(amount: int) -> int:
@@ -216,10 +219,10 @@ def test_after_any_history_nodes_have_the_order_of_a_new_index_and_the_figures_o
         fitting = {name for name in now if bound(now[name].node, of, "new")}
         assert fitting == parts.keys() - set(idle)
         if members == 1:
-            found = {name: (one.growth, one.broken, one.begun) for name, one in parts.items() if name in now}
+            found = {name: (one.growth, one.broken, one.begun, one.idle) for name, one in parts.items() if name in now}
             assert found == {name: defined(now[name], mix, of, cpu) for name in fitting}
         keys = {
-            name: (-one.room, one.growth, one.broken, one.begun, one.opened, one.score, name)
+            name: (-one.room, one.growth, one.broken, one.begun, one.opened, one.idle, one.score, name)
             for name, one in parts.items()
         }
         assert order == sorted(parts, key=lambda name: keys[name])
