@@ -29,9 +29,7 @@ def test_the_plan_moves_the_one_pod_that_is_in_the_way(run: Run) -> None:
     [("", 3), ("{requests: {kubernetes.io/gpu: 400}}, {requests: {kubernetes.io/gpu: 100}}", 0)],
     ids=["what runs is typical", "a Pod of the size is typical"],
 )
-def test_with_fragmentation_moves_make_room_for_a_size_that_is_typical(
-    run: Run, mix: str, status: int
-) -> None:
+def test_with_fragmentation_moves_make_room_for_a_size_that_is_typical(run: Run, mix: str, status: int) -> None:
     answer = run(DEFRAG, usual(settings(f"scheduler: {{mix: [{mix}]}}")), "--plan", "--for", "4")
     assert answer.status == status
     assert ("Room for: 1 more" in answer.out) == (status == 0)
