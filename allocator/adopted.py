@@ -110,6 +110,20 @@ def conflicts(node: NodeSnapshot) -> list[AdoptionConflict]:
     return sorted(found, key=lambda one: (one.kind, one.message, one.uids))
 
 
+def doubts(node: NodeSnapshot) -> list[str]:
+    """What is not certain of what Pods of other products hold on a node, a sentence for each Pod, in their order."""
+    return [
+        f"what Pod {one.holder} holds on {node.name} is in doubt: {one.why}"
+        for one in sorted(node.foreign.values(), key=lambda one: (one.holder, one.uid))
+        if in_doubt(one)
+    ]
+
+
+def in_doubt(holding: ForeignHolding) -> bool:
+    """Whether it is not certain what such a Pod holds, so that it holds all that it may."""
+    return holding.doubt is not None and holding.doubt is not ConflictKind.UNCOUNTED
+
+
 def _holding(
     pod: ForeignPod, cards: Sequence[Device], numberings: Numberings, reserved: Mapping[str, _Reservation]
 ) -> ForeignHolding:
@@ -157,14 +171,16 @@ def _find(
         if one:
             return _Found(one)
         why = f"{pod.evidence} names {part}, which is none of the GPUs of node {pod.node}"
+        mend = _mend(pod)
         if part.group and reservation is None:
-            why = f"no reservation Pod on node {pod.node} names {part}"
-        return _Found(cards, ConflictKind.UNKNOWN_DEVICE, f"{why}. All of them are held: {_mend(pod)}")
+            why = f"the reservation Pod of group {part.group}, which names its GPU of node {pod.node}, was not read"
+            mend = f"give that Pod too if this was read from files, and delete Pod {pod} if it is gone"
+        return _Found(cards, ConflictKind.UNKNOWN_DEVICE, f"{why}. All GPUs of the node are held: {mend}")
     return _numbered(pod, part, cards, numberings)
 
 
 def _mend(pod: ForeignPod) -> str:
-    return f"let the node's reporter list its GPUs, or delete Pod {pod}"
+    return f"let the node's reporter list its GPUs (give its Device object if files were read), or delete Pod {pod}"
 
 
 def _numbered(pod: ForeignPod, part: ForeignPart, cards: Sequence[Device], numberings: Numberings) -> _Found:

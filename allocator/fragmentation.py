@@ -50,17 +50,20 @@ def worth(node: NodeSnapshot, cpu: int | None, memory: int | None, mix: Mix) -> 
     The arguments are those of `fragmentation`.
     """
     found: dict[tuple[str, str], Worth] = {}
+    known: dict[str, list[_Alike]] = {}
     for one in mix.requests:
         ask = one.ask
         if ask is None:
             continue
-        usable = [device for device in node.devices if device.type == ask.type.name and node.is_usable(device)]
-        serving = {device.id for device in usable if serves(node, device, one)}
-        if len(serving) < ask.count:
-            serving = set()
+        if ask.type.name not in known:
+            known[ask.type.name] = _alike(ask.type, node)
+        groups = known[ask.type.name]
+        serving = {group.device.id: group.number for group in groups if serves(node, group.device, one)}
+        if sum(serving.values()) < ask.count:
+            serving = {}
         short = _less(cpu, one.cpu) or _less(memory, one.memory)
-        for device in usable:
-            points = one.weight * points_left(ask.type, node, device)
+        for group in groups:
+            device, points = group.device, one.weight * group.points
             useful = points if device.id in serving else 0
             had = found.get((device.type, device.model), NOTHING_WORTH)
             found[device.type, device.model] = Worth(
@@ -69,6 +72,29 @@ def worth(node: NodeSnapshot, cpu: int | None, memory: int | None, mix: Mix) -> 
                 had.remainder + points - useful,
             )
     return found
+
+
+class _Alike(NamedTuple):
+    """Usable devices of one node that serve the same requests, and as much of which is left.
+
+    Attributes:
+        device: one of them.
+        number: how many they are.
+        points: what is left of all of them.
+    """
+
+    device: Device
+    number: int
+    points: int
+
+
+def _alike(kind: DeviceType, node: NodeSnapshot) -> list[_Alike]:
+    """The usable devices of a type: few devices of a node differ in what `serves` looks at."""
+    usable = [device for device in node.devices if device.type == kind.name and node.is_usable(device)]
+    groups: dict[tuple[str, str, tuple[Amounts, Amounts]], list[Device]] = {}
+    for device, stock in zip(usable, node.stock(usable, kind.tails), strict=True):
+        groups.setdefault((device.model, device.vendor, stock), []).append(device)
+    return [_Alike(of[0], len(of), len(of) * points_left(kind, node, of[0])) for of in groups.values()]
 
 
 def fragmentation(node: NodeSnapshot, cpu: int | None, memory: int | None, mix: Mix) -> int:

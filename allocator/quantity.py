@@ -29,6 +29,7 @@ _GRAMMAR: Final = re.compile(
 )
 _LONGEST: Final = 64  # no sane quantity is longer; bounds the work on untrusted text
 LARGEST: Final = 2**63 - 1  # a Quantity's int64, and the largest integer in an object of the API
+_MIB: Final = 2**20
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
@@ -137,3 +138,8 @@ def format_bytes(value: int) -> str:
         value //= 1024
         suffix = larger
     return f"{value}{suffix}"
+
+
+def whole_mebibytes(value: int) -> int:
+    """Round bytes down to whole MiB, so that they are short to write; less than one stays as it is."""
+    return value // _MIB * _MIB or value

@@ -11,6 +11,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from reporter.metrics import ReporterMetrics
+from webhook import offline
 from webhook.lease.metrics import LeaseMetrics
 from webhook.offline.cluster import OfflineCluster
 
@@ -109,6 +110,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; the status is 1 if a page is not current")
     check = parser.parse_args().check
+    code = Path(offline.__file__).resolve().parents[2]
+    if code != DOCS.resolve().parent:
+        sys.stderr.write(f"this would write what {code} says: set PYTHONPATH to {DOCS.resolve().parent}\n")
+        return 2
     files = {
         PAGE: page(PAGE.read_text()),
         DASHBOARD: dashboard.text(),

@@ -1,17 +1,19 @@
 """Why devices cannot be chosen, in a user's words, with the nearest thing that would fit."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import le
 from typing import Final
 
 from allocator.budget import Budget, BudgetSpentError
-from allocator.devices.hindrances import hindrances, unread_holders
+from allocator.devices.hindrances import hindrances, other_holders, unread_holders
 from allocator.devices.offer import Wish
-from allocator.devices.options import as_candidates
+from allocator.devices.options import as_candidates, meant
 from allocator.devices.search import TypeSearch
-from allocator.devices.words import describe, describe_amounts, named, plural, subject, too_wide
+from allocator.devices.shortage import shortage
+from allocator.devices.words import describe, describe_amounts, fitting, how_many, named, plural, subject, too_wide
 from allocator.topology.sets import WITHIN, choices, why_no_set
+from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.hints import NO_HINT, Scope
 from allocator.vocabulary.outcome import Refusal
 
@@ -68,7 +70,7 @@ def explain(searches: Sequence[TypeSearch], objections: Mapping[str, str], budge
             which = "all containers together: " if len(search.terms.asks) > 1 else ""
             text = f"{search.terms.node.name}: {_asked([search])}: {which}{why}{_away(search)}"
             return Refusal(text, short=why)
-    usable = ", ".join(f"{len(one.offers)} {plural(one.terms.kind)} usable{_away(one)}" for one in searches)
+    usable = ", ".join(f"{how_many(len(one.offers), one.terms.kind)} usable{_away(one)}" for one in searches)
     scopes = dict.fromkeys(search.scope for search in searches if search.scope is not Scope.NODE)
     inside = "".join(f" inside one {WITHIN[scope]}" for scope in scopes)
     text = (
@@ -89,17 +91,17 @@ def _too_few(search: TypeSearch) -> Refusal | None:
         return Refusal(f"{node.name}: {text}", permanent=True, short=text)
     for wish in _distinct(search):
         ask = wish.container.ask
-        fitting, count = len(search.options(wish)), search.count(ask)
-        if fitting >= count:
+        fit, count = len(search.options(wish)), search.count(ask)
+        if fit >= count:
             continue
         possible = sum(all(map(le, terms.amounts(offer.capacity, ask), offer.capacity)) for offer in search.offers)
         asked = f"{describe(ask)}, of each of {count}" if ask.every else describe(ask)
-        text = f"{subject(wish.container)} {asked}; {fitting} of {len(known)} {plural(kind)}{_away(search)} "
-        text += f"can hold it{_nearest(search)}"
+        text = f"{subject(wish.container)} {asked}; {fit} of {len(known)} {plural(kind)}{_away(search)} "
+        text += f"can hold it{_nearest(search, ask)}"
         # What may change does not count: health, the kubelet's Pods, others' exclusivity, the devices that are named.
         all_open = len(search.offers) == len(known) and terms.only is None
         never = possible < count and all_open and terms.hint is NO_HINT and terms.numa is None
-        return Refusal(f"{node.name}: {text}", permanent=never, short=f"{fitting} {plural(kind)} fit {describe(ask)}")
+        return Refusal(f"{node.name}: {text}", permanent=never, short=fitting(fit, ask))
     return None
 
 
@@ -121,23 +123,31 @@ def _no_set(search: TypeSearch) -> str:
 
 
 def _away(search: TypeSearch) -> str:
-    """Count the devices that cannot be used, in brackets."""
+    """Count the devices that cannot be used, or that others hold, in brackets."""
     terms = search.terms
     known = [device for device in terms.node.devices if device.type == terms.kind.name]
-    found = ((sum(map(hindrance.holds, known)), hindrance.words) for hindrance in hindrances(terms))
+    reasons = chain(hindrances(terms), other_holders(terms))
+    found = ((sum(map(hindrance.holds, known)), hindrance.words) for hindrance in reasons)
     away = [f"{count} {words}" for count, words in found if count]
     return f" ({', '.join(away)})" if away else ""
 
 
-def _nearest(search: TypeSearch) -> str:
-    """Name the device with the most free, if any is left and it is known who holds what."""
+def _nearest(search: TypeSearch, ask: DeviceAsk) -> str:
+    """Name the device that lacks least for an ask, if any is left and it is known who holds what."""
     if unread_holders(search.terms):
         return ""
-    kind, vendor = search.terms.kind, search.terms.asks[0].ask.vendor
-    offers = [offer for offer in search.offers if not vendor or offer.device.is_of(vendor)]
+    terms, kind = search.terms, search.terms.kind
+    offers = meant(search.offers, ask)
     if not offers:
         return ""
-    best = max(offers, key=lambda offer: (offer.free[-1], offer.free, -offer.device.minor))
+    best = min(
+        offers,
+        key=lambda one: (
+            shortage(one, ask, terms),
+            *(-amount for amount in (one.free[-1], *one.free)),
+            one.device.minor,
+        ),
+    )
     return f"; the most free is {kind.name} {best.device.minor} with {describe_amounts(kind, best.free)}"
 
 

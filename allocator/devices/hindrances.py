@@ -1,4 +1,7 @@
-"""What keeps a device out of a choice, whatever is free of it: one table, for counts and for the single device."""
+"""What keeps a device out of a choice, whatever is free of it: one table, for counts and for the single device.
+
+Who holds some of a device keeps it out only as far as nothing is free of it.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -35,11 +38,23 @@ def hindrances(terms: Terms) -> Iterator[Hindrance]:
     if selector:
         yield Hindrance("not selected", lambda one: not selector.matches(selectable(one, node)))
     yield Hindrance("held by the kubelet's device plugin", lambda one: one.id in node.kubelet_held)
-    yield Hindrance("held by ResourceClaims", lambda one: one.id in node.claimed)
-    yield Hindrance("held by Pods of other products", lambda one: one.id in node.adopted)
     only = terms.only
     if only is not None:
         yield Hindrance("not named", lambda one: one.id not in only)
+
+
+def other_holders(terms: Terms) -> Iterator[Hindrance]:
+    """Go through those who hold devices beside koordgate, to count them. What they leave free can be chosen."""
+    claimed, adopted = terms.node.claimed, terms.node.adopted
+    yield Hindrance("held by ResourceClaims", lambda one: one.id in claimed and not _left(one, terms))
+    yield Hindrance("held in part by ResourceClaims", lambda one: one.id in claimed and _left(one, terms))
+    yield Hindrance("held by Pods of other products", lambda one: one.id in adopted and not _left(one, terms))
+    yield Hindrance("held in part by Pods of other products", lambda one: one.id in adopted and _left(one, terms))
+
+
+def _left(device: Device, terms: Terms) -> bool:
+    """Whether a Pod could have a part of a device: of types that have memory no share goes without it."""
+    return any(terms.node.free(device, terms.kind.memory or terms.kind.tails))
 
 
 def unread_holders(terms: Terms) -> list[str]:

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from allocator.devices.offer import Amounts, Offer, Wish
 from allocator.devices.terms import Terms
 from allocator.topology.sets import Candidate
+from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.preference import DeviceOrder
 
@@ -55,18 +56,27 @@ class Option(NamedTuple):
     size: int
 
 
-def find_options(wish: Wish, offers: Iterable[Offer], terms: Terms) -> list[Option]:
+def meant(offers: Sequence[Offer], ask: DeviceAsk) -> Sequence[Offer]:
+    """The devices that an ask means: of the vendor whose name it uses, and of a model that its template names."""
+    models, vendor = ask.models, ask.vendor
+    if not models and not vendor:
+        return offers
+    return [
+        offer
+        for offer in offers
+        if not ((models and offer.device.model not in models) or (vendor and not offer.device.is_of(vendor)))
+    ]
+
+
+def find_options(wish: Wish, offers: Sequence[Offer], terms: Terms) -> list[Option]:
     """Find the devices that can serve a wish, in no particular order."""
     ask = wish.container.ask
     options = []
     # Most devices of a node are alike while the Pod holds nothing of them.
     amounts_of: dict[Amounts, Amounts] = {}
     fits: dict[tuple[Amounts, Amounts, bool, str], DeviceFit | None] = {}
-    models = ask.models if ask.template else ()
-    for offer in offers:
+    for offer in meant(offers, ask):
         device = offer.device
-        if (models and device.model not in models) or (ask.vendor and not device.is_of(ask.vendor)):
-            continue
         alike = (offer.capacity, offer.free, offer.idle, device.model)
         fit = _UNSEEN if offer.containers else fits.get(alike, _UNSEEN)
         if fit is _UNSEEN:

@@ -3,13 +3,23 @@
 from collections.abc import Sequence
 from typing import Final
 
-from allocator.quantity import format_bytes
+from allocator.quantity import format_bytes, whole_mebibytes
 from allocator.topology.sets import WITHIN
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk
 from allocator.vocabulary.devicetype import DeviceType, Unit
 from allocator.vocabulary.hints import Scope
 
 _NAMED: Final = 8  # containers of a group that a message names
+
+
+def how_many(count: int, kind: DeviceType) -> str:
+    """Count devices: "1 GPU", "2 rdma devices"."""
+    return f"{count} {kind.plural if count != 1 else kind.plural.removesuffix('s')}"
+
+
+def fitting(count: int, ask: DeviceAsk) -> str:
+    """Say how many devices fit an ask: "1 GPU fits 2 x (core 100 %, memory 100 %)"."""
+    return f"{how_many(count, ask.type)} {'fits' if count == 1 else 'fit'} {describe(ask)}"
 
 
 def plural(kind: DeviceType) -> str:
@@ -36,15 +46,27 @@ def describe(ask: DeviceAsk) -> str:
     if not kind.simple and kind.unit is Unit.DEVICES and ask.whole:
         return f"{ask.count} x (whole)"
     template = f"{ask.template}: " if ask.template else ""
-    return f"{ask.count} x ({template}{describe_amounts(kind, ask.amounts)})"
+    return f"{ask.count} x ({template}{describe_amounts(kind, ask.amounts, ask.amounts)})"
 
 
-def describe_amounts(kind: DeviceType, amounts: Sequence[int | None]) -> str:
-    """Write amounts of a device, one for each of the type's tails: `core 50 %, memory 40Gi (50 %)`."""
+def describe_amounts(
+    kind: DeviceType, amounts: Sequence[int | None], stated: Sequence[int | None] | None = None
+) -> str:
+    """Write amounts of a device, one for each of the type's tails: `core 50 %, memory 40Gi (50 %)`.
+
+    Args:
+        kind: the type.
+        amounts: to be written.
+        stated: those that somebody stated, None for each that nobody did. Bytes that were stated are written exactly,
+            others as an amount that a Pod could ask for instead: in whole MiB, rounded down.
+    """
+    exact = [amount is not None for amount in stated or (None,) * len(amounts)]
     parts: dict[str, list[str]] = {}
-    for tail, word, unit, amount in zip(kind.tails, kind.words, kind.units, amounts, strict=True):
+    for tail, word, unit, amount, told in zip(kind.tails, kind.words, kind.units, amounts, exact, strict=True):
         if amount or (amount == 0 and (kind.simple or tail in (kind.memory or ()))):
-            text = format_bytes(amount) if unit is Unit.BYTES else f"{amount}{' %' if unit is Unit.PERCENT else ''}"
+            text = f"{amount}{' %' if unit is Unit.PERCENT else ''}"
+            if unit is Unit.BYTES:
+                text = format_bytes(amount if told else whole_mebibytes(amount))
             parts.setdefault(word, []).insert(0, text)
     return ", ".join(
         f"{name} {texts[0]}" + "".join(f" ({more})" for more in texts[1:]) for name, texts in parts.items()

@@ -6,22 +6,30 @@ The rule, for one more room at a time:
    priorities, and none that can be left out. Only Pods that may be moved count. The node with the fewest such Pods is
    tried first; then that with the lowest priority among them, that where they hold the least, and by name.
 2. On that node, the first of these Pods whose move helps is moved: it is evicted, and goes where `Fleet.goes_to` sends
-   it. A move helps if fewer Pods than before must leave the node after it, or none.
-3. A move is left out if the Pod would find no node, if no other node may lose room for the size by it and one does, or
-   if it is not certain where it goes: its controller may make the next Pod while it still holds its devices, or
-   afterwards. Both must lead to the same devices.
+   it, which may be to other devices of the same node. A move helps if fewer Pods than before must leave the node after
+   it, or none. If none of these moves helps, the other Pods of the node are tried: of two Pods on two devices, it may
+   be certain of the other one only that it goes beside the first.
+3. A move is left out if the Pod would find no node, if a node would lose room for the size by it, or if it is not
+   certain where it goes: its controller may make the next Pod while it still holds its devices, or afterwards. Both
+   must lead to the same devices.
 4. Once one more Pod of the size fits, the moves are the plan for this room. If no move helps before, none of them is
    made, and the next node is tried.
 
-So each move brings the room nearer, no other node loses room at any moment, and a Pod is moved once at most.
+So each move brings the room nearer, no node loses room at any moment, and a Pod is moved once at most.
+
+With `gone_first` the third rule is looser: each Pod is gone before its controller makes the next one, as with a
+StatefulSet. That is what somebody can see to who scales a controller to zero and back.
 """
 
+import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 from allocator.budget import Budget
+from allocator.packing.clearing import NEVER, fewest_leaving
 from allocator.packing.fills import MOST_DECISIONS, Fills
 from allocator.packing.fleet import Comparison, Fleet, Guest, NodeRoom, held_by
 from allocator.place import MOST_STEPS as DECISION_STEPS
@@ -64,12 +72,14 @@ class Move:
         before: what it holds where it is.
         after: what the next Pod of its controller will hold.
         to: where that goes.
+        certain: whether it goes there too if it is made while the old one still holds its devices.
     """
 
     tenant: Tenant
     before: Holding
     after: Holding
     to: str
+    certain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +113,14 @@ class MovePlan:
         fitting: the nodes on which Pods of the size fit now, by name, with how many.
         after: how many fit into the cluster after the moves.
         ended: why there is not more.
+        doubted: whether a move was left out because it is not certain where the Pod goes.
     """
 
     rooms: tuple[Room, ...]
     fitting: tuple[tuple[str, int], ...]
     after: int
     ended: Ended
+    doubted: bool = False
 
     @property
     def before(self) -> int:
@@ -146,7 +158,13 @@ class PlanBounds:
 
 
 def plan(
-    rooms: Iterable[NodeRoom], tenants: Iterable[Tenant], wanted: Guest, compared: Comparison, bounds: PlanBounds
+    rooms: Iterable[NodeRoom],
+    tenants: Iterable[Tenant],
+    wanted: Guest,
+    compared: Comparison,
+    bounds: PlanBounds,
+    *,
+    gone_first: bool = False,
 ) -> MovePlan:
     """Plan moves that make room for Pods of a size.
 
@@ -158,18 +176,28 @@ def plan(
         wanted: a Pod of the size.
         compared: how the cluster orders nodes.
         bounds: how much may be moved and looked at; the budgets are spent.
+        gone_first: whether each Pod is gone before its controller makes the next one.
     """
     ordered = sorted(rooms, key=lambda room: room.node.name)
-    return _Planner(ordered, tenants, wanted, compared, bounds).run()
+    return _Planner(ordered, tenants, wanted, compared, bounds, gone_first=gone_first).run()
 
 
 class _Planner:
     def __init__(
-        self, rooms: list[NodeRoom], tenants: Iterable[Tenant], wanted: Guest, compared: Comparison, bounds: PlanBounds
+        self,
+        rooms: list[NodeRoom],
+        tenants: Iterable[Tenant],
+        wanted: Guest,
+        compared: Comparison,
+        bounds: PlanBounds,
+        *,
+        gone_first: bool,
     ) -> None:
         self._fleet = Fleet(rooms, compared)
         self._wanted = wanted
         self._bounds = bounds
+        self._gone_first = gone_first
+        self._doubted = False
         self._tenants: dict[str, dict[str, Tenant]] = {}
         for one in sorted(tenants, key=lambda one: (one.guest.namespace, one.guest.name, one.guest.uid)):
             self._tenants.setdefault(one.node, {})[one.guest.uid] = one
@@ -187,12 +215,14 @@ class _Planner:
                 ended = self._why_none(self._bounds.moves - sum(len(one.moves) for one in found))
                 break
             found.append(room)
-        return MovePlan(tuple(found), fitting, self._total(), ended)
+        return MovePlan(tuple(found), fitting, self._total(), ended, self._doubted)
 
     def _why_none(self, left: int) -> Ended:
         if self._bounds.spent:
             return Ended.WORK
-        return Ended.MOVES if any(must and len(must) > left for must in self._must.values()) else Ended.NOTHING
+        larger = (name for name, tenants in self._tenants.items() if len(tenants) > left and self._fewest(name) < NEVER)
+        more = any(len(self._must_leave(name) or ()) > left for name in larger)
+        return Ended.MOVES if more else Ended.NOTHING
 
     def _total(self) -> int:
         return sum(self._count(name) for name in self._fleet.rooms)
@@ -211,19 +241,39 @@ class _Planner:
 
     def _next(self, most: int) -> Room | None:
         """Make room for one more Pod of the size."""
-        candidates = []
-        for name in self._fleet.rooms:
-            must = self._must_leave(name)
-            if must and len(must) <= most:
-                held = sum(len(self._held(name, one).shares) for one in must)
-                candidates.append((len(must), max(one.priority for one in must), held, name))
-        for *_, name in sorted(candidates)[:MOST_NODES]:
+        for name in islice(self._nearest(most), MOST_NODES):
             moves = self._clear(name, most)
             if moves:
                 return Room(name, moves)
             if self._bounds.landings.short:
                 break
         return None
+
+    def _nearest(self, most: int) -> Iterator[str]:
+        """The nodes on which moves may make room, the best first; what must leave the others exactly is not found."""
+        # A bound stands before the figures of equally many Pods: () is less than any of these.
+        found: list[tuple[int, tuple[int, ...], str]] = []
+        for name in self._tenants:
+            fewest = self._fewest(name)
+            if fewest <= most:
+                found.append((fewest, (), name))
+        heapq.heapify(found)
+        while found:
+            _, figures, name = heapq.heappop(found)
+            if figures:
+                yield name
+                continue
+            must = self._must_leave(name)
+            if must and len(must) <= most:
+                held = sum(len(self._held(name, one).shares) for one in must)
+                heapq.heappush(found, (len(must), (max(one.priority for one in must), held), name))
+
+    def _fewest(self, name: str) -> int:
+        """A number of Pods of which not fewer must leave a node; `NEVER` if that is in vain."""
+        tenants, room, may = self._tenants.get(name), self._fleet.rooms[name], self._wanted.may
+        if not tenants or room.closed or (may is not None and name not in may):
+            return NEVER
+        return fewest_leaving(self._wanted, room.node, self._count(name), tenants)
 
     def _held(self, name: str, tenant: Tenant) -> Holding:
         return self._fleet.rooms[name].node.holdings[tenant.guest.uid]
@@ -244,7 +294,7 @@ class _Planner:
 
     def _step(self, name: str, must: tuple[Tenant, ...], goal: int) -> tuple[Move, tuple[NodeRoom, ...]] | None:
         """Make the first move that helps."""
-        for tenant in must:
+        for tenant in self._in_question(name, must):
             made = self._move(tenant)
             if made is None:
                 continue
@@ -254,28 +304,48 @@ class _Planner:
             self._undo(*made)
         return None
 
+    def _in_question(self, name: str, must: tuple[Tenant, ...]) -> Iterator[Tenant]:
+        """The Pods that must leave, then those that might help as much; of the lowest priorities first."""
+        yield from must
+        room, tenants = self._fleet.rooms[name], self._tenants[name]
+        chosen = {one.guest.uid for one in must}
+        others = [(one.priority, len(self._held(name, one).shares), uid) for uid, one in tenants.items()]
+        for _, _, uid in sorted(each for each in others if each[2] not in chosen):
+            one = tenants[uid]
+            left = [each for each in tenants if each != uid]
+            without = room.without(uid, one.guest.asks)
+            if len(must) == 1:
+                helps = self._fills.count(without) > self._count(name)
+            else:
+                helps = fewest_leaving(self._wanted, without.node, self._count(name), left) < len(must)
+            if helps:
+                yield one
+
     def _move(self, tenant: Tenant) -> tuple[Move, tuple[NodeRoom, ...]] | None:
         """Try a move; returns it with the nodes as they were, or None where it is left out."""
         if not self._bounds.landings.covers(2 - tenant.late):
             return None
         guest, old = tenant.guest, self._fleet.rooms[tenant.node]
         early = None if tenant.late else self._fleet.goes_to(guest)
-        if early is None and not tenant.late:
+        if early is None and not tenant.late and not self._gone_first:
+            self._doubted = True
             return None
-        before = old.node.holdings[guest.uid]
+        before, had = old.node.holdings[guest.uid], self._count(tenant.node)
         self._put(old.without(guest.uid, guest.asks))
         placed = self._fleet.goes_to(guest)
-        if placed is None or (early is not None and not _same(early, placed)):
+        certain = tenant.late or (early is not None and placed is not None and _same(early, placed))
+        if placed is None or not (certain or self._gone_first):
+            self._doubted = self._doubted or placed is not None
             self._put(old)
             return None
         there = self._fleet.rooms[placed.node]
-        room = self._count(placed.node)
+        room = had if placed.node == tenant.node else self._count(placed.node)
         after = replace(held_by(guest, placed), uid=f"after {guest.uid}")
         self._put(there.holding(after, guest.asks))
         rooms = (old,) if placed.node == tenant.node else (there, old)
         del self._tenants[tenant.node][guest.uid]
-        move = Move(tenant, before, after, placed.node)
-        if placed.node != tenant.node and self._count(placed.node) < room:
+        move = Move(tenant, before, after, placed.node, certain)
+        if self._count(placed.node) < room:
             self._undo(move, rooms)
             return None
         return move, rooms
@@ -309,6 +379,8 @@ class _Planner:
             return []
         if not _fits(self._wanted, replace(room, node=node.without(tenants))):
             return None
+        if self._fewest(node.name) == len(tenants):
+            return sorted(tenants, key=lambda uid: (tenants[uid].priority, uid))
         budget = Budget(_A_CHOICE)
         standing = {uid: PodStanding(one.priority) for uid, one in tenants.items()}
         found = _result(choose_victims(request, node, standing, _ABOVE_ALL, (), budget))

@@ -205,7 +205,8 @@ def _of_mix(room: NodeRoom, kind: DeviceType, mix: Mix) -> dict[str, Use]:
         return {}
     cpu, memory = room.free(CPU), room.free(MEMORY)
     both = worth(room.node, cpu, memory, mix)
-    with_memory = both if memory is None else worth(room.node, cpu, None, mix)
+    memory_counts = memory is not None and any(has.node_short for has in both.values())
+    with_memory = worth(room.node, cpu, None, mix) if memory_counts else both
     found = {}
     for key, has in both.items():
         if key[0] == kind.name:

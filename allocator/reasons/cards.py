@@ -1,13 +1,14 @@
 """For each device of a node: whether it can serve a Pod, and the first reason why not."""
 
 from collections.abc import Sequence
-from operator import le
 from typing import Final, NamedTuple
 
 from allocator.budget import Budget
 from allocator.devices.hindrances import hindrances
-from allocator.devices.offer import Offer
+from allocator.devices.offer import Offer, Wish
+from allocator.devices.options import meant
 from allocator.devices.search import TypeSearch
+from allocator.devices.shortage import shortage
 from allocator.devices.terms import Terms, terms_of
 from allocator.devices.words import describe_amounts
 from allocator.vocabulary.asks import DeviceAsk, PodRequest
@@ -57,10 +58,11 @@ def card_reasons(request: PodRequest, node: NodeSnapshot) -> list[CardReason]:
 def lack(request: PodRequest, node: NodeSnapshot) -> int:
     """How far the devices and CPUs of a node are from a Pod's request, in percent of a device or CPU.
 
-    For each container the devices with the least lack are counted, as many as it asks for, each device once for all
-    containers; a device that does not exist lacks 100. Init containers do not count, since they reuse what the others
-    hold, unless there are no others. Each CPU of its own that the Pod asks for and that is not free
-    counts 100. 0 says that amounts suffice, not that the Pod fits: its devices may have to be together.
+    For each container, the hardest to serve first, the devices with the least lack are counted, as many as it asks for;
+    of equal ones those with the least free. What it takes of them is not free for the next container. A device that
+    does not exist lacks 100. Init containers reuse what the others hold, and do not count; if there are no others, the
+    one that lacks most counts. Each CPU of its own that the Pod asks for and that is not free counts 100. 0 says that
+    amounts suffice, not that the Pod fits: its devices may have to be together.
     """
     total = sum(_type_lack(_search(kind, request, node)) for kind in request.types())
     cpu = request.cpu
@@ -92,12 +94,12 @@ def _refused(device: Device, offer: Offer | None, asks: Sequence[DeviceAsk], ter
             return CardReason(device, why, FULL)
     if offer is None:
         return CardReason(device, _apart(device, terms), FULL)
-    ask = min(asks, key=lambda one: _lack(offer, one, terms))
-    asked = describe_amounts(terms.kind, terms.amounts(offer.capacity, ask))
-    if ask.models and device.model not in ask.models:
+    ask = min(asks, key=lambda one: shortage(offer, one, terms))
+    if not meant((offer,), ask):
         return CardReason(device, f"of model {device.model or 'unknown'}", FULL)
+    asked = describe_amounts(terms.kind, terms.amounts(offer.capacity, ask), ask.amounts)
     free = describe_amounts(terms.kind, offer.free) if any(offer.free) else "nothing"
-    return CardReason(device, f"{free} free, {asked} asked", _lack(offer, ask, terms))
+    return CardReason(device, f"{free} free, {asked} asked", shortage(offer, ask, terms))
 
 
 def _apart(device: Device, terms: Terms) -> str:
@@ -111,30 +113,30 @@ def _apart(device: Device, terms: Terms) -> str:
     return "without a free virtual function that the hint selects"
 
 
-def _lack(offer: Offer, ask: DeviceAsk, terms: Terms) -> int:
-    """What a device lacks for an ask, in percent of the device."""
-    amounts = terms.amounts(offer.capacity, ask)
-    if all(map(le, amounts, offer.free)):
-        return 0
-    each = zip(amounts, offer.free, offer.capacity, strict=True)
-    short = [-(-FULL * (asked - free) // has) if has else FULL for asked, free, has in each if asked > free]
-    return min(max(short), FULL)
-
-
 def _type_lack(search: TypeSearch) -> int:
-    """What the devices of a type lack for all containers, each device being used once."""
+    """What the devices of a type lack for all containers; init containers run one after the other."""
+    lasting = [wish for wish in search.wishes if wish.container.phase is not Phase.INIT]
+    if lasting:
+        return _together(search, lasting)
+    return max(_together(search, [wish]) for wish in search.wishes)
+
+
+def _together(search: TypeSearch, wishes: Sequence[Wish]) -> int:
+    """What the devices lack for containers that run together: what one takes is not free for the next."""
     terms = search.terms
     barred = list(hindrances(terms))
-    left = [offer for offer in search.offers if not any(one.holds(offer.device) for one in barred)]
+    offers = [offer for offer in search.offers if not any(one.holds(offer.device) for one in barred)]
+    left = [offer.free for offer in offers]
     total = 0
-    lasting = [wish for wish in search.wishes if wish.container.phase is not Phase.INIT]
-    for wish in lasting or search.wishes:
+    for wish in wishes:
         ask = wish.container.ask
         each = sorted(
-            ((_lack(offer, ask, terms), offer.device.order, offer) for offer in left), key=lambda one: one[:2]
+            (shortage(offer, ask, terms, free), free, offer.device.order, at)
+            for at, (offer, free) in enumerate(zip(offers, left, strict=True))
         )
         taken = each[: search.count(ask)]
         total += sum(one for one, *_ in taken) + FULL * (search.count(ask) - len(taken))
-        gone = {offer.device.id for *_, offer in taken}
-        left = [offer for offer in left if offer.device.id not in gone]
+        for *_, at in taken:
+            amounts = terms.amounts(offers[at].capacity, ask)
+            left[at] = tuple([max(free - much, 0) for free, much in zip(left[at], amounts, strict=True)])
     return total

@@ -11,11 +11,12 @@ from allocator.budget import Budget
 from allocator.devices.words import describe, named
 from allocator.place import MOST_STEPS, Placement, place
 from allocator.preempt import PodStanding, choose_victims
+from allocator.quantity import whole_mebibytes
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.cpunode import MILLI
 from allocator.vocabulary.cpupolicy import REFUSING, NumaPolicy
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.devicetype import FULL, DeviceType
+from allocator.vocabulary.devicetype import FULL, DeviceType, Unit
 from allocator.vocabulary.node import NodeSnapshot
 
 _MOST_NAMED: Final = 8
@@ -110,8 +111,14 @@ def _fits_scaled(request: PodRequest, node: NodeSnapshot, kind: DeviceType, perc
 
 
 def _part(ask: DeviceAsk, percent: int) -> DeviceAsk:
-    """The ask with a part of each amount, at least 1 of what was more than nothing."""
-    amounts = tuple(amount and max(amount * percent // FULL, 1) for amount in ask.amounts)
+    """The ask with a part of each amount, at least 1 of what was more than nothing; bytes in whole MiB."""
+    parts = [amount and max(amount * percent // FULL, 1) for amount in ask.amounts]
+    amounts = tuple(
+        [
+            part and whole_mebibytes(part) if unit is Unit.BYTES else part
+            for part, unit in zip(parts, ask.type.units, strict=True)
+        ]
+    )
     return replace(ask, amounts=amounts, template="")
 
 
@@ -177,7 +184,8 @@ def _mended(request: PodRequest, node: NodeSnapshot) -> Iterator[Change]:
         if gone and _fits(request, _healed(node, gone)):
             yield Change(ChangeKind.NODE, f"{words} {_listed(gone)}")
     if node.kubelet_held and _fits(request, replace(node, kubelet_held=frozenset())):
-        text = f"let the Pods of the kubelet's device plugin end that hold {len(node.kubelet_held)} devices"
+        many = "1 device" if len(node.kubelet_held) == 1 else f"{len(node.kubelet_held)} devices"
+        text = f"let the Pods of the kubelet's device plugin end that hold {many}"
         yield Change(ChangeKind.NODE, text)
     for held, words, left in (
         (node.claims, "ResourceClaims", replace(node, claims={})),

@@ -322,7 +322,7 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         True,
         (
             "node-1: container a asks 2 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
-            "the most free is gpu 0 with core 100 %, memory 100 % (15472384Ki)"
+            "the most free is gpu 0 with core 100 %, memory 100 % (15109Mi)"
         ),
     ),
     "more bytes than a card has": (
@@ -349,7 +349,7 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         False,
         (
             "node-1: container a asks 1 x (core 60 %, memory 60 %); 0 of 2 GPUs can hold it; "
-            "the most free is gpu 1 with core 55 %, memory 55 % (8714046669)"
+            "the most free is gpu 1 with core 55 %, memory 55 % (8310Mi)"
         ),
     ),
     "unhealthy": (
@@ -437,7 +437,7 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         True,
         (
             "node-1: container b asks 2 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
-            "the most free is gpu 0 with core 100 %, memory 100 % (15472384Ki)"
+            "the most free is gpu 0 with core 100 %, memory 100 % (15109Mi)"
         ),
     ),
     "each alone, not together": (
@@ -446,7 +446,7 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         False,
         (
             "node-1: each container fits alone, not all together "
-            "(a 1 x (core 60 %, memory 60 %), b 1 x (core 50 %, memory 50 %)); 1 GPUs usable"
+            "(a 1 x (core 60 %, memory 60 %), b 1 x (core 50 %, memory 50 %)); 1 GPU usable"
         ),
     ),
     "a sidecar beside an init container": (
@@ -455,7 +455,7 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         False,
         (
             "node-1: each container fits alone, not all together "
-            "(s 1 x (core 10 %, memory 10 %), i 1 x (core 100 %, memory 100 %)); 1 GPUs usable"
+            "(s 1 x (core 10 %, memory 10 %), i 1 x (core 100 %, memory 100 %)); 1 GPU usable"
         ),
     ),
     "compute alone is short": (
@@ -464,7 +464,7 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         False,
         (
             "node-1: each container fits alone, not all together "
-            "(a 1 x (core 60 %, memory 10 %), b 1 x (core 60 %, memory 10 %)); 1 GPUs usable"
+            "(a 1 x (core 60 %, memory 10 %), b 1 x (core 60 %, memory 10 %)); 1 GPU usable"
         ),
     ),
     "bytes that fit, percent rounded up that do not": (

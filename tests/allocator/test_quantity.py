@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import INT64, SUFFIXES, json_values, quantity_texts
 
-from allocator.quantity import QuantityError, format_bytes, format_int, parse, to_int, to_milli
+from allocator.quantity import QuantityError, format_bytes, format_int, parse, to_int, to_milli, whole_mebibytes
 
 READS: dict[str, tuple[Any, Fraction]] = {
     "plain": ("1", Fraction(1)),
@@ -213,3 +213,18 @@ def test_anything_at_all_is_a_number_or_refused(anything: Any) -> None:
     for reader in (parse, to_int, to_milli):
         told = read(reader, anything)
         assert len(told) < 500 if isinstance(told, str) else abs(told) <= INT64 * 1000
+
+
+@pytest.mark.parametrize(
+    ("value", "rounded"),
+    [
+        (0, 0),
+        (1, 1),
+        (2**20 - 1, 2**20 - 1),
+        (2**20, 2**20),
+        (3 * 2**20 - 1, 2 * 2**20),
+        (31_181_462_568, 29_736 * 2**20),
+    ],
+)
+def test_bytes_are_rounded_down_to_whole_mebibytes_and_never_to_nothing(value: int, rounded: int) -> None:
+    assert whole_mebibytes(value) == rounded

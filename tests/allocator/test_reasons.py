@@ -1,10 +1,14 @@
 """Why a node refuses a Pod, device by device, and what would change that: each claim is checked with `place()`."""
 
+import re
+from dataclasses import replace
+
 import pytest
-from builders import GIB, asking, gpu, held, holding, node, part
+from builders import GIB, MIB, app, asking, gpu, gpus, held, holding, init, node, part, request, share
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
+from npus import CAPACITY, NPU
 from trials import examples
 
 from allocator.place import Placement, place, place_by_numa
@@ -12,13 +16,19 @@ from allocator.preempt import PodStanding
 from allocator.reasons.cards import card_reasons, lack
 from allocator.reasons.changes import Change, ChangeKind, changes
 from allocator.reasons.given import given
+from allocator.vocabulary.adopted import ForeignHolding, Product
+from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.names import GPU_CORE
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
 WHOLE = {"nvidia.com/gpu": "1"}
 TWO = {"nvidia.com/gpu": "2"}
 HALF = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
+MODELS = ("910B", "310P3")  # the template vir02 is of the second one alone
 FREE, USED, MORE = gpu(0), gpu(1), gpu(2)
 
 
@@ -75,12 +85,133 @@ def test_a_pod_for_one_card_fits_where_a_card_has_no_reason_and_nowhere_else(
     assert (lack(wanted, there) == 0) is bool(serving)
 
 
+_PERCENT = st.integers(0, 100)
+_PART = st.tuples(_PERCENT, _PERCENT)  # core and memory
+_SMALL = 100 * MIB  # a percent of it is a whole number of bytes
+
+
+@st.composite
+def shared_nodes(draw: st.DrawFn) -> NodeSnapshot:
+    """A node whose cards koordgate's own Pods, Pods of other products and ResourceClaims hold in part."""
+    cards = [gpu(minor, _SMALL, healthy=draw(st.integers(0, 9)) > 0) for minor in range(draw(st.integers(1, 4)))]
+    own, foreign, claims = {}, {}, {}
+    for card in cards:
+        for holder in draw(st.sets(st.sampled_from(["own", "foreign", "claim"]))):
+            core, memory = draw(_PART)
+            some, uid = share(card, core=core, memory=memory * MIB, ratio=memory), f"{holder}-{card.minor}"
+            if holder == "own":
+                own[uid] = holding(uid, some)
+            elif holder == "claim":
+                claims[uid] = replace(holding(uid, some), fence=1)
+            else:
+                foreign[uid] = ForeignHolding(uid, "team", uid, Product.HAMI, "an annotation", (some,))
+    return node(*cards, holdings=own.values(), foreign=foreign, claims=claims)
+
+
+def _of(core: int, memory: int) -> dict[str, str]:
+    return {"koordinator.sh/gpu-core": str(core), "koordinator.sh/gpu-memory-ratio": str(memory)}
+
+
+@settings(max_examples=examples(60))
+@drawn(there=shared_nodes(), core=st.integers(1, 100), memory=st.integers(1, 100))
+def test_a_pod_that_asks_for_the_lack_less_fits_and_one_that_asks_for_more_than_that_does_not(
+    there: NodeSnapshot, core: int, memory: int
+) -> None:
+    missing = lack(asking(_of(core, memory)), there)
+    assert isinstance(place(asking(_of(core, memory)), there), Placement) is (missing == 0)
+    if 0 < missing < min(core, memory):
+        assert isinstance(place(asking(_of(core - missing, memory - missing)), there), Placement)
+        more = place(asking(_of(core - missing + 1, memory - missing + 1)), there)
+        assert isinstance(more, Refusal)
+
+
+@settings(max_examples=examples(60))
+@drawn(there=shared_nodes(), core=st.integers(1, 100), memory=st.integers(1, 100))
+def test_each_card_says_what_the_decision_says_of_it_whoever_holds_the_rest(
+    there: NodeSnapshot, core: int, memory: int
+) -> None:
+    wanted = asking(_of(core, memory))
+    for one in card_reasons(wanted, there):
+        alone = replace(there, devices=(one.device,))
+        assert isinstance(place(wanted, alone), Placement) is (not one.why) is (one.lack == 0)
+
+
+@settings(max_examples=examples(60))
+@drawn(there=shared_nodes(), core=st.integers(1, 100), memory=st.integers(1, 100))
+def test_the_card_that_a_refusal_names_is_the_nearest_one(there: NodeSnapshot, core: int, memory: int) -> None:
+    wanted = asking(_of(core, memory))
+    refusal = place(wanted, there)
+    if not isinstance(refusal, Refusal):
+        return
+    named = re.search(r"the most free is gpu ([0-9]+) with", refusal.message)
+    lacks = {one.device.minor: one.lack for one in card_reasons(wanted, there)}
+    assert (named is None) is all(not one.healthy for one in there.devices)
+    assert named is None or lacks[int(named[1])] == min(lacks.values()) == lack(wanted, there)
+
+
+@settings(max_examples=examples(60))
+@drawn(there=shared_nodes(), asked=st.lists(st.integers(1, 100), min_size=2, max_size=3))
+def test_a_node_that_can_hold_several_containers_lacks_nothing(there: NodeSnapshot, asked: list[int]) -> None:
+    even = replace(
+        there,
+        holdings={},
+        claims={},
+        foreign={
+            uid: replace(
+                one, shares=tuple(part(there.devices[share.minor], share.amounts[GPU_CORE]) for share in one.shares)
+            )
+            for uid, one in there.foreign.items()
+        },
+    )
+    wanted = asking(*(_of(much, much) for much in asked))
+    if isinstance(place(wanted, even), Placement):
+        assert lack(wanted, even) == 0
+
+
+def test_a_card_of_which_another_product_holds_some_lacks_what_is_missing_of_the_rest() -> None:
+    theirs = ForeignHolding("x", "team", "x", Product.HAMI, "an annotation", (part(FREE, 30),))
+    there = node(FREE, foreign={"x": theirs})
+    (card,) = card_reasons(asking(_of(80, 80)), there)
+    free = "core 70 %, memory 70 % (56Gi) free, core 80 %, memory 80 % (64Gi) asked"
+    assert (card.why, card.lack, lack(asking(_of(80, 80)), there)) == (free, 10, 10)
+    refused = place(asking(_of(80, 80)), there)
+    assert isinstance(refused, Refusal)
+    assert "(1 held in part by Pods of other products) can hold it; the most free is gpu 0" in refused.message
+    assert (
+        "(1 held by Pods of other products)"
+        in place(asking(_of(1, 1)), node(FREE, foreign={"x": replace(theirs, shares=(part(FREE, 100),))})).message
+    )
+
+
+def test_a_card_of_another_model_is_not_near() -> None:
+    wanted = request(app("a", DeviceAsk(NPU, 1, NPU.template("vir02").amounts, template="vir02")))
+    strange, used = (Device("npu", f"npu-{model}", 0, healthy=True, capacity=CAPACITY, model=model) for model in MODELS)
+    half = Share("npu", used.id, 0, {name: much // 2 + much // 4 + 1 for name, much in CAPACITY.items()})
+    assert lack(wanted, node(strange)) == 100
+    assert lack(wanted, node(used, holdings=[holding("x", half)])) < 100
+    assert "the most free" not in place(wanted, node(strange)).message
+
+
 @pytest.mark.parametrize(
     ("there", "wanted", "missing"),
     [
         pytest.param(node(FREE), asking(TWO), 100, id="a card that does not exist lacks 100"),
         pytest.param(node(FREE, USED, holdings=held(part(USED, 40))), asking(TWO), 40, id="the least lack counts"),
-        pytest.param(node(FREE, holdings=held(part(FREE, 40))), asking(HALF, HALF), 100, id="each card counts once"),
+        pytest.param(
+            node(FREE, holdings=held(part(FREE, 40))), asking(HALF, HALF), 40, id="what one container takes is gone"
+        ),
+        pytest.param(
+            node(FREE, holdings=held(part(FREE, 60))),
+            request(init("i", gpus(50)), init("j", gpus(70))),
+            30,
+            id="init containers come one after the other",
+        ),
+        pytest.param(
+            node(FREE, holdings=held(part(FREE, 60))),
+            request(init("i", gpus(70)), app("a", gpus(50))),
+            10,
+            id="init containers reuse what the others hold",
+        ),
         pytest.param(node(), asking(WHOLE), 100, id="no device"),
     ],
 )

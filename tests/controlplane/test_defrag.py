@@ -11,6 +11,7 @@ import pytest_asyncio
 from controlplane.conftest import StartWebhooks
 from controlplane.gpu_cluster import add_gpu_node, audit, pod, pods_path, remove
 
+from allocator.vocabulary.names import DEVICE_ALLOCATED
 from koordgate.cli import Command
 from webhook.localplane.admin import AdminClient, JsonObject
 from webhook.localplane.koord import NAME, start_koord_scheduler
@@ -138,3 +139,55 @@ async def test_a_pod_is_moved_only_as_its_budget_allows_and_a_larger_one_fits_af
 
     await admin.create(pods_path(namespace), pod("large", namespace, {"nvidia.com/gpu": "4"}))
     assert await bound("large") == wide
+
+
+async def test_two_halves_on_two_cards_of_a_node_are_joined_and_the_card_is_compared(
+    scheduler, admin: AdminClient, namespace: str, nodes: tuple[str, str], run: Run
+) -> None:
+    await admin.patch(f"/api/v1/nodes/{nodes[1]}", {"spec": {"unschedulable": True}})
+
+    async def create(name: str, gpus: str) -> str:
+        """Create a Pod of the controller; returns the minors of its cards."""
+        made = pod(name, namespace, {"kubernetes.io/gpu": gpus})
+        made["metadata"] |= {"ownerReferences": [CONTROLLER]}
+        await admin.create(pods_path(namespace), made)
+
+        async def given() -> str:
+            found = await admin.get(pods_path(namespace, name))
+            return str(found["metadata"].get("annotations", {}).get(DEVICE_ALLOCATED) or "")
+
+        entries = json.loads(await until(given, f"{name} is bound", poll_s=0.2))["gpu"]
+        return ",".join(str(one["minor"]) for one in entries)
+
+    async def gone(name: str) -> None:
+        async def left() -> bool:
+            listed = (await admin.get(pods_path(namespace)))["items"]
+            return name not in {one["metadata"]["name"] for one in listed}
+
+        await until(left, f"{name} is gone", poll_s=0.1)
+
+    async def made_again(old: str) -> str:
+        """Stands in for the ReplicaSet controller."""
+        await gone(old)
+        return await create("serve-again", "50")
+
+    first = await create("serve-1", "50")
+    fillers = [await create(f"filler-{at}", gpus) for at, gpus in enumerate(("50", "100", "100"))]
+    second = await create("serve-2", "50")
+    assert fillers[0] == first != second
+    for at in range(3):
+        await admin.delete(f"{pods_path(namespace, f'filler-{at}')}?gracePeriodSeconds=0")
+        await gone(f"filler-{at}")
+
+    status, out, err = await run(DEFRAG, "--for", "3", "-o", "json")
+    (room,) = json.loads(out)["rooms"]
+    (move,) = room["moves"]
+    assert (status, move["to"]["node"], move["name"]) == (0, nodes[0], "serve-2"), (out, err)
+    assert [str(one["minor"]) for one in move["to"]["devices"]] == [first]
+
+    controller = asyncio.create_task(made_again("serve-2"))
+    status, out, err = await run(DEFRAG, "--for", "3", "--apply", "--yes", "--timeout", "60", "-o", "json")
+    assert (status, await controller) == (0, first), (out, err)
+    (done,) = json.loads(out)["made"]
+    assert (done["outcome"], done["became"]) == ("moved", f"{namespace}/serve-again")
+    await audit(admin)

@@ -2,7 +2,9 @@
 
 import asyncio
 import copy
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ from fake_kube import FakeKube, answer
 from waiting import until
 
 from allocator.packing.defrag import Move
+from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.names import DEVICE_ALLOCATED
 from koordgate.kube.client import KubeClient
 from webhook.packing.apply import MoveOutcome, Mover, MoveResult
 from webhook.packing.movable import Owner
@@ -49,14 +53,15 @@ class Cluster:
 
     async def make(self, *moves: Move, within: float = 30.0) -> list[MoveResult]:
         owners = {move.tenant.guest.uid: OWNER for move in moves}
-        return await Mover(self.kube, owners, within, self.told.append).run(moves)
+        return await Mover(self.kube, owners, BUILT_IN, within, self.told.append).run(moves)
 
-    async def controller(self, old: str, new: str, node: str) -> None:
+    async def controller(self, old: str, new: str, node: str, annotations: Raw | None = None) -> None:
         """Makes a Pod again when it is gone, and has it bound."""
         await until(lambda: all(one["metadata"]["name"] != old for one in self.fake.objects(PODS)))
         self.fake.put(PODS, pod(new))
         bound = copy.deepcopy(self.fake.get(f"{PODS}/{new}"))
         bound["spec"]["nodeName"] = node
+        bound["metadata"]["annotations"] = annotations or {}
         self.fake.put(PODS, bound)
 
 
@@ -87,6 +92,37 @@ async def test_it_stops_where_the_next_pod_goes_elsewhere(cluster: Cluster) -> N
     assert [one.outcome for one in made] == [MoveOutcome.ELSEWHERE]
     assert made[0].text == "Pod team/one became team/one-again on d, not on a as planned"
     assert cluster.fake.get(f"{PODS}/two")["spec"]["nodeName"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("minor", "outcome", "text"),
+    [
+        (1, MoveOutcome.MOVED, "Pod team/one became team/one-again on b, as planned"),
+        (0, MoveOutcome.ELSEWHERE, "Pod team/one became team/one-again on b, but on gpu 0, not on gpu 1 as planned"),
+        (
+            None,
+            MoveOutcome.ELSEWHERE,
+            "Pod team/one became team/one-again on b, and on which devices cannot be read; planned is gpu 1",
+        ),
+    ],
+    ids=["planned", "where it was", "unread"],
+)
+async def test_of_a_move_within_a_node_the_devices_are_compared(
+    cluster: Cluster, minor: int | None, outcome: MoveOutcome, text: str
+) -> None:
+    stored = cluster.fake.put(PODS, pod("one", "b"))
+    move = move_of(stored, "b")
+    move = replace(move, after=replace(move.after, shares=shares("b", "1")))
+    amounts = {"kubernetes.io/gpu-core": "100", "kubernetes.io/gpu-memory": "80Gi"}
+    given = {"gpu": [{"minor": minor, "id": f"b-{minor}", "resources": amounts}]}
+    annotations = {} if minor is None else {DEVICE_ALLOCATED: json.dumps(given)}
+    made, *_ = await asyncio.gather(
+        cluster.make(move, cluster.move("two", "c")),
+        cluster.controller("one", "one-again", "b", annotations),
+        *([cluster.controller("two", "two-again", "c")] if outcome is MoveOutcome.MOVED else []),
+    )
+    assert (made[0].outcome, made[0].text) == (outcome, text)
+    assert len(made) == (2 if outcome is MoveOutcome.MOVED else 1)
 
 
 def _renewed(fake: FakeKube) -> None:

@@ -4,10 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import foreignpods
 import pytest
 import yaml
 from defrag.clusters import PACKS, SET, Raw, Run, bound, budget, node, settings, usual
+from foreignpods import hami
 
+from allocator.vocabulary.names import DEVICE_ALLOCATED
+from koordgate.cli import Command
 from webhook.packing.command import COMMAND as PACKING
 from webhook.packing.defrag import COMMAND as DEFRAG
 
@@ -159,6 +163,22 @@ def test_the_report_tells_causes_apart(run: Run) -> None:
     assert use["lostMilli"] == {"cpu": 3000, "memory": 0, "remainder": 0, "out": 5000}
 
 
+@pytest.mark.parametrize(
+    ("theirs", "nearest"),
+    [
+        pytest.param(10, "n1 (lack 10 %)", id="what another product leaves counts"),
+        pytest.param(70, "b (lack 20 %)", id="it leaves less than koordgate's Pod"),
+    ],
+)
+def test_the_nearest_node_has_the_most_left_whoever_holds_the_rest(run: Run, theirs: int, nearest: str) -> None:
+    cluster = [*node("n1", cards=1), *node("b", cards=1)]
+    cluster.append(bound("own", "b", cluster, "20", owner=None))
+    entry = f"GPU-n1-0,NVIDIA,{theirs * 80 * 1024 // 100},{theirs}:;"
+    cluster.append(hami(entry, limits={"nvidia.com/gpu": "1"}))
+    answer = run(DEFRAG, cluster, "--for", "1")
+    assert f"The nearest node is {nearest}: 0 GPUs fit 1 x (core 100 %, memory 100 %)." in answer.out
+
+
 def test_a_pod_of_a_file_finds_the_nearest_node(run: Run, tmp_path: Path) -> None:
     asks = {"nvidia.com/gpu": "4"}
     file = tmp_path / "pod.yaml"
@@ -208,7 +228,75 @@ def test_a_report_that_ended_early_says_on_how_many_nodes(run: Run) -> None:
     assert note in answer.err
 
 
+def test_cards_in_doubt_and_nodes_that_are_not_ready_are_told(run: Run) -> None:
+    cluster = [*node("a"), *node("b"), foreignpods.kai("one", name="shared", node="b")]
+    cluster[0]["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    answer = run(PACKING, cluster, "--for", "8")
+    assert "Node a is not Ready, without the taint node.kubernetes.io/not-ready" in answer.err
+    missing = "the reservation Pod of group one, which names its GPU of node b, was not read"
+    assert f"what Pod team/shared holds on b is in doubt: {missing}" in answer.err
+    stays = run(DEFRAG, cluster, "--for", "8", "-o", "json").data["stays"]
+    assert [one["why"] for one in stays] == ["another product placed it; what it holds is in doubt"]
+    sure = foreignpods.reservation("one", "GPU-b-1", node="b")
+    answer = run(PACKING, [*node("b"), cluster[-1], sure], "--for", "8")
+    assert "doubt" not in answer.out + answer.err
+    assert "on 1 node are free" in answer.out
+
+
 def test_an_empty_cluster_is_told(run: Run) -> None:
     assert run(PACKING, []).out == "No node has a device of type gpu.\n"
     assert run(DEFRAG, []).status == 2
     assert json.loads(run(DEFRAG, [], "--for", "8", "-o", "json").out)["nearest"] is None
+
+
+def halves(*others: Raw) -> list[Raw]:
+    """A node of two cards, of each of which one Pod holds half."""
+    cluster = [*node("a", cards=2), *others]
+    first, filler = bound("first", "a", cluster, "50"), bound("filler", "a", cluster, "100")
+    return [*cluster, first, bound("second", "a", [*cluster, filler], "50")]
+
+
+def test_two_halves_on_two_cards_of_a_node_are_joined(run: Run) -> None:
+    cluster = halves()
+    assert len({one["metadata"]["annotations"][DEVICE_ALLOCATED] for one in cluster[2:]}) == 2
+    answer = run(DEFRAG, cluster, "--for", "1")
+    assert answer.status == 0
+    (row,) = [line for line in answer.out.splitlines() if line.startswith("1  team/")]
+    assert {row.split("  ")[-2].strip(), row.split("  ")[-1].strip()} == {"a gpu 0", "a gpu 1"}
+    (room,) = run(PACKING, cluster, "--for", "1", "-o", "json").data["plans"][0]["rooms"]
+    (move,) = room["moves"]
+    assert [one["minor"] for one in move["to"]["devices"]] != [one["minor"] for one in move["from"]["devices"]]
+
+
+def gone_first() -> list[Raw]:
+    """While a Pod of node a is still there, the next one shares its card or takes the card beside it."""
+    cluster = [*node("a"), *node("b")]
+    cluster.append(bound("big", "b", cluster, "100", owner=None))
+    filler = bound("filler", "b", cluster, "100")
+    cluster.append(bound("part", "b", [*cluster, filler], "50", owner=None))
+    cluster.append(bound("one", "a", cluster, "100"))
+    return [*cluster, bound("half", "a", cluster, "50")]
+
+
+@pytest.mark.parametrize(("command", "status"), [(DEFRAG, 3), (PACKING, 3)], ids=["defrag", "packing"])
+def test_moves_that_help_only_if_pods_are_gone_first_are_told(run: Run, command: Command, status: int) -> None:
+    answer = run(command, gone_first(), "--for", "4")
+    text = " ".join(answer.out.split())
+    assert answer.status == status
+    assert "no move helps of which it is certain where the Pod goes" in text
+    assert "2 Pods could move, in this order, to make room on a:" in text
+    assert (
+        "But team/half must be gone before its controller makes the next Pod, which goes elsewhere otherwise." in text
+    )
+    assert "scale the controller to 0, and back once its Pods are gone" in text
+    assert "strategy Recreate" in text
+    data = run(command, gone_first(), "--for", "4", "-o", "json").data
+    found = data["plans"][0] if command is PACKING else data
+    assert found["rooms"] == []
+    assert found["ifGoneFirst"]["pods"] == ["team/half"]
+    assert [move["name"] for room in found["ifGoneFirst"]["rooms"] for move in room["moves"]] == ["half", "one"]
+
+
+def test_where_pods_that_are_gone_first_do_not_help_either_nothing_is_told_of_it(run: Run) -> None:
+    answer = run(DEFRAG, _with({"metadata.ownerReferences": []}), "--for", "4", "-o", "json")
+    assert answer.data["ifGoneFirst"] is None

@@ -11,7 +11,7 @@ from trials import examples
 from allocator.budget import Budget
 from allocator.packing.copies import filled
 from allocator.packing.defrag import Ended, MovePlan, PlanBounds, Tenant, plan
-from allocator.packing.fleet import Guest, NodeRoom, held_by
+from allocator.packing.fleet import Fleet, Guest, NodeRoom, held_by
 from allocator.place import Placement, place
 
 A, B, C = "a", "b", "c"
@@ -29,13 +29,49 @@ def test_one_pod_moves_to_the_fuller_node_so_that_a_whole_node_is_free() -> None
     assert [one.node for one in made.rooms] == [B]
 
 
-def test_shares_on_two_cards_of_a_node_are_joined_on_one() -> None:
-    held = ("half", "0:50"), ("other", "1:50")
-    made = plan([room(A, *held, cards=2)], tenants(A, *held, late=True), wanted("1"), PACKED, PlanBounds())
-    assert len(made.moves) == 1
-    assert made.moves[0].to == A
-    assert {share.id for share in made.moves[0].after.shares} != {share.id for share in made.moves[0].before.shares}
+HALVES = ("half", "0:50"), ("other", "1:50")
+
+
+@pytest.mark.parametrize(
+    ("late", "moved", "onto"), [(True, "half", "a-1"), (False, "other", "a-0")], ids=["late", "early"]
+)
+def test_shares_on_two_cards_of_a_node_are_joined_on_one(moved: str, onto: str, *, late: bool) -> None:
+    # While "half" holds a part of gpu 0, its next Pod goes there too, so that only "other" is certain to change cards.
+    made = plan([room(A, *HALVES, cards=2)], tenants(A, *HALVES, late=late), wanted("1"), PACKED, PlanBounds())
+    assert told(made) == [(moved, A, A)]
+    assert [share.id for share in made.moves[0].after.shares] == [onto]
     assert (made.before, made.after) == (0, 1)
+
+
+def test_shares_are_joined_within_a_node_before_another_pod_leaves_it() -> None:
+    held = *HALVES, ("whole", "2")
+    rooms = [room(A, *held), room(B, ("big", "0,1"))]
+    movable = [*tenants(A, ("other", "1:50")), *tenants(A, ("whole", "2"), late=True)]
+    made = plan(rooms, movable, wanted("3"), PACKED, PlanBounds())
+    assert told(made) == [("other", A, A), ("whole", A, B)]
+    assert made.after == 1
+
+
+def test_a_pod_that_need_not_leave_is_moved_where_that_is_not_certain_of_the_one_that_must() -> None:
+    rooms = [room(A, ("big", "0,1,2"), cpu=16), room(B, ("low", "0"), ("high", "1"), cards=2)]
+    movable = [
+        Tenant(guest("low", "0", frozenset({B})), B, priority=1),
+        Tenant(guest("high", "1"), B, priority=9),
+    ]
+    made = plan(rooms, movable, wanted("1", cpu=20), PACKED, PlanBounds())
+    assert told(made) == [("high", B, A)]
+
+
+def test_where_pods_must_be_gone_first_the_plan_says_of_which_that_holds() -> None:
+    # While "half" is there, its next Pod would share its card.
+    rooms = [room(A, ("one", "0"), ("half", "1:50")), room(B, ("big", "0"), ("part", "1:50"))]
+    movable = tenants(A, ("one", "0"), ("half", "1:50"))
+    assert told(plan(rooms, movable, wanted("4"), PACKED, PlanBounds())) == []
+    made = plan(rooms, movable, wanted("4"), PACKED, PlanBounds(), gone_first=True)
+    assert [(move.tenant.guest.name, move.to, move.certain) for move in made.moves] == [
+        ("half", B, False),
+        ("one", B, True),
+    ]
 
 
 def test_a_pod_whose_controller_may_make_the_next_one_early_is_not_moved_where_the_place_is_uncertain() -> None:
@@ -168,6 +204,29 @@ def test_after_the_moves_nothing_is_given_twice_and_more_pods_of_the_size_fit(
     assert made.after == total(list(after(rooms, made, len(made.moves)).values()), of)
     assert made.after >= made.before + len(made.rooms)
     assert bool(made.moves) == (made.after > made.before)
+
+
+@given(clusters(), SIZES)
+@settings(max_examples=examples(60))
+def test_each_next_pod_goes_where_it_was_planned_whether_the_old_one_is_still_there_or_gone(
+    cluster: tuple[list[NodeRoom], list[Tenant]], size: str
+) -> None:
+    (rooms, movable), of = cluster, wanted(size)
+    plans = [plan(rooms, movable, of, PACKED, PlanBounds(2), gone_first=gone_first) for gone_first in (False, True)]
+    assert all(move.certain for move in plans[0].moves)
+    assert plans[0].doubted or plans[0] == plans[1], "the second plan is made only where a move was doubted"
+    for made, number, move in ((of_one, *each) for of_one in plans for each in enumerate(of_one.moves)):
+        who, now = move.tenant.guest, after(rooms, made, number)
+        here = {share.id for share in move.after.shares}
+
+        def goes_there(at: dict[str, NodeRoom], who: Guest = who, here: set[str] = here) -> bool:
+            found = Fleet(at.values(), PACKED).goes_to(who)
+            return found is not None and {share.id for share in found.shares} == here
+
+        there = goes_there(now)
+        now[move.tenant.node] = now[move.tenant.node].without(who.uid, who.asks)
+        assert goes_there(now)
+        assert move.certain == (there or move.tenant.late)
 
 
 @given(clusters(), SIZES)

@@ -3,13 +3,19 @@
 import argparse
 import asyncio
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import foreignpods
 import pytest
 from builders import container, device_entry, device_object, pod
 
+from allocator.index.search import NodeFigures
+from allocator.vocabulary.preference import Preference
+from webhook.explain import words
+from webhook.explain.bound import Rival
 from webhook.explain.command import COMMAND
 from webhook.offline.cluster import OfflineCluster
 
@@ -155,6 +161,153 @@ def test_the_nearest_node_is_the_one_with_the_least_lack_and_its_cards_say_who_h
     assert "wait until one Pod on it end: team/small (priority 0); nobody is evicted for this Pod" in answer.out
 
 
+def priority_class(name: str, value: int, **about: Any) -> Raw:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    } | about
+
+
+HIGH, LOW = priority_class("high", 5000), priority_class("low", 10)
+
+
+@pytest.mark.parametrize(
+    ("about", "classes", "held", "says"),
+    [
+        pytest.param(
+            {"priorityClassName": "high"}, [HIGH], {}, "may evict them for this Pod, whose priority is 5000", id="class"
+        ),
+        pytest.param(
+            {}, [LOW | {"globalDefault": True}, HIGH], {}, "whose priority is 10: give it one above 10", id="default"
+        ),
+        pytest.param(
+            {"priorityClassName": "high"},
+            [HIGH | {"preemptionPolicy": "Never"}],
+            {},
+            "because its preemptionPolicy is Never",
+            id="a class that evicts nobody",
+        ),
+        pytest.param(
+            {"priorityClassName": "low"},
+            [LOW, HIGH],
+            {"priorityClassName": "high"},
+            "give it one above 5000",
+            id="the other's class",
+        ),
+        pytest.param(
+            {"priorityClassName": "low"},
+            [LOW, HIGH],
+            {"priority": 3, "priorityClassName": "high"},
+            "team/other (priority 3)",
+            id="the other's own",
+        ),
+        pytest.param(
+            {"priorityClassName": "system-node-critical"},
+            [],
+            {},
+            "whose priority is 2000001000",
+            id="a class of Kubernetes",
+        ),
+        pytest.param({"priorityClassName": "none"}, [], {}, "whose priority is 0", id="no class at all"),
+    ],
+)
+def test_a_pod_of_a_manifest_has_the_priority_of_its_class(
+    ask: Callable[..., Answer], about: Raw, classes: list[Raw], held: Raw, says: str
+) -> None:
+    other = scheduled(asyncio.run(bound("other", "n1", *node("n1", 1))), **held)
+    answer = ask(*node("n1", 1), other, *classes, gpu_pod(**about))
+    assert says in answer.out
+    assert ("PriorityClass none is not in the input" in answer.err) is (about.get("priorityClassName") == "none")
+
+
+def test_a_class_that_is_not_among_the_others_is_refused_for_a_new_pod_alone(ask: Callable[..., Answer]) -> None:
+    answer = ask(*node("n1"), HIGH, gpu_pod(priorityClassName="hihg"))
+    assert answer.status == 3
+    assert "Pod team/mine is forbidden: no PriorityClass with name hihg was found" in answer.first
+    there = asyncio.run(waiting(priorityClassName="gone"))
+    assert ask(*node("n1"), HIGH, there).status == 0
+
+
+def test_a_class_that_no_api_server_would_send_is_refused_with_what_to_do(ask: Callable[..., Answer]) -> None:
+    answer = ask(*node("n1"), priority_class("high", "much"), gpu_pod())
+    assert (answer.status, "correct it" in answer.err) == (2, True)
+
+
+def test_others_are_told_to_end_only_where_they_hold_what_is_missing(ask: Callable[..., Answer]) -> None:
+    there = asyncio.run(bound("other", "n1", *node("n1"), limits={**GPU, "cpu": "5"}))
+    held = ask(*node("n1"), there, gpu_pod(limits={**GPU, "cpu": "4"}))
+    assert "ask for less, or let other Pods end: not enough cpu: 4 requested, 3 of 8 free" in held.out
+    small = ask(*node("n1"), there, gpu_pod(limits={**GPU, "cpu": "9"}))
+    assert "ask for no more than the node has: not enough cpu: 9 requested, 3 of 8 free" in small.out
+    assert "let other Pods end" not in small.out
+
+
+def test_a_node_that_is_too_small_by_itself_is_not_the_nearest(ask: Callable[..., Answer]) -> None:
+    full = asyncio.run(bound("other", "z", *node("z"), limits={**GPU, "cpu": "8"}))
+    nodes = [*node("a"), *node("z")]
+    nodes[0]["status"]["allocatable"]["cpu"] = "7"
+    answer = ask(*nodes, full, gpu_pod(limits={**GPU, "cpu": "8"}))
+    assert answer.first.startswith("Pod team/mine fits on none of 2 nodes; the nearest is z: ")
+
+
+def test_memory_is_told_in_amounts_that_a_person_can_type(ask: Callable[..., Answer]) -> None:
+    third = {"kubernetes.io/gpu-core": "33", "kubernetes.io/gpu-memory": "12345678901"}
+    there = asyncio.run(bound("other", "n1", *node("n1", 1), limits=third))
+    answer = ask(
+        *node("n1", 1), there, gpu_pod(limits={"kubernetes.io/gpu-core": "80", "kubernetes.io/gpu-memory": "79Gi"})
+    )
+    assert "free, core 80 %, memory 99 % (79Gi) asked" in answer.out
+    amounts = re.findall(r"memory (?:[0-9]+ % )?\(?([0-9]+[A-Za-z]*)", answer.out)
+    assert amounts
+    assert [amount for amount in amounts if not amount.endswith(("Mi", "Gi"))] == []
+    (share,) = set(re.findall(r"m(?:ain)?: 1 x \(core ([0-9]+) %, memory ([0-9]+Mi)\) instead of", answer.out))
+    less = {"kubernetes.io/gpu-core": share[0], "kubernetes.io/gpu-memory": share[1]}
+    assert ask(*node("n1", 1), there, gpu_pod(limits=less)).status == 0
+
+
+def test_nodes_are_told_in_the_steps_in_which_they_are_compared(ask: Callable[..., Answer]) -> None:
+    nodes = [one for name, cards in (("a", 2), ("b", 3), ("c", 8)) for one in node(name, cards)]
+    answer = ask(*nodes, asyncio.run(bound("mine", "a", *node("a"))))
+    table = re.findall(r"^([0-9]+) +([abc]) .*packing step ([0-9]+) \(([0-9]+) of 100\)", answer.out, re.MULTILINE)
+    assert len(table) == 3
+    assert all(int(step) == int(score) // 10 for _, _, step, score in table)
+    places = {step: place for place, _, step, _ in table}
+    assert [place for place, _, step, _ in table] == [places[step] for _, _, step, _ in table]
+    assert len(places) == len(set(places.values()))
+
+
+@pytest.mark.parametrize(
+    ("preference", "figures", "says"),
+    [
+        pytest.param(Preference.PACKING, {}, "opens a device of size 80, packing step 9 (97 of 100)", id="packing"),
+        pytest.param(
+            Preference.MOST_BALANCED,
+            {"score": 1},
+            f"place 2 by {Preference.MOST_BALANCED}, opens a device of size 80",
+            id="balance",
+        ),
+        pytest.param(
+            Preference.PACKING,
+            {"mates": 2, "room": 3, "opened": 0, "score": 100},
+            "2 of its gang there, room for 3 of its gang, opens no idle device, packing step 10 (100 of 100)",
+            id="a gang",
+        ),
+        pytest.param(
+            Preference.FRAGMENTATION,
+            {"growth": 4, "broken": 8, "begun": 64_000, "score": 0},
+            "fragmentation grows by 4, breaks a group of 8, opens one on a node of 64 CPUs, opens a device of size 80, "
+            f"place 1 by {Preference.MOST_BALANCED}",
+            id="fragmentation",
+        ),
+    ],
+)
+def test_figures_are_told_in_the_order_in_which_they_count(preference: Preference, figures: Raw, says: str) -> None:
+    plain = {"mates": 0, "room": 1, "growth": None, "broken": None, "begun": None, "opened": 80, "score": 97}
+    assert words.parts(Rival("n1", 0, NodeFigures(**{**plain, **figures})), preference) == says
+
+
 def test_a_pod_that_fits_is_told_where_it_would_be_sent(ask) -> None:
     answer = ask(*node("n1"), *node("n2"), asyncio.run(waiting()))
     assert answer.status == 0
@@ -252,7 +405,7 @@ def test_what_was_recorded_at_the_bind_is_told(ask) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        pytest.param(("nobody", "-n", "team"), "there is no Pod nobody in namespace team; 1 Pods were read", id="none"),
+        pytest.param(("nobody", "-n", "team"), "there is no Pod nobody in namespace team; 1 Pod read", id="none"),
         pytest.param(("min", "-n", "team"), "did you mean mine?", id="alike"),
         pytest.param(("mine",), "there is one in team: name it with -n", id="another namespace"),
         pytest.param(("team/mine", "--node", "x"), "--node x: no such Node; there are n1", id="no such node"),
@@ -399,3 +552,36 @@ def test_a_workload_in_the_files_is_told_of_if_its_pod_is_asked_for(ask: Callabl
     answer = ask(plain_node("n1"), own)
     assert answer.status == 2
     assert "explain does not create the Pods of Deployment mine: see what koordgate simulate says" in answer.err
+
+
+def test_a_pod_of_another_product_in_doubt_is_told_with_what_ends_the_doubt(ask: Callable[..., Answer]) -> None:
+    theirs = foreignpods.kai("one", name="shared", node="n1")
+    cluster = [*node("n1"), *node("n2", taints=[TAINT])]
+    missing = "the reservation Pod of group one, which names its GPU of node n1, was not read"
+    give = "give that Pod too if this was read from files, and delete Pod team/shared if it is gone"
+    doubt = f"what Pod team/shared holds on n1 is in doubt: {missing}. All GPUs of the node are held: {give}"
+    told = ask(*cluster, theirs, gpu_pod())
+    assert doubt in told.out
+    data = ask(*cluster, theirs, gpu_pod(), words=("mine", "-n", "team", "-o", "json")).data
+    assert [one["doubts"] for one in data["details"] if one["name"] == "n1"] == [[doubt]]
+    own = ask(*cluster, theirs, gpu_pod(), words=("shared", "-n", "team"))
+    assert "on n1 it holds gpu 0 GPU-n1-0: core 100 %, memory 80 GiB (100 %); gpu 1 GPU-n1-1" in own.out
+    assert f"by runai-gpu-group, in doubt: {missing}" in own.out
+    sure = [theirs, foreignpods.reservation("one", "GPU-n1-1", node="n1")]
+    assert "doubt" not in ask(*cluster, *sure, gpu_pod()).out
+    own = ask(*cluster, *sure, words=("shared", "-n", "team"))
+    assert "on n1 it holds gpu 1 GPU-n1-1: core 100 %, memory 80 GiB (100 %); by runai-gpu-group" in own.out
+    assert "doubt" not in own.out
+
+
+def test_a_node_that_is_not_ready_and_has_no_taint_is_told(ask: Callable[..., Answer]) -> None:
+    def cluster(name: str, *taints: Raw) -> list[Raw]:
+        made, devices = node(name, taints=list(taints))
+        made["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+        return [made, devices]
+
+    assert "Node n1 is not Ready, without the taint node.kubernetes.io/not-ready: " in (
+        ask(*cluster("n1"), gpu_pod()).err
+    )
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    assert "not Ready" not in ask(*cluster("n1", taint), gpu_pod()).err

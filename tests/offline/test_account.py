@@ -122,7 +122,7 @@ def test_a_class_that_the_settings_give_to_nodes_is_counted() -> None:
     pools = (("queue", DevicePool({"zone": "a"}, {"shared": 5})),)
     counted = account(node("node-1", labels={"zone": "a"}), node("node-2", labels={"zone": "b"}), pools=pools)
     assert [(use.node, use.id) for use in counted.devices()] == [("node-1", "shared")]
-    assert report.in_use(counted) == "0 of 1 queue devices in use"
+    assert report.in_use(counted) == "0 of 1 queue device in use"
 
 
 # The node's topology (two NUMA nodes of four cores; CPU k and k+8 are one core) and its Pods -> the table of CPUs.

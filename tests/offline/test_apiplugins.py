@@ -154,3 +154,79 @@ def test_the_mode_of_a_namespace_decides_whether_its_pods_are_translated(
     pod = listed(capsys, "-f", file)["p"]
     assert (pod["spec"]["schedulerName"] == "koord-scheduler") is bool(translated)
     assert pod["spec"]["nodeName"] == "node-1"
+
+
+BOTH = "gpu devices are asked for in 2 dialects at once"
+MOST = {"max": {"nvidia.com/gpu": "2", "cpu": "9"}, "default": {"cpu": "1"}}
+
+
+def run(capsys: pytest.CaptureFixture[str], folder: Path, *objects: Raw) -> tuple[dict[str, str], str]:
+    """By Pod: its lines of the table; and what is told beside it."""
+    capsys.readouterr()
+    assert main(["simulate", "-f", saved(folder, objects)]) == 0
+    out, err = capsys.readouterr()
+    rows: dict[str, str] = {}
+    for line in out.split("\n\n")[0].splitlines()[1:]:
+        name = line.split()[0] if line[0] != " " else list(rows)[-1]
+        rows[name] = rows.get(name, "") + line + "\n"
+    return rows, err
+
+
+def test_devices_that_a_limit_range_adds_are_told_with_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    zero, partly = gpus("zero", 50), asking("partly", {"nvidia.com/gpu": "1"})
+    zero["spec"]["containers"][0]["resources"] = {"limits": {"kubernetes.io/gpu": "50", "nvidia.com/gpu": "0"}}
+    pods = [gpus("half", 50), asking("web"), asking("other"), zero, partly]
+    rows, told = run(capsys, tmp_path, *machine(cards=8), limit_range(**MOST), *pods)
+    added = "main: nvidia.com/gpu=2 (added by LimitRange r)"
+    assert added in rows["default/half"]
+    assert BOTH in rows["default/half"]
+    assert (
+        "LimitRange r adds nvidia.com/gpu to containers that do not state it; write nvidia.com/gpu: 0 in limits to"
+        in (rows["default/half"])
+    )
+    assert added in rows["default/web"]
+    assert added in rows["default/other"], "also of the second Pod of a template"
+    assert "no devices" not in rows["default/web"]
+    assert added in rows["default/partly"], "its limit is added"
+    assert "LimitRange" not in rows["default/zero"]
+    assert " bound " in rows["default/zero"]
+    note = "LimitRange default/r adds nvidia.com/gpu 2 to containers that do not state it, such as main of Pod half"
+    assert told.count(note) == told.count("LimitRange default/r") == 1
+    assert "cpu" not in told
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"max": {"nvidia.com/gpu": "2"}, "default": {"nvidia.com/gpu": "0"}},
+        {"type": "Pod", "max": {"nvidia.com/gpu": "2"}},
+    ],
+)
+def test_a_limit_range_that_adds_no_device_is_not_told(
+    limit: Raw, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, told = run(capsys, tmp_path, *machine(), limit_range(**limit), asking("web"))
+    assert "no devices, no CPUs of its own" in rows["default/web"]
+    assert "LimitRange" not in told
+
+
+def test_an_own_name_that_a_limit_range_adds_is_told_without_a_zero(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limit, card = limit_range(default={"kubernetes.io/gpu": "50"}), asking("card", {"nvidia.com/gpu": "1"})
+    rows, _ = run(capsys, tmp_path, *machine(), limit, card)
+    assert BOTH in rows["default/card"]
+    assert (
+        "LimitRange r adds kubernetes.io/gpu to containers that do not state it; ask in that name, or change it"
+        in (rows["default/card"])
+    )
+
+
+def test_a_default_that_is_no_quantity_is_what_the_pod_is_refused_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, _ = run(capsys, tmp_path, *machine(), limit_range(default={"nvidia.com/gpu": "two"}), asking("web"))
+    assert "main: nvidia.com/gpu=two (added by LimitRange r)" in rows["default/web"]
+    assert "refused at admission" in rows["default/web"]

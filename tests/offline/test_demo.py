@@ -207,7 +207,7 @@ def test_the_demo_takes_other_files(tmp_path: Path, capsys: pytest.CaptureFixtur
     workload = saved(tmp_path, [gpus("mine", 100), asking("plain")], "workload.json")
     told = _played(capsys, "--cluster", cluster, "--workload", workload)
     assert "default/mine  bound to node-1" in told
-    assert re.search(r"2 Pods +2 bound\n +in use +1 of 1 GPUs\n", told)
+    assert re.search(r"2 Pods +2 bound\n +in use +1 of 1 GPU\n", told)
 
 
 def test_files_that_cannot_be_used_end_it_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,6 +105,42 @@ def test_what_cannot_be_read_gets_an_answer(name: str, tmp_path: Path) -> None:
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        pytest.param(b'{"a": [1, {"b": "---"}]}\n', [{"a": [1, {"b": "---"}]}], id="one"),
+        pytest.param(b'{"a": 1}\n{"b":\n2}\n', [{"a": 1}, {"b": 2}], id="several, as jq prints them"),
+        pytest.param(b'{"a": 1}\n---\n{"b":\n2}\n--- \n', [{"a": 1}, {"b": 2}], id="with lines between them"),
+        pytest.param(b"", [], id="nothing"),
+    ],
+)
+def test_a_file_named_json_may_have_several_values(body: bytes, expected: list[object], tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_bytes(body)
+    assert documents(path) == expected
+
+
+@pytest.mark.parametrize("name", ["file.json", "file.json.gz"])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        pytest.param(b'{"a": 1,\n "b": [1,]}\n', ": not JSON; correct it, or name", id="a comma in a list"),
+        pytest.param(b'{"a": 1,\n "b": 2,}\n', "line 2, column 9: Expecting property name", id="a comma"),
+        pytest.param(b'{"a": 1}\n---\n{"b": x}\n', "line 3, column 7: Expecting value", id="in the second value"),
+        pytest.param(b"a: 1\n", "name a file of YAML .yaml: line 1, column 1: Expecting value", id="YAML"),
+        pytest.param(b'{"a": NaN}', "not JSON; correct it: NaN is no number in JSON", id="no number"),
+        pytest.param(b"[" * 100000, "not JSON; correct it", id="too deep"),
+    ],
+)
+def test_a_file_named_json_must_be_json(name: str, body: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(body) if name.endswith("gz") else body)
+    with pytest.raises(InputError) as caught:
+        documents(path)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
 def test_a_file_beyond_the_bound_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webhook.offline.documents._MOST_BYTES", 100)
     path = tmp_path / "file.yaml"

@@ -44,7 +44,7 @@ MISSED: dict[str, tuple[Raw, str]] = {
     ),
     "another node": ({"pod": "whole", "node": "node-9"}, "default/whole: is on node-1, node-9 expected"),
     "no node": ({"pod": "odd", "node": "node-1"}, "default/odd: is on no node, node-1 expected"),
-    "more devices": ({"pod": "whole", "devices": {"gpu": 2}}, "default/whole: holds 1 GPUs, 2 expected"),
+    "more devices": ({"pod": "whole", "devices": {"gpu": 2}}, "default/whole: holds 1 GPU, 2 expected"),
     "another device": (
         {"pod": "whole", "devices": {"gpu": [0]}},
         "default/whole: holds of GPUs 1 (GPU-node-1-1); 0 expected",
@@ -61,7 +61,7 @@ MISSED: dict[str, tuple[Raw, str]] = {
 def test_what_is_so_passes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = ("-f", saved(tmp_path, objects()), "-e", expecting(tmp_path, HELD[name]))
     assert main(["simulate", *files]) == 0
-    assert "koordgate simulate: 1 of 1 checks passed" in capsys.readouterr().err
+    assert "koordgate simulate: 1 of 1 check passed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", MISSED)

@@ -96,3 +96,22 @@ def test_the_table_says_what_such_a_pod_holds_and_what_says_so(
     assert all(one in printed.out for one in shown)
     assert "assumed" not in printed.out
     assert printed.err == ""
+
+
+MISSING = "the reservation Pod of group one, which names its GPU of node node-1, was not read"
+GIVE = "give that Pod too if this was read from files, and delete Pod team/shared if it is gone"
+
+
+@pytest.mark.parametrize("beside", [[], [FIRST]])
+def test_a_pod_in_doubt_is_shown_with_the_doubt_and_what_ends_it(
+    beside: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sure = bool(beside)
+    pods = [foreignpods.kai("one", name="shared", node="node-1")]
+    pods += [foreignpods.reservation("one", uuid, node="node-1") for uuid in beside]
+    assert main(["simulate", "-f", saved(tmp_path, [*machine(), *pods, gpus("mine", 100)])]) == 0
+    out, _ = capsys.readouterr()
+    assert (f"in doubt: {MISSING}. All GPUs of the node are held: {GIVE}" in out) is not sure
+    assert out.count("team/shared: whole (in doubt)") == (0 if sure else 2)
+    assert main(["simulate", "-f", saved(tmp_path, [*machine(), *pods]), "-o", "json"]) == 0
+    assert (f"Pod team/shared: in doubt: {MISSING}" in capsys.readouterr().err) is not sure

@@ -9,7 +9,7 @@ from offline.clusters import nic
 from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.wire.deviceobject import read_device_object
-from webhook.offline.predicates import best, candidate, grouped, why_not
+from webhook.offline.predicates import best, candidate, grouped, unready, why_not
 from webhook.offline.resources import allocatable, managed
 
 DEDICATED = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
@@ -132,3 +132,21 @@ def test_reasons_of_nodes_that_are_not_meant_for_the_pod_come_last() -> None:
         "c": "b: not enough cpu: 2 requested, 1 of 4 free",
     }
     assert [line.partition(":")[0] for line in grouped(reasons)] == ["c", "a", "b"]
+
+
+def test_nodes_that_are_not_ready_and_have_no_taint_are_told_in_one_sentence() -> None:
+    def node(name: str, status: str | None, *taints: str) -> dict[str, Any]:
+        conditions = [{"type": "Other", "status": "False"}]
+        conditions += [{"type": "Ready", "status": status}] if status is not None else []
+        spec = {"taints": [{"key": key, "effect": "NoSchedule"} for key in taints]}
+        return {"metadata": {"name": name}, "spec": spec, "status": {"conditions": conditions}}
+
+    fine = [node("a", "True"), node("b", None), {"metadata": {"name": "c"}}]
+    fine += [node("d", "False", "x", "node.kubernetes.io/not-ready")]
+    fine += [node("e", "Unknown", "node.kubernetes.io/unreachable")]
+    assert list(unready(fine)) == []
+    taint = "without the taint node.kubernetes.io/not-ready: counted as taking Pods, as kube-scheduler goes by"
+    (one,) = unready([*fine, node("f", "False", "x")])
+    assert one.startswith(f"Node f is not Ready, {taint} taints alone")
+    (several,) = unready([*fine, *(node(f"n{number:02}", "Unknown") for number in reversed(range(17)))])
+    assert several.startswith(f"Nodes {', '.join(f'n{number:02}' for number in range(16))} and 1 more nodes are not")

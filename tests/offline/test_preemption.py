@@ -67,6 +67,21 @@ def test_it_is_told_whom_a_pod_would_evict(name: str, tmp_path: Path, capsys: py
     assert [item["metadata"]["name"] for item in items if item["spec"].get("nodeName")] == ["low-1", "low-2", "middle"]
 
 
+def test_a_running_pod_that_states_no_priority_has_that_of_its_class(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    standing = [
+        of_class(held("other", "node-1", (0, 100)), "middle"),
+        of_class(held("last", "node-1", (1, 100)), "low"),
+    ]
+    objects = [*CLASSES, *machine(cards=2), *standing, of_class(gpus("new", 200), "middle")]
+    assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
+    assert "preempting" not in capsys.readouterr().out
+    objects[-1] = of_class(gpus("new", 200), "high")
+    assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
+    assert "would fit on node-1 by preempting default/last, default/other; nobody" in capsys.readouterr().out
+
+
 def test_the_node_with_the_least_victims_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = running("alone", "low", (0, 100), on="node-2")
     objects = [*full(), *machine("node-2", cards=1), other, of_class(gpus("new", 100), "high")]

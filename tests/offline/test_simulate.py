@@ -502,3 +502,18 @@ def test_what_resource_claims_hold_is_not_given(tmp_path: Path, capsys: pytest.C
     said = capsys.readouterr()
     assert "held by ResourceClaims" in said.out
     assert "is not used" not in said.out + said.err
+
+
+def test_an_input_without_pods_is_told_apart_from_what_is_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = {"nvidia.com/gpu.product": "A100", "nvidia.com/gpu.memory": "81920", "nvidia.com/gpu.count": "1"}
+    alone = node("n1", labels=labels)
+    alone["status"]["allocatable"]["nvidia.com/gpu"] = "1"
+    assert main(["simulate", "-f", saved(tmp_path, [alone])]) == 2
+    noted, told = capsys.readouterr().err.splitlines()
+    assert noted.startswith("koordgate simulate: assumed GPUs: 1 on n1, ")
+    assert told == (
+        "koordgate simulate: the input has no Pod, and nothing in it creates one (found: 1 Node); "
+        "give Pods or workloads with -f"
+    )

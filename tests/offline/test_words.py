@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from builders import container, gpu, pod
 
+from allocator.devices.words import how_many
 from allocator.vocabulary.devicetype import BUILT_IN, FPGA_TYPE, GPU_TYPE, RDMA_TYPE, DeviceType, Unit, own_type
 from allocator.vocabulary.holdings import Function, Share
 from allocator.vocabulary.names import DEVICE_ORDER, ORIGINAL_REQUEST
@@ -44,7 +45,7 @@ def test_bytes_are_gib_to_the_tenth(amount: int, text: str) -> None:
     ],
 )
 def test_devices_are_counted(kind: DeviceType, count: int, text: str) -> None:
-    assert words.counted(count, kind) == text
+    assert how_many(count, kind) == text
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ def template(labels: Raw | None = None, **spec: Any) -> Raw:
 def workload(kind: str, name: str = "web", about: Raw | None = None, **spec: Any) -> Raw:
     version = {"Job": "batch/v1", "CronJob": "batch/v1", "ReplicationController": "v1"}.get(kind, "apps/v1")
     given = {} if kind == "CronJob" else {"template": template()}
+    given |= {"selector": {"matchLabels": {"app": "a"}}} if version == "apps/v1" else {}
     metadata = {"name": name, "namespace": "team", **(about or {})}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {**given, **spec}}
 
@@ -140,7 +141,7 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_it_tolerates_and_selects(
         node("n4", labels={"zone": "a"}, unschedulable=True),
     ]
     plain = {"containers": [{"name": "c"}], "nodeSelector": {"zone": "a"}}
-    daemons = workload("DaemonSet", "agent", template={"spec": plain})
+    daemons = workload("DaemonSet", "agent", template={"metadata": {"labels": {"app": "a"}}, "spec": plain})
     pods = listed(capsys, "-f", saved(tmp_path, [*nodes, daemons]))
     assert [pod["spec"]["nodeName"] for pod in pods.values()] == ["n1", "n4"]
     daemons["spec"]["template"]["spec"]["tolerations"] = [{"key": "gpu", "operator": "Exists"}]
@@ -287,7 +288,7 @@ def test_a_template_that_is_none_of_a_pod_is_left_out_in_other_kinds_and_refused
     }
     found = made(tmp_path, policy, gpus("a", 50))
     assert "spec.pattern is not used" in found.notes[0]
-    broken = workload("Deployment", template={"spec": {"containers": []}})
+    broken = workload("Deployment", template=template(containers=[]))
     with pytest.raises(InputError, match=r"Deployment team/web: its template: Expected array of length >= 1"):
         made(tmp_path, broken)
 
@@ -318,3 +319,22 @@ def test_a_pod_with_a_generated_name_gets_one(tmp_path: Path, capsys: pytest.Cap
     found = listed(capsys, "-f", saved(tmp_path, [*machine(), *pods]))
     assert len(found) == 2
     assert all(name.startswith("run-") and len(name) == 9 for name in found)
+
+
+def test_pods_of_daemon_sets_for_other_nodes_are_left_out_where_one_node_is_asked_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agents, big = workload("DaemonSet", "agent"), gpus("big", 300)
+    cluster = [*machine("n1"), *machine("n2"), *machine("n3")]
+    file = saved(tmp_path, [*cluster, agents])
+    assert main(["simulate", "-f", file, "--node", "n2", "--require-bound"]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("team/agent-") == 2, "in the table of Pods, and on its node"
+    assert "1 Pod: 1 bound" in out
+    assert "Pods of DaemonSets for other nodes than n2 are left out: 2" in err
+    assert main(["simulate", "-f", file, "--require-bound"]) == 0
+    out, err = capsys.readouterr()
+    assert "3 Pods: 3 bound" in out
+    assert "left out" not in err
+    assert main(["simulate", "-f", saved(tmp_path, [*cluster, agents, big]), "--node", "n2", "--require-bound"]) == 1
+    assert "1 of 2 checks passed" in capsys.readouterr().err, "a Pod that may go anywhere is asked about"

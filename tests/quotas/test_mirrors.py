@@ -8,7 +8,7 @@ from npus import TYPES as NPU_TYPES
 from allocator.quantity import LARGEST
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.dialect import Dialect, Term
-from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, Range, read_ranges, tightest
+from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, Range, may_be_added, read_ranges, tightest
 from webhook.quotas.mirror import (
     MIRROR_LABEL,
     Quota,
@@ -216,7 +216,7 @@ def test_nobody_elses_quota_is_replaced(hard: Raw, labels: Raw, ours: bool) -> N
 
 
 def test_the_limits_of_containers_and_pods_that_name_devices_are_read() -> None:
-    found, zeros = read_ranges(
+    found, zeros, _ = read_ranges(
         [
             {"type": "PersistentVolumeClaim", "max": {"nvidia.com/gpu": "9"}},
             {"type": "Container", "max": {"cpu": "4", "nvidia.com/gpu": "2"}, "min": {"kubernetes.io/gpu-core": "10"}},
@@ -235,7 +235,7 @@ def test_the_limits_of_containers_and_pods_that_name_devices_are_read() -> None:
 @pytest.mark.parametrize("key", ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"])
 @pytest.mark.parametrize("of", ["Container", "Pod"])
 def test_a_name_of_a_device_plugin_in_any_limit_is_to_be_stated(key: str, of: str) -> None:
-    _, zeros = read_ranges([{"type": of, key: {"nvidia.com/gpu": "1", "koordinator.sh/gpu": "1"}}], NPU_TYPES)
+    _, zeros, _ = read_ranges([{"type": of, key: {"nvidia.com/gpu": "1", "koordinator.sh/gpu": "1"}}], NPU_TYPES)
     assert zeros == ("nvidia.com/gpu",)
 
 
@@ -244,12 +244,49 @@ def test_of_many_limits_for_one_name_the_tightest_is_kept() -> None:
         return {"type": of, key: {"nvidia.com/gpu": amount}}
 
     listed = [limit("3"), limit("2"), limit("4"), limit("1", "min"), limit("2", "min"), limit("1", of="Container")]
-    found, _ = read_ranges([*listed, limit("1", "min")], NPU_TYPES)
+    found = read_ranges([*listed, limit("1", "min")], NPU_TYPES).ranges
     assert [(one.of, one.quantity, one.least) for one in tightest(found)] == [
         ("Pod", "2", False),
         ("Pod", "2", True),
         ("Container", "1", False),
     ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "added"),
+    [
+        ({"max": {"nvidia.com/gpu": "2", "cpu": "4"}}, {"nvidia.com/gpu"}),
+        ({"min": {"nvidia.com/gpu": "1"}}, {"nvidia.com/gpu"}),
+        ({"default": {"kubernetes.io/gpu": "50"}}, {"kubernetes.io/gpu"}),
+        ({"defaultRequest": {"koordinator.sh/gpu-core": "50"}}, {"koordinator.sh/gpu-core"}),
+        ({"max": {"nvidia.com/gpu": "2"}, "default": {"nvidia.com/gpu": "0"}}, set()),
+        ({"min": {"nvidia.com/gpu": "1"}, "max": {"nvidia.com/gpu": "0"}}, set()),
+        ({"maxLimitRequestRatio": {"nvidia.com/gpu": "2"}}, set()),
+        ({"type": "Pod", "max": {"nvidia.com/gpu": "2"}}, set()),
+    ],
+)
+def test_what_a_limit_range_adds_to_containers_is_read(limit: Raw, added: set[str]) -> None:
+    assert read_ranges([{"type": "Container", **limit}], NPU_TYPES).added == added
+
+
+def test_a_refusal_names_the_limit_ranges_that_may_have_added_what_it_names() -> None:
+    table = LimitTable(NPU_TYPES)
+    ranges = RangeFeed(table, lambda _name, _problems: None)
+    for name, most in (("b", {"nvidia.com/gpu": "2"}), ("a", {"nvidia.com/gpu": "1", "koordinator.sh/gpu": "1"})):
+        spec = {"limits": [{"type": "Container", "max": most}]}
+        ranges.put({"metadata": {"name": name, "namespace": "team"}, "spec": spec})
+
+    def said(text: str) -> list[str]:
+        return [str(one) for one in may_be_added(table.of("team"), text)]
+
+    states = "to containers that do not state it"
+    assert said("asks for nvidia.com/gpu, and") == [
+        f"spec: LimitRanges a and b add nvidia.com/gpu {states}; write nvidia.com/gpu: 0 in limits to ask for none"
+    ]
+    assert said("limits[koordinator.sh/gpu]") == [
+        f"spec: LimitRange a adds koordinator.sh/gpu {states}; ask in that name, or change it"
+    ]
+    assert said("nvidia.com/gpumem and koordinator.sh/gpu-core and koordinator.sh/gpu.shared") == []
 
 
 # --- tables
@@ -273,6 +310,7 @@ def test_a_namespace_limits_what_its_quotas_and_ranges_name_together() -> None:
         (Range("Pod", "nvidia.com/gpu", "quota.koordgate.io/gpu", "2", 200, least=False),),
         ("nvidia.com/gpu",),
     )
+    assert table.of("team").added == {}, "a Pod's limit adds nothing"
     ranges.put({**one, "metadata": {"name": "s", "namespace": "team"}})
     assert len(table.of("team").ranges) == 1
     ranges.drop({"metadata": {"name": "s", "namespace": "team"}})

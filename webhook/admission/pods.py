@@ -13,7 +13,7 @@ from webhook.admission.account import asked
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.admission.unread import unread_warnings
 from webhook.patch import apply
-from webhook.quotas.limits import NO_LIMITS, NamespaceLimits
+from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, may_be_added
 from webhook.review import Request, Response, allowed, denied, patched
 
 _MOST_CONTAINERS: Final = 256
@@ -68,7 +68,9 @@ class PodWebhooks:
         policy = self._policy.within(request.namespace)
         translation = translate(pod, policy, stated, charged_memory=same, zeros=zeros, namespace=request.namespace)
         if translation.problems:
-            return denied(_refusal(request, translation.problems), HTTPStatus.UNPROCESSABLE_ENTITY)
+            said = "; ".join(map(str, translation.problems))
+            added = may_be_added(self._limits(request.namespace), said)
+            return denied(_refusal(request, (*translation.problems, *added)), HTTPStatus.UNPROCESSABLE_ENTITY)
         warnings = list(translation.warnings)
         warnings += filter(None, (without_effect(pod), not_aligned(pod)))
         warnings.extend(

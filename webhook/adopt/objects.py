@@ -6,9 +6,11 @@ from typing import Any, Final
 
 from allocator.request.devices import names_devices
 from allocator.request.unread import NOTHING, find_unread
+from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import is_allocation_annotation
 from allocator.wire import gang, nodeallocation, nodetopology
+from allocator.wire.foreignpods import Adoption, read_foreign_pod
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, NotFound
 from koordgate.kube.resource import (
@@ -46,6 +48,7 @@ _KINDS: Final = {
     RESOURCE_CLAIMS: "ResourceClaim",
     PLUGIN_POD_GROUPS: gang.KIND,
 }
+_OF_ALL: Final = Adoption(peers=frozenset(Product))
 _NEEDED: Final = (NODES, DEVICES, NODE_ALLOCATIONS, NAMESPACES, PODS)
 
 
@@ -77,7 +80,8 @@ class Cluster:
         """Take in an object of a kind."""
         if kind == "Pod":
             self._note_reporter(obj)
-            obj = obj if about_devices(obj, types) else _lean(obj)
+            told = about_devices(obj, types) or read_foreign_pod(obj, _OF_ALL) is not None  # as by KAI's labels
+            obj = obj if told else _lean(obj)
         self.of.setdefault(kind, []).append({**obj, "kind": kind})
 
     def _note_reporter(self, pod: Mapping[str, Any]) -> None:

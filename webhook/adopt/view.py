@@ -10,6 +10,7 @@ from allocator.wire.foreignpods import Adoption
 from webhook.adopt.objects import Cluster
 from webhook.ledger.kube import record_or_error
 from webhook.ledger.store import Record, UnreadableError
+from webhook.offline.alike import PodReader
 from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, types_of
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.classes import pools_of
@@ -73,7 +74,7 @@ class AdoptView:
             "NodeResourceTopology": TopologyFeed(self.view, self._complain("NodeResourceTopology")),
             "ResourceSlice": SliceFeed(self.view, self._complain("ResourceSlice")),
             "ResourceClaim": ClaimFeed(self.view),
-            "Pod": PodFeed(self.view, _nothing, _nothing, types),
+            "Pod": PodFeed(self.view, _nothing, _nothing, types, PodReader()),
         }
         for kind, feed in feeds.items():
             for obj in cluster.objects(kind):

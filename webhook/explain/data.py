@@ -56,6 +56,7 @@ def _detail(node: NodeDetail, remedies: list[WayToFit]) -> Raw:
     return {
         "name": node.verdict.name,
         "devices": cards,
+        "doubts": list(node.doubts),
         "numaNodes": [{"node": numa, "why": why} for numa, why in node.numas.items()],
         "remedies": [
             {"kind": one.kind, "text": one.text, "pods": list(one.pods), "needed": one.needed} for one in remedies

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from allocator.adopted import doubts
 from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.place import Placement, place_by_numa
 from allocator.preempt import PodStanding
@@ -29,11 +30,13 @@ class Reason:
         by: who says so: koord-scheduler's filter ("koordgate"), or kube-scheduler's own plugins.
         short: in a few words that nodes share, for counting.
         text: in full.
+        beyond: whether the node has too little for the Pod even if all other Pods left.
     """
 
     by: str
     short: str
     text: str
+    beyond: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ class NodeDetail:
         numas: by NUMA node, why the Pod does not fit into it alone; "" if it does. Empty without a NUMA policy.
         changes: what would make the Pod fit there, as far as devices and CPUs are concerned.
         leaving: with a change that needs Pods to leave, these, as namespace/name with their priority.
+        doubts: what is not certain of what Pods of other products hold there, a sentence each.
     """
 
     verdict: NodeVerdict
@@ -96,6 +100,7 @@ class NodeDetail:
     numas: Mapping[int, str] = field(default_factory=dict)
     changes: tuple[Change, ...] = ()
     leaving: tuple[tuple[str, int], ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 def judge(scene: Scene) -> list[NodeVerdict]:
@@ -137,9 +142,11 @@ def _judge(scene: Scene, node: Mapping[str, Any]) -> NodeVerdict:
     short = list(shortages(counted, has.allocatable, used))
     if short:
         room = why_not(_OPEN, counted, _unconditional(has), used) or ""
-        reasons.append(Reason("kube-scheduler", f"not enough {', '.join(what for what, *_ in short)}", room))
+        beyond = any(much > total for _, much, _, total in short)
+        names = ", ".join(what for what, *_ in short)
+        reasons.append(Reason("kube-scheduler", f"not enough {names}", room, beyond))
         far += sum(-(-FULL * (much - free) // much) for _, much, free, _ in short)
-    permanent = isinstance(outcome, Refusal) and outcome.permanent
+    permanent = any(one.beyond for one in reasons) or (isinstance(outcome, Refusal) and outcome.permanent)
     return NodeVerdict(name, tuple(reasons), far, permanent, outcome if isinstance(outcome, Placement) else None)
 
 
@@ -161,8 +168,9 @@ def detail(scene: Scene, verdict: NodeVerdict) -> NodeDetail:
     cards = tuple(
         CardDetail(one, tuple(sorted(set(holders.get(one.device.id, ()))))) for one in card_reasons(request, node)
     )
+    uncertain = tuple(doubts(node))
     if verdict.placement is not None:
-        return NodeDetail(verdict, cards)
+        return NodeDetail(verdict, cards, doubts=uncertain)
     numas = {
         numa: "" if isinstance(outcome, Placement) else outcome.message.removeprefix(f"{node.name}: ")
         for numa, outcome in place_by_numa(request, node).items()
@@ -178,7 +186,7 @@ def detail(scene: Scene, verdict: NodeVerdict) -> NodeDetail:
         for change in found
         for uid in change.pods
     )
-    return NodeDetail(verdict, cards, numas, tuple(found), leaving)
+    return NodeDetail(verdict, cards, numas, tuple(found), leaving, uncertain)
 
 
 def _holdings(scene: Scene, name: str) -> Iterator[tuple[str, Holding | ForeignHolding]]:

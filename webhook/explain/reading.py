@@ -1,6 +1,6 @@
 """What commands that ask about a cluster read: a live cluster, a snapshot, or manifests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -9,10 +9,12 @@ from koordgate.kube.client import KubeClient
 from webhook.adopt.objects import Cluster
 from webhook.adopt.view import AdoptView
 from webhook.devices.installed import RELEASE
+from webhook.offline import priorities
 from webhook.offline.apiserver import with_defaults
 from webhook.offline.assumed import UnknownMemoryError, assume_devices
 from webhook.offline.documents import InputError
 from webhook.offline.objects import read_all
+from webhook.offline.priorities import Priorities
 from webhook.offline.running import assume, counting_all
 from webhook.offline.shapes import wrong_shape
 from webhook.settings import WebhookSettings, adoption_of, types_of
@@ -24,7 +26,7 @@ Found = tuple[str, Raw, str]
 """Where an object is, the object, and its kind."""
 
 # The kinds that only commands read; the others are checked where they are taken.
-_CHECKED: Final = ("Pod", "ConfigMap", "ResourceQuota", "Event", "PodDisruptionBudget")
+_CHECKED: Final = ("Pod", "ConfigMap", "ResourceQuota", "Event", "PodDisruptionBudget", priorities.KIND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,30 @@ def read_files(paths: Sequence[str]) -> Reading:
         InputError: something cannot be read, or the memory of a Node's cards is not known.
     """
     listed = list(read_all(paths))
+    notes = _prioritize(listed)
     if any(map(_is_about, listed)):
-        return Reading(listed)
-    objects, notes = with_assumed(listed)
-    return Reading(objects, notes, manifests=True)
+        return Reading(listed, notes)
+    objects, assumed = with_assumed(listed)
+    return Reading(objects, [*notes, *assumed], manifests=True)
+
+
+def priorities_of(listed: Iterable[Found], note: Callable[[str], object]) -> Priorities:
+    """Collect the PriorityClasses among objects; one that an API server would not send is told where it is checked."""
+    known = Priorities(note)
+    for _, obj, kind in listed:
+        if kind == priorities.KIND and not wrong_shape(kind, obj):
+            known.put(obj)
+    return known
+
+
+def _prioritize(listed: Sequence[Found]) -> list[str]:
+    """Write the priorities of their classes into Pods that state none; returns what was assumed."""
+    notes: list[str] = []
+    known = priorities_of(listed, notes.append)
+    for _, obj, kind in listed:
+        if kind == "Pod" and not wrong_shape(kind, obj):
+            known.complete(obj)
+    return notes
 
 
 async def read_live(kube: KubeClient, installed_in: str, configured: WebhookSettings | None) -> Reading:

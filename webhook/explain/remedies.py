@@ -10,6 +10,8 @@ from webhook.view.nodeselection import UNSCHEDULABLE, may_land, tolerated
 
 _HARD: Final = frozenset({"NoSchedule", "NoExecute"})
 _MOST_NAMED: Final = 8
+_ROOM: Final = "ask for less, or let other Pods end"
+_LESS: Final = "ask for no more than the node has"
 
 
 class WayToFit(NamedTuple):
@@ -32,7 +34,7 @@ def remedies(scene: Scene, node: NodeDetail) -> list[WayToFit]:
     """What would make the Pod fit on a node. Where a node has several reasons, each needs its remedy."""
     found = [*_conditions(scene, node.verdict.name)]
     found += [
-        WayToFit("room", f"ask for less, or let other Pods end: {one.text}", needed=True)
+        WayToFit("room", f"{_LESS if one.beyond else _ROOM}: {one.text}", needed=True)
         for one in node.verdict.reasons
         if one.by == "kube-scheduler" and one.short.startswith("not enough")
     ]
@@ -52,7 +54,7 @@ def remedies(scene: Scene, node: NodeDetail) -> list[WayToFit]:
 def _evicts(scene: Scene, highest: int) -> str:
     """Whether kube-scheduler evicts Pods of these priorities for the Pod."""
     own = scene.info.priority if scene.info is not None else 0
-    if scene.given["spec"].get("preemptionPolicy") == "Never":
+    if scene.pod["spec"].get("preemptionPolicy") == "Never":
         return "nobody is evicted for it, because its preemptionPolicy is Never"
     if highest < own:
         return f"kube-scheduler may evict them for this Pod, whose priority is {own}"

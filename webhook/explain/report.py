@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
+from webhook.adopt.steps import counted
 from webhook.explain import words
 from webhook.explain.bound import Whereabouts
 from webhook.explain.explanation import Explanation
@@ -80,7 +81,7 @@ def _nodes(found: Explanation, *, everything: bool) -> Iterator[Part]:
     yield ""
     yield table
     if len(groups) > _MOST_GROUPS and not everything:
-        yield f"{len(groups) - _MOST_GROUPS} more reasons: --all"
+        yield f"{counted(len(groups) - _MOST_GROUPS, 'more reason')}: --all"
 
 
 def _node(node: NodeDetail, remedies: list[WayToFit], *, everything: bool) -> Iterator[Part]:
@@ -96,7 +97,8 @@ def _node(node: NodeDetail, remedies: list[WayToFit], *, everything: bool) -> It
     for card in shown:
         yield f"  {_line(words.card(card))}"
     if len(node.cards) > len(shown):
-        yield f"  {len(node.cards) - len(shown)} more devices: --all"
+        yield f"  {counted(len(node.cards) - len(shown), 'more device')}: --all"
+    yield from (f"  {_line(doubt)}" for doubt in node.doubts[: None if everything else _MOST_CARDS])
     for numa, why in node.numas.items():
         yield f"  NUMA node {numa}: {_line(why) or 'it would fit'}"
     if verdict.fits:
@@ -136,7 +138,7 @@ def _standing(found: Explanation, one: Whereabouts, *, everything: bool) -> Iter
         yield ""
         yield table
         if len(one.order) > len(shown):
-            yield f"{len(one.order) - len(shown)} more nodes: --all"
+            yield f"{counted(len(one.order) - len(shown), 'more node')}: --all"
     if one.recorded:
         yield ""
         yield "What was recorded when it was bound"

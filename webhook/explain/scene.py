@@ -5,17 +5,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.gangs import largest
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import ORIGINAL_REQUEST
 from allocator.wire import gang, nodeallocation
 from webhook.adopt.objects import Cluster, from_objects
+from webhook.adopt.steps import counted
 from webhook.adopt.view import AdoptView
 from webhook.devices.nodestate import CommandError
-from webhook.explain.reading import Found, Raw, checked, is_settings, let_hold, mapping
+from webhook.explain.reading import Found, Raw, checked, is_settings, let_hold, mapping, priorities_of
 from webhook.offline.apiserver import with_defaults
 from webhook.offline.cluster import OfflineCluster
+from webhook.offline.predicates import unready
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, adoption_of, types_of
@@ -28,6 +31,7 @@ from webhook.view.typical import learned
 _MOST_NAMED: Final = 8
 _BESIDE: Final = ("ResourceQuota", "Event")
 _WORKLOADS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController")
+_OF_NODE: Final = ("Node", "Device")
 _SEEN: Final = ("Node", "Device", "NodeResourceTopology", "ResourceSlice", "ResourceClaim")
 
 
@@ -49,6 +53,7 @@ class Scene:
         existing: whether the API server has the Pod.
         others: kind -> objects that decisions do not read: quotas and Events.
         held_on: the nodes on whose ledger something is held for the Pod.
+        adopted: what it holds where it is by another product's statement; None if nothing.
     """
 
     given: Raw
@@ -64,6 +69,7 @@ class Scene:
     existing: bool
     others: Mapping[str, Sequence[Raw]]
     held_on: Sequence[str]
+    adopted: ForeignHolding | None = None
 
     @property
     def name(self) -> str:
@@ -89,6 +95,18 @@ class Scene:
     def nodes(self) -> list[Raw]:
         """The Node objects, by name."""
         return sorted(self.cluster.objects("Node"), key=lambda node: str(node["metadata"]["name"]))
+
+
+def _adopted(cluster: Cluster, given: Raw) -> ForeignHolding | None:
+    """What a Pod holds by another product's statement, on its node as it is with the Pod."""
+    name = given["spec"].get("nodeName")
+    if not name:
+        return None
+    there = {kind: [one for one in cluster.objects(kind) if one["metadata"]["name"] == name] for kind in _OF_NODE}
+    pods = [pod for pod in cluster.objects("Pod") if pod["spec"].get("nodeName") == name]
+    alone = Cluster(of={**there, "Pod": [*pods, given]}, settings=cluster.settings)
+    seen = AdoptView(alone, adoption_of(cluster.settings))
+    return seen.view.snapshot(name).foreign.get(given["metadata"]["uid"])
 
 
 async def scene(
@@ -130,10 +148,16 @@ async def scene(
     existing = given["metadata"].get("creationTimestamp") is not None
     was = existing or given["spec"].get("nodeName")  # what a new Pod states that it holds, admission must see
     submitted = with_defaults({**(as_submitted(given) if was else given), "kind": "Pod"})
-    refused, pod, translated = "", submitted, False
+    refused = "" if was else priorities_of(listed, lambda _text: None).write(submitted)  # reading has told it
+    pod, translated = submitted, False
     mode = AdoptView(Cluster(of={"Namespace": cluster.objects("Namespace")}, settings=cluster.settings)).mode(space)
     info = read_pod_info(pod, types=types)
-    if info is not None and mode is not Mode.OFF and ORIGINAL_REQUEST not in (pod["metadata"].get("annotations") or {}):
+    if (
+        not refused
+        and info is not None
+        and mode is not Mode.OFF
+        and ORIGINAL_REQUEST not in (pod["metadata"].get("annotations") or {})
+    ):
         refused, pod = await admitted(cluster, submitted)
         translated = pod["spec"] != submitted["spec"]
         info = read_pod_info(pod, types=types)
@@ -144,7 +168,9 @@ async def scene(
         groups.put(group)
     known = seen.view.pods.by_uid(uid)
     notes = [*cluster.notes, *(problem for problems in seen.problems.values() for problem in problems)]
+    notes += unready(cluster.objects("Node"))
     return Scene(
+        adopted=_adopted(cluster, given),
         given=given,
         pod=pod,
         info=known or info,
@@ -195,7 +221,7 @@ def _target(listed: Iterable[Found], namespace: str, name: str) -> Raw:
         there = f"; there is one in {', '.join(elsewhere[:_MOST_NAMED])}: name it with -n"
     else:
         alike = sorted(own for space, own in found if space == namespace and (name in own or own in name))
-        there = f"; did you mean {', '.join(alike[:_MOST_NAMED])}?" if alike else f"; {len(found)} Pods were read"
+        there = f"; did you mean {', '.join(alike[:_MOST_NAMED])}?" if alike else f"; {counted(len(found), 'Pod')} read"
         there += _created(listed, namespace, name)
     raise CommandError(f"there is no Pod {name} in namespace {namespace}{there}")
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from allocator.adopted import in_doubt
 from allocator.amounts import BadQuantityError, pod_amounts, pod_charges
 from allocator.bind import MOST_UNBOUND
 from allocator.quantity import QuantityError, to_int
@@ -11,6 +12,7 @@ from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEFAULT_SCHEDULER, GANG_GATE
 from webhook.explain.reading import mapping
 from webhook.explain.scene import Scene, conditions
+from webhook.offline.words import adopted
 
 _MOST_NAMED: Final = 8
 
@@ -68,6 +70,16 @@ def _ended(scene: Scene) -> Hurdle | None:
     return None
 
 
+def _adopted(scene: Scene) -> str:
+    """What it holds by another product's statement; "" if nothing."""
+    theirs = scene.adopted
+    if theirs is None or not theirs.shares:
+        return ""
+    held = "; ".join(adopted(theirs, scene.types))
+    doubt = f", in doubt: {theirs.why}" if in_doubt(theirs) else ""
+    return f"; on {scene.given['spec']['nodeName']} it holds {held}{doubt}"
+
+
 def _served(scene: Scene) -> list[Hurdle]:
     """Whether koordgate and its scheduler have anything to do with the Pod."""
     info, ours = scene.info, scene.settings.scheduler.name
@@ -76,7 +88,7 @@ def _served(scene: Scene) -> list[Hurdle]:
     if scene.refused:
         return [Hurdle(Why.REFUSED, f"admission refuses it: {scene.refused}", "correct the Pod")]
     if info is None or not info.asks:
-        text = f"it asks for no devices or CPUs of koordgate's, and {own} places it by itself"
+        text = f"it asks for no devices or CPUs of koordgate's, and {own} places it by itself{_adopted(scene)}"
         return [Hurdle(Why.FOREIGN, text, "ask its scheduler: kubectl describe pod", stops=False)]
     if info.problem:
         return [Hurdle(Why.UNREADABLE, f"its request cannot be read: {info.problem}", "delete it, create a right one")]
@@ -174,8 +186,8 @@ def _gang(scene: Scene) -> Hurdle:
     members: Mapping[str, str] = scene.seen.view.pods.gang(name) if name else {}
     bound = sum(1 for node in members.values() if node)
     size = scene.gang_size(name)
-    text = f"its gang {name} is bound as a whole: {len(members)} Pods of it exist, {bound} are bound"
-    text += f", {size} are needed" if size else ""
+    text = f"its gang {name} is bound as a whole (Pods that exist: {len(members)}, that are bound: {bound}"
+    text += f", that are needed: {size})" if size else ")"
     todo = "create the missing Pods" if size > len(members) else "room for all of them at once is needed: see the nodes"
     return Hurdle(Why.GANG, text, todo, stops=size > len(members))
 

@@ -4,8 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from allocator.index.query import MAX_AMOUNT
+from allocator.index.search import STEP
 from allocator.vocabulary.preference import Preference
-from webhook.explain.bound import Rival, Whereabouts
+from webhook.adopt.steps import counted
+from webhook.explain.bound import Rival, TypeLeft, Whereabouts
 from webhook.explain.explanation import Explanation
 from webhook.explain.nodes import CardDetail, NodeVerdict
 from webhook.offline import words
@@ -105,22 +107,33 @@ def parts(one: Rival, preference: Preference) -> str:
     """The figures by which a node is compared, in the order in which they count."""
     figures = one.parts
     texts = [f"{figures.mates} of its gang there"] if figures.mates else []
+    texts += [f"room for {figures.room} of its gang"] if figures.room > 1 else []
     texts += [f"fragmentation grows by {figures.growth}"] if figures.growth is not None else []
     texts += [f"breaks a group of {figures.broken}"] if figures.broken else []
     texts += [_begun(figures.begun)] if figures.begun else []
-    if figures.opened is not None:
-        texts.append(f"opens a device of size {figures.opened}" if figures.opened else "opens no idle device")
-    texts += ["begins an idle node"] if figures.idle else []
+    opened = [] if figures.opened is None else [_opened(figures.opened)]
+    opened += ["begins an idle node"] if figures.idle else []
     if preference is Preference.PACKING:
-        texts.append(f"packing {figures.score} of 100")
-    else:
-        by = Preference.MOST_BALANCED if preference is Preference.FRAGMENTATION else preference
-        texts.append(f"place {figures.score + 1} by {by}")
-    return ", ".join(texts)
+        return ", ".join([*texts, *opened, f"packing step {figures.score // STEP} ({figures.score} of 100)"])
+    if preference is Preference.FRAGMENTATION:
+        return ", ".join([*texts, *opened, f"place {figures.score + 1} by {Preference.MOST_BALANCED}"])
+    return ", ".join([*texts, f"place {figures.score + 1} by {preference}", *opened])
+
+
+def _opened(size: int) -> str:
+    return f"opens a device of size {size}" if size else "opens no idle device"
 
 
 def _begun(cpus: int) -> str:
     return f"opens one on a node of {cpus // 1000} CPUs" if cpus < MAX_AMOUNT else "opens one on a node without CPUs"
+
+
+def _idle(left: TypeLeft) -> str:
+    if not left.idle_before:
+        return "none was idle"
+    if left.idle_before == 1:
+        return "the one that was idle stays whole" if left.idle_after else "the one that was idle is in use now"
+    return f"{left.idle_after} of the {left.idle_before} idle ones stay whole"
 
 
 def why_these(found: Explanation, one: Whereabouts) -> Iterator[str]:
@@ -132,8 +145,7 @@ def why_these(found: Explanation, one: Whereabouts) -> Iterator[str]:
         use = f"in use already, shared with {some(list(beside), 4)}" if beside else "idle before"
         yield f"{words.device(share, kind)}: {use}"
     for left in one.left:
-        idle = f"{left.idle_after} of the {left.idle_before} idle ones stay whole"
-        yield f"of {left.total} devices of type {left.type}, {idle if left.idle_before else 'none was idle'}"
+        yield f"of {counted(left.total, 'device')} of type {left.type}, {_idle(left)}"
     taken = {share.id for share in one.shares}
     for other in one.cards if one.holding is not None else ():
         if other.device.id not in taken:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from allocator.adopted import conflicts
+from allocator.adopted import conflicts, in_doubt
 from allocator.cpu.pools import CpuPools
 from allocator.vocabulary.adopted import ConflictKind, ForeignHolding, counted
 from allocator.vocabulary.cpunode import CpuShare
@@ -55,6 +55,7 @@ class DeviceUse:
         device: as the node reports it; None if only a Pod's annotation names it.
         by_kubelet: whether the kubelet's device plugin allocated it.
         held: Pods (namespace/name) with their shares, by name.
+        doubtful: those of them, of other products, of which it is not certain that they hold it.
     """
 
     node: str
@@ -64,6 +65,7 @@ class DeviceUse:
     device: Device | None
     by_kubelet: bool
     held: tuple[tuple[str, Share], ...]
+    doubtful: frozenset[str] = frozenset()
 
     def used(self, tail: str) -> int:
         """The held amount of a resource, summed over Pods."""
@@ -197,12 +199,13 @@ class Account:
         for holding in sorted(holders, key=_by_name):
             for share in holding.shares:
                 held.setdefault((share.type, share.id), []).append((f"{holding.namespace}/{holding.name}", share))
+        doubtful = frozenset(one.holder for one in counted(snapshot.foreign) if in_doubt(one))
         for kind in self.types.types:
             for one in snapshot.devices:
                 if one.type == kind.name:
                     by_kubelet = one.id in snapshot.kubelet_held
                     found = held.pop((one.type, one.id), [])
-                    yield DeviceUse(snapshot.name, kind, one.minor, one.id, one, by_kubelet, tuple(found))
+                    yield DeviceUse(snapshot.name, kind, one.minor, one.id, one, by_kubelet, tuple(found), doubtful)
             strays = [(found[0][1].minor, of[1], found) for of, found in held.items() if of[0] == kind.name]
             for minor, identity, found in sorted(strays, key=lambda stray: stray[:2]):
                 yield DeviceUse(snapshot.name, kind, minor, identity, None, by_kubelet=False, held=tuple(found))

@@ -12,6 +12,7 @@ import orjson
 
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import is_allocation_annotation
+from webhook.offline.limitranges import AddedDefault
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
@@ -31,10 +32,12 @@ class Admitted:
     Attributes:
         pod: as it is created.
         warnings: for its author.
+        added: devices that LimitRanges added before.
     """
 
     pod: Raw
     warnings: tuple[str, ...]
+    added: tuple[AddedDefault, ...] = ()
 
     def for_another(self, pod: Mapping[str, Any], uid: str) -> Raw:
         """What it makes of another Pod of the same template; both share all that is no Pod's own.

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from allocator.amounts import BadQuantityError
-from allocator.quantity import QuantityError
+from allocator.quantity import QuantityError, parse
 from webhook.assembly import Parts
-from webhook.offline import limitranges
+from webhook.offline import limitranges, priorities
+from webhook.offline.limitranges import AddedDefault
+from webhook.offline.priorities import Priorities
 from webhook.offline.quotas import QuotaPlugin
 from webhook.quotas.mirror import written_names
 from webhook.quotas.table import QuotaFeed, RangeFeed
@@ -15,8 +17,7 @@ from webhook.view.namespaces import NamespaceFeed
 
 Raw = dict[str, Any]
 
-KINDS: Final = frozenset({"Namespace", "LimitRange", "ResourceQuota", "PriorityClass"})
-_SYSTEM: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+KINDS: Final = frozenset({"Namespace", "LimitRange", "ResourceQuota", priorities.KIND})
 
 
 class ApiPlugins:
@@ -34,8 +35,9 @@ class ApiPlugins:
             parts.limits, written_names(parts.types, parts.settings.domain), parts.settings.quota.enabled
         )
         self._ranges: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
-        self._classes: dict[str, Mapping[str, Any]] = {}
-        self._unknown: set[str] = set()
+        self._priorities = Priorities(note)
+        self._told: set[tuple[str, str, str]] = set()  # namespace, LimitRange and resource
+        self._device_names = parts.types.resources
         self._feeds = {
             "Namespace": NamespaceFeed(parts.modes),
             "LimitRange": RangeFeed(parts.limits, complain),
@@ -57,8 +59,8 @@ class ApiPlugins:
         elif kind == "ResourceQuota":
             for problem in self._quotas.put_quota(obj):
                 self._note(problem)
-        elif kind == "PriorityClass":
-            self._classes[metadata["name"]] = obj
+        elif kind == priorities.KIND:
+            self._priorities.put(obj)
 
     def count(self, pod: Mapping[str, Any], *, ended: bool) -> None:
         """A Pod is there, and counts for quotas until it has ended."""
@@ -68,15 +70,28 @@ class ApiPlugins:
         """A Pod is gone."""
         self._quotas.drop(pod)
 
-    def before(self, pod: Raw) -> str:
+    def before(self, pod: Raw) -> tuple[str, tuple[AddedDefault, ...]]:
         """Write priority and defaults into a new Pod, before webhooks see it.
 
         Returns:
-            Why it is refused; "" if it is not.
+            Why it is refused, "" if it is not; and the devices that LimitRanges have added.
         """
-        limits = self._limits(pod)
-        limitranges.write_defaults(pod, limits)
-        return self._prioritized(pod)
+        metadata = pod["metadata"]
+        found = limitranges.write_defaults(pod, self._ranges_of(pod))
+        added = tuple(one for one in found if one.resource in self._device_names and _is_some(one.amount))
+        for one in added:
+            about = metadata["namespace"], one.by, one.resource
+            if about not in self._told:
+                self._told.add(about)
+                self._note(
+                    f"LimitRange {metadata['namespace']}/{one.by} adds {one.resource} {one.amount} to containers that "
+                    f"do not state it, such as {one.container} of Pod {metadata['name']} (docs/quotas.md, LimitRanges)"
+                )
+        return self._priorities.write(pod), added
+
+    def complete(self, pod: Raw) -> None:
+        """Write the priority into a Pod that is there already."""
+        self._priorities.complete(pod)
 
     def after(self, pod: Mapping[str, Any]) -> str:
         """Why a Pod, as the webhooks left it, is refused; "" if it is not."""
@@ -87,34 +102,16 @@ class ApiPlugins:
             problem = str(error)
         return f"{name} is forbidden: {problem}" if problem else ""
 
+    def _ranges_of(self, pod: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+        return dict(sorted(self._ranges.get(pod["metadata"]["namespace"], {}).items()))
+
     def _limits(self, pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        ranges = self._ranges.get(pod["metadata"]["namespace"], {})
-        return [limit for name in sorted(ranges) for limit in ranges[name]]
-
-    def _prioritized(self, pod: Raw) -> str:
-        spec = pod["spec"]
-        name = spec.get("priorityClassName")
-        if not name:
-            default = [one for one in self._classes.values() if one.get("globalDefault")]
-            if not default or spec.get("priority") is not None:
-                return ""
-            name = spec["priorityClassName"] = min(default, key=_by_value)["metadata"]["name"]
-        known = self._classes.get(name)
-        if known is not None:
-            spec["priority"] = known.get("value", 0)
-            spec["preemptionPolicy"] = known.get("preemptionPolicy") or "PreemptLowerPriority"
-        elif name in _SYSTEM:
-            spec["priority"] = _SYSTEM[name]
-        elif spec.get("priority") is None:
-            if self._classes:
-                about = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-                return f"Pod {about} is forbidden: no PriorityClass with name {name} was found"
-            if name not in self._unknown:
-                self._unknown.add(name)
-                self._note(f"PriorityClass {name} is not in the input: its Pods are given priority 0")
-        return ""
+        return [limit for limits in self._ranges_of(pod).values() for limit in limits]
 
 
-def _by_value(one: Mapping[str, Any]) -> tuple[int, str]:
-    """Of several global defaults the API server takes the one of the lowest value."""
-    return one.get("value", 0), one["metadata"]["name"]
+def _is_some(amount: str) -> bool:
+    """Whether an amount is not 0; one that cannot be read is what the Pod is then refused for."""
+    try:
+        return bool(parse(amount))
+    except QuantityError:
+        return True

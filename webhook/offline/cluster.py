@@ -23,6 +23,7 @@ from webhook.offline import api, apiplugins, apiserver
 from webhook.offline.account import Account, ClusterObjects
 from webhook.offline.alike import Admissions, Admitted, PodReader, template_of
 from webhook.offline.documents import InputError
+from webhook.offline.limitranges import AddedDefault
 from webhook.offline.preemption import Preemption
 from webhook.offline.resources import allocatable, managed
 from webhook.offline.running import assume, unnamed_products
@@ -60,6 +61,7 @@ class Result:
         reasons: why it got no further, a line each; empty if it is bound.
         warnings: admission's warnings for its author.
         given: the Pod as its author wrote it.
+        added: devices that LimitRanges added to that.
     """
 
     pod: Raw
@@ -67,6 +69,7 @@ class Result:
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     given: Mapping[str, Any] | None = None
+    added: tuple[AddedDefault, ...] = ()
 
     @property
     def message(self) -> str:
@@ -219,6 +222,7 @@ class OfflineCluster:
                 self.parts.cluster.loads.put_node(name, allocatable(node, devices))
             results = [Result(pod, PodFate.STANDING, given=given) for pod, given in loaded if pod["kind"] == "Pod"]
             for result in results:
+                self._plugins.complete(result.pod)
                 self._put(result.pod)
             pods = [result.pod for result in results]
             self.notes.extend(unnamed_products(pods, adoption_of(self.parts.settings)))
@@ -316,25 +320,26 @@ class OfflineCluster:
         template = template_of(pod)
         known = self._admissions.get(template)
         if known is None:
-            reviewed = await self._reviewed_new(apiserver.with_defaults(pod), pod)
+            made = apiserver.with_defaults(pod)
+            refusal, added = self._plugins.before(made)
+            if refusal:
+                return Result(dict(pod), PodFate.DENIED, (refusal,), given=pod)
+            reviewed = await self._reviewed_new(made, pod)
             if isinstance(reviewed, Result):
-                return reviewed
+                return replace(reviewed, added=added)
             made, warnings = reviewed.object, reviewed.warnings
-            self._admissions.put(template, Admitted(made, warnings))
+            self._admissions.put(template, Admitted(made, warnings, added))
         else:
             uid = metadata.get("uid") or apiserver.uid("Pod", namespace, name)
-            made, warnings = known.for_another(pod, uid), known.warnings
+            made, warnings, added = known.for_another(pod, uid), known.warnings, known.added
         refusal = self._plugins.after(made)
         if refusal:
-            return Result(dict(pod), PodFate.DENIED, (refusal,), warnings, pod)
+            return Result(dict(pod), PodFate.DENIED, (refusal,), warnings, pod, added)
         self._put(made)
-        return Result(made, PodFate.ADMITTED, (), warnings, pod)
+        return Result(made, PodFate.ADMITTED, (), warnings, pod, added)
 
     async def _reviewed_new(self, made: Raw, given: Mapping[str, Any]) -> apiserver.ReviewVerdict | Result:
-        """Show a new Pod to all that may change it; a Result where it is refused."""
-        refusal = self._plugins.before(made)
-        if refusal:
-            return Result(dict(given), PodFate.DENIED, (refusal,), given=given)
+        """Show a new Pod to the webhooks; a Result where it is refused."""
         verdict = await self.review(made)
         if verdict.refusal:
             return Result(dict(given), PodFate.DENIED, (verdict.refusal,), verdict.warnings, given)

@@ -21,6 +21,7 @@ _ADDED: Final = (
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 )
 _OF_HOST_NETWORK: Final = ("node.kubernetes.io/network-unavailable", "NoSchedule")
+_KIND: Final = "DaemonSet"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -59,6 +60,14 @@ def only_node(spec: Mapping[str, Any]) -> str:
         return ""
     values: Sequence[Any] = fields[0].get("values") or ()
     return str(values[0]) if len(values) == 1 else ""
+
+
+def of_another_node(pod: Mapping[str, Any], node: str) -> bool:
+    """Whether a DaemonSet made a Pod that is not bound yet for another Node than this one."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    if pod["spec"].get("nodeName") or not any(one.get("controller") and one["kind"] == _KIND for one in owners):
+        return False
+    return only_node(pod["spec"]) not in {"", node}
 
 
 def _tolerations(spec: Mapping[str, Any]) -> list[Raw]:

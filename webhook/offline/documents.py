@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import sys
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
@@ -16,7 +17,9 @@ from webhook.offline.yamltext import load_all
 
 STDIN: Final = "-"
 _STDIN: Final = "standard input"
-_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_BETWEEN: Final = re.compile(r"^---(?=\s*$)", re.MULTILINE)
+_JSON: Final = ".json"
+_SUFFIXES: Final = (".yaml", ".yml", _JSON)
 _GZIP: Final = ".gz"
 _MOST_BYTES: Final = 2**30  # of one file: snapshots of 100,000 Pods have less than 200 MB
 _MOST_VALUES: Final = 1_000_000  # of one document, where aliases multiply them
@@ -83,9 +86,14 @@ def _text(source: str, body: bytes) -> str:
 
 
 def _documents(source: str, text: str) -> Iterator[tuple[str, object]]:
-    if text.lstrip()[:1] in {"{", "["}:
-        found = _json_values(text)
-        if found is not None:
+    named_json = source.removesuffix(_GZIP).endswith(_JSON)
+    if named_json or text.lstrip()[:1] in {"{", "["}:
+        try:
+            found = _json_values(text)
+        except (ValueError, RecursionError) as error:
+            if named_json:
+                raise InputError(f"{source}: {_not_json(error)}") from error
+        else:
             yield from ((f"{source}, document {number}", value) for number, value in enumerate(found, 1))
             return
     number = 0
@@ -113,8 +121,22 @@ def _as_json(document: object, where: str, most: int | None) -> object:
         raise InputError(f"{where}: cannot be written as JSON ({error}); correct it") from error
 
 
-def _json_values(text: str) -> list[object] | None:
-    """Read JSON: one value, one a line, or several one after the other, as jq prints them; None if it is not JSON."""
+def _not_json(error: ValueError | RecursionError) -> str:
+    """Say where a file is not the JSON that its name promises."""
+    if isinstance(error, json.JSONDecodeError):
+        where = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        return f"not JSON; correct it, or name a file of YAML .yaml: {where}"
+    return f"not JSON; correct it: {error}"
+
+
+def _json_values(text: str) -> list[object]:
+    """Read JSON: one value, one a line, or several one after the other, as jq prints them, or with `---` between them.
+
+    Raises:
+        json.JSONDecodeError: it is not JSON, from this place on.
+        ValueError: it has a number that JSON does not have.
+        RecursionError: it is nested too deeply.
+    """
     try:
         return [orjson.loads(text)]
     except orjson.JSONDecodeError:
@@ -124,17 +146,19 @@ def _json_values(text: str) -> list[object] | None:
     except orjson.JSONDecodeError:
         pass
     found: list[object] = []
-    read, at, end = json.JSONDecoder().raw_decode, 0, len(text)
-    try:
-        while True:
-            while at < end and text[at].isspace():
-                at += 1
-            if at == end:
-                return found
-            value, at = read(text, at)
-            found.append(value)
-    except (ValueError, RecursionError):
-        return None
+    text = _BETWEEN.sub("   ", text)  # no JSON text has a line break in it, so that this is between two values
+    read, at, end = json.JSONDecoder(parse_constant=_refuse).raw_decode, 0, len(text)
+    while True:
+        while at < end and text[at].isspace():
+            at += 1
+        if at == end:
+            return found
+        value, at = read(text, at)
+        found.append(value)
+
+
+def _refuse(name: str) -> object:
+    raise ValueError(f"{name} is no number in JSON")
 
 
 def _hint(text: str) -> str:

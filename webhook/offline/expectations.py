@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from allocator.devices.words import plural
+from allocator.devices.words import how_many, plural
 from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.cpuset import CpusetError, format_cpuset
 from allocator.vocabulary.cpuset import parse as parse_cpuset
@@ -19,6 +19,7 @@ from allocator.vocabulary.holdings import Share
 from webhook.offline.account import Account
 from webhook.offline.cluster import PodFate, Result
 from webhook.offline.documents import InputError, read_documents
+from webhook.offline.words import some
 
 KIND: Final = "Expectations"
 API_VERSION: Final = "koordgate.io/v1alpha1"
@@ -165,7 +166,8 @@ def _check(one: Expected, by_name: Mapping[str, Result], account: Account) -> Ch
         near = sorted(name for name in by_name if name.partition("/")[2].startswith(one.pod[:3]))[:_MOST_NAMED]
         problems.append("no Pod has this name" + (f"; there are {', '.join(near)}" if near else ""))
     elif one.count is not None and len(matching) != one.count:
-        problems.append(f"{len(matching)} Pods have this name, {one.count} expected")
+        have = "1 Pod has" if len(matching) == 1 else f"{len(matching)} Pods have"
+        problems.append(f"{have} this name, {one.count} expected")
     for name, result in matching:
         problems += (f"{name}: {problem}" for problem in _differs(one, result, account))
     return Check(_told(one), tuple(problems))
@@ -236,7 +238,7 @@ def _other_devices(
         has = sorted((share.minor, share.id) for share in shares if share.type == kind)
         if isinstance(wanted, int):
             if len(has) != wanted:
-                yield f"holds {len(has)} {plural(known)}, {wanted} expected"
+                yield f"holds {how_many(len(has), known)}, {wanted} expected"
             continue
         names = {str(name) for pair in has for name in pair}
         missing = [str(name) for name in wanted if str(name) not in names]
@@ -246,7 +248,7 @@ def _other_devices(
 
 
 def _told(one: Expected) -> str:
-    parts = [f"{one.count} Pods {one.pod}" if one.count is not None else f"Pod {one.pod}"]
+    parts = [f"{some(one.count, 'Pod')} {one.pod}" if one.count is not None else f"Pod {one.pod}"]
     parts += [f"is {one.state.value}"] if one.state is not None else []
     parts += [f"on {one.node}"] if one.node is not None else []
     for kind, wanted in (one.devices or {}).items():

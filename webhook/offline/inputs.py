@@ -12,6 +12,7 @@ from webhook.offline.assumed import UnknownMemoryError, assume_devices
 from webhook.offline.cluster import OfflineCluster, Result, stands
 from webhook.offline.documents import InputError
 from webhook.offline.objects import Objects, read
+from webhook.offline.predicates import unready
 
 
 def read_cluster(
@@ -33,7 +34,7 @@ def read_cluster(
     except UnknownMemoryError as error:
         raise InputError(str(error)) from error
     objects.devices += assumed.devices
-    objects.notes += assumed.notes
+    objects.notes += (*assumed.notes, *unready(objects.nodes))
     return objects
 
 

@@ -6,10 +6,11 @@ koordgate translates are the webhook's own business (`webhook.quotas.limits`).
 
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from allocator.amounts import pod_amounts
 from allocator.quantity import parse
+from webhook.quotas.limits import defaults_of
 
 Raw = dict[str, Any]
 Limit = Mapping[str, Any]
@@ -18,25 +19,52 @@ _POD: Final = "Pod"
 _MILLI: Final = 1000
 
 
-def write_defaults(pod: Raw, limits: Iterable[Limit]) -> None:
+class AddedDefault(NamedTuple):
+    """An amount that a container has from a LimitRange.
+
+    Attributes:
+        container: its name.
+        resource: of which it states no limit or no request itself.
+        amount: as the LimitRange writes it; the limit, where it gives one.
+        by: the LimitRange's name.
+    """
+
+    container: str
+    resource: str
+    amount: str
+    by: str
+
+
+def write_defaults(pod: Raw, ranges: Mapping[str, Iterable[Limit]]) -> list[AddedDefault]:
     """Write the defaults of a namespace's LimitRanges into a Pod's containers.
 
     Args:
         pod: is changed.
-        limits: `spec.limits` of the LimitRanges, in the order of their names.
+        ranges: `spec.limits` of the LimitRanges by their names, in the order of these.
+
+    Returns:
+        What was written, each resource of a container once.
     """
-    limit_of: Raw = {}
-    request_of: Raw = {}
-    for limit in limits:
-        if limit.get("type") == _CONTAINER:
-            given = {**(limit.get("max") or {}), **(limit.get("default") or {})}
-            limit_of |= given
-            request_of |= {**(limit.get("min") or {}), **given, **(limit.get("defaultRequest") or {})}
+    limit_of: dict[str, tuple[Any, str]] = {}  # resource -> amount and LimitRange
+    request_of: dict[str, tuple[Any, str]] = {}
+    for by, limits in ranges.items():
+        for limit in limits:
+            of_limits, of_requests = defaults_of(limit)
+            limit_of |= {name: (amount, by) for name, amount in of_limits.items()}
+            request_of |= {name: (amount, by) for name, amount in of_requests.items()}
+    added: list[AddedDefault] = []
     for container in _containers(pod["spec"]) if limit_of or request_of else ():
-        resources = container["resources"] = {**(container.get("resources") or {})}
-        for key, default in (("limits", limit_of), ("requests", request_of)):
+        own = container.get("resources") or {}
+        resources = container["resources"] = {**own}
+        missing: dict[str, tuple[Any, str]] = {}
+        for key, default in (("requests", request_of), ("limits", limit_of)):
+            stated = resources.get(key) or {}
+            given = {name: found for name, found in default.items() if name not in stated}
             if default:
-                resources[key] = {**default, **(resources.get(key) or {})}
+                resources[key] = {**{name: amount for name, (amount, _) in given.items()}, **stated}
+            missing |= given
+        added += (AddedDefault(container["name"], name, str(amount), by) for name, (amount, by) in missing.items())
+    return added
 
 
 def beyond(pod: Mapping[str, Any], limits: Iterable[Limit]) -> Iterator[str]:

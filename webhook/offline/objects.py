@@ -17,6 +17,7 @@ from koordgate.kube.resource import (
 )
 from webhook.offline.documents import InputError, read_documents
 from webhook.offline.manifests import must_have_pods, pods_in
+from webhook.offline.selectors import wrong_selector
 from webhook.offline.shapes import wrong_shape
 
 Raw = dict[str, Any]
@@ -190,7 +191,7 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
             _leave_out(f"{where}: {kind} {name}{of} is not used", kind, objects)
         return
     own = kind in lists or must_have_pods(obj, kind)
-    wrong = wrong_shape(kind if own else "", obj)
+    wrong = wrong_shape(kind if own else "", obj) or (wrong_selector(kind, obj) if own else "")
     if wrong:
         raise InputError(f"{where}: {kind} {name}: {wrong}; the API server would refuse it; correct it")
     namespace = "" if kind in _CLUSTER_WIDE else str(obj["metadata"].get("namespace") or "default")

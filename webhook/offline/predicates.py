@@ -4,7 +4,7 @@ It considers spec.unschedulable, taints, nodeSelector, required node affinity an
 affinity, topology spread, volumes, host ports, priorities and preemption. Only the extender scores.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from webhook.view.nodeselection import UNSCHEDULABLE, may_land, tolerated
 _CORDONED: Final = "the node is cordoned (spec.unschedulable)"
 _TAINTED: Final = "the Pod does not tolerate the taint"
 _UNSELECTED: Final = "the Pod's nodeSelector or required node affinity does not match the node's labels"
+_UNREADY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _HARD: Final = frozenset({"NoSchedule", "NoExecute"})
 _MILLI: Final = 1000
 _MOST_NAMED: Final = 16
@@ -87,6 +88,26 @@ def _told(name: str, amount: int) -> str:
     if name == CPU:
         return str(amount // _MILLI) if amount % _MILLI == 0 else f"{amount}m"
     return format_bytes(amount) if name.rpartition("/")[2] in _BYTES else str(amount)
+
+
+def unready(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Say which Nodes are not Ready and yet take Pods, because no taint says so; one sentence, or none.
+
+    kube-scheduler goes by taints alone. The control plane adds them to a Node that is not Ready.
+    """
+    found = []
+    for node in nodes:
+        conditions = (node.get("status") or {}).get("conditions") or ()
+        ready = next((one.get("status") for one in conditions if one.get("type") == "Ready"), "True")
+        taints = (node.get("spec") or {}).get("taints") or ()
+        if ready != "True" and not any(taint.get("key") in _UNREADY for taint in taints):
+            found.append(node["metadata"]["name"])
+    if found:
+        what = f"Node {found[0]} is" if len(found) == 1 else f"Nodes {_listed(sorted(found))} are"
+        yield (
+            f"{what} not Ready, without the taint {_UNREADY[0]}: counted as taking Pods, as kube-scheduler goes by "
+            "taints alone; add the taint if that is wrong"
+        )
 
 
 def best(scores: Mapping[str, int], among: Callable[[Sequence[str]], str] = min) -> str:

@@ -10,7 +10,7 @@ import yaml
 from rich.table import Table
 from rich.text import Text
 
-from allocator.devices.words import plural
+from allocator.devices.words import how_many
 from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.devicetype import DeviceType
@@ -61,7 +61,7 @@ def show_groups(results: Sequence[Result], most: int = WIDE) -> None:
         nodes = {node_of(one) for one in of} - {""}
         style = _STYLES.get(of[0].state, "")
         table.add_row(*map(Text, (who, str(len(of)))), _cell([state], style), Text(str(len(nodes))), Text(why or "-"))
-    rest = [f"... and {len(groups) - MOST_LISTED} more lines"] if len(groups) > MOST_LISTED else []
+    rest = [f"... and {words.some(len(groups) - MOST_LISTED, 'more line')}"] if len(groups) > MOST_LISTED else []
     show(table, *rest, "", "--all lists each Pod and each node; --node NAME shows one node.", "", most=most)
 
 
@@ -93,7 +93,7 @@ def pods_table(results: Sequence[Result], account: Account) -> Table:
         given = result.given or result.pod
         table.add_row(
             _cell([words.name_of(given)]),
-            _cell(words.asked(given, account.types) or [_NOTHING]),
+            _cell(words.asked(given, account.types, result.added) or [_NOTHING]),
             _cell([_state(result)], _STYLES.get(result.state, "")),
             _cell([node_of(result) or "-"]),
             _cell(outcome(result, account)),
@@ -109,7 +109,7 @@ def block(result: Result, account: Account) -> tuple[Text | Table, ...]:
     heading = Text.assemble(
         (f"{words.name_of(given)}  ", "bold"), (f"{_state(result)}{where}", _STYLES.get(result.state, ""))
     )
-    asked = words.asked(given, account.types) or (_NOTHING,)
+    asked = words.asked(given, account.types, result.added) or (_NOTHING,)
     became = () if result.state in _ABSENT else words.admitted(result.pod, account.types)
     rows = [("  asked   ", line) for line in asked]
     rows += [("  became  ", line) for line in became if line not in asked]
@@ -182,14 +182,12 @@ def _assumed(account: Account, node: str) -> str:
 def has(uses: Sequence[DeviceUse], cpus: NodeCpus | None, *, models: bool = False) -> str:
     """Summarize in one line what a node has, with the devices' models or without."""
     counted = Counter(use.type for use in uses)
-    texts = [words.counted(count, kind) + _models(uses, kind) * models for kind, count in counted.items()]
+    texts = [how_many(count, kind) + _models(uses, kind) * models for kind, count in counted.items()]
     topology = cpus.topology if cpus else None
     if topology is not None:
-        nodes, threads = len(topology.nodes), topology.threads_per_core
-        texts.append(
-            f"{len(topology.cpus)} CPUs ({_some(len(topology.sockets), 'socket')}, {_some(nodes, 'NUMA node')}, "
-            f"{_some(threads, 'thread')} a core)"
-        )
+        sockets, nodes = words.some(len(topology.sockets), "socket"), words.some(len(topology.nodes), "NUMA node")
+        threads = words.some(topology.threads_per_core, "thread")
+        texts.append(f"{words.some(len(topology.cpus), 'CPU')} ({sockets}, {nodes}, {threads} a core)")
     return ", ".join(texts) or "CPUs that it does not report"
 
 
@@ -201,10 +199,6 @@ def _models(uses: Iterable[DeviceUse], kind: DeviceType) -> str:
 
 def _model(use: DeviceUse) -> str:
     return use.device.model.removeprefix("NVIDIA-") if use.device else ""
-
-
-def _some(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def devices_table(uses: Iterable[DeviceUse], *, brief: bool = False) -> Table:
@@ -223,7 +217,8 @@ def _holders(use: DeviceUse) -> Iterator[str]:
     if use.why_not:
         yield f"takes no new Pods: {use.why_not}"
     for pod, share in use.held:
-        yield f"{words.short_name(pod)}: {words.part_of(share, use.type)}"
+        doubt = " (in doubt)" if pod in use.doubtful else ""
+        yield f"{words.short_name(pod)}: {words.part_of(share, use.type)}{doubt}"
 
 
 def cpus_table(cpus: NodeCpus) -> Table:
@@ -294,7 +289,7 @@ def _pool(pools: Iterable[PoolCpus], numa: int) -> str:
 
 def summary(results: Sequence[Result], account: Account, only: str | None = None) -> str:
     """Count Pods, and the devices and CPUs of all nodes or of one, in one line."""
-    return f"{len(results)} Pods: {fates(results)}; {in_use(account, only)}"
+    return f"{words.some(len(results), 'Pod')}: {fates(results)}; {in_use(account, only)}"
 
 
 def fates(results: Iterable[Result]) -> str:
@@ -307,11 +302,11 @@ def in_use(account: Account, only: str | None = None) -> str:
     """Count the devices of each type that are in use, and the CPUs that belong to one Pod alone."""
     uses = account.devices(only)
     has, used = Counter(use.type for use in uses), Counter(use.type for use in uses if use.in_use)
-    texts = [f"{used[kind]} of {has[kind]} {plural(kind)}" for kind in account.types.types if has[kind]]
+    texts = [f"{used[kind]} of {how_many(has[kind], kind)}" for kind in account.types.types if has[kind]]
     cpus = [one for one in account.cpus() if one.topology is not None and only in {None, one.node}]
     if cpus:
         every = sum(len(one.topology.cpus) for one in cpus if one.topology is not None)
-        texts.append(f"{sum(one.given.bit_count() for one in cpus)} of {every} CPUs")
+        texts.append(f"{sum(one.given.bit_count() for one in cpus)} of {words.some(every, 'CPU')}")
     return f"{', '.join(texts)} in use" if texts else "no devices"
 
 

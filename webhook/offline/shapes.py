@@ -121,9 +121,15 @@ class _NodeSpec(Struct):
     taints: list[_Taint] | None = None
 
 
+class _Condition(Struct):
+    type: str
+    status: str | None = None
+
+
 class _NodeStatus(Struct):
     allocatable: _Quantities = None
     capacity: _Quantities = None
+    conditions: list[_Condition] | None = None
 
 
 class _Node(Struct):
@@ -221,6 +227,7 @@ class _Ordinals(Struct):
 class _ReplicasSpec(Struct, rename="camel"):
     template: dict[str, Any]
     replicas: _Count | None = None
+    selector: _LabelSelector | None = None
     ordinals: _Ordinals | None = None
     pod_management_policy: str | None = None
 
@@ -230,8 +237,21 @@ class _Replicas(Struct):
     spec: _ReplicasSpec
 
 
+class _ControllerSpec(Struct):
+    template: dict[str, Any]
+    replicas: _Count | None = None
+    selector: _Texts = None
+
+
+class _Controller(Struct):
+    metadata: _Metadata
+    spec: _ControllerSpec
+
+
 class _JobSpec(Struct, rename="camel"):
     template: dict[str, Any]
+    selector: _LabelSelector | None = None
+    manual_selector: bool | None = None
     parallelism: _Count | None = None
     completions: _Count | None = None
     completion_mode: str | None = None
@@ -277,7 +297,8 @@ _SHAPES: Final[dict[str, type[Struct]]] = {
     "PodDisruptionBudget": _Budget,
     "ConfigMap": _ConfigMap,
     "ResourceClaim": _Claim,
-    **dict.fromkeys(("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"), _Replicas),
+    **dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"), _Replicas),
+    "ReplicationController": _Controller,
     "Job": _Job,
     "CronJob": _CronJob,
     "PodTemplate": _PodTemplate,

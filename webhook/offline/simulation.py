@@ -14,6 +14,7 @@ from webhook.offline import compare, devicemap, report, tracerun, words
 from webhook.offline.account import Account
 from webhook.offline.arrivals import Arrivals
 from webhook.offline.cluster import OfflineCluster, PodFate, Result
+from webhook.offline.daemons import of_another_node
 from webhook.offline.documents import InputError
 from webhook.offline.expectations import Check, Expected, check_bound, check_expected, read_expectations
 from webhook.offline.inputs import read_cluster, standing
@@ -36,16 +37,17 @@ _NARROW: Final = 80  # columns of a comparison
 def wanted(objects: Objects) -> list[WantedPod]:
     """List the Pods of the input and those that its objects create; what is not created goes to its notes.
 
+    Where there is none, the notes are written before the error, as they may say why.
+
     Raises:
         InputError: there is none, or one cannot be used.
     """
     made = created(objects)
     if not made.pods:
         found = ", ".join(f"{count} {kind}" for kind, count in sorted(objects.found.items())) or "no object"
-        why = "; ".join([*made.notes, *objects.notes][:_MOST_REASONS])
+        _note([*made.notes, *objects.notes][:_MOST_REASONS])
         raise InputError(
             f"the input has no Pod, and nothing in it creates one (found: {found}); give Pods or workloads with -f"
-            f"{f': {why}' if why else ''}"
         )
     objects.notes += made.notes
     return made.pods
@@ -140,6 +142,12 @@ def _simulate(
     with progress("Pods") as (begin, tell):
         begin(len(pods))
         results = asyncio.run(simulate(objects, pods, cluster, tell))
+    if arguments.node is not None:
+        every, results = results, [one for one in results if not of_another_node(one.pod, arguments.node)]
+        if len(results) < len(every):
+            objects.notes.append(
+                f"Pods of DaemonSets for other nodes than {arguments.node} are left out: {len(every) - len(results)}"
+            )
     account = cluster.account()
     remarks = () if arguments.output == "table" else _remarks(results, account)  # the table has them
     _note((*objects.notes, *cluster.notes, *account.overgiven(), *remarks))
@@ -164,10 +172,10 @@ def _judge(arguments: argparse.Namespace, suites: dict[str, Sequence[Check]]) ->
         for problem in check.problems[:_MOST_REASONS]:
             sys.stderr.write(f"koordgate simulate: {name}: {check.name}: {problem}\n")
     if len(failed) > _MOST_FAILURES:
-        sys.stderr.write(f"koordgate simulate: {len(failed) - _MOST_FAILURES} more checks failed\n")
+        sys.stderr.write(f"koordgate simulate: {words.some(len(failed) - _MOST_FAILURES, 'more check')} failed\n")
     every = sum(len(checks) for checks in suites.values())
     if every:
-        sys.stderr.write(f"koordgate simulate: {every - len(failed)} of {every} checks passed\n")
+        sys.stderr.write(f"koordgate simulate: {every - len(failed)} of {words.some(every, 'check')} passed\n")
     return FAILED if failed else 0
 
 

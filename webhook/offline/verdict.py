@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from webhook.data import data_folder
-from webhook.offline import report
+from webhook.offline import report, words
 from webhook.offline.account import Account
 from webhook.offline.cluster import Result
 
@@ -49,7 +49,7 @@ class DemoOutcome:
 
 def parts(shown: DemoOutcome) -> list[Table | Text | str]:
     """Make the sums, the verdict, and the next steps."""
-    pods = f"{len(shown.results)} Pods"
+    pods = words.some(len(shown.results), "Pod")
     twice = "; ".join(shown.overgiven) or "no device and no CPU"
     sums = _grid(
         (pods, report.fates(shown.results), ""),

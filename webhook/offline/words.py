@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from allocator.devices.words import plural
+from allocator.adopted import in_doubt
 from allocator.request.cpus import PRIORITY_CLASS_LABEL, QOS_LABEL, names_cpus
 from allocator.vocabulary.adopted import ConflictKind, ForeignHolding
 from allocator.vocabulary.cpunode import MILLI, CpuShare, NumaShare
@@ -18,6 +18,7 @@ from allocator.wire.devicequotas import NONE, UNLIMITED, read_quotas
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from webhook.offline.account import Account, DeviceUse
 from webhook.offline.assumed import ASSUMED
+from webhook.offline.limitranges import AddedDefault
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = Mapping[str, Any]
@@ -35,9 +36,13 @@ def name_of(pod: Raw) -> str:
     return f"{pod['metadata'].get('namespace') or 'default'}/{pod['metadata']['name']}"
 
 
-def asked(pod: Raw, types: DeviceTypes) -> tuple[str, ...]:
-    """What a Pod's author asked for: a line for each container that asks for devices or CPUs, and one per wish."""
-    return tuple(_lines(pod, _originals(pod), types))
+def asked(pod: Raw, types: DeviceTypes, added: Iterable[AddedDefault] = ()) -> tuple[str, ...]:
+    """What a Pod's author asked for: a line for each container that asks for devices or CPUs, and one per wish.
+
+    What LimitRanges added to that follows, a line each.
+    """
+    others = (f"{one.container}: {one.resource}={one.amount} (added by LimitRange {one.by})" for one in added)
+    return (*_lines(pod, _originals(pod), types), *others)
 
 
 def admitted(pod: Raw, types: DeviceTypes) -> tuple[str, ...]:
@@ -98,12 +103,12 @@ def _is_resources(kept: object) -> bool:
 
 def trouble(pod: Raw, account: Account) -> str:
     """What is wrong with the allocation of a Pod that is bound; "" if nothing is."""
+    theirs = account.adopted(pod)
+    if theirs is not None and theirs.doubt is not ConflictKind.UNCOUNTED:
+        return f"in doubt: {theirs.why}" if in_doubt(theirs) else ""
     info = read_pod_info(pod, types=account.types)
     if info is None or not info.node or info.finished:
         return ""
-    theirs = account.adopted(pod)
-    if theirs is not None and theirs.doubt is not ConflictKind.UNCOUNTED:
-        return theirs.why
     assumed = (pod["metadata"].get("annotations") or {}).get(ASSUMED)
     if assumed == "0":
         return "holds devices that the kubelet's device plugin gave it"
@@ -137,9 +142,9 @@ def short_name(pod: str) -> str:
     return pod.removeprefix("default/")
 
 
-def counted(count: int, kind: DeviceType) -> str:
-    """Count devices: "1 GPU", "2 rdma devices"."""
-    return f"{count} {plural(kind) if count != 1 else plural(kind).removesuffix('s')}"
+def some(count: int, what: str) -> str:
+    """Count things: "1 Pod", "2 Pods"."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def gib(amount: int) -> str:

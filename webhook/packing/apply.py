@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from allocator.packing.defrag import Move
+from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.evictions import stays
 from koordgate.backoff import Backoff
 from koordgate.kube.client import KubeClient
@@ -15,6 +16,8 @@ from koordgate.kube.errors import NotFound
 from koordgate.kube.resource import PODS
 from webhook.devices.drain import Drain, DrainStep, DryRun, Progress
 from webhook.packing.movable import Owner, owner_of
+from webhook.packing.shareswords import shares_words
+from webhook.view.podinfo import read_pod_info
 
 Raw = Mapping[str, Any]
 
@@ -59,16 +62,23 @@ class Mover:
     Args:
         kube: the open client.
         owners: UID of a Pod -> its controller.
+        types: the device types.
         timeout: seconds for each of: an eviction that a budget does not allow yet, with the end of the Pod; and the
             bind of the next one.
         report: called with a line for each step.
     """
 
     def __init__(
-        self, kube: KubeClient, owners: Mapping[str, Owner], timeout: float, report: Callable[[str], None]
+        self,
+        kube: KubeClient,
+        owners: Mapping[str, Owner],
+        types: DeviceTypes,
+        timeout: float,
+        report: Callable[[str], None],
     ) -> None:
         self._kube = kube
         self._owners = owners
+        self._types = types
         self._timeout = timeout
         self._report = report
 
@@ -105,10 +115,26 @@ class Mover:
             text = f"{name} is gone, and no new Pod of {owner} was bound within {self._timeout:g} s"
             return MoveResult(move, MoveOutcome.UNBOUND, text)
         after, node = f"{guest.namespace}/{found['metadata']['name']}", found["spec"]["nodeName"]
-        if node != move.to:
-            text = f"{name} became {after} on {node}, not on {move.to} as planned"
-            return MoveResult(move, MoveOutcome.ELSEWHERE, text, after, node)
-        return MoveResult(move, MoveOutcome.MOVED, f"{name} became {after} on {node}, as planned", after, node)
+        wrong = self._not_as_planned(move, found)
+        outcome = MoveOutcome.ELSEWHERE if wrong else MoveOutcome.MOVED
+        return MoveResult(move, outcome, f"{name} became {after} on {node}, {wrong or 'as planned'}", after, node)
+
+    def _not_as_planned(self, move: Move, found: Raw) -> str:
+        """How the place of the next Pod differs from the plan; "" if it does not.
+
+        Of a Pod that came back to its node, the devices are compared: it may have got the same ones again.
+        """
+        if found["spec"]["nodeName"] != move.to:
+            return f"not on {move.to} as planned"
+        if move.to != move.tenant.node:
+            return ""
+        info = read_pod_info(found, types=self._types)
+        got = () if info is None or info.annotation_problem else info.shares
+        if {share.id for share in got} == {share.id for share in move.after.shares}:
+            return ""
+        if not got:
+            return f"and on which devices cannot be read; planned is {shares_words(move.after.shares)}"
+        return f"but on {shares_words(got)}, not on {shares_words(move.after.shares)} as planned"
 
     def _step(self, one: Progress) -> None:
         why = f": {one.why}" if one.why else ""

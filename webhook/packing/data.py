@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from allocator.packing.defrag import Move
+from allocator.packing.defrag import Move, MovePlan
 from allocator.packing.stranded import Stranded, Use, points_of
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import Share
 from webhook.packing.apply import MoveResult
-from webhook.packing.planning import RoomPlan
+from webhook.packing.planning import RoomPlan, must_be_gone
 from webhook.packing.state import PackingState, Stay
 from webhook.packing.wanted import WantedRoom
 
@@ -78,9 +78,13 @@ def plan_data(state: PackingState, found: RoomPlan) -> Raw:
         "fitBefore": found.plan.before,
         "fitAfter": found.plan.after,
         "ended": str(found.plan.ended),
-        "rooms": [
-            {"node": room.node, "moves": [_move_data(state, move) for move in room.moves]} for room in found.plan.rooms
-        ],
+        "rooms": _rooms_data(state, found.plan),
+        "ifGoneFirst": None
+        if found.if_gone is None
+        else {
+            "rooms": _rooms_data(state, found.if_gone),
+            "pods": [f"{guest.namespace}/{guest.name}" for guest in must_be_gone(found.if_gone)],
+        },
         "nearest": None
         if near is None
         else {
@@ -91,6 +95,10 @@ def plan_data(state: PackingState, found: RoomPlan) -> Raw:
             "stays": [_stay_data(one) for one in near.stays],
         },
     }
+
+
+def _rooms_data(state: PackingState, made: MovePlan) -> list[Raw]:
+    return [{"node": room.node, "moves": [_move_data(state, move) for move in room.moves]} for room in made.rooms]
 
 
 def about(state: PackingState) -> Raw:

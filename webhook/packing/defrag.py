@@ -82,7 +82,9 @@ async def _apply(kube: KubeClient, arguments: argparse.Namespace, state: Packing
     if not arguments.yes and not await asyncio.to_thread(_confirmed, len(moves)):
         say("defrag", "nothing was evicted")
         return 0
-    mover = Mover(kube, state.owners, arguments.timeout, _step if text else lambda line: say("defrag", line))
+    mover = Mover(
+        kube, state.owners, state.types, arguments.timeout, _step if text else lambda line: say("defrag", line)
+    )
     made = await mover.run(moves)
     done = sum(one.outcome is MoveOutcome.MOVED for one in made)
     if text:

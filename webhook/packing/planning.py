@@ -1,10 +1,10 @@
 """Plans for what is wanted, and the nearest node where no plan leads to room."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from allocator.packing.defrag import Ended, MovePlan, PlanBounds, plan
-from allocator.packing.fleet import NodeRoom
+from allocator.packing.fleet import Guest, NodeRoom
 from allocator.place import Placement, place
 from allocator.reasons.cards import lack
 from allocator.vocabulary.devicetype import FULL
@@ -39,15 +39,18 @@ class RoomPlan:
         wanted: what room is wanted for.
         plan: the moves.
         nearest: the node that lacks least, where it fits on none; None if there is no node.
+        if_gone: where there are no moves, those that would help if each Pod were gone before its controller makes the
+            next one; None if these do not help either.
     """
 
     wanted: WantedRoom
     plan: MovePlan
     nearest: Nearest | None
+    if_gone: MovePlan | None = None
 
 
 def planned(state: PackingState, wanted: WantedRoom, rooms: int, most: int) -> RoomPlan:
-    """Plan room for more Pods of what is wanted.
+    """Plan room for more Pods of what is wanted; where no moves help, also what would if Pods were gone first.
 
     Args:
         state: the cluster.
@@ -55,19 +58,36 @@ def planned(state: PackingState, wanted: WantedRoom, rooms: int, most: int) -> R
         rooms: for how many more.
         most: the most moves.
     """
+    return _if_gone(state, _certain(state, wanted, rooms, most), rooms, most)
+
+
+def first_with_moves(state: PackingState, choice: Sequence[WantedRoom], rooms: int, most: int) -> RoomPlan | None:
+    """The plan for the first of these for which moves help.
+
+    If none do, that for the first of these for which moves would help if Pods were gone first; else for the first.
+    """
+    vain = []
+    for one in choice:
+        made = _certain(state, one, rooms, most)
+        if made.plan.moves:
+            return made
+        vain.append(made)
+    tried = (_if_gone(state, made, rooms, most) for made in vain)
+    return next((made for made in tried if made.if_gone is not None), vain[0] if vain else None)
+
+
+def _certain(state: PackingState, wanted: WantedRoom, rooms: int, most: int) -> RoomPlan:
     found = plan(state.rooms, state.tenants, wanted.guest, state.compared, PlanBounds(rooms, most))
     return RoomPlan(wanted, found, None if found.fitting else _nearest(state, wanted))
 
 
-def first_with_moves(state: PackingState, choice: Sequence[WantedRoom], rooms: int, most: int) -> RoomPlan | None:
-    """The plan for the first of these for which moves help; for the first at all, if none do."""
-    plans = None
-    for one in choice:
-        made = planned(state, one, rooms, most)
-        if made.plan.moves:
-            return made
-        plans = plans or made
-    return plans
+def _if_gone(state: PackingState, made: RoomPlan, rooms: int, most: int) -> RoomPlan:
+    """Add what would help if Pods were gone first, where nothing else does."""
+    if made.plan.moves or not made.plan.doubted:
+        return made
+    bounds = PlanBounds(rooms, most)
+    found = plan(state.rooms, state.tenants, made.wanted.guest, state.compared, bounds, gone_first=True)
+    return replace(made, if_gone=found) if found.moves else made
 
 
 def _nearest(state: PackingState, wanted: WantedRoom) -> Nearest | None:
@@ -98,11 +118,18 @@ def _why(room: NodeRoom, wanted: WantedRoom) -> str:
     return outcome.short or outcome.message.removeprefix(f"{room.node.name}: ")
 
 
+def must_be_gone(made: MovePlan) -> list[Guest]:
+    """The Pods of a plan whose next ones would go elsewhere, or nowhere, while the old ones are still there."""
+    return [move.tenant.guest for move in made.moves if not move.certain]
+
+
 def why_no_more(found: RoomPlan) -> str:
     """Why the plan has no more rooms, in a sentence; "" if it has as many as were wanted."""
     return {
         Ended.ENOUGH: "",
         Ended.MOVES: "more moves would be needed than --most allows",
-        Ended.NOTHING: "no further move helps",
+        Ended.NOTHING: "no move helps of which it is certain where the Pod goes"
+        if found.if_gone is not None
+        else "no further move helps",
         Ended.WORK: "the search ended before everything was tried: name a model, or a smaller size",
     }[found.plan.ended]

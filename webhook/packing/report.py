@@ -10,9 +10,9 @@ from allocator.packing.defrag import Move
 from allocator.packing.stranded import Stranded, Use
 from allocator.request.typical import MEMORY
 from allocator.vocabulary.devicetype import DeviceType
-from allocator.vocabulary.holdings import Share
 from webhook.packing.data import milli
-from webhook.packing.planning import Nearest, RoomPlan, why_no_more
+from webhook.packing.planning import Nearest, RoomPlan, must_be_gone, why_no_more
+from webhook.packing.shareswords import shares_words
 from webhook.packing.state import PackingState, Stay
 from webhook.packing.wanted import WantedRoom
 from webhook.terminal import printable
@@ -20,6 +20,7 @@ from webhook.terminal import printable
 Part = Table | Text | str
 _MOST_STAYS = 8
 _MOST_NODES = 4
+_MOST_GONE = 8
 _NO_MODEL = "(unknown)"
 _MILLI = 1000
 _GIB = 2**30
@@ -49,7 +50,8 @@ def _headline(found: Stranded, kind: DeviceType) -> str:
     stock = found.stock.values()
     free, idle, every = (sum(parts) for parts in zip(*((o.free, o.idle, o.devices) for o in stock), strict=True))
     nodes = sum(one.nodes for one in stock)
-    text = f"{_cards(free, kind)} of {every} {kind.noun}s on {nodes} nodes are free: {idle} whole ones"
+    there = "1 node" if nodes == 1 else f"{nodes} nodes"
+    text = f"{_cards(free, kind)} of {every} {kind.noun}s on {there} are free: {idle} whole ones"
     return f"{text}, and parts of {sum(one.parts for one in stock)} others."
 
 
@@ -104,6 +106,7 @@ def _suggestion(state: PackingState, one: RoomPlan) -> Iterator[Part]:
             yield f"To do that: koordgate defrag --for {one.wanted.word} --apply"
         return
     yield f"No room can be made by moving Pods: {why_no_more(one)}."
+    yield from _if_gone(state, one)
     if one.nearest is not None:
         yield from _nearest(one.nearest)
 
@@ -127,6 +130,7 @@ def plan_parts(state: PackingState, found: RoomPlan, *, applying: bool) -> Itera
     if not made.moves:
         now = f"It fits {_times(made.before)} now." if made.before else "It fits nowhere now."
         yield Text(f"No moves make room for {words}: {why_no_more(found)}. {now}", "bold")
+        yield from _if_gone(state, found)
         if found.nearest is not None:
             yield from _nearest(found.nearest)
         else:
@@ -143,6 +147,30 @@ def plan_parts(state: PackingState, found: RoomPlan, *, applying: bool) -> Itera
         yield "Nothing was changed. Each move is an eviction; to do them one by one: --apply"
 
 
+def _if_gone(state: PackingState, found: RoomPlan) -> Iterator[Part]:
+    """What would help if somebody saw to it that Pods are gone before the next ones are made."""
+    made = found.if_gone
+    if made is None:
+        return
+    count = len(made.moves)
+    gone = [f"{guest.namespace}/{guest.name}" for guest in must_be_gone(made)]
+    more = f" and {len(gone) - _MOST_GONE} more" if len(gone) > _MOST_GONE else ""
+    names = f"{_said(', '.join(gone[:_MOST_GONE]))}{more}"
+    yield f"{_pods(count)} could move, in this order, to make room on {_said(made.rooms[0].node)}:"
+    yield moves_table(state, made.moves[:_MOST_GONE])
+    if count > _MOST_GONE:
+        yield f"  and {count - _MOST_GONE} more moves; -o json names all"
+    if len(gone) == 1:
+        yield f"But {names} must be gone before its controller makes the next Pod, which goes elsewhere otherwise."
+    else:
+        yield f"But {names} must be gone before their controllers make the next Pods, which go elsewhere otherwise."
+    yield (
+        "By hand: scale the controller to 0, and back once its Pods are gone; or give its Deployment the strategy "
+        "Recreate, and restart it (kubectl rollout restart). Either ends all Pods of the controller at once. Then run "
+        "koordgate defrag again: what is left of the moves may be certain."
+    )
+
+
 def moves_table(state: PackingState, moves: Sequence[Move]) -> Table:
     """The moves, in order."""
     table = _table("", "EVICT POD", "OF", "FROM", "IT WOULD GO TO")
@@ -150,7 +178,7 @@ def moves_table(state: PackingState, moves: Sequence[Move]) -> Table:
         guest = move.tenant.guest
         owner = state.owners[guest.uid]
         start, end = (
-            f"{node} {_shares(shares)}"
+            f"{node} {shares_words(shares)}"
             for node, shares in ((move.tenant.node, move.before.shares), (move.to, move.after.shares))
         )
         table.add_row(str(number), *map(_said, (f"{guest.namespace}/{guest.name}", str(owner), start, end)))
@@ -163,13 +191,6 @@ def stays_lines(stays: Sequence[Stay]) -> Iterator[str]:
         yield f"  {_said(one.pod)} on {_said(one.node)} stays: {_said(one.why)}"
     if len(stays) > _MOST_STAYS:
         yield f"  and {len(stays) - _MOST_STAYS} more stay; -o json names all"
-
-
-def _shares(shares: Sequence[Share]) -> str:
-    by_type: dict[str, list[str]] = {}
-    for share in shares:
-        by_type.setdefault(share.type, []).append(str(share.minor))
-    return "; ".join(f"{kind} {','.join(minors)}" for kind, minors in by_type.items())
 
 
 def _times(count: int) -> str:

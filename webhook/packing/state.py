@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from allocator.adopted import doubts, in_doubt
 from allocator.amounts import Amounts, BadQuantityError
 from allocator.packing.defrag import Tenant
 from allocator.packing.fleet import Comparison, Guest, NodeRoom
@@ -14,7 +15,7 @@ from webhook.adopt.objects import Cluster, from_objects
 from webhook.adopt.view import AdoptView
 from webhook.explain.reading import Reading, checked, is_settings, let_hold
 from webhook.offline.documents import InputError
-from webhook.offline.predicates import NodeCandidate, candidate, why_not
+from webhook.offline.predicates import NodeCandidate, candidate, unready, why_not
 from webhook.offline.resources import allocatable, managed
 from webhook.packing.movable import MoveRules, Owner, budgets_by_namespace, owner_of, why_stays
 from webhook.settings import WebhookSettings, adoption_of, types_of
@@ -48,7 +49,7 @@ class Stay:
     why: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)  # asyncio.run() writes out what it returns, which takes seconds of a large cluster
 class PackingState:
     """A cluster.
 
@@ -122,6 +123,8 @@ def read_state(read: Reading, configured: WebhookSettings | None, *, jobs: bool 
     for room in rooms:
         found.take(room)
     notes = [*read.notes, *cluster.notes, *(problem for each in seen.problems.values() for problem in each)]
+    notes += unready(nodes.values())
+    notes += (text for room in rooms for text in doubts(room.node))
     return PackingState(rooms, found.tenants, found.stays, found.owners, compared, cluster, notes)
 
 
@@ -176,7 +179,8 @@ class _Pods:
         for claim in node.claims.values():
             self.stays.append(Stay(claim.holder, node.name, "a ResourceClaim holds it"))
         for foreign in node.foreign.values():
-            self.stays.append(Stay(f"{foreign.namespace}/{foreign.name}", node.name, "another product placed it"))
+            uncertain = "; what it holds is in doubt" if in_doubt(foreign) else ""
+            self.stays.append(Stay(foreign.holder, node.name, f"another product placed it{uncertain}"))
         for uid, holding in sorted(node.holdings.items()):
             info, raw = self._seen.view.pods.by_uid(uid), self._raw.get(uid)
             if info is None or raw is None or holding.fence:

@@ -1,7 +1,9 @@
 """What the quotas and LimitRanges of a namespace limit, in the resources that quotas count (pure)."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from allocator.quantity import LARGEST, parse
@@ -85,24 +87,61 @@ class NamespaceLimits:
         ranges: the limits of its LimitRanges that name devices.
         zeros: the resources of device plugins that its LimitRanges name. The API server refuses containers that do not
             state them, and adds defaults to these, so that translated containers state them as 0.
+        added: device resources that the API server adds to containers that do not state them -> the LimitRanges that
+            give them an amount, by name.
     """
 
     counted: frozenset[str] = frozenset()
     ranges: tuple[Range, ...] = ()
     zeros: tuple[str, ...] = ()
+    added: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 NO_LIMITS: Final = NamespaceLimits()
 
 
-def read_ranges(limits: Iterable[Mapping[str, Any]], types: DeviceTypes) -> tuple[tuple[Range, ...], tuple[str, ...]]:
-    """Read a LimitRange's `spec.limits`: those that name devices, and the resources of device plugins in them."""
+class ReadRanges(NamedTuple):
+    """What a LimitRange says of devices.
+
+    Attributes:
+        ranges: its limits that name devices.
+        zeros: the resources of device plugins in it.
+        added: device resources that the API server adds to containers because of it.
+    """
+
+    ranges: tuple[Range, ...] = ()
+    zeros: tuple[str, ...] = ()
+    added: frozenset[str] = frozenset()
+
+
+def defaults_of(limit: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """What one of a LimitRange's `spec.limits` adds to containers that do not state it: to their limits and requests.
+
+    As SetDefaults_LimitRangeItem of Kubernetes: a missing default is the maximum, and a missing default of requests is
+    that of limits, or else the minimum.
+    """
+    if limit.get("type") != CONTAINER:
+        return {}, {}
+    given = {**(limit.get("max") or {}), **(limit.get("default") or {})}
+    return given, {**(limit.get("min") or {}), **given, **(limit.get("defaultRequest") or {})}
+
+
+def read_ranges(limits: Iterable[Mapping[str, Any]], types: DeviceTypes) -> ReadRanges:
+    """Read a LimitRange's `spec.limits`, as far as they name devices.
+
+    Raises:
+        QuantityError: an amount is no quantity.
+    """
     ranges: list[Range] = []
     zeros: set[str] = set()
+    added: set[str] = set()
     for item in limits:
         of = item.get("type")
         if of not in {CONTAINER, POD}:
             continue
+        for name, quantity in chain.from_iterable(given.items() for given in defaults_of(item)):
+            if name in types.resources and parse(quantity):
+                added.add(name)
         for key in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
             for name, quantity in (item.get(key) or {}).items():
                 how = counted(name, types)
@@ -114,7 +153,20 @@ def read_ranges(limits: Iterable[Mapping[str, Any]], types: DeviceTypes) -> tupl
                 if key in {"max", "min"}:
                     amount = in_units(quantity, how.factor)
                     ranges.append(Range(of, name, how.resource, str(quantity), amount, key == "min"))
-    return tuple(ranges), tuple(sorted(zeros))
+    return ReadRanges(tuple(ranges), tuple(sorted(zeros)), frozenset(added))
+
+
+def may_be_added(limits: NamespaceLimits, said: str) -> Iterator[Problem]:
+    """Say which of the resources that a refusal names the author of the Pod may not have written."""
+    for name, by in limits.added.items():
+        if re.search(rf"{re.escape(name)}(?![\w.-])", said):
+            who = f"LimitRange {by[0]} adds" if len(by) == 1 else f"LimitRanges {' and '.join(by)} add"
+            remedy = (
+                f"write {name}: 0 in limits to ask for none"
+                if name in limits.zeros
+                else "ask in that name, or change it"
+            )
+            yield Problem("spec", f"{who} {name} to containers that do not state it; {remedy}")
 
 
 def tightest(ranges: Iterable[Range]) -> tuple[Range, ...]:

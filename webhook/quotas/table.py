@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from allocator.quantity import QuantityError
 from allocator.vocabulary.devicetype import DeviceTypes
-from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, Range, read_ranges, tightest
+from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, ReadRanges, read_ranges, tightest
 from webhook.quotas.mirror import Quota, limited, read_quota
 from webhook.view.feed import Complain, Listing
 
@@ -28,7 +28,7 @@ class LimitTable:
         self.types = types
         self.changed = changed
         self._quotas: dict[str, dict[str, Quota]] = defaultdict(dict)  # namespace -> name -> quota
-        self._ranges: dict[str, dict[str, tuple[tuple[Range, ...], tuple[str, ...]]]] = defaultdict(dict)
+        self._ranges: dict[str, dict[str, ReadRanges]] = defaultdict(dict)
         self._limits: dict[str, NamespaceLimits] = {}
 
     def of(self, namespace: str) -> NamespaceLimits:
@@ -42,11 +42,13 @@ class LimitTable:
 
     def _sum(self, namespace: str) -> NamespaceLimits:
         quotas = self._quotas.get(namespace, _NONE).values()
-        listed = [one for _, one in sorted(self._ranges.get(namespace, _NONE).items())]
+        listed = dict(sorted(self._ranges.get(namespace, _NONE).items()))
+        added = sorted({name for one in listed.values() for name in one.added})
         return NamespaceLimits(
             frozenset(name for quota in quotas for name in limited(quota, self.within(namespace))),
-            tightest(one for ranges, _ in listed for one in ranges),
-            tuple(sorted({name for _, zeros in listed for name in zeros})),
+            tightest(limit for one in listed.values() for limit in one.ranges),
+            tuple(sorted({name for one in listed.values() for name in one.zeros})),
+            {name: tuple(by for by, one in listed.items() if name in one.added) for name in added},
         )
 
     def within(self, namespace: str) -> DeviceTypes:
@@ -69,7 +71,7 @@ class LimitTable:
         self._limits.pop(key[0], None)
         self.changed(key)
 
-    def put_ranges(self, key: Key, ranges: tuple[tuple[Range, ...], tuple[str, ...]]) -> None:
+    def put_ranges(self, key: Key, ranges: ReadRanges) -> None:
         """A LimitRange is there; with nothing in it if it is gone or names no devices."""
         _put(self._ranges, key, ranges if any(ranges) else None)
         self._limits.pop(key[0], None)
@@ -125,7 +127,7 @@ class RangeFeed(Listing):
         """Take in a LimitRange; one that cannot be read limits nothing, and is reported."""
         key = obj["metadata"]["namespace"], obj["metadata"]["name"]
         problems: tuple[str, ...] = ()
-        ranges: tuple[tuple[Range, ...], tuple[str, ...]] = ((), ())
+        ranges = ReadRanges()
         try:
             ranges = read_ranges((obj.get("spec") or {}).get("limits") or (), self._table.within(key[0]))
         except QuantityError as error:
@@ -135,5 +137,5 @@ class RangeFeed(Listing):
 
     def gone(self, namespace: str, name: str) -> None:
         """Forget a LimitRange."""
-        self._table.put_ranges((namespace, name), ((), ()))
+        self._table.put_ranges((namespace, name), ReadRanges())
         self._complain(f"{namespace}/{name}", ())

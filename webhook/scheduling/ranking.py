@@ -14,7 +14,7 @@ from typing import Final
 
 from allocator.bind import ENDING
 from allocator.budget import Budget
-from allocator.devices.words import describe, plural
+from allocator.devices.words import fitting
 from allocator.index.cluster import ClusterIndex
 from allocator.index.packed import PackedError
 from allocator.index.query import Want
@@ -463,5 +463,5 @@ def _turned_away(request: PodRequest, want: Want, count: int) -> Refusal:
         message = f"too few CPUs for {want.amounts[0][1]}{where}"
     else:
         ask = next(c.ask for c in request.containers if c.ask.type.name == want.type and want_of(c.ask) == want)
-        message = f"{count} {plural(ask.type)} fit {describe(ask)}"
+        message = fitting(count, ask)
     return Refusal(message, short=message)
