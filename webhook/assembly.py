@@ -239,7 +239,12 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         rolling_out=lambda: kube is not None and monotonic() - began < _ROLL_OUT_S,
     )
     bind_events = BindEvents(
-        reporter.allocated, cluster.snapshot, types, scheduler.preference, metrics.bind_events_dropped.inc
+        reporter.allocated,
+        cluster.snapshot,
+        types,
+        scheduler.preference,
+        metrics.bind_events_dropped.inc,
+        reporter.bug_in_events,
     )
     bindings = BindingWebhooks(
         binders,

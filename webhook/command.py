@@ -303,6 +303,7 @@ class Replica:
                     begin("the scheduler's certificate", self._client_secret.run)
                 await self._serve(ending)
                 await self.parts.ledger.idle()
+                await self.parts.bind_events.close()
             for task in (*background, starting):
                 task.cancel()
 

@@ -59,6 +59,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things: "1 Pod", "2 Pods"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def namespace(text: str) -> str:
     """Read the name of a namespace from the command line."""
     if _NAMESPACE.fullmatch(text):

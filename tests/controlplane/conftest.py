@@ -61,6 +61,12 @@ async def plane(binaries: Binaries) -> AsyncIterator[ControlPlane]:
         yield started
 
 
+@pytest.fixture
+def as_administrator(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that a test runs use the administrator's kubeconfig."""
+    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def admin(plane: ControlPlane) -> AsyncIterator[AdminClient]:
     """A client with all rights; it shares no code with the tested parts."""

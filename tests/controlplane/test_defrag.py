@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from controlplane.conftest import StartWebhooks
-from controlplane.gpu_cluster import add_gpu_node, audit, pod, pods_path, remove
+from controlplane.gpu_cluster import add_gpu_node, audit, ledger, pod, pods_path, remove
 
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from koordgate.cli import Command
@@ -44,10 +44,7 @@ async def packed(plane: ControlPlane, installed: list[JsonObject], webhooks: Sta
 
 
 @pytest.fixture
-def run(
-    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Run:
-    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
+def run(as_administrator: None, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     settings = tmp_path / "packed.yaml"
     settings.write_text("scheduler: {preference: packing}\n")
 
@@ -179,10 +176,15 @@ async def test_two_halves_on_two_cards_of_a_node_are_joined_and_the_card_is_comp
         await admin.delete(f"{pods_path(namespace, f'filler-{at}')}?gracePeriodSeconds=0")
         await gone(f"filler-{at}")
 
+    async def released() -> bool:
+        return len((await ledger(admin))[nodes[0]]) == len(("serve-1", "serve-2"))
+
+    await until(released, "the ledger has released what the fillers held", poll_s=0.1)
     status, out, err = await run(DEFRAG, "--for", "3", "-o", "json")
+    assert status == 0, (out, err)
     (room,) = json.loads(out)["rooms"]
     (move,) = room["moves"]
-    assert (status, move["to"]["node"], move["name"]) == (0, nodes[0], "serve-2"), (out, err)
+    assert (move["to"]["node"], move["name"]) == (nodes[0], "serve-2"), (out, err)
     assert [str(one["minor"]) for one in move["to"]["devices"]] == [first]
 
     controller = asyncio.create_task(made_again("serve-2"))

@@ -8,23 +8,19 @@ from controlplane.gpu_cluster import allocated, pod, pods_path, uuid_of
 
 from koordgate.cli import main
 from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.plane import ControlPlane
 from webhook.localplane.waiting import until
 
 WHOLE = {"nvidia.com/gpu": "1"}
 
 
+@pytest.mark.usefixtures("as_administrator")
 async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
     scheduler,
-    plane: ControlPlane,
     admin: AdminClient,
     namespace: str,
     node: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
-
     async def devices(*words: str) -> str:
         assert await asyncio.to_thread(main, ["devices", *words]) == 0
         return capsys.readouterr().out
@@ -74,17 +70,14 @@ async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
     assert await card_of("third") == uuid_of(node, 0)
 
 
+@pytest.mark.usefixtures("as_administrator")
 async def test_draining_a_card_respects_a_disruption_budget_and_spares_the_other_card(
     scheduler,
-    plane: ControlPlane,
     admin: AdminClient,
     namespace: str,
     node: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
-
     async def devices(*words: str) -> tuple[int, str]:
         status = await asyncio.to_thread(main, ["devices", *words])
         return status, capsys.readouterr().out

@@ -10,24 +10,20 @@ from controlplane.gpu_cluster import pod, pods_path
 
 from koordgate.cli import main
 from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.plane import ControlPlane
 from webhook.localplane.waiting import until
 
 SECRET = "hunter2-in-an-argument"
 
 
+@pytest.mark.usefixtures("as_administrator")
 async def test_a_bound_pod_and_a_waiting_one_are_explained_live_and_from_a_snapshot(
     scheduler,
-    plane: ControlPlane,
     admin: AdminClient,
     namespace: str,
     node: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
-
     async def run(*words: str) -> tuple[int, str]:
         status = await asyncio.to_thread(main, list(words))
         return status, capsys.readouterr().out
@@ -87,16 +83,14 @@ async def test_a_bound_pod_and_a_waiting_one_are_explained_live_and_from_a_snaps
     assert '"kind":"NodeAllocation"' in hidden
 
 
+@pytest.mark.usefixtures("as_administrator")
 async def test_the_first_line_names_the_cause_of_each_waiting_pod(
     scheduler,
-    plane: ControlPlane,
     admin: AdminClient,
     namespace: str,
     node: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
     observed = f"{namespace}-observed"
     await admin.create(
         "/api/v1/namespaces",

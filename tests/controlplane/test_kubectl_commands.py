@@ -37,17 +37,14 @@ async def node(plane: ControlPlane, admin: AdminClient, namespace: str) -> Async
     await remove(admin, namespace, [name])
 
 
+@pytest.mark.usefixtures("as_administrator")
 async def test_a_card_is_seen_cordoned_and_drained_by_its_short_names(
     scheduler,
-    plane: ControlPlane,
     admin: AdminClient,
     namespace: str,
     node: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
-
     async def koordgate(*words: str) -> Said:
         status = await asyncio.to_thread(main, words)
         return Said(status, *capsys.readouterr())
@@ -99,16 +96,14 @@ async def test_a_card_is_seen_cordoned_and_drained_by_its_short_names(
     assert (await koordgate("uncordon", f"{node}/gpu/{device['minor']}")).status == 0
 
 
+@pytest.mark.usefixtures("as_administrator")
 async def test_what_another_product_gave_is_seen_and_a_drain_leaves_it(
-    plane: ControlPlane,
     admin: AdminClient,
     namespace: str,
     node: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
     settings = tmp_path / "settings.yaml"
     settings.write_text("adopt:\n  peers: [hami]\n", encoding="utf-8")
 

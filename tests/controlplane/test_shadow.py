@@ -77,16 +77,14 @@ def as_written(made: JsonObject) -> bool:
     return same and made["spec"]["schedulerName"] == "default-scheduler" and not made["metadata"].get("annotations")
 
 
+@pytest.mark.usefixtures("as_administrator")
 async def test_an_observed_namespace_is_left_as_it_is_and_told_about_then_switched_and_switched_back(
     webhooks,
-    plane: ControlPlane,
     admin: AdminClient,
     node: str,
     observed: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
     replicas: Replicas = await webhooks(count=2)
     await until_observed(admin, observed)
 

@@ -13,6 +13,7 @@ import pytest
 from builders import container, device_entry, device_object, pod
 
 from allocator.index.search import NodeFigures
+from allocator.vocabulary.names import DEVICE_ALLOCATED
 from allocator.vocabulary.preference import Preference
 from webhook.explain import words
 from webhook.explain.bound import Rival
@@ -502,6 +503,20 @@ def test_cards_of_a_device_plugins_pods_are_not_free_in_manifests(
     answer = ask(plain_node("n1"), running("old", held), gpu_pod())
     assert says in answer.first
     assert answer.status == status
+
+
+def test_of_an_object_that_is_given_twice_the_last_counts(ask: Callable[..., Answer]) -> None:
+    """As a Pod is in the files and in what simulate makes of them: it does not hold other cards in place of its own."""
+    whole = {f"kubernetes.io/gpu-{tail}": "100" for tail in ("core", "memory-ratio")}
+    shares = [{"minor": minor, "resources": whole, "id": f"assumed-{minor}-n1"} for minor in range(7)]
+    again = running("old", "7")
+    again["metadata"]["annotations"] = {DEVICE_ALLOCATED: json.dumps({"gpu": shares})}
+    two = gpu_pod(limits={"nvidia.com/gpu": "2"})
+    one = ask(plain_node("n1"), again, two)
+    both = ask(plain_node("n1"), running("old", "7"), again, two)
+    assert one.first == both.first
+    assert "1 GPU fits 2 x" in both.first
+    assert "Pod old is given more than once" in both.err
 
 
 def test_cards_that_hami_gave_are_not_free_in_manifests_without_settings(ask: Callable[..., Answer]) -> None:

@@ -1,5 +1,7 @@
 """Each bind is told once, as an Event on the Pod, after it and off its way."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from builders import gpu, holding, node, part
@@ -45,20 +47,75 @@ def info(uid: str) -> PodInfo:
     return PodInfo(uid, "team", uid, "", False, False, "koord-scheduler", True, None)  # type: ignore[arg-type]
 
 
+CARD = gpu(0)
+
+
+def writer(
+    write: Callable[[PodInfo, str], Awaitable[None]], dropped: list[int], bugs: list[int] | None = None
+) -> BindEvents:
+    counts = [lambda: dropped.append(1), lambda: ([] if bugs is None else bugs).append(1)]
+    return BindEvents(write, lambda _node: node(CARD), BUILT_IN, Preference.PACKING, *counts)
+
+
+def bind(events: BindEvents, name: str) -> None:
+    events.bound(info(name), holding(name, part(CARD, 1)), "node-1")
+
+
 async def test_too_many_events_are_dropped_and_counted(monkeypatch) -> None:
     monkeypatch.setattr(bindevents, "_PAUSE_S", 0.0)
-    card, written, dropped = gpu(0), [], []
+    written: list[tuple[str, int]] = []
+    dropped: list[int] = []
 
     async def write(pod: PodInfo, message: str) -> None:
         written.append((pod.uid, len(message)))
 
-    there = node(card)
-    events = BindEvents(write, lambda _node: there, BUILT_IN, Preference.PACKING, lambda: dropped.append(1))
+    events = writer(write, dropped)
     for number in range(300):
-        events.bound(info(f"pod-{number}"), holding(f"pod-{number}", part(card, 1)), "node-1")
+        bind(events, f"pod-{number}")
     await events.idle()
     assert [uid for uid, _ in written] == [f"pod-{number}" for number in range(256)]
     assert len(dropped) == 44
-    events.bound(info("later"), holding("later", part(card, 1)), "node-1")
+    bind(events, "later")
     await events.idle()
     assert written[-1][0] == "later"
+
+
+async def test_an_event_that_fails_on_a_bug_is_told_and_keeps_no_other_back(monkeypatch) -> None:
+    monkeypatch.setattr(bindevents, "_PAUSE_S", 0.0)
+    written: list[str] = []
+    bugs: list[int] = []
+
+    async def write(pod: PodInfo, _message: str) -> None:
+        if pod.uid == "odd":
+            raise KeyError(pod.uid)
+        written.append(pod.uid)
+
+    events = writer(write, [], bugs)
+    for name in ("odd", "next"):
+        bind(events, name)
+    await events.idle()
+    assert (written, len(bugs)) == (["next"], 1)
+
+
+async def test_what_waits_at_the_end_is_written_and_what_cannot_be_is_dropped(monkeypatch) -> None:
+    monkeypatch.setattr(bindevents, "_PAUSE_S", 0.0)
+    written: list[str] = []
+    dropped: list[int] = []
+    answers = asyncio.Event()
+    answers.set()
+
+    async def write(pod: PodInfo, _message: str) -> None:
+        await answers.wait()
+        written.append(pod.uid)
+
+    events = writer(write, dropped)
+    bind(events, "one")
+    await events.close()
+    assert (written, dropped) == (["one"], [])
+    answers.clear()
+    monkeypatch.setattr(bindevents, "_LAST_S", 0.0)
+    for name in ("two", "three", "four"):
+        bind(events, name)
+    await asyncio.sleep(0)  # the first of them is being written
+    await events.close()
+    assert (written, len(dropped)) == (["one"], 2)

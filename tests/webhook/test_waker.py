@@ -63,6 +63,24 @@ async def test_a_refused_write_does_not_end_it(fake: FakeKube, kube: KubeClient)
     running.cancel()
 
 
+@pytest.mark.parametrize(
+    ("last", "refused"),
+    [pytest.param("n1", 3, id="the API server refuses"), pytest.param("gone", 0, id="the Node is gone")],
+)
+async def test_a_write_that_fails_is_repeated_and_another_node_will_do(
+    fake: FakeKube, kube: KubeClient, last: str, refused: int
+) -> None:
+    for _ in range(refused):
+        fake.faults.add("patch", "nodes/status", answer(503))
+    waker = Waker(kube, lambda: True, lambda: NOW, soon=0, late=3600, again=0)
+    waker.released("n1")
+    waker.released(last)
+    running = asyncio.create_task(waker.run())
+
+    await fake.until(lambda: RELEASED in annotations(fake))
+    running.cancel()
+
+
 async def test_a_release_is_reported_soon_though_one_before_is_still_to_be_reported_once_more(
     fake: FakeKube, kube: KubeClient
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from allocator.vocabulary.mode import Mode
 from webhook.adopt.findings import OURS, ClusterFindings, DevicePod
+from webhook.terminal import counted
 
 _MOST_NAMED: Final = 5
 
@@ -143,11 +144,6 @@ def _by_namespace(pods: Iterable[DevicePod]) -> list[tuple[str, list[DevicePod]]
     for pod in pods:
         found.setdefault(pod.namespace, []).append(pod)
     return sorted(found.items())
-
-
-def counted(number: int, what: str) -> str:
-    """A number of things: "1 Pod", "2 Pods"."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def named(names: Sequence[str]) -> str:

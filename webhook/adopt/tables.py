@@ -9,8 +9,8 @@ from rich.text import Text
 
 from webhook.adopt.findings import ClusterFindings, HeldBy, NodeFinding
 from webhook.adopt.report import NamespaceReport
-from webhook.adopt.steps import AdoptStep, counted
-from webhook.terminal import printable
+from webhook.adopt.steps import AdoptStep
+from webhook.terminal import counted, printable
 
 Raw = dict[str, Any]
 WIDTH: Final = 100

@@ -27,6 +27,7 @@ Found = tuple[str, Raw, str]
 
 # The kinds that only commands read; the others are checked where they are taken.
 _CHECKED: Final = ("Pod", "ConfigMap", "ResourceQuota", "Event", "PodDisruptionBudget", priorities.KIND)
+_MOST_AGAIN: Final = 3  # objects that are given more than once and are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,34 @@ def read_files(paths: Sequence[str]) -> Reading:
     Raises:
         InputError: something cannot be read, or the memory of a Node's cards is not known.
     """
-    listed = list(read_all(paths))
-    notes = _prioritize(listed)
+    listed, notes = _latest(read_all(paths))
+    notes += _prioritize(listed)
     if any(map(_is_about, listed)):
         return Reading(listed, notes)
     objects, assumed = with_assumed(listed)
     return Reading(objects, [*notes, *assumed], manifests=True)
+
+
+def _latest(listed: Iterable[Found]) -> tuple[list[Found], list[str]]:
+    """Of objects that are given more than once, such as a Pod before and after its bind, keep the last; tell of it."""
+    found: dict[tuple[object, ...], Found] = {}
+    again: dict[tuple[object, ...], str] = {}
+    for where, obj, kind in listed:
+        metadata = obj.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        if not isinstance(metadata, dict) or not isinstance(name, str):
+            found[where,] = (where, obj, kind)  # what is wrong with it is told where it is checked
+            continue
+        namespace, group = metadata.get("namespace") or "default", str(obj.get("apiVersion")).rpartition("/")[0]
+        key = (kind, group, str(namespace), name)
+        if key in found:
+            again[key] = f"{kind} {name} is given more than once: that of {where} counts"
+        found[key] = (where, obj, kind)
+    told = list(again.values())
+    notes = told[:_MOST_AGAIN]
+    if len(told) > len(notes):
+        notes.append(f"{len(told) - len(notes)} more objects are given more than once: the last of each counts")
+    return list(found.values()), notes
 
 
 def priorities_of(listed: Iterable[Found], note: Callable[[str], object]) -> Priorities:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from webhook.adopt.steps import counted
 from webhook.explain import words
 from webhook.explain.bound import Whereabouts
 from webhook.explain.explanation import Explanation
@@ -13,7 +12,7 @@ from webhook.explain.nodes import NodeDetail
 from webhook.explain.remedies import WayToFit
 from webhook.explain.waiting import last_said
 from webhook.offline.words import asked
-from webhook.terminal import printable
+from webhook.terminal import counted, printable
 
 Part = Table | Text | str
 _MOST_GROUPS = 12

@@ -12,7 +12,6 @@ from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import ORIGINAL_REQUEST
 from allocator.wire import gang, nodeallocation
 from webhook.adopt.objects import Cluster, from_objects
-from webhook.adopt.steps import counted
 from webhook.adopt.view import AdoptView
 from webhook.devices.nodestate import CommandError
 from webhook.explain.reading import Found, Raw, checked, is_settings, let_hold, mapping, priorities_of
@@ -24,6 +23,7 @@ from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, adoption_of, types_of
 from webhook.shadow.judge import as_submitted
 from webhook.statedmix import read_mix
+from webhook.terminal import counted
 from webhook.view.feed import GroupFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
 from webhook.view.typical import learned

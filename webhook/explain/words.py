@@ -6,11 +6,11 @@ from typing import Final
 from allocator.index.query import MAX_AMOUNT
 from allocator.index.search import STEP
 from allocator.vocabulary.preference import Preference
-from webhook.adopt.steps import counted
 from webhook.explain.bound import Rival, TypeLeft, Whereabouts
 from webhook.explain.explanation import Explanation
 from webhook.explain.nodes import CardDetail, NodeVerdict
 from webhook.offline import words
+from webhook.terminal import counted
 
 MOST_NAMED: Final = 8
 

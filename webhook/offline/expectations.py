@@ -19,7 +19,7 @@ from allocator.vocabulary.holdings import Share
 from webhook.offline.account import Account
 from webhook.offline.cluster import PodFate, Result
 from webhook.offline.documents import InputError, read_documents
-from webhook.offline.words import some
+from webhook.terminal import counted
 
 KIND: Final = "Expectations"
 API_VERSION: Final = "koordgate.io/v1alpha1"
@@ -248,7 +248,7 @@ def _other_devices(
 
 
 def _told(one: Expected) -> str:
-    parts = [f"{some(one.count, 'Pod')} {one.pod}" if one.count is not None else f"Pod {one.pod}"]
+    parts = [f"{counted(one.count, 'Pod')} {one.pod}" if one.count is not None else f"Pod {one.pod}"]
     parts += [f"is {one.state.value}"] if one.state is not None else []
     parts += [f"on {one.node}"] if one.node is not None else []
     for kind, wanted in (one.devices or {}).items():

@@ -18,7 +18,7 @@ from webhook.offline import words
 from webhook.offline.account import Account, DeviceUse, NodeCpus
 from webhook.offline.assumed import ASSUMED
 from webhook.offline.cluster import PodFate, Result
-from webhook.terminal import WIDE, columns, fits, show
+from webhook.terminal import WIDE, columns, counted, fits, show
 
 Raw = dict[str, Any]
 _REASONS: Final = {
@@ -61,7 +61,7 @@ def show_groups(results: Sequence[Result], most: int = WIDE) -> None:
         nodes = {node_of(one) for one in of} - {""}
         style = _STYLES.get(of[0].state, "")
         table.add_row(*map(Text, (who, str(len(of)))), _cell([state], style), Text(str(len(nodes))), Text(why or "-"))
-    rest = [f"... and {words.some(len(groups) - MOST_LISTED, 'more line')}"] if len(groups) > MOST_LISTED else []
+    rest = [f"... and {counted(len(groups) - MOST_LISTED, 'more line')}"] if len(groups) > MOST_LISTED else []
     show(table, *rest, "", "--all lists each Pod and each node; --node NAME shows one node.", "", most=most)
 
 
@@ -181,13 +181,13 @@ def _assumed(account: Account, node: str) -> str:
 
 def has(uses: Sequence[DeviceUse], cpus: NodeCpus | None, *, models: bool = False) -> str:
     """Summarize in one line what a node has, with the devices' models or without."""
-    counted = Counter(use.type for use in uses)
-    texts = [how_many(count, kind) + _models(uses, kind) * models for kind, count in counted.items()]
+    numbers = Counter(use.type for use in uses)
+    texts = [how_many(count, kind) + _models(uses, kind) * models for kind, count in numbers.items()]
     topology = cpus.topology if cpus else None
     if topology is not None:
-        sockets, nodes = words.some(len(topology.sockets), "socket"), words.some(len(topology.nodes), "NUMA node")
-        threads = words.some(topology.threads_per_core, "thread")
-        texts.append(f"{words.some(len(topology.cpus), 'CPU')} ({sockets}, {nodes}, {threads} a core)")
+        sockets, nodes = counted(len(topology.sockets), "socket"), counted(len(topology.nodes), "NUMA node")
+        threads = counted(topology.threads_per_core, "thread")
+        texts.append(f"{counted(len(topology.cpus), 'CPU')} ({sockets}, {nodes}, {threads} a core)")
     return ", ".join(texts) or "CPUs that it does not report"
 
 
@@ -289,7 +289,7 @@ def _pool(pools: Iterable[PoolCpus], numa: int) -> str:
 
 def summary(results: Sequence[Result], account: Account, only: str | None = None) -> str:
     """Count Pods, and the devices and CPUs of all nodes or of one, in one line."""
-    return f"{words.some(len(results), 'Pod')}: {fates(results)}; {in_use(account, only)}"
+    return f"{counted(len(results), 'Pod')}: {fates(results)}; {in_use(account, only)}"
 
 
 def fates(results: Iterable[Result]) -> str:
@@ -306,7 +306,7 @@ def in_use(account: Account, only: str | None = None) -> str:
     cpus = [one for one in account.cpus() if one.topology is not None and only in {None, one.node}]
     if cpus:
         every = sum(len(one.topology.cpus) for one in cpus if one.topology is not None)
-        texts.append(f"{sum(one.given.bit_count() for one in cpus)} of {words.some(every, 'CPU')}")
+        texts.append(f"{sum(one.given.bit_count() for one in cpus)} of {counted(every, 'CPU')}")
     return f"{', '.join(texts)} in use" if texts else "no devices"
 
 

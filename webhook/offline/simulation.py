@@ -26,6 +26,7 @@ from webhook.offline.traceplot import PODS, plot
 from webhook.offline.variants import Variant, variants
 from webhook.offline.workloads import WantedPod, created
 from webhook.settings import WebhookSettings
+from webhook.terminal import counted
 
 FAILED: Final = 1
 UNUSABLE: Final = 2
@@ -172,10 +173,10 @@ def _judge(arguments: argparse.Namespace, suites: dict[str, Sequence[Check]]) ->
         for problem in check.problems[:_MOST_REASONS]:
             sys.stderr.write(f"koordgate simulate: {name}: {check.name}: {problem}\n")
     if len(failed) > _MOST_FAILURES:
-        sys.stderr.write(f"koordgate simulate: {words.some(len(failed) - _MOST_FAILURES, 'more check')} failed\n")
+        sys.stderr.write(f"koordgate simulate: {counted(len(failed) - _MOST_FAILURES, 'more check')} failed\n")
     every = sum(len(checks) for checks in suites.values())
     if every:
-        sys.stderr.write(f"koordgate simulate: {every - len(failed)} of {words.some(every, 'check')} passed\n")
+        sys.stderr.write(f"koordgate simulate: {every - len(failed)} of {counted(every, 'check')} passed\n")
     return FAILED if failed else 0
 
 

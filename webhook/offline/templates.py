@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from webhook.offline.manifests import Way, place_of, pods_in
+from webhook.terminal import counted
 
 Raw = dict[str, Any]
 _MOST: Final = 250_001  # more than anybody may ask for
@@ -48,7 +49,7 @@ def templates_of(obj: Mapping[str, Any], kind: str) -> Iterator[FoundTemplate]:
         base = _base(obj, way)
         names = [f"{base}-{index}" for index in range(count)]
         why = f"by {' and '.join(by)}" if by else "no number stands beside it"
-        yield FoundTemplate(pod, place, names, f"{count} {'Pod' if count == 1 else 'Pods'} of {place}: {why}")
+        yield FoundTemplate(pod, place, names, f"{counted(count, 'Pod')} of {place}: {why}")
 
 
 def _numbers(obj: Mapping[str, Any], way: Way) -> Iterator[tuple[Way, int, str]]:

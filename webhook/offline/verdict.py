@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from webhook.data import data_folder
-from webhook.offline import report, words
+from webhook.offline import report
 from webhook.offline.account import Account
 from webhook.offline.cluster import Result
+from webhook.terminal import counted
 
 _PROGRAM: Final = "koordgate"
 _PAGES: Final = ("first-hour.md", "concepts.md", "install.md")
@@ -49,7 +50,7 @@ class DemoOutcome:
 
 def parts(shown: DemoOutcome) -> list[Table | Text | str]:
     """Make the sums, the verdict, and the next steps."""
-    pods = words.some(len(shown.results), "Pod")
+    pods = counted(len(shown.results), "Pod")
     twice = "; ".join(shown.overgiven) or "no device and no CPU"
     sums = _grid(
         (pods, report.fates(shown.results), ""),

@@ -142,11 +142,6 @@ def short_name(pod: str) -> str:
     return pod.removeprefix("default/")
 
 
-def some(count: int, what: str) -> str:
-    """Count things: "1 Pod", "2 Pods"."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
 def gib(amount: int) -> str:
     """Write bytes in GiB, rounded to tenths."""
     tenths = (amount * 10 + _GIB // 2) // _GIB

@@ -15,7 +15,7 @@ from webhook.packing.planning import Nearest, RoomPlan, must_be_gone, why_no_mor
 from webhook.packing.shareswords import shares_words
 from webhook.packing.state import PackingState, Stay
 from webhook.packing.wanted import WantedRoom
-from webhook.terminal import printable
+from webhook.terminal import counted, printable
 
 Part = Table | Text | str
 _MOST_STAYS = 8
@@ -50,8 +50,7 @@ def _headline(found: Stranded, kind: DeviceType) -> str:
     stock = found.stock.values()
     free, idle, every = (sum(parts) for parts in zip(*((o.free, o.idle, o.devices) for o in stock), strict=True))
     nodes = sum(one.nodes for one in stock)
-    there = "1 node" if nodes == 1 else f"{nodes} nodes"
-    text = f"{_cards(free, kind)} of {every} {kind.noun}s on {there} are free: {idle} whole ones"
+    text = f"{_cards(free, kind)} of {every} {kind.noun}s on {counted(nodes, 'node')} are free: {idle} whole ones"
     return f"{text}, and parts of {sum(one.parts for one in stock)} others."
 
 
@@ -100,7 +99,7 @@ def _suggestion(state: PackingState, one: RoomPlan) -> Iterator[Part]:
     else:
         yield Text(f"{words} fits on no node now.", "bold")
     if moves:
-        yield f"{_pods(len(moves))} would have to move to make room for one more on {one.plan.rooms[0].node}:"
+        yield f"{counted(len(moves), 'Pod')} would have to move to make room for one more on {one.plan.rooms[0].node}:"
         yield moves_table(state, moves)
         if one.wanted.word:
             yield f"To do that: koordgate defrag --for {one.wanted.word} --apply"
@@ -114,7 +113,7 @@ def _suggestion(state: PackingState, one: RoomPlan) -> Iterator[Part]:
 def _nearest(near: Nearest) -> Iterator[Part]:
     yield f"The nearest node is {_said(near.node)} (lack {near.lack} %): {_said(near.why)}."
     if near.movable:
-        yield f"{_pods(near.movable)} there may be moved."
+        yield f"{counted(near.movable, 'Pod')} there may be moved."
     yield from stays_lines(near.stays)
 
 
@@ -137,7 +136,7 @@ def plan_parts(state: PackingState, found: RoomPlan, *, applying: bool) -> Itera
             yield from stays_lines(state.stays)
         return
     grows = f"It fits {_times(made.before)} now, and {_times(made.after)} after that."
-    yield Text(f"{_pods(len(made.moves))} would move to make room for {words}. {grows}", "bold")
+    yield Text(f"{counted(len(made.moves), 'Pod')} would move to make room for {words}. {grows}", "bold")
     yield moves_table(state, made.moves)
     rooms = ", ".join(dict.fromkeys(_said(room.node) for room in made.rooms))
     yield f"Room for: {len(made.rooms)} more, on {rooms}."
@@ -156,7 +155,7 @@ def _if_gone(state: PackingState, found: RoomPlan) -> Iterator[Part]:
     gone = [f"{guest.namespace}/{guest.name}" for guest in must_be_gone(made)]
     more = f" and {len(gone) - _MOST_GONE} more" if len(gone) > _MOST_GONE else ""
     names = f"{_said(', '.join(gone[:_MOST_GONE]))}{more}"
-    yield f"{_pods(count)} could move, in this order, to make room on {_said(made.rooms[0].node)}:"
+    yield f"{counted(count, 'Pod')} could move, in this order, to make room on {_said(made.rooms[0].node)}:"
     yield moves_table(state, made.moves[:_MOST_GONE])
     if count > _MOST_GONE:
         yield f"  and {count - _MOST_GONE} more moves; -o json names all"
@@ -195,10 +194,6 @@ def stays_lines(stays: Sequence[Stay]) -> Iterator[str]:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
-
-
-def _pods(count: int) -> str:
-    return "1 Pod" if count == 1 else f"{count} Pods"
 
 
 def _cards(points: int, kind: DeviceType, weight: int = 1) -> str:

@@ -14,6 +14,7 @@ from webhook.view.podinfo import PodInfo
 
 MOST_WAITING: Final = 256  # Events; more are dropped, and counted
 _PAUSE_S: Final = 0.02  # between two: an API server that binds hundreds of Pods has better things to do
+_LAST_S: Final = 5.0  # for what is still to be written when the process ends
 
 
 class _Bound(NamedTuple):
@@ -33,6 +34,7 @@ class BindEvents:
         types: the device types.
         preference: by which nodes are compared.
         dropped: called for each Event that is dropped.
+        bug: called within the handling of an unexpected exception, to log its traceback and to count it.
     """
 
     def __init__(
@@ -42,12 +44,14 @@ class BindEvents:
         types: DeviceTypes,
         preference: Preference,
         dropped: Callable[[], object],
+        bug: Callable[[], object],
     ) -> None:
         self._write = write
         self._snapshot = snapshot
         self._types = types
         self._preference = preference
         self._dropped = dropped
+        self._bug = bug
         self._waiting: deque[_Bound] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -63,7 +67,10 @@ class BindEvents:
     async def _tell(self) -> None:
         while self._waiting:
             one = self._waiting.popleft()
-            await self._write(one.pod, self._message(one))
+            try:
+                await self._write(one.pod, self._message(one))
+            except Exception:  # noqa: BLE001 what one Pod is like must not keep the others from being told
+                self._bug()
             await asyncio.sleep(_PAUSE_S)
 
     def _message(self, one: _Bound) -> str:
@@ -74,3 +81,13 @@ class BindEvents:
         """Wait until all Events are written."""
         while self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
+
+    async def close(self) -> None:
+        """Write what waits, for a few seconds; the rest is dropped."""
+        if self._task is None:
+            return
+        await asyncio.wait([self._task], timeout=_LAST_S)
+        self._task.cancel()
+        for _ in range(len(self._waiting)):
+            self._dropped()
+        self._waiting.clear()

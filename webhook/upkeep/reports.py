@@ -151,6 +151,11 @@ class EventReports:
         if self._kube is not None:
             await self._write_event(self._kube, _about(pod), "Normal", reason, message)
 
+    def bug_in_events(self) -> None:
+        """Writing such an Event failed unexpectedly: called within the handling of the exception."""
+        self._metrics.bugs.labels("bind events").inc()
+        _LOG.exception("a bug while an Event about a bind was written")
+
     def adopted(self, pods: Mapping[Product, int], found: Sequence[AdoptionConflict]) -> None:
         """Pods of other products hold devices, and these conflicts exist: count all, and report each once."""
         for peer in Product:
