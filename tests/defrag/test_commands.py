@@ -270,7 +270,7 @@ def test_two_halves_on_two_cards_of_a_node_are_joined(run: Run) -> None:
 
 def gone_first() -> list[Raw]:
     """While a Pod of node a is still there, the next one shares its card or takes the card beside it."""
-    cluster = [*node("a"), *node("b")]
+    cluster = [PACKS, *node("a"), *node("b")]
     cluster.append(bound("big", "b", cluster, "100", owner=None))
     filler = bound("filler", "b", cluster, "100")
     cluster.append(bound("part", "b", [*cluster, filler], "50", owner=None))

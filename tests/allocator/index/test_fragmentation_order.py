@@ -162,8 +162,8 @@ def compared(index: ClusterIndex, names: Sequence[str], of: DeviceAsk, cpu: int,
     )
 
 
-def defined(machine: Machine, mix: Mix, of: DeviceAsk, cpu: int) -> tuple[int, int, int, bool]:
-    """Growth in steps, the broken group, the size of the begun node, and whether it is kept idle, each as defined."""
+def defined(machine: Machine, mix: Mix, of: DeviceAsk, cpu: int) -> tuple[int, int, int, int]:
+    """Growth in steps, the broken group, the size of the begun node, and how large a node is kept idle, each as defined."""
     node = machine.node
     then = bound(node, of, "new")
     assert then is not None
@@ -171,7 +171,7 @@ def defined(machine: Machine, mix: Mix, of: DeviceAsk, cpu: int) -> tuple[int, i
     idle = {one.id for one in node.devices if one.id not in node.used and node.is_usable(one)}
     usable = [one for one in node.devices if node.is_usable(one)]
     whole = any(one.ask is not None and one.ask.count == len(usable) for one in mix.requests)
-    untouched = not node.holdings and not whole
+    untouched = 0 if node.holdings or whole else len(usable)
     opened = {share.id for share in then.holdings["new"].shares} & idle
     if not opened:
         return growth // max(STEP * mix.weight, 1), 0, 0, untouched
