@@ -13,6 +13,11 @@ NODES: Final = ("n1", "n2", "n3")
 PACKING: Final = parse("scheduler: {preference: packing}")
 
 
+def bare(name: str, cards: int) -> list[Raw]:
+    """A node of so many cards, none of them linked, and 64 CPUs."""
+    return [node(name), device_object(*(device_entry(at, id=f"GPU-{name}-{at}") for at in range(cards)), name=name)]
+
+
 def machine(name: str) -> list[Raw]:
     """A node of four cards, two NICs and two FPGAs, none of them linked."""
     cards = [device_entry(minor, id=f"GPU-{name}-{minor}") for minor in range(4)]
@@ -23,8 +28,12 @@ def machine(name: str) -> list[Raw]:
 
 async def taken(settings: WebhookSettings, *pods: Raw) -> list[str]:
     """The nodes of Pods that come one after another; "" for one that fits nowhere."""
+    return await taken_of([obj for name in NODES for obj in machine(name)], settings, *pods)
+
+
+async def taken_of(nodes: list[Raw], settings: WebhookSettings, *pods: Raw) -> list[str]:
     cluster = OfflineCluster.in_process(settings)
-    await cluster.load([obj for name in NODES for obj in machine(name)])
+    await cluster.load(nodes)
     found = []
     for made in pods:
         result = await cluster.submit(made)
@@ -75,3 +84,27 @@ async def test_pods_of_a_whole_node_fit_after_small_ones(first: int) -> None:
 async def test_where_whole_nodes_are_typical_an_idle_node_is_kept_by_the_growth() -> None:
     pods = [gpus("large", 400), *(gpus(f"small-{number}", 100) for number in range(4)), gpus("again", 400)]
     assert await taken(WebhookSettings(), *pods) == ["n1", "n2", "n2", "n2", "n2", "n3"]
+
+
+# What Pods ask for, one after another, and their nodes: a-eight has 8 cards, b-four 4 and c-two 2, with as many CPUs
+
+SIZES: Final[dict[str, tuple[list[int], list[str]]]] = {
+    "two cards fill the node of two": ([200], ["c-two"]),
+    "one card begins the node of two": ([100, 100], ["c-two", "c-two"]),
+    "a share begins the node of two": ([50], ["c-two"]),
+    "what is in use is not filled, so the next size is begun": ([200, 200], ["c-two", "b-four"]),
+    "a node in use comes before a larger one": ([200, 200, 200], ["c-two", "b-four", "b-four"]),
+    "four cards fill the node of four": ([400], ["b-four"]),
+    "all sizes one after another": ([200, 400, 800], ["c-two", "b-four", "a-eight"]),
+    "three cards do not fit on the smallest": ([300], ["b-four"]),
+}
+
+
+@pytest.mark.parametrize(("asked", "expected"), SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("amounts", [{}, {"cpu": "4", "memory": "8Gi"}], ids=["cards alone", "with CPU and memory"])
+async def test_of_idle_nodes_that_are_equal_otherwise_the_one_with_the_fewest_cards_is_begun(
+    amounts: dict[str, str], asked: list[int], expected: list[str]
+) -> None:
+    nodes = [*bare("a-eight", 8), *bare("b-four", 4), *bare("c-two", 2)]
+    pods = [asking(f"p{at}", {"kubernetes.io/gpu": str(percent), **amounts}) for at, percent in enumerate(asked)]
+    assert await taken_of(nodes, WebhookSettings(), *pods) == expected
