@@ -357,8 +357,9 @@ async def test_cpus_that_were_sent_somewhere_are_as_good_as_taken(world: World) 
 
 async def test_a_pod_without_cpus_of_its_own_goes_anywhere_if_nothing_is_to_be_aligned(world: World) -> None:
     await cpu_nodes(world)
-    for qos in ("LS", "BE", "SYSTEM", ""):
-        assert everything(world).filter(args(cpu_pod("p", 2, qos), CPU_NAMES))["NodeNames"] == BALANCED, qos
+    orders = {"LS": BALANCED, "BE": BALANCED, "SYSTEM": CPU_NAMES, "": CPU_NAMES}  # the last two are not ours to order
+    for qos, names in orders.items():
+        assert everything(world).filter(args(cpu_pod("p", 2, qos), CPU_NAMES))["NodeNames"] == names
 
 
 # --- records that cannot be read, requests that cannot
