@@ -163,7 +163,7 @@ def compared(index: ClusterIndex, names: Sequence[str], of: DeviceAsk, cpu: int,
 
 
 def defined(machine: Machine, mix: Mix, of: DeviceAsk, cpu: int) -> tuple[int, int, int, int]:
-    """Growth in steps, the broken group, the size of the begun node, and how large a node is kept idle, each as defined."""
+    """Growth in steps, the broken group, the sizes of the node that is begun and of one kept idle, each as defined."""
     node = machine.node
     then = bound(node, of, "new")
     assert then is not None
