@@ -451,9 +451,7 @@ def test_a_pod_group_in_the_input_states_the_size_of_a_gang(
     groups.append({**group, "metadata": {"name": "train", "namespace": "elsewhere"}, "spec": {"minMember": 9}})
     pods = [gpus(f"worker-{at}", 200, labels=label) for at in range(4)]
     objects = [*machine("small", 2), *machine("wide", 8), *groups, *pods]
-    packs = tmp_path / "packs.yaml"  # one Pod alone fills the small node
-    packs.write_text("scheduler: {preference: packing}\n")
-    found = listed(capsys, "-f", saved(tmp_path, objects), "--config", str(packs))
+    found = listed(capsys, "-f", saved(tmp_path, objects))
     assert {pod["spec"]["nodeName"] for pod in found.values()} == nodes
 
 
