@@ -1,7 +1,8 @@
 """Filter and score of one Pod over 5,000 nodes of 8 GPUs, half full, without JSON.
 
 Cold: every node has been rewritten, the request is new, and the names come in a new order. Warm: the same request and
-names again, without a change; then once more after one node changed, as after each bind. Each preference is measured.
+names again, without a change; then once more after one node changed, as after each bind. Each preference is measured;
+the value that has the goal is that of packing, unless --preference names another, such as the default, fragmentation.
 """
 
 import argparse

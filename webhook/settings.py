@@ -62,7 +62,7 @@ class Scheduler(Section, frozen=True):
     name: Name = KOORD_SCHEDULER
     username: Name = f"system:serviceaccount:{_NAMESPACE}:{KOORD_SCHEDULER}"
     most_nodes: Annotated[int, Meta(ge=0)] = 16
-    preference: Preference = Preference.PACKING
+    preference: Preference = Preference.FRAGMENTATION
     preference_classes: tuple[Name, ...] = ()
     mix: StatedMix = ()
     assume_seconds: Seconds = 5.0

@@ -251,6 +251,27 @@ class ClusterIndex:
         has = table.sums("cpu", rows)[0]
         return np.where(opens, np.where(has > 0, preference.coarse(has), MAX_AMOUNT), 0)
 
+    def idle(self, query: Query, rows: Rows) -> Ints:
+        """How many devices an idle node has that is worth keeping so, for each of these rows; 0 for the others.
+
+        Nothing of an idle node is in use. Its usable devices of the types that are asked for count; 1 if none is asked
+        for. If a typical request asks for all of them, the growth of fragmentation keeps the node for such requests,
+        as long as it is of use to them: 0 then.
+        """
+        idle = ~self._in_use[rows]
+        kinds = {want.type for want in query.wants} - {CPU_ROW, NUMA_ROW}
+        if not kinds or not idle.any():
+            return idle.astype(np.int64)
+        asked = [self._fragments.asked_whole(kind, self._nodes.end)[rows] for kind in kinds]
+        devices = sum(self._usable(kind)[rows] for kind in kinds)
+        return np.where(idle & ~np.logical_and.reduce(asked), devices, 0)
+
+    def _usable(self, kind: str) -> Ints:
+        table, nodes = self._tables.get(kind), self._nodes.end
+        if table is None:
+            return np.zeros(nodes, np.int64)
+        return self._memo.get(("usable", kind), nodes, lambda at: count_slots(table.usable(at)))
+
     def _opens(self, table: TypeTable, want: Want) -> Bools:
         def compute(at: At) -> Bools:
             return count_slots(self._fits(table, want, at) & table.in_use(at)) < want.count

@@ -25,7 +25,7 @@ from allocator.index.memo import Memo
 from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.rows import NODE_ROW
 from allocator.index.stock import Size, Stock, first, marked
-from allocator.index.table import At, Bools, Ints, TypeTable, slots_fit
+from allocator.index.table import At, Bools, Ints, TypeTable, count_slots, slots_fit
 from allocator.index.typical import FEW, NOTHING_TYPICAL, Small, TypicalOf, typical
 from allocator.vocabulary.mix import Mix
 
@@ -193,6 +193,26 @@ class Fragments:
             return self._with(query, at, nodes, smallest=smallest) - before[at]
 
         return self._memo.get(("growth", self._typical.number, query, smallest), nodes, compute)
+
+    def asked_whole(self, kind: str, nodes: int) -> Bools:
+        """Whether a typical request asks for all usable devices of a type that each of the first `nodes` nodes has.
+
+        CPU and memory do not count.
+        """
+        table, of = self._tables.get(kind), self._typical.kinds.get(kind)
+        if table is None or of is None:
+            return np.zeros(nodes, np.bool_)
+        there = self._found(kind, table, of, nodes)
+        asked = sorted({*zip(of.whose.tolist(), of.count[:, 0].tolist(), strict=True)})
+
+        def compute(at: At) -> Bools:
+            usable = count_slots(table.usable(at))
+            whole = np.zeros(len(usable), np.bool_)
+            for of_class, count in asked:
+                whole |= (usable == count) & (there[of_class, at] == count)
+            return whole
+
+        return self._memo.get(("asked whole", self._typical.number, kind), nodes, compute)
 
     def _with(self, query: Query, at: At, nodes: int, *, smallest: bool) -> Ints:
         """The fragmentation with a query."""

@@ -27,6 +27,8 @@ class NodeFigures(NamedTuple):
             use suffice. Less is better. None as above.
         opened: how large the largest device is that is opened, in the unit of its size; 0 if devices in use suffice.
             Less is better. None if it does not count.
+        idle: how many devices of the types that are asked for the node has, if nothing of it is in use and no typical
+            request asks for all of them; 0 otherwise. Less is better. None as above.
         score: of packing, from 0 to 100, more is better; of another preference the place in its order, from 0 on.
     """
 
@@ -36,6 +38,7 @@ class NodeFigures(NamedTuple):
     broken: int | None
     begun: int | None
     opened: int | None
+    idle: int | None
     score: int
 
 
@@ -74,7 +77,8 @@ class NodeSearch:
 
         Nodes on which fragmentation grows about equally are compared by the group of idle devices that is broken: the
         smallest that holds all devices which the Pod opens comes first, or all of the gang's. Then the node with the
-        fewest CPUs is begun, and then balance counts.
+        fewest CPUs is begun, then a node in use comes before an idle one, and that before a larger one. Then balance
+        counts.
 
         Args:
             way: the preference.
@@ -133,6 +137,7 @@ class NodeSearch:
             index.rooms(query, rows, room_for).tolist(),
             *fragments,
             index.opened(query, rows).tolist() if smallest else unasked,
+            index.idle(query, rows).tolist() if way is Preference.FRAGMENTATION else unasked,
             scores.tolist(),
         )
         return {name: NodeFigures(*each) for name, each in zip(names, zip(*columns, strict=True), strict=True)}
@@ -189,6 +194,7 @@ class NodeSearch:
             lambda rows: index.broken(query, rows, room_for),
             lambda rows: index.begun(query, rows),
             *opened,
+            lambda rows: index.idle(query, rows),
         ]
 
     @property

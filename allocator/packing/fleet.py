@@ -127,7 +127,7 @@ class Comparison:
     """
 
     types: DeviceTypes
-    preference: Preference = Preference.PACKING
+    preference: Preference = Preference.FRAGMENTATION
     order: str = DeviceOrder.SMALLEST
     counted: Sequence[str] = ()
     mix: Mix = NO_MIX

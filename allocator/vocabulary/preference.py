@@ -12,7 +12,7 @@ class Preference(StrEnum):
     PACKING keeps whole devices and whole nodes free. LEAST_REQUESTED and MOST_BALANCED are those of the patent,
     claim 7: the least mean request over the node's resource classes, and the least variance. FRAGMENTATION is FGD's:
     the node on which the least becomes useless to the requests that are typical of the cluster; of equally good ones
-    the smallest is begun, then the most balanced one is taken.
+    the smallest is begun, one in use before an idle one, and then the most balanced one is taken.
     """
 
     PACKING = "packing"

@@ -225,8 +225,10 @@ async def test_a_node_that_gives_whole_cores_only_is_passed_over_by_a_pod_of_thr
     await add_machine(plane, admin, whole, namespace, **{"node.koordinator.sh/cpu-bind-policy": "FullPCPUsOnly"})
     await add_machine(plane, admin, other, namespace)
     there = {"nodeSelector": {"kubernetes.io/hostname": whole}}
-    await create(admin, [cpu_pod("four", namespace, 4, **there)])
-    await bound(admin, namespace, "four")  # a Pod that packs goes beside it
+    elsewhere = {"nodeSelector": {"kubernetes.io/hostname": other}}
+    await create(admin, [cpu_pod("four", namespace, 4, **there), cpu_pod("eight", namespace, 8, **elsewhere)])
+    for name in ("four", "eight"):
+        await bound(admin, namespace, name)  # of two nodes in use, the more balanced comes first: that with the four
 
     await create(admin, [cpu_pod("three", namespace, 3), cpu_pod("three-there", namespace, 3, **there)])
 

@@ -4,14 +4,17 @@ import argparse
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from controlplane.conftest import StartWebhooks
 from controlplane.gpu_cluster import add_gpu_node, audit, ledger, pod, pods_path, remove
 
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from koordgate.cli import Command
 from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.koord import NAME, start_koord_scheduler
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.waiting import until
 from webhook.packing.command import COMMAND as PACKING
@@ -30,12 +33,25 @@ async def nodes(plane: ControlPlane, admin: AdminClient, namespace: str) -> Asyn
     await remove(admin, namespace, names)
 
 
+@pytest_asyncio.fixture(loop_scope="session")
+async def packed(plane: ControlPlane, installed: list[JsonObject], webhooks: StartWebhooks) -> AsyncIterator[None]:
+    """koord-scheduler, and two replicas that pack: no Pod of four cards is typical, and one is to find room."""
+    settings = {"ledger": {"reconcileSeconds": 0.5}, "scheduler": {"preference": "packing"}}
+    replicas = await webhooks(count=2, overrides=settings)
+    await start_koord_scheduler(plane, installed, replicas.extender)
+    yield
+    await plane.stop_scheduler(NAME)
+
+
 @pytest.fixture
-def run(as_administrator: None, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(as_administrator: None, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    settings = tmp_path / "packed.yaml"
+    settings.write_text("scheduler: {preference: packing}\n")
+
     async def one(of: Command, *words: str) -> tuple[int, str, str]:
         parser = argparse.ArgumentParser()
         of.arguments(parser)
-        status = await asyncio.to_thread(of.run, parser.parse_args(words))
+        status = await asyncio.to_thread(of.run, parser.parse_args([*words, "--config", str(settings)]))
         told = capsys.readouterr()
         return status, told.out, told.err
 
@@ -49,7 +65,7 @@ def serving(name: str, namespace: str) -> JsonObject:
 
 
 async def test_a_pod_is_moved_only_as_its_budget_allows_and_a_larger_one_fits_after_that(
-    scheduler, admin: AdminClient, namespace: str, nodes: tuple[str, str], run: Run
+    packed, admin: AdminClient, namespace: str, nodes: tuple[str, str], run: Run
 ) -> None:
     full, wide = nodes
 

@@ -40,7 +40,12 @@ async def gone(admin: AdminClient, namespace: str, *names: str) -> None:
 
 # (preference, the node of a whole card's Pod where the idle node has 20 % of a card in use, and where the busy one has)
 
-TAKEN = {"leastRequested": ("idle", "idle"), "mostBalanced": ("busy", "busy"), "packing": ("idle", "busy")}
+TAKEN = {
+    "fragmentation": ("idle", "busy"),
+    "leastRequested": ("idle", "idle"),
+    "mostBalanced": ("busy", "busy"),
+    "packing": ("idle", "busy"),
+}
 
 
 @pytest.mark.parametrize(("preference", "expected"), TAKEN.items(), ids=TAKEN)

@@ -136,7 +136,7 @@ async def test_the_audit_event_of_a_bind_says_what_was_given_and_by_which_review
     assert told == {
         "node": "n1",
         "pod-uid": traced.uid,
-        "preference": "packing",
+        "preference": "fragmentation",
         "reason": "the filter found this node the best for the Pod",
         "recorded": "yes",
     }

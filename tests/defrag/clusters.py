@@ -69,8 +69,18 @@ def budget(selects: Mapping[str, str], allowed: int | None, name: str = "keep") 
     }
 
 
-def usual() -> list[Raw]:
+def settings(text: str) -> Raw:
+    """The settings of an installation."""
+    about = {"name": "koordgate", "namespace": "koordgate-system"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"config.yaml": text}}
+
+
+PACKS = settings("scheduler: {preference: packing}")
+"""Pods go to node a as long as they fit there, although none is typical that needs all of node b."""
+
+
+def usual(configured: Raw = PACKS) -> list[Raw]:
     """Node b would be free but for one Pod, which fits on node a."""
-    cluster = [*node("a"), *node("b")]
+    cluster = [configured, *node("a"), *node("b")]
     cluster.append(bound("big", "a", cluster, "200"))
     return [*cluster, bound("one", "b", cluster)]

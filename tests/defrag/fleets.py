@@ -13,10 +13,11 @@ from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.preference import Preference
 
 GIB = 2**30
 CARD = {"gpu-core": 100, "gpu-memory": 80 * GIB, "gpu-memory-ratio": 100}
-PACKED = Comparison(BUILT_IN)
+PACKED = Comparison(BUILT_IN, Preference.PACKING)
 
 
 def room(name: str, *held: tuple[str, str], cards: int = 4, cpu: int = 64, model: str = "A100") -> NodeRoom:

@@ -7,7 +7,7 @@ from typing import Any
 import foreignpods
 import pytest
 import yaml
-from defrag.clusters import SET, Raw, Run, bound, budget, node, usual
+from defrag.clusters import PACKS, SET, Raw, Run, bound, budget, node, settings, usual
 from foreignpods import hami
 
 from allocator.vocabulary.names import DEVICE_ALLOCATED
@@ -28,6 +28,17 @@ def test_the_plan_moves_the_one_pod_that_is_in_the_way(run: Run) -> None:
     assert max(map(len, answer.out.splitlines())) <= 80
 
 
+@pytest.mark.parametrize(
+    ("mix", "status"),
+    [("", 3), ("{requests: {kubernetes.io/gpu: 400}}, {requests: {kubernetes.io/gpu: 100}}", 0)],
+    ids=["what runs is typical", "a Pod of the size is typical"],
+)
+def test_with_fragmentation_moves_make_room_for_a_size_that_is_typical(run: Run, mix: str, status: int) -> None:
+    answer = run(DEFRAG, usual(settings(f"scheduler: {{mix: [{mix}]}}")), "--plan", "--for", "4")
+    assert answer.status == status
+    assert ("Room for: 1 more" in answer.out) == (status == 0)
+
+
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_a_plan_is_written_as_data(run: Run, output: str) -> None:
     answer = run(DEFRAG, usual(), "-o", output)
@@ -42,7 +53,7 @@ def test_a_plan_is_written_as_data(run: Run, output: str) -> None:
 
 def _with(change: dict[str, Any] | None = None, **about: Any) -> list[Raw]:
     """The usual cluster, in which neither Pod may be moved but "one", and that is changed."""
-    cluster = [*node("a"), *node("b")]
+    cluster = [PACKS, *node("a"), *node("b")]
     cluster.append(bound("big", "a", cluster, "200", owner=None))
     one = bound("one", "b", cluster, **about)
     for key, value in (change or {}).items():
@@ -263,7 +274,7 @@ def test_two_halves_on_two_cards_of_a_node_are_joined(run: Run) -> None:
 
 def gone_first() -> list[Raw]:
     """While a Pod of node a is still there, the next one shares its card or takes the card beside it."""
-    cluster = [*node("a"), *node("b")]
+    cluster = [PACKS, *node("a"), *node("b")]
     cluster.append(bound("big", "b", cluster, "100", owner=None))
     filler = bound("filler", "b", cluster, "100")
     cluster.append(bound("part", "b", [*cluster, filler], "50", owner=None))

@@ -14,6 +14,7 @@ from waiting import until
 
 PODS = "/api/v1/namespaces/team/pods"
 COLLECTIONS = {
+    "ConfigMap": "/api/v1/namespaces/koordgate-system/configmaps",
     "Node": "/api/v1/nodes",
     "Device": "/apis/scheduling.koordinator.sh/v1alpha1/devices",
     "Pod": PODS,

@@ -271,7 +271,8 @@ def test_memory_is_told_in_amounts_that_a_person_can_type(ask: Callable[..., Ans
 
 def test_nodes_are_told_in_the_steps_in_which_they_are_compared(ask: Callable[..., Answer]) -> None:
     nodes = [one for name, cards in (("a", 2), ("b", 3), ("c", 8)) for one in node(name, cards)]
-    answer = ask(*nodes, asyncio.run(bound("mine", "a", *node("a"))))
+    packs = {"kind": "ConfigMap", "metadata": SETTINGS, "data": {"config.yaml": "scheduler: {preference: packing}"}}
+    answer = ask(packs, *nodes, asyncio.run(bound("mine", "a", *node("a"))))
     table = re.findall(r"^([0-9]+) +([abc]) .*packing step ([0-9]+) \(([0-9]+) of 100\)", answer.out, re.MULTILINE)
     assert len(table) == 3
     assert all(int(step) == int(score) // 10 for _, _, step, score in table)
@@ -298,16 +299,29 @@ def test_nodes_are_told_in_the_steps_in_which_they_are_compared(ask: Callable[..
         ),
         pytest.param(
             Preference.FRAGMENTATION,
-            {"growth": 4, "broken": 8, "begun": 64_000, "score": 0},
+            {"growth": 4, "broken": 8, "begun": 64_000, "idle": 0, "score": 0},
             "fragmentation grows by 4, breaks a group of 8, opens one on a node of 64 CPUs, opens a device of size 80, "
             f"place 1 by {Preference.MOST_BALANCED}",
             id="fragmentation",
         ),
+        pytest.param(
+            Preference.FRAGMENTATION,
+            {"growth": 0, "opened": None, "idle": 8, "score": 2},
+            f"fragmentation grows by 0, begins an idle node of 8 devices, place 3 by {Preference.MOST_BALANCED}",
+            id="an idle node",
+        ),
+        pytest.param(
+            Preference.FRAGMENTATION,
+            {"growth": 0, "opened": 0, "idle": 1, "score": 2},
+            "fragmentation grows by 0, opens no idle device, begins an idle node, "
+            f"place 3 by {Preference.MOST_BALANCED}",
+            id="an idle node for a Pod without devices",
+        ),
     ],
 )
 def test_figures_are_told_in_the_order_in_which_they_count(preference: Preference, figures: Raw, says: str) -> None:
-    plain = {"mates": 0, "room": 1, "growth": None, "broken": None, "begun": None, "opened": 80, "score": 97}
-    assert words.parts(Rival("n1", 0, NodeFigures(**{**plain, **figures})), preference) == says
+    plain = {"mates": 0, "room": 1, "growth": None, "broken": None, "begun": None, "opened": 80, "idle": None}
+    assert words.parts(Rival("n1", 0, NodeFigures(**{**plain, "score": 97, **figures})), preference) == says
 
 
 def test_a_pod_that_fits_is_told_where_it_would_be_sent(ask) -> None:

@@ -54,7 +54,7 @@ def test_the_same_seed_gives_the_same_table(run: Run) -> None:
 
 def test_pods_come_and_go_at_their_own_times(run: Run) -> None:
     status, out, _ = run("--trace", "@pods.csv", "--trace-nodes", "@nodes.csv", "--replay")
-    mean, highest, _, asked, *_, failed, plain = cells(out, "packing")
+    mean, highest, _, asked, *_, failed, plain = cells(out, "fragmentation")
     assert status == 0
     # Of four GPUs, a and b have one and a half together; d, which no model satisfies, asks for two more.
     assert (highest, asked, failed, plain) == ("37.5", "87.5", "1", "0")
@@ -65,7 +65,7 @@ def test_a_trace_runs_on_the_objects_of_a_cluster(run: Run, tmp_path: Path) -> N
     cluster = saved(tmp_path, [node("n1"), device("n1", cards=2)])
     status, out, _ = run("--trace", "@pods.csv", "-f", cluster, "--replay")
     assert status == 0
-    assert cells(out, "packing")[1] == "25.0"
+    assert cells(out, "fragmentation")[1] == "25.0"
 
 
 @pytest.mark.parametrize(

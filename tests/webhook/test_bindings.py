@@ -110,7 +110,7 @@ async def test_a_bind_chooses_devices_records_them_and_puts_them_on_the_pod(worl
         "held": "gpu:0:GPU-n1-0",
         "node": "n1",
         "pod-uid": "uid-p",
-        "preference": "packing",
+        "preference": "fragmentation",
         "reason": Occasion.NAMED,
         "recorded": "yes",
     }

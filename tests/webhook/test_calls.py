@@ -97,7 +97,7 @@ async def test_a_bind_is_one_line_that_says_who_got_what_where_and_why(world: Wo
         "node": "n1",
         "outcome": "patched",
         "held": "gpu:0:GPU-n1-0",
-        "preference": "packing",
+        "preference": "fragmentation",
         "reason": "kube-scheduler chose the node",
         "recorded": "yes",
     }
@@ -258,7 +258,7 @@ async def test_the_audit_event_of_a_bind_ties_it_to_its_review(world: World, cli
         "held": "gpu:0:GPU-n1-0",
         "node": "n1",
         "pod-uid": "uid-p",
-        "preference": "packing",
+        "preference": "fragmentation",
         "reason": "kube-scheduler chose the node",
         "recorded": "yes",
         "review": "r-1",

@@ -209,7 +209,7 @@ async def test_a_bind_gives_cpus_records_them_and_shows_them(cpus: World, qos: s
         "held": "cpus:0-1",
         "node": "n1",
         "pod-uid": "uid-p",
-        "preference": "packing",
+        "preference": "fragmentation",
         "reason": Occasion.NAMED,
         "recorded": "yes",
     }

@@ -701,14 +701,15 @@ def test_what_a_pod_holds_itself_does_not_count_where_nodes_are_compared() -> No
         view, names, pod = model.view(), list(model.devices), asking(request(app("main", gpus(100))))
         view.pods.put(pod)
         ranking = ranking_of(view, way)
-        before = ranking.standing(pod, names)
+        other, before = asking(pod.request, "more"), ranking.standing(pod, names)
         assume(ranking, pod, "n02")
         assert ranking.standing(pod, names) == before
+        sent = ranking.standing(other, names)
+        assert sent != before
         model.give("n00", pod.request, pod.uid)
         model.show(view, "n00")
         assert ranking.standing(pod, [*names, "nowhere"]) == before
-        other = asking(pod.request, "more")
-        assert ranking.standing(other, names) != before
+        assert ranking.standing(other, names) != sent
 
 
 def test_among_many_excluded_nodes_a_wrong_one_is_found_within_some_calls() -> None:

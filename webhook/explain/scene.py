@@ -26,6 +26,7 @@ from webhook.statedmix import read_mix
 from webhook.terminal import counted
 from webhook.view.feed import GroupFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
+from webhook.view.typical import learned
 
 _MOST_NAMED: Final = 8
 _BESIDE: Final = ("ResourceQuota", "Event")
@@ -196,7 +197,7 @@ def conditions(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _ranking(seen: AdoptView) -> Ranking:
     settings, types = seen.settings, types_of(seen.settings)
-    mix = read_mix(settings.scheduler.mix, types)
+    mix = read_mix(settings.scheduler.mix, types) or learned(seen.view.pods.all())
     return Ranking(
         seen.view,
         types,

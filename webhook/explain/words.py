@@ -112,6 +112,7 @@ def parts(one: Rival, preference: Preference) -> str:
     texts += [f"breaks a group of {figures.broken}"] if figures.broken else []
     texts += [_begun(figures.begun)] if figures.begun else []
     opened = [] if figures.opened is None else [_opened(figures.opened)]
+    opened += [_begins(figures.idle)] if figures.idle else []
     if preference is Preference.PACKING:
         return ", ".join([*texts, *opened, f"packing step {figures.score // STEP} ({figures.score} of 100)"])
     if preference is Preference.FRAGMENTATION:
@@ -121,6 +122,10 @@ def parts(one: Rival, preference: Preference) -> str:
 
 def _opened(size: int) -> str:
     return f"opens a device of size {size}" if size else "opens no idle device"
+
+
+def _begins(devices: int) -> str:
+    return f"begins an idle node of {devices} devices" if devices > 1 else "begins an idle node"
 
 
 def _begun(cpus: int) -> str:

@@ -46,7 +46,7 @@ class PlaneCluster:
         admin: a client with all rights.
         binaries: must include helm.
         stack: stops what `load` starts.
-        settings: the webhook's settings; only those of devices and CPUs are used.
+        settings: the webhook's settings; only those of devices, CPUs and the comparison of nodes count.
     """
 
     def __init__(
@@ -73,6 +73,8 @@ class PlaneCluster:
         ports = free_port(_HOST), free_port(_HOST)
         url, extender = (f"https://{_HOST}:{port}" for port in ports)
         own = {key: msgspec.to_builtins(getattr(self._settings, key)) for key in ("devices", "cpus")}
+        scheduler = msgspec.to_builtins(self._settings.scheduler)
+        own["scheduler"] = {key: scheduler[key] for key in ("preference", "preferenceClasses", "mix")}
         values = {"webhook": {"externalURL": url, "externalExtenderURL": extender}, **own}
         rendered = await asyncio.to_thread(chart.render, self._binaries, values)
         types = [item for item in rendered if item["kind"] == "CustomResourceDefinition"]
@@ -186,7 +188,7 @@ async def real_cluster(settings: WebhookSettings) -> AsyncIterator[PlaneCluster]
     """Run a control plane, and stop it with everything that was started on it.
 
     Args:
-        settings: the webhook's settings; only those of devices and CPUs are used.
+        settings: the webhook's settings; only those of devices, CPUs and the comparison of nodes count.
 
     Raises:
         PlaneError: something did not start, or did not answer.

@@ -1,6 +1,6 @@
 """A cluster as the report and the plan see it: its nodes with what is free, and the Pods that may be moved."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -22,7 +22,7 @@ from webhook.settings import WebhookSettings, adoption_of, types_of
 from webhook.statedmix import read_mix
 from webhook.view.nodeselection import selection_of
 from webhook.view.podinfo import PodInfo
-from webhook.view.typical import seen_in
+from webhook.view.typical import learned
 
 Raw = Mapping[str, Any]
 T = TypeVar("T")
@@ -110,7 +110,7 @@ def read_state(read: Reading, configured: WebhookSettings | None, *, jobs: bool 
     if seen is None:
         seen = AdoptView(cluster, adoption_of(cluster.settings))
     types = types_of(cluster.settings)
-    mix = read_mix(cluster.settings.scheduler.mix, types) or _result(seen_in(list(seen.view.pods.all())))
+    mix = read_mix(cluster.settings.scheduler.mix, types) or learned(seen.view.pods.all())
     scheduler = cluster.settings.scheduler
     compared = Comparison(
         types, scheduler.preference, cluster.settings.devices.order, scheduler.preference_classes, mix
@@ -126,15 +126,6 @@ def read_state(read: Reading, configured: WebhookSettings | None, *, jobs: bool 
     notes += unready(nodes.values())
     notes += (text for room in rooms for text in doubts(room.node))
     return PackingState(rooms, found.tenants, found.stays, found.owners, compared, cluster, notes)
-
-
-def _result(generator: Iterator[None]) -> Mix:
-    while True:
-        try:
-            next(generator)
-        except StopIteration as end:
-            mix: Mix = end.value
-            return mix
 
 
 def _room(seen: AdoptView, node: Raw) -> NodeRoom:

@@ -63,7 +63,7 @@ class Binders:
     warn_only: bool = False
     together: bool = False
     mirror: Mirror = NO_MIRROR
-    preference: Preference = Preference.PACKING
+    preference: Preference = Preference.FRAGMENTATION
 
 
 class BindingWebhooks:

@@ -78,14 +78,20 @@ class SeenMix:
         Raises:
             InvariantError: they disagree.
         """
-        fresh = SeenMix()
-        for pod in pods:
-            fresh.move(None, pod)
+        fresh = learned(pods)
         sums = Counter[TypicalRequest]()
         for one, weight in self._of.values():
             sums[one] += weight
-        if sums != self._sums or fresh.now() != self.now():
-            raise InvariantError(f"the mix is {self.now()}, not {fresh.now()}")
+        if sums != self._sums or fresh != self.now():
+            raise InvariantError(f"the mix is {self.now()}, not {fresh}")
+
+
+def learned(pods: Iterable[PodInfo]) -> Mix:
+    """The mix of these Pods, counted from scratch and at once."""
+    seen = SeenMix()
+    for pod in pods:
+        seen.move(None, pod)
+    return seen.now()
 
 
 def seen_in(pods: Iterable[PodInfo]) -> Generator[None, None, Mix]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
-from builders import app, gpu, gpus, request
+import pytest
+from builders import app, gpu, gpus, nic, nics, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
@@ -17,7 +19,8 @@ from allocator.index.rows import load_row, query_with_load, type_rows
 from allocator.index.search import NodeFigures, NodeSearch
 from allocator.index.table import NO_GROUP
 from allocator.place import Placement, place
-from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.asks import DeviceAsk, PodRequest
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.devicetype import GPU_TYPE
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.links import Place, link
@@ -162,16 +165,19 @@ def compared(index: ClusterIndex, names: Sequence[str], of: DeviceAsk, cpu: int,
     )
 
 
-def defined(machine: Machine, mix: Mix, of: DeviceAsk, cpu: int) -> tuple[int, int, int]:
-    """Growth in steps, the broken group and the size of the begun node, each from its definition and `place()`."""
+def defined(machine: Machine, mix: Mix, of: DeviceAsk, cpu: int) -> tuple[int, int, int, int]:
+    """Growth in steps, the broken group, the sizes of the node that is begun and of one kept idle, each as defined."""
     node = machine.node
     then = bound(node, of, "new")
     assert then is not None
     growth = fragmentation(then, machine.left(cpu), None, mix) - fragmentation(node, machine.left(), None, mix)
     idle = {one.id for one in node.devices if one.id not in node.used and node.is_usable(one)}
+    usable = [one for one in node.devices if node.is_usable(one)]
+    whole = any(one.ask is not None and one.ask.count == len(usable) for one in mix.requests)
+    untouched = 0 if node.holdings or whole else len(usable)
     opened = {share.id for share in then.holdings["new"].shares} & idle
     if not opened:
-        return growth // max(STEP * mix.weight, 1), 0, 0
+        return growth // max(STEP * mix.weight, 1), 0, 0, untouched
     groups = groups_of(node.devices, node, partitioned=False)
     of_group = [
         sum(one.id in idle and group == mine for one, group in zip(node.devices, groups, strict=True))
@@ -179,7 +185,7 @@ def defined(machine: Machine, mix: Mix, of: DeviceAsk, cpu: int) -> tuple[int, i
     ]
     broken = min((size for size in of_group if size >= len(opened)), default=NO_GROUP)
     size = MAX_AMOUNT if machine.cpu is None else three_digits(machine.cpu)
-    return growth // max(STEP * mix.weight, 1), broken, size
+    return growth // max(STEP * mix.weight, 1), broken, size, untouched
 
 
 def three_digits(amount: int) -> int:
@@ -216,10 +222,48 @@ def test_after_any_history_nodes_have_the_order_of_a_new_index_and_the_figures_o
         fitting = {name for name in now if bound(now[name].node, of, "new")}
         assert fitting == parts.keys() - set(idle)
         if members == 1:
-            found = {name: (one.growth, one.broken, one.begun) for name, one in parts.items() if name in now}
+            found = {name: (one.growth, one.broken, one.begun, one.idle) for name, one in parts.items() if name in now}
             assert found == {name: defined(now[name], mix, of, cpu) for name in fitting}
         keys = {
-            name: (-one.room, one.growth, one.broken, one.begun, one.opened, one.score, name)
+            name: (-one.room, one.growth, one.broken, one.begun, one.opened, one.idle, one.score, name)
             for name, one in parts.items()
         }
         assert order == sorted(parts, key=lambda name: keys[name])
+
+
+def of_node(name: str, cards: int, boards: int = 0, *, broken: int = 0) -> NodeSnapshot:
+    """A node of so many GPUs, some of them unhealthy, and so many NICs."""
+    there = [gpu(minor, device_id=f"{name}-{minor}", healthy=minor >= broken) for minor in range(cards)]
+    return NodeSnapshot(name, (*there, *(nic(minor, device_id=f"{name}-nic-{minor}") for minor in range(boards))))
+
+
+BOTH: Final = request(app("main", gpus(100)), app("beside", nics(100)))
+TYPICAL: Final = mix_of([TypicalRequest(1_000, 0, gpus(400))])
+
+# What is asked, and the mix; what `idle` is for 8 GPUs and 2 NICs, 4 and 8, 4 and 2 of which 1 GPU is broken, 2 and 1
+
+KEPT_IDLE: Final[dict[str, tuple[PodRequest, Mix, list[int]]]] = {
+    "the devices of the type count": (request(app("main", gpus(100))), NO_MIX, [8, 4, 3, 2]),
+    "those of another type": (request(app("main", nics(30))), NO_MIX, [2, 8, 2, 1]),
+    "those of all types that are asked for": (BOTH, NO_MIX, [10, 12, 5, 3]),
+    "no device is asked for": (PodRequest((), CpuAsk(QosClass.LSR, 2, 2000, 0)), NO_MIX, [1, 1, 1, 1]),
+    "a typical request asks for all cards": (request(app("main", gpus(100))), TYPICAL, [8, 0, 3, 2]),
+    "a typical request of another type": (request(app("main", nics(30))), TYPICAL, [2, 8, 2, 1]),
+    "a typical request of one of two types": (BOTH, TYPICAL, [10, 12, 5, 3]),
+}
+
+
+@pytest.mark.parametrize(("of", "mix", "expected"), KEPT_IDLE.values(), ids=KEPT_IDLE)
+def test_idle_nodes_are_told_by_the_usable_devices_that_are_asked_for(
+    of: PodRequest, mix: Mix, expected: list[int]
+) -> None:
+    index, nodes = new_index(), [of_node("a", 8, 2), of_node("b", 4, 8), of_node("c", 4, 2, broken=1)]
+    used = bound(of_node("used", 4, 2), gpus(50), "p")
+    assert used is not None
+    for node in (*nodes, used):
+        index.put(node.name, [*type_rows(node, told=True), load_row({}, {})])
+    index.typify(mix)
+    rows = index.positions(["used", "a", "b", "c"])
+    assert index.idle(query_with_load(of, []), rows).tolist() == [0, *expected[:3]]
+    index.put("b", [*type_rows(of_node("b", 2, 1), told=True), load_row({}, {})])
+    assert index.idle(query_with_load(of, []), rows).tolist() == [0, expected[0], expected[3], expected[2]]
