@@ -109,7 +109,7 @@ class Edge:
             patience = self._patience(http)
             if reason := self._stranger(http):
                 count["denied"]()
-                self._metrics.refusals.labels(path, review.Why.CALLER).inc()
+                self._metrics.refusals.labels(path, review.RefusalReason.CALLER).inc()
                 return self._fail(HTTPStatus.FORBIDDEN, reason)
             try:
                 _want_json(http)
@@ -150,17 +150,21 @@ class Edge:
                 return await handler(question, patience.left)
         except TimeoutError:
             return review.errored(
-                f"no decision in {patience.seconds:.1f} s; try again", review.Why.LATE, HTTPStatus.GATEWAY_TIMEOUT
+                f"no decision in {patience.seconds:.1f} s; try again",
+                review.RefusalReason.LATE,
+                HTTPStatus.GATEWAY_TIMEOUT,
             )
         except Exception:  # noqa: BLE001 a bug costs one answer, not the process
             for obj in filter(None, (question.object, question.old_object)):
                 if wrong := shapes.misshapen(obj, shape):
                     return review.denied(
-                        f"no API server sends such an object: {wrong}", review.Why.MALFORMED, HTTPStatus.BAD_REQUEST
+                        f"no API server sends such an object: {wrong}",
+                        review.RefusalReason.MALFORMED,
+                        HTTPStatus.BAD_REQUEST,
                     )
             self._bug(path)
             message = f"a bug in koordgate (review {question.uid}); the traceback is in its log, please report it"
-            return review.errored(message, review.Why.BUG, HTTPStatus.INTERNAL_SERVER_ERROR)
+            return review.errored(message, review.RefusalReason.BUG, HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def extender(self, path: str, handler: Callable[[Mapping[str, Any]], object], stranger: Stranger) -> Handler:
         """Serve a call of kube-scheduler, and refuse all other callers.

@@ -61,7 +61,7 @@ class Request:
     dry_run: bool
 
 
-class Why(StrEnum):
+class RefusalReason(StrEnum):
     """Why a review is refused, in a word; the metric `koordgate_refusals_total` says what each means."""
 
     TRANSLATION = "translation"
@@ -97,7 +97,7 @@ class Response:
     allowed: bool
     code: HTTPStatus = HTTPStatus.OK
     message: str = ""
-    why: Why | None = None
+    why: RefusalReason | None = None
     patch: Sequence[Mapping[str, Any]] = ()
     warnings: Sequence[str] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
@@ -115,12 +115,14 @@ def patched(
     return Response(allowed=True, patch=operations, warnings=warnings, audit=audit or {})
 
 
-def denied(message: str, why: Why, code: HTTPStatus = HTTPStatus.FORBIDDEN) -> Response:
+def denied(message: str, why: RefusalReason, code: HTTPStatus = HTTPStatus.FORBIDDEN) -> Response:
     """Refuse: the author or the caller must change something, and the message says what."""
     return Response(allowed=False, code=code, message=message, why=why)
 
 
-def errored(message: str, why: Why = Why.UNAVAILABLE, code: HTTPStatus = HTTPStatus.SERVICE_UNAVAILABLE) -> Response:
+def errored(
+    message: str, why: RefusalReason = RefusalReason.UNAVAILABLE, code: HTTPStatus = HTTPStatus.SERVICE_UNAVAILABLE
+) -> Response:
     """Refuse because of our own failure; the caller retries."""
     return Response(allowed=False, code=code, message=message, why=why)
 

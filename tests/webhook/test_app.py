@@ -45,7 +45,7 @@ from webhook.assembly import Parts
 from webhook.edge import Draining
 from webhook.localplane.waiting import until
 from webhook.metrics import WebhookMetrics
-from webhook.review import Request, Response, Why, allowed
+from webhook.review import RefusalReason, Request, Response, allowed
 from webhook.settings import Certificate, ServeSettings, WebhookSettings
 from webhook.tls.certs import MemorySource
 
@@ -434,22 +434,22 @@ async def test_what_is_wrong_in_a_pod_that_no_api_server_sends_is_said(client: C
     assert "Expected `object`, got `int` - at `$.spec.containers[0]`" in response["status"]["message"]
 
 
-REFUSED: dict[Why, tuple[str, Request]] = {
-    Why.TRANSLATION: ("/mutate-pod", asks(pod(container(limits={"kubernetes.io/gpu": "150"})))),
-    Why.VALIDATION: ("/validate-pod", asks(gpu_pod("new", admit=False))),
-    Why.TOO_LARGE: ("/mutate-pod", asks(pod(*(container(f"c{number}") for number in range(2000))))),
-    Why.NO_ROOM: ("/mutate-binding", binds(binding("p", "nowhere"))),
-    Why.OTHER_SCHEDULER: ("/validate-binding", binds(binding("p", "n1"), username="system:kube-scheduler")),
-    Why.UNTRANSLATED: ("/validate-binding", binds(binding("plugin", "n1"), username="system:kube-scheduler")),
-    Why.FORGED: ("/validate-binding", binds(binding("p", "n1"))),
-    Why.OUTDATED: ("/mutate-binding", binds(binding("gone", "n1"))),
-    Why.UNREADABLE: ("/mutate-binding", binds(binding("odd", "n1"))),
-    Why.MALFORMED: ("/mutate-binding", binds({**binding("p", "n1"), "target": {}})),
+REFUSED: dict[RefusalReason, tuple[str, Request]] = {
+    RefusalReason.TRANSLATION: ("/mutate-pod", asks(pod(container(limits={"kubernetes.io/gpu": "150"})))),
+    RefusalReason.VALIDATION: ("/validate-pod", asks(gpu_pod("new", admit=False))),
+    RefusalReason.TOO_LARGE: ("/mutate-pod", asks(pod(*(container(f"c{number}") for number in range(2000))))),
+    RefusalReason.NO_ROOM: ("/mutate-binding", binds(binding("p", "nowhere"))),
+    RefusalReason.OTHER_SCHEDULER: ("/validate-binding", binds(binding("p", "n1"), username="system:kube-scheduler")),
+    RefusalReason.UNTRANSLATED: ("/validate-binding", binds(binding("plugin", "n1"), username="system:kube-scheduler")),
+    RefusalReason.FORGED: ("/validate-binding", binds(binding("p", "n1"))),
+    RefusalReason.OUTDATED: ("/mutate-binding", binds(binding("gone", "n1"))),
+    RefusalReason.UNREADABLE: ("/mutate-binding", binds(binding("odd", "n1"))),
+    RefusalReason.MALFORMED: ("/mutate-binding", binds({**binding("p", "n1"), "target": {}})),
 }
 
 
 @pytest.mark.parametrize("why", REFUSED)
-async def test_a_refusal_is_counted_by_its_reason(world: World, client: Client, why: Why) -> None:
+async def test_a_refusal_is_counted_by_its_reason(world: World, client: Client, why: RefusalReason) -> None:
     world.add_pod(gpu_pod("p"))
     world.add_pod(pod(container(limits={"nvidia.com/gpu": "1"}), name="plugin", uid="uid-plugin"))
     odd = gpu_pod("odd")
@@ -470,14 +470,14 @@ async def test_failures_of_ours_are_counted_as_refusals_too(world: World) -> Non
         await world.fake.stop()
         await client.post("/mutate-binding?timeout=1s", data=asked)
     (first, second) = sorted(counted_refusals(world.parts))
-    assert first[1] in {Why.UNAVAILABLE, Why.LATE}
-    assert second == ("/validate-binding", Why.BUG)
+    assert first[1] in {RefusalReason.UNAVAILABLE, RefusalReason.LATE}
+    assert second == ("/validate-binding", RefusalReason.BUG)
 
 
 def test_the_metric_says_what_each_reason_means() -> None:
     exposed = WebhookMetrics().exposition().decode()
     told = next(line for line in exposed.splitlines() if line.startswith("# HELP koordgate_refusals_total"))
-    assert [why for why in Why if not re.search(rf"\b{why}\b", told)] == []
+    assert [why for why in RefusalReason if not re.search(rf"\b{why}\b", told)] == []
 
 
 def counted_refusals(parts: Parts) -> dict[tuple[str, str], float]:

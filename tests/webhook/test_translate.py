@@ -619,14 +619,16 @@ TWO_SPLITS = pod(
 @settings(max_examples=300)
 @example(pod(container(limits={NVIDIA_GPU: 2})), POLICY, 8 * GIB)
 @example(TWO_SPLITS, POLICY, None)
+@example(pod(container(limits={"kubernetes.io/gpu-core": 10, "kubernetes.io/gpu-memory": 1})), POLICY, None)
 def test_translating_a_translated_pod_changes_nothing(obj: Raw, policy: TranslationPolicy, memory: int | None) -> None:
     once = translate(obj, policy, memory)
     if once.problems:
         assert once.operations == ()
         return
     done = patch.apply(obj, once.operations)
-    assert translate(done, policy, memory) == Translation(read_asks(done, implied=False))
-    assert patch.apply(done, translate(done, policy, memory).operations) == done
+    again = translate(done, policy, memory)
+    assert set(again.warnings) <= set(once.warnings)  # what is odd in koordgate's own names is odd again
+    assert replace(again, warnings=()) == Translation(read_asks(done, implied=False))
 
 
 @given(PODS, DOMAINS, MEMORY, MEMORY)

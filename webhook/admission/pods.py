@@ -14,7 +14,7 @@ from webhook.admission.translate import TranslationPolicy, translate
 from webhook.admission.unread import unread_warnings
 from webhook.patch import apply
 from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, may_be_added
-from webhook.review import Request, Response, Why, allowed, denied, patched
+from webhook.review import RefusalReason, Request, Response, allowed, denied, patched
 
 _MOST_CONTAINERS: Final = 256
 _MOST_ANNOTATION_BYTES: Final = 256 * 2**10  # which the API server allows, and checks only after its webhooks
@@ -58,7 +58,7 @@ class PodWebhooks:
         if validate.is_mirror(pod, request.username, request.groups):
             return allowed()
         if problems := _too_large(pod):
-            return denied(_refusal(request, problems), Why.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
+            return denied(_refusal(request, problems), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
         marks = self._policy.scope.marks(request.namespace, pod)
         if marks:
             pod = apply(pod, marks)
@@ -71,7 +71,7 @@ class PodWebhooks:
             said = "; ".join(map(str, translation.problems))
             added = may_be_added(self._limits(request.namespace), said)
             refusal = _refusal(request, (*translation.problems, *added))
-            return denied(refusal, Why.TRANSLATION, HTTPStatus.UNPROCESSABLE_ENTITY)
+            return denied(refusal, RefusalReason.TRANSLATION, HTTPStatus.UNPROCESSABLE_ENTITY)
         warnings = list(translation.warnings)
         warnings += filter(None, (without_effect(pod), not_aligned(pod)))
         warnings.extend(
@@ -92,14 +92,14 @@ class PodWebhooks:
         types = self._policy.types.within(request.namespace)
         if request.operation == "UPDATE":
             problems = validate.updated(request, self._writer, types, charged=self._policy.charges)
-            return denied(_refusal(request, problems), Why.VALIDATION) if problems else allowed()
+            return denied(_refusal(request, problems), RefusalReason.VALIDATION) if problems else allowed()
         counted = self._policy.charges and not (validate.states_nothing(request.object) and self._rolling_out())
         limits = self._limits(request.namespace) if counted else None
         if large := _too_large(request.object):
-            return denied(_refusal(request, large), Why.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
+            return denied(_refusal(request, large), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
         problems = validate.created(request, self._policy.scheduler_name, types, self._policy.scope, limits)
         if problems:
-            return denied(_refusal(request, problems), Why.VALIDATION, HTTPStatus.UNPROCESSABLE_ENTITY)
+            return denied(_refusal(request, problems), RefusalReason.VALIDATION, HTTPStatus.UNPROCESSABLE_ENTITY)
         # The Pod had no UID when it was translated. From here on its UID names it, in the bind too.
         uid = (request.object.get("metadata") or {}).get("uid")
         return allowed(audit={"pod-uid": uid} if isinstance(uid, str) and uid else {})

@@ -16,7 +16,7 @@ from allocator.wire.nodeallocation import RecordError
 from allocator.wire.resourceclaim import ClaimError, read_resource_claim
 from koordgate.kube.errors import KubeError
 from webhook.ledger.ledger import BusyError, Ledger
-from webhook.review import Request, Response, Why, allowed, denied, errored
+from webhook.review import RefusalReason, Request, Response, allowed, denied, errored
 from webhook.view.cluster import ClusterView
 from webhook.view.liveclaims import LiveClaims
 
@@ -52,7 +52,7 @@ class ClaimWebhook:
             old = read_resource_claim(request.old_object, self._cluster.claims.drivers)
             new = read_resource_claim(_as_stored(request), self._cluster.claims.drivers)
         except ClaimError as error:
-            return denied(f"{about}: {error}", Why.UNREADABLE, HTTPStatus.BAD_REQUEST)
+            return denied(f"{about}: {error}", RefusalReason.UNREADABLE, HTTPStatus.BAD_REQUEST)
         if not new.holds or (new.devices, new.unread, new.node) == (old.devices, old.unread, old.node):
             return allowed()
         reach = self._cluster.claims.reach(_either(old, new), self._cluster.devices)
@@ -60,11 +60,11 @@ class ClaimWebhook:
         try:
             if wanted and not await self._is_current(old, deadline):
                 why = f"{about} has changed since revision {old.revision}: read it again, and allocate it again"
-                return denied(why, Why.OUTDATED, HTTPStatus.CONFLICT)
+                return denied(why, RefusalReason.OUTDATED, HTTPStatus.CONFLICT)
             for node, holding in wanted.items():
                 refusal = await self._reserved(node, holding, deadline, dry_run=request.dry_run)
                 if refusal is not None:
-                    return denied(self._told(about, refusal), Why.NO_ROOM)
+                    return denied(self._told(about, refusal), RefusalReason.NO_ROOM)
         except (KubeError, BusyError, RecordError, ClaimError) as error:
             return errored(f"{about}: {error}")
         return allowed()

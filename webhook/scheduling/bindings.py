@@ -25,7 +25,7 @@ from webhook.ledger.ledger import BusyError, Change, Decided, Holdings, Ledger
 from webhook.ledger.marks import new_mark
 from webhook.ledger.store import FullRecordError
 from webhook.patch import Operation, add, set_annotations
-from webhook.review import Request, Response, Why, allowed, denied, errored, patched
+from webhook.review import RefusalReason, Request, Response, allowed, denied, errored, patched
 from webhook.scheduling.account import Occasion, account
 from webhook.scheduling.extender import unformatted
 from webhook.scheduling.pace import SearchTime
@@ -159,7 +159,9 @@ class BindingWebhooks:
             outcome = await self._decided(pod.uid, node, change, deadline)
             self._settled(pod.uid, "" if isinstance(outcome, Refusal) else node)
         if isinstance(outcome, Refusal):
-            return denied(f"Pod {pod} is not bound: {unformatted(outcome.message)}", Why.NO_ROOM, HTTPStatus.CONFLICT)
+            return denied(
+                f"Pod {pod} is not bound: {unformatted(outcome.message)}", RefusalReason.NO_ROOM, HTTPStatus.CONFLICT
+            )
         if new and not request.dry_run:
             self.bound(pod, outcome, node)
         # Called once more for the same Binding: the account of the first answer stands in the audit event already.
@@ -236,7 +238,7 @@ class BindingWebhooks:
                 judged = self._of_stranger(request)
                 return self._plain(request, pod, node) if judged.allowed else judged
             if request.username != self._binders.username:
-                return denied(self._foreign(request, pod), Why.OTHER_SCHEDULER)
+                return denied(self._foreign(request, pod), RefusalReason.OTHER_SCHEDULER)
             return await self._carries(request, pod, node, deadline)
         except (KubeError, BusyError, RecordError, TimeoutError) as error:
             return errored(f"Binding of Pod {request.namespace}/{_name(request)}: {error}")
@@ -251,7 +253,7 @@ class BindingWebhooks:
             f"Binding of Pod {request.namespace}/{_name(request)} carries the annotations {names}: they state "
             f"what a Pod holds, and only a bind by {self._binders.username} may write them; remove them from the "
             "Binding",
-            Why.FORGED,
+            RefusalReason.FORGED,
         )
 
     def _plain(self, request: Request, pod: PodInfo, node: str) -> Response:
@@ -268,7 +270,7 @@ class BindingWebhooks:
             "choose a device for it that another Pod may hold. Delete the Pod and create it again; koordgate then "
             f"translates it, and {self._binders.scheduler_name} binds it"
         )
-        return allowed(warnings=[message]) if self._binders.warn_only else denied(message, Why.UNTRANSLATED)
+        return allowed(warnings=[message]) if self._binders.warn_only else denied(message, RefusalReason.UNTRANSLATED)
 
     def _gives(self, node: str, kinds: set[str]) -> bool:
         """Whether koordgate gives, or has given, devices of one of these types on a node.
@@ -304,7 +306,7 @@ class BindingWebhooks:
             f"Binding of Pod {pod} to {node} {what}: koordgate's mutating webhook did not see it on pods/binding, or "
             "it was changed afterwards; bind through pods/binding, and let an administrator look at the "
             "MutatingWebhookConfigurations",
-            Why.FORGED,
+            RefusalReason.FORGED,
             HTTPStatus.CONFLICT,
         )
 
@@ -316,7 +318,7 @@ class BindingWebhooks:
         if not name or not isinstance(node, str) or not node:
             return denied(
                 "a Binding names its Pod in metadata.name and its node in target.name",
-                Why.MALFORMED,
+                RefusalReason.MALFORMED,
                 HTTPStatus.BAD_REQUEST,
             )
         uid = (binding.get("metadata") or {}).get("uid") or ""
@@ -335,7 +337,7 @@ class BindingWebhooks:
         if live is None or (uid and live[0] != uid):
             return denied(
                 f"Pod {request.namespace}/{name} of this Binding does not exist any more",
-                Why.OUTDATED,
+                RefusalReason.OUTDATED,
                 HTTPStatus.CONFLICT,
             )
         return allowed() if live[1] is None else live[1]
@@ -345,11 +347,13 @@ class BindingWebhooks:
             what = (
                 f"Pod {pod} cannot be bound: {pod.problem or pod.annotation_problem}; delete it and create a right one"
             )
-            return denied(what, Why.UNREADABLE, HTTPStatus.UNPROCESSABLE_ENTITY)
+            return denied(what, RefusalReason.UNREADABLE, HTTPStatus.UNPROCESSABLE_ENTITY)
         if pod.node or pod.terminating or pod.finished:
             ended = "is being deleted" if pod.terminating else "has finished"
             what = f"is bound to {pod.node} already" if pod.node else ended
-            return denied(f"Pod {pod} {what}, it cannot be bound to {node}", Why.OUTDATED, HTTPStatus.CONFLICT)
+            return denied(
+                f"Pod {pod} {what}, it cannot be bound to {node}", RefusalReason.OUTDATED, HTTPStatus.CONFLICT
+            )
         return None
 
 
