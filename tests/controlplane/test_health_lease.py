@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -132,18 +133,43 @@ async def test_entries_open_when_replicas_are_killed_and_are_shut_once_one_answe
     leased: ControlPlane, objects: list[JsonObject], root: AdminClient, replicas
 ) -> None:
     before = await policies(root)
-    async with await replicas(2) as running, keeping(leased, objects) as metrics:
+    stands = asyncio.Event()  # the keeper's clock, so that entries are open only after a Pod was refused
+    stood = 0.0
+    last = time.monotonic()
+
+    def clock() -> float:
+        nonlocal stood, last
+        now = time.monotonic()
+        if stands.is_set():
+            stood += now - last
+        last = now
+        return now - stood
+
+    async with await replicas(2) as running, keeping(leased, objects, clock=clock) as metrics:
         await root.create(pods_path(TEAM), pod("served", TEAM, GPU))
 
         async def renewed() -> bool:
             return bool(await root.find(LEASE))
 
         await until(renewed, "a replica renews the lease")
+        stands.set()
         for number in range(2):
             running.kill(number)
         with pytest.raises(ApiError, match="failed calling webhook"):
             await root.create(pods_path(TEAM), labelled("pinned", PINNED))
+        stands.clear()
         await entries(root, OPEN, "both entries are open")
+
+        async def followed() -> bool:
+            """Whether the API server goes by the open entries, and the policy with it."""
+            try:
+                await root.create(pods_path(TEAM), labelled("pinned", PINNED), dryRun="All")
+                return await refusal(root.create(pods_path(TEAM), pod("gpu", TEAM, GPU), dryRun="All")) == POLICY
+            except ApiError as error:
+                assert "failed calling webhook" in error.message
+                return False
+
+        await until(followed, "the API server goes by the open entries")
 
         # Pods that ask for CPUs, or that numa.scope names, are created without koordgate.
         pinned = await root.create(pods_path(TEAM), labelled("pinned", PINNED))
@@ -171,13 +197,21 @@ async def test_entries_open_when_replicas_are_killed_and_are_shut_once_one_answe
         await root.patch(pods_path(TEAM, "served"), {"metadata": {"labels": {"team": "a"}}})
 
         assert await policies(root) == before | {"pods.mutate": "Ignore", "pods.validate": "Ignore"}
-        assert len(await told(root, "HealthLeaseOpened")) == 2
-        assert [metrics.open.labels(one.entry)._value.get() for one in Guarded] == [1, 1]
+
+        async def opened() -> bool:
+            both = [metrics.open.labels(one.entry)._value.get() for one in Guarded] == [1, 1]
+            return both and len(await told(root, "HealthLeaseOpened")) == 2
+
+        await until(opened, "both openings are told and counted")
 
         await running.start(1)
         await entries(root, FAIL, "both entries are shut")
         assert await policies(root) == before
-        assert len(await told(root, "HealthLeaseShut")) == 2
+
+        async def shut() -> bool:
+            return len(await told(root, "HealthLeaseShut")) == 2
+
+        await until(shut, "both shuttings are told")
         for path in PATHS.values():
             assert "koordgate.io/opened" not in (await root.get(path))["metadata"].get("annotations", {})
 
@@ -190,15 +224,23 @@ async def test_entries_open_when_replicas_are_killed_and_are_shut_once_one_answe
 async def test_of_several_keepers_one_makes_each_change_although_their_clocks_differ(
     leased: ControlPlane, objects: list[JsonObject], root: AdminClient, replicas
 ) -> None:
-    async with contextlib.AsyncExitStack() as stack:
+    # Keepers end first: they would open the entries again.
+    async with contextlib.AsyncExitStack() as living, contextlib.AsyncExitStack() as stack:
         hours = 3600.0
         walls = [lambda: 0.0, lambda: 10 * hours, lambda: 1e9]
         keepers = [await stack.enter_async_context(keeping(leased, objects, wall=wall)) for wall in walls]
         await entries(root, OPEN, "both entries are open")
-        async with await replicas():
-            await entries(root, FAIL, "both entries are shut")
-    done = {what: sum(one.changes.labels(what)._value.get() for one in keepers) for what in ("opened", "shut")}
-    assert done == {"opened": 2, "shut": 2}
+        await living.enter_async_context(await replicas())
+        await entries(root, FAIL, "both entries are shut")
+
+        def done() -> dict[str, float]:
+            return {what: sum(one.changes.labels(what)._value.get() for one in keepers) for what in ("opened", "shut")}
+
+        async def all_counted() -> bool:
+            return min(done().values()) >= len(PATHS)
+
+        await until(all_counted, "each change is counted")
+    assert done() == {"opened": 2, "shut": 2}
 
 
 async def test_a_lease_that_is_deleted_or_that_nobody_can_renew_opens_nothing_while_replicas_answer(

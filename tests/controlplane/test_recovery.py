@@ -10,6 +10,7 @@ from controlplane.gpu_cluster import (
     DEVICE_ALLOCATED,
     add_gpu_node,
     allocated,
+    bind_at_last,
     binding,
     ledger,
     pod,
@@ -29,7 +30,7 @@ async def bind(plane: ControlPlane, namespace: str, name: str, node: str, uid: s
     async with plane.admin(await plane.service_account_token("koordgate-system", "koord-scheduler")) as scheduler:
         body = binding(namespace, name, node, uid)
         body["metadata"].update(metadata)
-        await scheduler.create(pods_path(namespace, name, "binding"), body)
+        await bind_at_last(scheduler, namespace, name, body)
 
 
 async def holders(admin: AdminClient, node: str) -> set[str]:
