@@ -114,8 +114,8 @@ async def events(admin: AdminClient, namespace: str, reason: str) -> list[str]:
 async def test_members_that_arrive_one_by_one_go_where_all_of_them_have_room(
     replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
 ) -> None:
+    await add_group(admin, namespace, 4)  # before the nodes, so that whoever knows these knows it
     await add_nodes(plane, admin, namespace, small=2, wide=8)
-    await add_group(admin, namespace, 4)
     landed = []
     for number in range(4):
         await create(admin, [worker(number, namespace, whole=False)])

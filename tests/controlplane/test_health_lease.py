@@ -123,6 +123,45 @@ async def told(admin: AdminClient, reason: str) -> list[str]:
     return [event["message"] for event in found if event["reason"] == reason]
 
 
+async def told_of_both(admin: AdminClient, reason: str) -> None:
+    """Wait until there is an Event about each entry; it is written after the change."""
+
+    async def so() -> bool:
+        return len(await told(admin, reason)) == len(PATHS)
+
+    await until(so, f"an Event {reason} about each entry")
+
+
+async def goes_by_open_entries(admin: AdminClient) -> bool:
+    """Whether the API server has seen the open entries, and the policy with it."""
+    try:
+        await admin.create(pods_path(TEAM), labelled("pinned", PINNED), dryRun="All")
+        return await refusal(admin.create(pods_path(TEAM), pod("gpu", TEAM, GPU), dryRun="All")) == POLICY
+    except ApiError as error:
+        if "failed calling webhook" not in error.message:
+            raise
+        return False
+
+
+class Clock:
+    """A keeper's clock, in seconds, that can be stopped for a while."""
+
+    def __init__(self) -> None:
+        self._lost = 0.0
+        self._stopped: float | None = None
+
+    def __call__(self) -> float:
+        return (time.monotonic() if self._stopped is None else self._stopped) - self._lost
+
+    def stop(self) -> None:
+        self._stopped = time.monotonic()
+
+    def go_on(self) -> None:
+        assert self._stopped is not None
+        self._lost += time.monotonic() - self._stopped
+        self._stopped = None
+
+
 def labelled(name: str, labels: dict[str, str], namespace: str = TEAM, **asks: str) -> JsonObject:
     made = pod(name, namespace, asks or CPU)
     made["metadata"]["labels"] = labels
@@ -133,18 +172,7 @@ async def test_entries_open_when_replicas_are_killed_and_are_shut_once_one_answe
     leased: ControlPlane, objects: list[JsonObject], root: AdminClient, replicas
 ) -> None:
     before = await policies(root)
-    stands = asyncio.Event()  # the keeper's clock, so that entries are open only after a Pod was refused
-    stood = 0.0
-    last = time.monotonic()
-
-    def clock() -> float:
-        nonlocal stood, last
-        now = time.monotonic()
-        if stands.is_set():
-            stood += now - last
-        last = now
-        return now - stood
-
+    clock = Clock()
     async with await replicas(2) as running, keeping(leased, objects, clock=clock) as metrics:
         await root.create(pods_path(TEAM), pod("served", TEAM, GPU))
 
@@ -152,24 +180,14 @@ async def test_entries_open_when_replicas_are_killed_and_are_shut_once_one_answe
             return bool(await root.find(LEASE))
 
         await until(renewed, "a replica renews the lease")
-        stands.set()
+        clock.stop()  # the entries are open only after a Pod was refused
         for number in range(2):
             running.kill(number)
         with pytest.raises(ApiError, match="failed calling webhook"):
             await root.create(pods_path(TEAM), labelled("pinned", PINNED))
-        stands.clear()
+        clock.go_on()
         await entries(root, OPEN, "both entries are open")
-
-        async def followed() -> bool:
-            """Whether the API server goes by the open entries, and the policy with it."""
-            try:
-                await root.create(pods_path(TEAM), labelled("pinned", PINNED), dryRun="All")
-                return await refusal(root.create(pods_path(TEAM), pod("gpu", TEAM, GPU), dryRun="All")) == POLICY
-            except ApiError as error:
-                assert "failed calling webhook" in error.message
-                return False
-
-        await until(followed, "the API server goes by the open entries")
+        await until(lambda: goes_by_open_entries(root), "the API server goes by the open entries")
 
         # Pods that ask for CPUs, or that numa.scope names, are created without koordgate.
         pinned = await root.create(pods_path(TEAM), labelled("pinned", PINNED))
@@ -198,20 +216,13 @@ async def test_entries_open_when_replicas_are_killed_and_are_shut_once_one_answe
 
         assert await policies(root) == before | {"pods.mutate": "Ignore", "pods.validate": "Ignore"}
 
-        async def opened() -> bool:
-            both = [metrics.open.labels(one.entry)._value.get() for one in Guarded] == [1, 1]
-            return both and len(await told(root, "HealthLeaseOpened")) == 2
-
-        await until(opened, "both openings are told and counted")
+        await told_of_both(root, "HealthLeaseOpened")
+        assert [metrics.open.labels(one.entry)._value.get() for one in Guarded] == [1, 1]
 
         await running.start(1)
         await entries(root, FAIL, "both entries are shut")
         assert await policies(root) == before
-
-        async def shut() -> bool:
-            return len(await told(root, "HealthLeaseShut")) == 2
-
-        await until(shut, "both shuttings are told")
+        await told_of_both(root, "HealthLeaseShut")
         for path in PATHS.values():
             assert "koordgate.io/opened" not in (await root.get(path))["metadata"].get("annotations", {})
 

@@ -153,7 +153,8 @@ async def test_its_dry_runs_pass_the_policy_while_entries_are_open_but_for_the_o
                 made = root.create(pods_path("default"), pod("gpu", "default", GPU), dryRun="All")
                 return await refusal(made) == POLICY
             except ApiError as error:  # the API server still goes by Fail
-                assert "failed calling webhook" in error.message
+                if "failed calling webhook" not in error.message:
+                    raise
                 return False
 
         await until(holds, "the policy goes by the open entry")
