@@ -8,7 +8,7 @@ _EVERY_S = 0.005
 _T = TypeVar("_T")
 
 
-async def until(condition: Callable[[], object], *, within: float = 30.0) -> None:
+async def until(condition: Callable[[], object], *, within: float = 60.0) -> None:
     """Return once `condition` holds.
 
     Raises:

@@ -128,9 +128,11 @@ async def webhooks(plane: ControlPlane, installed: list[JsonObject], tmp_path: P
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhooks: StartWebhooks) -> AsyncIterator[None]:
+async def scheduler(
+    plane: ControlPlane, installed: list[JsonObject], webhooks: StartWebhooks
+) -> AsyncIterator[Replicas]:
     """koord-scheduler, and two replicas that reconcile twice a second; they end with the test."""
     replicas = await webhooks(count=2, overrides={"ledger": {"reconcileSeconds": 0.5}})
     await start_koord_scheduler(plane, installed, replicas.extender)
-    yield
+    yield replicas
     await plane.stop_scheduler(NAME)

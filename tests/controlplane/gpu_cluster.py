@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
@@ -233,6 +234,21 @@ async def scheduling(
             await plane.stop_scheduler(NAME)
 
 
+async def bind_at_last(binder: AdminClient, namespace: str, name: str, body: JsonObject, **params: str) -> None:
+    """Bind a Pod as kube-scheduler does: again, while the replica that is asked has not seen what makes it possible."""
+
+    async def done() -> bool:
+        try:
+            await binder.create(pods_path(namespace, name, "binding"), body, **params)
+        except ApiError as error:
+            if "is not bound:" not in error.message:
+                raise
+            return False
+        return True
+
+    await until(done, f"Pod {namespace}/{name} is bound", poll_s=0.2)
+
+
 # Pods
 
 
@@ -285,27 +301,71 @@ def why_waiting(found: JsonObject) -> str:
     return "" if found["spec"].get("nodeName") else next(said, "")
 
 
-async def waits(admin: AdminClient, namespace: str, name: str) -> str:
-    """Wait until kube-scheduler finds that a Pod fits nowhere; returns the reason in its condition."""
+async def waits(admin: AdminClient, namespace: str, name: str, says: str = "") -> str:
+    """Wait until kube-scheduler finds that a Pod fits nowhere, with this in the reason; returns the whole reason.
+
+    The first reason may be another one: a replica, or kube-scheduler, may not have seen a node or a device yet.
+    """
+    last = ""
 
     async def told() -> str:
+        nonlocal last
         found = await admin.get(pods_path(namespace, name))
         assert not found["spec"].get("nodeName"), f"{name} is bound to {found['spec']['nodeName']}, it was to wait"
-        return why_waiting(found)
+        last = why_waiting(found)
+        return last if says in last else ""
 
-    return await until(told, f"Pod {namespace}/{name} is found unschedulable")
+    try:
+        return await until(told, f"Pod {namespace}/{name} is found unschedulable: {says}")
+    except NotInTimeError as error:
+        raise AssertionError(f"{error}; it was told {last!r}") from error
 
 
-async def settled(admin: AdminClient, namespace: str) -> list[JsonObject]:
-    """Wait until each Pod is bound or found to fit nowhere; returns those that fit nowhere."""
+async def settled(admin: AdminClient, namespace: str, waiting: int | None = None) -> list[JsonObject]:
+    """Wait until each Pod is bound or found to fit nowhere; returns those that fit nowhere.
+
+    Args:
+        admin: The API server.
+        namespace: The Pods' namespace.
+        waiting: How many Pods fit nowhere. A Pod that is tried before all have seen its node is bound later.
+    """
+    last: list[str] = []
 
     async def all_said() -> list[list[JsonObject]]:
         found = await admin.items(pods_path(namespace))
-        said = all(one["spec"].get("nodeName") or why_waiting(one) for one in found)
-        return [[one for one in found if not one["spec"].get("nodeName")]] if said else []
+        left = [one for one in found if not one["spec"].get("nodeName")]
+        last[:] = [f"{one['metadata']['name']}: {why_waiting(one)}" for one in left]
+        said = all(map(why_waiting, left)) and waiting in {None, len(left)}
+        return [left] if said else []
 
-    (waiting,) = await until(all_said, "each Pod is bound or found unschedulable", deadline_s=90, poll_s=0.3)
-    return waiting
+    try:
+        (unplaced,) = await until(all_said, "each Pod is bound or found unschedulable", deadline_s=90, poll_s=0.3)
+    except NotInTimeError as error:
+        raise AssertionError(f"{error}; these wait: {last}") from error
+    return unplaced
+
+
+async def cordon(admin: AdminClient, namespace: str, node: str) -> None:
+    """Make a node unschedulable, and wait until koord-scheduler goes by it: an ordinary Pod for this node waits."""
+    await admin.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+    only = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [only]}}}
+    numbers = itertools.count()
+
+    async def seen() -> bool:
+        name = f"probe-{next(numbers)}"
+        about = {"schedulerName": NAME, "affinity": affinity}
+        await admin.create(pods_path(namespace), pod(name, namespace, {"cpu": "1m"}, **about))
+
+        async def tried() -> JsonObject | None:
+            found = await admin.get(pods_path(namespace, name))
+            return found if found["spec"].get("nodeName") or why_waiting(found) else None
+
+        found = await until(tried, "koord-scheduler has tried an ordinary Pod")
+        await admin.delete(pods_path(namespace, name), {"gracePeriodSeconds": 0})
+        return "unschedulable" in why_waiting(found)
+
+    await until(seen, f"koord-scheduler goes by the cordon of {node}")
 
 
 async def metric(replicas: Replicas, name: str, **labels: str) -> float:
@@ -319,6 +379,17 @@ async def metric(replicas: Replicas, name: str, **labels: str) -> float:
             samples = (sample for family in families for sample in family.samples if sample.name == name)
             total += sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
     return total
+
+
+async def all_see_held(replicas: Replicas, percent: int) -> None:
+    """Wait until each running replica counts this compute as held, in percent of cards, on all nodes together."""
+    running = sum(replicas.process(number).alive for number in range(len(replicas.urls)))
+
+    async def seen() -> bool:
+        told = await metric(replicas, "koordgate_allocated", type="gpu", resource="gpu-core")
+        return told == running * percent
+
+    await until(seen, f"each replica counts {percent} percent as held", poll_s=0.2)
 
 
 async def refused_binds(replicas: Replicas) -> float:

@@ -88,7 +88,7 @@ async def test_an_unreadable_allocation_closes_the_cards_of_its_node_until_the_p
 
             await create(admin, [at_home(name, namespace, {"kubernetes.io/gpu": "10"}) for name in ("a", "b")])
             for name in ("a", "b"):
-                assert "annotation of Pod kube-system/garbled cannot be read" in await waits(admin, namespace, name)
+                await waits(admin, namespace, name, "annotation of Pod kube-system/garbled cannot be read")
 
             await admin.delete(pods_path(EXEMPT, "garbled"), {"gracePeriodSeconds": 0})
             for name in ("a", "b"):

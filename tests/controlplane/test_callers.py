@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 import pytest_asyncio
-from controlplane.gpu_cluster import add_gpu_node, allocated, binding, pod, pods_path
+from controlplane.gpu_cluster import add_gpu_node, allocated, bind_at_last, binding, pod, pods_path
 
 from webhook.localplane import chart
 from webhook.localplane.admin import ApiError
@@ -79,7 +79,7 @@ async def test_the_documented_files_make_the_api_server_show_its_certificate_to_
         assert made["spec"]["schedulerName"] == "koord-scheduler"
         token = await showing.service_account_token(chart.NAMESPACE, "koord-scheduler")
         async with showing.admin(token) as scheduler:
-            await scheduler.create(pods_path("default", "p", "binding"), binding("default", "p", "gpu-1"))
+            await bind_at_last(scheduler, "default", "p", binding("default", "p", "gpu-1"))
         assert [one["minor"] for one in allocated(await admin.get(pods_path("default", "p")))] == [0]
 
         trust = ssl.create_default_context()

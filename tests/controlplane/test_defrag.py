@@ -67,7 +67,8 @@ def serving(name: str, namespace: str) -> JsonObject:
 async def test_a_pod_is_moved_only_as_its_budget_allows_and_a_larger_one_fits_after_that(
     packed, admin: AdminClient, namespace: str, nodes: tuple[str, str], run: Run
 ) -> None:
-    full, wide = nodes
+    for each in nodes:
+        await admin.patch(f"/api/v1/nodes/{each}", {"metadata": {"labels": {"kubernetes.io/hostname": each}}})
 
     async def bound(name: str) -> str:
         async def on() -> str:
@@ -75,21 +76,18 @@ async def test_a_pod_is_moved_only_as_its_budget_allows_and_a_larger_one_fits_af
 
         return str(await until(on, f"{name} is bound", poll_s=0.2))
 
-    async def only(name: str) -> None:
-        for each in nodes:
-            await admin.patch(f"/api/v1/nodes/{each}", {"spec": {"unschedulable": each != name}})
-
-    async def create_on(node: str, made: JsonObject) -> None:
-        await only(node)
+    async def run_pod(made: JsonObject) -> str:
+        """Create a Pod, and let it run; returns its node."""
         await admin.create(pods_path(namespace), made)
-        assert await bound(made["metadata"]["name"]) == node
+        node = await bound(made["metadata"]["name"])
         running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
         await admin.patch(f"{pods_path(namespace, made['metadata']['name'])}/status", running)
+        return node
 
-    await create_on(full, pod("stays", namespace, {"nvidia.com/gpu": "2"}))
-    await create_on(wide, serving("serve-1", namespace))
-    for each in nodes:
-        await admin.patch(f"/api/v1/nodes/{each}", {"spec": {"unschedulable": False}})
+    wide = await run_pod(serving("serve-1", namespace))
+    (full,) = {*nodes} - {wide}
+    other = {"nodeSelector": {"kubernetes.io/hostname": full}}
+    assert await run_pod(pod("stays", namespace, {"nvidia.com/gpu": "2"}, **other)) == full
     budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "serve"}}}
     await admin.create(

@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 import yaml
-from controlplane.gpu_cluster import allocated, pod, pods_path, uuid_of
+from controlplane.gpu_cluster import allocated, bound, metric, pod, pods_path, uuid_of, waits
 
 from koordgate.cli import main
-from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.admin import AdminClient
+from webhook.localplane.replicas import Replicas
 from webhook.localplane.waiting import until
 
 WHOLE = {"nvidia.com/gpu": "1"}
@@ -15,7 +16,7 @@ WHOLE = {"nvidia.com/gpu": "1"}
 
 @pytest.mark.usefixtures("as_administrator")
 async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
-    scheduler,
+    scheduler: Replicas,
     admin: AdminClient,
     namespace: str,
     node: str,
@@ -36,30 +37,32 @@ async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
 
         await until(is_free, f"{wanted} percent are published as free", poll_s=0.2)
 
+    async def unusable() -> float:
+        """Cards that take no Pod, counted by each replica."""
+        return await metric(scheduler, "koordgate_devices", type="gpu", state="unusable")
+
     async def create(name: str) -> None:
         await admin.create(pods_path(namespace), pod(name, namespace, WHOLE))
 
     async def card_of(name: str) -> str:
-        async def bound() -> JsonObject | None:
-            found = await admin.get(pods_path(namespace, name))
-            return found if found["spec"].get("nodeName") else None
-
-        (share,) = allocated(await until(bound, f"{name} is bound"))
+        (share,) = allocated(await bound(admin, namespace, name))
         return str(share["id"])
 
-    async def waits() -> bool:
-        found = await admin.get(pods_path(namespace, "second"))
-        return any(one.get("reason") == "Unschedulable" for one in found["status"].get("conditions") or ())
-
     await until_free(100, 100)
+    before = await unusable()
     assert "it takes no new Pods" in await devices("cordon", node, uuid_of(node, 0))
     await until_free(0, 100)
+
+    async def both_know() -> bool:
+        return await unusable() == before + len(scheduler.urls)
+
+    await until(both_know, "each replica has seen the cordon", poll_s=0.2)
 
     await create("first")
     assert await card_of("first") == uuid_of(node, 1)
     await until_free(0, 0)
     await create("second")
-    await until(waits, "the second Pod finds no card")
+    await waits(admin, namespace, "second")
     await admin.delete(pods_path(namespace, "second"), gracePeriodSeconds="0")
 
     assert f"{namespace}/first" in await devices("cordon", node, uuid_of(node, 1))
@@ -93,11 +96,7 @@ async def test_draining_a_card_respects_a_disruption_budget_and_spares_the_other
         made["spec"]["terminationGracePeriodSeconds"] = 0
         await admin.create(pods_path(namespace), made)
 
-        async def bound(name: str = name) -> JsonObject | None:
-            found = await admin.get(pods_path(namespace, name))
-            return found if found["spec"].get("nodeName") else None
-
-        (share,) = allocated(await until(bound, f"{name} is bound"))
+        (share,) = allocated(await bound(admin, namespace, name))
         cards[name] = str(share["id"])
         running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
         await admin.patch(f"{pods_path(namespace, name)}/status", running)

@@ -10,6 +10,7 @@ from controlplane.gpu_cluster import (
     GIB,
     Audit,
     add_node,
+    all_see_held,
     at_home,
     audit_devices,
     bound,
@@ -209,7 +210,7 @@ async def test_sixteen_halves_fill_eight_cards_to_the_last_percent(
 
     await create(admin, (at_home(f"half-{n}", namespace, {"kubernetes.io/gpu": "50"}) for n in range(16)))
 
-    assert await settled(admin, namespace) == []
+    await settled(admin, namespace, waiting=0)
     audit = await audit_devices(admin, namespace)
     cards = [audit.free((nodes[0], uuid_of(nodes[0], minor))) for minor in range(8)]
     assert cards == [{"gpu-core": 0, "gpu-memory-ratio": 0, "gpu-memory": 0}] * 8
@@ -324,7 +325,7 @@ async def test_what_is_malformed_in_a_device_object_is_left_out_and_counted_and_
     pods = [at_home(f"bad-{n}", namespace, whole, nodeSelector={"kubernetes.io/hostname": bad}) for n in range(3)]
     await create(admin, [*pods, at_home("good", namespace, whole, nodeSelector={"kubernetes.io/hostname": good})])
 
-    (waiting,) = await settled(admin, namespace)
+    (waiting,) = await settled(admin, namespace, waiting=1)
     assert waiting["metadata"]["name"].startswith("bad-")
     audit = await audit_devices(admin, namespace)
     given = {entry["id"] for of in audit.held.values() for entry in of}
@@ -332,7 +333,11 @@ async def test_what_is_malformed_in_a_device_object_is_left_out_and_counted_and_
 
     await admin.apply(device_object(bad, [gpu(bad, 0), gpu(bad, 2), gpu(bad, 4)]))
     await bound(admin, namespace, waiting["metadata"]["name"])
-    assert await metric(replicas, "koordgate_bad_objects", resource="devices") == before
+
+    async def right_again() -> bool:
+        return await metric(replicas, "koordgate_bad_objects", resource="devices") == before
+
+    await until(right_again, "each replica has seen that it is right again")
 
 
 @pytest.mark.parametrize(
@@ -358,11 +363,12 @@ async def test_a_pod_that_fits_nowhere_says_why_and_no_binding_is_ever_refused_f
     before = await refused_binds(replicas)
     halves = [at_home(f"half-{n}", namespace, {"kubernetes.io/gpu": "50"}, annotations=SPREAD) for n in range(8)]
     await create(admin, halves)
-    await settled(admin, namespace)
+    await settled(admin, namespace, waiting=0)
+    await all_see_held(replicas, 8 * 50)
 
     await create(admin, [at_home("never", namespace, asked)])
 
-    assert told in await waits(admin, namespace, "never")
+    await waits(admin, namespace, "never", told)
     assert await refused_binds(replicas) == before
 
 
@@ -380,6 +386,7 @@ async def test_a_gang_lands_on_the_one_node_that_has_room_for_all_of_it(
     selector = {"kubernetes.io/hostname": fuller}
     await create(admin, [at_home("filler", namespace, {"nvidia.com/gpu": "4"}, nodeSelector=selector)])
     await bound(admin, namespace, "filler")  # a Pod that packs goes beside it
+    await all_see_held(replicas, 4 * 100)
 
     for name in names:
         await admin.patch(pods_path(namespace, name), {"spec": {"schedulingGates": None}})

@@ -82,7 +82,7 @@ async def test_an_allocation_of_a_card_that_a_pod_holds_is_refused_in_that_very_
 
     await allocate(admin, namespace, "c", cluster, 1 - held)
     await admin.create(pods_path(namespace), at_home("whole", namespace, {"kubernetes.io/gpu": "100"}))
-    assert "held by ResourceClaims" in await waits(admin, namespace, "whole")
+    await waits(admin, namespace, "whole", "held by ResourceClaims")
     await admin.patch(claims_path(namespace, "c", "status"), {"status": {"allocation": None}})
     (share,) = allocated(await bound(admin, namespace, "whole"))
     assert share["minor"] == 1 - held
@@ -116,7 +116,7 @@ async def test_a_claim_that_kube_scheduler_makes_for_an_extended_resource_holds_
     (share,) = allocated(await bound(admin, namespace, "whole"))
     assert f"gpu-{share['minor']}" != taken["device"]
     await admin.create(pods_path(namespace), at_home("more", namespace, {"kubernetes.io/gpu": "1"}))
-    assert "held by ResourceClaims" in await waits(admin, namespace, "more")
+    await waits(admin, namespace, "more", "held by ResourceClaims")
     await admin.delete(pods_path("kube-system", "stock"), {"gracePeriodSeconds": 0})
     await admin.patch(claims_path("kube-system", found["metadata"]["name"]), {"metadata": {"finalizers": None}})
     await admin.delete(claims_path("kube-system", found["metadata"]["name"]))

@@ -62,7 +62,11 @@ async def test_the_extender_answers_to_the_schedulers_certificate_and_to_nobody_
     secret = await data(admin, "koordgate-scheduler-tls")
     with pytest.raises(aiohttp.ClientError):
         await call(webhook, ssl.create_default_context(cadata=secret["ca.crt"].decode()))
-    assert "a caller of the extender was refused: it presented no certificate" in log(webhook)
+
+    async def logged() -> bool:
+        return "a caller of the extender was refused: it presented no certificate" in log(webhook)
+
+    await until(logged, "the refusal is in the log")
 
     (file := tmp_path / "pair.pem").write_bytes(secret["tls.key"] + secret["tls.crt"])
     trust = ssl.create_default_context(cadata=secret["ca.crt"].decode())

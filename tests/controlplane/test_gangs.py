@@ -114,8 +114,8 @@ async def events(admin: AdminClient, namespace: str, reason: str) -> list[str]:
 async def test_members_that_arrive_one_by_one_go_where_all_of_them_have_room(
     replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
 ) -> None:
+    await add_group(admin, namespace, 4)  # before the nodes, so that whoever knows these knows it
     await add_nodes(plane, admin, namespace, small=2, wide=8)
-    await add_group(admin, namespace, 4)
     landed = []
     for number in range(4):
         await create(admin, [worker(number, namespace, whole=False)])
@@ -170,7 +170,7 @@ async def test_what_is_held_in_vain_is_given_back_and_the_gang_is_bound_later(
     wide = f"{namespace}-wide"
     await admin.delete(f"{DEVICES}/{wide}")  # there is no room for both any more
     await start_koord_scheduler(plane, granted, replicas.extender)
-    assert "waits until room for its whole gang is held" in await waits(admin, namespace, "worker-0")
+    await waits(admin, namespace, "worker-0", "waits until room for its whole gang is held")
     await waits(admin, namespace, "worker-1")
     await admin.apply(device_object(wide, [gpu(wide, minor) for minor in range(2)]))
     found = [await bound(admin, namespace, f"worker-{number}") for number in range(2)]

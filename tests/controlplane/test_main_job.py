@@ -11,6 +11,7 @@ from controlplane.gpu_cluster import (
     add_gpu_node,
     allocated,
     audit,
+    bind_at_last,
     binding,
     ledger,
     pod,
@@ -70,7 +71,15 @@ async def bound(admin: AdminClient, namespace: str, name: str) -> JsonObject:
 async def test_a_pod_is_translated_scheduled_and_bound_with_its_devices(
     scheduler, admin: AdminClient, namespace: str, node: str, asks: dict[str, str], translated: dict[str, str]
 ) -> None:
-    created = await admin.create(pods_path(namespace), pod("one", namespace, asks, nodeSelector={}))
+    made = pod("one", namespace, asks, nodeSelector={})
+
+    async def sized() -> bool:
+        """Whether the replica knows cards: only then it states memory."""
+        tried = await admin.create(pods_path(namespace), made, dryRun="All")
+        return "kubernetes.io/gpu-memory" in tried["spec"]["containers"][0]["resources"]["limits"]
+
+    await until(sized, "the replica has seen the node's cards")
+    created = await admin.create(pods_path(namespace), made)
     counted = {**translated, "gpu": translated["gpu-core"]}
     wanted = {f"kubernetes.io/{tail}": amount for tail, amount in translated.items()}
     wanted |= {f"quota.koordgate.io/{tail}": amount for tail, amount in counted.items()}
@@ -102,7 +111,7 @@ async def test_no_event_shows_a_pod_bound_and_not_allocated(
 
     watching = asyncio.create_task(watch())
     await admin.create(pods_path(namespace), pod("watched", namespace, {"kubernetes.io/gpu": "50"}))
-    await asyncio.wait_for(watching, 30)
+    await asyncio.wait_for(watching, 60)
 
     for event in events:
         about = event["object"]
@@ -129,6 +138,7 @@ async def test_a_foreign_binding_is_refused(
         await _impostor(admin, namespace, who)
         client = plane.admin(await plane.service_account_token(namespace, who))
         await client.__aenter__()
+        await until(lambda: _may_bind(client), "the API server has seen the impostor's rights")
     try:
         with pytest.raises(ApiError) as refused:
             await client.create(path, binding(namespace, "guarded", node, created["metadata"]["uid"]))
@@ -154,6 +164,14 @@ async def _impostor(admin: AdminClient, namespace: str, name: str) -> None:
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         }
     )
+
+
+async def _may_bind(client: AdminClient) -> bool:
+    what = {"verb": "create", "resource": "pods", "subresource": "binding"}
+    kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    review = {**kind, "spec": {"resourceAttributes": what}}
+    answer = await client.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
 
 
 async def test_the_schedulers_own_binding_by_the_old_resource_is_refused(
@@ -192,7 +210,7 @@ async def test_a_dry_run_binds_and_records_nothing(
     created = await admin.create(pods_path(namespace), pod("dry", namespace, {"kubernetes.io/gpu": "50"}))
     async with plane.admin(await plane.service_account_token("koordgate-system", "koord-scheduler")) as scheduler:
         body = binding(namespace, "dry", node, created["metadata"]["uid"])
-        await scheduler.create(pods_path(namespace, "dry", "binding"), body, dryRun="All")
+        await bind_at_last(scheduler, namespace, "dry", body, dryRun="All")
     assert created["metadata"]["uid"] not in (await ledger(admin)).get(node, {})
     assert not (await admin.get(pods_path(namespace, "dry")))["spec"].get("nodeName")
 

@@ -1,10 +1,11 @@
 """Which node a real kube-scheduler takes where ordinary Pods fill one, by the preference of the settings."""
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 from controlplane.conftest import StartWebhooks
-from controlplane.gpu_cluster import add_node, at_home, bound, create, gpu, pods_path, remove
+from controlplane.gpu_cluster import add_node, at_home, bound, create, gpu, ledger, pods_path, remove
 
 from webhook.localplane.admin import AdminClient, JsonObject
 from webhook.localplane.koord import NAME, start_koord_scheduler
@@ -27,15 +28,17 @@ async def probe(admin: AdminClient, namespace: str, name: str, node: str = "") -
     return str(found["spec"]["nodeName"])
 
 
-async def gone(admin: AdminClient, namespace: str, *names: str) -> None:
+async def gone(admin: AdminClient, namespace: str, nodes: Iterable[str], *names: str) -> None:
+    """Delete Pods that hold all that is held on these nodes, and wait until the ledger has released it."""
     for name in names:
         await admin.delete(pods_path(namespace, name), {"gracePeriodSeconds": 0})
 
     async def none_left() -> bool:
         found = await asyncio.gather(*(admin.find(pods_path(namespace, name)) for name in names))
-        return not any(found)
+        held = await ledger(admin)
+        return not any(found) and not any(held.get(node) for node in nodes)
 
-    await until(none_left, f"Pods {', '.join(names)} are gone")
+    await until(none_left, f"Pods {', '.join(names)} are gone, and what they held")
 
 
 # (preference, the node of a whole card's Pod where the idle node has 20 % of a card in use, and where the busy one has)
@@ -70,7 +73,7 @@ async def test_ordinary_pods_count_where_the_preference_says_so(
             # The webhook sees Pods in the order of their changes: once this one is bound, the ordinary ones are known.
             assert await probe(admin, namespace, "part", nodes[used]) == nodes[used]
             taken.append(await probe(admin, namespace, "whole"))
-            await gone(admin, namespace, "part", "whole")
+            await gone(admin, namespace, nodes.values(), "part", "whole")
         assert taken == [nodes[kind] for kind in expected]
     finally:
         await plane.stop_scheduler(NAME)

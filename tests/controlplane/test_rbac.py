@@ -350,7 +350,7 @@ async def test_every_right_is_used_and_no_other_is_asked_for(
         return expected <= audited.asked("allow")
 
     with contextlib.suppress(NotInTimeError):
-        await until(all_used, "the audit log shows every right", deadline_s=15)
+        await until(all_used, "the audit log shows every right", deadline_s=60)
     assert audited.asked("allow") == expected
     assert audited.asked("forbid") == set()
     told = ((entry.get("responseStatus") or {}).get("message", "") for entry in audited.entries())

@@ -178,6 +178,8 @@ async def test_a_node_is_reported_with_the_charts_rights_and_steady_rounds_write
     start: Start, plane: ControlPlane, admin: AdminClient, node: str
 ) -> None:
     running = await start(plane, node)
+    await told(admin, node)
+    await settled(running)
     before = await told(admin, node)
     await rounds(running, ROUNDS)
     after = await told(admin, node)
@@ -383,8 +385,12 @@ async def test_nvml_that_goes_twice_is_reported_and_all_is_as_before_when_it_is_
         played.change(dict.fromkeys(fault))
         assert timeless(await in_service(admin, node, 8)) == before
 
-    counts = {key.partition(":")[0]: one["count"] for key, one in (await events(admin, node)).items()}
-    assert counts == {"NvmlCrashed": 2, "DriverNotLoaded": 2}
+    async def counted() -> bool:
+        """Events are written after the objects."""
+        counts = {key.partition(":")[0]: one["count"] for key, one in (await events(admin, node)).items()}
+        return counts == {"NvmlCrashed": 2, "DriverNotLoaded": 2}
+
+    await until(counted, "each outage is told once")
 
 
 async def test_a_card_that_falls_is_reported_with_its_reason_and_its_amounts_go_but_for_the_capacity(
@@ -400,7 +406,7 @@ async def test_a_card_that_falls_is_reported_with_its_reason_and_its_amounts_go_
     assert (sick["id"], sick["conditions"][0]["reason"]) == (A100.format(5), "Xid79")
     about = await admin.get(f"/api/v1/nodes/{node}")
     assert about["status"]["capacity"][GPU_CORE] == "700"
-    ((said, event),) = (await events(admin, node)).items()
+    ((said, event),) = (await until(lambda: events(admin, node), "the fall is told")).items()
     assert said.startswith(f"Xid79: card {A100.format(5)} is unhealthy: Xid 79: GPU has fallen off the bus")
     assert (event["type"], event["involvedObject"]["uid"]) == ("Warning", about["metadata"]["uid"])
 
@@ -433,8 +439,13 @@ async def test_what_another_writer_takes_is_taken_back_each_time(
         for path, body in theirs.items():
             await admin.patch(path, body, APPLY_PATCH, fieldManager="rival", force="true")
         await until(stands, "all is as it was")
-        for target in ("noderesourcetopologies", "nodes/status"):
-            assert running.metrics.writes.labels(target, "true")._value.get() >= times
+
+        async def counted(least: int = times) -> bool:
+            """A write is counted when its answer has come."""
+            targets = ("noderesourcetopologies", "nodes/status")
+            return all(running.metrics.writes.labels(one, "true")._value.get() >= least for one in targets)
+
+        await until(counted, "the writes are counted")
 
     async def write(number: int) -> None:
         annotations = {"annotations": {f"rival/{number}": "x"}}

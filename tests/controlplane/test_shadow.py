@@ -96,14 +96,19 @@ async def test_an_observed_namespace_is_left_as_it_is_and_told_about_then_switch
     assert as_written(wrong)
 
     async def said() -> bool:
-        return "WouldBePlaced" in await told(admin, observed, "half")
+        placed, refused = await told(admin, observed, "half"), await told(admin, observed, "wrong")
+        return "WouldBePlaced" in placed and "WouldBeRefused" in refused
 
-    await until(said, "it is told where the Pod would be")
+    await until(said, "it is told where the Pod would be, and that the other would be refused")
     assert node in (await told(admin, observed, "half"))["WouldBePlaced"]
     assert "gpu 250" in (await told(admin, observed, "wrong"))["WouldBeRefused"]
     assert await metric(replicas, "koordgate_shadow_pods_total", outcome="translated") == 1
     assert await metric(replicas, "koordgate_shadow_refused_total", reason="translation") == 1
-    assert await metric(replicas, "koordgate_shadow_placements_total", outcome="fits") == 1
+
+    async def counted() -> bool:
+        return await metric(replicas, "koordgate_shadow_placements_total", outcome="fits") == 1
+
+    await until(counted, "the placement is counted")
 
     # Another scheduler binds as it likes.
     await admin.create(pods_path(observed, "half", "binding"), binding(observed, "half", node))

@@ -66,9 +66,15 @@ class Traced:
             and one["objectRef"].get("subresource", "") == subresource
         ]
 
-    def logged(self) -> list[JsonObject]:
-        lines = self.replicas.settings_file(0).with_suffix(".log").read_text().splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
+    async def logged(self, *reviews: str) -> list[JsonObject]:
+        """What the replica has logged, once it has logged these reviews; it does so after its answer."""
+
+        async def there() -> list[JsonObject]:
+            lines = self.replicas.settings_file(0).with_suffix(".log").read_text().splitlines()
+            found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+            return found if {*reviews} <= {one.get("review") for one in found} else []
+
+        return await until(there, f"the log has {reviews}")
 
     async def receive(self, http: web.Request) -> web.Response:
         message = ExportTraceServiceRequest()
@@ -140,7 +146,7 @@ async def test_the_audit_event_of_a_bind_says_what_was_given_and_by_which_review
         "reason": "the filter found this node the best for the Pod",
         "recorded": "yes",
     }
-    (line,) = (one for one in traced.logged() if one.get("review") == review)
+    (line,) = (one for one in await traced.logged(review) if one.get("review") == review)
     assert (line["pod_uid"], line["node"], line["outcome"]) == (traced.uid, "n1", "patched")
 
 
@@ -153,7 +159,8 @@ async def test_the_audit_event_of_a_pod_ties_its_translation_to_its_uid(traced: 
     translated, validated = of(event, "pods.mutate"), of(event, "pods.validate")
     assert translated["requested"].startswith("main: 1 gpu")
     assert validated["pod-uid"] == traced.uid
-    reviews = {one["review"]: one for one in traced.logged() if one["message"] == "a review was answered"}
+    logged = await traced.logged(translated["review"], validated["review"])
+    reviews = {one["review"]: one for one in logged if one["message"] == "a review was answered"}
     assert reviews[translated["review"]]["path"] == "/mutate-pod"
     assert reviews[validated["review"]]["pod_uid"] == traced.uid
 
@@ -165,7 +172,11 @@ async def test_spans_of_a_bind_are_in_the_trace_that_the_api_server_states(trace
     await until(came, "the collector has the bind")
     (bind,) = (span for span in traced.spans if span.name == "/mutate-binding")
     assert len(bind.parent_span_id) == 8, "the API server's span"
-    (line,) = (one for one in traced.logged() if one.get("path") == "/mutate-binding" and "held" in one)
+
+    async def told() -> list[JsonObject]:
+        return [one for one in await traced.logged() if one.get("path") == "/mutate-binding" and "held" in one]
+
+    (line,) = await until(told, "the log has the bind")
     assert line["trace_id"] == bind.trace_id.hex()
     (write,) = (span for span in traced.spans if span.name == "ledger write")
     assert write.trace_id == bind.trace_id

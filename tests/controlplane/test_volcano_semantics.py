@@ -5,6 +5,7 @@ Expected cards are given by index, which is the minor of the Device object. Unit
 """
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from controlplane.gpu_cluster import (
     at_home,
     audit,
     bound,
+    cordon,
     create,
     device_object,
     gpu,
@@ -169,8 +171,8 @@ async def test_a_pod_gets_the_first_card_by_index_that_has_enough(
         made = sharing(f"p{number}", namespace, units)
         if index is None:
             await create(admin, [made])
-            told = await waits(admin, namespace, f"p{number}")
-            assert f"of {len(row.cards)} GPUs" in told or "not all together inside one device" in told
+            told = "not all together inside one device" if isinstance(units, tuple) else f"of {len(row.cards)} GPUs"
+            await waits(admin, namespace, f"p{number}", told)
         else:
             assert await card_of(admin, namespace, made) == (index,)
     await audit(admin)
@@ -184,7 +186,13 @@ async def test_a_nodes_label_gives_this_order_where_the_installation_has_another
     assert await card_of(admin, namespace, sharing("p0", namespace, 12)) == (1,)
     path = f"/api/v1/nodes/{namespace}-cards"
     await admin.patch(path, {"metadata": {"labels": {DEVICE_ORDER: "minor"}}})
-    assert await card_of(admin, namespace, sharing("p1", namespace, 4)) == (0,)
+    numbers = itertools.count(1)
+
+    async def followed() -> bool:
+        """A replica gives by the order that it has seen."""
+        return await card_of(admin, namespace, sharing(f"p{next(numbers)}", namespace, 1)) == (0,)
+
+    await until(followed, "cards are given by the new order")
 
 
 async def test_init_containers_count_for_the_card(cards, admin: AdminClient, namespace: str) -> None:
@@ -220,7 +228,7 @@ async def test_a_node_without_cards_gets_no_such_pod(cards, admin: AdminClient, 
     """A `gpu-number` of 0 was a warning in a log; the Pod's author is told."""
     await cards()
     await create(admin, [sharing("p", namespace, 1)])
-    assert "Insufficient kubernetes.io/gpu-memory" in await waits(admin, namespace, "p")
+    await waits(admin, namespace, "p", "Insufficient kubernetes.io/gpu-memory")
 
 
 async def test_a_pod_that_asks_for_no_memory_of_a_card_is_left_alone(cards, admin: AdminClient, namespace: str) -> None:
@@ -279,7 +287,7 @@ async def test_pods_that_come_at_once_never_get_more_than_a_card_has(cards, admi
     """Two replicas and many Pods: as many are bound as fit, and the sum of no card is exceeded."""
     await cards(20, 20, 20)
     await create(admin, [sharing(f"p{number}", namespace, 10) for number in range(10)])
-    assert len(await settled(admin, namespace)) == 4
+    await settled(admin, namespace, waiting=4)
     used = await audit(admin)
     assert [used[uuid_of(f"{namespace}-cards", at)]["gpu-memory-ratio"] for at in range(3)] == [100] * 3
 
@@ -350,7 +358,7 @@ async def test_pods_that_are_seen_before_their_nodes_cards_still_count(
     assert await card_of(admin, namespace, sharing("p0", namespace, 16)) == (0,)
     await admin.delete(f"{DEVICES}/{node}")
     await create(admin, [sharing("p1", namespace, 8)])
-    assert "no GPUs known here" in await waits(admin, namespace, "p1")
+    await waits(admin, namespace, "p1", "no GPUs known here")
     await listed(admin, node, gpu(node, 0, gib=20), gpu(node, 1, gib=20))
     (entry,) = allocated(await bound(admin, namespace, "p1"))
     assert entry["minor"] == 1
@@ -366,7 +374,7 @@ async def test_a_node_with_fewer_cards_is_not_given_more(cards, admin: AdminClie
     assert await card_of(admin, namespace, sharing("p0", namespace, 16)) == (0,)
     assert await card_of(admin, namespace, sharing("p1", namespace, 16)) == (1,)
     await create(admin, [sharing("p2", namespace, 16)])
-    assert "of 2 GPUs" in await waits(admin, namespace, "p2")
+    await waits(admin, namespace, "p2", "of 2 GPUs")
 
 
 SICK: Mapping[str, Any] = {"health": False}
@@ -415,9 +423,9 @@ async def test_a_node_that_is_cordoned_gets_no_pod_and_keeps_what_it_has(
     """The source's way to take a card out: cordon, drain, mask. It works as before."""
     await cards(20)
     assert await card_of(admin, namespace, sharing("p0", namespace, 8)) == (0,)
-    await admin.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+    await cordon(admin, namespace, node)
     await create(admin, [sharing("p1", namespace, 8)])
-    assert "unschedulable" in await waits(admin, namespace, "p1")
+    await waits(admin, namespace, "p1", "unschedulable")
     await admin.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})
     (entry,) = allocated(await bound(admin, namespace, "p1"))
     assert entry["minor"] == 0

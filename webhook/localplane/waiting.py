@@ -16,7 +16,7 @@ async def until(
     condition: Callable[[], Awaitable[T]],
     what: str,
     *,
-    deadline_s: float = 30.0,
+    deadline_s: float = 60.0,
     poll_s: float = 0.05,
 ) -> T:
     """Poll a condition until it returns something true.
