@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import yaml
-from controlplane.gpu_cluster import add_gpu_node, allocated, audit, bound, pod, pods_path
+from controlplane.gpu_cluster import GIB, add_gpu_node, allocated, audit, bound, pod, pods_path
 from controlplane.kueue import GATE, QUEUE, apply_queue, finish, held_back, job, kueue, pods_of, queues, uses
 from controlplane.needs import missing
 
@@ -22,7 +22,8 @@ from webhook.localplane.replicas import Replicas
 from webhook.localplane.waiting import until
 
 RECIPE = data_folder("examples") / "recipes" / "kueue"
-CORE, RATIO = "kubernetes.io/gpu-core", "kubernetes.io/gpu-memory-ratio"
+CORE, RATIO, MEMORY = (f"kubernetes.io/gpu-{name}" for name in ("core", "memory-ratio", "memory"))
+CARD = 80 * GIB
 _NUMBERS = itertools.count(1)
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 
@@ -93,6 +94,11 @@ async def counting(
         yield
 
 
+def cards(percent: int) -> dict[str, str]:
+    """So many percent of a card, as Kueue counts them with the settings."""
+    return {CORE: str(percent), RATIO: str(percent), MEMORY: str(CARD * percent // 100)}
+
+
 def queued(made: JsonObject, queue: str) -> JsonObject:
     made["metadata"]["labels"] = {QUEUE: queue}
     return made
@@ -143,7 +149,7 @@ async def test_the_recipe_lets_eight_cards_run_and_what_is_beyond_waits(
     await root.create(jobs, app)
     for found in await job_bound(root, space, "fine-tune", 2):
         assert len(allocated(found)) == 2
-    await uses(root, "training", {"cpu": "16", "memory": "128Gi", CORE: "400", RATIO: "400"})
+    await uses(root, "training", {"cpu": "16", "memory": "128Gi", **cards(400)})
 
     await root.create(jobs, {**app, "metadata": {**app["metadata"], "name": "again"}})
     await job_bound(root, space, "again", 2)
@@ -157,62 +163,64 @@ async def test_the_recipe_lets_eight_cards_run_and_what_is_beyond_waits(
 async def test_jobs_and_pods_count_alike_whatever_names_they_use_and_each_counts_once(
     root: AdminClient, counting: None, space: str
 ) -> None:
-    await apply_queue(root, queues("alike", space, {CORE: "800", RATIO: "800"}), "alike")
+    await apply_queue(root, queues("alike", space, cards(800)), "alike")
     asked = {
         "whole": ({"nvidia.com/gpu": "2"}, 200),
         "share": ({"kubernetes.io/gpu": "50"}, 50),
         "koordinator": ({"koordinator.sh/gpu": "20"}, 20),
-        "apart": ({"koordinator.sh/gpu-core": "30", "koordinator.sh/gpu-memory-ratio": "30"}, 30),
-        "written": ({CORE: "10", RATIO: "10"}, 10),
     }
-    total = 0
-    for name, (asks, percent) in asked.items():
+    for name, (asks, _) in asked.items():
         await root.create(JOBS.format(space), job(name, space, "alike", asks))
         made = await root.create(pods_path(space), queued(pod(f"{name}-pod", space, asks), "alike"))
         assert {"name": GATE} in made["spec"]["schedulingGates"], name
-        total += 2 * percent
     pods = [await bound(root, space, f"{name}-pod") for name in asked]
     pods += [(await job_bound(root, space, name))[0] for name in asked]
-    await uses(root, "alike", {CORE: str(total), RATIO: str(total)})
+    total = 2 * sum(percent for _, percent in asked.values())
+    await uses(root, "alike", cards(total))
     assert sum(held["gpu-core"] for held in (await audit(root)).values()) == total
 
     for found in pods[:-1]:
         await finish(root, space, found["metadata"]["name"])
-    await uses(root, "alike", {CORE: "10", RATIO: "10"})
-    await root.delete(JOBS.format(space) + "/written", {"propagationPolicy": "Background"})
+    await uses(root, "alike", cards(20))
+    await root.delete(f"{JOBS.format(space)}/koordinator", {"propagationPolicy": "Background"})
     await uses(root, "alike", {})
 
 
 async def test_a_pod_that_is_deleted_while_it_runs_gives_its_share_of_the_queue_back(
     root: AdminClient, counting: None, space: str
 ) -> None:
-    await apply_queue(root, queues("deleted", space, {CORE: "100", RATIO: "100"}), "deleted")
+    await apply_queue(root, queues("deleted", space, cards(100)), "deleted")
     await root.create(pods_path(space), queued(pod("first", space, {"nvidia.com/gpu": "1"}), "deleted"))
     await bound(root, space, "first")
     await root.create(pods_path(space), queued(pod("second", space, {"kubernetes.io/gpu": "1"}), "deleted"))
     await held_back(root, space, "second", f"insufficient unused quota for {CORE}")
     await root.delete(pods_path(space, "first"), {"gracePeriodSeconds": 0})
     await bound(root, space, "second")
-    await uses(root, "deleted", {CORE: "1", RATIO: "1"})
+    await uses(root, "deleted", cards(1))
 
 
-async def test_bytes_of_memory_wait_for_a_queue_that_covers_them(root: AdminClient, counting: None, space: str) -> None:
-    memory = "kubernetes.io/gpu-memory"
-    asks = {CORE: "50", memory: "8Gi"}
+async def test_a_job_with_bytes_counts_what_its_template_says_and_a_pod_with_bytes_the_same(
+    root: AdminClient, counting: None, space: str
+) -> None:
+    asks = {CORE: "50", MEMORY: "8Gi"}
     await apply_queue(root, queues("percent", space, {CORE: "100", RATIO: "100"}), "percent")
-    await apply_queue(root, queues("bytes", space, {CORE: "100", memory: "12Gi"}), "bytes")
+    await apply_queue(root, queues("bytes", space, {CORE: "200", MEMORY: "20Gi"}), "bytes")
     await root.create(JOBS.format(space), job("nowhere", space, "percent", asks))
-    await held_back(root, space, "nowhere", f"resource {memory} unavailable in ClusterQueue")
+    await held_back(root, space, "nowhere", f"resource {MEMORY} unavailable in ClusterQueue")
+
     await root.create(JOBS.format(space), job("first", space, "bytes", asks))
-    await job_bound(root, space, "first")
     await root.create(pods_path(space), queued(pod("second", space, asks), "bytes"))
-    await held_back(root, space, "second", f"insufficient unused quota for {memory}")
+    await job_bound(root, space, "first")
+    await bound(root, space, "second")
+    await uses(root, "bytes", {CORE: "100", MEMORY: str(16 * GIB)})
+    await root.create(pods_path(space), queued(pod("third", space, asks), "bytes"))
+    await held_back(root, space, "third", f"insufficient unused quota for {MEMORY}")
 
 
 async def test_of_many_jobs_and_pods_at_once_no_more_run_than_the_queue_has_cards(
     root: AdminClient, counting: None, space: str
 ) -> None:
-    await apply_queue(root, queues("race", space, {CORE: "300", RATIO: "300"}), "race")
+    await apply_queue(root, queues("race", space, cards(300)), "race")
     card = {"nvidia.com/gpu": "1"}
     jobs = (root.create(JOBS.format(space), job(f"job-{n}", space, "race", card)) for n in range(6))
     pods = (root.create(pods_path(space), queued(pod(f"pod-{n}", space, card), "race")) for n in range(6))
