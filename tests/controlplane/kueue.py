@@ -19,6 +19,7 @@ from webhook.localplane.balancer import Balancer
 from webhook.localplane.binaries import Binaries, module_folder
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.process import Process, free_port
+from webhook.localplane.replicas import laid_over
 from webhook.localplane.waiting import NotInTimeError, until
 
 NAMESPACE = "kueue-system"
@@ -32,37 +33,43 @@ _SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/kueue-webhook-server-cert"
 _OK = 200
 
 
+async def install(plane: ControlPlane, binaries: Binaries) -> JsonObject:
+    """Install Kueue's chart for Jobs and plain Pods; returns its settings, which are Kueue's own otherwise."""
+    folder = module_folder("kueue") / "charts" / "kueue"
+    own = yaml.safe_load((folder / "values.yaml").read_text())["managerConfig"]["controllerManagerConfigYaml"]
+    config = laid_over(yaml.safe_load(own), {"integrations": {"frameworks": ["batch/job", "pod"]}})
+    values = {"fullnameOverride": "kueue", "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(config)}}
+    objects = chart.render(binaries, values, chart=folder, namespace=NAMESPACE)
+    # Its server of another API stays off: the API server would ask it for every discovery.
+    await chart.install(plane, [one for one in objects if one["kind"] != "APIService"], namespace=NAMESPACE)
+    settings: JsonObject = yaml.safe_load(chart.find(objects, "ConfigMap", _CONFIG[0])["data"][_CONFIG[1]])
+    return settings
+
+
 @contextlib.asynccontextmanager
-async def kueue(
-    plane: ControlPlane, binaries: Binaries, workdir: Path, resources: Mapping[str, Any] | None = None
-) -> AsyncIterator[Process]:
-    """Install Kueue for Jobs and plain Pods, and run it.
+async def running(
+    plane: ControlPlane, binaries: Binaries, settings: JsonObject, workdir: Path, resources: Mapping[str, Any]
+) -> AsyncIterator[None]:
+    """Run Kueue.
 
     Args:
         plane: The control plane, with its controllers.
-        binaries: The programs, Kueue and helm included.
+        binaries: The programs, Kueue included.
+        settings: From `install`.
         workdir: For its settings, certificate and log.
-        resources: Kueue's settings of that name: what it leaves out, and what it counts as something else.
+        resources: Its settings of that name: what it leaves out, and what it counts as something else.
     """
     port, health = free_port(), free_port()
-    config = {
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-        "kind": "Configuration",
+    here = {
         "health": {"healthProbeBindAddress": f"{_HOST}:{health}"},
         "metrics": {"bindAddress": "0"},
         "webhook": {"host": _HOST, "port": port, "certDir": str(workdir / "certificate")},
         "leaderElection": {"leaderElect": False},
-        "integrations": {"frameworks": ["batch/job", "pod"]},
-        **({"resources": dict(resources)} if resources else {}),
+        "resources": dict(resources),
     }
-    values = {"fullnameOverride": "kueue", "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(config)}}
-    objects = chart.render(binaries, values, chart=module_folder("kueue") / "charts" / "kueue", namespace=NAMESPACE)
-    # Its server of another API stays off: the API server would ask it for every discovery.
-    await chart.install(plane, [one for one in objects if one["kind"] != "APIService"], namespace=NAMESPACE)
-    settings = workdir / "kueue.yaml"
-    settings.write_text(chart.find(objects, "ConfigMap", _CONFIG[0])["data"][_CONFIG[1]])
+    file = _write(workdir, {"kueue.yaml": yaml.safe_dump(laid_over(settings, here)).encode()}) / "kueue.yaml"
     kubeconfig = await plane.service_account_kubeconfig(NAMESPACE, _ACCOUNT)
-    options = (f"--config={settings}", f"--kubeconfig={kubeconfig}", "--feature-gates=VisibilityOnDemand=false")
+    options = (f"--config={file}", f"--kubeconfig={kubeconfig}", "--feature-gates=VisibilityOnDemand=false")
     process = Process("kueue", (binaries["kueue"], *options), workdir / "kueue.log")
     address = await plane.service_address(NAMESPACE, "kueue-webhook-service")
     async with Balancer(*address, backends=((_HOST, port),)):
@@ -70,7 +77,7 @@ async def kueue(
         try:
             await _mount(plane, workdir / "certificate")
             await process.ready(lambda: _ready(health), deadline_s=90)
-            yield process
+            yield
         finally:
             await process.stop()
 
@@ -82,13 +89,14 @@ async def _mount(plane: ControlPlane, folder: Path) -> None:
             return (await admin.get(_SECRET)).get("data") or {}
 
         data = await until(made, "Kueue has made its certificate")
-    _write(folder, data)
+    _write(folder, {name: base64.b64decode(text) for name, text in data.items()})
 
 
-def _write(folder: Path, data: Mapping[str, str]) -> None:
+def _write(folder: Path, files: Mapping[str, bytes]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in data.items():
-        (folder / name).write_bytes(base64.b64decode(text))
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
 
 
 async def _ready(port: int) -> bool:

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from controlplane.gpu_cluster import GIB, add_gpu_node, allocated, audit, bound, pod, pods_path
-from controlplane.kueue import GATE, QUEUE, apply_queue, finish, held_back, job, kueue, pods_of, queues, uses
+from controlplane.kueue import GATE, QUEUE, apply_queue, finish, held_back, install, job, pods_of, queues, running, uses
 from controlplane.needs import missing
 
 from webhook.data import data_folder
@@ -62,10 +62,18 @@ async def root(cluster: ControlPlane) -> AsyncIterator[AdminClient]:
         yield client
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def settings(cluster: ControlPlane, with_kueue: Binaries) -> JsonObject:
+    """The settings of Kueue, which is installed."""
+    return await install(cluster, with_kueue)
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def stock(cluster: ControlPlane, with_kueue: Binaries, tmp_path: Path) -> AsyncIterator[None]:
+async def stock(
+    cluster: ControlPlane, with_kueue: Binaries, settings: JsonObject, tmp_path: Path
+) -> AsyncIterator[None]:
     """Kueue without settings about resources."""
-    async with kueue(cluster, with_kueue, tmp_path):
+    async with running(cluster, with_kueue, settings, tmp_path, {}):
         yield
 
 
@@ -86,11 +94,11 @@ async def space(cluster: ControlPlane, root: AdminClient) -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def counting(
-    cluster: ControlPlane, with_kueue: Binaries, tmp_path_factory: pytest.TempPathFactory
+    cluster: ControlPlane, with_kueue: Binaries, settings: JsonObject, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[None]:
     """Kueue with the recipe's settings."""
-    settings = yaml.safe_load((RECIPE / "settings.yaml").read_text())["resources"]
-    async with kueue(cluster, with_kueue, tmp_path_factory.mktemp("counting"), settings):
+    resources = yaml.safe_load((RECIPE / "settings.yaml").read_text())["resources"]
+    async with running(cluster, with_kueue, settings, tmp_path_factory.mktemp("counting"), resources):
         yield
 
 
@@ -222,11 +230,11 @@ async def test_of_many_jobs_and_pods_at_once_no_more_run_than_the_queue_has_card
 ) -> None:
     await apply_queue(root, queues("race", space, cards(300)), "race")
     card = {"nvidia.com/gpu": "1"}
-    jobs = (root.create(JOBS.format(space), job(f"job-{n}", space, "race", card)) for n in range(6))
+    jobs = (root.create(JOBS.format(space), job(f"job-{n}", space, "race", card)) for n in range(3))
     pods = (root.create(pods_path(space), queued(pod(f"pod-{n}", space, card), "race")) for n in range(6))
     await asyncio.gather(*jobs, *pods)
     done = 0
-    while done < 12:
+    while done < 9:
 
         async def three_run() -> list[JsonObject]:
             found = await root.items(pods_path(space))
