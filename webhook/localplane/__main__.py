@@ -9,6 +9,7 @@ from pathlib import Path
 from koordgate.ending import asked_to_end
 from webhook.localplane import dialects
 from webhook.localplane.binaries import (
+    APART,
     EVERYTHING,
     OLDER_COMPONENTS,
     TOOLS,
@@ -46,7 +47,7 @@ def _build(names: Sequence[str], cache: Path, kubernetes: str | None) -> None:
     unknown = set(names) - set(EVERYTHING)
     if unknown:
         raise BuildError(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(EVERYTHING)}")
-    everything = EVERYTHING if chosen(kubernetes) == KUBERNETES else (*OLDER_COMPONENTS, *TOOLS)
+    everything = EVERYTHING if chosen(kubernetes) == KUBERNETES else (*OLDER_COMPONENTS, *TOOLS, *APART)
     for name, path in find_or_build(names or everything, cache, kubernetes=kubernetes).paths.items():
         sys.stdout.write(f"{name} {path}\n")
 

