@@ -244,7 +244,7 @@ async def test_of_many_jobs_and_pods_at_once_no_more_run_than_the_queue_has_card
             bound_now = [one for one in running if one["spec"].get("nodeName")]
             return bound_now if len(bound_now) == 3 else []
 
-        running = await until(three_run, f"three run after {done}")
-        await asyncio.gather(*(finish(root, space, one["metadata"]["name"]) for one in running))
-        done += len(running)
+        three = await until(three_run, f"three run after {done}")
+        await asyncio.gather(*(finish(root, space, one["metadata"]["name"]) for one in three))
+        done += len(three)
     await uses(root, "race", {})

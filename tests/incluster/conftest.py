@@ -93,15 +93,23 @@ class Cluster:
         file = self.folder / "values.yaml"
         file.write_text(yaml.safe_dump({**self.values, **values}))
         chosen = ("--create-namespace", "--values", str(file))
-        await self._run("upgrade", "--install", chart.RELEASE, str(chart.chart_folder()), *chosen)
+        await self._run("upgrade", "--install", chart.RELEASE, str(chart.chart_folder()), *chosen, "--wait")
 
     async def uninstall(self) -> None:
         """Run `helm uninstall --wait`: no controller makes new Pods while the node ends them."""
-        await self._run("uninstall", chart.RELEASE)
+        await self._run("uninstall", chart.RELEASE, "--wait")
 
-    async def _run(self, *words: str) -> None:
+    async def test(self) -> str:
+        """Run `helm test`: its Pod is `koordgate doctor`. Returns what Helm and the Pod say.
+
+        Raises:
+            RuntimeError: the Pod failed; the message is as above.
+        """
+        return await self._run("test", chart.RELEASE, "--logs")
+
+    async def _run(self, *words: str) -> str:
         homes = {f"HELM_{kind}_HOME": str(self.folder) for kind in ("CACHE", "CONFIG", "DATA")}
-        waiting = ("--wait", "--timeout", f"{_PATIENCE_S}s")
+        waiting = ("--timeout", f"{_PATIENCE_S}s")
         where = ("--namespace", chart.NAMESPACE, "--kubeconfig", str(self.plane.admin_kubeconfig))
         process = await asyncio.create_subprocess_exec(
             *(str(self.helm), *words, *where, *waiting),
@@ -112,6 +120,7 @@ class Cluster:
         output, _ = await process.communicate()
         if process.returncode:
             raise RuntimeError(f"{output.decode()}\n{await self.told()}")
+        return output.decode()
 
     async def entries(self, expected: str) -> None:
         """Wait until both entries that guard Pods are Fail, or both are Ignore."""

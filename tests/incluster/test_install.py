@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -110,6 +111,11 @@ async def test_a_users_pod_is_admitted_bound_and_runs_with_the_card_that_it_was_
     assert share["id"] in UUIDS
     assert found["spec"]["schedulerName"] == "koord-scheduler"
     assert await cluster.node.logs("users", "one", "main") == f"[{share['id']}]\n"
+
+
+async def test_helm_test_says_that_nothing_failed(cluster: Cluster) -> None:
+    told = await cluster.test()
+    assert re.search(r"^0 failures, ", told, re.MULTILINE), told
 
 
 async def test_an_upgrade_rolls_while_pods_are_created_and_no_admission_fails_and_no_allocation_is_lost(
