@@ -18,19 +18,23 @@ ARGS ?=
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 24
 
-setup: .venv/.installed  ## install the Python packages into .venv, nothing else
+setup: .venv/.installed  ## install koordgate and what its tests need into .venv, nothing else
 
-.venv/.installed: requirements-dev.txt pyproject.toml
+.venv/.runs: requirements.txt requirements-build.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "koordgate needs Python 3.11 or newer: install it, or name it: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
 	"$(PYTHON)" -m venv .venv
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.txt --requirement requirements-build.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup  ## show the whole product on this machine: translate, guard, allocate, holdings
+.venv/.installed: .venv/.runs requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-dev.txt
+	@touch $@
+
+demo: .venv/.runs  ## show the whole product on this machine: translate, guard, allocate, holdings
 	$(BIN)/koordgate demo $(ARGS)
 
-map: setup  ## run the demo, and open the device map in a browser
+map: .venv/.runs  ## run the demo, and open the device map in a browser
 	$(BIN)/koordgate demo --open $(ARGS)
 
 test: setup check docs  ## run everything: lint, types, contracts, unit, property, API, control-plane and node tests
@@ -89,6 +93,7 @@ image:  ## build the container image: make image IMAGE=registry.example.com/koor
 requirements: setup  ## update the pins of pyproject.toml's dependencies, with hashes
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --extra dev --extra tracing --output-file requirements-dev.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --constraint requirements-dev.txt --extra tracing --output-file requirements.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --constraint requirements-dev.txt --only-build-deps --build-deps-for editable --output-file requirements-build.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --constraint requirements-dev.txt --output-file image/tools.txt image/tools.in
 	image/wheels.sh
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --output-file requirements-docs.txt docs/tools.in
