@@ -3,15 +3,18 @@
 `make unit ARGS=--hypothesis-profile=thorough` tries each property ten times as often.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 
 import pytest
+from commands import Koordgate, Said
 from fake_kube import FakeKube
 from hypothesis import HealthCheck, settings
 from world import World
 
 from koordgate import breaks
+from koordgate.cli import main
 from koordgate.kube.client import KubeClient
 
 settings.register_profile("koordgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -50,3 +53,14 @@ async def world(fake: FakeKube, kube: KubeClient) -> AsyncIterator[World]:
 def breaking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets work take each break that it may take, however short it is."""
     monkeypatch.setattr(breaks, "HOLD_S", 0.0)
+
+
+@pytest.fixture
+def koordgate(capsys: pytest.CaptureFixture[str]) -> Koordgate:
+    """Run `koordgate` with these arguments."""
+
+    async def run(*words: str) -> Said:
+        status = await asyncio.to_thread(main, words)
+        return Said(status, *capsys.readouterr())
+
+    return run

@@ -1,12 +1,10 @@
 """`koordgate devices` on a real API server: what replicas publish is read back, and a cordoned card takes no Pod."""
 
-import asyncio
-
 import pytest
 import yaml
+from commands import Koordgate
 from controlplane.gpu_cluster import allocated, bound, metric, pod, pods_path, uuid_of, waits
 
-from koordgate.cli import main
 from webhook.localplane.admin import AdminClient
 from webhook.localplane.replicas import Replicas
 from webhook.localplane.waiting import until
@@ -20,11 +18,12 @@ async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
     admin: AdminClient,
     namespace: str,
     node: str,
-    capsys: pytest.CaptureFixture[str],
+    koordgate: Koordgate,
 ) -> None:
     async def devices(*words: str) -> str:
-        assert await asyncio.to_thread(main, ["devices", *words]) == 0
-        return capsys.readouterr().out
+        said = await koordgate("devices", *words)
+        assert said.status == 0, said.err
+        return said.out
 
     async def free() -> list[int]:
         """The published free amount of each card."""
@@ -79,11 +78,11 @@ async def test_draining_a_card_respects_a_disruption_budget_and_spares_the_other
     admin: AdminClient,
     namespace: str,
     node: str,
-    capsys: pytest.CaptureFixture[str],
+    koordgate: Koordgate,
 ) -> None:
     async def devices(*words: str) -> tuple[int, str]:
-        status = await asyncio.to_thread(main, ["devices", *words])
-        return status, capsys.readouterr().out
+        said = await koordgate("devices", *words)
+        return said.status, said.out
 
     async def uid_of(name: str) -> str | None:
         found = await admin.get(pods_path(namespace))

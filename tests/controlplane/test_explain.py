@@ -1,14 +1,13 @@
 """`koordgate snapshot` and `koordgate explain` on a real API server with koord-scheduler."""
 
-import asyncio
 import gzip
 import json
 from pathlib import Path
 
 import pytest
+from commands import Koordgate
 from controlplane.gpu_cluster import pod, pods_path
 
-from koordgate.cli import main
 from webhook.localplane.admin import AdminClient, JsonObject
 from webhook.localplane.waiting import until
 
@@ -22,11 +21,11 @@ async def test_a_bound_pod_and_a_waiting_one_are_explained_live_and_from_a_snaps
     namespace: str,
     node: str,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    koordgate: Koordgate,
 ) -> None:
     async def run(*words: str) -> tuple[int, str]:
-        status = await asyncio.to_thread(main, list(words))
-        return status, capsys.readouterr().out
+        said = await koordgate(*words)
+        return said.status, said.out
 
     async def create(name: str, gpus: int) -> None:
         made = pod(name, namespace, {"nvidia.com/gpu": str(gpus)})
@@ -89,7 +88,7 @@ async def test_the_first_line_names_the_cause_of_each_waiting_pod(
     admin: AdminClient,
     namespace: str,
     node: str,
-    capsys: pytest.CaptureFixture[str],
+    koordgate: Koordgate,
 ) -> None:
     observed = f"{namespace}-observed"
     await admin.create(
@@ -126,10 +125,10 @@ async def test_the_first_line_names_the_cause_of_each_waiting_pod(
 
         await until(tried, "koord-scheduler has tried its Pods", poll_s=0.2)
         for name, (where, *_, says) in cases.items():
-            status = await asyncio.to_thread(main, ["explain", name, "-n", where])
-            first = capsys.readouterr().out.splitlines()[0]
+            said = await koordgate("explain", name, "-n", where)
+            first = said.out.splitlines()[0]
             assert says in first, f"{name}: {first}"
-            assert status in {0, 3}
+            assert said.status in {0, 3}
     finally:
         await admin.delete(pods_path(observed), {"gracePeriodSeconds": 0})
         await admin.delete(f"/api/v1/namespaces/{observed}")

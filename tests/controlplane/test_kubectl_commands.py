@@ -7,13 +7,12 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
+from commands import Koordgate
 from controlplane.gpu_cluster import DEVICES, add_gpu_node, pod, pods_path, remove, uuid_of
 
-from koordgate.cli import main
 from koordgate.completion import script
 from webhook.localplane.admin import AdminClient
 from webhook.localplane.binaries import find_or_build
@@ -23,12 +22,6 @@ from webhook.localplane.waiting import until
 
 CORDONED = "koordgate.io/cordoned-devices"
 BUS = "0000:3B:00.0"
-
-
-class Said(NamedTuple):
-    status: int
-    out: str
-    err: str
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -49,12 +42,8 @@ async def test_a_card_is_seen_cordoned_and_drained_by_its_short_names(
     admin: AdminClient,
     namespace: str,
     node: str,
-    capsys: pytest.CaptureFixture[str],
+    koordgate: Koordgate,
 ) -> None:
-    async def koordgate(*words: str) -> Said:
-        status = await asyncio.to_thread(main, words)
-        return Said(status, *capsys.readouterr())
-
     async def states() -> list[str]:
         (shown,) = json.loads((await koordgate("top", node, "-o", "json")).out)["nodes"]
         return [card["state"] for card in shown["devices"]]
@@ -107,25 +96,22 @@ async def test_what_another_product_gave_is_seen_and_a_drain_leaves_it(
     admin: AdminClient,
     namespace: str,
     node: str,
-    capsys: pytest.CaptureFixture[str],
+    koordgate: Koordgate,
     tmp_path: Path,
 ) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("adopt:\n  peers: [hami]\n", encoding="utf-8")
-
-    async def koordgate(*words: str) -> Said:
-        status = await asyncio.to_thread(main, [*words, "--config", str(settings)])
-        return Said(status, *capsys.readouterr())
+    with_hami = ("--config", str(settings))
 
     made = pod("theirs", namespace, {})
     made["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": f"{uuid_of(node, 0)},NVIDIA,8192,10:;"}
     made["spec"] |= {"nodeName": node, "schedulerName": "hami-scheduler"}
     await admin.create(pods_path(namespace), made)
     for nodes in ([node], []):  # its Pods alone, and those of all nodes
-        listed = json.loads((await koordgate("top", *nodes, "-o", "json")).out)["nodes"]
+        listed = json.loads((await koordgate("top", *nodes, "-o", "json", *with_hami)).out)["nodes"]
         (shown,) = [one for one in listed if one["node"] == node]
         assert [card["state"] for card in shown["devices"]] == ["InParts", "Free"]
-    drained = await koordgate("drain", f"{node}/0", "--dry-run")
+    drained = await koordgate("drain", f"{node}/0", "--dry-run", *with_hami)
     assert drained.status == 3
     assert f"Pod {namespace}/theirs (hami): not evicted, another product placed it" in drained.out
 

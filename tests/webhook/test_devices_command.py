@@ -2,15 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
 from builders import device_entry, device_object, gpu, holding, part
 from claims import claim, listed, resource_slice, result
+from commands import Koordgate, Said
 from fake_kube import FakeKube, answer, drop, hold
 from foreignpods import install
 from hypothesis import given
@@ -38,28 +39,14 @@ from webhook.devices.tables import devices_list, packed_list
 from webhook.ledger.kube import record_or_error
 
 Raw = dict[str, Any]
-Koordgate = Callable[..., Coroutine[Any, Any, "Said"]]
-
-
-class Said(NamedTuple):
-    status: int
-    out: str
-    err: str
 
 
 @pytest.fixture
-def devices(
-    fake: FakeKube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Koordgate:
+def devices(koordgate: Koordgate, fake: FakeKube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Koordgate:
     """Run `koordgate devices` with these arguments, against the fake cluster."""
     monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path, fake.url)))
     install(fake)
-
-    async def run(*words: str) -> Said:
-        status = await asyncio.to_thread(main, ["devices", *words])
-        return Said(status, *capsys.readouterr())
-
-    return run
+    return partial(koordgate, "devices")
 
 
 def record(node: str, *holdings: Holding, packed: str | None = None) -> Raw:

@@ -1,17 +1,16 @@
 """`koordgate top`, `pod`, `cordon`, `uncordon` and `drain` against a cluster."""
 
-import asyncio
 import json
 import re
 import shlex
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
 from builders import device_entry, device_object, gpu, holding, part
+from commands import Koordgate, Said
 from fake_kube import FakeKube, answer
 from foreignpods import hami, install, kai, put_pod, reservation
 from kubeconfigs import write_kubeconfig
@@ -20,32 +19,17 @@ from allocator.vocabulary.cpunode import CpuShare, NumaShare
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodeallocation import write_spec
-from koordgate.cli import main
 from koordgate.kube.resource import CONFIG_MAPS, DEVICES, NODE_ALLOCATIONS, NODES, PODS
 
 Raw = dict[str, Any]
-Koordgate = Callable[..., Coroutine[Any, Any, "Said"]]
-
-
-class Said(NamedTuple):
-    status: int
-    out: str
-    err: str
 
 
 @pytest.fixture
-def koordgate(
-    fake: FakeKube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Koordgate:
-    """Run `koordgate` with these arguments; the context's namespace is `team`."""
+def koordgate(koordgate: Koordgate, fake: FakeKube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Koordgate:
+    """Run `koordgate` against the fake cluster; the context's namespace is `team`."""
     monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path, fake.url, namespace="team")))
     install(fake)
-
-    async def run(*words: str) -> Said:
-        status = await asyncio.to_thread(main, words)
-        return Said(status, *capsys.readouterr())
-
-    return run
+    return koordgate
 
 
 def team(uid: str, *shares: Any, **fields: Any) -> Holding:
