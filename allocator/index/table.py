@@ -6,6 +6,7 @@ operations on long runs of memory, and a sum over a node's devices is a sum of l
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import compress
 from typing import Final, TypeVar
 
@@ -28,6 +29,7 @@ UNLIKE: Final = -1
 MAX_MAKES: Final = 4096  # of one type that are told apart; further ones count as unknown
 Make = tuple[str, str]  # vendor and model
 _MOST_ALLOWED: Final = 256  # sets of makes that are remembered
+_MOST_UNPACKED: Final = 1024  # rows that are remembered: many nodes are alike
 _T = TypeVar("_T", bound=np.generic)
 
 
@@ -77,8 +79,9 @@ class Slots:
     flags: list[list[int]]
 
 
+@lru_cache(_MOST_UNPACKED)
 def unpack(row: TypeRow) -> Slots:
-    """Unpack and check one node's devices of one type.
+    """Unpack and check one node's devices of one type; the answer must not be changed.
 
     Raises:
         RowError: classes differ in the number of devices, a class occurs twice, or a figure is out of bounds.
