@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 MAX_BITS: Final = 63  # an amount is a non-negative int64
@@ -21,6 +22,7 @@ MAX_TEXT: Final = 256 * 1024  # characters: Kubernetes' limit for all annotation
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,62}(/[A-Za-z0-9][-A-Za-z0-9_.]{0,62})?")
 _HEX: Final = re.compile(rf"0x[0-9a-f]{{1,{MAX_BITS * MAX_COUNT // 4}}}")
+_MOST_REMEMBERED: Final = 4096  # classes of nodes that are remembered: many nodes are alike
 _KEYS: Final = {"b", "n", "total", "free"}
 
 
@@ -114,10 +116,7 @@ class Packed:
         Raises:
             PackedError: an amount is negative or too large, more is free than there is, or the lengths differ.
         """
-        if len(totals) != len(frees):
-            raise PackedError(f"{name}: totals of {len(totals)} devices, but free amounts of {len(frees)}")
-        bits = bits_for(max(totals, default=0))
-        return cls(name, bits, len(totals), encode(totals, bits), encode(frees, bits))
+        return _packed(name, tuple(totals), tuple(frees))
 
     def totals(self) -> list[int]:
         """The amount that each device has, unpacked."""
@@ -126,6 +125,14 @@ class Packed:
     def frees(self) -> list[int]:
         """The free amount of each device, unpacked."""
         return decode(self.free, self.bits, self.count)
+
+
+@lru_cache(_MOST_REMEMBERED)
+def _packed(name: str, totals: tuple[int, ...], frees: tuple[int, ...]) -> Packed:
+    if len(totals) != len(frees):
+        raise PackedError(f"{name}: totals of {len(totals)} devices, but free amounts of {len(frees)}")
+    bits = bits_for(max(totals, default=0))
+    return Packed(name, bits, len(totals), encode(totals, bits), encode(frees, bits))
 
 
 def write_packed(classes: Iterable[Packed]) -> str:
