@@ -95,7 +95,7 @@ async def test_a_card_out_of_service_takes_no_other_with_it_and_its_pod_survives
         assert {share["id"], other["id"]} == set(GPUS)
     finally:
         for name in ("first", "second"):
-            await node_admin.delete(f"{pods}/{name}")
+            await node_admin.delete(f"{pods}/{name}", gracePeriodSeconds="1")  # a shell's sleep heeds no signal to end
         await _publish(node, node_admin)
 
 
