@@ -168,6 +168,24 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             },
             "ops",
         ),
+        Panel(
+            "Refusals by reason",
+            {"{{path}} {{reason}}": "sum by (path, reason) (rate(koordgate_refusals_total[5m])) > 0"},
+            "ops",
+            columns=12,
+            text="docs/metrics.md says what each reason means.",
+        ),
+        Panel(
+            "Quotas, used of what they limit",
+            {
+                "{{namespace}} {{resource}}": "topk(12, max by (namespace, resource) "
+                "(koordgate_quota_used / (koordgate_quota_hard > 0)))"
+            },
+            "percentunit",
+            "bargauge",
+            columns=12,
+            text="The fullest twelve. Of several quotas of a namespace, the one of which the largest part is used.",
+        ),
     ),
     "Health": (
         Panel(

@@ -67,7 +67,9 @@ async def watched_cluster(binaries: Binaries, folder: Path, reported: int = 3) -
     library.mkdir()
     nvml_standin.build(library)
     async with (
-        ControlPlane(binaries, workdir=folder / "plane") as plane,
+        ControlPlane(
+            binaries, workdir=folder / "plane", controller_manager=True, controllers="resourcequota-controller"
+        ) as plane,
         plane.admin() as admin,
         contextlib.AsyncExitStack() as stack,
     ):
@@ -151,6 +153,7 @@ def _config(replicas: Replicas, nodes: list[ReportedNode], lease: int, authority
         "scrape_configs": [
             {
                 "job_name": "koordgate",
+                "honor_labels": True,
                 "scheme": "https",
                 "tls_config": {"ca_file": str(authority), "server_name": f"koordgate.{space}.svc"},
                 "static_configs": [

@@ -1,7 +1,7 @@
-"""Kubernetes' own schemas, as kubeconform reads them: a JSON schema for each kind, which refuses unknown fields."""
+"""Schemas as kubeconform reads them: a JSON schema for each kind, which refuses unknown fields."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,22 @@ def write(openapi: Mapping[str, Any], folder: Path) -> None:
     definitions[_QUANTITY] = _NUMBER_OR_TEXT
     for name, schema in openapi["definitions"].items():
         for kind in schema.get(_KINDS, ()):
-            group = kind["group"].split(".")[0]
-            file = "-".join(filter(None, (kind["kind"].lower(), group, kind["version"])))
-            (folder / f"{file}.json").write_text(json.dumps({"$ref": f"{_DEFINITIONS}#/definitions/{name}"}))
+            reference = {"$ref": f"{_DEFINITIONS}#/definitions/{name}"}
+            _write(folder, kind["kind"], kind["group"], kind["version"], reference)
     (folder / _DEFINITIONS).write_text(json.dumps({"definitions": definitions}))
+
+
+def add(customs: Iterable[Mapping[str, Any]], folder: Path) -> None:
+    """Write a file for each version of each CustomResourceDefinition, into the folder of `write`."""
+    for spec in (custom["spec"] for custom in customs):
+        for version in spec["versions"]:
+            schema = _strict(version["schema"]["openAPIV3Schema"])
+            _write(folder, spec["names"]["kind"], spec["group"], version["name"], schema)
+
+
+def _write(folder: Path, kind: str, group: str, version: str, schema: Any) -> None:
+    file = "-".join(filter(None, (kind.lower(), group.split(".", maxsplit=1)[0], version)))
+    (folder / f"{file}.json").write_text(json.dumps(schema))
 
 
 def _strict(schema: Any) -> Any:

@@ -143,6 +143,24 @@ def test_prometheus_is_told_where_both_processes_serve_their_metrics(watched: di
     assert endpoint["port"] in {port["name"] for port in container["ports"]}
 
 
+@pytest.mark.parametrize(
+    ("monitor", "endpoints", "labelled"),
+    [
+        pytest.param("ServiceMonitorkoordgate", "endpoints", "koordgate_quota_used", id="webhook"),
+        pytest.param(
+            "PodMonitorkoordgate-reporter", "podMetricsEndpoints", "koordgate_reporter_pod_allocated", id="reporter"
+        ),
+    ],
+)
+def test_the_namespace_that_a_metric_names_is_not_replaced_by_koordgates_own(
+    monitor: str, endpoints: str, labelled: str, watched: dict[str, JsonObject]
+) -> None:
+    (row,) = (line for line in PAGE.read_text().splitlines() if line.startswith(f"| `{labelled}` |"))
+    assert "`namespace`" in row.split("|")[3]
+    (endpoint,) = watched[monitor]["spec"][endpoints]
+    assert endpoint["honorLabels"] is True
+
+
 def test_nothing_of_it_is_installed_without_being_asked_for(binaries: Binaries) -> None:
     kinds = {one["kind"] for one in chart.render(binaries)}
     names_ = {one["metadata"]["name"] for one in chart.render(binaries)}

@@ -1,12 +1,18 @@
-"""The product's image, built by `image/build.sh` with buildah on a base of Debian packages, and kept in the cache."""
+"""The product's image, built by `image/build.sh` with buildah and kept in the cache.
+
+It is built on a base of Debian packages, and stands on the same base without its shells.
+"""
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from node import machine
 
@@ -17,6 +23,10 @@ _REPOSITORY = "localhost/koordgate"
 _SUITE = "bookworm"
 _INCLUDED = "python3,python3-venv,ca-certificates"
 _BASE = f"localhost/koordgate-base:{_SUITE}-{hashlib.sha256(_INCLUDED.encode()).hexdigest()[:12]}"
+# All shells of the base, without which the image must run.
+_REMOVED = ("/bin/sh", "/bin/dash", "/bin/bash", "/bin/rbash")
+_WITHOUT = f"FROM {_BASE}\nRUN {json.dumps(['rm', *_REMOVED])}\n"
+_RUNTIME = f"localhost/koordgate-runtime:{_SUITE}-{hashlib.sha256(_WITHOUT.encode()).hexdigest()[:12]}"
 _CONTEXT = (
     *("Dockerfile", ".dockerignore", "LICENSE", "README.md", "image", "pyproject.toml", "requirements.txt"),
     *("allocator", "charts", "examples", "koordgate", "reporter", "webhook"),
@@ -44,6 +54,21 @@ class Image:
     tag: str
     archive: Path
     sbom: Path
+
+    def config(self) -> dict[str, Any]:
+        """How its processes are started, and its labels (OCI image configuration, `config`)."""
+        with tarfile.open(self.archive) as archive:
+            about = json.loads(_content(archive, _described(archive)["Config"]))
+        return dict(about["config"])
+
+    def files(self) -> set[str]:
+        """The names of all files, links and folders of its layers, with those that a later layer takes away."""
+        names: set[str] = set()
+        with tarfile.open(self.archive) as archive:
+            for layer in _described(archive)["Layers"]:
+                with tarfile.open(fileobj=archive.extractfile(layer)) as one:
+                    names.update(f"/{name.removeprefix('./')}" for name in one.getnames())
+        return names
 
 
 def problem() -> str | None:
@@ -74,7 +99,7 @@ def image() -> Image:
 def _key() -> str:
     listed = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", *_CONTEXT)
     names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
-    digest = hashlib.sha256(_BASE.encode())
+    digest = hashlib.sha256(_RUNTIME.encode())
     for name in sorted({name for name in names if name and (ROOT / name).exists()}):
         content = (ROOT / name).read_bytes()
         digest.update(f"{name} {len(content)}\n".encode() + content)
@@ -93,11 +118,11 @@ def _environment(folder: Path) -> Mapping[str, str]:
 
 def _build(made: Image, env: Mapping[str, str]) -> None:
     name = f"{made.repository}:{made.tag}"
-    if subprocess.run(
-        ("buildah", "inspect", "--type=image", _BASE), env=env, capture_output=True, check=False
-    ).returncode:
+    if not _there(_BASE, env):
         _build_base(made.archive.parent, env)
-    ours = {"IMAGE": name, "BASE": f"{_BASE.partition(':')[0]}@{_digest(env)}", "ENGINE": "buildah"}
+    if not _there(_RUNTIME, env):
+        _build_runtime(made.archive.parent, env)
+    ours = {"IMAGE": name, "BASE": _pinned(_BASE, env), "RUNTIME": _pinned(_RUNTIME, env), "ENGINE": "buildah"}
     _run(env | ours | {"SBOM": str(made.sbom)}, str(ROOT / "image" / "build.sh"))
     fresh = made.archive.with_suffix(".new")
     fresh.unlink(missing_ok=True)
@@ -118,8 +143,36 @@ def _build_base(folder: Path, env: Mapping[str, str]) -> None:
         shutil.rmtree(context)
 
 
-def _digest(env: Mapping[str, str]) -> str:
-    return _run(env, "buildah", "inspect", "--type=image", "--format={{.FromImageDigest}}", _BASE).strip()
+def _build_runtime(folder: Path, env: Mapping[str, str]) -> None:
+    """Build what the image stands on, in one layer: no shell is hidden in one below."""
+    context = folder / "runtime"
+    context.mkdir(exist_ok=True)
+    try:
+        (context / "Dockerfile").write_text(_WITHOUT)
+        _run(env, "buildah", "build", "--quiet", "--squash", "--tag", _RUNTIME, str(context))
+    finally:
+        shutil.rmtree(context)
+
+
+def _there(name: str, env: Mapping[str, str]) -> bool:
+    inspected = ("buildah", "inspect", "--type=image", name)
+    return subprocess.run(inspected, env=env, capture_output=True, check=False).returncode == 0
+
+
+def _pinned(name: str, env: Mapping[str, str]) -> str:
+    digest = _run(env, "buildah", "inspect", "--type=image", "--format={{.FromImageDigest}}", name).strip()
+    return f"{name.partition(':')[0]}@{digest}"
+
+
+def _described(archive: tarfile.TarFile) -> dict[str, Any]:
+    """The one image of an archive of docker's form."""
+    (only,) = json.loads(_content(archive, "manifest.json"))
+    return dict(only)
+
+
+def _content(archive: tarfile.TarFile, name: str) -> bytes:
+    file = archive.extractfile(name)
+    return b"" if file is None else file.read()
 
 
 def _run(env: Mapping[str, str], *argv: str) -> str:

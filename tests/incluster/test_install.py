@@ -1,14 +1,12 @@
 """koordgate as users install it: the image, the chart's Pods, their Services, and a roll-out under load."""
 
 import asyncio
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from controlplane.gpu_cluster import ALLOCATIONS, DEVICE_ALLOCATED, allocated
-from incluster import built
 from incluster.conftest import CARDS, NODE, Cluster
 from node import images
 from nvml_standin import recorded
@@ -52,17 +50,6 @@ async def namespace(cluster: Cluster, name: str) -> str:
     return f"/api/v1/namespaces/{name}/pods"
 
 
-async def test_the_list_of_packages_names_every_pinned_requirement(image: built.Image) -> None:
-    listed = {
-        (part["name"].lower().replace("_", "-"), part["version"])
-        for part in json.loads(image.sbom.read_text())["components"]
-    }
-    lines = (built.ROOT / "requirements.txt").read_text().splitlines()
-    pinned = {tuple(line.split()[0].split("==")) for line in lines if "==" in line and not line.startswith((" ", "#"))}
-    assert len(pinned) > 30
-    assert pinned <= listed
-
-
 @pytest.mark.parametrize("app", APPS)
 async def test_the_charts_pods_are_ready_and_have_not_restarted(cluster: Cluster, app: str) -> None:
     container, count = APPS[app]
@@ -91,6 +78,14 @@ async def test_a_process_has_the_charts_user_no_capability_and_a_root_that_canno
     mounts = [line.split() for line in (process / "mountinfo").read_text().splitlines()]
     root = next(mount for mount in reversed(mounts) if mount[4] == "/")
     assert "ro" in root[5].split(",")
+
+
+@pytest.mark.parametrize("app", APPS)
+async def test_no_container_of_the_chart_has_a_shell_to_run(cluster: Cluster, app: str) -> None:
+    container, _ = APPS[app]
+    (found, *_) = await cluster.pods(app)
+    with pytest.raises(RuntimeError, match=r"/bin/sh.*no such file or directory"):
+        await cluster.node.run(chart.NAMESPACE, found["metadata"]["name"], container, "/bin/sh", "-c", "true")
 
 
 async def test_the_reporter_publishes_the_cards_that_the_runtime_class_shows_it(cluster: Cluster) -> None:

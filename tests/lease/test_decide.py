@@ -30,9 +30,10 @@ def look(
     return LeaseLook(now, beat, {Guarded.MUTATING: mutating, Guarded.VALIDATING: validating})
 
 
-def silent(seconds: float, passed: int = 0) -> tuple[LeaseMemory, float]:
+def silent(seconds: float, passed: int = 0, renewals: int = 0) -> tuple[LeaseMemory, float]:
     """A keeper that has seen silence for some time, and the present moment."""
-    return LeaseMemory(BEAT, since=1000.0, looked=1000.0 + seconds, passed=passed), 1000.0 + seconds
+    seen = LeaseMemory(BEAT, since=1000.0, looked=1000.0 + seconds, passed=passed, renewals=renewals)
+    return seen, 1000.0 + seconds
 
 
 # Silence
@@ -138,24 +139,28 @@ def test_nothing_is_opened_while_somebody_renews_although_the_self_test_fails() 
 
 
 @pytest.mark.parametrize(
-    ("seconds", "validating", "held", "expected"),
+    ("seconds", "renewals", "validating", "held", "expected"),
     [
-        pytest.param(130, SHUT, YES, LeaseWish.OPEN_VALIDATING, id="the policy is in force"),
-        pytest.param(130, STALE, YES, LeaseWish.OPEN_VALIDATING, id="likewise if somebody shut the entry"),
-        pytest.param(130, OPEN, YES, LeaseWish.NOTHING, id="it still is"),
-        pytest.param(130, OPEN, UNKNOWN, LeaseWish.NOTHING, id="something else refuses the Pod first"),
-        pytest.param(130, SHUT, UNKNOWN, LeaseWish.NOTHING, id="likewise before anything depends on it"),
-        pytest.param(130, SHUT, DEAD, LeaseWish.NOTHING, id="it is not there"),
-        pytest.param(130, OPEN, DEAD, LeaseWish.SHUT_VALIDATING, id="it was removed"),
-        pytest.param(5, OPEN, DEAD, LeaseWish.SHUT, id="it was removed, and replicas live"),
-        pytest.param(5, SHUT, DEAD, LeaseWish.SHUT, id="likewise, half open"),
-        pytest.param(5, OPEN, YES, LeaseWish.NOTHING, id="replicas live, and the API server does not reach them"),
+        pytest.param(130, 0, SHUT, YES, LeaseWish.OPEN_VALIDATING, id="the policy is in force"),
+        pytest.param(130, 0, STALE, YES, LeaseWish.OPEN_VALIDATING, id="likewise if somebody shut the entry"),
+        pytest.param(130, 0, OPEN, YES, LeaseWish.NOTHING, id="it still is"),
+        pytest.param(119, 0, SHUT, YES, LeaseWish.NOTHING, id="it is, and silence is short"),
+        pytest.param(120, 0, SHUT, YES, LeaseWish.OPEN_VALIDATING, id="it is, and silence is just long enough"),
+        pytest.param(130, 0, OPEN, UNKNOWN, LeaseWish.NOTHING, id="something else refuses the Pod first"),
+        pytest.param(130, 0, SHUT, UNKNOWN, LeaseWish.NOTHING, id="likewise before anything depends on it"),
+        pytest.param(130, 0, SHUT, DEAD, LeaseWish.NOTHING, id="it is not there"),
+        pytest.param(130, 0, OPEN, DEAD, LeaseWish.SHUT_VALIDATING, id="it was removed"),
+        pytest.param(5, 3, OPEN, DEAD, LeaseWish.SHUT, id="it was removed, and replicas live"),
+        pytest.param(5, 3, SHUT, DEAD, LeaseWish.SHUT, id="likewise, half open"),
+        pytest.param(0, 0, OPEN, DEAD, LeaseWish.SHUT_VALIDATING, id="it was removed, and the keeper has just begun"),
+        pytest.param(5, 2, SHUT, DEAD, LeaseWish.NOTHING, id="it was removed, and a replica may live"),
+        pytest.param(5, 3, OPEN, YES, LeaseWish.NOTHING, id="replicas live, and the API server does not reach them"),
     ],
 )
 def test_the_validating_entry_is_open_only_while_the_policy_is_seen_in_force(
-    seconds: float, validating: Stands, held: Judged, expected: LeaseWish
+    seconds: float, renewals: int, validating: Stands, held: Judged, expected: LeaseWish
 ) -> None:
-    memory, now = silent(seconds)
+    memory, now = silent(seconds, renewals=renewals)
     assert checked(memory, look(now, OPEN, validating), RULES, held) is expected
 
 
@@ -176,16 +181,37 @@ def test_renewals_are_counted_while_they_go_on(beats: list[tuple[float, tuple[st
     assert memory.renewals == expected
 
 
-@pytest.mark.parametrize("stands", [OPEN, SHUT])
-@pytest.mark.parametrize("renewals", [0, 2, 3])
+@pytest.mark.parametrize(
+    ("stands", "renewals", "tests", "expected"),
+    [
+        pytest.param(OPEN, 3, (UNKNOWN,) * 3, LeaseWish.SHUT, id="replicas renew, and no test tells anything"),
+        pytest.param(OPEN, 2, (UNKNOWN,) * 3, LeaseWish.NOTHING, id="a replica may live"),
+        pytest.param(OPEN, 0, (UNKNOWN,) * 9, LeaseWish.NOTHING, id="nobody renews"),
+        pytest.param(OPEN, 9, (UNKNOWN,) * 2, LeaseWish.NOTHING, id="the third test may tell something"),
+        pytest.param(
+            OPEN, 9, (UNKNOWN, UNKNOWN, DEAD, UNKNOWN), LeaseWish.NOTHING, id="one showed that nobody answers"
+        ),
+        pytest.param(OPEN, 9, (UNKNOWN, UNKNOWN, YES, UNKNOWN), LeaseWish.NOTHING, id="one passed, others may"),
+        pytest.param(SHUT, 9, (UNKNOWN,) * 9, LeaseWish.NOTHING, id="nothing is open"),
+    ],
+)
 def test_entries_do_not_wait_for_self_tests_that_something_else_refuses_once_replicas_renew(
-    stands: Stands, renewals: int
+    stands: Stands, renewals: int, tests: tuple[Judged, ...], expected: LeaseWish
 ) -> None:
+    memory, now = silent(5, renewals=renewals)
+    wishes = []
+    for test in tests:
+        memory, wish, problem = conclude(memory, look(now, stands, stands), RULES, test)
+        wishes.append(wish)
+    assert LeaseWish.SHUT not in wishes[:-1]
+    assert wishes[-1] is expected
+    assert problem == "the self-test says nothing: a quota"
+
+
+@pytest.mark.parametrize(("stands", "expected"), [(OPEN, 2), (SHUT, 0)])
+def test_self_tests_that_told_nothing_count_only_while_something_is_open(stands: Stands, expected: int) -> None:
     memory, now = silent(5)
-    memory = replace(memory, renewals=renewals)
-    _, wish, problem = conclude(memory, look(now, stands, stands), RULES, UNKNOWN)
-    assert wish is (LeaseWish.SHUT if renewals == 3 and stands is OPEN else LeaseWish.NOTHING)
-    assert problem
+    assert notice(replace(memory, untold=2), look(now, stands), RULES).untold == expected
 
 
 def test_silence_begins_again_when_somebody_else_shuts_what_was_open() -> None:

@@ -41,6 +41,7 @@ class LeaseMemory:
         looked: when it last read the Lease; None if never.
         passed: self-tests that passed in a row while something was open.
         renewals: looks that found the Lease renewed, without a pause that is longer than a replica's slip.
+        untold: self-tests in a row that told nothing while something was open.
     """
 
     beat: Beat | None = None
@@ -48,6 +49,7 @@ class LeaseMemory:
     looked: float | None = None
     passed: int = 0
     renewals: int = 0
+    untold: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ def notice(memory: LeaseMemory, look: LeaseLook, rules: LeaseRules) -> LeaseMemo
     since = look.now if gap or renewed or upgraded else memory.since
     paused = gap or look.now - since > _MISSED * rules.every
     renewals = 0 if paused else memory.renewals + int(renewed)
-    return LeaseMemory(look.beat, since, look.now, memory.passed if look.open else 0, renewals)
+    passed, untold = (memory.passed, memory.untold) if look.open else (0, 0)
+    return LeaseMemory(look.beat, since, look.now, passed, renewals, untold)
 
 
 def silence(memory: LeaseMemory, now: float) -> float:
@@ -132,11 +135,13 @@ def conclude(
     """
     if test.verdict is Verdict.YES:
         return _answered(memory, look, rules)
-    memory = replace(memory, passed=0)
+    unknown = look.open and test.verdict is Verdict.UNKNOWN
+    memory = replace(memory, passed=0, untold=memory.untold + 1 if unknown else 0)
     if test.verdict is Verdict.UNKNOWN:
         # Fail is what holds without a health lease: if replicas live and nothing else can be known, nothing stays open.
-        lives = look.open and memory.renewals >= rules.self_tests
-        return memory, LeaseWish.SHUT if lives else LeaseWish.NOTHING, f"the self-test says nothing: {test.reason}"
+        # One test that tells nothing is no evidence: those before it may have shown that nobody answers.
+        shut = memory.untold >= rules.self_tests and _lives(memory, rules)
+        return memory, LeaseWish.SHUT if shut else LeaseWish.NOTHING, f"the self-test says nothing: {test.reason}"
     if silence(memory, look.now) < rules.open_after:
         since = f"the health lease was renewed, or this process began to look, less than {rules.open_after:g} s ago"
         told = f"{since}, and the self-test fails: {test.reason}"
@@ -153,15 +158,20 @@ def checked(memory: LeaseMemory, look: LeaseLook, rules: LeaseRules, held: Judge
     Without it the validating entry must not be open. If replicas live besides, the namespace of self-tests may have
     left koordgate's hands: then no self-test will ever pass, and the mutating entry must not wait for one.
     """
-    lives = silence(memory, look.now) < rules.open_after
     if held.verdict is Verdict.DEAD:
-        if lives:
+        if _lives(memory, rules):
             return LeaseWish.SHUT
         opened = look.stands[Guarded.VALIDATING] is Stands.OPEN
         return LeaseWish.SHUT_VALIDATING if opened else LeaseWish.NOTHING
-    if held.verdict is Verdict.YES and not lives and look.shut(Guarded.VALIDATING):
+    silent = silence(memory, look.now) >= rules.open_after
+    if held.verdict is Verdict.YES and silent and look.shut(Guarded.VALIDATING):
         return LeaseWish.OPEN_VALIDATING
     return LeaseWish.NOTHING
+
+
+def _lives(memory: LeaseMemory, rules: LeaseRules) -> bool:
+    """Whether replicas renew the Lease steadily. That silence is short says less: this process may have just begun."""
+    return memory.renewals >= rules.self_tests
 
 
 def _answered(memory: LeaseMemory, look: LeaseLook, rules: LeaseRules) -> tuple[LeaseMemory, LeaseWish, str]:
@@ -171,4 +181,4 @@ def _answered(memory: LeaseMemory, look: LeaseLook, rules: LeaseRules) -> tuple[
         return memory, LeaseWish.NOTHING, told
     passed = memory.passed + 1
     done = passed >= rules.self_tests
-    return replace(memory, passed=0 if done else passed), LeaseWish.SHUT if done else LeaseWish.NOTHING, ""
+    return replace(memory, passed=0 if done else passed, untold=0), LeaseWish.SHUT if done else LeaseWish.NOTHING, ""

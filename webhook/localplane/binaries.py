@@ -44,6 +44,15 @@ APART: Mapping[str, tuple[str, Path]] = MappingProxyType(
     {"kueue": ("sigs.k8s.io/kueue/cmd/kueue", Path(__file__).parent / "kueue")}
 )
 EVERYTHING = (*COMPONENTS, *TOOLS, *APART)
+# Modules whose files are read, with the folder of their go.mod and go.sum: APART's, and two of which nothing is built.
+_DEFINITIONS = Path(__file__).parent / "definitions"
+SOURCES: Mapping[str, tuple[str, Path]] = MappingProxyType(
+    {
+        **{name: (package.partition("/cmd/")[0], folder) for name, (package, folder) in APART.items()},
+        "cert-manager": ("github.com/cert-manager/cert-manager", _DEFINITIONS),
+        "prometheus-operator": ("github.com/prometheus-operator/prometheus-operator", _DEFINITIONS),
+    }
+)
 
 MODULE = Path(__file__).parent / "module"
 _OLDER_FILES = ("go.mod", "go.sum")
@@ -153,10 +162,10 @@ def openapi_document(version: str, cache_dir: Path | None = None, progress: Prog
 
 
 def module_folder(name: str, cache_dir: Path | None = None, progress: Progress = say) -> Path:
-    """The sources of a program of `APART`, as Go has unpacked them: its chart and its documents are there.
+    """The sources of a module, as Go has unpacked them: charts, definitions and documents are there.
 
     Args:
-        name: Among `APART`.
+        name: Among `SOURCES`.
         cache_dir: The root of the cache, where a Go toolchain may be.
         progress: Called with a line before each long step.
 
@@ -164,8 +173,7 @@ def module_folder(name: str, cache_dir: Path | None = None, progress: Progress =
         BuildError: No Go was found, or the module cannot be fetched.
     """
     go = _find_go(cache_folder() if cache_dir is None else cache_dir, progress)
-    package, folder = APART[name]
-    module = package.partition("/cmd/")[0]
+    module, folder = SOURCES[name]
     return Path(json.loads(_run(go, ("mod", "download", "-json", module), {}, folder))["Dir"])
 
 
