@@ -12,6 +12,7 @@ from allocator.vocabulary.holdings import Function, Share
 from allocator.vocabulary.names import DEVICE_ORDER, ORIGINAL_REQUEST
 from webhook.offline import words
 from webhook.offline.account import DeviceUse
+from webhook.settings import DialectSettings, WebhookSettings, types_of
 
 GIB = 2**30
 QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
@@ -170,6 +171,13 @@ PLAIN = ("first: koordinator.sh/fpga=100", "main: koordinator.sh/gpu-core=50", "
 
 def test_each_container_that_asks_has_a_line_and_init_containers_come_first() -> None:
     assert words.asked(asks(), TYPES) == words.admitted(asks(), TYPES) == PLAIN
+
+
+def test_a_pod_that_asks_by_an_annotation_of_a_dialect_is_not_said_to_ask_for_nothing() -> None:
+    kai = types_of(WebhookSettings(dialects={"kai": DialectSettings(enabled=True)}))
+    made = pod(container("main"), annotations={"gpu-fraction": "0.5", "example.com/own": "x"})
+    assert words.asked(made, kai) == ("gpu-fraction=0.5",)
+    assert words.asked(made, BUILT_IN) == ()
 
 
 def test_what_the_author_wrote_comes_before_what_admission_made_of_it() -> None:

@@ -13,6 +13,7 @@ from allocator.devices.words import how_many
 from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.devicetype import DeviceType
+from allocator.vocabulary.models import model_name
 from webhook.offline import words
 from webhook.offline.account import Account, DeviceUse, NodeCpus
 from webhook.offline.assumed import ASSUMED
@@ -197,7 +198,7 @@ def _models(uses: Iterable[DeviceUse], kind: DeviceType) -> str:
 
 
 def _model(use: DeviceUse) -> str:
-    return use.device.model.removeprefix("NVIDIA-") if use.device else ""
+    return model_name(use.device.model) if use.device else ""
 
 
 def devices_table(uses: Iterable[DeviceUse], *, brief: bool = False) -> Table:
