@@ -12,6 +12,8 @@ from allocator.vocabulary.holdings import Function, Share
 from allocator.vocabulary.names import DEVICE_ORDER, ORIGINAL_REQUEST
 from webhook.offline import words
 from webhook.offline.account import DeviceUse
+from webhook.offline.cluster import PodFate, Result
+from webhook.offline.report import MOST_LISTED, show_groups
 from webhook.settings import DialectSettings, WebhookSettings, types_of
 
 GIB = 2**30
@@ -212,3 +214,14 @@ def test_wishes_and_the_classes_of_cpus_have_lines_and_long_ones_are_cut() -> No
     assert words.asked(made, TYPES)[1] == "main: cpu=2 koordinator.sh/gpu-core=50"
     exact = asks({DEVICE_ORDER: "b" * 200})
     assert words.asked(exact, TYPES)[-1].endswith(" " + "b" * 200)
+
+
+def test_of_more_pods_than_are_listed_those_without_a_node_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    there = [Result(pod(name=f"p{n}", nodeName="n1"), PodFate.BOUND) for n in range(MOST_LISTED)]
+    waits = Result(pod(name="waits"), PodFate.UNSCHEDULABLE, ("n1: 0 GPUs fit",))
+    show_groups([*there, waits])
+    lines = capsys.readouterr().out.splitlines()
+    assert "waits" in lines[1]
+    assert "p0 " in lines[2]
+    show_groups([*there[1:], waits])
+    assert "waits" in capsys.readouterr().out.splitlines()[MOST_LISTED]
