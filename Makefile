@@ -1,8 +1,10 @@
 # `make demo` shows koordgate, `make test` tests all of it; both set up what they need.
 
-# The first Python found that is 3.11 or newer.
+# Succeeds in a Python that is 3.11 or newer.
+NEW := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+# The first one found.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
-	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v "$$p" && break; done)
+	"$$p" $(NEW) 2>/dev/null && command -v "$$p" && break; done)
 BIN := .venv/bin
 UNIT := not controlplane and not node and not browser
 # Unit tests share nothing and run side by side. Control planes and nodes use the whole machine and run one after another.
@@ -21,8 +23,9 @@ help:  ## list the targets
 setup: .venv/.installed  ## install koordgate and what its tests need into .venv, nothing else
 
 .venv/.runs: requirements.txt requirements-build.txt pyproject.toml
-	@test -n "$(PYTHON)" || { echo "koordgate needs Python 3.11 or newer: install it, or name it: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
-	"$(PYTHON)" -m venv .venv
+	@"$(PYTHON)" $(NEW) 2>/dev/null || { echo "koordgate needs Python 3.11 or newer$(if $(PYTHON), ($(PYTHON) is none)): install it, or name it: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
+	@# one whose Python is older, or gone, is made again
+	"$(PYTHON)" -m venv $$($(BIN)/python $(NEW) 2>/dev/null || echo --clear) .venv
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.txt --requirement requirements-build.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -54,8 +57,8 @@ docs: .venv-docs/.installed  ## build the documents as a site, with each link ch
 	@echo "The site is in build/docs/index.html. For its search, serve it: .venv-docs/bin/mkdocs serve"
 
 .venv-docs/.installed: requirements-docs.txt
-	@test -n "$(PYTHON)" || { echo "the site needs Python 3.11 or newer: install it, or name it: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
-	"$(PYTHON)" -m venv .venv-docs
+	@"$(PYTHON)" $(NEW) 2>/dev/null || { echo "the site needs Python 3.11 or newer$(if $(PYTHON), ($(PYTHON) is none)): install it, or name it: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
+	"$(PYTHON)" -m venv $$(.venv-docs/bin/python $(NEW) 2>/dev/null || echo --clear) .venv-docs
 	.venv-docs/bin/python -m pip install --quiet --require-hashes --requirement requirements-docs.txt
 	@touch $@
 

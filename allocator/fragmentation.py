@@ -1,8 +1,9 @@
 """How much of a node's free devices is of no use to typical requests: the fragmentation of FGD, by its definition.
 
-For a typical request m, F_n(m) is what is left of all devices of node n if m does not fit there: devices, CPU and
-memory; a request without devices can use none of them. If m fits, F_n(m) is what is left of those devices that cannot
-serve m. F_n(M) is the mean of F_n(m) over the mix M, by weight. Among nodes, the best is that where F_n(M) grows least.
+For a typical request m, F_n(m) is what is left of the devices of its type on node n if m does not fit there: devices,
+CPU and memory. A request without devices can use none of any type. If m fits, F_n(m) is what is left of those devices
+that cannot serve m. F_n(M) is the mean of F_n(m) over the mix M, by weight. Among nodes, the best is that where F_n(M)
+grows least. With several types this holds for each, and the growths are added.
 
 Everything is an integer. What is left of a device counts in points: percent of each of its resources, added, so that an
 idle card has 200 points (compute and memory; bytes of memory state the same again and do not count). The mean is not
@@ -100,7 +101,8 @@ def _alike(kind: DeviceType, node: NodeSnapshot) -> list[_Alike]:
 def fragmentation(node: NodeSnapshot, cpu: int | None, memory: int | None, mix: Mix) -> int:
     """F_n(M), multiplied by the sum of the mix's weights, in points.
 
-    Only devices of the types that the mix asks for count, and of those only usable ones. As the index does, it looks
+    Only devices of the types that the mix asks for count, and of those only usable ones. A request counts for its own
+    type alone: with those for another it would make what differs between nodes look small. As the index does, it looks
     at each request by itself and at no connections, partitions or NUMA nodes.
 
     Args:
@@ -112,14 +114,15 @@ def fragmentation(node: NodeSnapshot, cpu: int | None, memory: int | None, mix: 
     kinds = {one.ask.type.name: one.ask.type for one in mix.requests if one.ask is not None}
     usable = [device for device in node.devices if device.type in kinds and node.is_usable(device)]
     points = {device.id: points_left(kinds[device.type], node, device) for device in usable}
-    every = sum(points.values())
     lost = 0
     for one in mix.requests:
-        useful = 0
+        useful, asked = 0, usable
+        if one.ask is not None:
+            asked = [device for device in usable if device.type == one.ask.type.name]
         if one.ask is not None and not _less(cpu, one.cpu) and not _less(memory, one.memory):
-            serving = [points[device.id] for device in usable if serves(node, device, one)]
+            serving = [points[device.id] for device in asked if serves(node, device, one)]
             useful = sum(serving) if len(serving) >= one.ask.count else 0
-        lost += one.weight * (every - useful)
+        lost += one.weight * (sum(points[device.id] for device in asked) - useful)
     return lost
 
 

@@ -202,9 +202,12 @@ class ClusterIndex:
     def growth_steps(self, rows: Rows, query: Query, *, smallest: bool = True) -> Ints:
         """The growth in steps of a part of a device, rounded down: nodes on one step are about equally good.
 
-        The arguments are those of `growth`.
+        The steps of several types are added: requests for one type make no difference for another smaller. The
+        arguments are those of `growth`.
         """
-        return self.growth(rows, query, smallest=smallest) // self._fragments.step
+        grown = self._fragments.growth(query, self._nodes.end, smallest=smallest)[:, rows]
+        steps: Ints = (grown // self._fragments.steps).sum(axis=0)
+        return steps
 
     def broken(self, query: Query, rows: Rows, times: int = 1) -> Ints:
         """How large the group of idle devices is that a query breaks on the nodes of these rows (`groups.groups_of`).
@@ -300,7 +303,8 @@ class ClusterIndex:
 
     def fragmentation(self, rows: Rows) -> Ints:
         """The fragmentation of the nodes of these rows: `allocator.fragmentation` states what it is."""
-        return self._fragments.now(self._nodes.end)[rows]
+        measured: Ints = self._fragments.now(self._nodes.end)[:, rows].sum(axis=0)
+        return measured
 
     def worth(self, first: int, count: int) -> Iterator[tuple[str, Make, Worth]]:
         """What is free by what it is worth to the typical requests: for each type and make, summed over some nodes.
@@ -328,7 +332,8 @@ class ClusterIndex:
             query: what is asked; what the Pod takes is stated by its steps and requests.
             smallest: whether the smallest sufficient device is taken first.
         """
-        return self._fragments.growth(query, self._nodes.end, smallest=smallest)[rows]
+        grown: Ints = self._fragments.growth(query, self._nodes.end, smallest=smallest)[:, rows].sum(axis=0)
+        return grown
 
     def ranks(self, way: Preference, rows: Rows, query: Query) -> Ints:
         """Number the nodes of these rows by one of the patent's preferences, from 0 for the best, equal ones alike.

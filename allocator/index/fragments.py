@@ -5,9 +5,9 @@ what is of use, F_n(M) is
 
     W * (points left on n) - the sum over m of w_m * [m fits on n] * (points left on the devices that can serve m)
 
-so that requests with equal amounts for each device share what they look at, and requests without devices only count in
-W, the sum of the weights. What the different devices of typical requests find on a node is kept; a Pod changes it by
-the few devices that it takes.
+so that requests with equal amounts for each device share what they look at. Each type of devices is measured by itself,
+by the requests for it; W is the sum of their weights and of those without devices, which count nowhere else. What the
+different devices of typical requests find on a node is kept; a Pod changes it by the few devices that it takes.
 
 No sum leaves int64: a node has at most 2^7 devices of a type, a device at most 2^4 classes of 100 points, W is at most
 2^20, and the index has far fewer than 2^15 types.
@@ -94,12 +94,11 @@ def found_after(there: Small, of: TypicalOf, stock: Stock, taking: Taking, fits:
     return found(of, stock)
 
 
-def measure(of: TypicalOf, weight: int, found: Small, cpu: Ints, memory: Ints) -> Ints:
-    """F_n(M) of each node for the devices of one type, multiplied by the sum of the mix's weights, in points.
+def measure(of: TypicalOf, found: Small, cpu: Ints, memory: Ints) -> Ints:
+    """F_n(M) of each node for the devices of one type, multiplied by the sum of the weights, in points.
 
     Args:
         of: the typical requests for the type.
-        weight: the sum of the mix's weights.
         found: what they find on the nodes.
         cpu: thousandths of a CPU that are left of each node.
         memory: bytes, likewise.
@@ -110,7 +109,7 @@ def measure(of: TypicalOf, weight: int, found: Small, cpu: Ints, memory: Ints) -
     fits &= of.memory.suffices(memory)
     common = of.by_class(fits)
     useful = np.einsum("dn,dn->n", common, found[classes:-1], dtype=of.measured, casting="same_kind")
-    measured: Ints = weight * found[-1].astype(np.int64) - useful
+    measured: Ints = of.total * found[-1].astype(np.int64) - useful
     return measured
 
 
@@ -171,26 +170,29 @@ class Fragments:
         self._typical = typical(mix, self._typical.number + 1)
 
     @property
-    def step(self) -> int:
-        """The growth that makes a difference: `STEP` points in the mean over the mix."""
-        return max(STEP * self._typical.weight, 1)
+    def steps(self) -> Ints:
+        """The growth that makes a difference, types x 1: `STEP` points in the mean over the requests for each type."""
+        return np.array([[STEP * of.total] for of in self._typical.kinds.values()], np.int64).reshape(-1, 1)
 
     @property
     def kinds(self) -> Mapping[str, TypicalOf]:
-        """The typical requests by device type."""
+        """The typical requests by device type; what is told by type has this order."""
         return self._typical.kinds
 
     def now(self, nodes: int) -> Ints:
-        """The fragmentation of the first `nodes` nodes."""
+        """The fragmentation of the first `nodes` nodes, types x nodes."""
         key = ("fragmentation", self._typical.number)
         return self._memo.get(key, nodes, lambda at: self._with(_NOTHING, at, nodes, smallest=True))
 
     def growth(self, query: Query, nodes: int, *, smallest: bool) -> Ints:
-        """How much the fragmentation of the first `nodes` nodes grows with a query: see `ClusterIndex.growth`."""
+        """How much the fragmentation of the first `nodes` nodes grows with a query, types x nodes.
+
+        `ClusterIndex.growth` says what the arguments are.
+        """
         before = self.now(nodes)
 
         def compute(at: At) -> Ints:
-            return self._with(query, at, nodes, smallest=smallest) - before[at]
+            return self._with(query, at, nodes, smallest=smallest) - before[:, at]
 
         return self._memo.get(("growth", self._typical.number, query, smallest), nodes, compute)
 
@@ -215,24 +217,24 @@ class Fragments:
         return self._memo.get(("asked whole", self._typical.number, kind), nodes, compute)
 
     def _with(self, query: Query, at: At, nodes: int, *, smallest: bool) -> Ints:
-        """The fragmentation with a query."""
+        """The fragmentation with a query, types x nodes."""
         asked, node, wants = dict(query.requests), self._tables.get(NODE_ROW), _taken(query)
         sizes = self._sizes if smallest else {}
 
         def compute(part: At) -> Ints:
             count = part.stop - part.start if isinstance(part, slice) else len(part)
             cpu, memory = (left_of_node(node, name, asked.get(name, 0), part, count) for name in ("cpu", "memory"))
-            measured = np.zeros(count, np.int64)
-            for kind, table in self._tables.items():
-                of = self._typical.kinds.get(kind)
-                if of is not None:
+            measured = np.zeros((len(self._typical.kinds), count), np.int64)
+            for line, (kind, of) in enumerate(self._typical.kinds.items()):
+                table = self._tables.get(kind)
+                if table is not None:
                     there = self._found(kind, table, of, nodes)[:, part]
                     taking = Taking([want for want in wants if want.type == kind], sizes.get(kind))
                     if taking.wants:
                         order = self._order(kind, table, of, taking.size, nodes)[:, part]
                         fits = self._fits(table, taking.wants[0], part)
                         there = found_after(there, of, Stock.of(table, part), taking, fits, order)
-                    measured += measure(of, self._typical.weight, there, cpu, memory)
+                    measured[line] = measure(of, there, cpu, memory)
             return measured
 
         lines = max((want.count for want in wants), default=1)

@@ -70,7 +70,8 @@ class TypicalOf:
     Attributes:
         counted: the classes of a device whose percent count as points.
         points: the type of numbers that holds the points of a node.
-        measured: the type that holds these times the sum of the mix's weights.
+        total: the sum of the weights of these requests and of those without devices.
+        measured: the type of numbers that holds the points of a node times this sum.
         classes: the different devices that are asked for; D of them.
         plain: which of these state nothing but amounts that fit into `Small`.
         least: tail -> the amounts of the plain ones, D x 1 x 1; 0 where it is not asked, and for those not plain.
@@ -84,6 +85,7 @@ class TypicalOf:
 
     counted: tuple[str, ...]
     points: type[np.signedinteger[Any]]
+    total: int
     measured: type[np.signedinteger[Any]]
     classes: tuple[Class, ...]
     plain: tuple[bool, ...]
@@ -133,16 +135,14 @@ class Typical:
 
     Attributes:
         number: tells this mix from others that the same index was given before.
-        weight: the sum of all weights, those of requests without devices too.
         kinds: by device type.
     """
 
     number: int
-    weight: int
     kinds: Mapping[str, TypicalOf]
 
 
-NOTHING_TYPICAL: Final = Typical(0, 0, {})
+NOTHING_TYPICAL: Final = Typical(0, {})
 
 
 def typical(mix: Mix, number: int) -> Typical:
@@ -152,12 +152,11 @@ def typical(mix: Mix, number: int) -> Typical:
         if one.ask is not None:
             ask = replace(one.ask, count=1)
             kinds.setdefault(ask.type.name, {}).setdefault((ask, one.models), []).append((one, ask))
-    return Typical(
-        number, mix.weight, {kind: _typical_of(list(groups.values()), mix.weight) for kind, groups in kinds.items()}
-    )
+    bare = sum(one.weight for one in mix.requests if one.ask is None)
+    return Typical(number, {kind: _typical_of(list(groups.values()), bare) for kind, groups in kinds.items()})
 
 
-def _typical_of(groups: Sequence[Sequence[tuple[TypicalRequest, DeviceAsk]]], weight: int) -> TypicalOf:
+def _typical_of(groups: Sequence[Sequence[tuple[TypicalRequest, DeviceAsk]]], bare: int) -> TypicalOf:
     kind = groups[0][0][1].type
     counted = fullness(kind)
     points = _MOST_POINTS * len(counted)
@@ -169,10 +168,12 @@ def _typical_of(groups: Sequence[Sequence[tuple[TypicalRequest, DeviceAsk]]], we
     }
     requests = [one for group in groups for one, _ in group]
     sizes = [len(group) for group in groups]
+    weight = sum(one.weight for one in requests)
     return TypicalOf(
         counted=counted,
         points=narrowest(points),
-        measured=narrowest(points * weight),
+        total=weight + bare,
+        measured=narrowest(points * (weight + bare)),
         classes=classes,
         plain=tuple(of is not None for of in figures),
         least={tail: amounts for tail, amounts in least.items() if amounts.any()},
@@ -181,7 +182,7 @@ def _typical_of(groups: Sequence[Sequence[tuple[TypicalRequest, DeviceAsk]]], we
         count=np.array([[one.ask.count if one.ask else 0] for one in requests], np.uint8),
         cpu=_levels(one.cpu for one in requests),
         memory=_levels(one.memory for one in requests),
-        weight=np.array([[one.weight] for one in requests], narrowest(sum(one.weight for one in requests))),
+        weight=np.array([[one.weight] for one in requests], narrowest(weight)),
     )
 
 

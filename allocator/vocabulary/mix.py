@@ -12,7 +12,7 @@ from typing import Final
 
 from allocator.vocabulary.asks import DeviceAsk
 
-MOST_TYPICAL: Final = 64  # requests in a mix; the others count as not made
+MOST_TYPICAL: Final = 64  # requests of a mix for one type of devices; the others count as not made
 MOST_WEIGHT: Final = 2**20  # of all requests of a mix together, so that no sum leaves int64
 MOST_COUNT: Final = 128  # devices of one request; no node has more
 MOST_MODELS: Final = 32  # that one request names
@@ -71,7 +71,7 @@ class Mix:
     """Typical requests: each once, in the order of `TypicalRequest.order`; made by `mix_of`.
 
     Attributes:
-        requests: at most `MOST_TYPICAL`; none if nothing is known.
+        requests: at most `MOST_TYPICAL` for each type of devices; none if nothing is known.
     """
 
     requests: tuple[TypicalRequest, ...] = field(default=())
@@ -95,16 +95,19 @@ def weighing(one: TypicalRequest, weight: int) -> TypicalRequest:
 
 
 def mix_of(requests: Iterable[TypicalRequest]) -> Mix:
-    """Make a mix: the weights of equal requests are added, and the commonest requests are kept.
+    """Make a mix: the weights of equal requests are added, and the commonest requests for each type are kept.
 
-    Of equally common ones, those are kept that come first by what they ask. The order in which they are given does not
-    matter. If the weights exceed `MOST_WEIGHT` together, all are divided by one power of two, rounded down; what is
-    left with 0 is dropped.
+    Requests for one type therefore push out none for another. Of equally common ones, those are kept that come first by
+    what they ask. The order in which they are given does not matter. If the weights exceed `MOST_WEIGHT` together, all
+    are divided by one power of two, rounded down; what is left with 0 is dropped.
     """
     weights: Counter[TypicalRequest] = Counter()
     for one in requests:
         weights[replace(one, weight=1)] += one.weight
-    commonest = sorted(weights, key=lambda one: (-weights[one], one.order))[:MOST_TYPICAL]
+    by_type: dict[str, list[TypicalRequest]] = {}
+    for one in sorted(weights, key=lambda one: (-weights[one], one.order)):
+        by_type.setdefault(one.ask.type.name if one.ask is not None else "", []).append(one)
+    commonest = [one for of_type in by_type.values() for one in of_type[:MOST_TYPICAL]]
     total = sum(weights[one] for one in commonest)
     shift = max(0, (total // MOST_WEIGHT).bit_length())
     kept = [replace(one, weight=weights[one] >> shift) for one in commonest if weights[one] >> shift]

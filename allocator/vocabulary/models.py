@@ -1,7 +1,8 @@
 """Names of device models: one model is spelled in several ways.
 
 Koordinator's label gpu-model is the product's name without "NVIDIA", blanks as dashes. NVIDIA's feature discovery keeps
-the word in nvidia.com/gpu.product and adds "-SHARED" if its device plugin shares cards by time.
+the word in nvidia.com/gpu.product and adds "-SHARED" if its device plugin shares cards by time. HAMi puts "NVIDIA-"
+before names that have the word already.
 """
 
 from typing import Final
@@ -15,4 +16,4 @@ MODEL_LABELS: Final = frozenset({MODEL, GPU_PRODUCT, "node.koordinator.sh/gpu-mo
 
 def model_name(spelled: str) -> str:
     """Reduce a model to one spelling: `NVIDIA-A100-SXM4-80GB-SHARED` is `A100-SXM4-80GB`."""
-    return spelled.removeprefix("NVIDIA-").removesuffix("-SHARED")
+    return spelled.removeprefix("NVIDIA-").removeprefix("NVIDIA-").removesuffix("-SHARED")

@@ -198,6 +198,17 @@ def test_a_pod_of_a_file_finds_the_nearest_node(run: Run, tmp_path: Path) -> Non
     assert [len(one["rooms"]) for one in moved] == [1]
 
 
+def test_each_model_that_a_refusal_names_is_one_that_can_be_given(run: Run) -> None:
+    card = {"id": "GPU-1", "count": 10, "devmem": 40960, "devcore": 100, "type": "NVIDIA-NVIDIA A100", "health": True}
+    theirs = node("h")[0]
+    theirs["metadata"]["annotations"] = {"hami.io/node-nvidia-register": json.dumps([card])}
+    cluster = [PACKS, *node("unnamed"), theirs]
+    refused = run(PACKING, cluster, "--model", "H100").err
+    assert "--model H100: no node has such a device of type gpu; there are A100\n" in refused
+    for name in ("A100", "NVIDIA-A100", "NVIDIA-NVIDIA-A100"):
+        assert run(PACKING, cluster, "--model", name).out.startswith("1 of 1 cards on 1 node")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

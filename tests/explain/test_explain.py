@@ -557,6 +557,15 @@ def test_cards_that_hami_gave_are_not_free_in_manifests_without_settings(ask: Ca
     assert "0 GPUs fit" in answer.first
 
 
+def test_the_cards_of_a_running_pod_that_hami_placed_are_told(ask: Callable[..., Answer]) -> None:
+    counted = {"kind": "ConfigMap", "metadata": {"namespace": "koordgate-system", "name": "koordgate"}}
+    counted |= {"data": {"config.yaml": "adopt: {peers: [hami]}"}}
+    other = foreignpods.hami("GPU-n1-1,NVIDIA,8192,30:;", name="mine", namespace="team", limits=GPU)
+    answer = ask(*node("n1"), other, counted)
+    assert "it was bound without koordgate; it holds gpu 1 GPU-n1-1: core 30 %" in answer.first
+    assert "by hami.io/vgpu-devices-allocated" in answer.first
+
+
 def test_a_running_pod_of_a_device_plugin_is_not_said_to_hold_nothing(ask: Callable[..., Answer]) -> None:
     answer = ask(plain_node("n1"), running("mine", "4"))
     assert "it was bound without koordgate, which gave it nothing and does not know its devices" in answer.first

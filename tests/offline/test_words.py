@@ -12,6 +12,9 @@ from allocator.vocabulary.holdings import Function, Share
 from allocator.vocabulary.names import DEVICE_ORDER, ORIGINAL_REQUEST
 from webhook.offline import words
 from webhook.offline.account import DeviceUse
+from webhook.offline.cluster import PodFate, Result
+from webhook.offline.report import MOST_LISTED, show_groups
+from webhook.settings import DialectSettings, WebhookSettings, types_of
 
 GIB = 2**30
 QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
@@ -172,6 +175,13 @@ def test_each_container_that_asks_has_a_line_and_init_containers_come_first() ->
     assert words.asked(asks(), TYPES) == words.admitted(asks(), TYPES) == PLAIN
 
 
+def test_a_pod_that_asks_by_an_annotation_of_a_dialect_is_not_said_to_ask_for_nothing() -> None:
+    kai = types_of(WebhookSettings(dialects={"kai": DialectSettings(enabled=True)}))
+    made = pod(container("main"), annotations={"gpu-fraction": "0.5", "example.com/own": "x"})
+    assert words.asked(made, kai) == ("gpu-fraction=0.5",)
+    assert words.asked(made, BUILT_IN) == ()
+
+
 def test_what_the_author_wrote_comes_before_what_admission_made_of_it() -> None:
     original = {"main": {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "2"}}}
     made = asks({ORIGINAL_REQUEST: json.dumps(original)})
@@ -204,3 +214,14 @@ def test_wishes_and_the_classes_of_cpus_have_lines_and_long_ones_are_cut() -> No
     assert words.asked(made, TYPES)[1] == "main: cpu=2 koordinator.sh/gpu-core=50"
     exact = asks({DEVICE_ORDER: "b" * 200})
     assert words.asked(exact, TYPES)[-1].endswith(" " + "b" * 200)
+
+
+def test_of_more_pods_than_are_listed_those_without_a_node_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    there = [Result(pod(name=f"p{n}", nodeName="n1"), PodFate.BOUND) for n in range(MOST_LISTED)]
+    waits = Result(pod(name="waits"), PodFate.UNSCHEDULABLE, ("n1: 0 GPUs fit",))
+    show_groups([*there, waits])
+    lines = capsys.readouterr().out.splitlines()
+    assert "waits" in lines[1]
+    assert "p0 " in lines[2]
+    show_groups([*there[1:], waits])
+    assert "waits" in capsys.readouterr().out.splitlines()[MOST_LISTED]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from allocator.request.typical import models_of, rounded, stated, typical_of
 from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
-from allocator.vocabulary.devicetype import BUILT_IN, RDMA_TYPE
+from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, RDMA_TYPE
 from allocator.vocabulary.hints import Operator, Requirement, Selector, TypeHint
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.mix import MOST_TYPICAL, MOST_WEIGHT, Mix, MixError, TypicalRequest, mix_of
@@ -131,6 +131,18 @@ def test_the_mix_stays_the_same_object_until_a_weight_changes_noticeably() -> No
     for number in range(200):
         seen.pods.put(holding(f"v{number}", 50))
     assert mix_in(seen) != before
+
+
+def test_requests_for_one_type_push_out_none_for_another() -> None:
+    nics = DeviceAsk(RDMA_TYPE, 1, (25,))
+    share = Share("rdma", "nic", 0, {"rdma": 25})
+    # Of 64 sizes, each more common than the Pod of cards, which is one of 1,651.
+    others = [pod(f"n{n}", request(app("main", nics)), share, cpu=32 + n % 32 << n % 64 // 32) for n in range(1650)]
+    mix = learned([holding("card", 800), *others])
+    assert [one for one in mix.requests if one.ask and one.ask.type == GPU_TYPE] == [
+        *learned([holding("card", 800)]).requests
+    ]
+    assert len(mix.requests) == 1 + MOST_TYPICAL
 
 
 def test_rare_requests_are_dropped_so_that_few_are_looked_at() -> None:

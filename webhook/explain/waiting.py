@@ -70,14 +70,14 @@ def _ended(scene: Scene) -> Hurdle | None:
     return None
 
 
-def _adopted(scene: Scene) -> str:
-    """What it holds by another product's statement; "" if nothing."""
+def held_by_others(scene: Scene) -> str:
+    """What a Pod holds by another product's statement; "" if nothing."""
     theirs = scene.adopted
     if theirs is None or not theirs.shares:
         return ""
     held = "; ".join(adopted(theirs, scene.types))
     doubt = f", in doubt: {theirs.why}" if in_doubt(theirs) else ""
-    return f"; on {scene.given['spec']['nodeName']} it holds {held}{doubt}"
+    return f"{held}{doubt}"
 
 
 def _served(scene: Scene) -> list[Hurdle]:
@@ -88,7 +88,9 @@ def _served(scene: Scene) -> list[Hurdle]:
     if scene.refused:
         return [Hurdle(Why.REFUSED, f"admission refuses it: {scene.refused}", "correct the Pod")]
     if info is None or not info.asks:
-        text = f"it asks for no devices or CPUs of koordgate's, and {own} places it by itself{_adopted(scene)}"
+        text = f"it asks for no devices or CPUs of koordgate's, and {own} places it by itself"
+        if held := held_by_others(scene):
+            text += f"; on {scene.given['spec']['nodeName']} it holds {held}"
         return [Hurdle(Why.FOREIGN, text, "ask its scheduler: kubectl describe pod", stops=False)]
     if info.problem:
         return [Hurdle(Why.UNREADABLE, f"its request cannot be read: {info.problem}", "delete it, create a right one")]

@@ -9,6 +9,7 @@ from allocator.vocabulary.preference import Preference
 from webhook.explain.bound import Rival, TypeLeft, Whereabouts
 from webhook.explain.explanation import Explanation
 from webhook.explain.nodes import CardDetail, NodeVerdict
+from webhook.explain.waiting import held_by_others
 from webhook.offline import words
 from webhook.terminal import counted
 
@@ -62,7 +63,9 @@ def _why_there(found: Explanation) -> str:
     if one is None:
         return found.hurdles[0].text if found.hurdles else "it asks for nothing that koordgate gives"
     if one.holding is None:
-        return "it was bound without koordgate, which gave it nothing and does not know its devices"
+        theirs = held_by_others(found.scene)
+        knows = f"; it holds {theirs}" if theirs else ", which gave it nothing and does not know its devices"
+        return f"it was bound without koordgate{knows}"
     held = ", ".join(f"{share.type} {share.minor}" for share in one.shares[:MOST_NAMED]) or "CPUs"
     if one.own is None:
         return f"it holds {held}; the node could not give it that again now: {one.why_not}"

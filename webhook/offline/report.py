@@ -13,6 +13,7 @@ from allocator.devices.words import how_many
 from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.devicetype import DeviceType
+from allocator.vocabulary.models import model_name
 from webhook.offline import words
 from webhook.offline.account import Account, DeviceUse, NodeCpus
 from webhook.offline.assumed import ASSUMED
@@ -36,6 +37,7 @@ _STYLES: Final = {
 }
 _COUNTED: Final = {PodFate.STANDING: "there already", PodFate.UNSCHEDULABLE: "without a node"}
 _ABSENT: Final = frozenset({PodFate.DENIED, PodFate.NOT_CREATED})  # such a Pod is not in the cluster
+_SETTLED: Final = frozenset({PodFate.BOUND, PodFate.STANDING})
 MOST_LISTED: Final = 500
 """Pods that are listed one by one, unless all are wanted."""
 
@@ -56,7 +58,10 @@ def show_groups(results: Sequence[Result], most: int = WIDE) -> None:
         why = next(iter(result.reasons), "").partition(": ")[2] if result.reasons else ""
         groups.setdefault((who, _state(result), why), []).append(result)
     table = _table("OF", "PODS", "STATE", "NODES", "WHY NOT")
-    for (who, state, why), of in list(groups.items())[:MOST_LISTED]:
+    lines = list(groups.items())
+    if len(lines) > MOST_LISTED:  # those that have no node are what is looked for
+        lines.sort(key=lambda line: line[1][0].state in _SETTLED)
+    for (who, state, why), of in lines[:MOST_LISTED]:
         nodes = {node_of(one) for one in of} - {""}
         style = _STYLES.get(of[0].state, "")
         table.add_row(*map(Text, (who, str(len(of)))), _cell([state], style), Text(str(len(nodes))), Text(why or "-"))
@@ -197,7 +202,7 @@ def _models(uses: Iterable[DeviceUse], kind: DeviceType) -> str:
 
 
 def _model(use: DeviceUse) -> str:
-    return use.device.model.removeprefix("NVIDIA-") if use.device else ""
+    return model_name(use.device.model) if use.device else ""
 
 
 def devices_table(uses: Iterable[DeviceUse], *, brief: bool = False) -> Table:

@@ -64,6 +64,8 @@ def _lines(pod: Raw, originals: Mapping[str, Any], types: DeviceTypes) -> Iterat
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if stated := [key for key in (QOS_LABEL, PRIORITY_CLASS_LABEL) if labels.get(key)]:
         yield " ".join(f"{key.rpartition('/')[2]}={labels[key]}" for key in stated)
+    if stated := [key for key in types.annotations if key in annotations]:  # of dialects that ask by annotations
+        yield " ".join(f"{key}={_cut(' '.join(str(annotations[key]).split()))}" for key in stated)
     for key in _WISHES:
         if key in annotations:
             yield f"{key.rpartition('/')[2]} {_cut(' '.join(str(annotations[key]).split()))}"

@@ -143,7 +143,7 @@ def _of_model(state: PackingState, kind: DeviceType, model: str | None) -> froze
                 by_model.setdefault(model_name(device.model), set()).add(room.node.name)
     found = by_model.get(model_name(model))
     if found is None:
-        there = ", ".join(sorted(by_model)[:_MOST_NAMED]) or "none"
+        there = ", ".join(sorted(filter(None, by_model))[:_MOST_NAMED]) or "none that state a model"
         raise CommandError(f"--model {model}: no node has such a device of type {kind.name}; there are {there}")
     return frozenset(found)
 

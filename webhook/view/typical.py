@@ -5,8 +5,9 @@ Pods have the same mix, and one that starts has it as soon as it has listed them
 not finished, so that nobody changes the mix without holding devices: Pods that wait could be made for nothing.
 
 A Pod has the weight of the devices that it holds, in percent, and at most that of a quarter of a device: a card counts
-as four Pods at most, however small the shares are that its Pods hold. Pods without devices are left out. To each of
-them all devices are useless wherever others go, so they would weigh on all nodes alike and change no order.
+as four Pods at most, however small the shares are that its Pods hold. Each type of devices is counted by itself, so
+that many Pods with NICs alone make no request for GPUs rare. Pods without devices are left out. To each of them all
+devices are useless wherever others go, so they would weigh on all nodes alike and change no order.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ from webhook.view.podinfo import PodInfo
 MOST_PERCENT: Final = 25
 """The weight of a Pod that holds a quarter of a device or more."""
 STEPS: Final = 10
-"""The sum of all weights is at most 2^10: rarer requests count as not made, so that few are looked at."""
+"""The sum of the weights for a type is below 2^10: rarer requests count as not made, so that few are looked at."""
 _DIGITS: Final = 3
 
 
@@ -31,10 +32,7 @@ class SeenMix:
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[TypicalRequest, int]] = {}  # UID -> what counts of a Pod, and its weight
-        self._sums: dict[TypicalRequest, int] = {}
-        self._total = 0
-        self._shift = 0
-        self._weights: dict[TypicalRequest, int] = {}  # of the mix
+        self._kinds: dict[str, _SeenOfType] = {}  # device type -> the requests for it
         self._mix: Mix | None = NO_MIX
 
     def move(self, known: PodInfo | None, pod: PodInfo | None) -> None:
@@ -46,30 +44,17 @@ class SeenMix:
             self._add(*counted)
 
     def _add(self, one: TypicalRequest, weight: int) -> None:
-        total = self._sums.pop(one, 0) + weight
-        if total:
-            self._sums[one] = total
-        self._total += weight
-        shift = _shift(self._total)
-        if shift != self._shift:
-            self._shift = shift
-            weights = {each: _coarse(of, shift) for each, of in self._sums.items()}
-            self._weights = {each: of for each, of in weights.items() if of}
+        kind = one.ask.type.name if one.ask is not None else ""
+        if self._kinds.setdefault(kind, _SeenOfType()).add(one, weight):
             self._mix = None
-            return
-        now = _coarse(total, shift)
-        if now == self._weights.get(one, 0):
-            return
-        self._mix = None
-        if now:
-            self._weights[one] = now
-        else:
-            del self._weights[one]
+        if not self._kinds[kind].sums:
+            del self._kinds[kind]
 
     def now(self) -> Mix:
         """The mix of the Pods that hold devices now; the same object while it is the same."""
         if self._mix is None:
-            self._mix = mix_of(weighing(one, weight) for one, weight in self._weights.items())
+            weights = [each for kind in self._kinds.values() for each in kind.weights.items()]
+            self._mix = mix_of(weighing(one, weight) for one, weight in weights)
         return self._mix
 
     def check_invariants(self, pods: Iterable[PodInfo]) -> None:
@@ -82,8 +67,45 @@ class SeenMix:
         sums = Counter[TypicalRequest]()
         for one, weight in self._of.values():
             sums[one] += weight
-        if sums != self._sums or fresh != self.now():
+        counted = {one: total for kind in self._kinds.values() for one, total in kind.sums.items()}
+        if sums != counted or fresh != self.now():
             raise InvariantError(f"the mix is {self.now()}, not {fresh}")
+
+
+class _SeenOfType:
+    """The requests for one type of devices.
+
+    Attributes:
+        sums: the weights of all Pods that ask so.
+        weights: of the mix, which are scaled and rounded; those of requests that are not too rare.
+    """
+
+    def __init__(self) -> None:
+        self.sums: dict[TypicalRequest, int] = {}
+        self.weights: dict[TypicalRequest, int] = {}
+        self._total = 0
+        self._shift = 0
+
+    def add(self, one: TypicalRequest, weight: int) -> bool:
+        """Add to the weight of a request; whether the weights of the mix changed."""
+        total = self.sums.pop(one, 0) + weight
+        if total:
+            self.sums[one] = total
+        self._total += weight
+        shift = _shift(self._total)
+        if shift != self._shift:
+            self._shift = shift
+            weights = {each: _coarse(of, shift) for each, of in self.sums.items()}
+            self.weights = {each: of for each, of in weights.items() if of}
+            return True
+        now = _coarse(total, shift)
+        if now == self.weights.get(one, 0):
+            return False
+        if now:
+            self.weights[one] = now
+        else:
+            del self.weights[one]
+        return True
 
 
 def learned(pods: Iterable[PodInfo]) -> Mix:

@@ -218,13 +218,13 @@ def test_the_worth_of_what_is_free_is_what_the_definition_counts_on_each_node(
 
 
 def unasked(node: NodeSnapshot, mix: Mix) -> int:
-    """What is left on a node, for each typical request times its weight, of devices for which it does not ask."""
+    """What is left for each typical request without devices, times its weight, of the types that others ask for."""
     kinds = {one.ask.type.name: one.ask.type for one in mix.requests if one.ask is not None}
     return sum(
         one.weight * points_left(kinds[device.type], node, device)
         for one in mix.requests
         for device in node.devices
-        if device.type in kinds and node.is_usable(device) and (one.ask is None or one.ask.type.name != device.type)
+        if one.ask is None and device.type in kinds and node.is_usable(device)
     )
 
 
@@ -276,6 +276,25 @@ def test_a_pod_with_little_cpu_goes_where_no_typical_pod_has_enough_for_the_free
         "b",
         "a",
     ]
+
+
+@pytest.mark.parametrize("weight", [1, 10, 1000], ids=["few", "many", "nearly all"])
+def test_typical_requests_for_nics_alone_do_not_hide_what_cards_lose(weight: int) -> None:
+    starved, fed = Machine(cards("b", 1), (3000, 64)), Machine(cards("a", 1), (8000, 64))
+    mix = mix_of([WHOLE, typical(DeviceAsk(RDMA_TYPE, 1, (50,)), cpu=1000, weight=weight)])
+    assert best([fed, starved], mix, gpus(100), cpu=1000) == ["b", "a"]
+
+
+def test_the_steps_of_all_types_of_which_a_pod_takes_something_are_added() -> None:
+    nics = (nic(0, device_id="nic-0"), nic(1, device_id="nic-1"))
+    index = new_index()
+    for name, cpu in (("b", 3000), ("a", 8000)):
+        node = cards(name, 1)
+        put(index, Machine(replace(node, devices=(*node.devices, *nics)), (cpu, 64)))
+    index.typify(mix_of([replace(WHOLE, weight=3), typical(DeviceAsk(RDMA_TYPE, 1, (100,)), cpu=4000, weight=100)]))
+    # On b all is useless already: 200 points of the card and 100 of the NIC are lost no more. On a both are of use.
+    both = query_with_load(request(app("main", gpus(100)), app("beside", DeviceAsk(RDMA_TYPE, 1, (100,)))), [])
+    assert index.growth_steps(index.positions(["b", "a"]), both).tolist() == [-3 - 2, 0]
 
 
 def test_memory_that_others_request_counts_as_cpu_does() -> None:
