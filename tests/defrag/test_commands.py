@@ -206,7 +206,7 @@ def test_each_model_that_a_refusal_names_is_one_that_can_be_given(run: Run) -> N
     refused = run(PACKING, cluster, "--model", "H100").err
     assert "--model H100: no node has such a device of type gpu; there are A100\n" in refused
     for name in ("A100", "NVIDIA-A100", "NVIDIA-NVIDIA-A100"):
-        assert run(PACKING, cluster, "--model", name).out.startswith("1 of 1 cards on 1 node")
+        assert run(PACKING, cluster, "--model", name).out.startswith("Free: 1 of 1 card on 1 node; ")
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_cards_in_doubt_and_nodes_that_are_not_ready_are_told(run: Run) -> None:
     sure = foreignpods.reservation("one", "GPU-b-1", node="b")
     answer = run(PACKING, [*node("b"), cluster[-1], sure], "--for", "8")
     assert "doubt" not in answer.out + answer.err
-    assert "on 1 node are free" in answer.out
+    assert "on 1 node; " in answer.out
 
 
 def test_an_empty_cluster_is_told(run: Run) -> None:

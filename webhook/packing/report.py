@@ -10,6 +10,7 @@ from allocator.packing.defrag import Move
 from allocator.packing.stranded import Stranded, Use
 from allocator.request.typical import MEMORY
 from allocator.vocabulary.devicetype import DeviceType
+from allocator.vocabulary.models import model_name
 from webhook.packing.data import milli
 from webhook.packing.planning import Nearest, RoomPlan, must_be_gone, why_no_more
 from webhook.packing.shareswords import shares_words
@@ -50,15 +51,15 @@ def _headline(found: Stranded, kind: DeviceType) -> str:
     stock = found.stock.values()
     free, idle, every = (sum(parts) for parts in zip(*((o.free, o.idle, o.devices) for o in stock), strict=True))
     nodes = sum(one.nodes for one in stock)
-    text = f"{_cards(free, kind)} of {every} {kind.noun}s on {counted(nodes, 'node')} are free: {idle} whole ones"
-    return f"{text}, and parts of {sum(one.parts for one in stock)} others."
+    text = f"Free: {_cards(free, kind)} of {counted(every, kind.noun)} on {counted(nodes, 'node')}"
+    return f"{text}; {idle} of them whole, and parts of {sum(one.parts for one in stock)} more."
 
 
 def _stock(found: Stranded, kind: DeviceType) -> Table:
     table = _table("MODEL", "NODES", f"{kind.noun.upper()}S", "WHOLE FREE", "PARTLY FREE", "FREE IN SUM", "OUT")
     for model, one in sorted(found.stock.items()):
         row = (one.nodes, one.devices, one.idle, one.parts, _cards(one.free, kind), one.out)
-        table.add_row(_said(model) or _NO_MODEL, *map(str, row))
+        table.add_row(_named(model), *map(str, row))
     return table
 
 
@@ -66,7 +67,7 @@ def _uses(found: Stranded, sizes: Sequence[WantedRoom], kind: DeviceType) -> Tab
     several = len(found.stock) > 1
     table = _table(*(["MODEL"] if several else []), "SIZE", "FIT", "USABLE", "NO CPU", "NO MEMORY", "REMAINDER", "OUT")
     for model in sorted(found.stock):
-        first = [_said(model) or _NO_MODEL] if several else []
+        first = [_named(model)] if several else []
         for one, uses in zip(sizes, found.sizes, strict=True):
             use = uses.get(model, Use())
             table.add_row(*first, one.word, str(use.fit), *_parts(use, kind, 1))
@@ -190,6 +191,10 @@ def stays_lines(stays: Sequence[Stay]) -> Iterator[str]:
         yield f"  {_said(one.pod)} on {_said(one.node)} stays: {_said(one.why)}"
     if len(stays) > _MOST_STAYS:
         yield f"  and {len(stays) - _MOST_STAYS} more stay; -o json names all"
+
+
+def _named(model: str) -> str:
+    return _said(model_name(model)) or _NO_MODEL
 
 
 def _times(count: int) -> str:
