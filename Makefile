@@ -15,6 +15,9 @@ SEED ?= 1
 COUNT ?= 30
 ARGS ?=
 
+# pip does not tell of its newer releases.
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
 .PHONY: help setup demo map test check docs unit controlplane browser test-matrix node mutants bench generate image requirements clean
 
 help:  ## list the targets
