@@ -342,16 +342,23 @@ class ClusterIndex:
         stated by the query's steps and requests. Where that depends on the devices that are chosen, it is estimated as
         in `packing`; a node that cannot serve a step counts as if that took nothing.
         """
-        uses = self._uses(query, rows)
-        lines = [line for use in uses for line in (use.used, use.has)]
-        classes = np.array(lines, np.int64).reshape(len(lines), len(rows))
-        return exactorder.ranks(self._figures(way, rows, query), self._doubt(), classes, FIGURES[way])
+        return exactorder.ranks(self._figures(way, rows, query), self._doubt(), self._filled(query, rows), FIGURES[way])
 
-    def may_be_best(self, way: Preference, rows: Rows, query: Query) -> Bools:
-        """Return for each of these rows whether its node may be the best by one of the patent's preferences."""
+    def best(self, way: Preference, rows: Rows, query: Query) -> Bools:
+        """Return for each of these rows, of which there is one at least, whether it has the least of `ranks`.
+
+        Only those whose figures a float cannot tell from the least are compared exactly.
+        """
         figures = self._figures(way, rows, query)
-        may_be: Bools = figures <= figures.min(initial=np.inf) + self._doubt()
-        return may_be
+        may_be = np.flatnonzero(figures <= figures.min() + self._doubt())
+        best = np.zeros(len(rows), np.bool_)
+        best[may_be] = exactorder.least(self._filled(query, rows[may_be]), FIGURES[way])
+        return best
+
+    def _filled(self, query: Query, rows: Rows) -> Ints:
+        """What is used of every class that counts, and its capacity, one line after the other, of these rows."""
+        lines = [line for use in self._uses(query, rows) for line in (use.used, use.has)]
+        return np.array(lines, np.int64).reshape(len(lines), len(rows))
 
     def _figures(self, way: Preference, rows: Rows, query: Query) -> preference.Floats:
         def compute(at: At) -> preference.Floats:

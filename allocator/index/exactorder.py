@@ -36,6 +36,12 @@ def ranks(approximate: Floats, doubt: float, classes: Ints, figure: Figure) -> I
     return ranked
 
 
+def least(classes: Ints, figure: Figure) -> Bools:
+    """Which nodes have the least exact figure; the arguments are those of `ranks`."""
+    is_least: Bools = _numbered(_alike(classes), figure) == 0
+    return is_least
+
+
 def _alike(classes: Ints) -> Ints:
     """Write shares of nothing alike, whatever their capacity: the idle classes of most nodes then are equal."""
     alike = classes.copy()
@@ -60,13 +66,22 @@ def _numbered(classes: Ints, figure: Figure) -> Ints:
     Fractions are compared as integers. Two that differ, with denominators below 2^bits, differ by more than
     2^(-2 * bits), so they differ after multiplication by 2^(2 * bits) and rounding down.
     """
-    nodes = np.ascontiguousarray(classes.T)
-    made_of = [node.tobytes() for node in nodes]
-    first = {amounts: at for at, amounts in enumerate(made_of)}
-    exact = {
-        amounts: figure([Filled(*pair) for pair in nodes[at].reshape(-1, 2).tolist()]) for amounts, at in first.items()
-    }
-    bits = max(one.denominator.bit_length() for one in exact.values())
-    scaled = {amounts: (one.numerator << 2 * bits) // one.denominator for amounts, one in exact.items()}
-    numbers = {one: number for number, one in enumerate(sorted(set(scaled.values())))}
-    return np.array([numbers[scaled[amounts]] for amounts in made_of], np.int64)
+    kinds, kind_of = _kinds(classes)
+    exact = [figure([Filled(*pair) for pair in kind]) for kind in kinds.T.reshape(kinds.shape[1], -1, 2).tolist()]
+    bits = max(one.denominator.bit_length() for one in exact)
+    scaled = [(one.numerator << 2 * bits) // one.denominator for one in exact]
+    numbers = {one: number for number, one in enumerate(sorted({*scaled}))}
+    return np.array([numbers[one] for one in scaled], np.int64)[kind_of]
+
+
+def _kinds(columns: Ints) -> tuple[Ints, Ints]:
+    """The different columns, and which of them each column is."""
+    if not len(columns):
+        return columns[:, :1], np.zeros(columns.shape[1], np.int64)
+    order = np.lexsort(columns)
+    lines = columns[:, order]
+    new = np.ones(len(order), np.bool_)
+    new[1:] = (lines[:, 1:] != lines[:, :-1]).any(axis=0)
+    kind_of = np.empty(len(order), np.int64)
+    kind_of[order] = np.cumsum(new) - 1
+    return lines[:, new], kind_of

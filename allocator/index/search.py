@@ -12,7 +12,6 @@ from allocator.vocabulary.preference import Preference
 
 STEP: Final = 10  # of packing: nodes whose scores differ by less are equally good
 _LEVELS: Final = 100 // STEP + 1
-_MOST: Final = np.iinfo(np.int64).max
 
 
 class NodeFigures(NamedTuple):
@@ -91,13 +90,10 @@ class NodeSearch:
         if not len(fitting):
             return
         order = self._index.by_name()
-        some = self._may_be_first(way, lifts, room_for, smallest=smallest)
-        levels = self._levels(some, way, lifts, room_for, smallest=smallest)
-        top = some[levels == levels.max()]
+        top = self._first(way, lifts, room_for, smallest=smallest)
         best = top[order[self._rows[top]].argmin()]
         yield names[best]  # most callers take only the first
-        if len(some) < len(fitting):
-            levels = self._levels(fitting, way, lifts, room_for, smallest=smallest)
+        levels = self._levels(fitting, way, lifts, room_for, smallest=smallest)
         for at in fitting[np.lexsort((order[self._rows[fitting]], -levels))].tolist():
             if at != best:
                 yield names[at]
@@ -142,20 +138,31 @@ class NodeSearch:
         )
         return {name: NodeFigures(*each) for name, each in zip(names, zip(*columns, strict=True), strict=True)}
 
-    def _may_be_first(self, way: Preference, lifts: Mapping[str, int], room_for: int, *, smallest: bool) -> Rows:
-        """The candidates of which one is the first. Few are left to be compared exactly by the patent's preferences."""
+    def _first(self, way: Preference, lifts: Mapping[str, int], room_for: int, *, smallest: bool) -> Rows:
+        """The candidates that come first, but for names: those of the greatest level, found without all others'."""
         some = self._fitting
         if way is Preference.PACKING:
-            return some
+            levels = self._levels(some, way, lifts, room_for, smallest=smallest)
+            first: Rows = some[levels == levels.max()]
+            return first
         company = self._company(some, lifts, room_for)
         some = some[company == company.max()]
         if way is Preference.FRAGMENTATION:
             for figure in self._fragmenting(room_for, smallest=smallest):
-                figures = figure(self._rows[some])
-                some = some[figures == figures.min(initial=_MOST)]
-            way = Preference.MOST_BALANCED
-        may_be: Rows = some[self._index.may_be_best(way, self._rows[some], self._query)]
-        return may_be
+                some = self._least(some, figure)
+                if len(some) == 1:  # mostly the node that the Pods before this one began
+                    return some
+            return some[self._index.best(Preference.MOST_BALANCED, self._rows[some], self._query)]
+        some = some[self._index.best(way, self._rows[some], self._query)]
+        return self._least(some, self._opened) if smallest else some
+
+    def _least(self, some: Rows, figure: Callable[[Rows], Ints]) -> Rows:
+        figures = figure(self._rows[some])
+        least: Rows = some[figures == figures.min()]
+        return least
+
+    def _opened(self, rows: Rows) -> Ints:
+        return self._index.opened(self._query, rows)
 
     def _company(self, some: Rows, lifts: Mapping[str, int], room_for: int) -> Ints:
         """What precedes the preference: lifts, then room; the greatest first."""
@@ -179,7 +186,7 @@ class NodeSearch:
             ranks = self._index.ranks(way, rows, self._query)
             levels, levels_each = len(ranks) - 1 - ranks, len(ranks)
         if smallest and way is not Preference.FRAGMENTATION:
-            spared = LARGEST - self._index.opened(self._query, rows)
+            spared = LARGEST - self._opened(rows)
             packing = way is Preference.PACKING
             levels = spared * levels_each + levels if packing else levels * (LARGEST + 1) + spared
             levels_each *= LARGEST + 1
@@ -188,7 +195,7 @@ class NodeSearch:
     def _fragmenting(self, room_for: int, *, smallest: bool) -> Sequence[Callable[[Rows], Ints]]:
         """What the preference `fragmentation` compares rows of the index by, before balance; the least first."""
         index, query = self._index, self._query
-        opened = [lambda rows: index.opened(query, rows)] if smallest else []
+        opened = [self._opened] if smallest else []
         return [
             lambda rows: index.growth_steps(rows, query, smallest=smallest),
             lambda rows: index.broken(query, rows, room_for),

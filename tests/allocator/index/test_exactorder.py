@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.index.exactorder import ranks
+from allocator.index.exactorder import least, ranks
 from allocator.index.preference import ClassUse, doubt, figures
 from allocator.index.query import MAX_AMOUNT
 from allocator.index.table import Ints
@@ -60,6 +60,7 @@ def test_nodes_are_numbered_by_their_exact_figures(nodes: list[Classes], way: Pr
     numbers = {figure: number for number, figure in enumerate(sorted(set(expected)))}
     told = ranks(approximate, certain, lines(nodes), FIGURES[way])
     assert told.tolist() == [numbers[figure] for figure in expected]
+    assert least(lines(nodes), FIGURES[way]).tolist() == [numbers[figure] == 0 for figure in expected]
 
 
 def near(count: int) -> Iterator[Classes]:
