@@ -153,6 +153,44 @@ def test_a_plot_draws_more_as_higher_and_later_as_further_right() -> None:
     assert abs(allocated[1][1] - middle) < 0.2
 
 
+def strokes(text: str, tag: str) -> list[tuple[str, str]]:
+    """The colour and the dashes of each line."""
+    return [(one.attrib["stroke"], one.get("stroke-dasharray", "")) for one in ET.fromstring(text).iter(f"{SVG}{tag}")]
+
+
+def test_what_was_asked_is_a_line_of_its_own_up_to_all_gpus() -> None:
+    samples = [Sample(0.0, 0.0, 0.0, 1.0), Sample(1.0, 100.0, 50.0, 1.0), Sample(2.0, 130.0, 100.0, 1.0)]
+    text = plot({"one": samples})
+    asked = [one.attrib["d"] for one in ET.fromstring(text).iter(f"{SVG}path") if one.get("stroke") == "#bbb"]
+    (_, low), (_, most), (_, beyond) = [tuple(map(float, at.split(","))) for at in asked[0][1:].split()]
+    allocated, _ = lines_of(text)
+    assert (low, most, beyond) == (allocated[0][1], allocated[2][1], allocated[2][1])
+    assert len(asked) == 2, "the line, and what it is"
+    assert "asked</text>" in text
+
+
+def test_what_was_asked_is_left_out_where_it_is_not_known() -> None:
+    text = plot({"one": [Sample(0.0, 0.0, 1.0, 1.0), Sample(1.0, 0.0, 2.0, 1.0)]}, PODS)
+    assert "#bbb" not in text
+    assert "asked</text>" not in text
+
+
+def test_more_runs_than_colours_are_told_apart_by_dashes() -> None:
+    drawn = strokes(plot({str(number): [Sample(0.0, 0.0, 1.0, 1.0)] for number in range(16)}), "polyline")
+    assert len(set(drawn)) == 16
+    assert [dashes for _, dashes in drawn[:8]] == [""] * 8
+
+
+@pytest.mark.parametrize(
+    ("last", "marks"),
+    [(130.0, ["0", "20", "40", "60", "80", "100", "120"]), (8.0, [str(at) for at in range(9)]), (900.0, ["0", "200"])],
+)
+def test_a_plot_is_marked_at_round_figures(last: float, marks: list[str]) -> None:
+    drawn = ET.fromstring(plot({"one": [Sample(0.0, 0.0, 1.0, 0.0), Sample(last, 0.0, 1.0, 0.0)]}))
+    below = [one for one in drawn.iter(f"{SVG}text") if one.get("text-anchor") == "middle"]
+    assert [one.text for one in below][1 : len(marks) + 1] == marks
+
+
 def test_a_name_in_a_plot_is_escaped() -> None:
     text = plot({"<b>&": [Sample(0.0, 0.0, 1.0, 1.0)]}, PODS)
     assert "&lt;b&gt;&amp;" in text
