@@ -258,16 +258,19 @@ class ClusterIndex:
         """How many devices an idle node has that is worth keeping so, for each of these rows; 0 for the others.
 
         Nothing of an idle node is in use. Its usable devices of the types that are asked for count; 1 if none is asked
-        for. If a typical request asks for all of them, the growth of fragmentation keeps the node for such requests,
-        as long as it is of use to them: 0 then.
+        for. A node that can be spared (`Fragments.spare`) has 0.
         """
         idle = ~self._in_use[rows]
         kinds = {want.type for want in query.wants} - {CPU_ROW, NUMA_ROW}
         if not kinds or not idle.any():
             return idle.astype(np.int64)
-        asked = [self._fragments.asked_whole(kind, self._nodes.end)[rows] for kind in kinds]
-        devices = sum(self._usable(kind)[rows] for kind in kinds)
-        return np.where(idle & ~np.logical_and.reduce(asked), devices, 0)
+        usable = [self._usable(kind) for kind in kinds]
+        in_use = self._in_use[: self._nodes.end]
+        spare = [
+            self._fragments.spare(kind, of_kind, in_use)[rows] for kind, of_kind in zip(kinds, usable, strict=True)
+        ]
+        devices = sum(of_kind[rows] for of_kind in usable)
+        return np.where(idle & ~np.logical_and.reduce(spare), devices, 0)
 
     def _usable(self, kind: str) -> Ints:
         table, nodes = self._tables.get(kind), self._nodes.end

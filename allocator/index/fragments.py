@@ -30,9 +30,11 @@ from allocator.index.typical import FEW, NOTHING_TYPICAL, Small, TypicalOf, typi
 from allocator.vocabulary.mix import Mix
 
 STEP: Final = 80  # points; 40 % of an idle card
+KEPT_IDLE: Final = 8  # one of so many nodes at least is kept for Pods that take a whole node
 _NOTHING: Final = Query(())
 _PART: Final = 2**19  # figures that are looked at in one go, so that all of them stay in the cache
 _FEWEST: Final = 256  # nodes
+_COUNTS: Final = 2**8  # more than the devices of a type that a node has, or that a request asks for
 _T = TypeVar("_T", bound=np.generic)
 
 
@@ -196,14 +198,33 @@ class Fragments:
 
         return self._memo.get(("growth", self._typical.number, query, smallest), nodes, compute)
 
-    def asked_whole(self, kind: str, nodes: int) -> Bools:
-        """Whether a typical request asks for all usable devices of a type that each of the first `nodes` nodes has.
+    def spare(self, kind: str, usable: Ints, in_use: Bools) -> Bools:
+        """Which nodes may be begun although they are idle: more are than the Pods need that take a whole one.
 
-        CPU and memory do not count.
+        That is so where a typical request asks for all usable devices of a node, and of the nodes with as many usable
+        devices more than an eighth are idle, and more than the part that such requests have in all devices that typical
+        requests ask for. A share counts as a device there. CPU and memory do not count.
+
+        Args:
+            kind: the type of devices.
+            usable: how many devices of the type each node has on which something may land.
+            in_use: whether anything of each node is in use.
         """
         table, of = self._tables.get(kind), self._typical.kinds.get(kind)
         if table is None or of is None:
-            return np.zeros(nodes, np.bool_)
+            return np.zeros(len(usable), np.bool_)
+        whole = self._asked_whole(kind, table, of, len(usable))
+        counts = of.count[:, 0].astype(np.int64)
+        asked = np.zeros(_COUNTS, np.int64)
+        np.add.at(asked, counts, counts * of.weight[:, 0])
+        there = np.bincount(usable, minlength=_COUNTS)
+        idle = np.bincount(usable[whole & ~in_use], minlength=_COUNTS)
+        enough = (idle * KEPT_IDLE > there) & (idle * asked.sum() > there * asked)
+        spare: Bools = whole & enough[usable]
+        return spare
+
+    def _asked_whole(self, kind: str, table: TypeTable, of: TypicalOf, nodes: int) -> Bools:
+        """Whether a typical request asks for all usable devices of each node, and these can serve it."""
         there = self._found(kind, table, of, nodes)
         asked = sorted({*zip(of.whose.tolist(), of.count[:, 0].tolist(), strict=True)})
 

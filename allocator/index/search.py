@@ -26,8 +26,8 @@ class NodeFigures(NamedTuple):
             use suffice. Less is better. None as above.
         opened: how large the largest device is that is opened, in the unit of its size; 0 if devices in use suffice.
             Less is better. None if it does not count.
-        idle: how many devices of the types that are asked for the node has, if nothing of it is in use and no typical
-            request asks for all of them; 0 otherwise. Less is better. None as above.
+        idle: how many devices of the types that are asked for the node has, if nothing of it is in use and it cannot be
+            spared (`Fragments.spare`); 0 otherwise. Less is better. None as above.
         score: of packing, from 0 to 100, more is better; of another preference the place in its order, from 0 on.
     """
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from fractions import Fraction
+from typing import Final, Literal
 
 import pytest
 from builders import app, gpu, gpus, nic, nics, request
@@ -139,11 +140,16 @@ def new_index() -> ClusterIndex:
     return ClusterIndex({kind.name: fullness(kind)}, {kind.name: size_class(kind)})
 
 
+def idle_machine(number: int) -> Machine:
+    return new_machine(
+        Step(f"idle-{number:02d}", "add", 100, CPUS[number % 3], sorted(LANES)[number % 4], 1 + number % 4, NO_MIX)
+    )
+
+
 def index_with_idle_nodes() -> ClusterIndex:
     index = new_index()
     for number in range(IDLE):
-        of = Step(f"idle-{number:02d}", "add", 100, CPUS[number % 3], sorted(LANES)[number % 4], 4, NO_MIX)
-        put(index, new_machine(of))
+        put(index, idle_machine(number))
     return index
 
 
@@ -165,16 +171,34 @@ def compared(index: ClusterIndex, names: Sequence[str], of: DeviceAsk, cpu: int,
     )
 
 
-def defined(machine: Machine, mix: Mix, of: DeviceAsk, cpu: int) -> tuple[int, int, int, int]:
+def usable_of(node: NodeSnapshot) -> int:
+    return sum(node.is_usable(one) for one in node.devices)
+
+
+def spare(count: int, nodes: Sequence[NodeSnapshot], mix: Mix) -> bool:
+    """Whether of the nodes of so many usable cards more are idle than the Pods need that take all of them."""
+    asked = {one.ask.count: 0 for one in mix.requests if one.ask is not None}
+    for one in mix.requests:
+        if one.ask is not None:
+            asked[one.ask.count] += one.ask.count * one.weight
+    if count not in asked:
+        return False
+    alike = [node for node in nodes if usable_of(node) == count]
+    idle = sum(not node.holdings for node in alike)
+    return 8 * idle > len(alike) and Fraction(idle, len(alike)) > Fraction(asked[count], sum(asked.values()))
+
+
+def defined(
+    machine: Machine, nodes: Sequence[NodeSnapshot], mix: Mix, of: DeviceAsk, cpu: int
+) -> tuple[int, int, int, int]:
     """Growth in steps, the broken group, the sizes of the node that is begun and of one kept idle, each as defined."""
     node = machine.node
     then = bound(node, of, "new")
     assert then is not None
     growth = fragmentation(then, machine.left(cpu), None, mix) - fragmentation(node, machine.left(), None, mix)
     idle = {one.id for one in node.devices if one.id not in node.used and node.is_usable(one)}
-    usable = [one for one in node.devices if node.is_usable(one)]
-    whole = any(one.ask is not None and one.ask.count == len(usable) for one in mix.requests)
-    untouched = 0 if node.holdings or whole else len(usable)
+    usable = usable_of(node)
+    untouched = 0 if node.holdings or spare(usable, nodes, mix) else usable
     opened = {share.id for share in then.holdings["new"].shares} & idle
     if not opened:
         return growth // max(STEP * mix.weight, 1), 0, 0, untouched
@@ -223,7 +247,8 @@ def test_after_any_history_nodes_have_the_order_of_a_new_index_and_the_figures_o
         assert fitting == parts.keys() - set(idle)
         if members == 1:
             found = {name: (one.growth, one.broken, one.begun, one.idle) for name, one in parts.items() if name in now}
-            assert found == {name: defined(now[name], mix, of, cpu) for name in fitting}
+            nodes = [*(one.node for one in now.values()), *(idle_machine(number).node for number in range(IDLE))]
+            assert found == {name: defined(now[name], nodes, mix, of, cpu) for name in fitting}
         keys = {
             name: (-one.room, one.growth, one.broken, one.begun, one.opened, one.idle, one.score, name)
             for name, one in parts.items()
@@ -238,7 +263,7 @@ def of_node(name: str, cards: int, boards: int = 0, *, broken: int = 0) -> NodeS
 
 
 BOTH: Final = request(app("main", gpus(100)), app("beside", nics(100)))
-TYPICAL: Final = mix_of([TypicalRequest(1_000, 0, gpus(400))])
+TYPICAL: Final = mix_of([TypicalRequest(1_000, 0, gpus(400)), TypicalRequest(1_000, 0, gpus(100), weight=20)])
 
 # What is asked, and the mix; what `idle` is for 8 GPUs and 2 NICs, 4 and 8, 4 and 2 of which 1 GPU is broken, 2 and 1
 
@@ -267,3 +292,32 @@ def test_idle_nodes_are_told_by_the_usable_devices_that_are_asked_for(
     assert index.idle(query_with_load(of, []), rows).tolist() == [0, *expected[:3]]
     index.put("b", [*type_rows(of_node("b", 2, 1), told=True), load_row({}, {})])
     assert index.idle(query_with_load(of, []), rows).tolist() == [0, expected[0], expected[3], expected[2]]
+
+
+# Of eight nodes of 4 cards so many are idle; the requests of the mix for 4 cards and for one; are the idle ones kept?
+
+FOUR, ONE = TypicalRequest(0, 0, gpus(400)), TypicalRequest(0, 0, gpus(100))
+SPARED: Final[dict[str, tuple[int, Mix, Literal["kept", "spare"]]]] = {
+    "all are idle": (8, mix_of([FOUR, replace(ONE, weight=15)]), "spare"),
+    "more than an eighth, and than the requests' part": (3, mix_of([FOUR, replace(ONE, weight=15)]), "spare"),
+    "no more than the requests' part": (2, mix_of([FOUR, replace(ONE, weight=12)]), "kept"),
+    "more than the requests' part": (2, mix_of([FOUR, replace(ONE, weight=13)]), "spare"),
+    "no more than an eighth": (1, mix_of([FOUR, replace(ONE, weight=400)]), "kept"),
+    "all are asked for whole": (8, mix_of([FOUR]), "kept"),
+    "none is asked for whole": (8, mix_of([ONE]), "kept"),
+}
+
+
+@pytest.mark.parametrize(("idle", "mix", "expected"), SPARED.values(), ids=SPARED)
+def test_idle_nodes_are_kept_as_far_as_pods_need_them_that_take_a_whole_one(idle: int, mix: Mix, expected: str) -> None:
+    index = new_index()
+    names = [f"n{number}" for number in range(8)]
+    for number, name in enumerate(names):
+        node = bound(of_node(name, 4), gpus(50), "p") if number >= idle else of_node(name, 4)
+        assert node is not None
+        index.put(name, [*type_rows(node, told=True), load_row({}, {})])
+    index.put("large", [*type_rows(of_node("large", 8), told=True), load_row({}, {})])
+    index.typify(mix)
+    rows = index.positions([*names, "large"])
+    told = index.idle(query_with_load(request(app("main", gpus(50))), []), rows).tolist()
+    assert told == [4 if expected == "kept" else 0] * idle + [0] * (8 - idle) + [8]
