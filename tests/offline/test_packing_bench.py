@@ -1,13 +1,14 @@
 """The packing benchmark in short: the trace on every sixtieth node, and the same figures on arrays and in koordgate."""
 
 import asyncio
+import random
 from pathlib import Path
 
 import pytest
 from openb.arrays import Arrays, typical
 from packing import NODES, PODS, Run, orders
 
-from webhook.offline.cluster import OfflineCluster
+from webhook.offline.cluster import OfflineCluster, PodFate
 from webhook.offline.trace import TraceAsk, TraceNode, TracePod
 from webhook.offline.traceobjects import mix_of_trace, node_objects
 from webhook.offline.traceplay import Player
@@ -28,6 +29,21 @@ def test_the_taint_lets_koordgate_allocate_more() -> None:
     assert kept.samples[-1].allocated > without.samples[-1].allocated
     assert without.taints == 0 < kept.taints
     assert not kept.refused
+
+
+async def test_pods_that_take_whole_nodes_find_room_on_equal_nodes_that_are_nearly_full() -> None:
+    """Pods of all sizes ask for 94 % of the cards; the rare ones of eight cards come among all others."""
+    cluster = OfflineCluster.in_process()
+    await cluster.load([obj for at in range(40) for obj in node_objects(TraceNode(f"n{at}", 128_000, 2**20, 8, "A"))])
+    hundred = [50] * 48 + [25] * 15 + [100] * 15 + [200] * 16 + [400] * 4 + [800] * 2
+    asked = [hundred[number % 100] for number in range(280)]
+    random.Random(3).shuffle(asked)
+    results = []
+    for number, percent in enumerate(asked):
+        container = {"name": "main", "image": "i", "resources": {"limits": {"koordinator.sh/gpu": str(percent)}}}
+        metadata = {"name": f"p{number}", "namespace": "d"}
+        results.append(await cluster.submit({"kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}))
+    assert [one.reasons for one in results if one.state is not PodFate.BOUND] == []
 
 
 def test_fragmentation_is_that_of_the_definition_on_arrays() -> None:
