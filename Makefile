@@ -25,10 +25,12 @@ help:  ## list the targets
 
 setup: .venv/.installed  ## install koordgate and what its tests need into .venv, nothing else
 
-.venv/.runs: requirements.txt requirements-build.txt pyproject.toml
+.venv/.runs: requirements-pip.txt requirements.txt requirements-build.txt pyproject.toml
 	@"$(PYTHON)" $(NEW) 2>/dev/null || { echo "koordgate needs Python 3.11 or newer$(if $(PYTHON), ($(PYTHON) is none)): install it, or name it: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
 	@# one whose Python is older, or gone, is made again
 	"$(PYTHON)" -m venv $$($(BIN)/python $(NEW) 2>/dev/null || echo --clear) .venv
+	@# pip first: one older than 24 fails where a package is required with an extra and a release newer than its pin exists
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements-pip.txt
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.txt --requirement requirements-build.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -59,9 +61,10 @@ docs: .venv-docs/.installed  ## build the documents as a site, with each link ch
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 	@echo "The site is in build/docs/index.html. For its search, serve it: .venv-docs/bin/mkdocs serve"
 
-.venv-docs/.installed: requirements-docs.txt
+.venv-docs/.installed: requirements-pip.txt requirements-docs.txt
 	@"$(PYTHON)" $(NEW) 2>/dev/null || { echo "the site needs Python 3.11 or newer$(if $(PYTHON), ($(PYTHON) is none)): install it, or name it: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
 	"$(PYTHON)" -m venv $$(.venv-docs/bin/python $(NEW) 2>/dev/null || echo --clear) .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --require-hashes --requirement requirements-pip.txt
 	.venv-docs/bin/python -m pip install --quiet --require-hashes --requirement requirements-docs.txt
 	@touch $@
 
@@ -101,6 +104,7 @@ requirements: setup  ## update the pins of pyproject.toml's dependencies, with h
 	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --constraint requirements-dev.txt --extra tracing --output-file requirements.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --constraint requirements-dev.txt --only-build-deps --build-deps-for editable --output-file requirements-build.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --constraint requirements-dev.txt --output-file image/tools.txt image/tools.in
+	echo pip | $(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --constraint requirements-dev.txt --output-file requirements-pip.txt -
 	image/wheels.sh
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --output-file requirements-docs.txt docs/tools.in
 

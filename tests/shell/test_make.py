@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PINS = ("requirements.txt", "requirements-build.txt", "requirements-docs.txt", "pyproject.toml")
+PINS = ("requirements-pip.txt", "requirements.txt", "requirements-build.txt", "requirements-docs.txt", "pyproject.toml")
 
 
 @pytest.fixture
