@@ -225,6 +225,14 @@ async def test_a_change_that_raises_does_not_hurt_its_neighbours(fake: FakeKube,
 # --- races
 
 
+async def test_the_first_change_of_a_node_needs_no_read(fake: FakeKube, ledger: Ledger, other: Ledger) -> None:
+    assert await ledger.change("n1", put("a"), SOON) == "a"
+    assert fake.seen("get", "nodeallocations") == []
+    assert await other.change("n1", put("b"), SOON) == "a b"  # which has not heard of the record
+    assert len(fake.seen("get", "nodeallocations")) == 1
+    assert sorted(stored(fake)) == ["a", "b"]
+
+
 async def test_a_lost_race_is_read_and_decided_again(fake: FakeKube, ledger: Ledger, other: Ledger, told: Told) -> None:
     await ledger.change("n1", put("mine"), SOON)
     await other.change("n1", put("theirs"), SOON)
@@ -478,7 +486,10 @@ async def test_a_caller_that_left_while_it_waited_for_its_turn_is_skipped(fake: 
     assert sorted(stored(fake)) == ["first", "staying"]
 
 
-async def test_a_caller_that_left_while_the_record_was_read_is_skipped(fake: FakeKube, ledger: Ledger) -> None:
+async def test_a_caller_that_left_while_the_record_was_read_is_skipped(
+    fake: FakeKube, ledger: Ledger, other: Ledger
+) -> None:
+    await other.change("n1", put("first"), SOON)
     held = hold()
     fake.faults.add("get", "nodeallocations", held)
     leaving = asyncio.create_task(ledger.change("n1", put("leaving"), SOON))
@@ -487,7 +498,7 @@ async def test_a_caller_that_left_while_the_record_was_read_is_skipped(fake: Fak
     leaving.cancel()
     await asyncio.gather(leaving, return_exceptions=True)
     gate_of(held).set()
-    assert await staying == "staying"
+    assert await staying == "first staying"
 
 
 # --- what is seen

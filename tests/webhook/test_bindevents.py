@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from builders import gpu, holding, node, part
@@ -50,19 +51,58 @@ def info(uid: str) -> PodInfo:
 CARD = gpu(0)
 
 
+@dataclass
+class Time:
+    """Passes only while somebody pauses."""
+
+    now: float = 100.0
+    pauses: list[float] = field(default_factory=list)
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
 def writer(
-    write: Callable[[PodInfo, str], Awaitable[None]], dropped: list[int], bugs: list[int] | None = None
+    write: Callable[[PodInfo, str], Awaitable[None]],
+    dropped: list[int],
+    bugs: list[int] | None = None,
+    passing: Time | None = None,
 ) -> BindEvents:
+    passing = passing or Time()
     counts = [lambda: dropped.append(1), lambda: ([] if bugs is None else bugs).append(1)]
-    return BindEvents(write, lambda _node: node(CARD), BUILT_IN, Preference.PACKING, *counts)
+    return BindEvents(
+        write,
+        lambda _node: node(CARD),
+        BUILT_IN,
+        Preference.PACKING,
+        *counts,
+        clock=lambda: passing.now,
+        pause=passing.pause,
+    )
 
 
 def bind(events: BindEvents, name: str) -> None:
     events.bound(info(name), holding(name, part(CARD, 1)), "node-1")
 
 
-async def test_too_many_events_are_dropped_and_counted(monkeypatch) -> None:
-    monkeypatch.setattr(bindevents, "_PAUSE_S", 0.0)
+async def test_events_are_written_five_a_second_while_pods_are_bound_and_fifty_a_second_later() -> None:
+    passing, written = Time(), list[float]()
+
+    async def write(_pod: PodInfo, _message: str) -> None:
+        written.append(round(passing.now, 2))
+        if len(written) == 3:
+            bind(events, "late")  # the burst goes on
+
+    events = writer(write, [], passing=passing)
+    for number in range(10):
+        bind(events, f"pod-{number}")
+    await events.idle()
+    assert written == [100.0, 100.2, 100.4, 100.6, 100.8, 101.0, 101.2, 101.4, 101.42, 101.44, 101.46]
+
+
+async def test_too_many_events_are_dropped_and_counted() -> None:
     written: list[tuple[str, int]] = []
     dropped: list[int] = []
 
@@ -70,18 +110,17 @@ async def test_too_many_events_are_dropped_and_counted(monkeypatch) -> None:
         written.append((pod.uid, len(message)))
 
     events = writer(write, dropped)
-    for number in range(300):
+    for number in range(1100):
         bind(events, f"pod-{number}")
     await events.idle()
-    assert [uid for uid, _ in written] == [f"pod-{number}" for number in range(256)]
-    assert len(dropped) == 44
+    assert [uid for uid, _ in written] == [f"pod-{number}" for number in range(1024)]
+    assert len(dropped) == 76
     bind(events, "later")
     await events.idle()
     assert written[-1][0] == "later"
 
 
-async def test_an_event_that_fails_on_a_bug_is_told_and_keeps_no_other_back(monkeypatch) -> None:
-    monkeypatch.setattr(bindevents, "_PAUSE_S", 0.0)
+async def test_an_event_that_fails_on_a_bug_is_told_and_keeps_no_other_back() -> None:
     written: list[str] = []
     bugs: list[int] = []
 
@@ -98,7 +137,6 @@ async def test_an_event_that_fails_on_a_bug_is_told_and_keeps_no_other_back(monk
 
 
 async def test_what_waits_at_the_end_is_written_and_what_cannot_be_is_dropped(monkeypatch) -> None:
-    monkeypatch.setattr(bindevents, "_PAUSE_S", 0.0)
     written: list[str] = []
     dropped: list[int] = []
     answers = asyncio.Event()

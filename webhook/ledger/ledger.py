@@ -272,7 +272,7 @@ class Ledger:
 
     async def _commit(self, node: str, group: list[_Pending[object]]) -> None:
         clock = asyncio.get_running_loop().time
-        record = None if node in self._unsure else self._records.get(node)
+        record = self._remembered(node, group)
         fresh = False
         for _ in range(_ATTEMPTS):
             group = [pending for pending in group if not pending.answer.done()]
@@ -305,6 +305,16 @@ class Ledger:
         for pending in group:
             if not pending.answer.done():
                 pending.answer.set_exception(BusyError(f"node {node}: too many writers at once; try again"))
+
+    def _remembered(self, node: str, group: list[_Pending[object]]) -> Record | None:
+        """The record to decide these changes on at first; None if it must be read.
+
+        A node of which no record is known has none: should there be one, creating it loses the race. Publishing alone
+        reads, because it is no reason to create what another replica has created.
+        """
+        if node in self._unsure or (node not in self._records and all(pending.publishes for pending in group)):
+            return None
+        return self.record(node)
 
     def _writing(self, node: str, group: list[_Pending[object]]) -> AbstractContextManager[Span]:
         """Record a write as part of the first change's work, with links to the others that it carries."""

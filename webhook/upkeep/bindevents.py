@@ -1,6 +1,8 @@
 """An Event on each Pod that was bound: what it was given, where, and why. Written after the bind, one at a time."""
 
 import asyncio
+import math
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
@@ -12,8 +14,10 @@ from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.preference import Preference
 from webhook.view.podinfo import PodInfo
 
-MOST_WAITING: Final = 256  # Events; more are dropped, and counted
-_PAUSE_S: Final = 0.02  # between two: an API server that binds hundreds of Pods has better things to do
+MOST_WAITING: Final = 1024  # Events; more are dropped, and counted
+_BUSY_S: Final = 1.0  # after a bind, for which others are likely to follow
+_BUSY_PAUSE_S: Final = 0.2  # between two Events then: a burst of binds needs the API server for itself
+_PAUSE_S: Final = 0.02  # between two at other times
 _LAST_S: Final = 5.0  # for what is still to be written when the process ends
 
 
@@ -35,6 +39,8 @@ class BindEvents:
         preference: by which nodes are compared.
         dropped: called for each Event that is dropped.
         bug: called within the handling of an unexpected exception, to log its traceback and to count it.
+        clock: monotonic seconds.
+        pause: waits for some seconds.
     """
 
     def __init__(
@@ -45,7 +51,13 @@ class BindEvents:
         preference: Preference,
         dropped: Callable[[], object],
         bug: Callable[[], object],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        self._clock = clock
+        self._pause = pause
+        self._bound_at = -math.inf
         self._write = write
         self._snapshot = snapshot
         self._types = types
@@ -57,6 +69,7 @@ class BindEvents:
 
     def bound(self, pod: PodInfo, holding: Holding, node: str) -> None:
         """A Pod was given this on a node. Nothing is waited for; with too many of them the Event is dropped."""
+        self._bound_at = self._clock()
         if len(self._waiting) >= MOST_WAITING:
             self._dropped()
             return
@@ -71,7 +84,8 @@ class BindEvents:
                 await self._write(one.pod, self._message(one))
             except Exception:  # noqa: BLE001 what one Pod is like must not keep the others from being told
                 self._bug()
-            await asyncio.sleep(_PAUSE_S)
+            busy = self._clock() - self._bound_at < _BUSY_S
+            await self._pause(_BUSY_PAUSE_S if busy else _PAUSE_S)
 
     def _message(self, one: _Bound) -> str:
         what = given(one.holding, self._snapshot(one.node), self._types)
