@@ -25,15 +25,15 @@ SEED: Final = 11
 USES: Final = (0, 0, 0, 25, 50, 75, 100, 100, 100)  # percent of a card, all equally likely; about half on average
 FULLNESS: Final = {"gpu": ("gpu-core", "gpu-memory-ratio")}
 SIZES: Final = {"gpu": ("gpu-memory", 2**30)}
-KINDS: Final = 512  # the number of different nodes
+KINDS: Final = 512  # the number of different nodes, unless another is given
 MAKE: Final = ("nvidia", "A100")
 SHARES: Final = (5, 10, 20, 25, 30, 40, 50, 60, 70, 75, 80, 90)  # percent, of typical requests
 
 
-def kinds() -> list[list[int]]:
+def kinds(count: int = KINDS) -> list[list[int]]:
     """The used percent of each card, for every kind of node."""
     chance = random.Random(SEED)
-    return [chance.choices(USES, k=GPUS) for _ in range(KINDS)]
+    return [chance.choices(USES, k=GPUS) for _ in range(count)]
 
 
 def packed(used: list[int]) -> TypeRow:
@@ -76,9 +76,9 @@ def mix() -> Mix:
 class Cluster:
     """An index of nodes, half full, and their names in the order in which a scheduler sends them."""
 
-    def __init__(self, nodes: int) -> None:
-        self._rows = [told(packed(used)) for used in kinds()]
-        self._loads = [load(used) for used in kinds()]
+    def __init__(self, nodes: int, different: int = KINDS) -> None:
+        self._rows = [told(packed(used)) for used in kinds(different)]
+        self._loads = [load(used) for used in kinds(different)]
         self._names = [f"gpu-node-{number:05d}" for number in range(nodes)]
         self._chance = random.Random(SEED)
         self._written = 0
@@ -90,11 +90,11 @@ class Cluster:
         """Rewrite every node, with other cards in use than before."""
         self._written += 1
         for number in range(len(self._names)):
-            self._put(number, (number * self._written + self._written) % KINDS)
+            self._put(number, (number * self._written + self._written) % len(self._rows))
 
     def rewrite_one(self, number: int) -> None:
         """Write one node anew, as a bind does."""
-        self._put(number % len(self._names), number * 5 % KINDS)
+        self._put(number % len(self._names), number * 5 % len(self._rows))
 
     def _put(self, number: int, kind: int) -> None:
         self.index.put(self._names[number], (self._rows[kind], self._loads[kind]))
