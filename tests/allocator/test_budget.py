@@ -201,6 +201,51 @@ def test_a_strict_pod_whose_aligned_search_was_ended_is_told_where_it_was_sought
     assert refusal.short.startswith("the search for devices in one NUMA node (NUMA policy SingleNUMANode) was ended")
 
 
+TWO_NUMA = CpuNode(
+    CpuTopology.of(Cpu(at, at // 2, at // 8, at // 8) for at in range(16)), policy=NumaPolicy.BEST_EFFORT
+)
+STEPS: dict[str, tuple[NodeSnapshot, PodRequest, int]] = {
+    "one card": (machine(8), request(app("a", gpus(100))), 11),
+    "half a card": (machine(8, uneven(8)), request(app("a", gpus(50))), 11),
+    "wired cards": (machine(8, wired=True), request(app("a", gpus(200)), app("b", gpus(100))), 49),
+    "an init container too": (
+        machine(8, wired=True),
+        request(init("i", gpus(100)), app("a", gpus(200)), app("b", gpus(100))),
+        58,
+    ),
+    "sixty-four containers": (
+        machine(8, uneven(4)),
+        request(*(app(f"c{at}", gpus(12)) for at in range(64))),
+        834,
+    ),
+    "cards with NICs": (
+        machine(8, nics=8),
+        request(
+            app("a", gpus(200)), app("b", nics(50, 2)), wishes=Wishes(joint=Joint(("gpu", "rdma"), same_pcie=True))
+        ),
+        33,
+    ),
+    "a third of the budget is kept where the cards of one NUMA node suffice": (
+        machine(8, cpu=TWO_NUMA),
+        request(app("a", gpus(300))),
+        1333 + 18,
+    ),
+    "and where they do not": (machine(8, cpu=TWO_NUMA), request(app("a", gpus(500))), 1333 + 35),
+    "eight of sixteen wired cards": (machine(16, wired=True), request(app("a", gpus(800))), 1342),
+    "eight of twenty-four wired cards": (machine(24, wired=True), request(app("a", gpus(800))), 2082),
+}
+
+
+@pytest.mark.parametrize(("on", "of", "steps"), STEPS.values(), ids=STEPS)
+def test_a_decision_takes_the_steps_that_its_devices_and_containers_cost(
+    on: NodeSnapshot, of: PodRequest, steps: int
+) -> None:
+    budget = Budget(4000)
+    assert isinstance(place(of, on, None, budget), Placement)
+    assert 4000 - budget.left == steps
+    assert not budget.short
+
+
 def test_decisions_that_share_a_budget_end_together() -> None:
     on, of = HOSTILE["nine halves, no card alike"]
     budget = Budget(100)

@@ -1,9 +1,10 @@
 """Whether a node is short of CPU or memory for its free devices."""
 
 import pytest
-from builders import asking, gpu, gpus, holding, node, part
+from builders import asking, gpu, gpus, holding, nics, node, part
 
-from allocator.headroom import Bounds, asked_percent, is_short, needs_of
+from allocator.headroom import Bounds, Need, asked_percent, is_short, needs_of
+from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE
 from allocator.vocabulary.mix import NO_MIX, TypicalRequest, mix_of
 
 BOUNDS = Bounds(150, 200)
@@ -59,3 +60,23 @@ def test_an_ask_takes_its_greatest_percentage_and_all_where_it_states_none() -> 
     ):
         (only,) = asking(amounts).containers
         assert asked_percent(only.ask) == percent
+
+
+def test_what_requests_need_adds_up_by_type_and_weight() -> None:
+    mix = mix_of(
+        [
+            TypicalRequest(4000, 8, gpus(50), weight=2),
+            TypicalRequest(1000, 1, gpus(200), weight=3),
+            TypicalRequest(64_000, 2**40, weight=5),
+            TypicalRequest(7, 9, nics(20)),
+        ]
+    )
+    assert needs_of(mix) == {"gpu": Need(GPU_TYPE, 700, 11_000, 19), "rdma": Need(RDMA_TYPE, 20, 7, 9)}
+
+
+def test_what_is_needed_is_rounded_up_and_added_over_types() -> None:
+    needs = needs_of(mix_of([TypicalRequest(1000, 1, gpus(300)), TypicalRequest(10, 1, nics(100))]))
+    there = node(gpu(0), gpu(1, healthy=False))
+    assert [is_short(there, cpu, None, needs, BOUNDS, was=False) for cpu in (499, 500)] == [True, False]
+    assert [is_short(there, cpu, None, needs, BOUNDS, was=True) for cpu in (666, 667)] == [True, False]
+    assert [is_short(there, None, memory, needs, BOUNDS, was=True) for memory in (0, 1)] == [True, False]

@@ -4,10 +4,11 @@ import re
 from dataclasses import replace
 
 import pytest
-from builders import GIB, MIB, app, asking, gpu, gpus, held, holding, init, node, part, request, share
+from builders import GIB, MIB, app, asking, gpu, gpus, held, holding, init, nic, node, part, request, share
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
+from machines_cpu import machine
 from npus import CAPACITY, NPU
 from trials import examples
 
@@ -17,10 +18,14 @@ from allocator.reasons.cards import card_reasons, lack
 from allocator.reasons.changes import Change, ChangeKind, changes
 from allocator.reasons.given import given
 from allocator.vocabulary.adopted import ForeignHolding, Product
-from allocator.vocabulary.asks import DeviceAsk
-from allocator.vocabulary.device import Device
+from allocator.vocabulary.asks import DeviceAsk, PodRequest
+from allocator.vocabulary.cpuask import QosClass
+from allocator.vocabulary.cpunode import CpuNode, CpuShare
+from allocator.vocabulary.cpupolicy import NumaPolicy
+from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN
-from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_CORE
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
@@ -240,6 +245,16 @@ def test_a_share_is_offered_that_is_as_large_as_fits() -> None:
     assert change.text.startswith("ask for at most 61 % of that of each device: a: 1 x (core 30 %, memory 30 %)")
 
 
+def test_less_of_a_second_type_is_offered_where_the_first_one_suffices() -> None:
+    fpga = Device("fpga", "FPGA-0", 0, healthy=True, capacity={"fpga": 100})
+    there = node(FREE, USED, nic(0), fpga, holdings=held(Share("fpga", fpga.id, 0, {"fpga": 70})))
+    second, every = {"koordinator.sh/fpga": "50"}, {"rdma": {"allocateStrategy": "ApplyForAll"}}
+    for wanted in (asking(TWO | second), asking({"koordinator.sh/rdma": "50"} | second, hint=every)):
+        (change,) = found(wanted, there)[ChangeKind.REQUEST]
+        less = "a: 1 x (fpga 30 %) instead of 1 x (fpga 50 %)"
+        assert change.text == f"ask for at most 61 % of that of each device: {less}"
+
+
 def test_the_fewest_pods_of_the_lowest_priority_are_named() -> None:
     there = node(FREE, USED, holdings=[holding("low", part(FREE, 10)), holding("high", part(USED, 10))])
     (change,) = found(asking(WHOLE), there, low=1, high=9)[ChangeKind.PODS]
@@ -255,6 +270,138 @@ def test_a_scope_that_is_in_the_way_is_named() -> None:
     apart = [gpu(0, numa_node=0, pcie="a"), gpu(1, numa_node=1, pcie="b")]
     wanted = asking(TWO, hint={"gpu": {"requiredTopologyScope": "PCIe"}})
     assert [one.text for one in found(wanted, node(*apart))[ChangeKind.WISH]] == ["drop requiredTopologyScope for gpu"]
+
+
+LABEL = {"matchLabels": {"a": "b"}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "words"),
+    [
+        (asking(WHOLE, hint={"gpu": {"selector": LABEL}}), node(FREE, USED), "the selector for gpu"),
+        (
+            asking({"koordinator.sh/rdma": "10"}, hint={"rdma": {"vfSelector": LABEL}}),
+            node(nic(0, VirtualFunction(0, "x", {})), nic(1)),
+            "vfSelector for rdma",
+        ),
+        (
+            asking(HALF, hint={"gpu": {"exclusivePolicy": "DeviceLevel"}}),
+            node(FREE, USED, holdings=held(part(FREE, 10), part(USED, 10))),
+            "exclusivePolicy for gpu",
+        ),
+        (
+            asking(
+                WHOLE | {"koordinator.sh/rdma": "10"},
+                joint={"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"},
+            ),
+            node(gpu(0, pcie="a"), gpu(1, pcie="b"), nic(0, pcie="c")),
+            "the required scope SamePCIe",
+        ),
+        (asking(TWO, partition={"allocatePolicy": "Restricted"}), node(FREE, USED), "gpu-partition-spec"),
+    ],
+)
+def test_the_one_condition_that_is_in_the_way_is_to_be_dropped(
+    wanted: PodRequest, there: NodeSnapshot, words: str
+) -> None:
+    assert [one.text for one in found(wanted, there)[ChangeKind.WISH]] == [f"drop {words}"]
+
+
+CPUS = CpuNode(machine("two sockets, 2 nodes, SMT, siblings near"))  # 32, of which 16 in each NUMA node
+SINGLE = NumaPolicy.SINGLE_NUMA_NODE
+
+
+def with_cpus(uid: str, cpus: str) -> Holding:
+    return holding(uid, cpus=CpuShare(QosClass.LSR, parse(cpus)))
+
+
+def own(count: int, **wishes: dict[str, str]) -> PodRequest:
+    return asking({"cpu": str(count), "memory": "1Gi"}, qos="LSR", **wishes)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "texts"),
+    [
+        (own(8), node(cpu=CPUS, holdings=[with_cpus("x", "0-24")]), {"ask for 7 CPUs instead of 8"}),
+        (own(2), node(cpu=CPUS, holdings=[with_cpus("x", "0-30")]), {"ask for 1 CPUs instead of 2"}),
+        (own(33), node(cpu=CPUS), {"ask for 32 CPUs instead of 33"}),
+        (own(1), node(cpu=CPUS, holdings=[with_cpus("x", "0-31")]), set()),
+        (
+            own(17, numa={"numaTopologyPolicy": "SingleNUMANode"}),
+            node(cpu=CPUS),
+            {"ask for 16 CPUs instead of 17", "state the NUMA policy BestEffort instead of the Pod's SingleNUMANode"},
+        ),
+        (
+            own(17),
+            node(cpu=replace(CPUS, policy=SINGLE)),
+            {"ask for 16 CPUs instead of 17", "give the node the NUMA policy BestEffort instead of SingleNUMANode"},
+        ),
+        (
+            own(2, cpus={"requiredCPUBindPolicy": "FullPCPUs"}),
+            node(cpu=CPUS, holdings=[with_cpus("x", ",".join(map(str, range(0, 32, 2))))]),
+            {"only prefer the CPU bind policy FullPCPUs (preferredCPUBindPolicy)"},
+        ),
+    ],
+    ids=[
+        "fewer are free",
+        "one is free",
+        "too many",
+        "one",
+        "the Pod's policy",
+        "the node's policy",
+        "halves of cores",
+    ],
+)
+def test_what_would_make_cpus_suffice_is_told(wanted: PodRequest, there: NodeSnapshot, texts: set[str]) -> None:
+    made = found(wanted, there)
+    assert {one.text for kind in (ChangeKind.REQUEST, ChangeKind.WISH) for one in made.get(kind, [])} == texts
+
+
+def test_each_cpu_that_is_not_free_is_a_lack_of_100() -> None:
+    there = node(FREE, cpu=CPUS, holdings=[with_cpus("x", "0-25"), *held(part(FREE, 20))])
+    assert [lack(own(cpus), there) for cpus in (5, 6, 7, 9)] == [0, 0, 100, 300]
+    assert lack(asking(WHOLE | {"cpu": "8", "memory": "1Gi"}, qos="LSR"), there) == 220
+    assert lack(asking(WHOLE | {"cpu": "8", "memory": "1Gi"}, qos="LSR"), replace(there, cpu=None)) == 20
+
+
+@pytest.mark.parametrize(
+    ("number", "listed"),
+    [(8, "0, 1, 2, 3, 4, 5, 6, 7"), (9, "0, 1, 2, 3, 4, 5, 6, 7, 1"), (11, "0, 1, 2, 3, 4, 5, 6, 7, 3")],
+)
+def test_eight_devices_to_repair_are_named_and_the_others_are_counted(number: int, listed: str) -> None:
+    there = node(*(gpu(minor, healthy=False) for minor in range(number)))
+    (change,) = found(asking({"nvidia.com/gpu": str(number)}), there)[ChangeKind.NODE]
+    assert re.findall("[0-9]+", change.text) == listed.split(", ")
+    assert change.text.endswith("more") is (number > 8)
+
+
+@pytest.mark.parametrize(("number", "many"), [(1, "1 device"), (2, "2 devices")])
+def test_how_many_devices_the_kubelet_has_given_is_told(number: int, many: str) -> None:
+    cards = [gpu(minor) for minor in range(number)]
+    there = node(*cards, kubelet=[card.id for card in cards])
+    (change,) = found(asking({"nvidia.com/gpu": str(number)}), there)[ChangeKind.NODE]
+    assert change.text == f"let the Pods of the kubelet's device plugin end that hold {many}"
+
+
+def test_eight_claims_and_eight_pods_of_other_products_are_named() -> None:
+    cards = [gpu(minor) for minor in range(9)]
+    claims = {f"c{at}": replace(holding(f"c{at}", part(card, 100)), fence=1) for at, card in enumerate(cards)}
+    foreign = {
+        f"f{at}": ForeignHolding(f"f{at}", "team", f"f{at}", Product.HAMI, "an annotation", (part(card, 100),))
+        for at, card in enumerate(cards)
+    }
+    wanted = asking({"nvidia.com/gpu": "9"})
+    names = [
+        re.findall(r"[a-z]+/[-a-z0-9]+", one.text)
+        for there in (node(*cards, claims=claims), node(*cards, foreign=foreign))
+        for one in found(wanted, there)[ChangeKind.NODE]
+    ]
+    assert names == [[f"default/pod-c{at}" for at in range(8)], [f"team/f{at}" for at in range(8)]]
+
+
+def test_two_pods_that_must_both_end_are_counted_with_the_highest_priority() -> None:
+    there = node(FREE, USED, holdings=[holding("a", part(FREE, 10)), holding("b", part(USED, 10))])
+    (change,) = found(asking(TWO), there, a=7, b=5)[ChangeKind.PODS]
+    assert (change.text, change.pods, change.priority) == ("wait until 2 Pods on it end", ("b", "a"), 7)
 
 
 def test_nothing_is_promised_where_nothing_helps() -> None:
@@ -274,6 +421,25 @@ def test_what_was_given_is_told_in_one_line() -> None:
     assert given(mine, there, BUILT_IN) == (
         "gpu 0 GPU-0 (core 50 %, memory 50 % (40Gi); shared); 2 of 2 idle devices of type gpu stay whole"
     )
+
+
+def test_eight_devices_that_were_given_are_told_and_the_others_are_counted() -> None:
+    cards = [gpu(minor, device_id=f"GPU-01234567-{minor}") for minor in range(11)]
+    there = node(*cards, nic(0), nic(1))
+    for number, ends in ((8, "3 of 11"), (9, "1 more devices; 2 of 11"), (10, "2 more devices; 1 of 11")):
+        told = given(holding("mine", *(part(card, 100) for card in cards[:number])), there, BUILT_IN)
+        assert re.findall(r"gpu ([0-9]+) (\S+) \(core 100", told) == [(str(at), "GPU-01234567") for at in range(8)]
+        assert told.count("idle before") == 8
+        assert told.endswith(f"{ends} idle devices of type gpu stay whole")
+        assert ("more" in told) is (number > 8)
+
+
+def test_cpus_that_were_given_are_told_in_a_hundred_characters() -> None:
+    one, every = ",".join(map(str, range(10, 76, 2))), ",".join(map(str, range(10, 80, 2)))
+    assert (len(f"{one},1"), len(every)) == (100, 104)
+    for cpus, told in (("0-3,6", "0-3,6"), (f"1,{one[:-3]},74", f"1,{one[:-3]},74"), (every, f"{every[:100]}...")):
+        assert given(with_cpus("mine", cpus), node(FREE, USED), BUILT_IN) == f"CPUs {told}"
+    assert given(holding("mine"), node(FREE, USED), BUILT_IN) == "a place in NUMA nodes"
 
 
 def test_the_line_is_bounded_however_many_devices_there_are() -> None:

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Final, Literal
 
 import pytest
-from builders import app, gpu, gpus, nic, nics, request
+from builders import app, ask, gpu, gpus, holding, nic, nics, part, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
@@ -27,6 +28,7 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.mix import NO_MIX, Mix, TypicalRequest, mix_of
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
+from allocator.vocabulary.partition import Partition, PartitionTable
 from allocator.vocabulary.preference import Preference
 from allocator.vocabulary.wiring import Wiring
 
@@ -256,10 +258,41 @@ def test_after_any_history_nodes_have_the_order_of_a_new_index_and_the_figures_o
         assert order == sorted(parts, key=lambda name: keys[name])
 
 
+def test_a_gang_breaks_a_group_of_as_many_devices_as_a_node_may_have_where_it_takes_all_of_them() -> None:
+    index, sizes = new_index(), {"a": (128,), "b": (64, 64), "c": (100, 28)}
+    for name, groups in sizes.items():
+        ends = [sum(groups[:at]) for at in range(len(groups) + 1)]
+        table = PartitionTable(tuple(Partition(tuple(range(*pair))) for pair in pairwise(ends)))
+        node = replace(of_node(name, 128), wiring=Wiring(partitions=table))
+        index.put(name, [*type_rows(node, told=True, partitioned={"gpu"}), load_row({}, {})])
+    rows = index.positions(["a", "b", "c"])
+    for count, times, broken in (
+        (64, 1, [128, 64, 100]),
+        (64, 2, [128, 129 + 64, 129 + 100]),
+        (65, 1, [128, 129, 100]),
+    ):
+        query = query_with_load(request(app("main", ask(count, core=100, ratio=100))), [])
+        assert index.broken(query, rows, times).tolist() == broken, (count, times)
+
+
 def of_node(name: str, cards: int, boards: int = 0, *, broken: int = 0) -> NodeSnapshot:
     """A node of so many GPUs, some of them unhealthy, and so many NICs."""
     there = [gpu(minor, device_id=f"{name}-{minor}", healthy=minor >= broken) for minor in range(cards)]
     return NodeSnapshot(name, (*there, *(nic(minor, device_id=f"{name}-nic-{minor}") for minor in range(boards))))
+
+
+def test_an_idle_device_is_opened_where_those_in_use_do_not_suffice() -> None:
+    index = new_index()
+    for name, used in (("a", 0), ("b", 1), ("c", 3)):
+        node = of_node(name, 4)
+        holdings = {f"p{card.minor}": holding(f"p{card.minor}", part(card, 50)) for card in node.devices[:used]}
+        index.put(name, [*type_rows(replace(node, holdings=holdings), told=True), load_row({}, {})])
+    rows = index.positions(["a", "b", "c"])
+    opened = [
+        index.opened(query_with_load(request(app("main", ask(count, core=25, ratio=25))), []), rows).tolist()
+        for count in (1, 2, 3, 4)
+    ]
+    assert opened == [[80, 0, 0], [80, 80, 0], [80, 80, 0], [80, 80, 80]]
 
 
 BOTH: Final = request(app("main", gpus(100)), app("beside", nics(100)))

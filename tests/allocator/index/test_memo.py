@@ -1,6 +1,7 @@
 """Results over all nodes that are kept: what is computed again, and which are forgotten."""
 
 import numpy as np
+import pytest
 
 from allocator.index.memo import Memo
 
@@ -12,7 +13,7 @@ class Counted:
         self.asked: list[list[int]] = []
 
     def __call__(self, at: object) -> np.ndarray:
-        nodes = np.arange(100)[at]  # type: ignore[index]
+        nodes = np.arange(70_000)[at]  # type: ignore[index]
         self.asked.append(nodes.tolist())
         return nodes * 10
 
@@ -36,3 +37,34 @@ def test_only_nodes_that_changed_since_are_computed_again() -> None:
     assert compute.asked == [list(range(100)), [3, 7]]
     memo.get("a", 50, compute)
     assert compute.asked[2:] == [list(range(50))], "the number of nodes is another"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "changes", "every"), [(112, 7, False), (111, 7, True), (96, 6, False), (96, 7, True)]
+)
+def test_where_more_than_a_sixteenth_of_the_nodes_changed_all_are_computed(
+    nodes: int, changes: int, *, every: bool
+) -> None:
+    memo, compute = Memo(most=2), Counted()
+    memo.get("a", nodes, compute)
+    for node in range(changes):
+        memo.changed(node)
+    assert memo.get("a", nodes, compute).tolist() == [10 * node for node in range(nodes)]
+    assert compute.asked[1:] == [list(range(nodes if every else changes))]
+
+
+def test_of_more_than_4096_changes_the_first_are_forgotten_and_all_are_computed() -> None:
+    memo, compute, nodes = Memo(most=3), Counted(), 70_000
+    for key in "abc":
+        memo.get(key, nodes, compute)
+    for _ in range(4096):
+        memo.changed(3)
+    memo.get("a", nodes, compute)
+    memo.changed(5)
+    for key in "ab":
+        memo.get(key, nodes, compute)
+    memo.changed(8)
+    for key in "abc":
+        memo.get(key, nodes, compute)
+    every = list(range(nodes))
+    assert compute.asked[3:] == [[3], [5], every, [8], [8], every]

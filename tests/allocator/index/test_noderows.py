@@ -30,6 +30,24 @@ def test_rows_found_are_the_callers_own() -> None:
     assert nodes.find(["a"]).tolist() == [1]
 
 
+def test_sixteen_tuples_are_remembered_until_a_node_comes_or_goes() -> None:
+    nodes = NodeRows()
+    nodes.add("a")
+    asked = [("a", str(number)) for number in range(17)]
+    first, *others = [nodes.find(names) for names in asked[:16]]
+    assert nodes.find(asked[0]) is first
+    assert first.tolist() == [1, 0]
+    nodes.find(asked[16])
+    assert nodes.find(asked[0]) is not first
+    assert nodes.find(asked[1]) is not others[0]
+    again = nodes.find(asked[0])
+    nodes.add("0")
+    assert nodes.find(asked[0]).tolist() == [1, 2]
+    nodes.drop("a")
+    assert nodes.find(asked[0]).tolist() == [0, 2]
+    assert again.tolist() == [1, 0]
+
+
 def test_the_order_of_names_takes_in_who_comes_and_who_goes() -> None:
     nodes = NodeRows()
     assert nodes.by_name().tolist() == [0]

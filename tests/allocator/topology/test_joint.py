@@ -156,6 +156,13 @@ def test_the_reason_is_that_of_the_rule_where_that_forbids_every_set() -> None:
     assert same.startswith("SamePCIe is requested; on those roots: 2 partitions of 2 GPUs are suitable")
 
 
+def test_a_scope_forbids_no_single_device_and_is_no_reason() -> None:
+    lost = (nic(0, "a"), nic(1, None))
+    for rule in (PLAIN_RULE, SetRule(Scope.NUMA_NODE)):
+        told = why_none_beside(lost, list(FOUR), 1, rule, same_pcie=True)
+        assert told.endswith("the node does not report the PCIe roots of the devices 1 of the first type")
+
+
 ROOTS = st.sampled_from(["a", "b", "c", None])
 
 

@@ -237,6 +237,7 @@ WRONG: dict[str, tuple[object, int, str]] = {
     "an unknown key": ('{"1":[{"minors":[0],"score":1}]}', 0, "unknown key 'score'"),
     "no minors": ('{"1":[{}]}', 0, "minors is not a list of '1' numbers"),
     "fewer minors than said": ('{"2":[{"minors":[0]}]}', 0, "minors is not a list of '2' numbers"),
+    "no minors, as is said": ('{"0":[{"minors":[]}],"1":[{"minors":[3]}]}', 1, "minors is not a list of '0' numbers"),
     "a minor twice": ('{"2":[{"minors":[0,0]}]}', 0, "a minor occurs twice"),
     "a set twice": ('{"2":[{"minors":[0,1]},{"minors":[1,0]}]}', 1, "these minors occur twice"),
     "65 minors": (json.dumps({str(n): [{"minors": [*range(n)]}] for n in (64, 65)}), 1, "'65' numbers (1 to 64)"),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.topology.search import _MAX_STEPS, EXACT_UP_TO, _Search, best_places
+from allocator.topology.search import _Search, best_places
 
 Rows = tuple[tuple[int, ...], ...]
 
@@ -57,7 +57,17 @@ MANY: dict[str, tuple[Rows, int, tuple[int, ...]]] = {
 @pytest.mark.parametrize("name", MANY)
 def test_among_many_the_best_set_is_confirmed_in_a_handful_of_steps(name: str) -> None:
     rows, count, best = MANY[name]
-    assert len(rows) > EXACT_UP_TO
+    assert len(rows) > 16
     search = _Search(rows, [0] * len(rows), count)
     assert (search.found, search.certain) == (best, True)
-    assert _MAX_STEPS - search.steps < 64
+    assert search.considered < 64
+
+
+@pytest.mark.parametrize("size", [16, 17, 20])
+def test_a_search_among_more_than_sixteen_ends_after_512_steps_with_the_best_set_so_far(size: int) -> None:
+    rows = symmetric(size, lambda a, b: (a * 131 + b * b * 17) * 7919 % 101)
+    search = _Search(rows, [0] * size, size // 2)
+    assert len(set(search.found)) == size // 2
+    assert search.best == sum(rows[a][b] for a, b in combinations(search.found, 2))
+    assert (search.considered == 512) is (size > 16)
+    assert (search.considered > 512) is (size == 16)
