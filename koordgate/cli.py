@@ -102,7 +102,7 @@ def whole_parser() -> argparse.ArgumentParser:
     below = parser.add_subparsers(metavar="COMMAND")
     for name, point in sorted(commands().items()):
         command: Command = point.load()
-        command.arguments(below.add_parser(name, help=_SUMMARIES.get(name, ""), **_about(command, name)))
+        command.arguments(below.add_parser(name, help=summary(name), **_about(command, name)))
     return parser
 
 
@@ -136,7 +136,6 @@ def _as_called(text: str, name: str) -> str:
 def _overview(names: Sequence[str]) -> argparse.ArgumentParser:
     width = max(map(len, names), default=0)
     listed = "\n".join(f"  {name:<{width}}  {summary(name)}" for name in names)
-    listed = "\n".join(f"  {name:<{width}}  {_SUMMARIES.get(name, '')}" for name in names)
     called = program()
     parser = argparse.ArgumentParser(
         prog=called,

@@ -2,8 +2,11 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 from aiohttp import web
+
+_SHUTDOWN_S: Final = 1.0
 
 
 @contextlib.asynccontextmanager
@@ -30,10 +33,11 @@ async def listen(
     app = web.Application()
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()
-        yield int(runner.addresses[0][1])
+        address, *_ = runner.addresses
+        yield int(address[1])
     finally:
         await runner.cleanup()

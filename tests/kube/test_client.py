@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import orjson
 import pytest
 import yaml
+from clocks import standing
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -154,8 +155,8 @@ async def test_a_read_sends_its_parameters_and_a_list_asks_for_pages_of_five_hun
 ) -> None:
     fake.put(NODES.path(), node("n1"))
     await kube.get(NODES.path("n1"), params={"pretty": "false"})
-    await names(kube, NODES.path())
-    await names(kube, NODES.path(), params={"labelSelector": "a=b"}, limit=7)
+    for options in ({}, {"params": {"labelSelector": "a=b"}, "limit": 7}):
+        assert [len(items) async for items, _ in kube.list_pages(NODES.path(), **options)]
     assert [dict(request.query) for request in fake.requests] == [
         {"pretty": "false"},
         {"limit": "500"},
@@ -300,6 +301,20 @@ async def refused_by_a_proxy(head: str, body: str = "") -> tuple[KubeError, list
     return caught.value, asked
 
 
+@pytest.mark.parametrize("status", ["200 OK", "201 Created", "250 Odd", "299 Odd"])
+async def test_every_status_that_is_a_success_is_one(status: str) -> None:
+    async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 7\r\nConnection: close\r\n\r\n".encode() + b'{"a":1}')
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(server, "127.0.0.1") as running:
+        port = running.sockets[0].getsockname()[1]
+        async with KubeClient(f"http://127.0.0.1:{port}") as kube:
+            assert await kube.get(NODES.path("n1")) == {"a": 1}
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [("too big", "too big"), ("", "Too Large"), ("[1, 2]", "[1, 2]"), ("x" * 400, "x" * 300)],
@@ -337,10 +352,23 @@ async def test_a_read_is_not_retried_for_ever(kube: KubeClient, fake: FakeKube, 
     assert waits.seconds == [0.1, 0.2, 0.4]
 
 
-async def test_a_write_is_retried_after_429_as_late_as_it_says(kube: KubeClient, fake: FakeKube, waits: Any) -> None:
-    fake.faults.add("create", "nodes", answer(429, retry_after=2))
+@pytest.mark.parametrize(("says", "waited"), [(2, 2), (None, 0.1), (0, 0.1)])
+async def test_a_write_is_retried_after_429_as_late_as_it_says(
+    kube: KubeClient, fake: FakeKube, waits: Any, says: int | None, waited: float
+) -> None:
+    fake.faults.add("create", "nodes", answer(429, retry_after=says))
     await kube.create(NODES.path(), node("n1"))
-    assert waits.seconds == [2]
+    assert waits.seconds == [waited]
+
+
+@pytest.mark.parametrize(("says", "waited"), [(7, [7]), (8, []), (9, [])])
+async def test_what_would_be_answered_at_the_deadline_or_later_is_not_waited_for(
+    kube: KubeClient, fake: FakeKube, waits: Any, says: int, waited: list[int]
+) -> None:
+    fake.faults.add("create", "nodes", answer(429, retry_after=says))
+    with standing(), nullcontext() if waited else pytest.raises(TooManyRequests):
+        await kube.create(NODES.path(), node("n1"), deadline=8)
+    assert waits.seconds == waited
 
 
 async def test_a_429_that_asks_for_more_than_the_deadline_is_raised_at_once(
@@ -501,6 +529,21 @@ async def test_a_watch_without_events_is_given_up_only_after_its_time_and_the_de
     assert not event.done()
     fake.put(NODES.path(), node("n1"))
     assert (await event)["object"]["metadata"]["name"] == "n1"
+
+
+@pytest.mark.parametrize("silent", [0.5, 75.0])
+async def test_a_watch_is_silent_only_after_its_time(kube: KubeClient, fake: FakeKube, silent: float) -> None:
+    opened = asyncio.Event()
+    with standing():
+        watch = kube.watch_lines(NODES.path(), silent_s=silent, on_open=opened.set)
+        event = asyncio.ensure_future(anext(watch))
+        await opened.wait()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not event.done()
+        fake.put(NODES.path(), node("n1"))
+        assert (await event)["object"]["metadata"]["name"] == "n1"
+        await watch.aclose()
 
 
 # --- credentials

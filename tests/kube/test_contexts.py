@@ -39,7 +39,7 @@ def test_what_is_wrong_with_a_kubeconfig_is_told(tmp_path: Path, text: str, cont
 
 def test_a_file_that_is_absent_or_no_text_is_told(tmp_path: Path) -> None:
     assert mistake(str(tmp_path / "absent")).startswith(f"there is no file {tmp_path}/absent; write the kubeconfig")
-    assert "Is a directory" in mistake(str(tmp_path))
+    assert f"{tmp_path} cannot be read as a kubeconfig (Is a directory); name another" in mistake(str(tmp_path))
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe\x00\x01")
     assert "cannot be read as a kubeconfig" in mistake(str(binary))
@@ -53,10 +53,22 @@ def test_contexts_of_several_files_count_and_the_first_current_one(tmp_path: Pat
     assert "has no context 'b'" in mistake(str(first))
 
 
-def test_many_contexts_are_named_in_part(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("contexts", "end"), [(15, "c13, c14"), (16, "c14, c15"), (17, "c14, c15 and 1 more"), (40, "c14, c15 and 24 more")]
+)
+def test_sixteen_contexts_are_named_at_most(tmp_path: Path, contexts: int, end: str) -> None:
     path = tmp_path / "config"
-    path.write_text("\n".join(["contexts:", *(f"- name: c{at:02}" for at in range(20))]), encoding="utf-8")
-    assert mistake(str(path)).endswith("c14, c15 and 4 more")
+    path.write_text("\n".join(["contexts:", *(f"- name: c{at:02}" for at in range(contexts))]), encoding="utf-8")
+    assert mistake(str(path)).endswith(f", {end}")
+
+
+def test_a_file_of_four_mebibytes_is_read_and_a_longer_one_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_bytes(b"\x00" * 4 * 1024 * 1024)
+    assert "cannot be read as a kubeconfig" in mistake(str(path))
+    with path.open("ab") as file:
+        file.write(b"\x00")
+    assert mistake(str(path)) == f"{path} is too large for a kubeconfig; name another file in $KUBECONFIG"
 
 
 async def test_whoever_connects_is_told_it(tmp_path: Path) -> None:

@@ -4,7 +4,20 @@ import pytest
 from fake_kube import FakeKube, answer, drop
 
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import Forbidden, KubeError, TooManyRequests, Unreachable, from_status
+from koordgate.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    KubeError,
+    NotFound,
+    TooLarge,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+    from_status,
+)
 from koordgate.kube.resource import NODES
 
 
@@ -27,6 +40,59 @@ def test_an_error_has_the_status_of_its_kind_and_none_where_there_was_no_answer(
 def test_a_status_that_says_nothing_is_an_error_of_no_known_kind() -> None:
     error = from_status({})
     assert (type(error), error.status, error.reason, error.message) == (KubeError, 0, "", "no message")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (399, KubeError),
+        (400, Invalid),
+        (401, Unauthorized),
+        (402, KubeError),
+        (403, Forbidden),
+        (404, NotFound),
+        (405, KubeError),
+        (408, KubeError),
+        (409, Conflict),
+        (410, Gone),
+        (411, KubeError),
+        (412, KubeError),
+        (413, TooLarge),
+        (414, KubeError),
+        (421, KubeError),
+        (422, Invalid),
+        (423, KubeError),
+        (428, KubeError),
+        (429, TooManyRequests),
+        (430, KubeError),
+        (499, KubeError),
+        (500, Unreachable),
+        (501, Unreachable),
+        (599, Unreachable),
+    ],
+)
+@pytest.mark.parametrize("reason", ["", "Conflict", "Another"])
+def test_a_status_has_its_kind_of_error(code: int, kind: type[KubeError], reason: str) -> None:
+    error = from_status({"code": code, "message": "why", "reason": reason})
+    message = "API server: why" if kind is Unreachable else "why"
+    assert (type(error), error.status, error.message) == (kind, code, message)
+    assert error.reason == reason or (code == 429 and error.reason == "TooManyRequests")
+
+
+@pytest.mark.parametrize("words", ["etcdserver: request is too large", "trying to send message larger than max"])
+@pytest.mark.parametrize(
+    ("code", "kind"), [(400, Invalid), (413, TooLarge), (499, KubeError), (500, TooLarge), (503, TooLarge)]
+)
+def test_an_error_of_the_server_that_speaks_of_the_size_is_about_the_size(
+    code: int, kind: type[KubeError], words: str
+) -> None:
+    assert type(from_status({"code": code, "message": f"rpc error: {words} (3 vs. 2)"})) is kind
+
+
+@pytest.mark.parametrize("code", [409, 500])
+def test_what_exists_already_is_told_by_its_reason_where_the_server_did_not_fail(code: int) -> None:
+    kind = AlreadyExists if code == 409 else Unreachable
+    assert type(from_status({"code": code, "reason": "AlreadyExists"})) is kind
 
 
 @pytest.mark.parametrize(

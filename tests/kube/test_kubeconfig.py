@@ -10,6 +10,7 @@ import yaml
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException
 
+from koordgate.kube.access import tls_context
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.kubeconfig import ConfiguredAccess, kubeconfig_access
@@ -106,6 +107,12 @@ async def test_the_connection_is_the_clusters(monkeypatch: pytest.MonkeyPatch) -
     tls = access.ssl_context()
     assert tls is not None
     assert (tls.check_hostname, tls.verify_mode) == (False, ssl.CERT_NONE)
+
+
+def test_of_pythons_checks_of_certificates_only_the_strict_one_is_off() -> None:
+    usual, ours = ssl.create_default_context().verify_flags, tls_context(None).verify_flags
+    assert not ours & ssl.VERIFY_X509_STRICT
+    assert ours | ssl.VERIFY_X509_STRICT == usual | ssl.VERIFY_X509_STRICT
 
 
 async def test_a_token_that_is_renewed_leaves_tls_as_it_is() -> None:

@@ -48,8 +48,20 @@ async def test_the_token_is_read_again_once_a_minute_or_when_it_was_refused(moun
     assert await access.authorization() == "Bearer two"
     (mounted / "token").write_text("three")
     assert await access.authorization(renew=True) == "Bearer three"
+    (mounted / "token").write_text("four")
+    now += 3600
+    assert await access.authorization() == "Bearer four"
     (mounted / "token").unlink()
-    assert await access.authorization(renew=True) == "Bearer three"  # the last one may still be valid
+    assert await access.authorization(renew=True) == "Bearer four"  # the last one may still be valid
+
+
+@pytest.mark.parametrize(("written", "namespace"), [("team-a\n", "team-a"), ("\n", "default"), (None, "default")])
+def test_the_namespace_is_the_mounted_one_or_else_the_default(
+    mounted: Path, written: str | None, namespace: str
+) -> None:
+    if written is not None:
+        (mounted / "namespace").write_text(written)
+    assert ServiceAccountAccess(mounted).namespace == namespace
 
 
 async def test_no_more_of_a_token_is_read_than_64_kib(mounted: Path) -> None:

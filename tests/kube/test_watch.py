@@ -409,7 +409,7 @@ def test_a_watch_that_lived_five_seconds_starts_the_waits_anew(kube: KubeClient)
     now = [1000.0]
     reflector = Reflector(kube, NODES, Mirror(), pace=WatchPace(jitter=lambda: 1.0, clock=lambda: now[0]))
     waits = []
-    for lived in (None, None, 4.9, 5.0, 0.0, 2000.0):
+    for lived in (None, None, 4.75, 5.0, 0.0, 1009.75):
         if lived is not None:
             reflector._opened_at = now[0]
             now[0] += lived

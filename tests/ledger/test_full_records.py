@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -14,7 +15,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODE_ALLOCATIONS
 from webhook.ledger.kube import KubeStore, read_record
 from webhook.ledger.ledger import Change, Holdings, Ledger
-from webhook.ledger.store import FullRecordError
+from webhook.ledger.store import FullRecordError, Record
 
 SOON = 20.0
 LIMIT = 768 * 1024
@@ -80,6 +81,41 @@ async def test_of_a_group_only_who_would_make_the_record_too_large_is_refused(fa
     assert await asyncio.gather(*(ledger.change("n1", one, SOON) for one in changes[2:])) == ["dropped", "added"]
     assert sorted(stored(fake)) == sorted(["small", "late", *(one.uid for one in held[1:])])
     assert await ledger.change("n1", add(large("greedy")), SOON) == "added", "there is room again"
+
+
+def exactly(length: int, *others: Holding) -> dict[str, Holding]:
+    """These holdings, and one of a Pod with a name so long that all have this length in bytes."""
+    last = holding("last")
+    name = "p" * (length - size(*others, replace(last, name="")))
+    found = {one.uid: one for one in (*others, replace(last, name=name))}
+    assert size(*found.values()) == length
+    return found
+
+
+async def test_a_record_may_have_768_kib_and_not_one_byte_more(fake: FakeKube, kube: KubeClient) -> None:
+    store = KubeStore(kube)
+    others = [large(f"f{number}") for number in range(LIMIT // size(large("f0")))]
+    with pytest.raises(FullRecordError, match="would have 786433 bytes, and 786432 are allowed"):
+        await store.write(Record("n1"), exactly(LIMIT + 1, *others), "", SOON)
+    assert fake.objects(NODE_ALLOCATIONS.path()) == []
+    largest = exactly(LIMIT, *others)
+    await store.write(Record("n1"), largest, "", SOON)
+    assert stored(fake) == largest
+
+
+async def test_a_record_that_is_too_large_already_may_become_smaller_or_be_written_as_it_is(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    held = exactly(LIMIT + 9, *(large(f"f{number}") for number in range(11)))
+    fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": write_spec(held.values())})
+    store = KubeStore(kube)
+    same = await store.write(await store.read("n1", SOON), held, "published", SOON)
+    assert (stored(fake), same.published) == (held, "published")
+    with pytest.raises(FullRecordError):
+        await store.write(same, exactly(LIMIT + 10, *(large(f"f{number}") for number in range(11))), "", SOON)
+    smaller = exactly(LIMIT + 8, *(large(f"f{number}") for number in range(11)))
+    await store.write(same, smaller, "", SOON)
+    assert stored(fake) == smaller
 
 
 async def test_a_record_that_is_too_large_already_may_become_smaller(fake: FakeKube, ledger: Ledger) -> None:

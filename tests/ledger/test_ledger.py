@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Generator, Mapping
 
 import pytest
 from builders import gpu, holding, part
+from clocks import standing
 from fake_kube import FakeKube, Fault, answer, drop, hold, hold_answer, lose_answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -452,13 +453,41 @@ async def test_a_deadline_that_passes_is_busy_and_what_was_performed_is_found_by
     assert sorted(stored(fake)) == ["pod"]
 
 
-async def test_a_change_without_any_time_left_is_busy_and_not_written() -> None:
+@pytest.mark.parametrize("deadline", [0, -0.5])
+async def test_a_change_without_any_time_left_is_busy_and_not_written(deadline: float) -> None:
     store = MemoryStore()
     ledger = Ledger(store)
-    with pytest.raises(BusyError, match=r"n1.*try again"):
-        await ledger.change("n1", put("a"), 0)
+    with standing(), pytest.raises(BusyError, match=r"n1.*try again"):
+        await ledger.change("n1", put("a"), deadline)
     await ledger.idle()
     assert await store.read("n1", SOON) == Record("n1")
+
+
+class Timed(MemoryStore):
+    """Notes for how long each request may take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[float] = []
+
+    async def read(self, node: str, deadline: float) -> Record:
+        self.given.append(deadline)
+        return await super().read(node, deadline)
+
+    async def write(self, record: Record, holdings: Holdings, published: str, deadline: float) -> Record:
+        self.given.append(deadline)
+        return await super().write(record, holdings, published, deadline)
+
+
+async def test_the_store_is_given_the_time_that_the_most_patient_change_has_left() -> None:
+    store = Timed()
+    ledger = Ledger(store, published=lambda node, _holdings: node)
+    with standing(at=100.0):
+        await ledger.change("n1", put("a"), 0.5)
+        await ledger.publish("n2", 0.25)
+        await ledger.publish("n3", 350.0)
+        await asyncio.gather(*(ledger.change("n1", put(f"u{seconds}"), seconds) for seconds in (2, 250, 3)))
+    assert store.given == [0.5, 0.5, 0.25, 0.25, 350.0, 350.0, 250.0]  # a read and a write, and a write alone at last
 
 
 async def test_a_patient_neighbour_is_answered_though_an_impatient_one_left(fake: FakeKube, ledger: Ledger) -> None:
@@ -484,6 +513,20 @@ async def test_a_caller_that_left_while_it_waited_for_its_turn_is_skipped(fake: 
     assert await staying == "first staying"
     await asyncio.gather(first, leaving, return_exceptions=True)
     assert sorted(stored(fake)) == ["first", "staying"]
+
+
+async def test_a_caller_that_left_while_its_change_was_written_keeps_no_neighbour_waiting(
+    fake: FakeKube, ledger: Ledger
+) -> None:
+    held = hold()
+    fake.faults.add("create", "nodeallocations", held)
+    leaving, staying, last = (asyncio.create_task(ledger.change("n1", put(uid), SOON)) for uid in "abc")
+    await held.reached.wait()
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    gate_of(held).set()
+    assert await asyncio.gather(staying, last) == ["a b", "a b c"]
+    assert sorted(stored(fake)) == ["a", "b", "c"]
 
 
 async def test_a_caller_that_left_while_the_record_was_read_is_skipped(
@@ -625,7 +668,10 @@ async def test_publishing_writes_only_where_the_text_differs(
     assert text_of(fake) == "n1 second a"
     assert sorted(stored(fake)) == ["a"]
     assert publishing.record("n1").published == "n1 second a"
-    assert told.groups == [0, 1, 0]  # three writes, with one change
+    text.word = "another"  # it comes before the one that was published
+    assert await publishing.publish("n1", SOON)
+    assert text_of(fake) == "n1 another a"
+    assert told.groups == [0, 1, 0, 0]  # four writes, with one change
 
 
 async def test_what_is_published_belongs_to_the_record_as_it_stands_and_not_as_it_is_remembered(

@@ -35,11 +35,14 @@ class CoverageMap:
         """The tests that run a line, the quickest first.
 
         A line that runs when its module is imported belongs to no test. For such a line these are the tests of all
-        lines that mention a name bound by the statement, and the tests that mention it themselves.
+        lines that mention a name bound by the statement, the tests that mention it themselves, and for a function's
+        header those that run its body.
         """
-        found = self.lines.get(path, {}).get(line, frozenset())
-        if not found and (names := _bound((root / path).read_text(), line)):
-            found = self._of_names(root, names) | self._that_mention(root, names)
+        ran = self.lines.get(path, {})
+        found = ran.get(line, frozenset())
+        if not found and (names := _bound(text := (root / path).read_text(), line)):
+            body = frozenset[str]().union(*(ran.get(each, frozenset()) for each in _body(text, line)))
+            found = body | self._of_names(root, names) | self._that_mention(root, names)
         return sorted(found, key=lambda test: (self.seconds.get(test, 0.0), test))
 
     def _of_names(self, root: Path, names: Iterable[str]) -> frozenset[str]:
@@ -63,7 +66,7 @@ class CoverageMap:
         return frozenset()
 
     def _that_mention(self, root: Path, names: set[str]) -> frozenset[str]:
-        """The tests whose own text mentions a name."""
+        """The tests whose own text, decorators included, mentions a name."""
         mention = _mention(names)
         functions = {
             f"{file}::{node.name}"
@@ -71,7 +74,7 @@ class CoverageMap:
             if mention.search(text := (root / file).read_text())
             for node in ast.parse(text).body
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            and mention.search(ast.get_source_segment(text, node) or "")
+            and any(mention.search(ast.get_source_segment(text, part) or "") for part in (*node.decorator_list, node))
         }
         return frozenset(test for test in self.seconds if test.partition("[")[0] in functions)
 
@@ -246,6 +249,14 @@ def _junit_key(test: str) -> tuple[str, str]:
     names, bracket, parameters = rest.partition("[")
     *classes, name = names.split("::")
     return ".".join([path.removesuffix(".py").replace("/", "."), *classes]), name + bracket + parameters
+
+
+def _body(text: str, line: int) -> range:
+    """The lines of the body of the function whose header a line belongs to; none if there is no such function."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line < node.body[0].lineno:
+            return range(node.body[0].lineno, (node.end_lineno or line) + 1)
+    return range(0)
 
 
 def _bound(text: str, line: int) -> set[str]:

@@ -119,10 +119,14 @@ def test_each_line_has_the_tests_that_run_it_even_in_a_child_but_for_those_that_
     [
         pytest.param(
             1,
-            ["other.py::test_most", "other.py::test_within", "tests.py::test_the_limit"],
+            ["other.py::test_most", "other.py::test_within", "tests.py::test_a_table[3]", "tests.py::test_the_limit"],
             id="a constant: where another one of it, or a function that reads it, is mentioned, and in tests",
         ),
-        pytest.param(3, ["other.py::test_within"], id="a function's header: where it is called"),
+        pytest.param(
+            3,
+            ["body.py::test_body", "other.py::test_within"],
+            id="a function's header: where it is called, and its body",
+        ),
     ],
 )
 def test_a_line_that_runs_at_import_is_judged_by_what_mentions_its_name(
@@ -130,11 +134,13 @@ def test_a_line_that_runs_at_import_is_judged_by_what_mentions_its_name(
 ) -> None:
     (checkout / "other.py").write_text("from allocator.code import LIMIT\nMOST = LIMIT\nuse(MOST)\nwithin(1)\n")
     lines = {
-        "allocator/code.py": {},
+        "allocator/code.py": {5: frozenset({"body.py::test_body"})},
         "other.py": {3: frozenset({"other.py::test_most"}), 4: frozenset({"other.py::test_within"})},
     }
-    (checkout / "tests.py").write_text("def test_the_limit():\n    assert LIMIT\n\ndef test_other():\n    pass\n")
-    seconds = {"tests.py::test_the_limit": 1.0, "tests.py::test_other": 1.0}
+    tests = "@each(LIMIT)\ndef test_a_table(limit):\n    pass\n"
+    tests += "def test_the_limit():\n    assert LIMIT\n\ndef test_other():\n    pass\n"
+    (checkout / "tests.py").write_text(tests)
+    seconds = dict.fromkeys(("tests.py::test_a_table[3]", "tests.py::test_the_limit", "tests.py::test_other"), 1.0)
     assert CoverageMap(lines, seconds).tests(checkout, "allocator/code.py", line) == mentioned
 
 

@@ -28,6 +28,16 @@ async def test_a_break_is_due_after_two_milliseconds_of_work() -> None:
     assert breaks.due()
     await breaks.take()
     assert not breaks.due()
+    clock.now *= 2
+    assert breaks.due()
+
+
+def test_a_break_is_due_at_two_milliseconds_exactly() -> None:
+    clock = Clock()
+    clock.now = 0.0
+    breaks = Breaks(clock)
+    clock.now = 0.002
+    assert breaks.due()
 
 
 async def test_the_time_of_others_is_not_work() -> None:
@@ -43,7 +53,9 @@ async def test_the_time_of_others_is_not_work() -> None:
             clock.now += 0.25
             await breaks.take()
         clock.now += 0.25
-    assert breaks.worked == pytest.approx(0.75)
+        assert breaks.worked == pytest.approx(0.75)
+        clock.now += 1000.0
+    assert breaks.worked == pytest.approx(1000.75)
     assert ran.breaks == 2
 
 

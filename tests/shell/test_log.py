@@ -92,6 +92,25 @@ def test_a_process_names_itself_in_each_line_of_either_style(style: str, first: 
     assert ('"component":"webhook"' if style == "json" else "component=webhook") in only
 
 
+def test_what_libraries_tell_of_each_request_is_not_logged_and_what_is_grave_is() -> None:
+    code = (
+        "import logging; from koordgate import log; log.start('debug')\n"
+        "for name in ('aiohttp.access', 'opentelemetry.sdk', 'urllib3.pool', 'koordgate.x'):\n"
+        "    for level in (logging.INFO, logging.WARNING, logging.ERROR): logging.getLogger(name).log(level, level)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    told = [orjson.loads(each) for each in ran.stderr.splitlines()]
+    assert [(each["logger"], each["message"]) for each in told] == [
+        ("aiohttp.access", "30"),
+        ("aiohttp.access", "40"),
+        ("opentelemetry.sdk", "40"),
+        ("urllib3.pool", "40"),
+        ("koordgate.x", "20"),
+        ("koordgate.x", "30"),
+        ("koordgate.x", "40"),
+    ]
+
+
 # --- what a call is about
 
 

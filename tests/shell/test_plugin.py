@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from koordgate.cli import commands, main, whole_parser
+from koordgate.cli import _as_called, commands, main, whole_parser
 from koordgate.completion import script
 
 COMMANDS = sorted(point.name for point in entry_points(group="koordgate.commands"))
@@ -31,6 +31,7 @@ def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         ("kubectl-koordgate.exe", "kubectl koordgate"),
         ("/usr/local/bin/koordgate", "koordgate"),
         ("/src/koordgate/__main__.py", "koordgate"),
+        ("/usr/local/bin/wrapper", "koordgate"),
         ("", "koordgate"),
     ],
 )
@@ -51,6 +52,14 @@ def test_a_second_name_of_a_command_is_the_command(capsys: pytest.CaptureFixture
     assert f"usage: koordgate {name} " in told
     assert f"  koordgate {name} " in told
     assert f"  koordgate {other} " not in told
+
+
+@pytest.mark.parametrize("name", ["why", "explain", "check", "doctor", "adopt", "snapshot", "webhook"])
+def test_an_example_of_another_command_keeps_its_name(name: str) -> None:
+    same = next((pair for pair in ({"why", "explain"}, {"check", "doctor"}) if name in pair), {name})
+    examples = "".join(f"  koordgate {each} x\n" for each in COMMANDS)
+    expected = "".join(f"  koordgate {name if each in same else each} x\n" for each in COMMANDS)
+    assert _as_called(examples, name) == expected
 
 
 def test_both_lines_of_a_usage_name_the_program(
@@ -132,6 +141,12 @@ def test_other_shells_get_a_script_of_theirs(shell: str, marks: str, tmp_path: P
         file = tmp_path / "script"
         file.write_text(text, encoding="utf-8")
         subprocess.run([found, "-n", str(file)], check=True, env={**os.environ, "HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "kubectl"])
+def test_the_script_is_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert capsys.readouterr().out == f"{script(shell).rstrip()}\n"
 
 
 def test_a_shell_that_is_not_known_is_told_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Work that goes on after a bug."""
 
 import asyncio
+import math
 
 import pytest
 
@@ -8,7 +9,7 @@ from koordgate.steady import steadily
 
 
 class Work:
-    """Fails as often as it is told, after so many seconds each time; then it ends."""
+    """Fails as often as it is told, after so many seconds each time; then it ends. Its clock has whole seconds."""
 
     def __init__(self, failures: int, seconds: float = 0.0) -> None:
         self.now = 0.0
@@ -29,7 +30,7 @@ class Work:
 
     async def sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
-        self.now += seconds
+        self.now += math.ceil(seconds)
 
     async def steadily(self) -> None:
         await steadily(self.run, self.bug, sleep=self.sleep, clock=lambda: self.now)
@@ -44,10 +45,15 @@ async def test_what_fails_begins_again_after_each_bug_and_later_each_time_up_to_
     assert max(work.waits) <= 60
 
 
-async def test_what_ran_for_five_minutes_begins_again_as_soon_as_after_a_first_bug() -> None:
-    work = Work(failures=8, seconds=301)
+@pytest.mark.parametrize(("seconds", "soon"), [(299, False), (300, True), (301, True), (3600, True)])
+async def test_what_ran_for_five_minutes_begins_again_as_soon_as_after_a_first_bug(
+    seconds: float,
+    soon: bool,  # noqa: FBT001 a parameter of the test
+) -> None:
+    work = Work(failures=8, seconds=seconds)
     await work.steadily()
-    assert max(work.waits) <= 1
+    assert len(work.waits) == 8
+    assert (max(work.waits) <= 1) is soon
 
 
 async def test_what_ends_by_itself_does_not_begin_again() -> None:

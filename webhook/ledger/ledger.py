@@ -249,17 +249,16 @@ class Ledger:
     async def _serve_group(self, node: str) -> None:
         """Commit all that is pending on a node by now: together, or singly where that is too large for one record."""
         group, self._pending[node] = self._pending[node], []
-        if not await self._serve_together(node, group):
-            for pending in group:
-                await self._serve_together(node, [pending])
+        for pending in await self._serve_together(node, group):
+            await self._serve_together(node, [pending])
 
-    async def _serve_together(self, node: str, group: list[_Pending[object]]) -> bool:
-        """Commit these changes; tell whether each has its answer, which only several that are too large have not."""
+    async def _serve_together(self, node: str, group: list[_Pending[object]]) -> list[_Pending[object]]:
+        """Commit these changes; returns those that have no answer yet: several that are too large together."""
         try:
             await self._commit(node, group)
         except FullRecordError as error:
             if len(group) > 1:
-                return False
+                return group
             for pending in group:
                 if not pending.answer.done():
                     pending.answer.set_exception(error)
@@ -268,7 +267,7 @@ class Ledger:
             for pending in group:
                 if not pending.answer.done():
                     pending.answer.set_exception(error)
-        return True
+        return []
 
     async def _commit(self, node: str, group: list[_Pending[object]]) -> None:
         clock = asyncio.get_running_loop().time
