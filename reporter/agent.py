@@ -33,7 +33,7 @@ from reporter.settings import ReporterSettings
 from reporter.watches import ObjectWatch, PodWatch
 
 _LOG: Final = logging.getLogger(__name__)
-_PACE: Final = WatchPace(silent=180.0)  # there is a reporter on every node: each opens its watches less often
+_SILENT_S: Final = 180.0  # there is a reporter on every node: each opens its watches less often
 _RESOURCES: Final = {
     WatchedKind.NODE: NODES,
     WatchedKind.DEVICE: DEVICES,
@@ -199,7 +199,7 @@ class Agent:
             resource,
             handler,
             selectors={"fieldSelector": f"{field}={self._node}"},
-            pace=_PACE,
+            pace=WatchPace(silent=_SILENT_S),
             count=lambda happening: counter.labels(resource.plural, happening).inc(),
             on_error=self._watch_failed,
         )

@@ -36,7 +36,7 @@ def content(path: Path | str, most: int) -> bytes | None:
         return None
     pieces: list[bytes] = []
     try:
-        while most > 0 and (piece := os.read(handle, most)):
+        while piece := os.read(handle, most):  # nothing, once it was asked for nothing
             pieces.append(piece)
             most -= len(piece)
     except OSError:

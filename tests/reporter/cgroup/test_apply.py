@@ -30,6 +30,13 @@ def test_in_v2_what_is_deeper_than_containers_is_not_read(make_tree) -> None:
     assert seen.effective == {POD: 0xFF}
 
 
+def test_in_v1_16_levels_below_a_pod_are_read(make_tree) -> None:
+    levels = {POD + "/c" * depth: "0" for depth in range(20)}
+    seen = observe(make_tree(Version.V1, levels), [], [POD])
+    assert set(seen.tree) == {POD + "/c" * depth for depth in range(17)}
+    assert seen.failures == []
+
+
 def test_a_cgroup_that_is_gone_is_absent_and_no_failure(make_tree) -> None:
     hierarchy = make_tree(Version.V1, TREE)
     seen = observe(hierarchy, ["kubepods"], ["kubepods/podgone"])
@@ -62,6 +69,18 @@ def test_a_file_that_makes_no_sense_is_reported_and_the_rest_is_read(make_tree, 
     seen = observe(hierarchy, ["kubepods"], [POD, "kubepods/podv"])
     assert set(seen.tree) == {"kubepods", "kubepods/podv"}
     assert [failure.path for failure in seen.failures] == [POD]
+
+
+def test_more_than_64_kib_of_a_file_are_not_looked_at(make_tree) -> None:
+    hierarchy = make_tree(Version.V1, TREE)
+    for path, size in ((POD, 65536), ("kubepods/podv", 65537)):
+        (hierarchy.root / path / "cpuset.cpus").write_bytes(b"3".ljust(size))
+
+    failures = observe(hierarchy, ["kubepods"], [POD, "kubepods/podv"]).failures
+
+    reasons = [failure.message.partition("cannot be read: ")[2] for failure in failures]
+    assert reasons[0].startswith("a CPU list of 65536 characters")
+    assert reasons[1] == "cpuset.cpus is larger than 65536 bytes"
 
 
 def test_a_pipe_in_place_of_a_file_does_not_stop_us(make_tree) -> None:

@@ -178,3 +178,10 @@ def test_cpus_and_mems_are_both_written() -> None:
     assert found == tuple(
         Write(path, file, value) for (file, value), path in itertools.product(((File.CPUS, 1), (File.MEMS, 2)), (C, B))
     )
+
+
+def test_what_already_is_as_it_should_be_is_told_and_what_is_still_to_be_written_is_not() -> None:
+    found = plan(cpus(0b1111, 0b0011, 0b0001), [(B, WantedCpusets(POD, 0b0011, 0))], Version.V1)
+
+    assert found.writes == (Write(C, File.CPUS, 0b0011),)
+    assert found.right == {(A, File.CPUS): 0b1111, (B, File.CPUS): 0b0011, (A, File.MEMS): 1, (B, File.MEMS): 1}

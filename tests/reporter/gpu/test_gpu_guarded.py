@@ -16,6 +16,7 @@ import pytest
 from reporter.gpu import worker
 from reporter.gpu.facts import XidEvent
 from reporter.gpu.guarded import NvmlUnavailableError, Patience, _Child
+from reporter.gpu.nvml import CardError
 from reporter.gpu.protocol import Xid, encode, read_said
 
 A100 = "GPU-a1000000-0000-4000-8000-00000000000{}"
@@ -475,6 +476,26 @@ def test_xid_errors_without_end_keep_no_question_waiting(left, told) -> None:
     worker._report_all(Stormy(left), said)
 
     assert said.getvalue().splitlines() == [encode(Xid(XidEvent("GPU-a", 13, 0.0))).rstrip()] * told
+
+
+class Mute:
+    """An NVML of which one card reports Xid errors, until none can be waited for any more."""
+
+    def __init__(self) -> None:
+        self.left = [XidEvent("GPU-a", 13, 0.0), None]
+
+    def next_xid(self, milliseconds: int) -> XidEvent | None:
+        assert milliseconds == 250
+        if not self.left:
+            raise CardError("Xid errors cannot be waited for")
+        return self.left.pop(0)
+
+
+def test_xid_errors_that_cannot_be_waited_for_are_waited_for_again_two_seconds_later() -> None:
+    said, mute = io.BytesIO(), Mute()
+
+    assert [worker._report(mute, said) for _ in range(3)] == [0.0, 0.0, 2.0]
+    assert said.getvalue() == encode(Xid(XidEvent("GPU-a", 13, 0.0)))
 
 
 async def test_the_process_ends_with_its_input_and_with_1_where_nvml_fails(played, bare) -> None:

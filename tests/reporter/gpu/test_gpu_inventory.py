@@ -323,8 +323,37 @@ NOWHERE = {"no NUMA node": {"numa_node": None}, "no PCIe root": {"pcie_root": No
 
 
 @pytest.mark.parametrize("facts", NOWHERE.values(), ids=NOWHERE)
-def test_a_card_whose_place_is_unknown_has_no_topology(facts) -> None:
-    assert "topology" not in report(known(card(0, **facts))).devices[0]
+def test_a_card_whose_place_is_unknown_has_no_topology_but_its_address(facts) -> None:
+    known_place, unknown, nowhere = report(known(card(0), card(1, **facts), card(2, **facts, bus=None))).devices
+
+    assert ["topology" in entry for entry in (known_place, unknown, nowhere)] == [True, False, False]
+    buses = [entry["labels"].get("koordgate.io/pci-bus") for entry in (known_place, unknown, nowhere)]
+    assert buses == [None, "0000:01:00.0", None]
+
+
+def test_a_module_is_stated_if_the_object_can_hold_its_number() -> None:
+    cards = known(card(0), card(1, module=0), card(2, module=2**31 - 1), card(3, module=2**31))
+
+    assert [entry.get("moduleID") for entry in report(cards).devices] == [None, 0, 2147483647, None]
+
+
+def test_the_fabric_that_a_card_has_joined_is_a_label() -> None:
+    fabrics = (
+        Fabric(FabricState.COMPLETED, 0, "ab", 7),
+        Fabric(FabricState.COMPLETED, 1, "ab", 7),
+        Fabric(FabricState.IN_PROGRESS, 0, "ab", 7),
+        None,
+    )
+
+    told = report(known(*(card(minor, fabric=fabric) for minor, fabric in enumerate(fabrics))))
+
+    assert [entry["labels"].get("koordgate.io/nvlink-fabric") for entry in told.devices] == ["ab.7", None, None, None]
+
+
+def test_of_a_message_1024_characters_are_written() -> None:
+    told = report(known(card(0), card(1)), outage=Outage("NvmlHangs", "x" * 1024 + "y", NOW))
+
+    assert [condition(told, place)[2] for place in (0, 1)] == ["x" * 1024] * 2
 
 
 SWITCHED = (Link(Peer.SWITCH, None),)
@@ -405,7 +434,7 @@ def test_any_text_becomes_a_label_that_kubernetes_takes(text) -> None:
     assert not found or (found[0].isalnum() and found[-1].isalnum() and found.isascii())
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1.0, 1e300, float("inf"), float("nan")], ids=str)
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 1e12, 1e17, 1e300, float("inf"), float("nan")], ids=str)
 def test_any_number_becomes_a_time_that_kubernetes_takes(seconds) -> None:
     assert len(timestamp(seconds)) == len(THEN)
 

@@ -157,6 +157,7 @@ ONE_READING: dict[str, tuple[dict[str, str | None], dict[str, object]]] = {
     "no name": ({"gpu.0.name": None}, {"model": ""}),
     "no memory size, as where it is the host's": ({"gpu.0.memory": None}, {"memory": None}),
     "no PCI address": ({"gpu.0.bus": None}, {"bus": None, "pcie_root": None, "numa_node": None}),
+    "a PCI address that is no text": ({"gpu.0.bus": "\udcff"}, {"bus": None, "pcie_root": None, "numa_node": None}),
     "a PCI address in no sysfs": (
         {"gpu.0.bus": "00010000:3B:00.0"},
         {"bus": "10000:3b:00.0", "pcie_root": None, "numa_node": 0},

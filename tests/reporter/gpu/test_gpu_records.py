@@ -71,6 +71,15 @@ def test_what_is_no_record_starts_again_and_says_so(data) -> None:
     assert "a new one is started" in problems[0]
 
 
+def test_a_record_may_have_a_mebibyte_and_no_more() -> None:
+    data = encode(lived())
+
+    assert decode(data.ljust(2**20)) == (lived(), ())
+    record, problems = decode(data.ljust(2**20 + 1))
+    assert record == NOTHING_KNOWN
+    assert problems == ("1048577 bytes are no record of a node's cards; a new one is started",)
+
+
 def test_the_driver_outlives_the_reporter_and_an_older_record_without_it_is_read() -> None:
     raw = json.loads(encode(lived()))
     assert decode(json.dumps(raw).encode())[0].driver == READING.driver

@@ -44,6 +44,7 @@ def test_a_device_that_sysfs_does_not_list_is_nowhere(played) -> None:
 
 NUMA = {
     "told": ("1", "0-1", 1),
+    "told, the first": ("0", "0-1", 0),
     "not reported, one node": ("-1", "0", 0),
     "not reported, two nodes": ("-1", "0-1", None),
     "not reported, nodes unknown": ("-1", None, None),
@@ -83,3 +84,18 @@ def test_the_nodes_run_is_named_where_it_is_known(played) -> None:
     played.boot("7ede3d37-5422-49c3-b733-fc82e3803a4b")
 
     assert sysfs.boot_id(played.proc) == "7ede3d37-5422-49c3-b733-fc82e3803a4b"
+
+
+def test_the_time_of_the_boot_is_looked_for_in_a_mebibyte(played) -> None:
+    assert sysfs.booted(played.proc) == 0.0
+    played.proc.mkdir(exist_ok=True)
+    for before, found in ((0, 1764000000.0), (2**20 - 18, 1764000000.0), (2**20 - 1, 0.0)):
+        text = "cpu 1 2\nbtime 1764000000\n" if not before else f"{'x' * before}\nbtime 1764000000\n"
+        (played.proc / "stat").write_text(text)
+        assert sysfs.booted(played.proc) == found
+
+
+def test_256_bytes_of_a_small_file_are_read(played) -> None:
+    played.boot("7" * 256 + "8")
+
+    assert sysfs.boot_id(played.proc) == "7" * 256

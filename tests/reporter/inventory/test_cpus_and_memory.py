@@ -65,6 +65,31 @@ def test_the_first_processor_describes_all(machine: Machine) -> None:
     assert (basic.hyper_threading, basic.turbo, basic.cat_l3_mask) == (True, True, "fffff")
 
 
+@pytest.mark.parametrize(
+    ("no_turbo", "boost", "turbo"),
+    [(0, None, True), (0, 0, True), (1, 1, False), (None, 1, True), (None, 0, False), (None, None, False)],
+)
+def test_turbo_is_what_intels_driver_says_or_any_other(
+    machine: Machine, no_turbo: int | None, boost: int | None, *, turbo: bool
+) -> None:
+    machine.cpus()
+    for file, said in (("intel_pstate/no_turbo", no_turbo), ("cpufreq/boost", boost)):
+        if said is not None:
+            machine.file(f"devices/system/cpu/{file}", said)
+
+    assert read_cpus(machine.sysfs, machine.proc).basic.turbo is turbo
+
+
+def test_of_what_a_processor_is_256_characters_are_told_and_of_its_mask_64(machine: Machine) -> None:
+    machine.cpus()
+    machine.file("cpuinfo", f"processor: 0\nmodel name: {'m' * 257}\n\nmodel name: another\n", machine.proc)
+    machine.file("fs/resctrl/info/L3/cbm_mask", "f" * 65)
+
+    basic = read_cpus(machine.sysfs, machine.proc).basic
+
+    assert (basic.model, basic.vendor, basic.cat_l3_mask) == ("m" * 256, "", "f" * 64)
+
+
 def test_cpus_of_which_no_siblings_are_known_are_cores_of_their_own(machine: Machine) -> None:
     machine.cpus(sockets=1, nodes=1, cores=2, threads=2)
     for cpu in range(4):

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from allocator.vocabulary.cpuset import parse as parse_cpuset
 from reporter.kubelet import cpustate, devicecheckpoint
-from reporter.kubelet.checkpoint import CheckpointError, read_checksum
+from reporter.kubelet.checkpoint import CheckpointError, checksum, read_checksum
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import PodDevices
-from reporter.kubelet.watched import FileReading, WatchedFile
+from reporter.kubelet.watched import FileError, FileReading, WatchedFile, read_bounded
 
 MOST_BYTES = 2 * 2**20
 
@@ -95,7 +95,7 @@ def test_an_annotation_that_would_be_too_long_leaves_out_the_plugins_answers() -
 
 def test_an_annotation_that_would_be_too_long_even_so_has_the_ids_alone() -> None:
     entries = [PodDevices("u", f"c{number}", "nvidia.com/gpu", (f"GPU-{number % 2}::{number}",)) for number in range(9)]
-    assert json.loads(devicecheckpoint.annotation(entries, limit=40)) == [{"deviceIDs": ["GPU-0", "GPU-1"]}]
+    assert json.loads(devicecheckpoint.annotation(entries, limit=33)) == [{"deviceIDs": ["GPU-0", "GPU-1"]}]
     with pytest.raises(CheckpointError, match="do not fit"):
         devicecheckpoint.annotation(entries, limit=30)
 
@@ -269,6 +269,26 @@ def test_a_hostile_file_is_refused_by_both_readers_with_a_message_that_can_be_wr
     assert str(caught.value).encode()
 
 
+def test_letters_of_every_script_are_written_as_they_are() -> None:
+    entries = [PodDevices("u-1", "größe", "a/b", ("карта",)), PodDevices("u-2", "main", "a/b", ("0",))]
+    allocs = [
+        cpustate.PodCpus("u-1", "ns", "größe", 0b1, by_kubelet=True),
+        cpustate.PodCpus("u-2", "ns", "b", 0b10, by_kubelet=True),
+    ]
+    state = CpuState(StateLayout.V2, "static", 0b1, {"u-1": {"größe": 0b10}, "u-2": {"main": 0b100}})
+
+    assert all(word in devicecheckpoint.annotation(entries) for word in ("größe", "карта"))
+    assert "карта" in devicecheckpoint.annotation(entries, limit=40)
+    assert "größe" in cpustate.pod_cpu_allocs_annotation(allocs)
+    assert "größe" in cpustate.render(state).decode()
+
+
+def test_a_text_with_half_a_character_has_no_checksum() -> None:
+    assert checksum("foobar") == 0xBF9CF968  # a test vector of FNV-1a
+    with pytest.raises(CheckpointError, match="half a character"):
+        checksum("a\ud83d")
+
+
 def test_a_whole_character_of_two_halves_is_taken() -> None:
     assert cpustate.parse(b'{"policyName":"\\ud83d\\ude00","defaultCpuSet":"0"}').policy == "\U0001f600"
 
@@ -401,3 +421,16 @@ def test_what_is_no_plain_file_of_bounded_size_is_not_read(tmp_path, make) -> No
     reading = watched.read()
     assert reading.value == good
     assert reading.problem is not None
+
+
+def test_a_file_that_opens_and_cannot_be_read_says_why() -> None:
+    with pytest.raises(FileError, match=r"/proc/self/mem: cannot be read \(Input/output error\)"):
+        read_bounded(Path("/proc/self/mem"), 10)  # nothing is mapped at its beginning
+
+
+def test_a_file_that_cannot_be_opened_says_why(tmp_path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(
+        FileError, match=r"cannot be opened \(Too many levels of symbolic links\); the reporter must be"
+    ):
+        read_bounded(tmp_path / "loop", 10)

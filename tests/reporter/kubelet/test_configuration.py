@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
-from reporter.kubelet import reserved
+from koordgate.kube.client import KubeClient
+from reporter.kubelet import configz, reserved
 from reporter.kubelet.configuration import (
     ConfigurationError,
     KubeletConfiguration,
@@ -98,6 +99,7 @@ def test_the_annotation_has_policy_options_and_reserved_cpus() -> None:
         "reservedCPUs": "0,6",
     }
     assert policy_annotation(KubeletConfiguration(), 0) == '{"policy":"none"}'
+    assert '"größe":"1"' in policy_annotation(KubeletConfiguration(cpu_options={"größe": "1", "b": "2"}), 0)
     other = KubeletConfiguration(cpu_options={"größe": "1"})
     assert policy_annotation(other, 0) == '{"policy":"none","options":{"größe":"1"}}'
 
@@ -323,3 +325,10 @@ def test_over_numa_nodes_of_unlike_sizes_it_is_never_certain() -> None:
     assert f"1 CPUs are reserved by number, and the kubelet's option {ACROSS} may" in note
     none, note = reserved_cpus(parse(text.replace("cpu: 1", "cpu: 0").encode()), unlike)
     assert (none, note) == (0, None)
+
+
+async def test_a_kubelet_that_does_not_answer_keeps_its_last_answer(kube: KubeClient) -> None:
+    for before in (None, READ):
+        answer = await configz.ask(kube, "n1", before)
+        assert answer.value is before
+        assert (answer.problem or "").startswith("the kubelet's /configz: ")

@@ -1,6 +1,7 @@
 """Our CPUs in the kubelet's state: only what the kubelet accepts, and the way back."""
 
 import os
+import resource
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reporter.kubelet import cpustate
+from reporter.kubelet.checkpoint import CheckpointError
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.takeover.file import backup_of, parse_backup, take_over, undo, waits
 from reporter.takeover.plan import TakeOverError, WantedState, plan, plan_undo, propose
@@ -64,11 +66,23 @@ def test_a_pod_level_set_goes_with_its_pod() -> None:
 REFUSED = {
     "the kubelet has no static policy": (CpuState(StateLayout.V2, "none", 0), OURS, "owns no CPU"),
     "a kubelet too old": (CpuState(StateLayout.V1, "static", ALL), OURS, "before 1.18"),
-    "a reserved CPU": (BEFORE, {"a": {"main": 0b10}}, "which the kubelet reserves"),
-    "a CPU that the kubelet lacks": (BEFORE, {"a": {"main": 1 << 20}}, "which the kubelet lacks"),
-    "a CPU of another Pod": (BEFORE, {"a": {"main": 0b100000}}, "gave to Pod b"),
-    "a CPU given twice by us": (BEFORE, {"a": {"main": 1 << 9}, "b": {"main": 1 << 9}}, "both given"),
-    "no CPU": (BEFORE, {"a": {"main": 0}}, "would own no CPU"),
+    "a reserved CPU": (BEFORE, {"a": {"main": 0b10}}, "Pod a was given CPUs 1, which the kubelet reserves"),
+    "a CPU that the kubelet lacks": (
+        BEFORE,
+        {"a": {"main": 1 << 4 | 1 << 20}},
+        "Pod a was given CPUs 20, which the kubelet lacks",
+    ),
+    "a CPU of another Pod": (
+        BEFORE,
+        {"a": {"main": 0b101000}},
+        "Pod a was given CPUs 5, which the kubelet gave to Pod b",
+    ),
+    "a CPU given twice by us": (
+        BEFORE,
+        {"a": {"main": 3 << 8}, "b": {"main": 3 << 9}},
+        "Pod a and Pod b were both given CPUs 9",
+    ),
+    "no CPU": (BEFORE, {"a": {"main": 0}}, "Pod a has a container that would own no CPU"),
 }
 
 
@@ -231,7 +245,8 @@ def test_taking_over_twice_changes_nothing_more_and_pods_that_come_later_are_und
     take_over(path, on(OURS))
     stat = path.stat()
     take_over(path, on(OURS))
-    assert path.stat() == stat
+    again = path.stat()
+    assert (again.st_ino, again.st_mtime_ns) == (stat.st_ino, stat.st_mtime_ns)  # reading may change st_atime
     take_over(path, on({**OURS, "b": {"main": 1 << 14}}))
     assert in_file(path)["b"] == {"main": 1 << 14}
     assert not undo(path)
@@ -372,6 +387,15 @@ def test_a_backup_that_cannot_be_used_is_reported_and_nothing_is_written(path, c
     assert backup_of(path).read_bytes() == content
 
 
+def test_a_backup_may_have_24_mebibytes_and_no_more(path) -> None:
+    take_over(path, on(OURS))
+    data = backup_of(path).read_bytes()
+
+    assert parse_backup(data.ljust(24 * 2**20)).ours == OURS
+    with pytest.raises(CheckpointError, match="25165825 bytes; no more than 25165824 are read"):
+        parse_backup(data.ljust(24 * 2**20 + 1))
+
+
 def test_a_missing_state_file_is_reported(tmp_path) -> None:
     with pytest.raises(TakeOverError, match="does not exist"):
         take_over(tmp_path / "cpu_manager_state", on(OURS))
@@ -387,3 +411,16 @@ def test_a_folder_that_cannot_be_written_is_reported(path, act, monkeypatch) -> 
     monkeypatch.setattr("tempfile.mkstemp", refuse)
     with pytest.raises(TakeOverError, match="mount its folder read-write"):
         act(path)
+
+
+def test_a_full_disk_leaves_the_file_as_it_is_and_nothing_beside_it(path) -> None:
+    before, original = names(path.parent), path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, limits[1]))  # as if the disk had so many bytes left
+    try:
+        with pytest.raises(TakeOverError, match="cannot be written"):
+            take_over(path, on(OURS))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert (names(path.parent), path.read_bytes()) == (before, original)

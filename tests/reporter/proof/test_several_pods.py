@@ -10,12 +10,14 @@ from allocator.vocabulary.holdings import Share
 from allocator.wire.resourcestatus import ResourceStatus
 from reporter.cgroup.apply import Hierarchy
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
+from reporter.host import Host
 from reporter.kubelet import allocations
 from reporter.kubelet.allocations import ContainerResources, PodResources
 from reporter.kubelet.devicecheckpoint import PodDevices
 from reporter.pods import NodePod
 from reporter.proof import agree, evidence
 from reporter.proof.agree import CardUse, ContainerSeen, Evidence
+from reporter.settings import parse
 
 CARDS = {number: f"GPU-{number}" for number in range(4)}
 MIB = 2**20
@@ -106,6 +108,15 @@ def test_each_container_is_compared_whatever_was_seen_of_those_before_it() -> No
     assert [mismatch.message.split()[4] for mismatch in found.mismatches] == ["c", "d"]
 
 
+def test_200_characters_of_the_cards_that_an_environment_names_are_told() -> None:
+    named = ",".join(f"GPU-{number:03}" for number in range(100))
+
+    (found,) = agree.agreements([owner(1, 0)], Evidence({box(1): ContainerSeen(visible=named)}, (), CARDS))
+
+    (wrong,) = found.mismatches
+    assert wrong.message == f"the environment of container main names {named[:200]}; GPU-0 was allocated"
+
+
 def test_memory_that_is_not_known_counts_as_none() -> None:
     pods = (owner(1, 0), owner(2, 1), owner(3, 2))
     uses = (
@@ -146,6 +157,39 @@ def test_a_pod_whose_cgroup_cannot_be_named_hides_no_pod_after_it(tmp_path: Path
     found = evidence.containers(Hierarchy(tmp_path, Version.V2), layout, pods, tmp_path / "proc", environment=False)
 
     assert {identity: seen.cpus for identity, seen in found.items()} == {box(2): 4, box(2, 1): 8, box(3): 8}
+
+
+def test_cpusets_are_read_below_the_root_that_is_told_and_else_below_that_of_the_kubelets_file(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").touch()
+    (tmp_path / "config.yaml").write_text("cgroupRoot: /file")
+    pods = (pod(1, status=ResourceStatus(0b1)), pod(2, status=ResourceStatus(0b10)))
+    for root, first in (("file", 2), ("told", 4)):
+        for number in (1, 2):
+            cgroup = CgroupLayout(Driver.CGROUPFS, f"/{root}").pod(KubernetesQos.BURSTABLE, uid(number))
+            (tmp_path / cgroup / box(number)).mkdir(parents=True)
+            (tmp_path / cgroup / box(number) / "cpuset.cpus.effective").write_text(f"{first + number}\n")
+    host = Host(
+        parse(
+            f"{{roots: {{cgroup: {tmp_path}, proc: {tmp_path}, sysfs: {tmp_path}, kubelet: {tmp_path}}},"
+            f" kubelet: {{configuration: {tmp_path}/config.yaml}}}}"
+        )
+    )
+
+    assert host.read(pods).cpusets == {uid(1): 1 << 3, uid(2): 1 << 4}
+    assert host.read(pods, "/told").cpusets == {uid(1): 1 << 5, uid(2): 1 << 6}
+
+
+def test_4096_pods_of_a_node_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").touch()
+    pods = [pod(number) for number in range(4098)]
+    for number in (0, 4095, 4096):
+        folder = tmp_path / CgroupLayout(Driver.CGROUPFS).pod(KubernetesQos.BURSTABLE, uid(number)) / box(number)
+        folder.mkdir(parents=True)
+        (folder / "cpuset.cpus.effective").write_text("1\n")
+
+    found = Host(parse(f"roots: {{cgroup: {tmp_path}, proc: {tmp_path}}}")).containers(pods, "/")
+
+    assert list(found) == [box(0), box(4095)]
 
 
 def test_a_pod_that_is_not_known_by_name_hides_none_that_the_kubelet_reports_after_it() -> None:

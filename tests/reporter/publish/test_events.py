@@ -55,6 +55,16 @@ async def test_events_that_come_while_one_is_written_push_it_out_and_no_other(fa
     assert sorted(messages(fake)) == sorted(["first", *map(str, range(512))])
 
 
+async def test_of_the_last_512_events_it_is_known_that_they_were_written(fake: FakeKube, kube: KubeClient) -> None:
+    writer = EventWriter(kube, lambda: 0.0)
+    for some in (range(512), range(512, 513), (1, 0)):
+        writer.note(Occurrence(ABOUT, "Xid79", str(number)) for number in some)
+        await writer.write()
+
+    counts = sorted((one["message"], one["count"]) for one in fake.objects("/api/v1/events"))
+    assert counts == sorted([("0", 1), ("0", 1), ("1", 2), *((str(number), 1) for number in range(2, 513))])
+
+
 async def test_the_name_of_an_event_begins_with_200_characters_of_what_it_is_about(
     fake: FakeKube, kube: KubeClient
 ) -> None:

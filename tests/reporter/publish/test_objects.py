@@ -153,6 +153,19 @@ def test_what_keeps_a_device_from_being_used_is_reported_by_its_own_reason(reaso
     }
 
 
+def test_the_healthy_ones_of_each_type_are_counted_beside_all() -> None:
+    cards = report(gpu(0), gpu(1, health=False), gpu(2))
+    body = device.build(NODE, cards, [nic(0), nic(1, "why"), nic(2, "why"), nic(3, "why")], TYPES).body
+
+    assert body["metadata"]["annotations"]["koordgate.io/devices"] == "2/3 gpu, 1/4 rdma"
+
+
+def test_1024_characters_of_what_is_wrong_with_a_device_are_written() -> None:
+    body = device.build(NODE, report(), [nic(0, "x" * 1024 + "y"), nic(1)], TYPES).body
+
+    assert [one["conditions"][0]["message"] for one in body["spec"]["devices"]] == ["x" * 1024, ""]
+
+
 def test_parts_of_cards_are_no_other_devices() -> None:
     part = {"type": "mig", "id": "MIG-0", "health": False, "conditions": []}
 

@@ -64,13 +64,13 @@ def test_a_whole_pods_set_adds_what_no_container_has(
 
 
 def test_cpus_of_a_container_whose_pod_is_not_known_are_held() -> None:
-    made = built(CpuState(StateLayout.V1, "static", 0b11, containers={"deadbeef": 0b1100, "none": 0}))
+    made = built(CpuState(StateLayout.V1, "static", 0b11, containers={"0123456789abcdef": 0b1100, "none": 0}))
 
     assert made.pools.shared & 0b1100 == 0
-    assert made.kubelet.given == {"deadbeef": {"": 0b1100}}
+    assert made.kubelet.given == {"0123456789abcdef": {"": 0b1100}}
     assert made.body is not None
     assert read_node_topology(made.body).reserved & 0b1100 == 0b1100
-    assert made.problems[0] == "cpu_manager_state: no Pod is known of container deadbeef; its CPUs are held"
+    assert made.problems[0] == "cpu_manager_state: no Pod is known of container 0123456789ab; its CPUs are held"
 
 
 def cards(*ids: str) -> DeviceReport:

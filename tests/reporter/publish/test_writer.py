@@ -19,6 +19,8 @@ async def test_after_up_to_three_conflicts_it_is_written(fake: FakeKube, kube: K
     written = await apply(kube, Target(NODES), BODY)
 
     assert written["metadata"]["labels"] == fake.get(NODES.path("n1"))["metadata"]["labels"] == {"a": "b"}
+    by_force = {"fieldManager": "koordgate-reporter", "force": "true"}
+    assert [request.query for request in fake.seen("patch", "nodes")] == [by_force] * (conflicts + 1)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """The whole reporter against an API server in process: objects are written once and kept; no outage stops the rest."""
 
 import json
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import aiohttp
 import pytest
@@ -12,7 +13,7 @@ from allocator.wire.nodetopology import read_node_topology
 from reporter.kubelet import devicecheckpoint
 from reporter.publish.identity import MANAGER
 from reporter.publish.keep import RetryPace
-from reporter.round.events import Listed, WatchedKind
+from reporter.round.events import Lane, Listed, RoundEvent, WatchedKind
 
 DEVICE = "/apis/scheduling.koordinator.sh/v1alpha1/devices/n1"
 TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1"
@@ -357,3 +358,32 @@ async def test_a_bug_after_a_first_list_is_told_and_tried_again_and_the_node_is_
 
     told = {kind: site.metrics.bugs.labels(f"first list of {kind.value}")._value.get() for kind in WatchedKind}
     assert told == {kind: float(kind in {WatchedKind.PODS, WatchedKind.NODE}) for kind in WatchedKind}
+
+
+@dataclass(frozen=True, slots=True)
+class Strange(RoundEvent):
+    """An event that the machine cannot take in."""
+
+
+@dataclass(frozen=True, slots=True)
+class StrangeProof(RoundEvent):
+    """The same, of a lane."""
+
+    lane: ClassVar = Lane.PROOF
+
+
+async def test_a_bug_in_the_machine_is_told_and_the_node_is_reported_all_the_same(site, start) -> None:
+    site.add_node()
+    agent = await start()
+    await site.settled()
+
+    def bugs() -> list[float]:
+        return [site.metrics.bugs.labels(part)._value.get() for part in ("Strange", "proof")]
+
+    agent.handle(Strange())
+    agent.handle(Strange())
+    assert bugs() == [2, 0]
+    agent.handle(StrangeProof())
+    assert bugs() == [2, 1]
+    assert not agent.state.lanes[Lane.PROOF].busy, "the lane is tried again later"
+    await site.more_rounds(3)

@@ -186,6 +186,29 @@ def test_an_annotation_that_is_too_long_lists_those_that_do_not_agree() -> None:
     assert agree.annotation([]) == ""
 
 
+def comparison(number: int, length: int, *, agrees: bool) -> Agreement:
+    """A Pod's result whose text alone, as an object, has so many characters."""
+    one = Agreement(pod(uid=f"{number}", name=""), () if agrees else (Mismatch("memory", ""),))
+    message = "x" * (length - len(agree.annotation([one])))
+    return (
+        replace(one, pod=replace(one.pod, name=message))
+        if agrees
+        else replace(one, mismatches=(Mismatch("memory", message),))
+    )
+
+
+def test_64_kib_are_told_of_all_pods_and_of_those_that_do_not_agree() -> None:
+    wrong = [comparison(number, 32_767, agrees=False) for number in (1, 2)]
+    longer = comparison(2, 32_768, agrees=False)
+    well = comparison(3, 32_770, agrees=True)
+
+    assert list(json.loads(agree.annotation([wrong[0], well]))) == ["1", "3"]
+    assert len(agree.annotation([wrong[0], well])) == 65_536
+    assert list(json.loads(agree.annotation([longer, well]))) == ["2"]
+    assert list(json.loads(agree.annotation([well, *wrong]))) == ["1", "2"]
+    assert list(json.loads(agree.annotation([well, wrong[0], longer]))) == ["1"]
+
+
 # Cards that were not allocated by koordgate
 
 
@@ -628,14 +651,31 @@ def test_processes_one_level_below_the_containers_cgroup_are_seen(
 @pytest.mark.parametrize(
     ("files", "environment", "seen"),
     [
-        (400, b"NVIDIA_VISIBLE_DEVICES=0\0", ("0", frozenset())),
-        (20_000, b"NVIDIA_VISIBLE_DEVICES=0\0", ("0", None)),
+        (8191, b"NVIDIA_VISIBLE_DEVICES=0\0", ("0", frozenset())),
+        (8192, b"NVIDIA_VISIBLE_DEVICES=0\0", ("0", None)),
+        (0, b"NVIDIA_VISIBLE_DEVICES=0\0", ("0", None)),
         (1, b"A=" + b"x" * 2**20 + b"\0NVIDIA_VISIBLE_DEVICES=0\0", (None, frozenset())),
         (1, b"NVIDIA_VISIBLE_DEVICES=0\0A=" + b"x" * 2**20, ("0", frozenset())),
         (1, b"A=b\0", ("", frozenset())),
+        (1, b"\0", ("", frozenset())),
+        (1, b"", (None, frozenset())),
+        (1, b"A=".ljust(256 * 1024 - 1, b"x"), ("", frozenset())),
+        (1, b"A=".ljust(256 * 1024, b"x"), (None, frozenset())),
         (1, b"NVIDIA_VISIBLE_DEVICES=" + b"7" * 100_000 + b"\0", ("7" * 4096, frozenset())),
     ],
-    ids=["some files", "a flood of files", "a flood before it", "a flood behind it", "not set", "a flood of ids"],
+    ids=[
+        "as many files as are listed",
+        "a flood of files",
+        "no file",
+        "a flood before it",
+        "a flood behind it",
+        "not set",
+        "one byte",
+        "no environment",
+        "as much as is read whole",
+        "one byte more",
+        "a flood of ids",
+    ],
 )
 def test_what_a_container_makes_large_is_read_up_to_a_bound_and_is_unknown_beyond_it(
     tmp_path: Path, files: int, environment: bytes, seen: tuple[str | None, frozenset[int] | None]
@@ -655,6 +695,17 @@ def test_what_a_container_makes_large_is_read_up_to_a_bound_and_is_unknown_beyon
     assert (found[BOX].visible, found[BOX].minors) == seen
 
 
+def test_a_file_in_the_place_of_a_containers_cgroup_shows_nothing(tmp_path: Path) -> None:
+    layout = CgroupLayout(Driver.CGROUPFS)
+    folder = tmp_path / layout.pod(KubernetesQos.BURSTABLE, UID)
+    folder.mkdir(parents=True)
+    (folder / BOX).touch()
+
+    found = evidence.containers(Hierarchy(tmp_path, Version.V2), layout, [pod()], tmp_path / "proc", environment=True)
+
+    assert found == {BOX: ContainerSeen()}
+
+
 def test_of_a_flood_of_cards_files_those_of_minors_that_cards_have_are_kept(tmp_path: Path) -> None:
     layout = CgroupLayout(Driver.CGROUPFS)
     folder = tmp_path / layout.pod(KubernetesQos.BURSTABLE, UID) / BOX
@@ -667,6 +718,23 @@ def test_of_a_flood_of_cards_files_those_of_minors_that_cards_have_are_kept(tmp_
     found = evidence.containers(Hierarchy(tmp_path, Version.V1), layout, [pod()], tmp_path / "proc", environment=True)
 
     assert found[BOX].minors == frozenset(range(128))
+
+
+def test_of_a_flood_of_cgroups_64_containers_and_64_below_each_are_looked_at(tmp_path: Path) -> None:
+    layout = CgroupLayout(Driver.CGROUPFS)
+    boxes = [f"{number:064x}" for number in range(66)]
+    for box in boxes:
+        folder = tmp_path / layout.pod(KubernetesQos.BURSTABLE, UID) / box
+        folder.mkdir(parents=True)
+        (folder / "cpuset.cpus.effective").write_text("1\n")
+    for number in range(66):
+        (tmp_path / layout.pod(KubernetesQos.BURSTABLE, UID) / boxes[0] / f"{number:02}").mkdir()
+    one = pod(containers={box: f"c{number}" for number, box in enumerate(boxes)})
+
+    found = evidence.containers(Hierarchy(tmp_path, Version.V2), layout, [one], tmp_path / "proc", environment=True)
+
+    assert list(found) == boxes[:64]
+    assert len(evidence._cgroups_below(f"{tmp_path / layout.pod(KubernetesQos.BURSTABLE, UID)}/{boxes[0]}")) == 64
 
 
 @pytest.mark.parametrize(

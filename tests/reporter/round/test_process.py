@@ -1,6 +1,7 @@
 """The process around the reporter: settings, the command, Events, health kept."""
 
 import asyncio
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from allocator.vocabulary.devicetype import BUILT_IN
 from koordgate.kube.client import KubeClient
 from koordgate.settings import SettingsError
 from reporter import settings
-from reporter.command import node_name
+from reporter.cgroup.plan import KubeletRules, SharedCpus
+from reporter.command import look, node_name
 from reporter.gpu.facts import GpuFacts
 from reporter.gpu.health import NOTHING_KNOWN, CardRecord, CardState, GpuHealth, NodeRecord
 from reporter.host import Host
@@ -178,6 +180,21 @@ async def test_the_service_reports_until_it_is_told_to_end(
     assert await process.wait() == 0
 
 
+async def test_one_look_compares_what_pods_have_with_what_was_given_to_them(site, kube: KubeClient) -> None:
+    site.add_node()
+    for number, has in ((1, "0-1"), (2, "5"), (3, "4-5")):
+        uid, container = f"{number:08d}-2222-3333-4444-555555555555", f"{number:064x}"
+        given = f'{{"cpuset": "{2 * number - 2}-{2 * number - 1}"}}'
+        site.add_pod(f"p{number}", uid, container=container, qos="LSR", resource_status=given)
+        site.cgroup(f"kubepods/burstable/pod{uid}")
+        site.cgroup(f"kubepods/burstable/pod{uid}/{container}", has)
+
+    decided, _ = await look(site.settings(), kube)
+
+    told = {one.pod.name: [mismatch.kind for mismatch in one.mismatches] for one in decided.agreements}
+    assert told == {"p1": [], "p2": ["cpuset"], "p3": []}
+
+
 # Events
 
 
@@ -322,6 +339,7 @@ def test_the_health_of_cards_outlives_the_process_whole_or_not_at_all(tmp_path: 
         kept, problems = host.load_health()
         assert kept == NOTHING_KNOWN
         assert problems
+    assert problems == (f"{tmp_path / 'made' / 'here' / 'gpus.json'}: larger than 1048576 bytes; it is not read",)
     assert [path.name for path in (tmp_path / "made" / "here").iterdir()] == ["gpus.json"]
 
 
@@ -330,3 +348,39 @@ def test_health_that_cannot_be_kept_says_what_must_be_mounted(tmp_path: Path) ->
     host = Host(settings.parse(f"roots: {{state: {tmp_path / 'file'}}}"))
 
     assert "mount it read-write" in host.save_health(NOTHING_KNOWN)
+
+
+def test_health_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "gpus.json").mkdir()
+    host = Host(settings.parse(f"roots: {{state: {tmp_path}}}"))
+
+    assert "(Is a directory); mount it read-write" in host.save_health(NOTHING_KNOWN)
+    assert [path.name for path in tmp_path.iterdir()] == ["gpus.json"]
+
+
+# Cpusets
+
+
+def test_where_cpusets_are_not_found_the_reason_is_told_and_they_are_looked_for_again(tmp_path: Path) -> None:
+    host = Host(settings.parse(f"roots: {{cgroup: {tmp_path}}}"))
+
+    def said(cgroup_root: str = "/") -> str:
+        findings, problem = host.enforce((), SharedCpus(1, 1), KubeletRules(), cgroup_root)
+        assert (findings is None) is bool(problem)
+        return problem
+
+    def make(name: str) -> None:
+        (tmp_path / name).mkdir(parents=True)
+        for file in ("cgroup.procs", "cpuset.cpus", "cpuset.mems"):
+            (tmp_path / name / file).write_text("0\n")
+
+    assert "no cpuset hierarchy" in said()
+    (tmp_path / "cgroup.controllers").touch()
+    make("kubepods")
+    assert said() == ""
+    make("other/kubepods")
+    assert said("/other") == ""
+    assert said("/..") == "cgroupRoot '/..' is not a path of cgroups"
+    assert said("/other") == ""
+    shutil.rmtree(tmp_path)
+    assert "No such file or directory" in said("/other")
