@@ -30,7 +30,7 @@ from webhook.tracing import NO_SPAN, Attributes, Span, Tracing
 from webhook.tracingsettings import TracingSettings
 
 _MOST_TEXT: Final = 256  # characters of an attribute
-_LIMITS: Final = SpanLimits(max_attributes=32, max_events=8, max_links=32, max_attribute_length=_MOST_TEXT)
+_LIMITS: Final = SpanLimits(max_attributes=32, max_links=32, max_attribute_length=_MOST_TEXT)
 _QUEUE: Final = 2048  # spans that wait, some kilobytes each
 _BATCH: Final = 128  # spans of one message; few, because encoding them shares the interpreter with calls
 _EVERY_MS: Final = 2_000

@@ -1,7 +1,9 @@
 """Which gang gets room first where several wait for it."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from fake_kube import FakeKube
@@ -11,6 +13,7 @@ from world import gpu_pod
 
 from koordgate.kube.client import KubeClient
 from webhook.gangs import keeper as keeper_module
+from webhook.view.podinfo import PodInfo, read_pod_info
 
 
 @pytest.fixture
@@ -103,3 +106,97 @@ async def test_no_gang_is_tended_while_the_replica_does_not_see_the_cluster(
     with suppress(asyncio.CancelledError):
         await running
     assert asked[:4] == [False, False, False, True]
+
+
+async def test_a_round_tends_a_hundred_gangs(company: Company) -> None:
+    company.add(*(member(f"p{number:03}", 1, gang=f"g{number:03}") for number in range(102)))
+    keeper, last = company.one.parts.keeper, []
+    for _ in range(3):
+        await keeper.round()
+        last.append(keeper._last[-1])
+    assert last == ["default/g099", "default/g097", "default/g095"]
+
+
+class Said:
+    """Notes why gangs wait, and of which Pods that is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[list[str], str]] = []
+
+    def gang_waits(self, pods: list[PodInfo], why: str) -> None:
+        self.told.append((sorted(pod.name for pod in pods), why))
+
+
+def info(name: str, **about: str) -> PodInfo:
+    read = read_pod_info(member(name, 4))
+    assert read is not None
+    return replace(read, **about)
+
+
+async def test_why_a_gang_waits_is_said_after_ten_seconds_and_another_reason_after_a_minute_more(
+    company: Company,
+) -> None:
+    keeper, said = company.one.parts.keeper, Said()
+    keeper._reports = said
+    memory = keeper_module._Memory(frozenset())
+    pods = {
+        "a": info("a"),
+        "b": info("b", node="n1"),
+        "c": info("c"),
+        "d": replace(info("d"), finished=True),
+    }
+    began, told = company.now, []
+    for at, why in (
+        *((0, "one"), (9, "one"), (10, "one"), (11, "one"), (12, "two"), (69, "two"), (70, "two"), (71, "two")),
+        *((129, "one"), (130, "one")),
+        *((131, ""), (200, "two"), (209, "two"), (210, "two")),
+    ):
+        company.pass_time(began + at - company.now)
+        before = len(said.told)
+        keeper._say(memory, pods, why)
+        told += [(at, why)] * (len(said.told) - before)
+    assert told == [(10, "one"), (70, "two"), (130, "one"), (210, "two")]
+    assert {tuple(names) for names, _ in said.told} == {("a", "c")}
+
+
+@pytest.mark.parametrize(("count", "refused"), [(4000, False), (4001, True)])
+async def test_a_gang_of_more_than_four_thousand_pods_is_not_looked_at(
+    company: Company, count: int, *, refused: bool
+) -> None:
+    keeper, said = company.one.parts.keeper, Said()
+    keeper._reports = said
+    pods = company.one.parts.cluster.pods
+    made = info("p")
+    for number in range(count):
+        name, ended = f"p{number}", number >= 4
+        pods.put(replace(made, uid=name, name=name, finished=ended, gated=not ended))
+    for _ in range(2):
+        await keeper.round()
+        company.pass_time(60)
+    (why,) = {why for _, why in said.told}
+    assert why.startswith(f"it has {count} Pods, and only gangs of 4000 are looked at; delete some") is refused
+
+
+async def test_a_bug_about_one_gang_is_told_pauses_it_and_holds_up_no_other(
+    company: Company, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    company.add_nodes(a=8)
+    for name in ("a", "b"):
+        company.add(*(member(f"{name}{number}", 2, gang=name) for number in range(2)))
+    keeper = company.one.parts.keeper
+    least, asked = keeper._least, list[str]()
+
+    def fails(gang: str, pods: Mapping[str, PodInfo]) -> int:
+        asked.append(gang)
+        if gang == "default/a" and asked.count(gang) == 1:
+            raise LookupError("what nobody expected")
+        return least(gang, pods)
+
+    monkeypatch.setattr(keeper, "_least", fails)
+    for _ in range(2):
+        await company.tend(rounds=1)
+        assert set(company.holds()) == {"b0", "b1"}
+    assert (asked.count("default/a"), caplog.text.count("a gang cannot be tended")) == (1, 1)
+    company.pass_time(2)
+    await company.tend(rounds=1)
+    assert set(company.holds()) >= {"a0", "a1"}

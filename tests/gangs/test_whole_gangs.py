@@ -9,13 +9,16 @@ from gangs.companies import GATING, HOLD_S, SETTINGS, Company, ended, held_in_va
 from world import POLICY, gpu_pod, plain_pod
 
 from allocator.vocabulary.names import GANG_GATE, GANG_TOGETHER
+from allocator.vocabulary.outcome import Refusal
 from allocator.wire.gang import GANG_ANNOTATION, GANG_LABELS, GANG_MIN_AVAILABLE
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import EVENTS, NODE_ALLOCATIONS, NODES, PLUGIN_POD_GROUPS, PODS
 from webhook import patch
 from webhook.admission.translate import translate
+from webhook.gangs import room
 from webhook.gangs.lift import kube_lift
 from webhook.gangs.seen import SETTLE_S
+from webhook.scheduling.ranking import Ranked
 from webhook.view.podinfo import read_pod_info
 
 # Admission
@@ -434,3 +437,13 @@ async def test_a_search_that_takes_long_keeps_what_it_has_found(company: Company
     expiring.cancel()
     assert len(company.holds()) == 140
     company.one.audit()
+
+
+def test_of_the_nodes_that_refuse_a_gangs_pod_three_say_why_and_those_that_lack_something_are_counted() -> None:
+    ranked = Ranked((), {f"n{number}": Refusal(f"n{number}: too full") for number in range(5)})
+    full = "n0: too full; n1: too full; n2: too full"
+    assert room._why(ranked, {}) == full
+    short = "2 nodes have too little cpu left; 7 nodes have too little memory left"
+    assert room._why(ranked, {"memory": 7, "cpu": 2}) == f"{full}; {short}"
+    assert room._why(Ranked((), {}), {"memory": 7, "cpu": 2}) == short
+    assert room._why(Ranked((), {}), {}) == "it selects no node that has devices"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from fake_kube import FakeKube, Fault, answer, hold
+from waiting import until
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import EVENTS, LEASES, PODS
@@ -267,7 +268,79 @@ async def test_without_configurations_nothing_is_done(desk: Desk) -> None:
 async def test_a_keeper_that_hangs_is_not_healthy(desk: Desk) -> None:
     await desk.look()
     assert desk.keeper.unhealthy() == []
-    desk.now += 309
+    desk.now += 310
     assert desk.keeper.unhealthy() == []
-    desk.now += 2
+    desk.now += 1
     assert desk.keeper.unhealthy() == ["the last look began 311 s ago"]
+    await desk.look()
+    assert desk.keeper.unhealthy() == []
+
+
+async def test_metrics_and_events_say_what_is_open_since_when_and_for_how_long_nobody_lived(desk: Desk) -> None:
+    await opened(desk)
+    exposed = desk.metrics.exposition().decode().splitlines()
+    assert "koordgate_lease_silent_seconds 40.0" in exposed
+    assert [line for line in exposed if line.startswith("koordgate_lease_open{")] == [
+        f'koordgate_lease_open{{entry="{guarded.entry}"}} 1.0' for guarded in Guarded
+    ]
+    for _ in range(2):
+        desk.renewed()
+        await desk.look()  # both dry runs pass untouched
+    exposed = desk.metrics.exposition().decode().splitlines()
+    assert [line for line in exposed if line.startswith("koordgate_lease_open{")] == [
+        f'koordgate_lease_open{{entry="{guarded.entry}"}} 0.0' for guarded in Guarded
+    ]
+    assert 'koordgate_lease_changes_total{done="opened"} 2.0' in exposed
+    assert 'koordgate_lease_changes_total{done="shut"} 2.0' in exposed
+    told = sorted((one["message"], one) for one in desk.fake.objects(EVENTS.path(namespace=NAMESPACE)))
+    assert [message.partition(" (")[0] for message, _ in told] == [
+        "no replica has lived for 30 s, so pods.mutate.koordgate.io is open",
+        "no replica has lived for 40 s, so pods.validate.koordgate.io is open",
+        "pods.mutate.koordgate.io guards Pods again",
+        "pods.validate.koordgate.io guards Pods again",
+    ]
+    assert told[3][0].endswith("(Fail); it was open since 1970-01-01T00:00:00Z")
+    assert [(one["type"], one["count"]) for _, one in told] == [("Warning", 1)] * 2 + [("Normal", 1)] * 2
+    assert {(one["firstTimestamp"], one["lastTimestamp"]) for _, one in told} == {("1970-01-01T00:00:00Z",) * 2}
+
+
+async def test_a_problem_is_told_once_and_its_end_too(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "webhook.lease.keeper")
+    desk.keeper._kube._sleep = no_sleep
+    for status in (403, 404):
+        desk.fake.faults.always("get", "mutatingwebhookconfigurations", answer(403, f"no {status}"))
+        for _ in range(2):
+            await desk.look()
+    desk.fake.faults.always("get", "mutatingwebhookconfigurations", None)
+    for _ in range(2):
+        await desk.look()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "INFO"]
+
+
+async def test_a_bug_is_counted_and_told(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    async def look() -> LeaseWish:
+        raise ZeroDivisionError
+
+    desk.keeper.look = look  # type: ignore[method-assign]
+    keeping = asyncio.create_task(desk.keeper.run())
+    await until(lambda: "koordgate_lease_bugs_total 1.0" in desk.metrics.exposition().decode())
+    keeping.cancel()
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+async def test_each_configuration_is_found_by_its_own_name(desk: Desk) -> None:
+    named = parse(
+        "{healthLease: {enabled: true, renewSeconds: 10, openAfterSeconds: 30, selfTests: 2}, "
+        "identity: {mutating: ours-m, validating: ours-v}}"
+    )
+    desk.keeper = LeaseKeeper(desk.keeper._kube, named, desk.metrics, clock=lambda: desk.now, wall=lambda: 0.0)
+    names = {Guarded.MUTATING: "ours-m", Guarded.VALIDATING: "ours-v"}
+    for guarded, name in names.items():
+        body = {"metadata": {"name": name}, "webhooks": [{"name": "a.koordgate.io"}, hook(guarded)]}
+        desk.fake.put(guarded.resource.path(), body)
+    await desk.silent()
+    assert await desk.look(DOWN) is LeaseWish.OPEN_MUTATING
+    assert await desk.look(DOWN, HELD) is LeaseWish.OPEN_VALIDATING
+    for guarded, name in names.items():
+        assert desk.fake.get(guarded.resource.path(name))["webhooks"][1]["failurePolicy"] == "Ignore"
+    assert desk.policies == ["Fail", "Fail"]

@@ -1,6 +1,7 @@
 """`koordgate lease` as a process."""
 
 import asyncio
+import os
 import re
 import signal
 import socket
@@ -15,6 +16,8 @@ from kubeconfigs import write_kubeconfig
 from waiting import until
 
 from koordgate.kube.resource import LEASES
+from koordgate.settings import SettingsError
+from webhook.settings import parse
 
 CODE = (
     "import argparse, logging, pathlib, sys; from webhook.lease.command import COMMAND\n"
@@ -26,7 +29,8 @@ CODE = (
 def command(folder: Path, text: str) -> tuple[list[str], dict[str, str]]:
     """The command line and its environment; the kubeconfig is the folder's, if there is one."""
     (folder / "config.yaml").write_text(text)
-    env = {"KUBECONFIG": str(folder / "kubeconfig"), "PYTHONPATH": ":".join(sys.path), "HOME": str(folder)}
+    own = {"KUBECONFIG": str(folder / "kubeconfig"), "PYTHONPATH": ":".join(sys.path), "HOME": str(folder)}
+    env = {**os.environ, **own}
     return [sys.executable, "-c", CODE, str(folder / "config.yaml")], env
 
 
@@ -96,3 +100,13 @@ def test_a_port_that_is_taken_is_told_with_the_setting(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "set healthLease.port" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("every", "after", "least"), [(10, 29.9, 30), (1, 2, 3), (100, 299, 300)])
+def test_silence_that_is_shorter_than_three_renewals_is_refused_with_what_is_enough(
+    every: float, after: float, least: float
+) -> None:
+    enough = parse(f"healthLease: {{renewSeconds: {every}, openAfterSeconds: {least}}}")
+    assert enough.health_lease.open_after_seconds == least
+    with pytest.raises(SettingsError, match=f"set it to {least} or more, 3 times renewSeconds"):
+        parse(f"healthLease: {{renewSeconds: {every}, openAfterSeconds: {after}}}")

@@ -10,7 +10,7 @@ from waiting import until
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import LEASES
-from webhook.lease.record import beat_of
+from webhook.lease.record import beat_of, renewal
 from webhook.lease.renewal import LeaseRenewal
 from webhook.settings import parse
 
@@ -54,6 +54,11 @@ async def test_replicas_with_the_same_clock_renew_the_same_lease(fake: FakeKube,
         beats.add(beat_of(fake.get(PATH)))
     assert len(beats) == 3
     assert len(fake.objects(COLLECTION)) == 1
+
+
+@pytest.mark.parametrize(("every", "lasts"), [(10.0, 30), (0.5, 2), (0.01, 1), (0.1, 1)])
+def test_a_lease_says_that_it_lasts_for_three_renewals_and_a_second_at_least(every: float, lasts: int) -> None:
+    assert renewal("webhook-a", 0.0, every)["spec"]["leaseDurationSeconds"] == lasts
 
 
 def test_a_label_is_no_renewal() -> None:

@@ -85,8 +85,27 @@ def test_an_answer_is_judged(probe: Probe, answer: ProbeAnswer, *, opened: bool,
     assert bool(judged.reason) is (verdict is not Verdict.YES)
 
 
-def test_a_long_message_is_cut() -> None:
-    assert len(judge(Probe.TRANSLATED, ProbeAnswer(message="x" * 9000), SCHEDULER, opened=False).reason) < 400
+def test_a_message_of_another_is_cut_to_300_characters() -> None:
+    refused = "something else refuses the Pod of the self-test: "
+    told = [
+        judge(Probe.TRANSLATED, ProbeAnswer(message="x" * length), SCHEDULER, opened=False).reason
+        for length in (299, 300, 301, 9000)
+    ]
+    assert told == [f"{refused}{said}" for said in ("x" * 299, "x" * 300, *["x" * 296 + " ..."] * 2)]
+
+
+def test_the_pod_of_a_self_test_runs_as_nobody_in_particular() -> None:
+    spec = pod(Probe.TRANSLATED)["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] == 65532
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["containers"][0]["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+@pytest.mark.parametrize("probe", list(Probe))
+def test_only_a_probe_that_asks_for_something_bears_the_annotation(probe: Probe) -> None:
+    expected = {} if probe is Probe.TRANSLATED else {"koordgate.io/self-test": probe.value}
+    assert pod(probe)["metadata"]["annotations"] == expected
 
 
 @pytest.mark.parametrize("probe", list(Probe))

@@ -8,7 +8,7 @@ from npus import TYPES as NPU_TYPES
 from allocator.quantity import LARGEST
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.dialect import Dialect, Term
-from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, Range, may_be_added, read_ranges, tightest
+from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, Range, in_units, may_be_added, read_ranges, tightest
 from webhook.quotas.mirror import (
     MIRROR_LABEL,
     Quota,
@@ -140,15 +140,35 @@ def test_a_quota_in_the_resources_that_quotas_count_needs_no_mirror() -> None:
     [
         ("team", "team.koordgate"),
         ("a" * 243, "a" * 243 + ".koordgate"),
-        ("a" * 244, "a" * 234 + "-" + "7ad2e9bc" + ".koordgate"),
+        ("a" * 244, "a" * 234 + "-ad5e672a.koordgate"),
+        ("a" * 253, "a" * 234 + "-32859a3a.koordgate"),
+        ("a" * 233 + "." + "b" * 19, "a" * 233 + "-3507cdbd.koordgate"),
     ],
 )
 def test_a_mirror_has_the_quotas_name_within_kubernetes_bound(name: str, mirror: str) -> None:
-    made = mirror_name(name)
-    assert len(made) <= 253
-    assert made[:234] == mirror[:234]
-    assert made.endswith(".koordgate")
-    assert len(name) > 243 or made == mirror
+    assert len(mirror) <= 253
+    assert mirror_name(name) == mirror
+
+
+@pytest.mark.parametrize(
+    ("quantity", "factor", "units"),
+    [
+        ("2", 100, 200),
+        ("1500m", 1, 1),
+        ("1500m", 100, 150),
+        ("1m", 100, 0),
+        ("0", 100, 0),
+        ("-1", 100, 0),
+        ("-1m", 1, 0),
+        ("8E", 1, 8 * 10**18),
+        ("9E", 100, 2**63 - 1),
+        (3, 2, 6),
+    ],
+)
+def test_an_amount_is_converted_to_whole_units_that_an_object_can_hold(
+    quantity: object, factor: int, units: int
+) -> None:
+    assert in_units(quantity, factor) == units
 
 
 def test_long_names_with_the_same_beginning_have_different_mirrors() -> None:

@@ -1,7 +1,7 @@
 """The keeper of mirrors on a fake API server: what it writes, whom it leaves alone, and what failures do."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ from koordgate.kube.resource import RESOURCE_QUOTAS
 from koordgate.kube.watch import Reflector
 from webhook.quotas import keeper as keeper_module
 from webhook.quotas.keeper import QuotaKeeper
-from webhook.quotas.mirror import MIRROR_LABEL, written_names
+from webhook.quotas.mirror import MIRROR_LABEL, Quota, written_names
 from webhook.quotas.table import LimitTable, QuotaFeed
 
 Raw = dict[str, Any]
@@ -227,3 +227,24 @@ async def test_a_mirror_that_cannot_be_deleted_is_reported_and_tried_again_until
         fake.faults.always("delete", "resourcequotas", None)
         await until(lambda: stored(fake) is None)
         await until(lambda: not any(one.problems.values()))
+
+
+async def test_a_bug_about_one_quota_is_reported_holds_up_no_other_and_is_tried_again(
+    fake: FakeKube, kube: KubeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = keeper_module.mirror_body
+
+    def written(quota: Quota, limits: Mapping[str, int], known: Quota | None) -> Raw:
+        if quota.name == "a":
+            raise LookupError("what nobody expected")
+        return write(quota, limits, known)
+
+    monkeypatch.setattr(keeper_module, "mirror_body", written)
+    put(fake, "a", nvidia="2")
+    put(fake, "b", nvidia="3")
+    async with keeping(kube) as (one,):
+        assert one.problems["team/a"] == ("its mirror a.koordgate cannot be written: LookupError",)
+        assert limit(fake, "b.koordgate") == "300"
+        assert "quota team/a cannot be mirrored" in caplog.text
+        monkeypatch.setattr(keeper_module, "mirror_body", write)
+        await until(lambda: limit(fake, "a.koordgate") == "200" and not one.problems["team/a"])

@@ -1,7 +1,7 @@
 """Other products' Pods in the cluster view, from filter to bind; what is told of them; and the mirror of a bind."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ from builders import device_entry, device_object
 from foreignpods import STARTED_S, Raw, gpushare, hami, kai, reservation, volcano
 from world import World, annotation_of, gpu_pod, koordinator_annotation
 
+from allocator.vocabulary.holdings import InvariantError
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from allocator.wire.foreignpods import read_foreign_pod
 from koordgate.kube.resource import DEVICES, EVENTS, PODS
@@ -231,3 +232,21 @@ async def test_an_index_that_no_reporter_stated_is_not_mirrored(two: World) -> N
     written = annotation_of((await two.bind("p")).patch)
     assert "volcano.sh/gpu-index" not in written
     assert written["ALIYUN_COM_GPU_MEM_IDX"] == "0"
+
+
+SPOILT: dict[str, Callable[[Any], object]] = {
+    "a Pod by node too few": lambda foreign: foreign._on.clear(),
+    "a Pod by node too many": lambda foreign: foreign._on.update(n2=foreign._on["n1"]),
+    "what is remembered": lambda foreign: foreign._adopted.update(n1=(*foreign._adopted["n1"][:2], {})),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_what_is_kept_of_other_products_pods_and_is_wrong_is_found(two: World, spoil: Callable[[Any], object]) -> None:
+    there(two, hami(ENTRY.format("GPU-n1-0", 20480, 25)), hami(ENTRY.format("GPU-n1-1", 1, 0), name="other"))
+    two.parts.cluster.snapshot("n1")
+    foreign = two.parts.cluster.foreign
+    foreign.check_invariants()
+    spoil(foreign)
+    with pytest.raises(InvariantError):
+        foreign.check_invariants()

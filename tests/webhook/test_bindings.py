@@ -31,6 +31,7 @@ from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, PODS
 from webhook import patch
 from webhook.review import Response
 from webhook.scheduling.account import Occasion
+from webhook.scheduling.bindings import Binders
 
 Raw = dict[str, Any]
 TENTH = {"kubernetes.io/gpu-core": "10", "kubernetes.io/gpu-memory-ratio": "10"}
@@ -523,7 +524,12 @@ async def test_a_plain_request_is_kept_off_nodes_whose_cards_are_ours_to_give(wo
     world.see()
     asked = binds(binding("p", "n1"), username="system:kube-scheduler")
     refused(await world.validate(asked), 403, "was never translated", "create it again")
-    binders = replace(world.parts.bindings._binders, warn_only=True)
+    configured = world.parts.bindings._binders
+    world.parts.bindings._binders = Binders(
+        configured.scheduler_name, configured.username, configured.domain, configured.given_back_s
+    )
+    refused(await world.validate(asked), 403, "was never translated", "create it again")
+    binders = replace(configured, warn_only=True)
     world.parts.bindings._binders = binders
     response = await world.validate(asked)
     assert response.allowed
@@ -907,3 +913,17 @@ async def test_a_record_that_somebody_damaged_is_a_503_that_says_who_must_mend_i
     refused(await world.mutate(binds(binding("p", "n1"))), 503, "NodeAllocation n1", "administrator")
     refused(await world.mutate(binds(binding("p", "n1"), dry_run=True)), 503, "administrator")
     refused(await world.validate(binds(binding("p", "n1"))), 503, "administrator")
+
+
+def test_the_nodes_that_a_pod_is_being_bound_to_count_until_its_last_bind_there_ends(world: World) -> None:
+    bindings = world.parts.bindings
+    with bindings._binding("u", "n2"):
+        with bindings._binding("u", "n1"), bindings._binding("u", "n1"), bindings._binding("other", "n3"):
+            assert bindings._others("u", "n4") == ["n1", "n2"]
+            assert bindings._others("u", "n1") == bindings._others("u", "n2") == []
+            assert bindings._others("other", "n1") == ["n3"]
+            with bindings._binding("u", "n1"):
+                pass
+            assert bindings._others("u", "n4") == ["n1", "n2"]
+        assert bindings._others("u", "n4") == ["n2"]
+    assert bindings._under_way == {}

@@ -11,15 +11,20 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from builders import container, device_entry, pod
+from builders import container, device_entry, gpu, holding, part, pod
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from world import TENANT, World, asks, binding, binds, body, gpu_pod, plain_pod
 
+from allocator.request.original import read_asks
+from allocator.vocabulary.devicetype import BUILT_IN
 from koordgate.log import JsonFormatter
+from webhook import calls
+from webhook.admission.account import asked
 from webhook.app import make_app, make_extender
 from webhook.assembly import Parts
 from webhook.ledger.ledger import Counters
-from webhook.review import Request, Response, allowed
+from webhook.review import RefusalReason, Request, Response, allowed, denied
+from webhook.scheduling.account import Occasion, account
 
 Client = TestClient[Any, Any]
 JSON = {"Content-Type": "application/json"}
@@ -162,7 +167,70 @@ async def test_names_of_strangers_are_cut(client: Client) -> None:
         await client.post("/validate-pod", data=body(evil))
     (line,) = answers(lines)
     assert max(len(str(value)) for value in line.values()) <= 1_000
-    assert (len(line["review"]), len(line["pod_uid"]), len(line["user"])) == (64, 64, 320)
+    assert [len(line[name]) for name in ("review", "pod_uid", "user", "pod")] == [64, 64, 320, 320]
+
+
+def test_a_long_reason_is_cut() -> None:
+    with logged() as lines:
+        calls.tell(binds(binding("p", "n1")), denied("x" * 5_000, RefusalReason.VALIDATION), "denied", 0.1)
+    (line,) = lines
+    assert line["why"] == "x" * 996 + " ..."
+
+
+async def test_names_in_a_call_of_the_scheduler_are_cut(world: World) -> None:
+    stranger = gpu_pod("p" * 5_000, uid="u" * 5_000)
+    asked = orjson.dumps({"Pod": stranger, "NodeNames": ["n1"]})
+    with logged() as lines:
+        async with serving(world.parts, extender=True) as client:
+            await client.post("/scheduler/filter", data=asked)
+    (line,) = (line for line in lines if line["message"] == "a call of the scheduler was answered")
+    assert (len(line["pod"]), len(line["pod_uid"])) == (320, 64)
+
+
+def test_the_node_of_a_binding_is_cut() -> None:
+    members = calls.of_review("/mutate-binding", binds(binding("p", "n" * 5_000)))
+    assert len(members["node"]) == 320
+
+
+@pytest.mark.parametrize(("seconds", "ms"), [(0.0, 0.0), (0.0123456, 12.35), (1.5, 1500.0)])
+def test_the_time_of_an_answer_is_told_in_hundredths_of_a_millisecond(seconds: float, ms: float) -> None:
+    with logged() as lines:
+        calls.tell(binds(binding("p", "n1")), allowed(), "allowed", seconds)
+        calls.tell_scheduler({"NodeNames": []}, seconds)
+    assert [line["ms"] for line in lines] == [ms, ms]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({"NodeNames": ["n1", "n2"]}, {"nodes": 2}),
+        ({"NodeNames": ["n" * 5_000]}, {"nodes": 1, "node": "n" * 316 + " ..."}),
+        ({"NodeNames": []}, {"nodes": 0}),
+        ({"NodeNames": None}, {}),
+        ({"Error": "x"}, {}),
+        ([{"Host": "n1", "Score": 10}], {}),
+    ],
+)
+def test_an_answer_to_the_scheduler_is_told_by_its_nodes(answer: object, told: dict[str, Any]) -> None:
+    with logged() as lines:
+        calls.tell_scheduler(answer, 0.5)
+    (line,) = lines
+    assert {key: value for key, value in line.items() if key in {"nodes", "node"}} == told
+
+
+def test_nothing_is_told_where_the_log_leaves_it_out() -> None:
+    logger = logging.getLogger("webhook.calls")
+    with logged() as lines:
+        logger.setLevel(logging.INFO)
+        try:
+            calls.tell(binds(binding("p", "n1")), allowed(), "allowed", 0.1)
+            calls.tell_scheduler({"NodeNames": ["n1"]}, 0.1)
+            calls.tell(binds(binding("p", "n1")), allowed(audit={"pod-uid": "u", "review": "r"}), "allowed", 0.1)
+        finally:
+            logger.setLevel(logging.NOTSET)
+    (line,) = lines
+    assert (line["level"], line["pod_uid"]) == ("info", "u")
+    assert "review" not in line
 
 
 @pytest.mark.parametrize("broken", [{"metadata": []}, {"metadata": {"uid": 5, "name": {}}, "target": "n1"}, {}])
@@ -392,3 +460,47 @@ async def test_openmetrics_comes_in_the_one_version_that_is_written(client: Clie
     http = await client.get("/metrics", headers={"Accept": accept})
     assert http.headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
     assert (await http.text()).endswith("# EOF\n")
+
+
+# --- what a Pod asks for, and what it was given, in 1,000 characters
+
+EACH = ": 1 gpu (gpu-core=50 gpu-memory-ratio=50)"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "told"),
+    [
+        pytest.param([500, 496], 2, id="with two characters between them they are 998"),
+        pytest.param([500, 497], 1, id="one more"),
+        pytest.param([998], 1, id="one alone"),
+        pytest.param([999], 0, id="one alone that is too long"),
+        pytest.param([500, 600, 100], 1, id="the second is too long, and the third does not follow"),
+        pytest.param([100] * 20, 9, id="many"),
+    ],
+)
+def test_what_a_pod_asks_for_is_told_by_whole_containers(lengths: list[int], told: int) -> None:
+    names = [f"{at}".zfill(length - len(EACH)) for at, length in enumerate(lengths)]
+    amounts = {"kubernetes.io/gpu": "50"}
+    reading = read_asks(pod(*(container(name, limits=amounts, requests=amounts) for name in names)), BUILT_IN)
+    left = len(names) - told
+    assert asked(reading) == "; ".join([f"{name}{EACH}" for name in names[:told]] + [f"and {left} more"] * bool(left))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "told"),
+    [
+        pytest.param([500, 498], 2, id="with a blank between them they are 999"),
+        pytest.param([500, 499], 1, id="one more"),
+        pytest.param([999], 1, id="one alone"),
+        pytest.param([1000], 0, id="one alone that is too long"),
+        pytest.param([500, 600, 100], 1, id="the second is too long, and the third does not follow"),
+        pytest.param([99] * 30, 10, id="many"),
+    ],
+)
+def test_what_a_pod_was_given_is_told_by_whole_devices(lengths: list[int], told: int) -> None:
+    cards = [gpu(at, device_id="x" * (length - len(f"gpu:{at}:"))) for at, length in enumerate(lengths)]
+    held = holding("u", *(part(card, 50) for card in cards))
+    said = account(held, "n1", "packing", Occasion.NAMED, recorded=True)["held"]
+    left = len(cards) - told
+    devices = [f"gpu:{at}:{card.id}" for at, card in enumerate(cards)]
+    assert said == " ".join(devices[:told] + [f"and {left} more"] * bool(left))

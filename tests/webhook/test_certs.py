@@ -15,15 +15,18 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from fake_kube import FakeKube, answer, hold, hold_answer, lose_answer
 from trials import examples
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, KubeError, Unreachable
 from webhook.settings import Certificate, CertificateFiles, Identity
-from webhook.tls import pki
+from webhook.tls import certs, pki
 from webhook.tls.certs import FileSource, MemorySource, SecretSource, Source
-from webhook.tls.pki import CertificateError, Pair
+from webhook.tls.pki import CertificateError, Pair, Step
 from webhook.tls.register import Registration
 from webhook.tls.timing import Timing
 
@@ -742,3 +745,54 @@ async def test_changes_of_authority_fail_no_request(fake: FakeKube, clock: Clock
                 task.cancel()
     assert callers.failed == []
     assert len(callers.seen) == changes + 1
+
+
+@pytest.mark.parametrize(("chance", "seconds"), [(0.0, 45.0), (0.5, 52.5), (1.0, 60.0)])
+def test_an_interval_is_shortened_by_chance_by_up_to_a_quarter(chance: float, seconds: float) -> None:
+    assert Timing(jitter=lambda: chance).about(60.0) == seconds
+
+
+@pytest.mark.parametrize(
+    ("offset", "apart"), [(None, 0), (0.0, 0), (1800.0, 0), (1801.0, 1801), (-1800.0, 0), (-1801.0, -1801)]
+)
+def test_clocks_are_apart_by_more_than_half_an_hour(offset: float | None, apart: float) -> None:
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    timing = Timing(lambda: now, offset=lambda: offset)
+    assert timing.apart == timedelta(seconds=apart)
+    assert timing.earliest == now + timedelta(seconds=min(apart, 0))
+
+
+async def test_callers_cas_that_the_tls_library_rejects_are_told_and_renewal_goes_on(
+    source: SecretSource, fake: FakeKube, waits: Waits, caplog: pytest.LogCaptureFixture
+) -> None:
+    await source.start()
+    source._callers = b"no PEM"
+    with pytest.raises(CertificateError, match="the TLS library rejects the callers' CAs"):
+        source._advance()
+    fake.faults.always("get", "secrets", answer(403))
+    running = asyncio.create_task(source.run())
+    for _ in range(3):
+        await waits.pass_once()
+    running.cancel()
+    assert caplog.text.count("the new certificate is not served yet: the TLS library rejects the callers' CAs") == 3
+
+
+def test_a_certificate_that_the_tls_library_rejects_is_said_to_be() -> None:
+    key = rsa.generate_private_key(65537, 1024)  # too short for it
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "weak")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1).not_valid_before(now)
+    made = builder.not_valid_after(now + timedelta(days=1)).sign(key, hashes.SHA256())
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    pair = Pair(made.public_bytes(serialization.Encoding.PEM), pem)
+    with pytest.raises(CertificateError, match="the TLS library rejects the certificate"):
+        certs._load(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), pair)
+
+
+def test_the_last_three_authorities_are_kept_beside_the_present_one() -> None:
+    now, bundle, made = datetime.now(UTC), certs.NO_BUNDLE, list[bytes]()
+    for _ in range(6):
+        bundle = certs.renewed(bundle, Step.AUTHORITY, WANTED, now)
+        assert set(pki.still_trusted(bundle.previous, now)) == set(made[-3:])
+        made.append(bundle.authority.certificate)
+    assert pki.certificates_in(bundle.previous) == (made[4], made[3], made[2])

@@ -1,16 +1,29 @@
 """ResourceClaims beside Pods on the same cards: binds, reviews of allocations, and what becomes of reservations."""
 
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from builders import container, device_entry, pod
 from claims import DRIVER, Raw, allocation, cards, claim, listed, resource_slice, result, with_status
 from fake_kube import answer
+from waiting import until
 from world import World, admitted, asks, gpu_pod
 
+from allocator.vocabulary.claims import ResourceClaim
 from allocator.vocabulary.devicetype import GPU_TYPE
+from allocator.vocabulary.holdings import Holding, InvariantError
+from allocator.wire.resourceclaim import read_resource_claim
 from koordgate.kube.resource import DEVICES, EVENTS, NODE_ALLOCATIONS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from webhook.dra import keeper as keeper_module
+from webhook.dra import reviews
 from webhook.review import Response
+from webhook.view.claimfeed import ClaimFeed
+from webhook.view.liveclaims import kube_claims
 
 GIB = 2**30
 
@@ -356,6 +369,33 @@ async def test_an_allocation_that_is_not_performed_is_marked_and_then_given_back
     assert metric(two, "koordgate_ledger_reconciled_total", kind="unperformed") == 1
 
 
+async def test_what_becomes_due_between_two_rounds_is_given_back_before_the_next(
+    two: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "_SOONEST_S", 0.001)
+    names = ("c", "d")
+    for at, name in enumerate(names):
+        await allocate(two, put_claim(two, claim(name)), result(f"gpu-{at}"), perform=False)
+    keeper = two.parts.claim_keeper
+    keeper._clock, keeper._grace = time.monotonic, 0.02
+    timer = asyncio.create_task(keeper.run_timer(3600))
+    await until(lambda: metric(two, "koordgate_ledger_reconciled_total", kind="unperformed") == 2)
+    timer.cancel()
+    assert reserved(two) == {}
+
+
+async def test_all_reservations_are_looked_at_at_the_interval(two: World) -> None:
+    timer = asyncio.create_task(two.parts.claim_keeper.run_timer(0.01))
+    for name in ("c", "d"):
+        stored = put_claim(two, claim(name))
+        await allocate(two, stored, result("gpu-0"), perform=False)
+        two.fake.remove(RESOURCE_CLAIMS.path(name, "default"))
+        two.see(RESOURCE_CLAIMS)  # a list proves nothing, and so the claim is read
+        two.clock.now += 200
+        await two.fake.until(lambda: reserved(two) == {})
+    timer.cancel()
+
+
 async def test_an_allocation_that_was_performed_after_all_stays(two: World) -> None:
     stored = put_claim(two, claim("c"))
     await allocate(two, stored, result("gpu-0"))  # performed, but not seen
@@ -464,3 +504,120 @@ async def test_a_pod_with_a_claim_and_koordgates_cards_gets_both(two: World) -> 
     two.see(PODS)
     assert (await two.bind("p")).allowed
     assert card_of(two, "p") == ["GPU-n1-1"]
+
+
+SPOILT: dict[str, Callable[[Any], object]] = {
+    "a claim by node too many": lambda claims: claims._on["n2"].add("uid-c"),
+    "a claim by node too few": lambda claims: claims._on.clear(),
+    "a claim by pool too many": lambda claims: claims._users[DRIVER, "n2"].add("uid-c"),
+    "a claim by pool too few": lambda claims: claims._users.clear(),
+    "a slice by pool too many": lambda claims: claims.slices._of_pool[DRIVER, "n2"].add("slice-n1"),
+    "a slice by pool too few": lambda claims: claims.slices._of_pool.clear(),
+    "a slice by node too many": lambda claims: claims.slices._on_node["n2"].add("slice-n1"),
+    "a slice by node too few": lambda claims: claims.slices._on_node.clear(),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_an_index_of_claims_that_is_wrong_is_found(two: World, spoil: Callable[[Any], object]) -> None:
+    put_claim(two, claim("c", result("gpu-0")))
+    claims = two.parts.cluster.claims
+    claims.check_invariants()
+    spoil(claims)
+    with pytest.raises(InvariantError):
+        claims.check_invariants()
+
+
+def test_of_claims_that_were_deleted_the_latest_16384_are_remembered(two: World) -> None:
+    claims = two.parts.cluster.claims
+    for number in range(16_385):
+        claims.drop(f"{number}", deleted=True)
+    claims.drop("not deleted", deleted=False)
+    reserved = [Holding(uid, "default", "c", 0, (), fence=1) for uid in ("0", "1", "16384", "not deleted")]
+    assert [claims._deleted.get(one.uid) for one in reserved] == [None, True, True, None]
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b"])
+async def test_no_claim_has_a_name_that_is_none(two: World, name: str) -> None:
+    asked = len(two.fake.requests)
+    assert await kube_claims(two.kube, [DRIVER])("default", name, 1.0) is None
+    assert len(two.fake.requests) == asked
+
+
+async def test_what_another_attempt_reserved_on_another_node_is_released_and_what_the_claim_holds_stays(
+    two: World,
+) -> None:
+    for node in ("n0", "n2"):
+        two.add_node(node, device_entry(0))
+        put_slice(two, cards(node, 1), node)
+    two.see()
+    stored = put_claim(two, claim("c"))
+    for node in ("n0", "n2"):
+        await allocate(two, stored, result("gpu-0", pool=node), node=node, perform=False)
+    assert (await allocate(two, stored, result("gpu-0"))).allowed
+    two.see(RESOURCE_CLAIMS)
+    await two.parts.claim_keeper.let_go("uid-c")
+    assert reserved(two) == {"c": ["GPU-n1-0"]}
+
+
+async def test_a_reservation_that_cannot_be_corrected_stays_and_is_tried_again(
+    two: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored = put_claim(two, claim("c", result("gpu-0")), see=False)
+    stored = put_claim(two, {**stored, "status": {}})
+    await allocate(two, stored, result("gpu-0"), perform=False)
+    two.fake.remove(RESOURCE_CLAIMS.path("c", "default"))
+    two.see(RESOURCE_CLAIMS)
+    two.fake.faults.always("update", "nodeallocations", answer(403))
+    await two.parts.claim_keeper.reconcile()
+    assert reserved(two) == {"c": ["GPU-n1-0"]}
+    assert "a reservation could not be corrected; the next round tries again" in caplog.text
+    two.fake.faults.always("update", "nodeallocations", None)
+    await two.parts.claim_keeper.reconcile()
+    assert reserved(two) == {}
+
+
+@pytest.mark.parametrize(("count", "turns"), [(99, 0), (100, 1), (199, 1), (200, 2)])
+async def test_others_have_their_turn_after_each_hundred_claims(two: World, count: int, turns: int) -> None:
+    for number in range(count):
+        put_claim(two, claim(f"c{number}"), see=False)
+    two.see(RESOURCE_CLAIMS)
+    telling = two.parts.claim_keeper._tell()
+    taken = 0
+    with suppress(StopIteration):
+        while True:
+            telling.send(None)
+            taken += 1
+    assert taken == turns
+
+
+@pytest.mark.parametrize(("later", "deleted"), [(True, True), (False, None)])
+def test_a_claim_of_the_same_name_ends_the_one_before_unless_an_old_list_names_it(
+    two: World, *, later: bool, deleted: bool | None
+) -> None:
+    feed = ClaimFeed(two.parts.cluster)
+    made = claim("c", result("gpu-0"))
+    feed.put({**made, "metadata": {**made["metadata"], "resourceVersion": "100"}})
+    another = {**made["metadata"], "uid": "another", "resourceVersion": "101" if later else "99"}
+    feed.put({**made, "metadata": another})
+    claims = two.parts.cluster.claims
+    assert (claims.known("uid-c"), claims._deleted.get("uid-c")) == (None, deleted)
+    assert claims.known("another") is not None
+
+
+def test_a_claim_holds_what_it_had_and_what_it_is_to_get_until_the_write_is_performed(two: World) -> None:
+    def read(*devices: str, node: str = "n1") -> ResourceClaim:
+        obj = claim("c", *(result(one) for one in devices), node=node)
+        return read_resource_claim(
+            {**obj, "metadata": {**obj["metadata"], "resourceVersion": "7"}}, two.parts.cluster.claims.drivers
+        )
+
+    nothing, zero, both = read(), read("gpu-0"), read("gpu-1", "gpu-0")
+    assert reviews._either(nothing, zero) is zero
+    either = reviews._either(zero, both)
+    assert [one.name.device for one in either.devices] == ["gpu-1", "gpu-0"]
+    assert [one.name.device for one in reviews._either(zero, read("gpu-1")).devices] == ["gpu-1", "gpu-0"]
+    assert [reviews._either(zero, read("gpu-1", node=node)).node for node in ("", "n2")] == ["n1", "n2"]
+    for old, new in ((True, False), (False, True), (False, False)):
+        unread = reviews._either(replace(zero, unread=old), replace(both, unread=new)).unread
+        assert unread is (old or new)

@@ -33,6 +33,7 @@ from webhook.scheduling.ranking import Ranking
 from webhook.scheduling.verdicts import Verdicts
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
+from webhook.view.livepods import KubeLivePods, list_pods
 from webhook.view.nodes import NodeFacts
 from webhook.view.podinfo import PodInfo, annotated_holding, read_pod_info
 
@@ -191,6 +192,42 @@ def test_machines_of_one_make_share_what_is_derived_from_their_cpus(view: Cluste
 def outcome(world: World) -> Any:
     request = info(gpu_pod("p")).request
     return world.parts.ranking.verdict("n1", request, "")
+
+
+def test_a_pod_is_reported_as_bound_when_it_is_and_another_of_its_name_too(view: ClusterView) -> None:
+    told: list[tuple[str, str]] = []
+    feed = PodFeed(
+        view,
+        lambda pod: told.append(("ended", pod.uid)),
+        lambda pod: told.append(("bound", f"{pod.uid} to {pod.node}")),
+        BUILT_IN,
+    )
+
+    def news(name: str, **about: Any) -> list[tuple[str, str]]:
+        told.clear()
+        status = {"status": about.pop("status")} if "status" in about else {}
+        feed.put({**gpu_pod(name, **about), **status})
+        return list(told)
+
+    feed.put(gpu_pod("other", nodeName="n1"))
+    assert news("p") == []
+    assert news("p", nodeName="n1") == [("bound", "uid-p to n1")]
+    assert news("p", nodeName="n1", labels={"any": "change"}) == []
+    assert news("p", nodeName="n2", uid="second") == [("ended", "uid-p"), ("bound", "second to n2")]
+    assert news("p", uid="third") == [("ended", "second")]
+    assert news("p", uid="third", nodeName="n1") == [("bound", "third to n1")]
+    assert news("p", uid="third", nodeName="n1", status={"phase": "Failed"}) == [("ended", "third")]
+    assert news("p", uid="third", nodeName="n1", status={"phase": "Failed"}, labels={"any": "change"}) == []
+    assert news("q", nodeName="n1", status={"phase": "Succeeded"}) == [("ended", "uid-q")]
+    told.clear()
+    feed.put(plain_pod("p", uid="fourth"))
+    assert told == [("ended", "third")]
+    told.clear()
+    feed.put(plain_pod("p", uid="fourth", nodeName="n1"))
+    feed.drop(plain_pod("p", uid="fourth"))
+    assert told == []
+    feed.drop(gpu_pod("other", nodeName="n1"))
+    assert told == [("ended", "uid-other")]
 
 
 @pytest.mark.parametrize("how", ["mended", "deleted", "vanished", "read before the watch shows it"])
@@ -367,6 +404,7 @@ def test_selections_that_authors_make_up_are_remembered_up_to_four_mebibytes(vie
         made_up = pod(nodeSelector={"made-up": f"{number:016384}"})
         assert view.reach.of(made_up) == view.reach.of(made_up) == (None, 0)
     assert 2**22 - 17_000 < view.reach._found.weight <= 2**22
+    assert view.reach._found._most == 4 * 1024 * 1024
     huge = pod(nodeSelector={"made-up": "x" * 2**22})
     assert view.reach.of(huge) == (None, 0)
     assert view.reach._found.weight <= 2**22
@@ -667,3 +705,27 @@ async def test_a_whole_cluster_is_seen_again_after_the_watches_were_lost(world: 
     world.add_node("n2")
     world.see(NODES, DEVICES, PODS)
     assert world.parts.cluster.snapshot("n2") == before
+
+
+# --- live Pods
+
+
+async def test_pods_are_listed_by_five_hundred(world: World) -> None:
+    for number in range(3):
+        world.add_pod(gpu_pod(f"p{number}"))
+    world.add_pod(plain_pod("elsewhere", namespace="other"))
+    found = [obj["metadata"]["name"] async for obj in list_pods(world.kube, "default")]
+    assert sorted(found) == ["p0", "p1", "p2"]
+    (asked,) = world.fake.seen("list", "pods")
+    assert asked.query["limit"] == "500"
+
+
+async def test_a_live_pod_is_read_with_its_uid_and_none_where_there_is_none(world: World) -> None:
+    world.add_pod(gpu_pod("ours"))
+    world.add_pod(plain_pod("theirs"))
+    live = KubeLivePods(world.kube, BUILT_IN)
+    ours = await live.read("default", "ours", 5.0)
+    assert ours is not None
+    assert (ours[0], ours[1] and ours[1].name) == ("uid-ours", "ours")
+    assert await live.read("default", "theirs", 5.0) == ("uid-theirs", None)
+    assert [await live.read("default", name, 5.0) for name in ("gone", "", "..", "a/b")] == [None] * 4

@@ -20,6 +20,7 @@ from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
 from webhook.ledger.store import Record
+from webhook.scheduling import extender as extender_module
 from webhook.scheduling.extender import BadExtenderArgsError, Extender
 
 Raw = dict[str, Any]
@@ -412,6 +413,23 @@ def test_to_thousands_of_nodes_a_pod_that_cannot_be_read_is_reported_in_few_word
     assert sum("unknown key" in why for why in told.values()) == 16
     assert max(map(len, told.values())) <= 204
     assert sum(map(len, told.values())) < 5000 * 50
+
+
+def test_why_a_pod_cannot_be_read_is_told_in_200_characters() -> None:
+    names = [f"n{number}" for number in range(17)]
+    for length, told in ((200, "x" * 200), (201, "x" * 200 + " ...")):
+        reasons = extender_module._unreadable(names, "x" * length)
+        assert reasons == dict.fromkeys(names[:16], told) | {"n16": "the Pod cannot be read: see other nodes"}
+
+
+def test_answers_are_remembered_up_to_eight_mebibytes(three: World) -> None:
+    extender = everything(three)
+    extender.filter(args(gpu_pod("p")))
+    extender.filter(args(gpu_pod("q", uid="u" * 100)))
+    assert extender._answers.weight == len("uid-p") + 300 + 100 + 300
+    for number in range(30_000):
+        extender._answers.put(f"{number:08}", extender_module.Answer.FITS, 308)
+    assert extender._answers.weight == 8 * 1024 * 1024 // 308 * 308
 
 
 def test_why_a_pod_cannot_be_read_is_no_format(three: World) -> None:

@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from builders import GIB, container, device_entry, pod
+from builders import GIB, container, device_entry, gpu, pod
 from fake_kube import FakeKube
 from msgspec.structs import replace
 from world import SETTINGS, World, admitted, gpu_pod
 
+from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import InvariantError
+from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.preference import Preference
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODES, PODS
 from webhook.statedmix import TypicalSettings
-from webhook.view.capacity import Capacity
+from webhook.view.capacity import Capacity, DeviceState, DeviceSum, counted
 
 Raw = dict[str, Any]
 
@@ -228,3 +231,26 @@ async def test_figures_asked_for_twice_at_once_are_those_of_one_moment(world: Wo
     assert (await world.bind("p")).allowed
     await asyncio.gather(*(world.parts.figures.refresh() for _ in range(3)))
     assert await shown(world, "koordgate_free_devices") == free_devices(useful=1.5)
+
+
+async def test_where_nobody_follows_the_mix_pods_are_counted_every_five_minutes(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    settings = replace(SETTINGS, scheduler=replace(SETTINGS.scheduler, preference=Preference.PACKING))
+    made = World(fake, kube, settings)
+    made.add_node("n1", device_entry(0), device_entry(1))
+    made.add_pod(gpu_pod("p", 50))
+    made.see()
+    assert await shown(made, "koordgate_free_devices") == {}
+    assert (await made.bind("p")).allowed
+    made.clock.now += 299
+    assert await shown(made, "koordgate_free_devices") == {}
+    made.clock.now += 1
+    assert await shown(made, "koordgate_free_devices") == free_devices(useful=1.5)
+
+
+def test_of_a_type_that_is_not_known_nothing_is_counted_and_the_others_are() -> None:
+    queue = Device("queue", "queue-a", 0, healthy=True, capacity={"queue": 7})
+    found = counted(NodeSnapshot("n", (queue, gpu(0), gpu(1))), BUILT_IN)
+    assert {key.type for key in found} == {"gpu"}
+    assert found[DeviceSum("gpu", "", DeviceState.IDLE)] == 2

@@ -1,5 +1,6 @@
 """The taint of nodes that are short of CPU for their free devices: set, kept, removed, and never another's touched."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -7,13 +8,16 @@ import msgspec
 import pytest
 from builders import container, device_entry, pod
 from fake_kube import FakeKube, answer
+from waiting import until
 from world import SETTINGS, Clock, World, gpu_pod, koordinator_annotation, rank
 
+from allocator.vocabulary.mix import Mix
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import NODES
 from webhook.settings import HeadroomSettings, WebhookSettings
 from webhook.statedmix import TypicalSettings
+from webhook.upkeep import headroom as headroom_module
 from webhook.upkeep.headroom import Eased, HeadroomKeeper, with_taint
 from webhook.view.podinfo import read_pod_info
 
@@ -23,7 +27,7 @@ KEEPING = HeadroomSettings(mode="taint", untaint_after_seconds=0)
 LATER = HeadroomSettings(mode="taint", untaint_after_seconds=600)
 
 
-def add_node(world: World, name: str, cpu: int, *taints: dict[str, str], cards: int = 2) -> None:
+def add_node(world: World, name: str, cpu: float, *taints: dict[str, str], cards: int = 2) -> None:
     world.add_node(name, *(device_entry(minor) for minor in range(cards)))
     found = world.fake.get(NODES.path(name))
     status = {"allocatable": {"cpu": str(cpu), "memory": "1Ti", "pods": "110"}}
@@ -165,14 +169,14 @@ async def test_a_taint_that_could_not_be_removed_is_tried_again_at_once(world: W
 
 
 async def test_a_stated_mix_says_what_devices_need_before_any_pod_holds_one(fake: FakeKube, kube: KubeClient) -> None:
-    mix = (TypicalSettings({"kubernetes.io/gpu": "100", "cpu": "8"}),)
+    mix = (TypicalSettings({"kubernetes.io/gpu": "100", "cpu": "8", "memory": "512Gi"}),)
     settings = with_headroom(KEEPING)
     stated = msgspec.structs.replace(settings, scheduler=msgspec.structs.replace(settings.scheduler, mix=mix))
     made = World(fake, kube, stated)
-    add_node(made, "n1", 23)
-    add_node(made, "n2", 24)
+    for name, cpu, cards in (("n1", 11.999, 1), ("n2", 12, 1), ("n3", 64, 2)):  # and each has a tebibyte of memory
+        add_node(made, name, cpu, cards=cards)
     await tend(made, keeping(made))
-    assert (taints(made, "n1"), taints(made, "n2")) == ([TAINT], [])
+    assert [taints(made, name) for name in ("n1", "n2", "n3")] == [[TAINT], [], [TAINT]]
     await made.idle()
 
 
@@ -221,6 +225,95 @@ async def test_what_could_not_be_written_is_tried_again(world: World, keeper: He
         await tend(world, keeper)
     await keeper.tend()
     assert taints(world, "n1") == [TAINT]
+
+
+async def test_nodes_after_one_that_could_not_be_written_are_looked_at_the_next_time(
+    world: World, keeper: HeadroomKeeper
+) -> None:
+    add_typical(world)
+    names = [f"n{number}" for number in range(4)]
+    for name in names:
+        add_node(world, name, 10)
+    world.fake.faults.add("patch", "nodes", answer(403))
+    with pytest.raises(KubeError):
+        await tend(world, keeper)
+    await keeper.tend()
+    assert [taints(world, name) for name in names] == [[TAINT]] * 4
+
+
+async def test_a_node_that_is_gone_is_no_failure_and_not_looked_at_again(world: World) -> None:
+    done: list[str] = []
+    keeper = HeadroomKeeper(world.kube, world.parts.cluster, KEEPING, world.parts.typical, done.append)
+    add_typical(world)
+    add_node(world, "n1", 10)
+    world.fake.faults.add("get", "nodes", answer(404))
+    await tend(world, keeper)
+    await keeper.tend()
+    assert (taints(world, "n1"), done, len(world.fake.seen("get", "nodes"))) == ([], [], 1)
+
+
+async def test_what_is_written_is_counted(world: World) -> None:
+    done: list[str] = []
+    clock = Clock()
+    keeper = HeadroomKeeper(
+        world.kube, world.parts.cluster, LATER, world.parts.typical, done.append, clock=clock.monotonic
+    )
+    add_typical(world)
+    add_node(world, "n1", 40)
+    load(world, "a", "n1", 17)
+    await tend(world, keeper)
+    world.remove_pod("a")
+    await tend(world, keeper)
+    clock.now += 600
+    await tend(world, keeper)
+    assert done == ["set", "removed"]
+
+
+async def test_what_is_typical_is_learned_at_once_and_then_each_minute_while_all_has_been_seen(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headroom_module, "_EVERY_S", 0.0)
+    clock, seen = Clock(), [False]
+    looks, learned = [0], [0]
+
+    def ready() -> bool:
+        looks[0] += 1
+        return seen[0]
+
+    def mix() -> Mix:
+        learned[0] += 1
+        return world.parts.typical()
+
+    async def some_looks() -> int:
+        enough = looks[0] + 3
+        await until(lambda: looks[0] > enough)
+        return learned[0]
+
+    keeper = HeadroomKeeper(world.kube, world.parts.cluster, KEEPING, mix, clock=clock.monotonic)
+    running = asyncio.create_task(keeper.run(ready))
+    assert await some_looks() == 0
+    seen[0] = True
+    assert await some_looks() == 1
+    clock.now += 59
+    assert await some_looks() == 1
+    clock.now += 1
+    assert await some_looks() == 2
+    running.cancel()
+
+
+async def test_a_keeper_that_fails_says_so_and_tries_again(
+    world: World, keeper: HeadroomKeeper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(headroom_module, "_EVERY_S", 0.0)
+    monkeypatch.setattr(headroom_module, "_FIRST_RETRY_S", 0.01)
+    add_typical(world)
+    add_node(world, "n1", 10)
+    world.see()
+    world.fake.faults.add("patch", "nodes", answer(403), answer(403))
+    running = asyncio.create_task(keeper.run(lambda: True))
+    await until(lambda: taints(world, "n1") == [TAINT])
+    running.cancel()
+    assert caplog.text.count("the taints koordgate.io/headroom are not up to date; trying again") == 2
 
 
 async def test_without_pods_that_hold_devices_nothing_is_tainted(world: World, keeper: HeadroomKeeper) -> None:

@@ -138,3 +138,4 @@ def test_what_was_not_used_for_long_is_forgotten_beyond_sixteen_mebibytes() -> N
     for number in range(20):
         lean.same((number, "x" * 2**20))
     assert 15 * 2**20 < lean._COPIES.weight <= 16 * 2**20
+    assert lean._COPIES._most == 16 * 1024 * 1024

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.view.nodeselection import may_land, selected, selects, tolerated
+from webhook.view.nodeselection import label_selects, may_land, selected, selects, tolerated
 
-LABELS = {"zone": "a", "gpu": "t4", "cards": "4", "negative": "-3", "empty": ""}
+LABELS = {"zone": "a", "gpu": "t4", "cards": "4", "negative": "-3", "empty": "", "int64": "-9223372036854775808"}
 Raw = dict[str, Any]
 
 
@@ -75,6 +75,12 @@ def test_node_selectors(spec: Raw, *, lands: bool) -> None:
         ("cards", "Gt", ["many"], False),
         ("cards", "Gt", ["³"], False),
         ("cards", "Lt", ["9" * 5000], False),
+        ("cards", "Lt", ["9" * 20], True),
+        ("cards", "Lt", ["9" * 21], False),
+        ("int64", "Lt", ["-9223372036854775807"], True),
+        ("int64", "Gt", ["-9223372036854775808"], False),
+        ("cards", "Gt", ["-4"], True),
+        ("cards", "Gt", ["--4"], False),
         ("zone", "Near", ["a"], False),
     ],
 )
@@ -213,3 +219,59 @@ def test_a_usual_selection_is_looked_at_on_five_thousand_nodes() -> None:
         **required(expressions(("host", "In", ["n7", "n9"]), ("gpu", "Exists", None))),
     }
     assert selected(spec, LARGE) == ["n7", "n9"]
+
+
+DIFFERENT = {f"n{number}": {"host": f"n{number}"} for number in range(10)}
+
+
+@pytest.mark.parametrize(
+    ("labels", "terms", "values", "looked_at"),
+    [
+        pytest.param(1, 1, 16 * 1998 - 1, True, id="1 + 1 + 1 + 1997 looks at each of ten nodes"),
+        pytest.param(1, 1, 16 * 1998, False, id="one look more at each"),
+        pytest.param(0, 1, 16 * 1998, True, id="no label, and 1 + 1 + 1998 looks"),
+        pytest.param(0, 1, 16 * 1999, False, id="no label, and one look more"),
+        pytest.param(0, 2, 16 * 998, True, id="two terms, each with 1 + 1 + 998 looks"),
+        pytest.param(1, 2, 16 * 998, False, id="two terms, and a label"),
+        pytest.param(0, 1000, 0, True, id="a thousand terms without values"),
+        pytest.param(1, 1000, 0, False, id="a thousand terms, and a label"),
+        pytest.param(2000, 0, 0, True, id="two thousand labels"),
+        pytest.param(2001, 0, 0, False, id="a label more"),
+    ],
+)
+def test_terms_are_looked_at_twenty_thousand_times(labels: int, terms: int, values: int, *, looked_at: bool) -> None:
+    """A term, an expression and each sixteen values of it are one look at each node that differs."""
+    one = expressions(("host", "NotIn", [f"m{at}" for at in range(values)]))
+    spec = {"nodeSelector": {"host" if not at else f"l{at}": "none" for at in range(labels)}}
+    spec |= required(*[one] * terms) if terms else {}
+    found = selected(spec, DIFFERENT)
+    assert found == (([] if labels else list(DIFFERENT)) if looked_at else None)
+
+
+@pytest.mark.parametrize(
+    ("keys", "nodes", "compared"), [(10, 10_000, True), (11, 9091, False), (1, 100_000, True), (1, 100_001, False)]
+)
+def test_a_hundred_thousand_labels_of_nodes_are_compared(keys: int, nodes: int, *, compared: bool) -> None:
+    spec = {"nodeSelector": {f"l{at}": "x" for at in range(keys)}}
+    assert (selected(spec, {f"n{at}": {} for at in range(nodes)}) == []) is compared
+
+
+@pytest.mark.parametrize(
+    ("selector", "selects_it"),
+    [
+        (None, False),
+        ({}, True),
+        ({"matchLabels": None, "matchExpressions": None}, True),
+        ({"matchLabels": {"zone": "a"}}, True),
+        ({"matchLabels": {"zone": "a", "gpu": "t4"}}, True),
+        ({"matchLabels": {"zone": "a", "gpu": "l4"}}, False),
+        ({"matchLabels": {"zone": "b"}}, False),
+        ({"matchLabels": {"zone": "Z"}}, False),
+        (expressions(("gpu", "In", ["t4"]), ("zone", "NotIn", ["b"])), True),
+        (expressions(("gpu", "In", ["t4"]), ("zone", "NotIn", ["a"])), False),
+        ({"matchLabels": {"zone": "b"}, **expressions(("gpu", "In", ["t4"]))}, False),
+        ({"matchLabels": {"zone": "a"}, **expressions(("gpu", "In", ["l4"]))}, False),
+    ],
+)
+def test_a_label_selector_selects_what_has_all_that_it_names(selector: Raw | None, *, selects_it: bool) -> None:
+    assert label_selects(selector, LABELS) is selects_it

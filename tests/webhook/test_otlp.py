@@ -10,7 +10,8 @@ import sys
 import tempfile
 import threading
 import tomllib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +25,8 @@ from fake_kube import FakeKube
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Sent
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from waiting import until
 from world import TENANT, World, asks, binding, binds, body, gpu_pod
@@ -188,6 +191,8 @@ async def test_binds_that_share_a_write_are_links_of_it(world: World, collector:
         pytest.param(None, 100.0, True, True, id="no caller's trace, all are taken"),
         pytest.param(None, 0.0, False, True, id="no caller's trace, none is taken"),
         pytest.param("00-zz-01", 100.0, True, True, id="nonsense"),
+        pytest.param(f"01{CALLER[2:]}-{'x' * 72}", 0.0, True, False, id="128 characters of a later version"),
+        pytest.param(f"01{CALLER[2:]}-{'x' * 73}", 100.0, True, True, id="one character more"),
         pytest.param("x" * 5_000, 100.0, True, True, id="long nonsense"),
         pytest.param(f"00-{'0' * 32}-{PARENT}-01", 100.0, True, True, id="a trace without an id"),
     ],
@@ -247,9 +252,33 @@ async def test_attributes_are_cut(world: World, collector: tuple[Collector, str]
         async with traced(world, made) as call:
             await call("/validate-pod", body(asks(gpu_pod("p" * 5_000, admit=False))))
         await sent(made)
+        for length in (256, 257):
+            with pytest.raises(ValueError, match="x"), made.called("failed", ""):
+                raise ValueError("x" * (length - len("ValueError: ")))
+        await sent(made)
     (span,) = got.named("/validate-pod")
     assert max(len(str(value)) for value in noted(span).values()) == 256
-    assert len(span.status.message) <= 256
+    told = [failed.status.message for failed in got.named("failed")]
+    assert told == ["ValueError: " + "x" * 244, "ValueError: " + "x" * 240 + " ..."]
+
+
+async def test_a_span_has_32_attributes_and_links_to_what_is_traced_at_most(collector: tuple[Collector, str]) -> None:
+    got, url = collector
+    with tracing(url) as made:
+        others = []
+        for _ in range(40):
+            for caller in (CALLER[:-1] + "0", ""):
+                with made.called("other", caller):
+                    others.append(made.here())
+        with (
+            made.called("whole", CALLER, {f"a{number}": number for number in range(40)}),
+            made.work("part", also=others),
+            made.work("small", also=[*others[:6], None]),
+        ):
+            pass
+        await sent(made)
+    (whole,), (part,), (small,) = map(got.named, ("whole", "part", "small"))
+    assert (len(whole.attributes), len(part.links), len(small.links)) == (32, 32, 3)
 
 
 async def test_work_outside_of_calls_is_not_traced(world: World, collector: tuple[Collector, str]) -> None:
@@ -297,6 +326,39 @@ async def test_what_does_not_fit_into_the_queue_is_dropped_and_counted(monkeypat
         await sent(made)
         failed = metrics._registry.get_sample_value("koordgate_spans_total", {"outcome": "failed"}) or 0
         assert dropped + failed == 1_000
+
+
+class Stuck(SpanExporter):
+    """Takes one message, and does not get on with it before it may."""
+
+    def __init__(self) -> None:
+        self.messages: list[int] = []
+        self.busy, self.may = threading.Event(), threading.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.messages.append(len(spans))
+        self.busy.set()
+        self.may.wait()
+        return SpanExportResult.SUCCESS
+
+
+async def test_2048_spans_wait_and_a_message_has_128_at_most() -> None:
+    exporter, counted, provider = Stuck(), Counter[str](), TracerProvider()
+    provider.add_span_processor(otlp._Bounded(exporter, lambda outcome, spans: counted.update({outcome: spans})))
+    tracer, ended = provider.get_tracer("x"), 0
+    while not counted["dropped"]:
+        tracer.start_span("x").end()
+        ended += 1
+        if ended == 128:
+            await until(exporter.busy.is_set)
+    assert ended - 1 - exporter.messages[0] == 2048
+    for _ in range(3):
+        tracer.start_span("x").end()
+    assert counted == {"dropped": 4}
+    exporter.may.set()
+    await asyncio.to_thread(provider.shutdown)
+    assert max(exporter.messages) == 128
+    assert counted == {"dropped": 4, "exported": ended - 1}
 
 
 async def test_the_end_of_a_process_does_not_wait_for_a_dead_collector(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,9 @@ def test_a_certificate_never_outlives_its_authority() -> None:
 def test_two_authorities_made_at_once_have_different_names_and_numbers() -> None:
     one, two = (x509.load_pem_x509_certificate(bundle.authority.certificate) for bundle in (BUNDLE, OTHER))
     assert one.subject != two.subject
+    for made_for in (one, two):
+        (number,) = made_for.subject.get_attributes_for_oid(x509.NameOID.SERIAL_NUMBER)
+        assert number.value == f"{made_for.serial_number:x}"[:16]
     assert one.serial_number != two.serial_number
 
 
@@ -174,6 +177,8 @@ def client(authority: Pair, name: str = SCHEDULER, now: datetime = NOW, days: fl
 GOOD = client(BUNDLE.authority)
 NEWER = replace(OTHER, previous=BUNDLE.authority.certificate)
 """A bundle whose authority followed the one that signed GOOD."""
+NEWEST = replace(YOUNG_AUTHORITY, previous=OTHER.authority.certificate + BUNDLE.authority.certificate)
+"""A bundle whose authority followed one that followed the one that signed GOOD."""
 LONG = client(BUNDLE.authority, days=90)
 
 CLIENT_CASES = {
@@ -195,6 +200,7 @@ CLIENT_CASES = {
     "another authority": (client(OTHER.authority), BUNDLE, NOW, "not signed by the authority"),
     "a new authority": (GOOD, NEWER, NOW, ""),
     "past two thirds, a new authority": (LONG, NEWER, NOW + timedelta(minutes=29), ""),
+    "an authority after a new one": (GOOD, NEWEST, NOW, ""),
     "the new authority is known to all": (GOOD, NEWER, NOW + timedelta(minutes=30), "signed by an earlier authority"),
     "a new authority, expired": (
         client(BUNDLE.authority, now=NOW - timedelta(days=2), days=1),

@@ -12,7 +12,9 @@ from world import World, admitted, cpu_pod, gpu_pod, plain_pod
 
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from koordgate.kube.resource import PODS
-from webhook.scheduling.extender import BadExtenderArgsError, _proposed
+from webhook.scheduling.extender import BadExtenderArgsError, Extender, _proposed
+from webhook.scheduling.pace import Effort, Turn
+from webhook.view.podinfo import read_pod_info
 
 Raw = dict[str, Any]
 
@@ -63,6 +65,15 @@ def test_those_go_who_make_room_on_one_card(full: World, *, whole: bool) -> None
     told = answer["NodeNameToMetaVictims"]["n1"]
     assert sorted(one["UID"] for one in told["Pods"]) == ["uid-low-a", "uid-mid"]
     assert told["NumPDBViolations"] == 3
+
+
+@pytest.mark.parametrize(("stated", "told"), [({}, 0), ({"NumPDBViolations": None}, 0), ({"NumPDBViolations": 2}, 2)])
+def test_a_node_keeps_the_number_of_disruption_budgets_that_it_violates(full: World, stated: Raw, told: int) -> None:
+    proposed = {node: {"Pods": [{"UID": "uid-low-a"}], **stated} for node in ("n1", "n2")}
+    for asking in (gpu_pod("new", 50, priority=7), plain_pod("plain")):
+        sent = {"Pod": asking, "NodeNameToMetaVictims": proposed}
+        answer = full.parts.extender.preempt(sent)["NodeNameToMetaVictims"]
+        assert {one["NumPDBViolations"] for one in answer.values()} == {told}
 
 
 def test_the_least_important_goes_where_one_is_enough_and_none_is_proposed(full: World) -> None:
@@ -216,3 +227,26 @@ def test_any_victims_are_read_or_refused(sent: Raw) -> None:
     except BadExtenderArgsError:
         return
     assert all(isinstance(uid, str) for uids, _ in proposed.values() for uid in uids)
+
+
+@pytest.mark.parametrize(("why", "told"), [("", "time"), ("used up", "namespace")])
+def test_a_search_for_victims_that_is_ended_answers_with_the_nodes_that_it_has_judged(
+    full: World, why: str, told: str
+) -> None:
+    ended: list[str] = []
+    parts = full.parts
+    of = Extender(parts.cluster, parts.ranking, parts.types, 16, interrupted=ended.append)
+    pod = read_pod_info(gpu_pod("new", 50, priority=7))
+    proposed: dict[str, tuple[list[str], int]] = {node: (["uid-low-a"], 0) for node in ("n1", "n2", "n3")}
+    full.add_node("n2", device_entry(0))
+    full.add_node("n3", device_entry(0))
+    full.see()
+    search = of._preempt(pod, proposed, Effort(why=why))
+    next(search)
+    try:
+        while True:
+            search.send(Turn.END)
+    except StopIteration as done:
+        answer = done.value
+    assert list(answer["NodeNameToMetaVictims"]) == ["n1"]
+    assert ended == [told]

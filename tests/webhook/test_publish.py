@@ -539,4 +539,5 @@ async def test_a_node_that_the_format_cannot_hold_is_reported_once(
     for _ in range(2):
         assert await one.publisher.publish() == 0
     assert caplog.text.count("what is free cannot be published: 'IP pool' is no name of a resource class") == 1
+    assert published_text(one.cluster, "n1", {}) == published_text(one.cluster, "unknown", {}) == ""
     assert published(fake, "n1") is None

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -219,6 +220,23 @@ async def test_what_became_due_between_two_rounds_is_released_before_the_next(
     world.clock.now += GRACE + 1
     timer.cancel()
     timer = asyncio.create_task(world.parts.reconciler.run_timer(3600))
+    await world.fake.until(lambda: world.holders() == [])
+    timer.cancel()
+
+
+async def test_what_is_seen_by_one_round_is_marked_and_released_when_it_is_due_without_another_round(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile_module, "_SOONEST_S", 0.001)
+    world.add_node("n1", device_entry(0), device_entry(1))
+    for name in ("p", "q"):
+        world.add_pod(gpu_pod(name, 100))
+        world.see()
+        await world.mutate(binds(binding(name, "n1")))
+    reconciler = world.parts.reconciler
+    reconciler._clock, reconciler._grace = time.monotonic, 0.02
+    await reconcile(world)
+    timer = asyncio.create_task(reconciler.run_timer(3600))
     await world.fake.until(lambda: world.holders() == [])
     timer.cancel()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gc
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -16,6 +17,7 @@ import orjson
 import pytest
 from aiohttp import ClientError, ClientSession, TCPConnector
 from builders import gpu, holding, part
+from claims import cards, resource_slice
 from cryptography import x509
 from fake_kube import FakeKube, answer, hold
 from waiting import until
@@ -27,13 +29,17 @@ from allocator.wire.nodeallocation import read_spec, write_spec
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import (
     ALL_POD_GROUPS,
+    DEVICE_TAINT_RULES,
     EVENTS,
+    LEASES,
     MUTATING_WEBHOOKS,
     NODE_ALLOCATIONS,
     NODES,
     POD_GROUPS,
     PODS,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
     SECRETS,
     VALIDATING_WEBHOOKS,
     Resource,
@@ -44,7 +50,10 @@ from webhook.localplane.process import free_port
 from webhook.settings import (
     Certificate,
     CertificateFiles,
+    DraSettings,
     GangSettings,
+    HeadroomSettings,
+    HealthLeaseSettings,
     LedgerSettings,
     QuotaSettings,
     Scheduler,
@@ -587,6 +596,84 @@ async def test_a_replica_without_quotas_reads_and_writes_none(fake: FakeKube, cl
     async with running(kube, off) as one:
         await one.ready()
     assert len(fake.objects(RESOURCE_QUOTAS.path(namespace="team"))) == 1
+
+
+# --- what is turned on
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "nothing": {"dra": DraSettings(enabled=False), "quota": QuotaSettings(enabled=False)},
+    "DRA": {"quota": QuotaSettings(enabled=False)},
+    "taints of DRA": {"dra": DraSettings(taints=True), "quota": QuotaSettings(enabled=False)},
+    "taints without DRA": {"dra": DraSettings(enabled=False, taints=True), "quota": QuotaSettings(enabled=False)},
+    "quotas": {"dra": DraSettings(enabled=False)},
+    "headroom": {"headroom": HeadroomSettings(mode="taint")},
+    "the health lease": {"health_lease": HealthLeaseSettings(enabled=True)},
+    "callers without certificates": {"scheduler": Scheduler(client_certificates=False)},
+}
+CLAIMS, QUOTAS = ["resourceslices", "resourceclaims"], ["limitranges", "resourcequotas"]
+HAS: dict[str, tuple[list[str], list[str]]] = {
+    "nothing": ([], ["client_secret"]),
+    "DRA": (CLAIMS, ["client_secret"]),
+    "taints of DRA": (CLAIMS, ["taints", "client_secret"]),
+    "taints without DRA": ([], ["client_secret"]),
+    "quotas": (QUOTAS, ["quotas", "client_secret"]),
+    "headroom": ([*CLAIMS, *QUOTAS], ["headroom", "quotas", "client_secret"]),
+    "the health lease": ([*CLAIMS, *QUOTAS], ["renewal", "quotas", "client_secret"]),
+    "callers without certificates": ([*CLAIMS, *QUOTAS], ["quotas"]),
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+async def test_a_replica_has_the_parts_that_are_turned_on(kube: KubeClient, option: str) -> None:
+    replica = Replica(msgspec.structs.replace(configured(), **OPTIONS[option]), kube)
+    always = ["namespaces", "nodes", "devices", "noderesourcetopologies", "nodeallocations", "pods"]
+    more, parts = HAS[option]
+    assert [name for name, _ in replica._watches] == [*always, *more]
+    optional = ("taints", "headroom", "renewal", "quotas", "client_secret")
+    assert [name for name in optional if getattr(replica, f"_{name}") is not None] == parts
+
+
+async def test_what_is_turned_on_is_kept_once_the_replica_is_ready_and_not_before(
+    fake: FakeKube, cluster: World, kube: KubeClient
+) -> None:
+    rules, node = DEVICE_TAINT_RULES[0], NODES.path("n1")
+    fake.serve(rules.group, **{rules.version: [rules.plural]})
+    fake.put(RESOURCE_SLICES.path(), resource_slice("n1", cards("n1", 1)))
+    taint = {"key": "koordgate.io/headroom", "effect": "PreferNoSchedule"}
+    fake.put(NODES.path(), {**fake.get(node), "spec": {"taints": [taint]}})
+    cluster.add_pod(gpu_pod("p"))
+    cluster.see()
+    assert (await cluster.bind("p")).allowed
+    on = msgspec.structs.replace(
+        configured(),
+        headroom=HeadroomSettings(mode="remove"),
+        health_lease=HealthLeaseSettings(enabled=True),
+        dra=DraSettings(enabled=True, taints=True),
+    )
+
+    def kept() -> list[bool]:
+        leases = fake.objects(LEASES.path(namespace="koordgate-system"))
+        tainted = bool((fake.get(node).get("spec") or {}).get("taints"))
+        return [bool(leases), not tainted, bool(fake.objects(rules.path()))]
+
+    fake.faults.always("patch", "validatingwebhookconfigurations", answer(403))
+    async with running(kube, on) as one:
+        await one.until(lambda: len(one.replica.unready()) == 1)
+        assert kept() == [False, False, False]
+        fake.faults.always("patch", "validatingwebhookconfigurations", None)
+        await one.until(lambda: kept() == [True, True, True])
+        gc_first, *_ = gc.get_threshold()
+        assert gc_first == 20_000
+
+
+async def test_what_is_turned_off_is_not_even_looked_at(fake: FakeKube, cluster: World, kube: KubeClient) -> None:
+    off = msgspec.structs.replace(configured(), dra=DraSettings(enabled=False))
+    async with running(kube, off) as one:
+        await one.ready()
+        for resource in (RESOURCE_SLICES, RESOURCE_CLAIMS, DEVICE_TAINT_RULES[0], LEASES):
+            assert not fake.seen("list", resource.plural)
+        parts = one.replica
+        assert (parts._taints, parts._headroom, parts._renewal) == (None, None, None)
 
 
 # --- bugs in the background, and health

@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import pytest
 from builders import device_entry
-from world import World
+from world import World, gpu_pod
 
+from allocator.claimed import ClaimedToo
+from allocator.vocabulary.adopted import AdoptionConflict, ConflictKind, Product
 from allocator.vocabulary.gangs import UNSTATED, GangSize
 from koordgate.kube.resource import DEVICES, EVENTS, PLUGIN_POD_GROUPS
+from webhook.view.podinfo import PodInfo, read_pod_info
 
 
 def events(world: World) -> list[Any]:
@@ -84,3 +88,83 @@ def test_a_gang_of_two_api_groups_has_the_larger_size(world: World) -> None:
     assert sizes.size("default/g") == GangSize(4, 4)
     sizes.put("two", "default/g", UNSTATED)
     assert sizes.size("default/g") == UNSTATED
+
+
+# How many Events are written at once
+
+
+def infos(count: int, **about: Any) -> list[PodInfo]:
+    read = (read_pod_info(gpu_pod(f"p{number:03}", **about)) for number in reversed(range(count)))
+    return [pod for pod in read if pod is not None]
+
+
+async def written(world: World) -> list[str]:
+    """The names of the objects that Events are about, in order."""
+    await world.parts.reporter.idle()
+    return sorted(event["involvedObject"]["name"] for event in world.fake.objects(EVENTS.path()))
+
+
+def metric(world: World, name: str, **labels: str) -> float | None:
+    return world.parts.metrics._registry.get_sample_value(name, labels)
+
+
+async def test_the_first_sixteen_pods_of_a_gang_that_waits_get_an_event(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "webhook.upkeep.reports")
+    pods = infos(20)
+    world.parts.reporter.gang_waits(pods, "there is no room")
+    assert await written(world) == [f"p{number:03}" for number in range(16)]
+    (record,) = caplog.records
+    assert (record.__dict__["pod"], record.__dict__["pods"]) == ("default/p019", 20)
+
+
+async def test_while_a_hundred_events_are_being_written_no_other_is_begun(world: World) -> None:
+    complain = world.parts.reporter.bad_object("nodes")
+    for number in range(130):
+        complain(f"n{number:03}", ("nonsense",))
+    assert metric(world, "koordgate_bad_objects", resource="nodes") == 130
+    assert await written(world) == [f"n{number:03}" for number in range(100)]
+    complain("n200", ("nonsense", "and more"))
+    assert len(await written(world)) == 101
+    for name in ("n200", "n000", "unknown"):
+        complain(name, ())
+    assert metric(world, "koordgate_bad_objects", resource="nodes") == 129
+
+
+async def test_of_conflicts_between_products_a_hundred_are_told_in_a_round_each_once(world: World) -> None:
+    found = [
+        AdoptionConflict("n1", ConflictKind.OVERFULL, (), (f"team/p{number:03}",), (f"uid-{number}",), "why")
+        for number in range(130)
+    ]
+    for count in (100, 130, 130):
+        world.parts.reporter.adopted({Product.HAMI: 7}, found)
+        assert len(await written(world)) == count
+    assert metric(world, "koordgate_adoption_conflicts", kind="overfull") == 130
+    assert [metric(world, "koordgate_adopted_pods", peer=peer) for peer in ("hami", "volcano")] == [7, 0]
+    world.parts.reporter.adopted({}, [])
+    world.parts.reporter.adopted({}, found[:1])
+    assert len(await written(world)) == 131, "it was gone, and is there again"
+
+
+async def test_of_claims_a_hundred_are_told_in_a_round(world: World) -> None:
+    reporter, names = world.parts.reporter, [f"team/c{number:03}" for number in range(130)]
+    reporter.unmatched({name: ["n1", "n2"] for name in names})
+    assert await written(world) == [name.removeprefix("team/") for name in names[:100]]
+    devices = [ClaimedToo("n1", "gpu", f"GPU-{name}", ("uid-a", "uid-b"), (name,)) for name in names]
+    for _ in range(2):
+        reporter.claimed_too(devices)
+    assert len(await written(world)) == 200
+    assert metric(world, "koordgate_claims_unmatched") == metric(world, "koordgate_devices_claimed_too") == 130
+
+
+async def test_an_event_is_counted_once_and_is_a_warning_with_its_time(world: World) -> None:
+    world.parts.reporter.bad_object("nodes")("n1", ("nonsense",))
+    world.parts.reporter.observed(infos(1)[0], "WouldFit", "it fits")
+    await world.parts.reporter.idle()
+    told = {event["reason"]: event for event in world.fake.objects(EVENTS.path())}
+    assert {reason: (event["type"], event["count"]) for reason, event in told.items()} == {
+        "CannotBeRead": ("Warning", 1),
+        "WouldFit": ("Normal", 1),
+    }
+    assert all(event["firstTimestamp"] == event["lastTimestamp"] for event in told.values())

@@ -48,7 +48,9 @@ def test_a_holding_of_a_pod_that_is_not_bound_is_left_for_a_time(of: Holding, se
         pytest.param(("other", Pod("n")), "", "gone", id="another Pod of that name"),
         pytest.param(("u", None), "", "gone", id="a Pod that is none of ours"),
         pytest.param(("u", Pod("n", finished=True)), "", "finished", id="finished"),
-        pytest.param(("u", Pod("other")), "", "moved", id="bound elsewhere"),
+        pytest.param(("u", Pod("m")), "", "moved", id="bound elsewhere, to a node before it by name"),
+        pytest.param(("u", Pod("other")), "", "moved", id="bound elsewhere, to a node behind it"),
+        pytest.param(("u", Pod("m")), "m", "moved", id="bound elsewhere after the mark"),
         pytest.param(("u", Pod("n")), "", None, id="bound here"),
         pytest.param(("u", Pod("n")), "m", "keep", id="bound here after the mark"),
     ],
@@ -62,5 +64,20 @@ def test_a_pod_that_is_bound_or_gone_decides_at_once(
 def test_only_what_a_live_pod_holds_on_its_node_is_beyond_suspicion() -> None:
     assert not is_suspect(holding(), "n", Pod("n"))
     assert is_suspect(holding(ending="m"), "n", Pod("n"))
-    for pod in (None, Pod(), Pod("other"), Pod("n", finished=True)):
+    for pod in (None, Pod(), Pod("m"), Pod("other"), Pod("n", finished=True)):
         assert is_suspect(holding(), "n", pod)
+
+
+@pytest.mark.parametrize(
+    ("of", "together", "told"),
+    [
+        pytest.param(holding(ending="m"), True, "hold again", id="a bind took it"),
+        pytest.param(holding(1600, "m"), True, "unbound", id="no bind took it"),
+        pytest.param(holding(ending="m"), False, "unbound", id="of a Pod that is bound alone"),
+        pytest.param(holding(1600, "m"), False, "unbound", id="held for a Pod that is bound alone by now"),
+    ],
+)
+def test_what_a_bind_took_of_a_gangs_holds_is_held_for_the_gang_again(
+    of: Holding, *, together: bool, told: str
+) -> None:
+    assert judge(of, "n", ("u", Pod(together=together)), 101.0, GRACE) == told

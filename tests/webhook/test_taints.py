@@ -68,7 +68,8 @@ def test_a_rule_keeps_dra_from_scheduling_onto_one_device() -> None:
         "deviceSelector": {"driver": DRIVER, "pool": "n1", "device": "gpu-0"},
         "taint": {"key": "koordgate.io/held", "effect": "NoSchedule"},
     }
-    assert len(made["metadata"]["name"]) <= 63
+    beginning, _, digest = made["metadata"]["name"].partition("-")
+    assert (beginning, len(digest)) == ("koordgate", 32)
 
 
 async def test_held_cards_are_tainted_and_free_ones_are_not(tainted: tuple[World, TaintKeeper, RuleFeed]) -> None:
@@ -107,11 +108,25 @@ async def test_a_rule_that_another_replica_made_or_deleted_is_no_failure(
 ) -> None:
     world, keeper, feed = tainted
     world.fake.put(RULES.path(), rule(CARD_0, RULES.api_version))  # not seen yet
-    feed.put(rule(CARD_1, RULES.api_version))  # gone meanwhile
+    seen = [rule(card, RULES.api_version) for card in (CARD_1, CARD_1._replace(device="gpu-7"))]
+    for one in seen:
+        feed.put(one)
+    world.fake.put(RULES.path(), max(seen, key=lambda one: one["metadata"]["name"]))  # the other is gone meanwhile
     await bind(world, "p", 50)
     async with running(keeper):
-        await world.fake.until(lambda: world.fake.seen("delete", "devicetaintrules"))
-    assert devices(world) == ["gpu-0"]
+        await world.fake.until(lambda: devices(world) == ["gpu-0"])
+
+
+async def test_a_rule_that_exists_already_keeps_no_other_from_being_made(
+    tainted: tuple[World, TaintKeeper, RuleFeed],
+) -> None:
+    world, keeper, _ = tainted
+    known = min((rule(card, RULES.api_version) for card in (CARD_0, CARD_1)), key=lambda one: one["metadata"]["name"])
+    world.fake.put(RULES.path(), known)  # not seen yet
+    await bind(world, "p", 100)
+    await bind(world, "q", 100)
+    async with running(keeper):
+        await world.fake.until(lambda: devices(world) == ["gpu-0", "gpu-1"])
 
 
 async def test_a_refusal_is_tried_again(tainted: tuple[World, TaintKeeper, RuleFeed]) -> None:

@@ -23,6 +23,7 @@ from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, NVIDIA_GPU, ORIGINAL_REQUEST
 from webhook import patch
+from webhook.admission import translate as translate_module
 from webhook.admission.translate import Translation, TranslationPolicy, translate
 from webhook.admission.validate import created
 
@@ -347,6 +348,16 @@ def test_very_many_entries_become_one_in_one_operation() -> None:
     obj = pod(container(limits={NVIDIA_GPU: 1}, env=env))
     assert applied(obj)["spec"]["containers"][0]["env"] == [env[0], env_of("main"), env[-1]]
     assert len(translate(obj, POLICY, None).operations) < 20
+
+
+@pytest.mark.parametrize(("surplus", "removals"), [(1, 1), (16, 16), (17, 0)])
+def test_up_to_sixteen_entries_are_removed_one_by_one(surplus: int, removals: int) -> None:
+    own = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    env = [{"name": "A", "value": "1"}, own, {"name": "B", "value": "2"}, *[own] * surplus, {"name": "C", "value": "3"}]
+    obj = pod(container(limits={NVIDIA_GPU: 1}, env=env))
+    assert applied(obj)["spec"]["containers"][0]["env"] == [env[0], env_of("main"), env[2], env[-1]]
+    done = [one["op"] for one in translate(obj, POLICY, None).operations if "/env" in one["path"]]
+    assert done == ["replace", *["remove"] * removals]
 
 
 def test_the_api_servers_default_in_our_own_entry_is_no_change() -> None:
@@ -826,3 +837,30 @@ def test_a_pod_is_refused_exactly_if_an_equal_part_of_its_sum_serves_no_containe
     refused = translate(obj, replace(KOORDINATOR, split=True), None)
 
     assert bool(refused.problems) == (len({each for _, each in shares}) > 1)
+
+
+@pytest.mark.parametrize(
+    ("present", "same"), [("1000", True), ("1k", True), (1000, True), ("999", False), ("many", False), (None, False)]
+)
+def test_an_amount_is_the_same_in_any_spelling_and_never_where_it_cannot_be_read(
+    present: object, *, same: bool
+) -> None:
+    assert translate_module._same(present, "1000") is same
+
+
+@pytest.mark.parametrize(
+    ("limits", "zeros", "translated"),
+    [
+        pytest.param({"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}, (), True, id="ratios"),
+        pytest.param({"kubernetes.io/gpu": "50"}, (), False, id="the plain name, which a translation replaces"),
+        pytest.param({"kubernetes.io/rdma": "50"}, (), False, id="no memory"),
+        pytest.param({"kubernetes.io/gpu-core": "5", NVIDIA_GPU: "1"}, (), False, id="another dialect beside"),
+        pytest.param({"kubernetes.io/gpu-core": "5", NVIDIA_GPU: "0"}, (NVIDIA_GPU,), True, id="a zero that we wrote"),
+        pytest.param({}, (), False, id="nothing"),
+    ],
+)
+def test_a_container_may_be_translated_already_if_all_its_names_are_what_a_translation_writes(
+    limits: dict[str, str], zeros: tuple[str, ...], *, translated: bool
+) -> None:
+    (reading,) = read_asks(pod(container("a", limits=limits)), BUILT_IN).containers
+    assert translate_module._is_translated(reading, BUILT_IN, zeros) is translated

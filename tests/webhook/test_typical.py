@@ -12,8 +12,10 @@ from allocator.request.typical import models_of, rounded, stated, typical_of
 from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, RDMA_TYPE
 from allocator.vocabulary.hints import Operator, Requirement, Selector, TypeHint
-from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.holdings import InvariantError, Share
 from allocator.vocabulary.mix import MOST_TYPICAL, MOST_WEIGHT, Mix, MixError, TypicalRequest, mix_of
+from webhook.statedmix import TypicalSettings, read_mix
+from webhook.view import typical
 from webhook.view.cluster import SeenObjects
 from webhook.view.podinfo import PodInfo, Stranger
 
@@ -119,6 +121,23 @@ def test_many_small_pods_of_a_card_weigh_no_more_than_four_pods() -> None:
     small = [replace(holding(f"s{number}", 1), node="n1") for number in range(100)]
     large = [holding(f"l{number}", 100) for number in range(4)]
     assert [one.weight for one in learned([*small, *large]).requests] == [96, 96]  # of 100 each, in three digits
+
+
+@pytest.mark.parametrize(("count", "weight"), [(9, 224), (10, 224), (11, 256)])  # 225, 250 and 275 in three digits
+def test_a_pod_of_a_quarter_of_a_card_or_more_weighs_25(count: int, weight: int) -> None:
+    for percent in (25, 26, 100):
+        (one,) = learned([holding(f"u{number}", percent) for number in range(count)]).requests
+        assert one.weight == weight
+
+
+def test_weights_keep_three_binary_digits() -> None:
+    exact = [0, 1, 7, 8, 9, 10, 15, 16, 19, 20, 63, 64, 80, 1023]
+    assert [typical._coarse(weight, 0) for weight in exact] == [0, 1, 7, 8, 8, 10, 14, 16, 16, 20, 56, 64, 80, 896]
+    assert [typical._coarse(weight, 2) for weight in (3, 4, 31, 32, 36, 63)] == [0, 1, 7, 8, 8, 14]
+
+
+def test_weights_for_a_type_are_scaled_so_that_their_sum_is_below_1024() -> None:
+    assert [typical._shift(total) for total in (0, 1, 1023, 1024, 2047, 2048, 2**20)] == [0, 0, 0, 1, 1, 2, 11]
 
 
 def test_the_mix_stays_the_same_object_until_a_weight_changes_noticeably() -> None:
@@ -293,3 +312,41 @@ def test_a_stated_request_is_read_as_a_pod_is() -> None:
     one = stated({"cpu": "3", "memory": "1Gi", "koordinator.sh/gpu": "50"}, ("NVIDIA-T4",), 7, BUILT_IN)
     assert (one.cpu, one.memory, one.models, one.weight) == (3000, GIB, ("T4",), 7)
     assert one.ask == gpus(50)
+
+
+@pytest.mark.parametrize("what", ["sums", "weights", "known"])
+def test_a_mix_that_is_wrong_is_found(what: str) -> None:
+    pods = [holding(name, percent) for name, percent in (("a", 100), ("b", 50), ("c", 20))]
+    seen = typical.SeenMix()
+    for one in pods:
+        seen.move(None, one)
+    seen.check_invariants(pods)
+    (kind,) = seen._kinds.values()
+    match what:
+        case "sums":
+            kind.sums[next(iter(kind.sums))] += 1
+        case "weights":
+            kind.weights[next(iter(kind.weights))] += 64
+            seen._mix = None
+        case _:
+            pods.pop()
+    with pytest.raises(InvariantError):
+        seen.check_invariants(pods)
+
+
+@pytest.mark.parametrize(
+    ("requests", "told"),
+    [
+        pytest.param([{"kubernetes.io/gpu": "100"}, {"kubernetes.io/gpu": "x"}], r"scheduler\.mix\[1\]: ", id="unread"),
+        pytest.param([{"cpu": "1"}, {"cpu": "2"}], "no request asks for devices", id="no devices"),
+    ],
+)
+def test_a_stated_mix_that_cannot_be_read_is_refused_with_the_entry(requests: list[dict[str, str]], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        read_mix([TypicalSettings(one) for one in requests], BUILT_IN)
+
+
+def test_a_stated_mix_needs_one_request_for_devices_and_may_be_empty() -> None:
+    mix = read_mix([TypicalSettings({"cpu": "1"}), TypicalSettings({"kubernetes.io/gpu": "100"})], BUILT_IN)
+    assert [one.ask.count for one in mix.requests if one.ask] == [1]
+    assert read_mix([], BUILT_IN).requests == ()

@@ -187,6 +187,10 @@ REFUSED = {
     "a unit of nothing": ("{tencent: {memoryUnit: 1Mi}}", "counts no memory in units of an installation"),
     "no unit": ("{hami: {memoryUnit: GiB}}", "dialects.hami.memoryUnit: 'GiB' is not a Kubernetes quantity"),
     "0": ("{hami: {memoryUnit: '0'}}", "one unit is from 1 byte to 1Ti"),
+    "more than a tebibyte": ("{hami: {memoryUnit: '1099511627777'}}", "one unit is from 1 byte to 1Ti"),
+    "less than no cores": ("{hami: {defaultCores: -1}}", "Expected `int` >= 0"),
+    "two unknown dialects": ("{run: {}, another: {}}", "dialects.another: there is no such dialect"),
+    "two defaults of a product without": ("{volcano: {defaultCores: 3, defaultMemory: 1Gi}}", "volcano.defaultMemory"),
     "a fraction": ("{hami: {memoryUnit: 100m}}", "is not a whole number"),
     "defaults of a product without": (
         "{volcano: {defaultCores: 30}}",
@@ -202,6 +206,13 @@ REFUSED = {
     "a wrong namespace": ("{hami: {enabled: true, namespaces: [A_B]}}", "namespaces"),
     "an unknown key": ("{hami: {active: true}}", "unknown field `active`"),
 }
+
+
+@pytest.mark.parametrize(
+    "text", ["memoryUnit: '1'", "memoryUnit: 1Ti", "defaultMemory: 1Ti", "defaultCores: 0", "defaultCores: 100"]
+)
+def test_settings_at_their_bounds_are_accepted(text: str) -> None:
+    assert parse(f"dialects: {{hami: {{enabled: true, {text}}}}}").dialects["hami"].enabled
 
 
 @pytest.mark.parametrize(("text", "told"), REFUSED.values(), ids=REFUSED)

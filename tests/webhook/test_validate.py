@@ -7,8 +7,11 @@ from builders import GIB, container, pod
 from world import POLICY, SCHEDULER, TENANT, US, admitted, asks, gpu_pod, invalid_pods, plain_pod
 
 from allocator.request.cpus import QOS_LABEL
+from allocator.request.original import read_asks
+from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.names import DEVICE_ALLOCATED, MIRROR_POD, ORIGINAL_REQUEST, RESOURCE_STATUS
 from webhook import patch
+from webhook.admission import validate
 from webhook.admission.pods import PodWebhooks
 from webhook.review import Response
 
@@ -333,3 +336,16 @@ def test_a_resource_spec_without_a_class_is_warned_about() -> None:
     made = pod(container(requests={"cpu": 1}), annotations={"scheduling.koordinator.sh/resource-spec": spec})
     (warning,) = webhooks.mutate(asks(made)).warnings
     assert "preferredCPUBindPolicy without effect" in warning
+
+
+def test_only_of_types_that_a_container_uses_its_part_of_the_slot_is_looked_at() -> None:
+    amounts = {"kubernetes.io/gpu": "50", "kubernetes.io/rdma": "30"}
+    made = pod(container("a", limits=amounts, requests=amounts))
+    (reading,) = read_asks(made, BUILT_IN).containers
+    (spec,) = made["spec"]["containers"]
+    assert [ask.type.name for ask in reading.requests] == ["gpu", "rdma"]
+    assert list(validate._parts(reading, spec, {"rdma"}, BUILT_IN)) == []
+    spec["resources"] = {"requests": amounts | {"kubernetes.io/rdma": "29"}, "limits": amounts}
+    told = [problem.path for problem in validate._parts(reading, spec, {"rdma"}, BUILT_IN)]
+    assert told == ["spec.containers[0].resources.requests"]
+    assert list(validate._parts(reading, spec, set(), BUILT_IN)) == []

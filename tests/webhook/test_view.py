@@ -301,7 +301,19 @@ def test_an_index_of_pods_that_is_wrong_is_found(spoil: Callable[[Any], object])
 
 
 @pytest.mark.parametrize(
-    "broken", ["bare", "lost", "shunned", "empty", "current", "reach of a node", "reach of all", "reach of more"]
+    "broken",
+    [
+        "bare",
+        "lost",
+        "shunned",
+        "empty",
+        "forgotten",
+        "current",
+        "other",
+        "reach of a node",
+        "reach of all",
+        "reach of more",
+    ],
 )
 def test_an_index_of_nodes_that_is_wrong_is_found(broken: str) -> None:
     view, _ = view_on_a_ledger()
@@ -320,8 +332,12 @@ def test_an_index_of_nodes_that_is_wrong_is_found(broken: str) -> None:
             own.nodes._shunned[facts.shunning].add("n2")
         case "empty":
             own._snapshots._empty["n1"] = own._snapshots._make("n2")
+        case "forgotten":
+            own._snapshots._empty["n2"] = own._snapshots._make("n2")
         case "current":
             own._current["n2"] = own.snapshot("n1")
+        case "other":
+            own._current["n1"] = replace(own.snapshot("n1"), devices=())
         case "reach of all":
             own.reach._all.clear()
         case "reach of a node":

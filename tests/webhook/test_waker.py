@@ -65,7 +65,11 @@ async def test_a_refused_write_does_not_end_it(fake: FakeKube, kube: KubeClient)
 
 @pytest.mark.parametrize(
     ("last", "refused"),
-    [pytest.param("n1", 3, id="the API server refuses"), pytest.param("gone", 0, id="the Node is gone")],
+    [
+        pytest.param("n1", 3, id="the API server refuses"),
+        pytest.param("gone", 0, id="the Node is gone"),
+        pytest.param("no/node", 0, id="no Node can have such a name"),
+    ],
 )
 async def test_a_write_that_fails_is_repeated_and_another_node_will_do(
     fake: FakeKube, kube: KubeClient, last: str, refused: int
@@ -111,3 +115,19 @@ async def test_releases_one_upon_another_are_reported_separately(kube: KubeClien
         await until(lambda number=number: not waker._released.is_set() and len(looks) >= min(number, looked))
     assert len(looks) == looked
     running.cancel()
+
+
+@pytest.mark.parametrize(("others", "kept"), [(7, True), (8, False)])
+async def test_the_last_eight_nodes_are_tried_the_latest_first(
+    fake: FakeKube, kube: KubeClient, others: int, *, kept: bool
+) -> None:
+    waker = Waker(kube, lambda: True, lambda: NOW, soon=0, late=3600, again=0)
+    gone = [f"gone{number}" for number in range(others)]
+    for name in ("n1", *gone, gone[0]):
+        waker.released(name)
+    running = asyncio.create_task(waker.run())
+    await until(lambda: len(fake.seen("patch", "nodes/status")) > others)
+    running.cancel()
+    tried = [seen.path.split("/")[-2] for seen in fake.seen("patch", "nodes/status")][: others + 1]
+    assert tried == [gone[0], *reversed(gone[1:]), "n1" if kept else gone[0]]
+    assert (RELEASED in annotations(fake)) is kept
