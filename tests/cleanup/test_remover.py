@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from fake_kube import FakeKube, answer
+from fake_kube import FakeKube, Fault, answer
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, KubeError
@@ -59,13 +59,13 @@ async def kube(fake: FakeKube) -> AsyncIterator[KubeClient]:
         yield client
 
 
-async def clean(kube: KubeClient, said: list[str], **options: Any) -> Left:
-    waits: list[float] = []
-
+async def clean(kube: KubeClient, said: list[str], waits: list[float] | None = None, **options: Any) -> Left:
     async def sleep(seconds: float) -> None:
-        waits.append(seconds)
+        if waits is not None:
+            waits.append(seconds)
 
-    return await Remover(kube, SPACE, said.append, sleep=sleep, **{"dry_run": False, **options}).run()
+    chosen = {"dry_run": False, "timeout": 120.0, **options}
+    return await Remover(kube, SPACE, said.append, sleep=sleep, **chosen).run()
 
 
 def names(fake: FakeKube, path: str) -> list[str]:
@@ -143,7 +143,8 @@ async def test_what_comes_after_a_refusal_is_not_begun(fake: FakeKube, kube: Kub
 async def test_pods_of_ours_that_do_not_end_keep_the_rest_waiting(fake: FakeKube, kube: KubeClient) -> None:
     fake.put(PODS, {"metadata": {"name": "koordgate-reporter-x", "labels": LABELS}})
     with pytest.raises(KubeError, match="1 Pods still run after 3 s: koordgate-reporter-x; they would write again"):
-        await clean(kube, [], timeout=3.0)
+        await clean(kube, [], waits := [], timeout=3.0)
+    assert waits == [1.0, 1.0, 1.0]
     assert names(fake, SECRETS) == WERE
     assert fake.get(f"{NODES}/n1")["metadata"]["annotations"]["koordgate.io/released"] == "1"
 
@@ -195,3 +196,159 @@ async def test_a_definition_of_another_product_stays(fake: FakeKube, kube: KubeC
     left = await clean(kube, [])
     assert names(fake, CRDS) == [DEFINED]
     assert "another product's" in left.notes[0]
+
+
+def owner(manager: str, *labels: str) -> Raw:
+    return {"manager": manager, "fieldsV1": {"f:metadata": {"f:labels": {f"f:{key}": {} for key in labels}}}}
+
+
+REPORTED, THEIRS = owner("koordgate-reporter", "model"), owner("koordlet")
+TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
+LEDGER = "/apis/koordgate.io/v1alpha1/nodeallocations"
+
+
+def conflicts(number: int) -> list[Fault]:
+    return [answer(422 if at % 2 else 409, "it has changed") for at in range(number)]
+
+
+@pytest.mark.parametrize("resource", ["namespaces", "nodes/status"])
+async def test_what_others_keep_changing_is_tried_five_times(fake: FakeKube, kube: KubeClient, resource: str) -> None:
+    fake.faults.add("patch", resource, *conflicts(5))
+    with pytest.raises(KubeError):
+        await clean(kube, [])
+    assert len(fake.seen("patch", resource)) == 5
+    fake.faults.add("patch", resource, *conflicts(4))
+    said: list[str] = []
+    await clean(kube, said)
+    assert "Node n1: annotation koordgate.io/released" in said
+    assert len(fake.seen("patch", resource)) == 10
+
+
+async def test_each_node_is_freed_of_its_taint_and_of_the_record_of_the_reporter(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    taint, other = ({"key": key, "effect": "NoSchedule"} for key in ("koordgate.io/headroom", "example.com/own"))
+    fake.put(NODES, {"metadata": {"name": "n2"}, "spec": {"taints": [taint, other]}})
+    fake.put(NODES, {"metadata": {"name": "n3"}, "spec": {"taints": [other]}})
+    fake.put(NODES, {"metadata": {"name": "n4", "managedFields": [owner("koordgate-reporter")]}})
+    for owners in ([], [REPORTED]):  # a label that is written belongs to nobody at first
+        fake.put(NODES, {"metadata": {"name": "n5", "labels": {"model": "x"}, "managedFields": owners}})
+    said: list[str] = []
+    await clean(kube, said)
+    assert [one for one in said if one.startswith("Node")] == [
+        "Node n1: annotation koordgate.io/released",
+        "Node n2: taint koordgate.io/headroom",
+        "Node n4: the record of the reporter as an owner",
+        "Node n5: label model",
+    ]
+    assert fake.get(f"{NODES}/n2")["spec"]["taints"] == [other]
+    assert [one.path for one in fake.seen("patch", "nodes")] == [f"{NODES}/n2"]
+    applied = [one for one in fake.seen("patch", "nodes/status") if "apply" in one.headers["Content-Type"]]
+    assert [one.path.split("/")[-2] for one in applied] == ["n4", "n5"]
+    assert {(one.query["fieldManager"], one.query["force"]) for one in applied} == {("koordgate-reporter", "true")}
+
+
+async def test_a_node_that_is_deleted_meanwhile_is_passed_over(fake: FakeKube, kube: KubeClient) -> None:
+    fake.put(NODES, {"metadata": {"name": "n0", "labels": {"koordgate.io/x": "1"}}})
+    fake.faults.add("patch", "nodes/status", answer(404, "it is gone"))
+    said: list[str] = []
+    left = await clean(kube, said)
+    assert [one for one in said if one.startswith("Node")] == ["Node n1: annotation koordgate.io/released"]
+    assert left.removed == len(said)
+
+
+async def test_objects_that_others_write_too_stay_without_what_is_the_reporters(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    for path, kind in ((DEVICES, "Device"), (TOPOLOGIES, "NodeResourceTopology")):
+        for name, owners in (("a", [REPORTED]), ("b", [THEIRS, REPORTED]), ("c", [THEIRS]), ("d", [REPORTED])):
+            fake.put(path, {"kind": kind, "metadata": {"name": name, "managedFields": owners}})
+        fake.put(
+            path, {"kind": kind, "metadata": {"name": "e", "labels": {"app.kubernetes.io/managed-by": "koordgate"}}}
+        )
+    for name in ("a", "b"):
+        fake.put(LEDGER, {"metadata": {"name": name}})
+    dry: list[str] = []
+    await clean(kube, dry, dry_run=True)
+    assert not [one for one in fake.requests if one.verb not in {"get", "list"}]
+    said: list[str] = []
+    left = await clean(kube, said)
+    assert dry == said
+    assert left.removed == len(said)
+    for path in (DEVICES, TOPOLOGIES):
+        assert names(fake, path) == ["b", "c"]
+        plural = path.rpartition("/")[2]
+        told = [one for one in said if plural in one]
+        assert told == [
+            f"{plural} a",
+            f"what is koordgate's in {plural} b",
+            f"{plural} d",
+            f"{plural} e",
+        ]
+        (applied,) = fake.seen("patch", plural)
+        assert (applied.path, applied.query["fieldManager"]) == (f"{path}/b", "koordgate-reporter")
+    assert [one for one in said if one.startswith("nodeallocations")] == ["nodeallocations a", "nodeallocations b"]
+    assert names(fake, LEDGER) == []
+
+
+async def test_an_object_that_others_delete_first_is_not_told(fake: FakeKube, kube: KubeClient) -> None:
+    fake.faults.add("delete", "mutatingwebhookconfigurations", answer(404, "it is gone"))
+    said: list[str] = []
+    left = await clean(kube, said)
+    assert said[0] == f"deployments {SPACE}/koordgate"
+    assert left.removed == len(said) == 9
+
+
+@pytest.mark.parametrize("others", [True, False])
+async def test_each_definition_is_judged_by_itself(fake: FakeKube, kube: KubeClient, *, others: bool) -> None:
+    defined = (DEFINED, "noderesourcetopologies.topology.node.k8s.io", "nodeallocations.koordgate.io")
+    for name in defined:
+        fake.put(CRDS, {"metadata": {"name": name, "labels": LABELS}})
+    fake.put(LEDGER, {"metadata": {"name": "a"}})
+    if others:
+        fake.put(TOPOLOGIES, {"metadata": {"name": "n1"}})
+    left = await clean(kube, [])
+    assert names(fake, CRDS) == ([defined[1]] if others else [])
+    assert left.notes == ([f"the definition {defined[1]} stays: others have objects of it"] if others else [])
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(5, "team/w0, team/w1, team/w2, team/w3, team/w4;"), (6, "team/w4 and 1 more;")]
+)
+async def test_five_names_are_told_and_the_others_counted(
+    fake: FakeKube, kube: KubeClient, number: int, told: str
+) -> None:
+    for at in reversed(range(number)):
+        spec = {"schedulingGates": [{"name": "example.com/other"}, {"name": "koordgate.io/gang"}]}
+        fake.put("/api/v1/namespaces/team/pods", {"metadata": {"name": f"w{at}", "namespace": "team"}, "spec": spec})
+    left = await clean(kube, [])
+    assert left.kept[0].startswith(f"{number} Pods wait for koordgate and are never placed: team/w0, ")
+    assert told in left.kept[0]
+    assert {one.query["limit"] for one in fake.seen("list", "pods")} == {"250"}
+
+
+async def test_an_installation_that_is_only_told_of_is_told_once(fake: FakeKube, kube: KubeClient) -> None:
+    for space in ("first", "second"):
+        fake.put(f"/apis/apps/v1/namespaces/{space}/deployments", {"metadata": {"name": "koordgate", "labels": LABELS}})
+    fake.put("/apis/apps/v1/namespaces/third/daemonsets", {"metadata": {"name": "koordgate", "labels": LABELS}})
+    left = await clean(kube, [], dry_run=True)
+    assert left.notes == [
+        (
+            f"koordgate runs in namespace first (deployments koordgate), not in {SPACE}: name it with -n first if it "
+            "is to be removed"
+        )
+    ]
+
+
+async def test_pods_of_ours_that_end_in_time_are_waited_for(fake: FakeKube, kube: KubeClient) -> None:
+    fake.put(PODS, {"metadata": {"name": "koordgate-x", "labels": LABELS}})
+
+    class Waits(list[float]):
+        def append(self, seconds: float) -> None:
+            super().append(seconds)
+            if len(self) == 3:
+                fake.remove(f"{PODS}/koordgate-x")
+
+    left = await clean(kube, [], waits := Waits(), timeout=3.0)
+    assert (waits, left.kept) == ([1.0, 1.0, 1.0], [])
+    assert names(fake, SECRETS) == ["koord-scheduler-cert", "own"]

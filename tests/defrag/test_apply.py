@@ -84,6 +84,7 @@ async def test_each_move_waits_for_the_next_pod_of_its_controller(cluster: Clust
         (MoveOutcome.MOVED, "team/two-again", "c"),
     ]
     assert "1/2 Pod team/one became team/one-again on a, as planned" in cluster.told
+    assert {one.query["limit"] for one in cluster.fake.seen("list", "pods")} == {"250"}
 
 
 async def test_it_stops_where_the_next_pod_goes_elsewhere(cluster: Cluster) -> None:

@@ -27,10 +27,10 @@ class Door:
     guard: TokenGuard
     clock: Clock
 
-    async def status(self, authorization: str) -> int:
+    async def status(self, authorization: str, remote: str = "10.0.0.1") -> int:
         headers = {"Authorization": authorization} if authorization else {}
         try:
-            await self.guard.admit(make_mocked_request("GET", "/api/nodes", headers=headers))
+            await self.guard.admit(make_mocked_request("GET", "/api/nodes", headers=headers).clone(remote=remote))
         except web.HTTPException as error:
             self.last = error
             return error.status
@@ -92,15 +92,16 @@ async def test_an_answer_is_remembered_for_a_minute_and_a_right_that_is_taken_aw
     door.clock.now += 59
     assert await door.status("Bearer good") == 200
     assert door.asked("tokenreviews") == 1
-    door.clock.now += 2
+    door.clock.now += 1
     assert await door.status("Bearer good") == 403
 
 
 async def test_a_right_that_is_given_is_seen_after_ten_seconds(door: Door) -> None:
     assert await door.status("Bearer other") == 403
     door.fake.may.add(("bob", "/koordgate/map"))
+    door.clock.now += 9
     assert await door.status("Bearer other") == 403
-    door.clock.now += 11
+    door.clock.now += 1
     assert await door.status("Bearer other") == 200
 
 
@@ -113,6 +114,63 @@ async def test_a_stranger_may_not_make_the_api_server_work_and_known_readers_go_
     assert await door.status("Bearer good") == 200
     door.clock.now += 2
     assert await door.status("Bearer guess-again") == 401
+
+
+async def test_one_address_may_try_five_times_at_once_and_then_every_two_seconds(door: Door) -> None:
+    for pause in (0, 3600):
+        door.clock.now += pause
+        tried = [await door.status(f"Bearer {pause}-{number}") for number in range(6)]
+        assert tried == [401] * 5 + [429]
+    door.clock.now += 1.5
+    assert await door.status("Bearer later") == 429
+    assert door.last.headers["Retry-After"] == "1"
+    assert door.last.text == "too many tokens were shown lately: try again in 1 s"
+    door.clock.now += 0.5
+    assert await door.status("Bearer later-still") == 401
+    assert await door.status("Bearer at-once") == 429
+    assert await door.status("Bearer another", "10.0.0.2") == 401
+
+
+async def test_all_addresses_together_may_try_twenty_times_at_once_and_then_five_times_a_second(door: Door) -> None:
+    tried = [await door.status(f"Bearer a{number}", f"10.0.0.{number}") for number in range(22)]
+    assert tried == [401] * 20 + [429] * 2
+    assert door.last.headers["Retry-After"] == "1"
+    door.clock.now += 0.5
+    tried = [await door.status(f"Bearer b{number}", f"10.0.1.{number}") for number in range(3)]
+    assert tried == [401, 401, 429]
+    door.clock.now += 3600
+    tried = [await door.status(f"Bearer c{number}", f"10.0.2.{number}") for number in range(22)]
+    assert tried == [401] * 20 + [429] * 2
+
+
+@pytest.mark.parametrize(("length", "reviews"), [(8190, 1), (8191, 0)])
+async def test_a_token_has_at_most_8190_characters(door: Door, length: int, reviews: int) -> None:
+    assert await door.status("Bearer " + "x" * length) == 401
+    assert door.asked("tokenreviews") == reviews
+
+
+async def test_a_user_who_may_not_is_told_what_to_bind(door: Door) -> None:
+    door.fake.users["long"] = {"username": "x" * 300}
+    assert await door.status("Bearer other") == 403
+    assert door.last.text == (
+        "user 'bob' may not get /koordgate/map: bind the ClusterRole koordgate-map to it (docs/map.md)"
+    )
+    assert await door.status("Bearer long") == 403
+    assert door.last.text is not None
+    assert f"user '{'x' * 252} may not get" in door.last.text
+
+
+async def test_an_api_server_that_cannot_be_asked_is_logged_every_ten_seconds(
+    door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    door.fake.faults.always("create", "tokenreviews", answer(500))
+    logged = []
+    for pause in (0, 0, 9.5, 0.5, 0):
+        door.clock.now += pause
+        assert await door.status("Bearer good") == 503
+        logged.append(sum("cannot be reviewed" in one.message for one in caplog.records))
+    assert logged == [1, 1, 1, 2, 2]
+    assert door.last.headers["Retry-After"] == "5"
 
 
 async def test_while_the_api_server_cannot_be_asked_nobody_is_let_in(door: Door) -> None:

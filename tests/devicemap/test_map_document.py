@@ -8,11 +8,11 @@ from builders import GIB, gpu, holding, nic, node, part, share
 
 from allocator.cpu.resolve import CpuDefaults, resolve
 from allocator.vocabulary.adopted import ForeignHolding, Product
-from allocator.vocabulary.cpunode import CpuShare
+from allocator.vocabulary.cpunode import CpuShare, NumaShare
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes, Unit, own_type
-from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.wiring import Wiring
@@ -155,3 +155,118 @@ def test_sums_beyond_what_json_readers_take_are_cut() -> None:
     huge = [holding(str(uid), share(CARDS[0], memory=2**62)) for uid in range(4)]
     (one, _) = entry(node(*CARDS, holdings=huge))["devices"]
     assert one["amounts"][1] == [80 * GIB, 2**63 - 1, 0]
+
+
+@pytest.mark.parametrize(("length", "told"), [(256, "x" * 256), (257, "x" * 255 + "…")])
+def test_a_name_has_256_characters(length: int, told: str) -> None:
+    (one,) = entry(node(gpu(0, device_id="x" * length)))["devices"]
+    assert one["id"] == told
+
+
+@pytest.mark.parametrize(("length", "told"), [(1024, "x" * 1024), (1025, "x" * 1023 + "…")])
+def test_an_explanation_has_1024_characters(length: int, told: str) -> None:
+    made = entry(node(gpu(0, healthy=False, why_not="x" * length)), blocked="")
+    assert made["devices"][0]["why"] == told
+    assert entry(NodeSnapshot("n", ()), blocked="x" * length)["blocked"] == told
+
+
+def test_nothing_less_than_nothing_is_free() -> None:
+    held = [holding(uid, part(CARDS[0], 70)) for uid in "ab"]
+    (one, _) = entry(node(*CARDS, holdings=held))["devices"]
+    assert one["amounts"] == [[100, 140, 0], [80 * GIB, 112 * GIB, 0]]
+
+
+def test_devices_come_by_type_then_those_that_are_gone_by_type_and_id_with_all_that_is_held_of_them() -> None:
+    gone = [part(gpu(5, device_id="GPU-b"), 10), part(gpu(4, device_id="GPU-a"), 20)]
+    network = Share("rdma", "NIC-9", 9, {"rdma": 25})
+    strange = Share("strange", "S", 0, {"strange": 1})
+    held = [holding("b", *gone, network, strange), holding("a", gone[0], part(CARDS[1], 30))]
+    told = entry(node(nic(0), *CARDS, nic(1), holdings=held))["devices"]
+    assert [(one["type"], one["minor"], one["id"], one["health"]) for one in told] == [
+        ("gpu", 0, "GPU-0", "healthy"),
+        ("gpu", 1, "GPU-1", "healthy"),
+        ("rdma", 0, "NIC-0", "healthy"),
+        ("rdma", 1, "NIC-1", "healthy"),
+        ("gpu", 4, "GPU-a", "gone"),
+        ("gpu", 5, "GPU-b", "gone"),
+        ("rdma", 9, "NIC-9", "gone"),
+    ]
+    assert [one["amounts"] for one in told[4:]] == [
+        [[0, 20, 0], [0, 16 * GIB, 0]],
+        [[0, 20, 0], [0, 16 * GIB, 0]],
+        [[0, 25, 0]],
+    ]
+    assert [one["holder"] for one in told[5]["shares"]] == [0, 1]
+    assert (told[4]["numa"], told[4]["model"], told[4]["why"]) == (None, "", "the node has no such device")
+
+
+def test_each_pair_of_devices_with_lanes_is_told_once_wherever_other_devices_stand() -> None:
+    cards = tuple(gpu(minor) for minor in range(4))
+    lanes = {("GPU-0", "GPU-3"): 12, ("GPU-1", "GPU-2"): 4, ("GPU-0", "GPU-1"): 1}
+    links = link([Place(one.id, numa=0) for one in cards], lanes)
+    told = entry(node(gpu(0), gpu(1), gpu(9), gpu(2), gpu(3), wiring=Wiring(links)))
+    assert [one["minor"] for one in told["devices"]] == [0, 1, 2, 3, 9]
+    assert told["links"] == [[0, 1, 1], [0, 3, 12], [1, 2, 4]]
+    assert entry(node(gpu(0), gpu(1)))["links"] == []
+
+
+def test_what_is_particular_about_a_holding_is_noted() -> None:
+    card = CARDS[0]
+    of = {
+        "unread": Holding("1", "team", "unread", 0, (part(card, 5),), until=1, ending=1, unread=("a", "b")),
+        "ending": Holding("2", "team", "ending", 0, (part(card, 5),), until=1, ending=1),
+        "numa": Holding(
+            "3", "team", "numa", 0, (), CpuShare("LSR", 0b11, numa=(NumaShare(1, 10, 0), NumaShare(0, 5, 0)))
+        ),
+    }
+    doubt = ForeignHolding("4", "team", "kai", Product.KAI, "a label", (part(card, 20),), doubt=None, why="it shares")
+    snapshot = NodeSnapshot("n", CARDS, {one.uid: one for one in of.values()}, foreign={"4": doubt})
+    told = {one["name"]: (one["note"], one["numa"]) for one in entry(snapshot)["holders"]}
+    assert told == {
+        "unread": ("its annotations cannot be read (a, b), so all that they may mean is held", []),
+        "ending": ("not bound in time: it is being given back", []),
+        "numa": ("", [1, 0]),
+        "kai": ("by kai, a label: it shares", []),
+    }
+
+
+def test_a_pod_and_a_claim_of_one_uid_are_two_holders() -> None:
+    pod, claim = holding("x", part(CARDS[0], 10)), Holding("x", "team", "claim", 0, (part(CARDS[0], 20),), fence=7)
+    told = entry(NodeSnapshot("n", CARDS, {"x": pod}, claims={"x": claim}))
+    assert [one["kind"] for one in told["holders"]] == ["pod", "claim"]
+    assert [one["holder"] for one in told["devices"][0]["shares"]] == [0, 1]
+
+
+def test_cpus_of_several_pods_are_told_by_name_with_their_pools() -> None:
+    cpus = CpuTopology.of([Cpu(number, number % 4, 0, 0) for number in range(8)])
+    by_kubelet = [
+        PodCpuAlloc("default", "pod-b", "b", 0b0000_0100, managed_by_kubelet=True),
+        PodCpuAlloc("default", "static", "", 0b0100_0001, managed_by_kubelet=True),
+        PodCpuAlloc("default", "none", "", 0, managed_by_kubelet=True),
+    ]
+    reported = NodeTopology(
+        "node-1",
+        cpus,
+        kubelet=KubeletCpus(policy=CpuManagerPolicy.STATIC, reserved=0b0001_0001),
+        pod_cpu_allocs=tuple(by_kubelet),
+    )
+    held = [holding("b", cpus=CpuShare("LSE", 0b0010_0000)), holding("a", cpus=CpuShare("LSR", 0b1_0000_0010))]
+    held += [holding("c", part(CARDS[0], 5)), holding("d", cpus=CpuShare("LSR", 0, numa=(NumaShare(0, 10, 0),)))]
+    told = entry(node(*CARDS, holdings=held, cpu=resolve(reported, {}, CpuDefaults())), topology=reported)
+    assert told["cpus"]["own"] == [
+        {"holder": 0, "cpus": "1", "pool": "lsr"},
+        {"holder": 1, "cpus": "5", "pool": "lse"},
+        {"holder": 1, "cpus": "2", "pool": "kubelet"},
+        {"holder": 4, "cpus": "0,6", "pool": "kubelet"},
+    ]
+    assert [one["name"] for one in told["holders"]][:2] == ["pod-a", "pod-b"]
+    assert told["cpus"]["reserved"] == "4"
+    assert told["cpus"]["unknown"] is False
+
+
+def test_cpus_that_are_not_known_are_not_told() -> None:
+    cpus = CpuTopology.of([Cpu(number, number, 0, 0) for number in range(4)])
+    reported = NodeTopology("node-1", cpus)
+    assert entry(node(), topology=reported)["cpus"] is None
+    assert entry(node(cpu=resolve(reported, {}, CpuDefaults())))["cpus"] is None
+    assert entry(node(cpu=resolve(reported, {}, CpuDefaults())), topology=reported)["cpus"] is not None

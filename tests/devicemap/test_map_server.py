@@ -134,6 +134,39 @@ async def test_a_query_is_bounded_and_a_wrong_one_is_told(serve: Serve, query: s
             assert "state a whole number" in await answer.text()
 
 
+@pytest.mark.parametrize(
+    ("query", "nodes"), [("limit=0", 1), ("limit=2", 2), ("limit=200", 3), ("after=n1", 2), ("", 3), ("after=n3", 0)]
+)
+async def test_a_limit_is_at_least_one_node(serve: Serve, query: str, nodes: int) -> None:
+    served = await serve()
+    for name in ("n2", "n3"):
+        served.world.add_node(name)
+    served.world.see()
+    async with served.client.get(f"/api/nodes?{query}", headers=TOKEN) as answer:
+        assert len((await answer.json())["nodes"]) == nodes
+
+
+@pytest.mark.parametrize(("digits", "status"), [(18, 200), (19, 400)])
+async def test_a_number_has_at_most_18_digits(serve: Serve, digits: int, status: int) -> None:
+    served = await serve()
+    async with served.client.get(f"/api/changes?epoch=e&since={'9' * digits}", headers=TOKEN) as answer:
+        assert answer.status == status
+
+
+async def test_a_wrong_number_is_told_in_at_most_40_characters(serve: Serve) -> None:
+    served = await serve()
+    async with served.client.get(f"/api/nodes?limit={'x' * 50}", headers=TOKEN) as answer:
+        assert await answer.text() == f"limit='{'x' * 40}': state a whole number, as in limit=0"
+
+
+async def test_without_a_revision_all_nodes_of_this_process_have_changed(serve: Serve) -> None:
+    served = await serve()
+    async with served.client.get("/api/changes?epoch=e", headers=TOKEN) as answer:
+        assert [one["name"] for one in (await answer.json())["nodes"]] == ["n1"]
+    async with served.client.get("/api/changes?since=0", headers=TOKEN) as answer:
+        assert (await answer.json())["reset"] is True
+
+
 async def test_changes_come_as_they_happen(serve: Serve) -> None:
     served = await serve()
     async with served.client.get("/api/nodes", headers=TOKEN) as answer:

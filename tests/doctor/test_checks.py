@@ -45,6 +45,7 @@ WEBHOOKS = {
     "validating": ("bindings.validate.koordgate.io", "guard.validate.koordgate.io", "pods.validate.koordgate.io"),
 }
 AUTHORITY = new_authority("koordgate", NOW - timedelta(days=1), 365)
+SHIPPED = shipped()
 
 
 def meta(name: str, namespace: str = "", **about: Mapping[str, str]) -> Raw:
@@ -128,7 +129,7 @@ def right_cluster() -> dict[str, list[Raw]]:
         ],
         "runtimes": [meta("nvidia")],
         "budgets": [meta("koordgate", SPACE)],
-        "crds": [copy.deepcopy(one) for one in shipped().values()],
+        "crds": [copy.deepcopy(one) for one in SHIPPED.values()],
         "levels": [meta("koordgate"), meta("koord-scheduler")],
         "flows": [meta("koordgate"), meta("koord-scheduler")],
         "secrets": [secret(name, leaf(), AUTHORITY) for name in ("koordgate-tls", "koordgate-extender-tls")],
@@ -144,7 +145,7 @@ def snapshot(cluster: Mapping[str, list[Raw]] | None = None, **about: Any) -> Sn
         "offset": 0.5,
         "now": NOW.timestamp(),
         "rights": dict.fromkeys(needed(SETTINGS, reporter=True, configz=False), True),
-        "crds": shipped(),
+        "crds": SHIPPED,
     }
     return Snapshot(SPACE, read, **{**base, **about})
 

@@ -219,3 +219,114 @@ def test_gpushare_names_cards_by_number_and_these_are_the_assumed_ones(
     share = json.loads(pods["whole"]["metadata"]["annotations"][ALLOCATED])["gpu"][0]
     assert share["minor"] == 0
     assert "status" in pods["other"]
+
+
+# Several nodes, and bounds
+
+
+def named(name: str, stated: Mapping[str, str], labels: Mapping[str, str] | None = None) -> Raw:
+    made = machine(stated, labels)
+    return {**made, "metadata": {**made["metadata"], "name": name}}
+
+
+@pytest.mark.parametrize(("nodes", "told"), [(4, ""), (5, " and 1 more nodes"), (7, " and 3 more nodes")])
+def test_a_few_nodes_are_named_and_the_others_counted(nodes: int, told: str) -> None:
+    found = assume_devices([named(f"n{at}", {"nvidia.com/gpu": "2"}, A100) for at in range(nodes)], [], [])
+    assert [one["metadata"]["name"] for one in found.devices] == [f"n{at}" for at in range(nodes)]
+    listed_ = ", ".join(f"2 on n{at}" for at in range(4))
+    assert found.notes == [
+        (
+            f"assumed GPUs: {listed_}{told}, from nvidia.com/gpu and the label nvidia.com/gpu.memory: no Device "
+            "object lists them. What nothing states, such as PCIe roots, is unknown"
+        )
+    ]
+
+
+def test_each_node_has_the_cards_that_it_and_its_pods_state() -> None:
+    nodes = [
+        named("plain", {"cpu": "8"}),
+        named("listed", {"nvidia.com/gpu": "2"}, A100),
+        named("slices", {"nvidia.com/gpu": "7"}, {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"}),
+        named("one", {"nvidia.com/gpu": "1"}, A100),
+        named("amd", {"amd.com/gpu": "2"}, {"amd.com/gpu.vram": "64G", "amd.com/gpu.product-name": "MI300X"}),
+    ]
+    pods = [
+        asking("elsewhere", {"nvidia.com/gpu": "1"}, nodeName="gone"),
+        asking("waits"),
+        held("mine", "one", (0, 50)),
+    ]
+    found = assume_devices(nodes, [device("listed", 2)], pods)
+    assert [(one["metadata"]["name"], len(one["spec"]["devices"])) for one in found.devices] == [("one", 1), ("amd", 2)]
+    one, amd = found.devices
+    assert one["spec"]["devices"][0]["id"] == "GPU-one-0"
+    assert one["metadata"]["labels"]["node.koordinator.sh/gpu-vendor"] == "nvidia"
+    assert amd["metadata"]["labels"]["node.koordinator.sh/gpu-vendor"] == "amd"
+    assert [card["id"] for card in amd["spec"]["devices"]] == ["assumed-0-amd", "assumed-1-amd"]
+
+
+def test_time_slices_are_rounded_up_to_cards() -> None:
+    stated = {"nvidia.com/gpu": "10"}
+    found = entries(machine(stated, {**A100, "nvidia.com/gpu.replicas": "4"}, usable={"nvidia.com/gpu": "5"}))
+    assert [one["health"] for one in found] == [True, True, False]
+    assert len(entries(machine(stated, {**A100, "nvidia.com/gpu.replicas": "0"}))) == 10
+    assert len(entries(machine(stated, {**A100, "nvidia.com/gpu.replicas": "many"}))) == 10
+
+
+@pytest.mark.parametrize(("cards", "fits"), [(64, True), (65, False)])
+def test_a_node_has_a_bounded_number_of_cards(cards: int, *, fits: bool) -> None:
+    if fits:
+        assert len(entries(machine({"nvidia.com/gpu": str(cards)}, A100))) == cards
+        return
+    with pytest.raises(UnknownMemoryError, match=f"says {cards} cards, more than 64: give the Node's Device object"):
+        entries(machine({"nvidia.com/gpu": str(cards)}, A100))
+    assert entries(machine({"aliyun.com/gpu-count": str(cards), "aliyun.com/gpu-mem": str(cards)})) == []
+
+
+@pytest.mark.parametrize(
+    ("stated", "each"),
+    [
+        ({"aliyun.com/gpu-count": "2", "aliyun.com/gpu-mem": "31"}, [15 * GIB] * 2),
+        ({"aliyun.com/gpu-count": "2", "aliyun.com/gpu-mem": "2"}, [GIB] * 2),
+        ({"aliyun.com/gpu-count": "2", "aliyun.com/gpu-mem": "1"}, []),
+        ({"aliyun.com/gpu-count": "0", "aliyun.com/gpu-mem": "30"}, []),
+        ({"aliyun.com/gpu-mem": "30"}, []),
+        ({"aliyun.com/gpu-count": "0", "volcano.sh/gpu-number": "1", "volcano.sh/gpu-memory": "7"}, [7 * MIB]),
+    ],
+)
+def test_memory_in_sum_is_divided_among_the_cards(stated: Mapping[str, str], each: list[int]) -> None:
+    found = entries(machine(stated))
+    assert [one["resources"]["koordinator.sh/gpu-memory"] for one in found] == list(map(str, each))
+
+
+@pytest.mark.parametrize("stated", [{"nvidia.com/gpu": "many"}, {"aliyun.com/gpu-count": "x"}])
+def test_a_number_that_is_none_is_refused(stated: Mapping[str, str]) -> None:
+    with pytest.raises(UnknownMemoryError, match=r"Node n1: .*; correct it"):
+        entries(machine(stated, A100))
+
+
+@pytest.mark.parametrize(
+    ("vram", "gib"), [("64G", 64), ("64Gi", 64), ("64", 64), ("1.5", 1)], ids=["G", "Gi", "bare", "rounded down"]
+)
+def test_the_memory_of_amds_cards_is_in_gib(vram: str, gib: int) -> None:
+    one, _ = entries(machine({"amd.com/gpu": "2"}, {"amd.com/gpu.vram": vram}))
+    assert one["resources"]["koordinator.sh/gpu-memory"] == str(gib * GIB)
+
+
+def test_an_unknown_model_is_told_with_what_to_write() -> None:
+    with pytest.raises(UnknownMemoryError, match=r"are of an unknown model, .* write --gpu-memory 24Gi, the label"):
+        entries(machine({"nvidia.com/gpu": "1"}))
+
+
+def test_ids_that_pods_name_are_given_by_minor_and_then_in_their_order() -> None:
+    pods = [held("first", "n1", (2, 50)), held("beyond", "n1", (9, 50))]
+    for at, identity in enumerate(("GPU-z", "GPU-a", "GPU-n1-2")):
+        theirs = asking(f"theirs-{at}", {"nvidia.com/gpu": "1"}, nodeName="n1", schedulerName="hami-scheduler")
+        theirs["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": f"{identity},NVIDIA,4096,30:;"}
+        pods.append(theirs)
+    found = entries(machine({"nvidia.com/gpu": "4"}, A100), *pods)
+    assert [(one["minor"], one["id"]) for one in found] == [
+        (0, "GPU-a"),
+        (1, "GPU-z"),
+        (2, "GPU-n1-2"),
+        (3, "assumed-3-n1"),
+    ]

@@ -150,3 +150,10 @@ def test_nodes_that_are_not_ready_and_have_no_taint_are_told_in_one_sentence() -
     assert one.startswith(f"Node f is not Ready, {taint} taints alone")
     (several,) = unready([*fine, *(node(f"n{number:02}", "Unknown") for number in reversed(range(17)))])
     assert several.startswith(f"Nodes {', '.join(f'n{number:02}' for number in range(16))} and 1 more nodes are not")
+
+
+@pytest.mark.parametrize(("nodes", "more"), [(16, ""), (17, " and 1 more nodes"), (20, " and 4 more nodes")])
+def test_sixteen_nodes_of_a_reason_are_named_and_the_others_counted(nodes: int, more: str) -> None:
+    names = [f"n{at:02}" for at in range(nodes)]
+    found = grouped({name: f"{name}: full" for name in reversed(names)})
+    assert found == (f"{', '.join(names[:16])}{more}: full",)

@@ -96,3 +96,38 @@ def test_with_one_node_only_its_pods_are_named(tmp_path: Path, capsys: pytest.Ca
     assert "preempting" not in capsys.readouterr().out
     assert main(["simulate", "-f", path, "--node", "node-1"]) == 0
     assert "would fit on node-1 by preempting" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("pods", "more"), [(4, "; nobody"), (5, " and 1 more Pods; nobody")])
+def test_four_victims_are_named_and_the_others_counted(
+    pods: int, more: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held_ = [running(f"low-{at}", "low", (at, 100)) for at in range(pods)]
+    objects = [*CLASSES, *machine(cards=pods), *reversed(held_), of_class(gpus("new", 100 * pods), "high")]
+    assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
+    names = ", ".join(f"default/low-{at}" for at in range(4))
+    assert f"would fit on node-1 by preempting {names}{more}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_of_nodes_the_one_whose_victims_matter_least_is_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The highest priority decides, then the sum of the priorities, then the number, then the name.
+    nodes = [*machine("node-1", cards=1), *machine("node-2", cards=2), *machine("node-3", cards=2)]
+    held_ = [
+        running("a", "middle", (0, 100), on="node-1"),
+        *(running(f"b{at}", "low", (at, 100), on="node-2") for at in range(2)),
+        running("c", "low", (0, 50), on="node-3"),
+        running("d", "low", (0, 50), on="node-3"),
+        running("e", "low", (1, 100), on="node-3"),
+    ]
+    finished = {**held("gone", "node-1", (0, 100), phase="Succeeded")}
+    objects = [*CLASSES, *nodes, *held_, finished, of_class(gpus("new", 100), "high")]
+    assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "would fit on node-2 by preempting default/b1; nobody" in said
+    two = [*CLASSES, *nodes, *held_, of_class(gpus("new", 200), "high")]
+    assert main(["simulate", "-f", saved(tmp_path, two)]) == 0
+    assert "would fit on node-2 by preempting default/b0, default/b1; nobody" in " ".join(
+        capsys.readouterr().out.split()
+    )

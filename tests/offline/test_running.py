@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from offline.clusters import asking, device, gpus, held, machine, node, saved
 
+from allocator.vocabulary.devicetype import BUILT_IN
 from koordgate.cli import main
 from webhook.offline.cluster import OfflineCluster, PodFate
+from webhook.offline.running import plugin_devices
+from webhook.view.podinfo import read_pod_info
 
 Raw = dict[str, Any]
 CHECKPOINTS = "node.koordinator.sh/devices-checkpoints"
@@ -82,3 +85,30 @@ async def test_what_is_left_is_what_nobody_can_hold(cards: int, theirs: list[int
     left = max(cards - sum(theirs), 0)
     results = [await cluster.submit(gpus(f"new-{at}", 100)) for at in range(left + 1)]
     assert [one.state for one in results] == [PodFate.BOUND] * left + [PodFate.UNSCHEDULABLE]
+
+
+WHOLE = {"gpu": [{"minor": 0, "id": "GPU-node-1-0", "resources": {"koordinator.sh/gpu-core": "100"}}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "cards"),
+    [
+        ({}, {"gpu": 2}),
+        ({"spec": {"nodeName": ""}}, {}),
+        ({"status": {"phase": "Failed"}}, {}),
+        ({"annotations": {"scheduling.koordinator.sh/device-allocated": json.dumps(WHOLE)}}, {}),
+        ({"asks": {"nvidia.com/gpu": "2", "kubernetes.io/gpu": "100"}}, {}),
+    ],
+    ids=["it runs", "it waits", "it has ended", "it states what it holds", "it asks koordgate too"],
+)
+def test_cards_of_a_device_plugin_are_those_of_a_pod_that_runs_and_states_nothing(
+    change: Raw, cards: dict[str, int]
+) -> None:
+    made = running("theirs", 2)
+    made["metadata"] |= {"uid": "u", "annotations": change.get("annotations", {})}
+    made["spec"] |= change.get("spec", {})
+    if "asks" in change:
+        made["spec"]["containers"][0]["resources"]["requests"] = change["asks"]
+    info = read_pod_info({**made, "status": change.get("status", made["status"])})
+    assert info is not None
+    assert plugin_devices(info, BUILT_IN) == cards

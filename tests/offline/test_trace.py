@@ -2,6 +2,9 @@
 
 import pytest
 
+from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.mix import TypicalRequest, mix_of
 from webhook.offline.documents import InputError
 from webhook.offline.trace import TraceAsk, TraceNode, TracePod, named, read_nodes, read_pods, shuffled
 from webhook.offline.traceobjects import mix_of_trace, node_objects, percent, pod_object
@@ -123,6 +126,17 @@ def test_only_nodes_with_gpus_have_a_device_object() -> None:
     node, device = node_objects(TraceNode("b", 1, 2, 3, "T4"))
     assert node["metadata"]["labels"]["node.koordinator.sh/gpu-model"] == "T4"
     assert [one["minor"] for one in device["spec"]["devices"]] == [0, 1, 2]
+
+
+def test_the_mix_asks_for_parts_of_cards_in_percent_and_for_no_memory_of_hosts() -> None:
+    pods = [TracePod("a", TraceAsk(2000, 4096, 2, 455, ("T4",))), TracePod("b", TraceAsk(1, 7, 0, 0, ()))]
+    kind = BUILT_IN.by_name["gpu"]
+    assert mix_of_trace(pods) == mix_of(
+        [
+            TypicalRequest(2000, 0, DeviceAsk(kind, 2, (46, None, 46)), ("T4",), 1),
+            TypicalRequest(1, 0, weight=1),
+        ]
+    )
 
 
 def test_the_mix_has_the_commonest_requests_that_make_up_95_percent() -> None:

@@ -256,6 +256,21 @@ OTHERS: dict[str, tuple[Raw, list[str]]] = {
         {"apiVersion": "example.com/v1", "kind": "Notebook", "spec": {"template": template()}},
         ["x-0"],
     ),
+    "one with a size of something else": (
+        {"apiVersion": "example.com/v1", "kind": "Thing", "spec": {"disk": {"size": 3, "template": template()}}},
+        ["x-disk-0"],
+    ),
+    "a LeaderWorkerSet with a leader of its own": (
+        {
+            "apiVersion": "leaderworkerset.x-k8s.io/v1",
+            "kind": "LeaderWorkerSet",
+            "spec": {
+                "replicas": 2,
+                "leaderWorkerTemplate": {"size": 3, "leaderTemplate": template(), "workerTemplate": template()},
+            },
+        },
+        ["x-leadertemplate-0", "x-leadertemplate-1", *(f"x-workertemplate-{at}" for at in range(4))],
+    ),
 }
 
 

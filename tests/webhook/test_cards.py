@@ -146,6 +146,15 @@ def test_a_line_has_the_name_the_model_both_bars_and_the_pods() -> None:
     assert drawn(one(shared), 70) == "  gpu/0    ########..  75% ########.. 60/80Gi       default/pod-a +1"
 
 
+def test_a_long_name_is_cut_so_that_the_number_of_the_others_is_seen() -> None:
+    held = [replace(holding(name, part(gpu(0), 10)), name=name * 70) for name in "abc"]
+    told = drawn(one(state(device_entry(0), holdings=held)), 60)
+    assert told.endswith("… +2")
+    assert len(told) == 60
+    exact = [replace(holding("a", part(gpu(0), 10)), namespace="n", name="x" * 11)]
+    assert drawn(one(state(device_entry(0), holdings=exact)), 67).endswith(f" n/{'x' * 11}")
+
+
 BARS = {
     "nothing is held": (0, ".........."),
     "one percent is seen": (1, "#........."),

@@ -217,6 +217,17 @@ async def test_what_a_pod_that_is_gone_held_is_shown_until_it_is_released(
     assert "koordgate gave it nothing" in (await koordgate("pod", "pod-b")).out
 
 
+async def test_what_a_pod_that_is_gone_held_on_two_nodes_is_told_of_the_first(
+    cluster: FakeKube, koordgate: Koordgate
+) -> None:
+    held = [team("b", part(gpu(0, device_id="GPU-bbbb1111"), 30, "main"))]
+    cluster.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n2"}, "spec": write_spec(held)})
+    cluster.remove(PODS.path("pod-b", "team"))
+    said = await koordgate("pod", "pod-b")
+    assert said.out.startswith("Pod team/pod-b is gone; what it held on n1 is being released\n")
+    assert ("GPU-aaaa1111" in said.out, "GPU-bbbb1111" in said.out) == (True, True)
+
+
 # cordon, uncordon, drain
 
 

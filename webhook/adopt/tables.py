@@ -45,7 +45,7 @@ def nodes_table(found: ClusterFindings) -> Table:
 
 def _readiness(node: NodeFinding) -> str:
     reporter = {None: "no reporter", False: "its reporter is not ready", True: ""}[node.reporter]
-    listed = f"{node.devices} devices" if node.listed else "no Device object"
+    listed = counted(node.devices, "device") if node.listed else "no Device object"
     sick = [f"{count} out of service: {why}" for why, count in node.sick.items()]
     return "\n".join(filter(None, ("yes" if node.ready else "no", listed, reporter, *sick)))
 

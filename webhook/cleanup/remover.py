@@ -64,9 +64,9 @@ class Remover:
         namespace: the release's.
         tell: is told each removal, in the order in which it happens.
         dry_run: nothing is removed.
+        timeout: seconds to wait for koordgate's own Pods to end.
         keep_settings: what people wrote on Nodes and namespaces in koordgate's domain stays.
         force: amounts of Nodes are removed although Pods there request them.
-        timeout: seconds to wait for koordgate's own Pods to end.
         sleep: waits.
     """
 
@@ -77,9 +77,9 @@ class Remover:
         tell: Tell,
         *,
         dry_run: bool,
+        timeout: float,
         keep_settings: bool = False,
         force: bool = False,
-        timeout: float = 120.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._kube = kube

@@ -63,7 +63,8 @@ def find_device(states: Sequence[NodeState], word: str) -> NamedDevice:
     begun = [one for one in known if is_begun(one.id, wanted)]
     found = sorted(dict.fromkeys(exact or by_minor or by_address or begun))
     if len(found) == 1:
-        return found[0]
+        (only,) = found
+        return only
     if found:
         raise CommandError(f"{word!r} names several devices; {there_are(map(str, found))}")
     if not slash and any(state.node == word for state in states):

@@ -82,7 +82,7 @@ def _parts(use: Use, kind: DeviceType, weight: int) -> list[str]:
 
 
 def _requests(sizes: Sequence[WantedRoom]) -> str:
-    asks = next((one.guest.asks for one in sizes if one.word == "1"), sizes[0].guest.asks)
+    asks = next(one.guest.asks for one in sizes if one.word == "1")
     noun = sizes[0].kind.noun
     if CPU not in asks and MEMORY not in asks:
         return f"No typical Pods are known: a Pod of a size requests {noun}s, no CPU and no memory (--cpu, --memory)."

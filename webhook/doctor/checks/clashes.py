@@ -19,7 +19,6 @@ class OtherProduct:
         title: as people name it.
         images: parts of the names of its images.
         webhooks: parts of the names of its webhooks that change Pods.
-        plugin: its DaemonSet gives GPUs to Pods on its nodes.
         writer: its DaemonSet writes Device objects.
         todo: what to do where it runs beside koordgate.
     """
@@ -27,7 +26,6 @@ class OtherProduct:
     title: str
     images: tuple[str, ...]
     webhooks: tuple[str, ...] = ()
-    plugin: bool = False
     writer: bool = False
     todo: str = ""
 
@@ -37,27 +35,22 @@ PRODUCTS: Final = (
     OtherProduct(
         "NVIDIA's device plugin",
         ("nvidia/k8s-device-plugin", "nvidia-device-plugin"),
-        plugin=True,
         todo="keep it off koordgate's nodes: label nvidia.com/gpu.deploy.device-plugin=false, or devicePlugin.enabled",
     ),
     OtherProduct(
         "HAMi",
         ("projecthami/hami", "4pdosc/k8s-vdevice", "hami-device-plugin"),
         ("vgpu.hami.io",),
-        plugin=True,
         todo=_ONE_PER_NODE,
     ),
     OtherProduct(
         "Volcano's vGPU device plugin",
         ("volcano-vgpu-device-plugin", "volcanosh/volcano-device-plugin"),
-        plugin=True,
         todo=_ONE_PER_NODE,
     ),
     OtherProduct("Volcano", ("volcanosh/vc-scheduler",), ("mutatepod.volcano.sh",), todo=_ONE_PER_NODE),
-    OtherProduct(
-        "Alibaba Cloud gpushare", ("gpushare-device-plugin", "k8s-gpushare-plugin"), plugin=True, todo=_ONE_PER_NODE
-    ),
-    OtherProduct("Tencent gpu-manager", ("tkestack/gpu-manager",), plugin=True, todo=_ONE_PER_NODE),
+    OtherProduct("Alibaba Cloud gpushare", ("gpushare-device-plugin", "k8s-gpushare-plugin"), todo=_ONE_PER_NODE),
+    OtherProduct("Tencent gpu-manager", ("tkestack/gpu-manager",), todo=_ONE_PER_NODE),
     OtherProduct("KAI Scheduler", ("kai-scheduler/binder",), ("kai-admission", "binder.run.ai"), todo=_ONE_PER_NODE),
     OtherProduct(
         "Koordinator's koordlet",

@@ -1,0 +1,574 @@
+"""The checks of `koordgate doctor` at their bounds, with several nodes, Pods and entries of each kind."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from doctor.test_checks import (
+    AGREES,
+    AUTHORITY,
+    NOW,
+    PLUGIN,
+    POLICIES,
+    SETTINGS,
+    WEBHOOKS,
+    entries,
+    leaf,
+    meta,
+    node,
+    pod,
+    quota,
+    right_cluster,
+    secret,
+    snapshot,
+    workload,
+)
+
+from allocator.vocabulary.peers import PEERS
+from webhook.doctor import trials
+from webhook.doctor.checks import examine
+from webhook.doctor.checks.versions import versions
+from webhook.doctor.findings import Finding, Level, listed
+from webhook.doctor.report import data, summary
+from webhook.doctor.rights import needed, review
+from webhook.doctor.snapshot import Right
+from webhook.doctor.trials import Came, Expect, Trial, TrialOutcome, translated_by, untouched
+from webhook.settings import DialectSettings, WebhookSettings, parse
+from webhook.tls.pki import new_authority, new_certificate
+
+Raw = dict[str, Any]
+
+
+def told(area: str, cluster: dict[str, list[Raw]] | None = None, **about: Any) -> list[tuple[Level, str]]:
+    """What the checks of an area find."""
+    return [(one.level, one.what) for one in examine(snapshot(cluster, **about)) if one.area == area]
+
+
+# Clocks
+
+
+@pytest.mark.parametrize(
+    ("offset", "level", "words"),
+    [
+        (5.0, Level.OK, "this machine's clock is the API server's"),
+        (-5.0, Level.OK, "this machine's clock is the API server's"),
+        (5.5, Level.WARNING, "6 s behind"),
+        (-5.5, Level.WARNING, "6 s ahead of"),
+        (1800.0, Level.WARNING, "1800 s behind"),
+        (1800.6, Level.FAILURE, "1801 s behind"),
+        (-1800.0, Level.WARNING, "1800 s ahead of"),
+    ],
+)
+def test_five_seconds_are_no_difference_and_half_an_hour_is_no_failure(offset: float, level: Level, words: str) -> None:
+    found = [one for one in told("clocks", offset=offset) if "this machine" in one[1]]
+    assert [one for one, _ in found] == [level]
+    assert words in found[0][1]
+
+
+def test_kubelets_may_be_15_seconds_ahead_and_60_behind_and_those_that_are_away_do_not_count() -> None:
+    cluster = right_cluster()
+    renewed = {"away": 600.0, "none": None, "ahead": 15, "far-ahead": 16, "behind": -60, "a-far-behind": -61}
+    cluster["nodes"] = [node(name, ready=name != "away") for name in renewed]
+    cluster["leases"] = [
+        {**meta(name), "renewed": (NOW + timedelta(seconds=at)).isoformat() if at is not None else None}
+        for name, at in renewed.items()
+    ]
+    cluster["leases"].insert(2, {**meta("unknown"), "renewed": (NOW - timedelta(days=1)).isoformat()})
+    assert told("clocks", cluster)[1:] == [
+        (Level.WARNING, "the clocks of 1 nodes are ahead of the API server's: far-ahead"),
+        (Level.WARNING, "the clocks of 1 nodes are behind the API server's: a-far-behind"),
+        (Level.OK, "the clocks of 2 kubelets are the API server's"),
+    ]
+
+
+# Certificates
+
+
+@pytest.mark.parametrize(
+    ("days", "level", "words"),
+    [
+        (1.0, Level.FAILURE, "the certificate expired at 2026-03-01 12:00 UTC"),
+        (1.01, Level.WARNING, "the certificate expires at 2026-03-01"),
+        (6.0, Level.WARNING, "the certificate expires at 2026-03-06"),
+        (6.01, Level.OK, "valid until 2026-03-06"),
+    ],
+)
+@pytest.mark.parametrize(("at", "name"), [(0, "koordgate-tls"), (1, "koordgate-extender-tls")])
+def test_a_certificate_ends_soon_five_days_before_its_end(
+    at: int, name: str, days: float, level: Level, words: str
+) -> None:
+    cluster = right_cluster()
+    cluster["secrets"][at] = secret(name, leaf(days=days), AUTHORITY)
+    found = [one for one in told("certificates", cluster) if name in one[1]]
+    assert found[0][0] is level
+    assert words in found[0][1]
+    assert len(found) == (2 if level is Level.WARNING else 1)
+
+
+@pytest.mark.parametrize(
+    ("days", "levels"),
+    [
+        (6.0, [Level.WARNING, Level.WARNING]),
+        (6.01, [Level.OK, Level.WARNING]),
+        (91.0, [Level.OK, Level.WARNING]),
+        (91.01, [Level.OK, Level.OK]),
+    ],
+)
+def test_the_ca_of_the_extender_ends_soon_ninety_days_before_its_end(days: float, levels: list[Level]) -> None:
+    cluster = right_cluster()
+    authority = new_authority("koordgate", NOW - timedelta(days=1), days)
+    cluster["secrets"] = [
+        secret(name, leaf(authority, 6.005), authority) for name in ("koordgate-tls", "koordgate-extender-tls")
+    ]
+    found = [one for one in told("certificates", cluster) if "the CA expires" in one[1]]
+    assert len(found) == levels.count(Level.WARNING)
+    assert all(level is Level.WARNING for level, _ in found)
+    todo = [one.todo for one in examine(snapshot(cluster)) if "koordgate-extender-tls: the CA expires" in one.what]
+    assert todo == (["restart koord-scheduler"] if levels[1] is Level.WARNING else [])
+
+
+def test_a_certificate_of_tomorrow_is_not_valid_yet() -> None:
+    cluster = right_cluster()
+    later = new_certificate(AUTHORITY, ["koordgate.koordgate-system.svc"], [], NOW + timedelta(days=1), 30)
+    cluster["secrets"][0] = secret("koordgate-tls", later, AUTHORITY)
+    found = [one for one in told("certificates", cluster) if one[0] is Level.FAILURE]
+    assert len(found) == 1
+    assert "Secret koordgate-tls: the certificate is valid from 2026-03-0" in found[0][1]
+
+
+def test_each_secret_is_judged_though_another_is_wrong() -> None:
+    cluster = right_cluster()
+    cluster["secrets"] = [{**meta("koordgate-tls"), "data": {"tls.crt": "!"}}]
+    assert [(level, what.partition(":")[0]) for level, what in told("certificates", cluster)][2:] == [
+        (Level.FAILURE, "Secret koordgate-tls"),
+        (Level.FAILURE, "there is no Secret koordgate-extender-tls"),
+    ]
+    cluster["secrets"] = [secret("koordgate-extender-tls", leaf(), AUTHORITY)]
+    assert [level for level, _ in told("certificates", cluster)][2:] == [Level.FAILURE, Level.OK]
+
+
+def test_both_configurations_are_judged_though_one_cannot_be_read() -> None:
+    cluster = right_cluster()
+    cluster["mutating"] = []
+    cluster["validating"][0]["webhooks"] = entries(WEBHOOKS["validating"][:1])
+    found = told("certificates", cluster)
+    assert found[0] == (Level.FAILURE, "there is no mutating webhook configuration koordgate")
+    assert found[1] == (
+        Level.FAILURE,
+        "the validating webhook configuration koordgate lacks guard.validate.koordgate.io, pods.validate.koordgate.io",
+    )
+    assert found[2] == (Level.OK, "the validating webhook configuration koordgate has 1 entries with a CA")
+
+
+# Dry runs
+
+
+@pytest.mark.parametrize(("length", "words"), [(300, "x" * 300), (301, "x" * 296 + " ...")])
+def test_300_characters_of_a_message_are_told(length: int, words: str) -> None:
+    trial = Trial("a Pod", Expect.TRANSLATED, "team", {})
+    outcomes = (TrialOutcome(trial, Came.NO_ANSWER, "x" * length), TrialOutcome(trial, Came.NO_ANSWER, "short"))
+    assert told("dry run", outcomes=outcomes) == [
+        (Level.UNKNOWN, f"a Pod (team): {words}"),
+        (Level.UNKNOWN, "a Pod (team): short"),
+    ]
+
+
+def test_what_a_pod_is_stored_as_tells_whether_it_was_changed() -> None:
+    ours: Raw = {"spec": {"schedulerName": "koord-scheduler"}}
+    noted: Raw = {"metadata": {"annotations": {"koordgate.io/original-request": "{}"}}}
+    assert [translated_by(one, "koord-scheduler") for one in (ours, noted, {}, {"spec": None})] == [True] + [False] * 3
+    assert [untouched(one, "koord-scheduler") for one in (ours, noted, {}, {"metadata": None})] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+# What is installed
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ready", "level"),
+    [(2, 3, Level.OK), (2, 2, Level.OK), (2, 1, Level.WARNING), (2, 0, Level.FAILURE), (0, 0, Level.FAILURE)],
+)
+def test_a_workload_is_right_if_all_its_pods_are_ready(wanted: int, ready: int, level: Level) -> None:
+    cluster = right_cluster()
+    cluster["deployments"][0] |= {"wanted": wanted, "ready": ready}
+    found = [one for one in told("installed", cluster) if one[1].startswith("koordgate: ")]
+    assert found == [(level, f"koordgate: {ready} of {wanted} Pods are ready")]
+
+
+def test_why_containers_do_not_start_is_told_of_the_workloads_own_pods() -> None:
+    cluster = right_cluster()
+    cluster["deployments"][0]["ready"] = 1
+    for at, reasons in enumerate((["", "ImagePullBackOff", "CrashLoopBackOff"], ["ImagePullBackOff"], ["Other"])):
+        cluster["pods"][at]["waiting"] = reasons
+    (todo,) = [one.todo for one in examine(snapshot(cluster)) if one.what == "koordgate: 1 of 2 Pods are ready"]
+    assert todo == (
+        "kubectl -n koordgate-system get pods; kubectl -n koordgate-system logs deployments/koordgate "
+        "(CrashLoopBackOff, ImagePullBackOff)"
+    )
+
+
+def test_workloads_of_other_namespaces_are_not_koordgates() -> None:
+    cluster = right_cluster()
+    mine = cluster["deployments"]
+    cluster["deployments"] = [workload("koordgate", "other", wanted=1), *mine]
+    assert [one for one in told("installed", cluster) if one[0] is not Level.OK] == []
+    cluster["deployments"] = [{**one, "metadata": {**one["metadata"], "namespace": "other"}} for one in mine]
+    assert [what for level, what in told("installed", cluster) if level is not Level.OK] == [
+        "there is no koordgate among the deployments of koordgate-system",
+        "koord-scheduler is not installed by this chart",
+        "there is no koordgate-lease among the deployments of koordgate-system",
+    ]
+
+
+def test_queues_are_its_own_if_both_the_level_and_the_schema_are_there() -> None:
+    cluster = right_cluster()
+    cluster["levels"], cluster["flows"] = cluster["levels"][:1], cluster["flows"][1:]
+    assert told("installed", cluster)[-1] == (
+        Level.WARNING,
+        "no priority level and flow schema of its own: koord-scheduler, koordgate",
+    )
+
+
+# Policies and agreement
+
+
+def test_pods_of_several_nodes_are_compared_though_one_cannot_be_read() -> None:
+    cluster = right_cluster()
+    texts = ["{", AGREES, None, '{"u3": {"pod": "team/c", "agrees": false}, "u4": 7, "u5": {"agrees": false}}', "[]"]
+    cluster["devices"] = [
+        {**meta(f"n{at}", annotations={} if text is None else {"koordgate.io/pod-agreement": text})}
+        | {"types": [], "managers": []}
+        for at, text in enumerate(texts)
+    ]
+    found = [one for one in told("enforcement", cluster) if one[0] is not Level.OK]
+    assert found == [
+        (Level.WARNING, "annotation koordgate.io/pod-agreement cannot be read on n0, n4"),
+        (Level.FAILURE, "3 Pods have other devices or CPUs than allocated: ?, team/b, team/c"),
+    ]
+    for one in cluster["devices"]:
+        one["metadata"]["annotations"] = {"koordgate.io/pod-agreement": AGREES.replace("false", "true")}
+    assert told("enforcement", cluster)[-1] == (
+        Level.OK,
+        "10 Pods have what was allocated to them, as far as reporters see it",
+    )
+
+
+# Other products
+
+
+def test_each_place_where_another_product_runs_is_named() -> None:
+    cluster = right_cluster()
+    cluster["daemonsets"] += [workload("p", "gpu", PLUGIN), workload("q", "gpu", PLUGIN)]
+    cluster["deployments"] += [workload("sched", "hami", "docker.io/projecthami/hami:v2")]
+    names = ("vgpu.hami.io", "pods.koordinator.sh", "x.koordinator.sh.koordgate.io")
+    cluster["mutating"].append({**meta("h"), "webhooks": [{"name": name, "clientConfig": {}} for name in names]})
+    assert [what for _, what in told("other products", cluster)][:3] == [
+        "NVIDIA's device plugin runs: gpu/p, gpu/q",
+        "HAMi runs: hami/sched, webhook vgpu.hami.io",
+        "Koordinator's koord-manager runs: webhook pods.koordinator.sh",
+    ]
+    assert told("other products") == [
+        (Level.OK, "no device plugin offers nvidia.com/gpu on the 2 nodes whose cards koordgate gives"),
+        (Level.OK, "none of 9 known products runs here"),
+    ]
+
+
+def test_a_koordlet_that_alone_writes_devices_is_right() -> None:
+    cluster = right_cluster()
+    cluster["daemonsets"] = [workload("koordlet", "k", "koordlet:1")]
+    assert told("other products", cluster, reporter={}) == [
+        (Level.OK, "Koordinator's koordlet runs: k/koordlet; koordgate reads its objects")
+    ]
+    cluster["daemonsets"], cluster["deployments"] = [], [workload("koordlet", "k", "koordlet:1")]
+    assert told("other products", cluster, reporter={}) == [(Level.WARNING, "Koordinator's koordlet runs: k/koordlet")]
+
+
+def test_nodes_are_given_twice_where_the_reporter_itself_lists_cards() -> None:
+    cluster = right_cluster()
+    names = ("theirs", "nics", "zero", "plain", "both-b", "both-a")
+    offers = {"theirs": "8", "nics": "8", "zero": "0", "both-a": "8", "both-b": "1"}
+    cluster["nodes"] = [
+        node(name, allocatable={"nvidia.com/gpu": offers[name]} if name in offers else {}) for name in names
+    ]
+    cluster["devices"] = [
+        {**meta(name), "types": ["rdma"] if name == "nics" else ["rdma", "gpu"]}
+        | {"managers": ["koordlet"] if name == "theirs" else ["koordlet", "koordgate-reporter"]}
+        for name in names
+    ]
+    assert (
+        Level.WARNING,
+        "a device plugin offers nvidia.com/gpu on 2 nodes of koordgate's: both-a, both-b",
+    ) in told("other products", cluster)
+    assert not [what for _, what in told("other products", cluster, reporter={}) if "offers" in what]
+
+
+# Nodes
+
+
+def test_nodes_with_cards_are_known_by_either_label() -> None:
+    cluster = right_cluster()
+    labels = {
+        "a": {"nvidia.com/gpu.present": "true"},
+        "b": {"feature.node.kubernetes.io/pci-10de.present": "true"},
+        "c": {"nvidia.com/gpu.present": "false"},
+        "d": {},
+    }
+    cluster["nodes"] += [{**node(name), **meta(name, labels=of)} for name, of in labels.items()]
+    assert told("nodes", cluster)[0] == (Level.FAILURE, "2 nodes have NVIDIA cards and no Device object: a, b")
+    for name in "ab":
+        cluster["devices"].append({**meta(name), "types": ["gpu"], "managers": ["koordlet"]})
+        cluster["topologies"].append({**meta(name, annotations={}), "managers": ["koordlet"]})
+    assert told("nodes", cluster)[:2] == [
+        (Level.OK, "4 of 6 nodes have Device objects"),
+        (Level.OK, "a reporter is ready on all 2 ready nodes that it reports"),
+    ]
+
+
+def test_what_is_known_of_a_node_is_fresh_while_its_reporter_is_ready() -> None:
+    cluster = right_cluster()
+    names = ("n1", "n2", "n3", "n4", "n5")
+    cluster["nodes"] = [node(name, ready=name not in {"n2", "n4"}) for name in names]
+    managed = {"managers": ["koordgate-reporter"]}
+    cluster["devices"] = [{**meta(name), "types": ["gpu"], **managed} for name in (*names, "gone")]
+    cluster["topologies"] = [{**meta(name), **managed} for name in names[1:]]
+    cluster["pods"] = [pod(f"r-{name}", "koordgate-reporter", name) for name in ("n1", "n2", "n3", "n5")]
+    cluster["pods"][2]["ready"] = False
+    cluster["pods"].append(pod("other", "koordgate", "n3"))
+    assert told("nodes", cluster)[:4] == [
+        (Level.WARNING, "Device objects of nodes that do not exist: gone"),
+        (Level.OK, "5 of 5 nodes have Device objects"),
+        (Level.FAILURE, "what koordgate knows of 1 nodes is not kept up to date: n3"),
+        (Level.WARNING, "2 nodes with devices are not ready: n2, n4"),
+    ]
+    assert (Level.WARNING, "2 nodes have no NodeResourceTopology: gone, n1") in told("nodes", cluster)
+    cluster["pods"][2]["ready"] = True
+    assert (Level.OK, "a reporter is ready on all 3 ready nodes that it reports") in told("nodes", cluster)
+
+
+def test_runtimes_are_judged_on_nodes_with_cards() -> None:
+    cluster = right_cluster()
+    handlers = {"a": [], "b": ["runc"], "c": ["nvidia-cdi"], "d": ["runc"], "e": [], "nic": []}
+    cluster["nodes"] = [node(name, handlers=of) for name, of in handlers.items()]
+    cluster["devices"] = [
+        {**meta(name), "types": ["rdma"] if name == "nic" else ["rdma", "gpu"], "managers": []}
+        for name in (*handlers, "gone")
+    ]
+    found = [one for one in told("nodes", cluster) if "runtime" in one[1]]
+    assert found == [
+        (Level.WARNING, "the container runtime of 2 nodes with cards has no handler nvidia: b, d"),
+        (Level.UNKNOWN, "the runtime of 2 nodes does not tell its handlers: a, e"),
+    ]
+    for one in cluster["nodes"]:
+        one["handlers"] = ["runc", "nvidia"]
+    found = [one for one in told("nodes", cluster) if "runtime" in one[1]]
+    assert found == [(Level.OK, "the runtime of all 5 nodes with cards has a handler nvidia")]
+    cluster["devices"] = cluster["devices"][5:]
+    assert not [one for one in told("nodes", cluster) if "runtime" in one[1]]
+
+
+def test_kubelets_that_choose_cpus_are_counted() -> None:
+    cluster = right_cluster()
+    cluster["topologies"] = [
+        {**meta(name, annotations={} if policy is None else {"kubelet.koordinator.sh/cpu-manager-policy": policy})}
+        | {"managers": []}
+        for name, policy in (
+            ("a", '{"policy":"static"}'),
+            ("b", '{"policy":"none"}'),
+            ("c", None),
+            ("d", '{"policy":"static"}'),
+            ("e", "{}"),
+        )
+    ]
+    assert told("nodes", cluster)[-1] == (
+        Level.WARNING,
+        "the kubelets of 2 nodes choose CPUs by their static policy",
+    )
+    cluster["topologies"] = cluster["topologies"][1:3] + cluster["topologies"][4:]
+    assert told("nodes", cluster)[-1] == (Level.OK, "the kubelets of 2 nodes choose no CPUs by themselves")
+
+
+# Quotas and rights
+
+
+def test_each_quota_that_names_devices_needs_its_mirror() -> None:
+    cluster = right_cluster()
+    cluster["quotas"] += [
+        quota("cpus", {"requests.cpu": "4"}),
+        quota("odd", {"requests.nvidia.com/gpu": "4"}),
+        quota("wrong", {"requests.nvidia.com/gpu": "0.5"}),
+        quota("more", {"requests.nvidia.com/gpu": "1"}, namespace="other"),
+    ]
+    assert told("quotas", cluster) == [
+        (Level.FAILURE, "3 quotas name devices and have no right mirror: other/more, team/odd, team/wrong")
+    ]
+    assert told("quotas") == [(Level.OK, "all 1 quotas that name devices have their mirrors")]
+    cluster["quotas"] = [quota("cpus", {"requests.cpu": "4"})]
+    assert told("quotas", cluster) == [(Level.OK, "no quota names devices")]
+
+
+def test_rights_are_judged_account_by_account() -> None:
+    asked = needed(SETTINGS, reporter=True, configz=False)
+    accounts = ("koordgate", "koordgate-lease", "koordgate-reporter")
+    counts = {account: sum(one.account == account for one in asked) for account in accounts}
+    assert told("rights") == [(Level.OK, f"account {one} has its {counts[one]} rights") for one in accounts]
+    lost = [one for one in asked if one.account == "koordgate-lease"][:2]
+    unasked = next(one for one in asked if one.account == "koordgate")
+    found = told("rights", rights={**dict.fromkeys(asked, True), **dict.fromkeys(lost, False), unasked: None})
+    assert [level for level, _ in found] == [Level.UNKNOWN, Level.FAILURE, Level.OK]
+    assert found[1][1] == f"account koordgate-lease may not {listed([str(one) for one in lost])}"
+
+
+def test_a_review_names_what_the_right_names() -> None:
+    asked = review(Right("koordgate", "get", "apps", "deployments", "one", "there"), "space")["spec"]
+    assert asked == {
+        "user": "system:serviceaccount:space:koordgate",
+        "groups": ["system:serviceaccounts", "system:serviceaccounts:space", "system:authenticated"],
+        "resourceAttributes": {
+            "verb": "get",
+            "group": "apps",
+            "resource": "deployments",
+            "name": "one",
+            "namespace": "there",
+        },
+    }
+    assert str(Right("koordgate", "get", "apps", "deployments", "one")) == "get deployments.apps one"
+    assert str(Right("koordgate", "get", "", "pods")) == "get pods"
+
+
+@pytest.mark.parametrize(
+    ("yaml", "resource", "verbs"),
+    [
+        ("", "devicetaintrules", ""),
+        ("dra: {taints: true}", "devicetaintrules", "create delete list watch"),
+        ("dra: {enabled: false, taints: true}", "devicetaintrules", ""),
+        ("dra: {enabled: false}", "resourceclaims", ""),
+        ("", "resourceclaims", "get list watch"),
+        ("", "nodes", "list watch"),
+        ("headroom: {mode: taint}", "nodes", "get list patch watch"),
+        ("", "tokenreviews", ""),
+        ("map: {enabled: true}", "tokenreviews", "create"),
+        ("quota: {enabled: false}", "resourcequotas", ""),
+        ("", "resourcequotas", "create delete get list update watch"),
+        ("", "nodeallocations", "create delete get list update watch"),
+    ],
+)
+def test_rights_follow_from_the_settings(yaml: str, resource: str, verbs: str) -> None:
+    asked = needed(parse(yaml), reporter=False, configz=True)
+    assert sorted(one.verb for one in asked if one.resource == resource) == verbs.split()
+    assert {one.account for one in asked} <= {"koordgate", "koordgate-lease"}
+
+
+def test_the_plainest_that_a_dialect_can_say_is_tried() -> None:
+    on = {one.name: DialectSettings(True, (), "1Mi" if one.sized else "") for one in PEERS}
+    planned, _ = trials.plan(WebhookSettings(dialects=on), "team", dict.fromkeys(POLICIES, "Deny"))
+    asked = {
+        one.about.removeprefix("a Pod in the dialect ").partition(" (")[0]: (
+            one.body["spec"]["containers"][0]["resources"]["limits"] or one.body["metadata"]["annotations"]
+        )
+        for one in planned
+        if "in the dialect" in one.about
+    }
+    assert asked == {
+        "hami": {"nvidia.com/gpu": "1", "nvidia.com/gpucores": "50", "nvidia.com/gpumem-percentage": "50"},
+        "volcano": {
+            "volcano.sh/vgpu-number": "1",
+            "volcano.sh/vgpu-cores": "50",
+            "volcano.sh/vgpu-memory-percentage": "50",
+        },
+        "volcano-share": {"volcano.sh/gpu-number": "1"},
+        "gpushare": {"aliyun.com/gpu-mem": "8192"},
+        "kai": {"gpu-fraction": "0.5"},
+        "tencent": {"tencent.com/vcuda-core": "100"},
+        "elastic-gpu": {"nano-gpu/gpu-percent": "50"},
+        "amd": {"amd.com/gpu": "1"},
+        "dcu": {"dcu.com/gpu": "1"},
+    }
+    refused = {one.about: one.by for one in planned if one.expect is Expect.REFUSED}
+    assert refused == {
+        "a Pod that claims to hold a device": ("koordgate", "scheduling.koordinator.sh/device-allocated"),
+        "a Pod for a GPU that names its node": ("koordgate", "nodeName"),
+        "a Pod that shows itself all cards": ("koordgate", "NVIDIA_VISIBLE_DEVICES"),
+        "a Binding by another user that brings an allocation": (
+            "koordgate",
+            "scheduling.koordinator.sh/device-allocated",
+        ),
+    }
+    bindings = [one for one in planned if one.binding]
+    assert [(one.user, one.body["target"]["name"], one.body["metadata"]["name"]) for one in bindings] == [
+        ("", "koordgate-doctor", "koordgate-doctor"),
+        ("system:serviceaccount:koordgate-system:koord-scheduler", "koordgate-doctor", "koordgate-doctor"),
+    ]
+
+
+# Versions and the report
+
+
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [
+        ("v1.32.9", Level.FAILURE),
+        ("v1.33.0", Level.OK),
+        ("1.36.9", Level.OK),
+        ("v1.37.0", Level.WARNING),
+        ("v2.0.0", Level.WARNING),
+        ("v0.99", Level.FAILURE),
+        ("one", Level.UNKNOWN),
+    ],
+)
+def test_versions_from_1_33_to_1_36_are_right(version: str, level: Level) -> None:
+    assert next(iter(versions(snapshot(version=version)))).level is level
+
+
+def test_images_of_our_own_pods_are_compared() -> None:
+    cluster = right_cluster()
+    cluster["pods"] += [
+        pod("s", "koord-scheduler", "n1", "kube-scheduler:9"),
+        {**pod("e", "koordgate", "n1"), "images": []},
+    ]
+    assert told("versions", cluster)[1] == (Level.OK, "all Pods of koordgate run koordgate:1")
+    cluster["pods"][3]["images"] = ["koordgate:2", "sidecar:1"]
+    assert told("versions", cluster)[1] == (
+        Level.WARNING,
+        "Pods of koordgate run 2 images: koordgate:1, koordgate:2",
+    )
+
+
+def test_each_definition_is_judged_though_another_is_wrong() -> None:
+    cluster = right_cluster()
+    names = [one["metadata"]["name"] for one in cluster["crds"]]
+    assert told("versions", cluster)[-1] == (Level.OK, f"definitions are there and served: {', '.join(names)}")
+    whole = cluster["crds"]
+    cluster["crds"] = whole[1:]
+    assert [level for level, _ in told("versions", cluster)][2:] == [Level.FAILURE, Level.OK]
+    cluster["crds"] = whole
+    shorter = next(one for one in whole if len(one["spec"]["versions"][0].get("additionalPrinterColumns", ())) > 1)
+    shorter["spec"]["versions"][0]["additionalPrinterColumns"].append({"name": "more"})
+    found = told("versions", cluster)
+    assert (Level.WARNING, f"the definition {shorter['metadata']['name']} is not that of this version's chart") in found
+    shorter["metadata"]["labels"] = {}
+    assert [level for level, _ in told("versions", cluster)][2:] == [Level.OK]
+
+
+def test_findings_are_counted_by_level() -> None:
+    levels = [Level.FAILURE] * 2 + [Level.WARNING] + [Level.UNKNOWN] * 3 + [Level.OK] * 4
+    found = [Finding("a", level, f"w{at}", "t") for at, level in enumerate(levels)]
+    assert summary(found) == "2 failures, 1 warning, 3 not known, 4 ok"
+    assert summary(found[3:]) == "0 failures, 0 warnings, 3 not known, 4 ok"
+    assert data(found[:1], 1) == {
+        "exitStatus": 1,
+        "findings": [{"level": "failure", "area": "a", "what": "w0", "todo": "t"}],
+    }
+
+
+@pytest.mark.parametrize(("names", "text"), [("edcba", "a, b, c, d, e"), ("fedcba", "a, b, c, d, e and 1 more")])
+def test_five_names_are_listed(names: str, text: str) -> None:
+    assert listed(list(names)) == text
+
+
+def test_without_settings_nothing_is_judged_by_them() -> None:
+    found = examine(snapshot(settings=None, settings_problem="no ConfigMap", outcomes=()))
+    assert {one.area for one in found} == {"versions", "clocks", "installed", "rights", "other products", "nodes"}
