@@ -22,6 +22,7 @@ from allocator.index.noderows import NodeRows
 from allocator.index.preference import ClassUse
 from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.rows import CPU_ROW, NODE_ROW, NUMA_ROW
+from allocator.index.states import BLOCK, States
 from allocator.index.stock import Stock
 from allocator.index.table import At, Bools, Ints, Make, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
 from allocator.index.worth import worth_by_make
@@ -30,13 +31,15 @@ from allocator.vocabulary.mix import Mix
 from allocator.vocabulary.preference import Preference
 
 LARGEST: Final = 2**10 - 1  # of `ClusterIndex.opened`; larger devices are compared no further
+Classes = tuple[tuple[str, str], ...]  # types and tails
 MOST_KEPT: Final = 64  # results over all nodes that are kept for the next Pod with the same request
 
 
 class ClusterIndex:
     """What the devices of all nodes have, and what is free of them.
 
-    Each node has a row, found by `NodeRows`; nothing fits on row 0.
+    Each node has a row, found by `NodeRows`; nothing fits on row 0. Nodes that are alike are in one state (`States`).
+    Tables and results are over states.
 
     Args:
         fullness: device type -> the classes that measure how full a device is. For GPUs these are compute and the ratio
@@ -56,9 +59,10 @@ class ClusterIndex:
         self._sizes = dict(sizes)
         self._fullness = {kind: tuple(tails) for kind, tails in fullness.items()}
         self._nodes = NodeRows()
-        self._types: list[tuple[str, ...]] = [()]
-        self._there: Bools = np.zeros(1, np.bool_)
-        self._in_use: Bools = np.zeros(1, np.bool_)
+        self._state: Rows = np.zeros(BLOCK, np.intp)  # of the node in each row
+        self._states = States()
+        self._types: list[tuple[str, ...]] = [()] * BLOCK  # of each state's devices, and what a state left behind
+        self._in_use: Bools = np.zeros(BLOCK, np.bool_)  # whether a Pod holds anything in each state
         self._tables: dict[str, TypeTable] = {}
         self._memo = Memo(MOST_KEPT)
         self._fragments = Fragments(self._tables, self._sizes, self._memo, self._fits)
@@ -85,50 +89,59 @@ class ClusterIndex:
         Raises:
             RowError: the node has no name or has a type twice, or `unpack` refused a type. The index is unchanged.
         """
-        unpacked = [unpack(row) for row in types]
-        kinds = tuple([row.type for row in types])
-        if not node or len(set(kinds)) != len(kinds):
-            raise RowError(f"node {node!r}: must have a name, and each device type once; has {', '.join(kinds)}")
+        if not node:
+            raise RowError("a node must have a name")
         row = self._nodes.get(node)
+        state = self._enter(tuple(types))
         if row is None:
-            row = self._new_row(node)
-        for kind in self._types[row]:
-            if kind not in kinds:
-                self._tables[kind].clear(row)
-        for slots in unpacked:
-            table = self._tables.get(slots.row.type)
-            if table is None:
-                table = self._tables[slots.row.type] = TypeTable(len(self._there))
-            if table.write(row, slots):
-                self._memo.clear()
-        self._types[row] = kinds
-        self._in_use[row] = any(one.in_use for one in types)
-        self._memo.changed(row)
+            row = self._nodes.add(node)
+            if row >= len(self._state):
+                self._state = np.append(self._state, np.zeros_like(self._state))
+        self._states.leave(int(self._state[row]))
+        self._state[row] = state
 
     def drop(self, node: str) -> None:
         """Remove a node, if it is known."""
         row = self._nodes.drop(node)
-        if row is None:
-            return
-        for kind in self._types[row]:
-            self._tables[kind].clear(row)
-        self._types[row] = ()
-        self._there[row] = False
-        self._memo.changed(row)
+        if row is not None:
+            self._states.leave(int(self._state[row]))
+            self._state[row] = 0
 
-    def _new_row(self, node: str) -> int:
-        row = self._nodes.add(node)
-        if row == len(self._types):
-            self._types.append(())
-            if row >= len(self._there):
-                self._grow(2 * len(self._there))
-        self._there[row] = True
-        return row
+    def _enter(self, types: tuple[TypeRow, ...]) -> int:
+        """The state of one more node that has these devices; written to the tables unless another node is in it."""
+        state, new = self._states.enter(types)
+        if new:
+            try:
+                self._write(state, types)
+            except RowError:
+                self._states.forget(state)
+                raise
+        return state
+
+    def _write(self, state: int, types: tuple[TypeRow, ...]) -> None:
+        unpacked = [unpack(row) for row in types]
+        kinds = tuple([row.type for row in types])
+        if len(set(kinds)) != len(kinds):
+            raise RowError(f"a node must have each device type once; has {', '.join(kinds)}")
+        if state >= len(self._types):
+            self._grow(2 * len(self._types))
+        for kind in self._types[state]:
+            if kind not in kinds:
+                self._tables[kind].clear(state)
+        for slots in unpacked:
+            table = self._tables.get(slots.row.type)
+            if table is None:
+                table = self._tables[slots.row.type] = TypeTable(len(self._types))
+            if table.write(state, slots):
+                self._memo.clear()
+        self._types[state] = kinds
+        self._in_use[state] = any(one.in_use for one in types)
+        self._memo.changed(state)
 
     def _grow(self, capacity: int) -> None:
-        more = np.zeros(capacity - len(self._there), np.bool_)
-        self._there = np.append(self._there, more)
-        self._in_use = np.append(self._in_use, more)
+        more = capacity - len(self._types)
+        self._types += [()] * more
+        self._in_use = np.append(self._in_use, np.zeros(more, np.bool_))
         for table in self._tables.values():
             table.grow(capacity)
 
@@ -141,18 +154,31 @@ class ClusterIndex:
         """
         return self._nodes.find(names)
 
+    def states(self, rows: Rows) -> Rows:
+        """The states of the nodes of these rows: all figures of nodes in one state are equal.
+
+        They are valid until a node is added, removed or changed.
+        """
+        states: Rows = self._state[rows]
+        return states
+
     def fitting(self, query: Query) -> Bools:
         """Return for each row whether its node can serve every want, each considered by itself."""
-        fitting = self._there[: self._nodes.end].copy()
+        return self.serving(query)[self._state[: self._nodes.end]]
+
+    def serving(self, query: Query) -> Bools:
+        """Return for each state whether nodes in it can serve every want, each considered by itself."""
+        serving = np.ones(self._states.end, np.bool_)
+        serving[0] = False
         for want in query.wants:
-            fitting &= self._count(want) >= want.count
-        return fitting
+            serving &= self._count(want) >= want.count
+        return serving
 
     def counts(self, query: Query) -> Ints:
         """Count the devices that could serve each want, wants x rows."""
         counts = np.zeros((len(query.wants), self._nodes.end), np.int64)
         for line, want in enumerate(query.wants):
-            counts[line] = self._count(want)
+            counts[line] = self._count(want)[self._state[: self._nodes.end]]
         return counts
 
     def rooms(self, query: Query, rows: Rows, most: int) -> Ints:
@@ -161,22 +187,22 @@ class ClusterIndex:
         Each want is considered by itself. Each time takes `count` distinct devices, so a device serves at most once
         each time.
         """
-        rooms = np.full(len(rows), most, np.int64)
+        at, rooms = self._state[rows], np.full(len(rows), most, np.int64)
         for want in query.wants:
             table = self._tables.get(want.type)
             if table is None:
                 return np.zeros(len(rows), np.int64)
-            rooms = _rooms(table.often(want, self._fits(table, want, rows), rows), want.count, rooms)
+            rooms = _rooms(table.often(want, self._fits(table, want, at), at), want.count, rooms)
         return rooms
 
     def _count(self, want: Want) -> Ints:
         table = self._tables.get(want.type)
         if table is None:
-            return np.zeros(self._nodes.end, np.int64)
-        return self._memo.get(("count", want), self._nodes.end, lambda at: count_slots(self._fits(table, want, at)))
+            return np.zeros(self._states.end, np.int64)
+        return self._memo.get(("count", want), self._states.end, lambda at: count_slots(self._fits(table, want, at)))
 
     def _fits(self, table: TypeTable, want: Want, at: At) -> Bools:
-        return self._memo.get(want, self._nodes.end, lambda rows: table.fits(want, rows))[:, at]
+        return self._memo.get(want, self._states.end, lambda states: table.fits(want, states))[:, at]
 
     # Which node first
 
@@ -190,14 +216,14 @@ class ClusterIndex:
         for want in query.wants:
             table, size = self._tables.get(want.type), self._sizes.get(want.type)
             if table is not None and size is not None:
-                largest = np.maximum(largest, self._opened(table, want, size)[rows])
+                largest = np.maximum(largest, self._opened(table, want, size)[self._state[rows]])
         return largest
 
     def _opened(self, table: TypeTable, want: Want, size: tuple[str, int]) -> Ints:
         def compute(at: At) -> Ints:
             return np.minimum(table.opened(want, self._fits(table, want, at), *size, at), LARGEST)
 
-        return self._memo.get(("opened", want), self._nodes.end, compute)
+        return self._memo.get(("opened", want), self._states.end, compute)
 
     def growth_steps(self, rows: Rows, query: Query, *, smallest: bool = True) -> Ints:
         """The growth in steps of a part of a device, rounded down: nodes on one step are about equally good.
@@ -205,7 +231,7 @@ class ClusterIndex:
         The steps of several types are added: requests for one type make no difference for another smaller. The
         arguments are those of `growth`.
         """
-        grown = self._fragments.growth(query, self._nodes.end, smallest=smallest)[:, rows]
+        grown = self._fragments.growth(query, self._states.end, smallest=smallest)[:, self._state[rows]]
         steps: Ints = (grown // self._fragments.steps).sum(axis=0)
         return steps
 
@@ -223,7 +249,7 @@ class ClusterIndex:
         for want in query.wants:
             table = self._tables.get(want.type)
             if table is not None and table.told:
-                largest = np.maximum(largest, self._broken(table, want, times)[rows])
+                largest = np.maximum(largest, self._broken(table, want, times)[self._state[rows]])
         return largest
 
     def _broken(self, table: TypeTable, want: Want, times: int) -> Ints:
@@ -234,7 +260,16 @@ class ClusterIndex:
             parts = fits & ~table.fills(want, self._fullness.get(want.type) or table.tails(), at)
             return table.broken(want, fits, np.where(parts.any(axis=0), 0, want.count * (times - 1)), at)
 
-        return self._memo.get(("broken", want, times), self._nodes.end, compute)
+        return self._memo.get(("broken", want, times), self._states.end, compute)
+
+    def opens(self, query: Query, rows: Rows) -> Bools:
+        """Whether a query opens an idle device on the nodes of these rows: those in use do not suffice for a want."""
+        states, opens = self._state[rows], np.zeros(len(rows), np.bool_)
+        for want in query.wants:
+            table = self._tables.get(want.type)
+            if table is not None and want.type not in {CPU_ROW, NUMA_ROW}:
+                opens |= self._opens(table, want)[states]
+        return opens
 
     def begun(self, query: Query, rows: Rows) -> Ints:
         """How large the nodes of these rows are on which a query opens an idle device, in thousandths of a CPU.
@@ -243,15 +278,10 @@ class ClusterIndex:
         size; `MAX_AMOUNT` where it does not state its CPUs. 0 where devices in use suffice. Each want is looked at by
         itself.
         """
-        opens = np.zeros(len(rows), np.bool_)
-        for want in query.wants:
-            table = self._tables.get(want.type)
-            if table is not None and want.type not in {CPU_ROW, NUMA_ROW}:
-                opens |= self._opens(table, want)[rows]
-        table = self._tables.get(NODE_ROW)
+        opens, table = self.opens(query, rows), self._tables.get(NODE_ROW)
         if table is None:
             return opens * MAX_AMOUNT
-        has = table.sums("cpu", rows)[0]
+        has = table.sums("cpu", self._state[rows])[0]
         return np.where(opens, np.where(has > 0, preference.coarse(has), MAX_AMOUNT), 0)
 
     def idle(self, query: Query, rows: Rows) -> Ints:
@@ -260,29 +290,31 @@ class ClusterIndex:
         Nothing of an idle node is in use. Its usable devices of the types that are asked for count; 1 if none is asked
         for. A node that can be spared (`Fragments.spare`) has 0.
         """
-        idle = ~self._in_use[rows]
+        states = self._state[rows]
+        idle = ~self._in_use[states]
         kinds = {want.type for want in query.wants} - {CPU_ROW, NUMA_ROW}
         if not kinds or not idle.any():
             return idle.astype(np.int64)
         usable = [self._usable(kind) for kind in kinds]
-        in_use = self._in_use[: self._nodes.end]
+        in_use, nodes = self._in_use[: self._states.end], self._states.nodes()
         spare = [
-            self._fragments.spare(kind, of_kind, in_use)[rows] for kind, of_kind in zip(kinds, usable, strict=True)
+            self._fragments.spare(kind, of_kind, in_use, nodes)[states]
+            for kind, of_kind in zip(kinds, usable, strict=True)
         ]
-        devices = sum(of_kind[rows] for of_kind in usable)
+        devices = sum(of_kind[states] for of_kind in usable)
         return np.where(idle & ~np.logical_and.reduce(spare), devices, 0)
 
     def _usable(self, kind: str) -> Ints:
-        table, nodes = self._tables.get(kind), self._nodes.end
+        table, states = self._tables.get(kind), self._states.end
         if table is None:
-            return np.zeros(nodes, np.int64)
-        return self._memo.get(("usable", kind), nodes, lambda at: count_slots(table.usable(at)))
+            return np.zeros(states, np.int64)
+        return self._memo.get(("usable", kind), states, lambda at: count_slots(table.usable(at)))
 
     def _opens(self, table: TypeTable, want: Want) -> Bools:
         def compute(at: At) -> Bools:
             return count_slots(self._fits(table, want, at) & table.in_use(at)) < want.count
 
-        return self._memo.get(("opens", want), self._nodes.end, compute)
+        return self._memo.get(("opens", want), self._states.end, compute)
 
     def packing(self, rows: Rows, query: Query) -> Ints:
         """Score the nodes of these rows from 0 to 100 by `preference.packing`, higher is better.
@@ -298,7 +330,7 @@ class ClusterIndex:
         def compute(at: At) -> Ints:
             return np.where(self._served(query.wants, at), self._packing(query, self._asked(query.wants, at), at), 0)
 
-        return self._memo.get((Preference.PACKING, query), self._nodes.end, compute)[rows]
+        return self._memo.get((Preference.PACKING, query), self._states.end, compute)[self._state[rows]]
 
     def typify(self, mix: Mix) -> None:
         """Compare nodes by this mix from now on."""
@@ -306,7 +338,7 @@ class ClusterIndex:
 
     def fragmentation(self, rows: Rows) -> Ints:
         """The fragmentation of the nodes of these rows: `allocator.fragmentation` states what it is."""
-        measured: Ints = self._fragments.now(self._nodes.end)[:, rows].sum(axis=0)
+        measured: Ints = self._fragments.now(self._states.end)[:, self._state[rows]].sum(axis=0)
         return measured
 
     def worth(self, first: int, count: int) -> Iterator[tuple[str, Make, Worth]]:
@@ -316,13 +348,13 @@ class ClusterIndex:
             first: number of the first node.
             count: of nodes; those beyond the last are left out.
         """
-        part, node = slice(first, min(first + count, self._nodes.end)), self._tables.get(NODE_ROW)
-        cpu, memory = (left_of_node(node, name, 0, part, part.stop - first) for name in ("cpu", "memory"))
+        states, node = self._state[first : min(first + count, self._nodes.end)], self._tables.get(NODE_ROW)
+        cpu, memory = (left_of_node(node, name, 0, states, len(states)) for name in ("cpu", "memory"))
         for kind, of in self._fragments.kinds.items():
             table = self._tables.get(kind)
             if table is not None:
                 makes = table.known_makes()
-                for make, of_make in worth_by_make(of, Stock.of(table, part), cpu, memory):
+                for make, of_make in worth_by_make(of, Stock.of(table, states), cpu, memory):
                     yield kind, makes[make], of_make
 
     def growth(self, rows: Rows, query: Query, *, smallest: bool = True) -> Ints:
@@ -335,7 +367,9 @@ class ClusterIndex:
             query: what is asked; what the Pod takes is stated by its steps and requests.
             smallest: whether the smallest sufficient device is taken first.
         """
-        grown: Ints = self._fragments.growth(query, self._nodes.end, smallest=smallest)[:, rows].sum(axis=0)
+        grown: Ints = self._fragments.growth(query, self._states.end, smallest=smallest)[:, self._state[rows]].sum(
+            axis=0
+        )
         return grown
 
     def ranks(self, way: Preference, rows: Rows, query: Query) -> Ints:
@@ -345,68 +379,87 @@ class ClusterIndex:
         stated by the query's steps and requests. Where that depends on the devices that are chosen, it is estimated as
         in `packing`; a node that cannot serve a step counts as if that took nothing.
         """
-        return exactorder.ranks(self._figures(way, rows, query), self._doubt(), self._filled(query, rows), FIGURES[way])
+        classes, states = self._counted_classes(), self._state[rows]
+        filled = exactorder.paired(*self._filled(classes, query, states))
+        return exactorder.ranks(
+            self._figures(way, classes, query)[states], preference.doubt(len(classes)), filled, FIGURES[way]
+        )
 
     def best(self, way: Preference, rows: Rows, query: Query) -> Bools:
         """Return for each of these rows, of which there is one at least, whether it has the least of `ranks`.
 
         Only those whose figures a float cannot tell from the least are compared exactly.
         """
-        figures = self._figures(way, rows, query)
-        may_be = np.flatnonzero(figures <= figures.min() + self._doubt())
-        best = np.zeros(len(rows), np.bool_)
-        best[may_be] = exactorder.least(self._filled(query, rows[may_be]), FIGURES[way])
+        classes, states = self._counted_classes(), self._state[rows]
+        figures = self._figures(way, classes, query)[states]
+        best: Bools = figures <= figures.min() + preference.doubt(len(classes))
+        may_be = np.flatnonzero(best)
+        if len(may_be) > 1:
+            filled = exactorder.paired(*self._filled(classes, query, states[may_be]))
+            best[may_be] = exactorder.least(filled, FIGURES[way])
         return best
 
-    def _filled(self, query: Query, rows: Rows) -> Ints:
-        """What is used of every class that counts, and its capacity, one line after the other, of these rows."""
-        lines = [line for use in self._uses(query, rows) for line in (use.used, use.has)]
-        return np.array(lines, np.int64).reshape(len(lines), len(rows))
-
-    def _figures(self, way: Preference, rows: Rows, query: Query) -> preference.Floats:
+    def _figures(self, way: Preference, classes: Classes, query: Query) -> preference.Floats:
         def compute(at: At) -> preference.Floats:
-            return preference.figures(way, self._uses(query, at), len(self._there[at]))
+            return preference.figures(way, *self._filled(classes, query, at))
 
-        return self._memo.get((way, query), self._nodes.end, compute)[rows]
+        return self._memo.get((way, query), self._states.end, compute)
 
-    def _doubt(self) -> float:
-        return preference.doubt(sum(1 for _ in self._counted_classes()))
+    def _filled(self, classes: Classes, query: Query, at: At) -> tuple[Ints, Ints]:
+        """What is used of these classes with what the Pod takes, and what there is: both classes x states."""
+        both = self._memo.get(("filled", classes), self._states.end, lambda at: self._sums(classes, at))[:, at]
+        has, used = both[: len(classes)], both[len(classes) :].copy()
+        for key, amount in self._taken(query, at).items():
+            if key in classes:
+                line = classes.index(key)
+                np.minimum(used[line] + amount, has[line], out=used[line])
+        return used, has
 
-    def _uses(self, query: Query, at: At) -> list[ClassUse]:
-        """Every class of the nodes that counts in the patent's preferences, with what the Pod takes."""
-        taken: dict[tuple[str, str], Ints] = {
-            (NODE_ROW, name): np.full(len(self._there[at]), amount) for name, amount in query.requests
-        }
+    def _sums(self, classes: Classes, at: At) -> Ints:
+        """What nodes have of these classes, then what is used of it."""
+        sums = [self._tables[kind].sums(tail, at) for kind, tail in classes]
+        return np.array([[has for has, _ in sums], [used for _, used in sums]], np.int64).reshape(
+            2 * len(classes), len(self._in_use[at])
+        )
+
+    def _taken(self, query: Query, at: At) -> dict[tuple[str, str], Ints | int]:
+        """What the Pod takes of each class at most."""
+        taken: dict[tuple[str, str], Ints | int] = {(NODE_ROW, name): amount for name, amount in query.requests}
         for step in query.steps:
             served = self._served(step, at)
             for key, amount in self._asked(step, at).items():
-                taken[key] = np.maximum(taken.get(key, np.int64(0)), amount * served)
-        return [self._use(kind, tail, taken, at) for kind, tail in self._counted_classes()]
+                of_step = amount * served
+                taken[key] = np.maximum(taken[key], of_step) if key in taken else of_step
+        return taken
 
     def _served(self, wants: Iterable[Want], at: At) -> Bools:
         """Whether each node can serve each of these wants, considered by itself."""
-        served = np.ones(len(self._there[at]), np.bool_)
+        served = np.ones(len(self._in_use[at]), np.bool_)
         for want in wants:
             served &= self._count(want)[at] >= want.count
         return served
 
-    def _counted_classes(self) -> Iterator[tuple[str, str]]:
+    def _counted_classes(self) -> Classes:
         """Type and tail of every class that counts; the CPUs of a node count by what is requested of the node."""
-        for kind, table in self._tables.items():
-            if kind in {CPU_ROW, NUMA_ROW}:
-                continue
-            for tail in self._fullness.get(kind) or table.tails():
-                if not self._counted or (tail if kind == NODE_ROW else kind) in self._counted:
-                    yield kind, tail
+        return tuple(
+            [
+                (kind, tail)
+                for kind, table in self._tables.items()
+                if kind not in {CPU_ROW, NUMA_ROW}
+                for tail in self._fullness.get(kind) or table.tails()
+                if not self._counted or (tail if kind == NODE_ROW else kind) in self._counted
+            ]
+        )
 
     def _asked(self, wants: Iterable[Want], at: At) -> dict[tuple[str, str], Ints]:
-        """What these wants take of each node, by type and tail; bounded so that sums stay in int64."""
+        """What these wants take of each node, by type and counted tail; bounded so that sums stay in int64."""
         asked: dict[tuple[str, str], Ints] = {}
         for want in wants:
             table = self._tables.get(want.type)
             if table is None:
                 continue
-            for tail, amount in table.asked(want, self._fits(table, want, at), at).items():
+            counted = self._fullness.get(want.type) or table.tails()
+            for tail, amount in table.asked(want, self._fits(table, want, at), at, counted).items():
                 before = asked.get((want.type, tail), np.int64(0))
                 asked[want.type, tail] = np.minimum(before + amount, MAX_AMOUNT)
         return asked
@@ -416,7 +469,7 @@ class ClusterIndex:
         return ClassUse(has, np.minimum(used + asked.get((kind, tail), np.int64(0)), has))
 
     def _packing(self, query: Query, asked: Mapping[tuple[str, str], Ints], at: At) -> Ints:
-        kept = np.zeros(len(self._there[at]), np.int64)
+        kept = np.zeros(len(self._in_use[at]), np.int64)
         fullness: dict[str, tuple[str, ...]] = {}
         for want in query.wants:
             table = self._tables[want.type]

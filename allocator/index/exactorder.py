@@ -12,6 +12,11 @@ from allocator.score import Filled
 Figure = Callable[[Sequence[Filled]], Fraction]
 
 
+def paired(used: Ints, has: Ints) -> Ints:
+    """What is used of each class and its capacity, one line after the other: two lines per class x nodes."""
+    return np.stack((used, has), axis=1).reshape(2 * len(used), used.shape[1])
+
+
 def ranks(approximate: Floats, doubt: float, classes: Ints, figure: Figure) -> Ints:
     """Number the nodes by their exact figure, from 0 for the least; nodes whose figures are equal have one number.
 

@@ -66,7 +66,9 @@ def found(of: TypicalOf, stock: Stock) -> Small:
     return there
 
 
-def found_after(there: Small, of: TypicalOf, stock: Stock, taking: Taking, fits: Bools, order: Ints) -> Small:
+def found_after(
+    there: Small, of: TypicalOf, table: TypeTable, at: At, taking: Taking, fits: Bools, order: Ints
+) -> Small:
     """What the classes of typical requests find after a Pod took devices, as `found` returns it.
 
     Where a Pod takes few of many devices, only these are looked at: what is found is less by what they were of use, and
@@ -75,7 +77,8 @@ def found_after(there: Small, of: TypicalOf, stock: Stock, taking: Taking, fits:
     Args:
         there: what is found before.
         of: the typical requests.
-        stock: all devices of their type.
+        table: all devices of their type.
+        at: the nodes.
         taking: what the Pod takes of these.
         fits: which can serve the first want, lines x nodes.
         order: of the stock.
@@ -84,16 +87,31 @@ def found_after(there: Small, of: TypicalOf, stock: Stock, taking: Taking, fits:
     lines, taken = first(order, fits, want.count)
     count, nodes = fits.shape
     if not others and 2 * len(lines) < count and nodes > FEW:
-        picked = stock.picked(lines)
-        there = there - found(of, picked)
-        there += found(of, picked.less(want, taken))
-        return there
-    stock = stock.less(want, marked(lines, taken, count))
+        return there + gained(of, Stock.picked(table, at, lines), want, taken)
+    stock = Stock.of(table, at).less(want, marked(lines, taken, count))
     for other in others:
         fits = slots_fit(other, stock.usable, stock.total, stock.free)
         lines, taken = first(stock.order(taking.size, of.counted), fits, other.count)
         stock = stock.less(other, marked(lines, taken, count))
     return found(of, stock)
+
+
+def gained(of: TypicalOf, stock: Stock, want: Want, taken: Bools) -> Small:
+    """What the classes of typical requests find more on devices, or less, once a want took what it asks of each.
+
+    The arguments are those of `found` and of `Stock.less`; what is returned has the form of what `found` returns.
+    """
+    lines = len(taken)
+    both = stock.beside(stock.less(want, taken))
+    points, serving = both.points(of.counted, of.points), both.serving(of)
+    points[:lines] *= -1
+    classes, _, nodes = serving.shape
+    more = np.empty((2 * classes + 1, nodes), points.dtype)
+    counts = serving.view(np.int8)
+    np.add.reduce(counts[:, lines:] - counts[:, :lines], axis=1, out=more[:classes])
+    np.add.reduce(serving * points, axis=1, out=more[classes:-1])
+    np.add.reduce(points, axis=0, out=more[-1])
+    return more
 
 
 def measure(of: TypicalOf, found: Small, cpu: Ints, memory: Ints) -> Ints:
@@ -198,8 +216,8 @@ class Fragments:
 
         return self._memo.get(("growth", self._typical.number, query, smallest), nodes, compute)
 
-    def spare(self, kind: str, usable: Ints, in_use: Bools) -> Bools:
-        """Which nodes may be begun although they are idle: more are than the Pods need that take a whole one.
+    def spare(self, kind: str, usable: Ints, in_use: Bools, nodes: Ints) -> Bools:
+        """In which states nodes may be begun although they are idle: more are than the Pods need that take a whole one.
 
         That is so where a typical request asks for all usable devices of a node, and of the nodes with as many usable
         devices more than an eighth are idle, and more than the part that such requests have in all devices that typical
@@ -207,8 +225,9 @@ class Fragments:
 
         Args:
             kind: the type of devices.
-            usable: how many devices of the type each node has on which something may land.
-            in_use: whether anything of each node is in use.
+            usable: how many devices of the type a node in each state has on which something may land.
+            in_use: whether anything of it is in use.
+            nodes: how many nodes are in each state.
         """
         table, of = self._tables.get(kind), self._typical.kinds.get(kind)
         if table is None or of is None:
@@ -217,8 +236,9 @@ class Fragments:
         counts = of.count[:, 0].astype(np.int64)
         asked = np.zeros(_COUNTS, np.int64)
         np.add.at(asked, counts, counts * of.weight[:, 0])
-        there = np.bincount(usable, minlength=_COUNTS)
-        idle = np.bincount(usable[whole & ~in_use], minlength=_COUNTS)
+        there, idle = np.zeros(_COUNTS, np.int64), np.zeros(_COUNTS, np.int64)
+        np.add.at(there, usable, nodes)
+        np.add.at(idle, usable, nodes * (whole & ~in_use))
         enough = (idle * KEPT_IDLE > there) & (idle * asked.sum() > there * asked)
         spare: Bools = whole & enough[usable]
         return spare
@@ -254,7 +274,7 @@ class Fragments:
                     if taking.wants:
                         order = self._order(kind, table, of, taking.size, nodes)[:, part]
                         fits = self._fits(table, taking.wants[0], part)
-                        there = found_after(there, of, Stock.of(table, part), taking, fits, order)
+                        there = found_after(there, of, table, part, taking, fits, order)
                     measured[line] = measure(of, there, cpu, memory)
             return measured
 

@@ -9,6 +9,7 @@ from allocator.index.table import Ints, Rows
 
 _SPARSE: Final = 8  # slots per row, so that few names collide
 _FEWEST: Final = 1024  # slots
+_SECOND: Final = 32  # bits of a hash that do not matter for the second slot
 _MOST_TUPLES: Final = 16  # whose rows are remembered
 
 
@@ -20,8 +21,8 @@ class NodeRows:
 
     Looking up thousands of names one by one in a dict, in a new order each time, misses the processor's caches for
     each. Their hashes are therefore looked up all at once in an array of slots. A name whose slot is taken by another
-    is looked up in the dict. Names count as equal if their hashes are equal: Python's hashes have 64 bits and a random
-    key. `place()` examines every node that is found.
+    has a second one; if that is taken too, the name is looked up in the dict. Names count as equal if their hashes are
+    equal: Python's hashes have 64 bits and a random key. `place()` examines every node that is found.
     """
 
     def __init__(self) -> None:
@@ -77,9 +78,9 @@ class NodeRows:
         row = self._rows.pop(node, None)
         if row is None:
             return None
-        slot = self._slot(row)
-        if self._slots[slot] == row:
-            self._slots[slot] = 0
+        for slot in self._places(row):
+            if self._slots[slot] == row:
+                self._slots[slot] = 0
         self._names[row] = ""
         self._hashes[row] = 0
         self._given_up.append(row)
@@ -87,13 +88,16 @@ class NodeRows:
         self._found.clear()
         return row
 
-    def _slot(self, row: int) -> int:
-        return int(self._hashes[row]) & len(self._slots) - 1
+    def _places(self, row: int) -> tuple[int, int]:
+        """The two slots in which a row may be."""
+        bits, some = len(self._slots) - 1, int(self._hashes[row])
+        return some & bits, some >> _SECOND & bits
 
     def _settle(self, row: int) -> None:
-        slot = self._slot(row)
-        if not self._slots[slot]:
-            self._slots[slot] = row
+        for slot in self._places(row):
+            if not self._slots[slot]:
+                self._slots[slot] = row
+                return
 
     def find(self, names: Sequence[str]) -> Rows:
         """Find the rows of nodes, 0 for one that is not known.
@@ -113,9 +117,13 @@ class NodeRows:
 
     def _find(self, names: Sequence[str]) -> Rows:
         hashes = np.fromiter(map(hash, names), np.int64, len(names))
-        rows: Rows = self._slots[hashes & len(self._slots) - 1]
-        for at in np.flatnonzero(self._hashes[rows] != hashes).tolist():
-            rows[at] = self._rows.get(names[at], 0)
+        bits = len(self._slots) - 1
+        rows: Rows = self._slots[hashes & bits]
+        others = np.flatnonzero(self._hashes[rows] != hashes)
+        if len(others):
+            rows[others] = self._slots[hashes[others] >> _SECOND & bits]
+            for at in others[self._hashes[rows[others]] != hashes[others]].tolist():
+                rows[at] = self._rows.get(names[at], 0)
         return rows
 
     def by_name(self) -> Rows:

@@ -1,6 +1,5 @@
 """The order of fitting nodes, computed for all nodes at once from the amounts of the request and of the nodes."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,21 +58,22 @@ def coarse(amounts: Ints) -> Ints:
     return rounded
 
 
-def figures(way: Preference, uses: Sequence[ClassUse], nodes: int) -> Floats:
-    """Approximate `allocator.score.FIGURES` for every node, with an error below `doubt(len(uses)) / 2`."""
-    count = np.zeros(nodes, np.int64)
-    total = np.zeros(nodes)
-    squares = np.zeros(nodes)
-    for use in uses:
-        share = use.used / np.maximum(use.has, 1)
-        count += use.has > 0
-        total += share
-        if way is Preference.MOST_BALANCED:
-            squares += share * share
+def figures(way: Preference, used: Ints, has: Ints) -> Floats:
+    """Approximate `allocator.score.FIGURES` for every node, with an error below `doubt(len(has)) / 2`.
+
+    Args:
+        way: which figure.
+        used: the requested part of each resource class with the request, never more than `has`; classes x nodes.
+        has: the capacity; those of 0 do not count.
+    """
+    shares = used / np.maximum(has, 1)
+    count = np.add.reduce(has > 0, axis=0, dtype=np.int64)
     there = np.maximum(count, 1)
-    middle = total / there
-    figure = middle if way is Preference.LEAST_REQUESTED else squares / there - middle * middle
-    return np.where(count > 0, figure, float(NO_CLASS))
+    figure: Floats = np.add.reduce(shares, axis=0) / there
+    if way is Preference.MOST_BALANCED:
+        figure = np.add.reduce(shares * shares, axis=0) / there - figure * figure
+    figure[count == 0] = float(NO_CLASS)
+    return figure
 
 
 def doubt(classes: int) -> float:

@@ -1,6 +1,6 @@
 """A Pod's request as a query of the index: plain hashable values, in the units of the resource classes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 MAX_WANTED: Final = 128  # devices of one type; no node has more
@@ -56,6 +56,10 @@ class Want:
     type: str
     count: int
     amounts: tuple[tuple[str, Amount], ...]
+    _hash: int = field(init=False, repr=False, compare=False)  # results are looked up by it many times
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __post_init__(self) -> None:
         if not 0 < self.count <= MAX_WANTED:
@@ -66,6 +70,7 @@ class Want:
             figure, most = _bounds(amount)
             if not 0 <= figure <= most:
                 raise QueryError(f"{figure} of {tail}: ask from 0 to {most}")
+        object.__setattr__(self, "_hash", hash((self.type, self.count, self.amounts)))
 
 
 def _bounds(amount: Amount) -> tuple[int, int]:
@@ -90,3 +95,10 @@ class Query:
     wants: tuple[Want, ...]
     steps: tuple[tuple[Want, ...], ...] = ()
     requests: tuple[tuple[str, int], ...] = ()
+    _hash: int = field(init=False, repr=False, compare=False)  # likewise
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.wants, self.steps, self.requests)))

@@ -56,7 +56,8 @@ class NodeSearch:
         self._query = query
         self._names = names
         self._rows = index.positions(names)
-        may = index.fitting(query)[self._rows]
+        self._states = index.states(self._rows)
+        may = index.serving(query)[self._states]
         if not query.wants:
             may[:] = True  # the index cannot exclude anything then, not even a node that it does not know
         if open_to:
@@ -141,16 +142,31 @@ class NodeSearch:
     def _first(self, way: Preference, lifts: Mapping[str, int], room_for: int, *, smallest: bool) -> Rows:
         """The candidates that come first, but for names: those of the greatest level, found without all others'."""
         some = self._fitting
+        if lifts or room_for > 1:
+            company = self._company(some, lifts, room_for)
+            some = some[company == company.max()]
+        each = self._states[some]
+        of_state = np.full(int(each.max()) + 1, -1)  # one candidate in each state; the others are equally good
+        of_state[each] = some
+        first = np.zeros(len(of_state), np.bool_)
+        first[self._states[self._preferred(of_state[of_state >= 0], way, room_for, smallest=smallest)]] = True
+        return some[first[each]]
+
+    def _preferred(self, some: Rows, way: Preference, room_for: int, *, smallest: bool) -> Rows:
+        """Those of some candidates that the preference puts first."""
         if way is Preference.PACKING:
-            levels = self._levels(some, way, lifts, room_for, smallest=smallest)
+            levels = self._levels(some, way, {}, 1, smallest=smallest)
             first: Rows = some[levels == levels.max()]
             return first
-        company = self._company(some, lifts, room_for)
-        some = some[company == company.max()]
         if way is Preference.FRAGMENTATION:
-            for figure in self._fragmenting(room_for, smallest=smallest):
+            growth, *beginning, idle = self._fragmenting(room_for, smallest=smallest)
+            some = self._least(some, growth)
+            opens = self._index.opens(self._query, self._rows[some])
+            if not opens.all():  # all of `beginning` are 0 where devices in use suffice, and only there
+                some, beginning = some[~opens], []
+            for figure in (*beginning, idle):
                 some = self._least(some, figure)
-                if len(some) == 1:  # mostly the node that the Pods before this one began
+                if len(some) == 1:  # mostly the state of the node that the Pods before this one began
                     return some
             return some[self._index.best(Preference.MOST_BALANCED, self._rows[some], self._query)]
         some = some[self._index.best(way, self._rows[some], self._query)]

@@ -6,10 +6,9 @@ in use first, then the smallest, then those of which the least is left.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from allocator.index.query import FULL, Want
 from allocator.index.table import MAX_SLOTS, At, Bools, Ints, Make, Rows, TypeTable, needed, slots_fit
@@ -18,7 +17,6 @@ from allocator.index.typical import LARGEST_SMALL, Made, Small, TypicalOf
 _SIZES: Final = 2**10  # devices are compared by size up to this
 _MOST_COMPARED: Final = 6  # classes in which devices are compared, so that no order leaves int64
 Size = tuple[str, int]
-_T = TypeVar("_T", bound=np.generic)
 _NONE: Final = np.iinfo(np.int64).max  # after the order of any device
 
 
@@ -46,6 +44,22 @@ class Stock(NamedTuple):
         """All devices of a table, as they are now."""
         total, free, makes = partial(table.total, at=at), partial(table.free, at=at), partial(table.makes, at)
         return cls(table.usable(at), table.in_use(at), total, free, makes, table.allowed)
+
+    @classmethod
+    def picked(cls, table: TypeTable, at: At, lines: Rows) -> Self:
+        """Some of the devices of each node: those in these lines of a table, picked x nodes."""
+        some = table.some(at, lines)
+        return cls(some.usable, some.in_use, some.total, some.free, some.makes, table.allowed)
+
+    def beside(self, other: Self) -> Self:
+        """The devices of both, those of the other one in the lines behind."""
+        return self._replace(
+            usable=np.concatenate((self.usable, other.usable)),
+            in_use=np.concatenate((self.in_use, other.in_use)),
+            total=_kept(lambda tail: np.concatenate((self.total(tail), other.total(tail)))),
+            free=_kept(lambda tail: np.concatenate((self.free(tail), other.free(tail)))),
+            makes=lambda: np.concatenate((self.makes(), other.makes())),
+        )
 
     def points(self, tails: Sequence[str], kind: type[np.signedinteger[Any]] = np.int16) -> Small:
         """What is left of each in points, as numbers of a type that holds them; nothing of one that is not usable."""
@@ -84,21 +98,6 @@ class Stock(NamedTuple):
         for tail in reversed(tails[:_MOST_COMPARED]):  # memory before compute, as `place()` compares what is left
             order = order * (FULL + 1) + self.points((tail,))
         return order * MAX_SLOTS + np.arange(len(order))[:, None]
-
-    def picked(self, lines: Rows) -> Self:
-        """Some of the lines of each node, picked x nodes."""
-        nodes = np.arange(lines.shape[1])
-
-        def pick(array: NDArray[_T]) -> NDArray[_T]:
-            return array if len(array) == 1 else array[lines, nodes]
-
-        return self._replace(
-            usable=pick(self.usable),
-            in_use=pick(self.in_use),
-            total=_kept(lambda tail: pick(self.total(tail))),
-            free=_kept(lambda tail: pick(self.free(tail))),
-            makes=lambda: pick(self.makes()),
-        )
 
     def less(self, want: Want, taken: Bools) -> Self:
         """The same lines after a want took what it asks of each that is marked as taken."""

@@ -4,11 +4,11 @@ A slot is one device of its node, the same in every class. With slots as lines, 
 operations on long runs of memory, and a sum over a node's devices is a sum of lines.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,6 +120,34 @@ def _check_shape(row: TypeRow, count: int) -> None:
         raise RowError(f"type {row.type}: {len(row.makes)} makes and {len(row.groups)} groups of {count} devices")
     if any(not 0 <= group < MAX_SLOTS for group in row.groups):
         raise RowError(f"type {row.type}: groups of devices are numbered from 0 to {MAX_SLOTS - 1}")
+
+
+class Some(NamedTuple):
+    """Some slots of a table, picked x nodes.
+
+    Attributes:
+        usable: whether something new may land on each.
+        in_use: whether a Pod holds any part of each.
+        classes: the number of each class.
+        amounts: two per class (has, free) x picked x nodes.
+        makes: the number of each one's make.
+    """
+
+    usable: Bools
+    in_use: Bools
+    classes: Mapping[str, int]
+    amounts: Ints
+    makes: Callable[[], Ints]
+
+    def total(self, tail: str) -> Ints:
+        """What each has of a class."""
+        line = self.classes.get(tail)
+        return np.zeros(self.usable.shape, np.int64) if line is None else self.amounts[2 * line]
+
+    def free(self, tail: str) -> Ints:
+        """What is free of it."""
+        line = self.classes.get(tail)
+        return np.zeros(self.usable.shape, np.int64) if line is None else self.amounts[2 * line + 1]
 
 
 class TypeTable:
@@ -235,6 +263,24 @@ class TypeTable:
             return self._zeros(at).sum(axis=0), self._zeros(at).sum(axis=0)
         return self._sums[2 * line][at], self._sums[2 * line + 1][at]
 
+    def some(self, at: At, lines: Rows) -> "Some":
+        """Some of the slots of each node: those in these lines, picked x nodes."""
+        capacity = self._flags.shape[2]
+        places = lines * capacity + np.arange(capacity)[at]  # in arrays of one line: they are picked in one go
+
+        def pick(array: NDArray[_T]) -> NDArray[_T]:
+            picked: NDArray[_T] = array.reshape(len(array), -1).take(places, axis=1)
+            return picked
+
+        usable, in_use = pick(self._flags)
+        return Some(
+            usable,
+            in_use,
+            self._classes,
+            pick(self._amounts),
+            lambda: pick(self._told)[0] if self.told else np.zeros(lines.shape, np.int64),
+        )
+
     def tails(self) -> tuple[str, ...]:
         """The known classes, in the order in which they were first seen."""
         return tuple(self._classes)
@@ -331,7 +377,7 @@ class TypeTable:
                 fills |= self.total(tail, at) <= amount
         return fills
 
-    def asked(self, want: Want, fits: Bools, at: At) -> dict[str, Ints]:
+    def asked(self, want: Want, fits: Bools, at: At, tails: Container[str]) -> dict[str, Ints]:
         """The sum that a want takes of each node, by class.
 
         Figures that depend on a device's capacity are computed for the node's smallest fitting device. They mean
@@ -341,6 +387,7 @@ class TypeTable:
             want: what is asked.
             fits: the answer of `fits` for the same want and nodes.
             at: which nodes.
+            tails: the classes that are looked at.
         """
         least: dict[str, Ints] = {}
 
@@ -353,7 +400,10 @@ class TypeTable:
                 least[tail] = total.min(axis=0, initial=2 * MAX_AMOUNT)
             return least[tail]
 
-        return {tail: want.count * _each(amount, tail, smallest, fits.shape[1]) for tail, amount in want.amounts}
+        nodes = fits.shape[1]
+        return {
+            tail: want.count * _each(amount, tail, smallest, nodes) for tail, amount in want.amounts if tail in tails
+        }
 
 
 def slots_fit(want: Want, usable: Bools, total: Callable[[str], Ints], free: Callable[[str], Ints]) -> Bools:

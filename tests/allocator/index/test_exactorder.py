@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trials import examples
 
 from allocator.index.exactorder import least, ranks
-from allocator.index.preference import ClassUse, doubt, figures
+from allocator.index.preference import Floats, doubt, figures
 from allocator.index.query import MAX_AMOUNT
 from allocator.index.table import Ints
 from allocator.score import FIGURES, Filled
@@ -25,9 +25,9 @@ def lines(nodes: Sequence[Classes]) -> Ints:
     return np.array(nodes, np.int64).reshape(len(nodes), -1).T
 
 
-def uses(nodes: Sequence[Classes]) -> list[ClassUse]:
+def figures_of(way: Preference, nodes: Sequence[Classes]) -> Floats:
     table = lines(nodes)
-    return [ClassUse(has, used) for used, has in zip(table[0::2], table[1::2], strict=True)]
+    return figures(way, table[0::2], table[1::2])
 
 
 def exact(way: Preference, node: Classes) -> Fraction:
@@ -52,7 +52,7 @@ def clusters(draw: st.DrawFn) -> list[Classes]:
 @example([((1, 3),), ((2, 6),), ((LARGE, 3 * LARGE),), ((0, 7),), ((0, 9),), ((0, 0),)], Preference.LEAST_REQUESTED)
 @settings(max_examples=examples(300))
 def test_nodes_are_numbered_by_their_exact_figures(nodes: list[Classes], way: Preference) -> None:
-    approximate = figures(way, uses(nodes), len(nodes))
+    approximate = figures_of(way, nodes)
     certain = doubt(len(nodes[0]))
     expected = [exact(way, node) for node in nodes]
     for about, figure in zip(approximate.tolist(), expected, strict=True):
@@ -72,7 +72,7 @@ def near(count: int) -> Iterator[Classes]:
 @pytest.mark.parametrize("count", [2, 3, 40])
 def test_what_a_float_cannot_tell_apart_is_compared_exactly(count: int) -> None:
     nodes = list(near(count))
-    approximate = figures(Preference.LEAST_REQUESTED, uses(nodes), count)
+    approximate = figures_of(Preference.LEAST_REQUESTED, nodes)
     assert np.ptp(approximate) <= doubt(2), "the float does not decide"
     for turned in (nodes, nodes[::-1], nodes[1::2] + nodes[0::2]):
         told = ranks(approximate, doubt(2), lines(turned), FIGURES[Preference.LEAST_REQUESTED])
@@ -88,6 +88,6 @@ def test_only_what_is_in_doubt_is_computed_exactly() -> None:
         return FIGURES[Preference.LEAST_REQUESTED](classes)
 
     nodes = [((1, 2),), ((1, 2),), ((1, 4),), ((0, 5),), ((0, 9),), ((3, 4),), ((6, 8),), ((3, 4),)]
-    approximate = figures(Preference.LEAST_REQUESTED, uses(nodes), len(nodes))
+    approximate = figures_of(Preference.LEAST_REQUESTED, nodes)
     assert ranks(approximate, doubt(1), lines(nodes), figure).tolist() == [2, 2, 1, 0, 0, 3, 3, 3]
     assert sorted(asked) == [[(3, 4)], [(6, 8)]]
