@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from allocator.index.namehash import name_hashes
 from allocator.index.table import Ints, Rows
 
 _SPARSE: Final = 8  # slots per row, so that few names collide
@@ -20,9 +21,10 @@ class NodeRows:
     node: it means a node that is not known.
 
     Looking up thousands of names one by one in a dict, in a new order each time, misses the processor's caches for
-    each. Their hashes are therefore looked up all at once in an array of slots. A name whose slot is taken by another
-    has a second one; if that is taken too, the name is looked up in the dict. Names count as equal if their hashes are
-    equal: Python's hashes have 64 bits and a random key. `place()` examines every node that is found.
+    each. Their hashes are therefore computed and looked up all at once in an array of slots, which is made anew once
+    nodes have come or gone. A name whose slot is taken by another has a second one; if that is taken too, or if a name
+    has no hash, it is looked up in the dict. Names count as equal if their hashes are equal: these have 64 bits and a
+    random key. `place()` examines every node that is found.
     """
 
     def __init__(self) -> None:
@@ -30,7 +32,7 @@ class NodeRows:
         self._names: list[str] = [""]
         self._given_up: list[int] = []
         self._hashes: Ints = np.zeros(1, np.int64)  # by row
-        self._slots: Rows = np.zeros(_FEWEST, np.intp)  # rows, by the last bits of the hash; 0 for none
+        self._slots: Rows | None = None  # rows, by the last bits of the hash; 0 for none
         self._alphabet: Rows | None = None
         self._found: dict[int, tuple[tuple[str, ...], Rows]] = {}  # by identity: tuples and the rows of their nodes
 
@@ -59,16 +61,8 @@ class NodeRows:
         else:
             row = len(self._names)
             self._names.append(node)
-            if row >= len(self._hashes):
-                self._hashes = np.append(self._hashes, np.zeros_like(self._hashes))
         self._rows[node] = row
-        self._hashes[row] = hash(node)
-        if len(self._rows) * _SPARSE > len(self._slots):
-            self._slots = np.zeros(2 * len(self._slots), np.intp)
-            for known in self._rows.values():
-                self._settle(known)
-        else:
-            self._settle(row)
+        self._slots = None
         self._alphabet = None
         self._found.clear()
         return row
@@ -78,26 +72,26 @@ class NodeRows:
         row = self._rows.pop(node, None)
         if row is None:
             return None
-        for slot in self._places(row):
-            if self._slots[slot] == row:
-                self._slots[slot] = 0
         self._names[row] = ""
-        self._hashes[row] = 0
+        self._slots = None
         self._given_up.append(row)
         self._alphabet = None
         self._found.clear()
         return row
 
-    def _places(self, row: int) -> tuple[int, int]:
-        """The two slots in which a row may be."""
-        bits, some = len(self._slots) - 1, int(self._hashes[row])
-        return some & bits, some >> _SECOND & bits
-
-    def _settle(self, row: int) -> None:
-        for slot in self._places(row):
-            if not self._slots[slot]:
-                self._slots[slot] = row
-                return
+    def _settled(self) -> Rows:
+        """The slots with all nodes in them that have a hash."""
+        self._hashes = np.zeros(len(self._names), np.int64)
+        slots: Rows = np.zeros(max(1 << (_SPARSE * len(self._names)).bit_length(), _FEWEST), np.intp)
+        hashes = name_hashes(list(self._rows))
+        if hashes is not None:
+            rows, bits = np.fromiter(self._rows.values(), np.intp, len(self._rows)), len(slots) - 1
+            self._hashes[rows] = hashes
+            slots[hashes & bits] = rows
+            others = slots[hashes & bits] != rows
+            second = hashes[others] >> _SECOND & bits
+            slots[second] = np.where(slots[second] == 0, rows[others], slots[second])
+        return slots
 
     def find(self, names: Sequence[str]) -> Rows:
         """Find the rows of nodes, 0 for one that is not known.
@@ -116,7 +110,11 @@ class NodeRows:
         return known[1]
 
     def _find(self, names: Sequence[str]) -> Rows:
-        hashes = np.fromiter(map(hash, names), np.int64, len(names))
+        hashes = name_hashes(names)
+        if hashes is None:
+            return np.fromiter((self._rows.get(name, 0) for name in names), np.intp, len(names))
+        if self._slots is None:
+            self._slots = self._settled()
         bits = len(self._slots) - 1
         rows: Rows = self._slots[hashes & bits]
         others = np.flatnonzero(self._hashes[rows] != hashes)
