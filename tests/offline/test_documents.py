@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from trials import examples
 
 from koordgate.cli import main
+from webhook.offline import documents as documents_module
 from webhook.offline.documents import InputError, read_documents
 from webhook.offline.yamltext import _Loader, load_all
 
@@ -92,6 +93,19 @@ def test_what_people_have_is_read(name: str, tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_bytes(body)
     assert documents(path) == expected
+
+
+def test_as_many_values_as_characters_are_read_where_aliases_share_them_and_no_more(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(documents_module, "_MOST_VALUES", 0)
+    text = f"a: &a [1, [2], 3]\nb: [{', '.join(['*a'] * 40)}]\n"  # 1 + 5 + (1 + 40 * 5) values
+    path = tmp_path / "file.yaml"
+    path.write_text(text + "#" * (207 - len(text)))
+    assert documents(path) == [{"a": [1, [2], 3], "b": [[1, [2], 3]] * 40}]
+    path.write_text(text + "#" * (206 - len(text)))
+    with pytest.raises(InputError, match="its aliases make it too large"):
+        documents(path)
 
 
 @pytest.mark.parametrize("name", WRONG)
