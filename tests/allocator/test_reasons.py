@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from builders import GIB, MIB, app, asking, gpu, gpus, held, holding, init, nic, node, part, request, share
@@ -13,7 +14,7 @@ from npus import CAPACITY, NPU
 from trials import examples
 
 from allocator.place import Placement, place, place_by_numa
-from allocator.preempt import PodStanding
+from allocator.preempt import PodStanding, choose_victims
 from allocator.reasons.cards import card_reasons, lack
 from allocator.reasons.changes import Change, ChangeKind, changes
 from allocator.reasons.given import given
@@ -259,6 +260,18 @@ def test_the_fewest_pods_of_the_lowest_priority_are_named() -> None:
     there = node(FREE, USED, holdings=[holding("low", part(FREE, 10)), holding("high", part(USED, 10))])
     (change,) = found(asking(WHOLE), there, low=1, high=9)[ChangeKind.PODS]
     assert (change.pods, change.priority) == (("low",), 1)
+
+
+def test_the_search_for_pods_that_would_make_room_takes_64_000_steps_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets: list[float] = []
+
+    def counted(*arguments: Any) -> Any:
+        budgets.append(arguments[-1].left)
+        return choose_victims(*arguments)
+
+    monkeypatch.setattr("allocator.reasons.changes.choose_victims", counted)
+    found(asking(WHOLE), node(FREE, holdings=held(part(FREE, 10))))
+    assert budgets == [64_000]
 
 
 def test_a_cordoned_card_and_a_broken_one_are_told_apart() -> None:

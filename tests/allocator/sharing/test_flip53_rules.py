@@ -287,3 +287,11 @@ def test_the_original_request_says_that_the_author_stated_no_amount() -> None:
     ]
     assert read_asks(made).request == read_asks(obj).request
     assert translate(made, POLICY, CARD).operations == ()
+
+
+def test_a_name_of_no_device_in_the_original_request_states_no_amount() -> None:
+    obj = sharing(uses("a"), users=["a"], slot=20)
+    made = patch.apply(obj, translate(obj, POLICY, CARD).operations)
+    noted = json.loads(made["metadata"]["annotations"][ORIGINAL_REQUEST])
+    made["metadata"]["annotations"][ORIGINAL_REQUEST] = json.dumps({**noted, "a": {"limits": {"cpu": "1"}}})
+    assert read_asks(made).request == read_asks(obj).request

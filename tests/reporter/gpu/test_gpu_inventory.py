@@ -357,6 +357,14 @@ def test_of_a_message_1024_characters_are_written() -> None:
 
 
 SWITCHED = (Link(Peer.SWITCH, None),)
+
+
+def apart(minor: int, bridge: int) -> GpuFacts:
+    """One of two cards with a bridge of some lanes, and a lane to switches whose fabric the other is not in."""
+    links = SWITCHED + (Link(Peer.GPU, f"0000:0{1 - minor}:00.0"),) * bridge
+    return card(minor, links=links, fabric=Fabric(FabricState.COMPLETED, 0, "ab", minor))
+
+
 LANES: dict[str, tuple[list[GpuFacts], dict[tuple[str, str], int]]] = {
     "none": ([card(0), card(1)], {}),
     "a bridge": (
@@ -378,6 +386,14 @@ LANES: dict[str, tuple[list[GpuFacts], dict[tuple[str, str], int]]] = {
     "a fabric cut in two": (
         [card(minor, links=SWITCHED, fabric=Fabric(FabricState.COMPLETED, 0, "ab", minor // 2)) for minor in range(4)],
         {("GPU-0", "GPU-1"): 1, ("GPU-2", "GPU-3"): 1},
+    ),
+    "a fabric cut in two, and a bridge across it of which the first end has lost a lane": (
+        [apart(0, bridge=3), apart(1, bridge=4)],
+        {("GPU-0", "GPU-1"): 3},
+    ),
+    "a fabric cut in two, and a bridge across it of which the second end has lost a lane": (
+        [apart(0, bridge=4), apart(1, bridge=3)],
+        {("GPU-0", "GPU-1"): 3},
     ),
     "a fabric that is not ready": (
         [card(minor, links=SWITCHED, fabric=Fabric(FabricState.IN_PROGRESS, 0, "ab", 0)) for minor in range(2)],
