@@ -5,7 +5,9 @@ of them need not be searched again on the others.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import attrgetter
+from typing import Final
 
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode
@@ -14,6 +16,9 @@ from allocator.vocabulary.names import DEVICE_ID
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.wiring import Wiring
+
+# All fields of a CpuNode but its zones, which cannot be hashed as they are.
+_CPU_RULES: Final = attrgetter(*(one.name for one in fields(CpuNode) if one.name != "zones"))
 
 
 def likeness(node: NodeSnapshot) -> Hashable:
@@ -89,20 +94,8 @@ def _wiring(wiring: Wiring, at: Mapping[str, int]) -> Hashable:
 def _cpus(cpu: CpuNode, node: NodeSnapshot) -> Hashable:
     use = node.cpu_use
     return (
-        cpu.topology,
-        cpu.reserved,
-        cpu.pooled,
-        cpu.bind,
-        cpu.whole_cores,
-        cpu.strategy,
-        cpu.policy,
-        cpu.default_bind,
-        cpu.default_exclusive,
+        _CPU_RULES(cpu),
         _items(cpu.zones),
-        cpu.architecture,
-        cpu.kubelet_policy,
-        cpu.kubelet_by_container,
-        cpu.holders_unknown,
         (use.taken, use.exclusive_cores, use.lone_cores, use.exclusive_nodes, _items(use.numa), _items(use.others)),
         _sorted(one.cpus.cpus for one in node.holdings.values() if one.cpus is not None),
     )

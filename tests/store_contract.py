@@ -3,7 +3,7 @@
 class TestMyStore(StoreContract):
     @pytest.fixture
     async def kept(self) -> AsyncIterator[Kept]:
-        yield Kept(MyStore(), names=...)
+        yield Kept(MyStore(), delete=...)
 """
 
 import asyncio

@@ -78,7 +78,8 @@ class DeviceType:
         units: of each tail; by default that of the plain resource, with percent in place of whole devices.
         words: name of each tail in messages; by default the tail.
         plain: the tail that states all of a device at once: "gpu" states compute and memory alike.
-        split: the tail that states over how many devices an ask is split; "" for none.
+        split: the tail that states over how many devices an ask is split; "" for none. Of the built-in types only GPU
+            has one.
         memory: the tails (bytes, percent) that state the same amount in two units; each follows from the other.
         domains: the domains in which the tails are spelled; empty for a configured type.
         names: tail -> its one full name, for a configured type.
@@ -268,6 +269,12 @@ class DeviceTypes:
             if one.name in by_name:
                 raise DeviceTypeError(f"device type {one.name} exists already; give the new one another name")
             by_name[one.name] = one
+            if one.domains and one.split and not one.states_memory:
+                # Translated into kubernetes.io it would be lost: only the split of such a type is read back.
+                raise DeviceTypeError(
+                    f"device type {one.name}: {one.split} would be lost in translation; only a type of the settings "
+                    "may be split over devices"
+                )
             for variable in filter(None, (one.environment, *one.limits.values())):
                 whose = environments.setdefault(variable, one.name)
                 if whose != one.name:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,6 +97,14 @@ CLASHES: dict[str, tuple[DeviceType, str]] = {
         "resource example.com/npu of device type npu-2 is already that of npu",
     ),
 }
+
+
+def test_a_type_of_the_domains_whose_split_would_be_lost_is_refused() -> None:
+    """In kubernetes.io no resource states the split: a Pod would get one device where it asked for parts of several."""
+    split = DeviceType("tpu", tails=("tpu-core",), plain="tpu", split="tpu.shared", domains=DOMAINS)
+    with pytest.raises(DeviceTypeError, match=r"device type tpu: tpu\.shared would be lost in translation"):
+        BUILT_IN.with_types([split])
+    assert BUILT_IN.with_types([replace(split, split="")]).by_name["tpu"].tails == ("tpu-core",)
 
 
 @pytest.mark.parametrize(("new", "message"), CLASHES.values(), ids=CLASHES)

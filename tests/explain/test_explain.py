@@ -530,6 +530,25 @@ def test_cards_of_a_device_plugins_pods_are_not_free_in_manifests(
     assert answer.status == status
 
 
+OWN_TYPE = "devices: {types: [{name: npu, resource: example.com/npu}, {name: dsp, resource: example.com/dsp}]}"
+
+
+@pytest.mark.parametrize("stated", ["the installation", "an option"])
+def test_devices_of_types_of_ones_own_are_assumed_as_simulate_does(
+    ask: Callable[..., Answer], tmp_path: Path, stated: str
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(OWN_TYPE)
+    capacity = {"cpu": "8", "memory": "64Gi", "pods": "99", "example.com/npu": "400"}
+    own = {"kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": capacity, "capacity": capacity}}
+    settings = {"kind": "ConfigMap", "metadata": {"name": "koordgate"}, "data": {"config.yaml": OWN_TYPE}}
+    options = ("--config", str(file)) if stated == "an option" else ()
+    more = [settings] if stated == "the installation" else []
+    answer = ask(own, *more, gpu_pod(limits={"example.com/npu": "200"}), words=("mine", "-n", "team", *options))
+    assert (answer.status, answer.first) == (0, "Pod team/mine fits on 1 of 1 node now; koordgate would send it to n1.")
+    assert "assumed devices: 4 on n1, from example.com/npu" in answer.err
+
+
 def test_of_an_object_that_is_given_twice_the_last_counts(ask: Callable[..., Answer]) -> None:
     """As a Pod is in the files and in what simulate makes of them: it does not hold other cards in place of its own."""
     whole = {f"kubernetes.io/gpu-{tail}": "100" for tail in ("core", "memory-ratio")}

@@ -210,7 +210,7 @@ def from_objects(objects: Iterable[tuple[str, Raw, str]], configured: WebhookSet
             f"there is no ConfigMap {RELEASE}, so that the default settings are assumed, mode: enforce among them: "
             "give the ConfigMap of the installation too, or settings with --config"
         )
-    cluster.settings = configured or _settings_of(stated)
+    cluster.settings = configured or settings_of(stated)
     types = settings.types_of(cluster.settings)
     known = set(_KINDS.values())
     for _, kind, obj in found:
@@ -222,7 +222,7 @@ def from_objects(objects: Iterable[tuple[str, Raw, str]], configured: WebhookSet
     return cluster
 
 
-def _settings_of(found: Raw | None) -> WebhookSettings:
+def settings_of(found: Raw | None) -> WebhookSettings:
     """The settings in a ConfigMap; the defaults where there is none.
 
     Raises:

@@ -31,7 +31,7 @@ _MOST_NAMED: Final = 8
 async def _objects(arguments: argparse.Namespace, configured: WebhookSettings | None) -> Reading:
     """Read the files, or the cluster."""
     if arguments.files:
-        return read_files(arguments.files)
+        return read_files(arguments.files, configured)
     async with KubeClient.autodetect(context=arguments.context) as kube:
         arguments.namespace = arguments.namespace or kube.namespace
         return await read_live(kube, arguments.installed_in, configured)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from koordgate.kube.client import KubeClient
-from webhook.adopt.objects import Cluster
+from webhook.adopt.objects import Cluster, settings_of
 from webhook.adopt.view import AdoptView
 from webhook.devices.installed import RELEASE
 from webhook.offline import priorities
@@ -45,8 +45,12 @@ class Reading:
     manifests: bool = False
 
 
-def read_files(paths: Sequence[str]) -> Reading:
+def read_files(paths: Sequence[str], configured: WebhookSettings | None) -> Reading:
     """Read a snapshot, or manifests; idle devices are assumed for their Nodes without a Device object.
+
+    Args:
+        paths: of the files.
+        configured: settings to be used instead of those of an installation that is among the objects.
 
     Raises:
         InputError: something cannot be read, or the memory of a Node's cards is not known.
@@ -55,7 +59,7 @@ def read_files(paths: Sequence[str]) -> Reading:
     notes += _prioritize(listed)
     if any(map(_is_about, listed)):
         return Reading(listed, notes)
-    objects, assumed = with_assumed(listed)
+    objects, assumed = with_assumed(listed, configured)
     return Reading(objects, [*notes, *assumed], manifests=True)
 
 
@@ -133,18 +137,24 @@ def is_settings(found: Found) -> bool:
     return found[2] == "ConfigMap" and mapping(found[1].get("metadata")).get("name") == RELEASE
 
 
-def with_assumed(listed: list[Found]) -> tuple[list[Found], list[str]]:
+def with_assumed(listed: list[Found], configured: WebhookSettings | None) -> tuple[list[Found], list[str]]:
     """Add devices for the Nodes of manifests that have no Device object, as simulate does; returns what was assumed.
 
+    Args:
+        listed: the objects.
+        configured: settings to be used instead of those of an installation that is among the objects.
+
     Raises:
-        InputError: the memory of a Node's cards is not known.
+        InputError: the memory of a Node's cards is not known, or the settings are wrong.
     """
     nodes, devices, pods = ([obj for _, obj, kind in listed if kind == of] for of in ("Node", "Device", "Pod"))
-    wrong = [one for one in (*nodes, *devices, *pods) if wrong_shape(str(one.get("kind")), one)]
+    stated = next((obj for _, obj, _ in filter(is_settings, listed)), None)
+    maps = () if stated is None else (stated,)
+    wrong = [one for one in (*nodes, *devices, *pods, *maps) if wrong_shape(str(one.get("kind")), one)]
     if wrong:
         return listed, []  # what is wrong with them is told when they are read
     try:
-        assumed = assume_devices(nodes, devices, pods)
+        assumed = assume_devices(nodes, devices, pods, types=types_of(configured or settings_of(stated)))
     except UnknownMemoryError as error:
         raise InputError(str(error)) from error
     return [*listed, *(("assumed", one, "Device") for one in assumed.devices)], list(assumed.notes)

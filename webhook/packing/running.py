@@ -37,7 +37,7 @@ async def state_of(arguments: argparse.Namespace, kube: KubeClient | None = None
     """
     configured = settings.load(arguments.config) if arguments.config else None
     if kube is None:
-        read = read_files(arguments.files)
+        read = read_files(arguments.files, configured)
     else:
         read = await read_live(kube, arguments.installed_in, configured)
     return read_state(read, configured, jobs=arguments.jobs)
