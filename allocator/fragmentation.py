@@ -10,7 +10,7 @@ idle card has 200 points (compute and memory; bytes of memory state the same aga
 divided by the sum of the weights.
 
 This is the definition, for one node at a time. `allocator.index.fragments` computes the same for all nodes at once, and
-`allocator.index.worth` what people are told of it (`worth`).
+`allocator.index.worth` what people see of it (`worth`).
 """
 
 from operator import le

@@ -47,7 +47,7 @@ class Mix:
         workers: each has one Pod at a time; more than cards, so that Pods wait.
         stay: the longest time for which a bound Pod stays, in seconds.
         replicas: of the webhook.
-        taints: whether DRA is told which cards Pods hold.
+        taints: whether taints keep DRA from the cards that Pods hold.
         fail: whether an allocation fails that the webhook does not answer in time. Otherwise it is written unseen: a
             busy machine provokes that.
         seconds: after which it is given up.

@@ -105,7 +105,7 @@ async def rotate(changes: int, progress: Callable[[str], None] = say) -> Load:
 
     Args:
         changes: how often.
-        progress: told each tenth change.
+        progress: called at each tenth change.
     """
     programs, load = binaries.find_or_build(PROGRAMS), Load()
     objects = chart.render(programs)

@@ -1,9 +1,9 @@
 """Processor seconds of `koordgate simulate` for 100,000 Pods on 5,000 nodes, as a process of its own.
 
 The nodes have eight GPUs each, which a device plugin states, as `kubectl get -o yaml` prints them. Of the Pods a part
-runs already, a part stands in the input one by one, and workloads create the others. A quarter ask for no device; the
+runs already, a part is in the input one by one, and workloads create the others. A quarter ask for no device; the
 last do not fit anywhere. The value is the user and system time of the process: on a quiet machine it is the time that a
-user waits. The greatest resident memory is told beside it.
+user waits. The greatest resident memory is reported beside it.
 """
 
 import argparse
@@ -28,7 +28,7 @@ GPUS = 8
 LIMIT_S = 180.0
 NAMESPACES = 40
 REPLICAS = (1, 2, 3, 8, 20, 64, 200)
-RUNNING, SINGLE = 20, 5  # one of so many Pods runs already, or stands in the input by itself
+RUNNING, SINGLE = 20, 5  # one of so many Pods runs already, or is in the input by itself
 ASKS: tuple[tuple[float, dict[str, str]], ...] = (
     (25, {"cpu": "500m", "memory": "1Gi"}),
     (21, {"cpu": "1", "memory": "4Gi", "kubernetes.io/gpu": "50"}),

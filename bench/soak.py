@@ -6,7 +6,7 @@ for moments. Pods are bound by koord-scheduler's user to nodes at random, each r
 again, and Pods are deleted again, so that the cards are handed out thousands of times.
 
 Several runs add up: with `--tally FILE` each run appends a line with its seed, binds, events and faults, and the sum of
-all lines is told. A run that is interrupted (SIGINT, SIGTERM) ends as if it had bound enough.
+all lines is printed. A run that is interrupted (SIGINT, SIGTERM) ends as if it had bound enough.
 
 Wrong is a device that was given twice at any moment, a Pod that was bound without its devices, and a device that at the
 end nobody can get although no Pod has it. The reference is the number of Pods that were bound in the same run.

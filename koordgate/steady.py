@@ -1,4 +1,4 @@
-"""Work that goes on: an unexpected exception is told, and the work begins again, later with each failure in a row."""
+"""Work that goes on: an unexpected exception is logged, and the work begins again, later with each failure in a row."""
 
 import asyncio
 import time

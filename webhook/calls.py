@@ -1,4 +1,4 @@
-"""What is told of each call: members of its log lines, attributes of its span, its exemplar, its audit annotations."""
+"""What each call records: members of its log lines, attributes of its span, its exemplar, its audit annotations."""
 
 import logging
 import uuid

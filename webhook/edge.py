@@ -24,7 +24,7 @@ _LOG: Final = logging.getLogger(__name__)
 _MARGIN_S: Final = 0.25  # an answer must be on its way before the API server stops waiting
 _LEAST_S: Final = 0.2  # that a handler always gets, even if the API server waits for less
 _JSON: Final = "application/json"
-_QUIET_S: Final = 1.0  # after the log tells of a review that was not answered: in an outage there are many alike
+_QUIET_S: Final = 1.0  # after the log reports a review that was not answered: in an outage there are many alike
 
 Sync = Callable[[review.Request], review.Response]
 Async = Callable[[review.Request, float], Awaitable[review.Response]]

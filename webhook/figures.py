@@ -95,7 +95,7 @@ class ClusterFigures(Collector):
         family = GaugeMetricFamily(
             "koordgate_free_devices",
             "What is free of the devices, in whole devices, by what it is worth to the typical requests for the type, "
-            "in the mean: useful; node_short (its node has too little CPU or memory left); remainder (too little is "
+            "on average: useful; node_short (its node has too little CPU or memory left); remainder (too little is "
             "left of the device, too few such devices are left, or the model is another).",
             labels=["type", "model", "worth"],
         )

@@ -111,7 +111,7 @@ class WebhookMetrics:
         )
         self.unreadable = Gauge(
             "koordgate_pods_unreadable",
-            "Bound Pods whose allocation cannot be read: devices or CPUs of their nodes are closed.",
+            "Bound Pods whose allocation cannot be read: devices or CPUs of their nodes are withheld.",
             registry=registry,
         )
         self.held_twice = Gauge(

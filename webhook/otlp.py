@@ -114,9 +114,9 @@ class _OtlpSpan(Span):
 
 
 class _Trusting(requests.Session):
-    """A session that goes by the settings' authority alone.
+    """A session that trusts the settings' authority alone.
 
-    Requests puts REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE, which some base images set, above what a session was told.
+    Requests puts REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE, which some base images set, above what a session was given.
     """
 
     def __init__(self, authority: Path) -> None:

@@ -185,7 +185,7 @@ def failure(code: HTTPStatus, message: str) -> bytes:
     """Write the body of an HTTP failure: a Status of meta/v1.
 
     The API server puts its message behind "failed calling webhook", where the author of the object reads it, and
-    kube-scheduler into an Event of the Pod. Of any other body, a review included, it tells only the status in words.
+    kube-scheduler into an Event of the Pod. Of any other body, a review included, it states only the status in words.
     """
     status = {"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure"}
     return orjson.dumps({**status, "code": int(code), "reason": _reason(code), "message": message})

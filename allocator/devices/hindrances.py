@@ -1,6 +1,6 @@
 """What keeps a device out of a choice, whatever is free of it: one table, for counts and for the single device.
 
-Who holds some of a device keeps it out only as far as nothing is free of it.
+A holder of some of a device keeps a Pod off it only as far as nothing of the device is free.
 """
 
 from collections.abc import Callable, Iterator

@@ -12,8 +12,8 @@ from allocator.vocabulary.devicetype import FULL
 def shortage(offer: Offer, ask: DeviceAsk, terms: Terms, free: Amounts | None = None) -> int:
     """What a device lacks for an ask, in percent of the device, rounded up: of the resource that it lacks most.
 
-    It is 0 if, and only if, the device can serve the ask by itself. Who holds the rest of the device does not matter:
-    what a Pod of another product leaves can be given as well. A device that the ask does not mean lacks 100.
+    It is 0 if, and only if, the device can serve the ask by itself. It does not matter who holds the rest of the
+    device: what a Pod of another product leaves can be given as well. A device that the ask does not mean lacks 100.
 
     Args:
         offer: the device.

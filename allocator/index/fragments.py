@@ -196,7 +196,7 @@ class Fragments:
 
     @property
     def kinds(self) -> Mapping[str, TypicalOf]:
-        """The typical requests by device type; what is told by type has this order."""
+        """The typical requests by device type; what is stated by type has this order."""
         return self._typical.kinds
 
     def now(self, nodes: int) -> Ints:

@@ -81,7 +81,7 @@ def type_rows(node: NodeSnapshot, *, told: bool = False, partitioned: Collection
 
     Args:
         node: the node.
-        told: whether the rows tell makes and groups of devices.
+        told: whether the rows state makes and groups of devices.
         partitioned: the types whose devices are divided by the node's partition table.
     """
     by_type: dict[str, list[Device]] = {}

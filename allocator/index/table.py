@@ -26,7 +26,7 @@ NO_GROUP: Final = MAX_SLOTS + 1  # more devices than any group has
 MAX_BROKEN: Final = 2 * NO_GROUP  # the greatest figure of `TypeTable.broken`
 MAX_TAILS: Final = 16  # classes per type and node
 UNLIKE: Final = -1
-MAX_MAKES: Final = 4096  # of one type that are told apart; further ones count as unknown
+MAX_MAKES: Final = 4096  # of one type that are distinguished; further ones count as unknown
 Make = tuple[str, str]  # vendor and model
 _MOST_ALLOWED: Final = 256  # sets of makes that are remembered
 _MOST_UNPACKED: Final = 1024  # rows that are remembered: many nodes are alike
@@ -168,7 +168,7 @@ class TypeTable:
         self._flags: Bools = np.zeros((2, 0, capacity), np.bool_)
         self._makes: dict[Make, int] = {}  # numbered from 1
         self._allowed: dict[Callable[[Make], bool], Bools] = {}
-        self._told: Ints = np.zeros((2, 0, capacity), np.int64)  # make and group of each slot; nothing until told
+        self._told: Ints = np.zeros((2, 0, capacity), np.int64)  # make and group of each slot; nothing until stated
 
     def write(self, node: int, slots: Slots) -> bool:
         """Replace one node's devices.
@@ -289,11 +289,11 @@ class TypeTable:
         return np.zeros(self.usable(at).shape, np.int64)
 
     def makes(self, at: At) -> Ints:
-        """The number of each slot's make, slots x nodes; 0 where it is not told."""
+        """The number of each slot's make, slots x nodes; 0 where it is not stated."""
         return self._told[0][:, at] if self.told else self._zeros(at)
 
     def allowed(self, allowed: Callable[[Make], bool]) -> Bools:
-        """Whether each make is allowed, by its number; one that is not told is not."""
+        """Whether each make is allowed, by its number; one that is not stated is not."""
         known = self._allowed.get(allowed)
         if known is None or len(known) <= len(self._makes):  # makes came since
             if len(self._allowed) >= _MOST_ALLOWED:
@@ -302,12 +302,12 @@ class TypeTable:
         return known
 
     def known_makes(self) -> tuple[Make, ...]:
-        """The makes by their numbers; the first stands for all that are not told."""
+        """The makes by their numbers; the first stands for all that are not stated."""
         return ("", ""), *self._makes
 
     @property
     def told(self) -> bool:
-        """Whether a node has told makes and groups."""
+        """Whether a node's makes and groups were stated."""
         return bool(self._told.shape[1])
 
     def broken(self, want: Want, fits: Bools, others: Ints | None, at: At) -> Ints:

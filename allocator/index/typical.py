@@ -134,7 +134,7 @@ class Typical:
     """A mix in the form that the index takes.
 
     Attributes:
-        number: tells this mix from others that the same index was given before.
+        number: distinguishes this mix from others that the same index was given before.
         kinds: by device type.
     """
 

@@ -251,7 +251,7 @@ class _Planner:
 
     def _nearest(self, most: int) -> Iterator[str]:
         """The nodes on which moves may make room, the best first; what must leave the others exactly is not found."""
-        # A bound stands before the figures of equally many Pods: () is less than any of these.
+        # A bound sorts before the figures of equally many Pods: () is less than any of these.
         found: list[tuple[int, tuple[int, ...], str]] = []
         for name in self._tenants:
             fewest = self._fewest(name)

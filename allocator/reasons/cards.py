@@ -103,7 +103,7 @@ def _refused(device: Device, offer: Offer | None, asks: Sequence[DeviceAsk], ter
 
 
 def _apart(device: Device, terms: Terms) -> str:
-    """Why a usable device is not offered: somebody has it, or its PCIe root, for himself, or the Pod would not."""
+    """Why a usable device is not offered: a Pod has it, or its PCIe root, to itself, or this Pod would not share it."""
     if device.id in terms.node.unshared:
         return "held by a Pod that does not share it"
     if device.id in terms.node.used and (terms.alone or terms.unshared):

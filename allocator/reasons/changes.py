@@ -185,7 +185,7 @@ def _mended(request: PodRequest, node: NodeSnapshot) -> Iterator[Change]:
             yield Change(ChangeKind.NODE, f"{words} {_listed(gone)}")
     if node.kubelet_held and _fits(request, replace(node, kubelet_held=frozenset())):
         many = "1 device" if len(node.kubelet_held) == 1 else f"{len(node.kubelet_held)} devices"
-        text = f"let the Pods of the kubelet's device plugin end that hold {many}"
+        text = f"let the Pods of the kubelet's device plugin that hold {many} end"
         yield Change(ChangeKind.NODE, text)
     for held, words, left in (
         (node.claims, "ResourceClaims", replace(node, claims={})),

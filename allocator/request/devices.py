@@ -179,7 +179,7 @@ class _Speech:
         users: container -> the types that it uses without an amount of its own.
         dialects: type's name -> the dialect that the Pod uses; None if it uses several.
         annotated: container -> what the Pod's annotations ask for it.
-        heard: what is wrong so far, and what its author is told.
+        heard: what is wrong so far, and what its author is warned about.
     """
 
     types: DeviceTypes
@@ -491,7 +491,7 @@ def _read_ask(
         said.tails[kind.split] = shared
     ask = normalise(kind, said, derived=stated.derived and kind.states_memory)
     if isinstance(ask, DeviceAsk):
-        if stated is _NOTHING:  # its author was told when it was translated
+        if stated is _NOTHING:  # its author was warned when it was translated
             told.warnings.extend(odd_amounts(where, ask, dialect, amounts))
         vendor = dict(stated.vendors).get(kind.name, dialect.vendor if dialect is not None else "")
         return replace(ask, vendor=vendor) if vendor else ask

@@ -1,4 +1,4 @@
-"""What a translated Pod is told of the dialect that it was read in, so that later settings change nothing for it."""
+"""What a translated Pod records of the dialect that it was read in, so that later settings change nothing for it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

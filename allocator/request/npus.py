@@ -13,8 +13,8 @@ _NPU: Final = "huawei.com/npu-"
 def foreign_npus(spec: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> str:
     """Name the first resource of an NPU that a Pod requests and no type has; "" for none.
 
-    Koordinator's names for a share of a Huawei NPU (huawei.com/npu-core, npu-cpu, npu-dvpp) stand beside those for the
-    memory of GPUs. Without a type of these names such a share could not be counted, so the whole Pod is left alone.
+    Koordinator's names for a share of a Huawei NPU (huawei.com/npu-core, npu-cpu, npu-dvpp) are used beside those for
+    the memory of GPUs. Without a type of these names such a share could not be counted, so the whole Pod is left alone.
     """
     for of in ("initContainers", "containers"):
         for container in spec.get(of) or ():

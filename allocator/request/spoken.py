@@ -35,7 +35,7 @@ class Said:
 
 @dataclass(slots=True)
 class Heard:
-    """What is told of a Pod while it is read.
+    """What is reported about a Pod while it is read.
 
     Attributes:
         problems: what is wrong.

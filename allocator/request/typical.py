@@ -81,7 +81,7 @@ def rounded(amount: int) -> int:
 def models_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """The models of GPUs that the nodes have which a Pod's spec selects, sorted; empty: any.
 
-    Read are labels that name models, in the nodeSelector and in the required node affinity.
+    The labels that are read name models; they are in the nodeSelector and in the required node affinity.
     """
     named = [{model_name(str(value))} for key, value in _part(spec, "nodeSelector", dict).items() if key in _LABELS]
     affinity = _part(_part(spec, "affinity", dict), "nodeAffinity", dict)

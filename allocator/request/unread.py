@@ -11,7 +11,7 @@ from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.foreign import Foreign, asked_names, foreign_of
 from allocator.vocabulary.outcome import Problem
 
-_MOST_FORMS: Final = 4  # that are told of one Pod
+_MOST_FORMS: Final = 4  # that are reported for one Pod
 
 
 class Off(NamedTuple):

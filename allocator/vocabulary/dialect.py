@@ -54,7 +54,7 @@ class Selects:
         numa: "true" keeps each container's devices in one NUMA node.
         mode: how cards are to be shared.
         given: the values of `mode` that mean no more than koordgate does; others are refused.
-        unread: annotations that have no effect here, which the author is told.
+        unread: annotations that have no effect here, about which the author is warned.
     """
 
     models: str = ""

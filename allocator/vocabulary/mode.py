@@ -12,7 +12,7 @@ class Mode(StrEnum):
     ENFORCE = "enforce"
     """Pods are translated, validated, given devices, and guarded."""
     SHADOW = "shadow"
-    """What would be done is told; nothing is changed, and nobody is refused."""
+    """What would be done is reported; nothing is changed, and nobody is refused."""
     OFF = "off"
     """Nothing is done."""
 

@@ -1,1 +1,1 @@
-"""Formats that stand in the cluster, one module each; nothing else reads or writes them."""
+"""Formats that are stored in the cluster, one module each; nothing else reads or writes them."""

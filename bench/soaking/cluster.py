@@ -39,7 +39,7 @@ async def soak_cluster(
     Args:
         soak: what is done.
         binaries: the control plane's programs and helm.
-        say: told how far it is.
+        say: called with how far it is.
         workdir: for data and logs, which are kept; by default a temporary folder.
         ended: once it is set, no more Pods are created.
     """

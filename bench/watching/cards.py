@@ -1,6 +1,6 @@
 """A node with eight cards: a real reporter whose NVML is the tests' stand-in, and Pods that use what they were given.
 
-What the cards are told to do follows from the Pods alone: each Pod is a process on its cards. Every fifth Pod that is
+What the cards are made to do follows from the Pods alone: each Pod is a process on its cards. Every fifth Pod that is
 created starts nothing, as people's Pods do.
 """
 

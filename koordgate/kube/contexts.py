@@ -12,7 +12,7 @@ _MOST_BYTES: Final = 4 * 2**20  # a cluster's entry with its CA takes some 3 KB
 
 
 def mistake(files: str, context: str | None = None) -> str:
-    """Say what is wrong with kubeconfigs, and what to do; "" if nothing is that could be told here.
+    """Say what is wrong with kubeconfigs, and what to do; "" if nothing wrong can be seen here.
 
     Args:
         files: the paths, as $KUBECONFIG lists them.

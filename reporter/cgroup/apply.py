@@ -195,7 +195,7 @@ def _observe_below(seen: SeenCgroup, folder: int, path: str, depth: int, budget:
 def _names(folder: int) -> list[str]:
     with os.scandir(folder) as entries:
         folders = (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-        return sorted(islice(folders, _MOST_BELOW + 1))  # one more than is read, so that the rest is told
+        return sorted(islice(folders, _MOST_BELOW + 1))  # one more than is read, so that the rest is reported
 
 
 def _group(folder: int) -> Group:

@@ -11,7 +11,7 @@ from typing import Final
 from reporter.gpu.facts import FabricState, GpuFacts, RecoveryAction
 from reporter.gpu.xid import WORDS, Remedy, Xids
 
-MANY_RETIRED_PAGES: Final = 60  # NVIDIA, "Dynamic Page Retirement": from here on a board is to be exchanged
+MANY_RETIRED_PAGES: Final = 60  # NVIDIA, "Dynamic Page Retirement": from here on a board must be replaced
 
 
 @dataclass(frozen=True, slots=True)

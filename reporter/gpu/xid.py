@@ -17,7 +17,7 @@ class Xids(IntEnum):
     """What an Xid error means for the card, from harmless to worst."""
 
     APPLICATION = auto()  # a program's own fault
-    NOTICE = auto()  # something was noted, or mended
+    NOTICE = auto()  # something was noted, or repaired
     SUSPECT = auto()  # it may pass: the card takes nothing new until it was clean for a while
     FATAL = auto()  # it does not pass by itself
 
@@ -34,8 +34,8 @@ class Remedy(IntEnum):
 WORDS: Final = {
     Remedy.TIME: "wait",
     Remedy.RESET: "reset the card, or restart the node",
-    Remedy.REBOOT: "restart the node; if it happens again, exchange the card",
-    Remedy.REPLACEMENT: "exchange the card",
+    Remedy.REBOOT: "restart the node; if it happens again, replace the card",
+    Remedy.REPLACEMENT: "replace the card",
 }
 
 

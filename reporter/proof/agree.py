@@ -243,7 +243,7 @@ class Strangers:
 
     Attributes:
         holding: what is withheld, as entries such as the kubelet's checkpoint would have.
-        claims: what is only told.
+        claims: what is only reported.
     """
 
     holding: tuple[PodDevices, ...] = ()

@@ -101,7 +101,7 @@ def _environment(path: str) -> str | None:
 
 
 def _cards(folder: str) -> frozenset[int] | None:
-    """The minors of the cards' device files; None if they cannot be told.
+    """The minors of the cards' device files; None if they cannot be determined.
 
     Every container has device files: an empty list means that /dev cannot be read. One that is full may lack some.
     """

@@ -1,6 +1,6 @@
 """The labels of a Node that NVIDIA's feature discovery writes, where nobody else does (pure).
 
-Selectors and schedulers know these labels. A label that stands on the Node is left alone unless it is ours alone: the
+Selectors and schedulers know these labels. A label that the Node has is left alone unless it is ours alone: the
 API server notes the owners of each field in `metadata.managedFields`, and forgets ours if another writer changes it.
 """
 

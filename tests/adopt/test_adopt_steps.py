@@ -146,7 +146,7 @@ def test_all_that_is_in_the_way_of_enforcement_is_told() -> None:
     modes = {one.namespace: Mode.SHADOW for one in pods} | {"moved": Mode.ENFORCE}
     told = list(blockers(found(nodes, pods, modes=modes, installed=False), ["team", "new"], Mode.ENFORCE))
     assert told == [
-        "koordgate's webhooks are not installed, so that nothing would translate Pods: install the chart",
+        "koordgate's webhooks are not installed, so nothing would translate Pods: install the chart",
         f"team/a, team/b {BINDING}: wait until they are bound, or delete them, and their controllers create them anew",
         (
             "Pods there ask in names of HAMi, Volcano vGPU, which are not read there: turn on the dialect (values "

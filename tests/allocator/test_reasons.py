@@ -392,7 +392,7 @@ def test_how_many_devices_the_kubelet_has_given_is_told(number: int, many: str) 
     cards = [gpu(minor) for minor in range(number)]
     there = node(*cards, kubelet=[card.id for card in cards])
     (change,) = found(asking({"nvidia.com/gpu": str(number)}), there)[ChangeKind.NODE]
-    assert change.text == f"let the Pods of the kubelet's device plugin end that hold {many}"
+    assert change.text == f"let the Pods of the kubelet's device plugin that hold {many} end"
 
 
 def test_eight_claims_and_eight_pods_of_other_products_are_named() -> None:

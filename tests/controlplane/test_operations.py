@@ -237,7 +237,7 @@ async def test_a_namespace_in_which_the_health_lease_could_tell_nothing_is_found
         return told(found["warning"], "health lease")
 
     warned = await until(noticed, "the API server has seen the label")
-    assert "the self-test tells nothing in the namespace default (healthLease.tryIn)" in warned
+    assert "the self-test proves nothing in the namespace default (healthLease.tryIn)" in warned
     assert "label koordgate.io/mode" in warned
     await admin.patch(space, {"metadata": {"labels": {"koordgate.io/mode": None}}})
 

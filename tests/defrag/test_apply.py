@@ -103,7 +103,7 @@ async def test_it_stops_where_the_next_pod_goes_elsewhere(cluster: Cluster) -> N
         (
             None,
             MoveOutcome.ELSEWHERE,
-            "Pod team/one became team/one-again on b, and on which devices cannot be read; planned is gpu 1",
+            "Pod team/one became team/one-again on b, but its devices cannot be read; planned is gpu 1",
         ),
     ],
     ids=["planned", "where it was", "unread"],

@@ -298,7 +298,7 @@ def test_moves_that_help_only_if_pods_are_gone_first_are_told(run: Run, command:
     answer = run(command, gone_first(), "--for", "4")
     text = " ".join(answer.out.split())
     assert answer.status == status
-    assert "no move helps of which it is certain where the Pod goes" in text
+    assert "no move helps for which it is certain where the Pod goes" in text
     assert "2 Pods could move, in this order, to make room on a:" in text
     assert (
         "But team/half must be gone before its controller makes the next Pod, which goes elsewhere otherwise." in text

@@ -52,7 +52,7 @@ def test_the_report_counts_each_model_and_says_what_sizes_can_use(run: Run) -> N
         ["A100", "2", "8", "1", "1", "1.5", "4"],
         ["H100", "1", "2", "1", "0", "1", "0"],
     ]
-    assert lines[6] == "What of it Pods of a size can use, and why not the rest (in cards)"
+    assert lines[6] == "How much of it Pods of a size can use, and why not the rest (in cards)"
     rows = [line.split() for line in lines[8:23]]
     assert rows[0] == ["A100", "10%", "15", "1.5", "0", "0", "0", "4"]
     assert rows[2] == ["50%", "3", "1.5", "0", "0", "0", "4"]

@@ -360,7 +360,7 @@ def test_runtimes_are_judged_on_nodes_with_cards() -> None:
     found = [one for one in told("nodes", cluster) if "runtime" in one[1]]
     assert found == [
         (Level.WARNING, "the container runtime of 2 nodes with cards has no handler nvidia: b, d"),
-        (Level.UNKNOWN, "the runtime of 2 nodes does not tell its handlers: a, e"),
+        (Level.UNKNOWN, "the runtime of 2 nodes does not report its handlers: a, e"),
     ]
     for one in cluster["nodes"]:
         one["handlers"] = ["runc", "nvidia"]

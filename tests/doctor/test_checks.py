@@ -320,7 +320,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], None], Level, str]] = 
     ),
     "no topology": (without("topologies"), Level.WARNING, "no NodeResourceTopology: node-1"),
     "no NVIDIA runtime": (first("nodes", handlers=["runc"]), Level.WARNING, "has no handler nvidia: node-1"),
-    "a runtime that tells nothing": (first("nodes", handlers=[]), Level.UNKNOWN, "does not tell its handlers: node-1"),
+    "a silent runtime": (first("nodes", handlers=[]), Level.UNKNOWN, "does not report its handlers: node-1"),
     "a runtime class that is not there": (
         first("daemonsets", runtimeClass="gpus"),
         Level.FAILURE,
@@ -450,7 +450,7 @@ def test_taints_of_short_nodes_are_told_with_what_to_do_in_each_mode(what: str) 
     ("mix", "words"),
     [
         pytest.param((), "koordgate_typical_requests", id="learned"),
-        pytest.param((TypicalSettings({"nvidia.com/gpu": "1"}),), "the 1 requests of scheduler.mix", id="stated"),
+        pytest.param((TypicalSettings({"nvidia.com/gpu": "1"}),), "the 1 stated in scheduler.mix", id="stated"),
     ],
 )
 @pytest.mark.parametrize(("preference", "mode"), [(Preference.FRAGMENTATION, "none"), (Preference.PACKING, "taint")])

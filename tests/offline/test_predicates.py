@@ -145,7 +145,7 @@ def test_nodes_that_are_not_ready_and_have_no_taint_are_told_in_one_sentence() -
     fine += [node("d", "False", "x", "node.kubernetes.io/not-ready")]
     fine += [node("e", "Unknown", "node.kubernetes.io/unreachable")]
     assert list(unready(fine)) == []
-    taint = "without the taint node.kubernetes.io/not-ready: counted as taking Pods, as kube-scheduler goes by"
+    taint = "without the taint node.kubernetes.io/not-ready: counted as taking Pods, because kube-scheduler looks at"
     (one,) = unready([*fine, node("f", "False", "x")])
     assert one.startswith(f"Node f is not Ready, {taint} taints alone")
     (several,) = unready([*fine, *(node(f"n{number:02}", "Unknown") for number in reversed(range(17)))])

@@ -169,7 +169,7 @@ async def test_a_quota_that_has_the_mirrors_name_is_left_alone_and_reported_unti
         await until(lambda: one.problems.get("team/q"))
         assert one.problems["team/q"] == (
             (
-                "quota q.koordgate stands where its mirror should be, so that it limits no new Pod; give that one "
+                "another quota has the name of its mirror, q.koordgate, so it limits no new Pod; give that one "
                 "another name"
             ),
         )
@@ -196,7 +196,7 @@ async def test_a_mirror_that_cannot_be_written_holds_up_no_other_and_is_tried_ag
     put(fake, "b", nvidia="3")
     async with keeping(kube) as (one,):
         assert [told[0].partition(": ")[0] for name, told in sorted(one.problems.items())] == [
-            f"its mirror {name}.koordgate cannot be written, so that it may limit no new Pod" for name in "ab"
+            f"its mirror {name}.koordgate cannot be written, so it may limit no new Pod" for name in "ab"
         ]
         assert all("no right" in told[0] for told in one.problems.values())
         await until(lambda: (limit(fake, "a.koordgate"), limit(fake, "b.koordgate")) == ("200", "300"))

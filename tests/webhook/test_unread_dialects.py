@@ -63,10 +63,10 @@ def test_a_pod_of_another_product_may_not_name_the_node_whose_cards_the_kubelet_
     assert [problem.path for problem in problems] == ["spec.nodeName"] * refused
 
 
-OFF_HERE = "which is off here: koordgate gives nothing for it. On, it would ask for"
+OFF_HERE = "which is off here: koordgate gives nothing for it. If it were on, the Pod would ask for"
 ON = "An administrator turns it on with dialects"
 FOREIGN = "which koordgate does not give; the vendor's device plugin and the kubelet choose them"
-UNIT = "On, it would be read in units of dialects.elastic-gpu.memoryUnit"
+UNIT = "If it were on, memory would be read in units of dialects.elastic-gpu.memoryUnit"
 TOLD = {
     "HAMi": (
         {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 4096},
@@ -74,7 +74,10 @@ TOLD = {
     ),
     "Volcano": ({"volcano.sh/vgpu-number": 1}, f"{OFF_HERE} a 1 x (memory 100 %). {ON}.volcano.enabled"),
     "gpushare": ({"aliyun.com/gpu-mem": 3}, f"{ON}.gpushare.enabled"),
-    "Tencent": ({"tencent.com/vcuda-core": 50}, "On, the Pod would be refused: spec.containers[0].resources.requests"),
+    "Tencent": (
+        {"tencent.com/vcuda-core": 50},
+        "If it were on, the Pod would be refused: spec.containers[0].resources.requests",
+    ),
     "elastic-gpu": ({"elasticgpu.io/gpu-memory": 3}, UNIT),
     "AMD": ({"amd.com/gpu": 3}, f"{OFF_HERE} a 3 x (core 100 %, memory 100 %). {ON}.amd.enabled"),
     "MIG": ({"nvidia.com/mig-1g.5gb": 1}, f"spec.containers[0]: nvidia.com/mig-1g.5gb counts MIG devices, {FOREIGN}"),

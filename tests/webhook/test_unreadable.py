@@ -142,7 +142,7 @@ async def test_a_node_is_closed_until_somebody_looks(world: World) -> None:
     assert world.holders() == []
     (event,) = [one for one in world.fake.objects(EVENTS.path()) if one["reason"] == "AllocationUnreadable"]
     assert event["involvedObject"]["name"] == "old"
-    assert "until the annotation is mended, or the Pod is deleted" in event["message"]
+    assert "until the annotation is corrected, or the Pod is deleted" in event["message"]
     assert unreadable(world) == 1
 
     half = koordinator_annotation((0, HALF, "GPU-n1-0"))

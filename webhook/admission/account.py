@@ -1,4 +1,4 @@
-"""What the audit log is told of a Pod's translation: what its containers were understood to ask for (pure)."""
+"""What the audit log states about a Pod's translation: what its containers were understood to ask for (pure)."""
 
 from typing import Final
 

@@ -180,7 +180,7 @@ def _originals(reading: PodReading, known: Mapping[str, Any], written: Mapping[s
 def _sharing(pod: Mapping[str, Any], reading: PodReading, types: DeviceTypes) -> dict[str, str]:
     """Write how containers share devices if the Pod does not state it, or not all of it: nobody reads a default later.
 
-    An annotation that names no type says no more than that containers are told what they may use.
+    An annotation that names no type says no more than that containers find what they may use in their environment.
     """
     stated = (pod.get("metadata") or {}).get("annotations") or {}
     sharing = reading.sharing or {}

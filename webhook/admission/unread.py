@@ -1,4 +1,4 @@
-"""What admission tells the author of a Pod that asks in names which are not read (pure)."""
+"""What admission warns the author of a Pod about that asks in names which are not read (pure)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -54,9 +54,9 @@ def unread_warnings(pod: Mapping[str, Any], types: DeviceTypes, unread: Unread, 
 def _becoming(pod: Mapping[str, Any], types: DeviceTypes, dialect: Dialect) -> str:
     """Say what the Pod would ask for if the dialect were on."""
     if dialect.sized and not dialect.unit:
-        return f"On, it would be read in units of dialects.{dialect.name}.memoryUnit"
+        return f"If it were on, memory would be read in units of dialects.{dialect.name}.memoryUnit"
     reading = read_asks(pod, types.known, implied=False)
     if reading.problems:
-        return f"On, the Pod would be refused: {reading.problems[0]}"
+        return f"If it were on, the Pod would be refused: {reading.problems[0]}"
     asks = [f"{one.name} {describe(one.ask)}" for one in reading.request.containers]
-    return f"On, it would ask for {', '.join(asks)}" if asks else "On, it would ask for nothing"
+    return f"If it were on, the Pod would ask for {', '.join(asks) or 'nothing'}"

@@ -1,4 +1,4 @@
-"""`koordgate adopt`: checks what a move to koordgate still needs, tells what would happen, switches namespaces."""
+"""`koordgate adopt`: checks what a move to koordgate still needs, shows what would happen, switches namespaces."""
 
 import argparse
 import asyncio

@@ -207,7 +207,7 @@ def from_objects(objects: Iterable[tuple[str, Raw, str]], configured: WebhookSet
     stated = next(maps, None)
     if configured is None and stated is None:
         cluster.notes.append(
-            f"there is no ConfigMap {RELEASE}, so that the default settings are assumed, mode: enforce among them: "
+            f"there is no ConfigMap {RELEASE}, so the default settings are assumed, including mode: enforce: "
             "give the ConfigMap of the installation too, or settings with --config"
         )
     cluster.settings = configured or settings_of(stated)

@@ -25,7 +25,7 @@ from webhook.view.podinfo import annotated_holding, read_pod_info
 
 Raw = dict[str, Any]
 _OTHERS: Final = ("NodeResourceTopology", "ResourceSlice", "ResourceClaim", "PodGroup")
-_MOST_REASONS: Final = 10  # that are told of each namespace
+_MOST_REASONS: Final = 10  # that are listed for each namespace
 
 
 class PlacedOn(NamedTuple):

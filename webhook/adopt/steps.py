@@ -176,7 +176,7 @@ def blockers(found: ClusterFindings, namespaces: Sequence[str], to: Mode) -> Ite
 
 def _before_enforcing(found: ClusterFindings, among: set[str]) -> Iterator[str]:
     if found.installed is False:
-        yield "koordgate's webhooks are not installed, so that nothing would translate Pods: install the chart"
+        yield "koordgate's webhooks are not installed, so nothing would translate Pods: install the chart"
     waiting = [str(pod) for pod in found.waiting if pod.namespace in among]
     if waiting:
         yield (

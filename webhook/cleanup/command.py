@@ -105,9 +105,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 COMMAND: Final = Command(
     description="Remove all that koordgate left in a cluster after helm uninstall.\n\n"
-    "Webhook configurations go first, so that nothing refuses Pods meanwhile. Then go policies, what runs, and what\n"
-    "it made: Secrets, quota mirrors, taints for DRA, amounts, labels and taints of Nodes, labels of namespaces, the\n"
-    "ledger, and the Device and NodeResourceTopology objects that nobody else writes. Pods are not touched. The\n"
+    "Webhook configurations go first, so that nothing refuses Pods meanwhile. Policies, workloads and what these\n"
+    "made follow: Secrets, quota mirrors, taints for DRA, amounts, labels and taints of Nodes, labels of namespaces,\n"
+    "the ledger, and the Device and NodeResourceTopology objects that nobody else writes. Pods are not touched. The\n"
     "command can be run again at any time, and goes on where it was. Without --yes it only lists what it would do.\n\n"
     "The exit status is 0 if nothing is left, 1 if the API server refused or did not answer, 2 for wrong arguments\n"
     "or while Helm's release is installed, and 3 if something stays because Pods need it; the notes say what.\n\n"

@@ -71,7 +71,7 @@ def managers(obj: Mapping[str, Any]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class SettingsLeft:
-    """What of koordgate's domain stands on an object of others.
+    """What of koordgate's domain is on an object of others.
 
     Attributes:
         labels: their keys.
@@ -88,7 +88,7 @@ class SettingsLeft:
 
 
 def settings_on(obj: Mapping[str, Any]) -> SettingsLeft:
-    """Find what of koordgate's domain stands on an object, such as a namespace's mode."""
+    """Find what of koordgate's domain is on an object, such as a namespace's mode."""
     about = obj["metadata"]
     labels, annotations = (
         tuple(sorted(filter(in_our_domain, about.get(part) or {}))) for part in ("labels", "annotations")

@@ -62,7 +62,7 @@ class Remover:
     Args:
         kube: the open client.
         namespace: the release's.
-        tell: is told each removal, in the order in which it happens.
+        tell: called with each removal, in the order in which it happens.
         dry_run: nothing is removed.
         timeout: seconds to wait for koordgate's own Pods to end.
         keep_settings: what people wrote on Nodes and namespaces in koordgate's domain stays.
@@ -187,7 +187,7 @@ class Remover:
             )
 
     async def _settings(self, namespace: Raw) -> None:
-        """Remove what of our domain stands on a namespace; it may change meanwhile, and is then read again.
+        """Remove what of our domain is on a namespace; it may change meanwhile, and is then read again.
 
         Raises:
             KubeError: the API server refuses, or the namespace is gone.

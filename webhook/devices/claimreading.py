@@ -38,7 +38,7 @@ async def read_claims(kube: KubeClient, drivers: Mapping[str, DeviceType]) -> tu
 
 def claims_not_read(error: Exception) -> str:
     """Say that the user may not read what ResourceClaims hold."""
-    return f"what ResourceClaims hold is not shown, but for what koordgate reserved: {error}"
+    return f"what ResourceClaims hold is not shown, except for what koordgate reserved: {error}"
 
 
 def claim_table(

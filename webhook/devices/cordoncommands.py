@@ -30,14 +30,14 @@ def _command(verb: str, what: str, examples: str) -> Command:
             add_timeout(parser)
         add_cluster(parser)
 
-    drains = " It also gets pods and creates pods/eviction." if verb == "drain" else ""
+    drains = " drain also gets pods and creates pods/eviction." if verb == "drain" else ""
     return Command(
-        description=f"{what}\n\nIf the word names several devices, they are listed and nothing is done. The exit "
-        "status is 0 on success,\n1 if the API server refused or did not answer, 2 for a word that does not name one "
+        description=f"{what}\n\nIf DEVICE names several devices, they are listed and nothing is done. The exit "
+        "status is 0 on success,\n1 if the API server refused or did not answer, 2 if DEVICE does not name exactly one "
         f"device{', and 3 if Pods still hold it' if verb == 'drain' else ''}.\n\n"
         "The user needs the rights to get and list nodes, devices.scheduling.koordinator.sh and\n"
         f"nodeallocations.koordgate.io, and to patch the devices (for a software class: the nodes).{drains}\n"
-        "It reads the installation's configmap, and lists pods if that has adopt.peers.",
+        "The command reads the installation's configmap, and lists pods if that has adopt.peers.",
         examples=f"examples:\n{examples}",
         arguments=arguments_of,
         run=run,

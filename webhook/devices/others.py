@@ -56,7 +56,7 @@ def nobody() -> Others:
 
 def not_read(why: object) -> str:
     """Say that Pods of other products are not known."""
-    return f"what Pods of other products hold is not known, so that every GPU counts as held: {why}"
+    return f"what Pods of other products hold is not known, so every GPU counts as held: {why}"
 
 
 async def read_others(kube: KubeClient, adoption: Adoption, nodes: Iterable[str] = ()) -> Others:

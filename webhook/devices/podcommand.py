@@ -95,7 +95,7 @@ COMMAND: Final = Command(
     description="Show what Pods hold: devices, their memory, and CPUs, by koordgate's ledger, and by what\n"
     "other products state of their Pods where adopt.peers counts these.\n\n"
     "With a name, the Pod and each device that it holds with its containers; without, a line for each Pod that holds\n"
-    "something. Why a Pod waits says `koordgate why`.\n\n"
+    "something. `koordgate why` says why a Pod waits.\n\n"
     "The exit status is 0 on success, 1 if the API server refused or did not answer, and 2 for wrong arguments or an\n"
     "unknown Pod.\n\n"
     "The user needs the rights to get and list nodes, devices.scheduling.koordinator.sh and\n"

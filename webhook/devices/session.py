@@ -1,4 +1,4 @@
-"""What the commands about devices share: the cluster, the settings, and how failures are told."""
+"""What the commands about devices share: the cluster, the settings, and how failures are reported."""
 
 import argparse
 import asyncio
@@ -74,7 +74,7 @@ def add_listing(parser: argparse.ArgumentParser, namespace: str, everywhere: str
 
 
 def carry_out(arguments: argparse.Namespace, work: Work, check: Callable[[], object] = lambda: None) -> int:
-    """Do a command's work on the cluster, and return the exit status; failures are told on standard error.
+    """Do a command's work on the cluster, and return the exit status; failures are reported on standard error.
 
     Args:
         arguments: of the command line.

@@ -66,8 +66,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         type=terminal.namespace,
         default="default",
         metavar="NAMESPACE",
-        help="where Pods are tried, by dry run, that koordgate is to serve (default: default); it must not be exempt, "
-        "and no other policy may refuse them there",
+        help="the namespace in which Pods that koordgate is to serve are tried, by dry run (default: default); it must "
+        "not be exempt, and no other policy may refuse them there",
     )
     parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
     parser.add_argument(
@@ -79,7 +79,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="leave out of the table what is right")
     parser.add_argument(
-        "--strict", action="store_true", help="exit with 1 if anything is a warning or not known, and nothing failed"
+        "--strict", action="store_true", help="exit with 1 if nothing failed, but anything is a warning or not known"
     )
 
 
@@ -87,10 +87,11 @@ COMMAND: Final = Command(
     description="Look at an installation of koordgate, and say what is wrong and what to do about it.\n\n"
     "Pods and Bindings are sent as dry runs: the API server asks all webhooks and policies, and stores nothing.\n"
     "What comes back shows which Pods koordgate serves, and that certificates, network and replicas work together.\n"
-    "Versions, clocks, workloads, certificates, rights, policies, other products, quotas and nodes are looked at.\n\n"
+    "It also checks versions, clocks, workloads, certificates, rights, policies, other products, quotas and nodes.\n\n"
     "The exit status is 0 if nothing failed, 1 with --strict for warnings and what is not known, 2 for a failure.\n\n"
-    "The cluster is that of the kubeconfig ($KUBECONFIG); in a Pod, its own. What the user may not read is told as\n"
-    "not known. An administrator of the cluster sees all; helm test runs it with rights to read and to try Pods.",
+    "The cluster is that of the kubeconfig ($KUBECONFIG); in a Pod, its own. What the user may not read is\n"
+    "reported as not known. An administrator of the cluster sees all; helm test runs it with rights to read and to\n"
+    "try Pods.",
     examples="examples:\n"
     "  koordgate doctor\n"
     "  koordgate doctor --namespace koordgate-system --try-in team-a --quiet\n"

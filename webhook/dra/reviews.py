@@ -21,7 +21,7 @@ from webhook.view.cluster import ClusterView
 from webhook.view.liveclaims import LiveClaims
 
 # Nodes on which attempts that were not performed may reserve something for one claim: the API server gave them up, and
-# the scheduler tried others. Who forges reviews can reserve no more.
+# the scheduler tried others. Whoever forges reviews can reserve no more.
 _MOST_NODES: Final = 4
 
 

@@ -111,12 +111,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 COMMAND: Final = Command(
     description="Say why a Pod is on no node and what would help, or why it is on its node and has its devices.\n\n"
-    "The first line is the answer. Then come, for a Pod that waits, what each node says (koordgate's own decision,\n"
-    "and kube-scheduler's conditions as far as simulate knows them), the nearest node device by device, and the\n"
-    "changes that would make it fit there; each was tried with the same decision. For a bound Pod the decision is\n"
+    "The first line is the answer. For a Pod that waits, it is followed by what each node says (koordgate's own\n"
+    "decision, and kube-scheduler's conditions as far as simulate knows them), the nearest node device by device, and\n"
+    "the changes that would make it fit there; each was tried with the same decision. For a bound Pod the decision is\n"
     "made once more on the cluster as it is now without it. Nothing is written.\n\n"
     "The cluster is that of the kubeconfig, or of -f: a snapshot, or manifests of Nodes, Devices and Pods. A Pod of a\n"
-    "manifest that nobody has translated is shown to admission first.\n\n"
+    "manifest that nobody has translated goes through admission first.\n\n"
     "The exit status is 0 if the Pod is bound or fits now, 3 if it fits nowhere or something keeps it from all nodes,\n"
     "1 if the API server refused or did not answer, and 2 for wrong arguments, files, or an unknown Pod.",
     examples="examples:\n"

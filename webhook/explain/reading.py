@@ -64,14 +64,14 @@ def read_files(paths: Sequence[str], configured: WebhookSettings | None) -> Read
 
 
 def _latest(listed: Iterable[Found]) -> tuple[list[Found], list[str]]:
-    """Of objects that are given more than once, such as a Pod before and after its bind, keep the last; tell of it."""
+    """Of objects that are given more than once, such as a Pod before and after its bind, keep the last and note it."""
     found: dict[tuple[object, ...], Found] = {}
     again: dict[tuple[object, ...], str] = {}
     for where, obj, kind in listed:
         metadata = obj.get("metadata")
         name = metadata.get("name") if isinstance(metadata, dict) else None
         if not isinstance(metadata, dict) or not isinstance(name, str):
-            found[where,] = (where, obj, kind)  # what is wrong with it is told where it is checked
+            found[where,] = (where, obj, kind)  # what is wrong with it is reported where it is checked
             continue
         namespace, group = metadata.get("namespace") or "default", str(obj.get("apiVersion")).rpartition("/")[0]
         key = (kind, group, str(namespace), name)
@@ -86,7 +86,7 @@ def _latest(listed: Iterable[Found]) -> tuple[list[Found], list[str]]:
 
 
 def priorities_of(listed: Iterable[Found], note: Callable[[str], object]) -> Priorities:
-    """Collect the PriorityClasses among objects; one that an API server would not send is told where it is checked."""
+    """Collect the PriorityClasses among objects; what an API server would not send is reported elsewhere."""
     known = Priorities(note)
     for _, obj, kind in listed:
         if kind == priorities.KIND and not wrong_shape(kind, obj):
@@ -152,7 +152,7 @@ def with_assumed(listed: list[Found], configured: WebhookSettings | None) -> tup
     maps = () if stated is None else (stated,)
     wrong = [one for one in (*nodes, *devices, *pods, *maps) if wrong_shape(str(one.get("kind")), one)]
     if wrong:
-        return listed, []  # what is wrong with them is told when they are read
+        return listed, []  # what is wrong with them is reported when they are read
     try:
         assumed = assume_devices(nodes, devices, pods, types=types_of(configured or settings_of(stated)))
     except UnknownMemoryError as error:

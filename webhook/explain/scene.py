@@ -148,7 +148,7 @@ async def scene(
     existing = given["metadata"].get("creationTimestamp") is not None
     was = existing or given["spec"].get("nodeName")  # what a new Pod states that it holds, admission must see
     submitted = with_defaults({**(as_submitted(given) if was else given), "kind": "Pod"})
-    refused = "" if was else priorities_of(listed, lambda _text: None).write(submitted)  # reading has told it
+    refused = "" if was else priorities_of(listed, lambda _text: None).write(submitted)  # the reader has reported it
     pod, translated = submitted, False
     mode = AdoptView(Cluster(of={"Namespace": cluster.objects("Namespace")}, settings=cluster.settings)).mode(space)
     info = read_pod_info(pod, types=types)

@@ -93,7 +93,8 @@ def _served(scene: Scene) -> list[Hurdle]:
             text += f"; on {scene.given['spec']['nodeName']} it holds {held}"
         return [Hurdle(Why.FOREIGN, text, "ask its scheduler: kubectl describe pod", stops=False)]
     if info.problem:
-        return [Hurdle(Why.UNREADABLE, f"its request cannot be read: {info.problem}", "delete it, create a right one")]
+        todo = "delete it and create a correct one"
+        return [Hurdle(Why.UNREADABLE, f"its request cannot be read: {info.problem}", todo)]
     if scene.mode is not Mode.ENFORCE:
         does = "only observes" if scene.mode is Mode.SHADOW else "does nothing in"
         text = f"koordgate {does} namespace {namespace} (mode {scene.mode}), so {own} places it without its devices"

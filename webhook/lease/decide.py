@@ -41,7 +41,7 @@ class LeaseMemory:
         looked: when it last read the Lease; None if never.
         passed: self-tests that passed in a row while something was open.
         renewals: looks that found the Lease renewed, without a pause that is longer than a replica's slip.
-        untold: self-tests in a row that told nothing while something was open.
+        untold: self-tests in a row that proved nothing while something was open.
     """
 
     beat: Beat | None = None
@@ -114,7 +114,7 @@ def silence(memory: LeaseMemory, now: float) -> float:
 def begin(memory: LeaseMemory, look: LeaseLook, rules: LeaseRules) -> LeaseWish:
     """Say what to do after a look was noticed; a self-test is judged by `conclude`.
 
-    The policy that keeps Pods for devices out goes by the mutating entry: it holds while that one is open by us. If
+    The policy that keeps Pods for devices out follows the mutating entry: it holds while that one is open by us. If
     somebody else has opened that one, the other is shut at once.
     """
     if look.open:
@@ -139,7 +139,7 @@ def conclude(
     memory = replace(memory, passed=0, untold=memory.untold + 1 if unknown else 0)
     if test.verdict is Verdict.UNKNOWN:
         # Fail is what holds without a health lease: if replicas live and nothing else can be known, nothing stays open.
-        # One test that tells nothing is no evidence: those before it may have shown that nobody answers.
+        # One test that proves nothing is no evidence: those before it may have shown that nobody answers.
         shut = memory.untold >= rules.self_tests and _lives(memory, rules)
         return memory, LeaseWish.SHUT if shut else LeaseWish.NOTHING, f"the self-test says nothing: {test.reason}"
     if silence(memory, look.now) < rules.open_after:

@@ -1,4 +1,4 @@
-"""The two entries that the health lease opens, as they stand in the webhook configurations, and their changes (pure).
+"""The two entries that the health lease opens, as they are in the webhook configurations, and their changes (pure).
 
 No other entry is ever touched: those of Bindings choose the devices, and the others stop nobody.
 """
@@ -64,7 +64,7 @@ class EntryState:
 
 
 def state_of(guarded: Guarded, config: Mapping[str, Any] | None) -> EntryState:
-    """Read how an entry stands in its configuration; None if there is no configuration."""
+    """Read the state of an entry in its configuration; None if there is no configuration."""
     about = (config or {}).get("metadata") or {}
     notes = about.get("annotations") or {}
     name, found, since = str(notes.get(OPENED, "")).partition(_SINCE)

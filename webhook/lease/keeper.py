@@ -162,7 +162,7 @@ class LeaseKeeper:
             case LeaseWish.SHUT_VALIDATING:
                 return await self._shut(Guarded.VALIDATING, states)
             case LeaseWish.SHUT | LeaseWish.TIDY:
-                # The policy goes by the mutating entry, which is therefore the last.
+                # The policy follows the mutating entry, which is therefore the last.
                 return await self._shut(Guarded.VALIDATING, states) or await self._shut(Guarded.MUTATING, states)
             case LeaseWish.NOTHING | LeaseWish.TEST | LeaseWish.CHECK_POLICY:
                 return ""

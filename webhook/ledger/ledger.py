@@ -220,7 +220,7 @@ class Ledger:
         queue = self._pending.get(node)
         if queue is None:
             self._pending[node] = [pending]  # type: ignore[list-item] # one queue holds changes of all answers
-            # It serves many calls: what this one is about is not to stand in their log lines and spans.
+            # It serves many calls: what this one is about must not be in their log lines and spans.
             task = asyncio.get_running_loop().create_task(self._serve(node), context=Context())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

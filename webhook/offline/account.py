@@ -30,7 +30,7 @@ from webhook.view.podinfo import PodInfo, annotated_holding, read_pod_info
 Raw = dict[str, Any]
 
 _OF_THE_NODE: Final = (ConflictKind.OVERFULL, ConflictKind.BESIDE_OURS, ConflictKind.UNCOUNTED)
-"""Conflicts that the row of no single Pod tells."""
+"""Conflicts that belong to the row of no single Pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class Account:
     def overgiven(self) -> list[str]:
         """Recount every device and CPU; returns a sentence for each node on which more is held than exists.
 
-        Pods of other products of which nothing is counted, because another scheduler bound them, are told too.
+        Pods of other products of which nothing is counted, because another scheduler bound them, are reported too.
         """
         found = []
         for node in self._nodes.values():

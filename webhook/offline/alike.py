@@ -1,7 +1,7 @@
 """What is found out once for all Pods of one template: what admission makes of them, and what they ask for.
 
-Admission and the reading of a Pod go by all of it but its name and identity. Pods that differ in nothing else are
-therefore admitted and read alike. A cluster of a hundred thousand Pods has some thousand templates.
+Admission and the reading of a Pod depend on all of it except its name and identity. Pods that differ in nothing else
+are therefore admitted and read alike. A cluster of a hundred thousand Pods has some thousand templates.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ class Admitted:
 
 
 class Admissions:
-    """Remembers what admission made of Pods, until what it goes by changes."""
+    """Remembers what admission made of Pods, until what it depends on changes."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Admitted] = {}

@@ -24,7 +24,7 @@ class ApiPlugins:
     """What the API server itself writes into new Pods, and refuses of them.
 
     Args:
-        parts: the webhook's parts, which are told of quotas, LimitRanges and modes too.
+        parts: the webhook's parts, which also learn of quotas, LimitRanges and modes.
         complain: notes which parts of a LimitRange cannot be read.
         note: notes what is assumed or left out, a sentence each.
     """

@@ -20,7 +20,7 @@ def assumed_entries(node: Mapping[str, Any], types: DeviceTypes, notes: list[str
     Args:
         node: without a Device object.
         types: of which those that settings define are looked for.
-        notes: is told what is left out, a sentence each.
+        notes: collects what is left out, a sentence each.
 
     Returns:
         Entries of a Device object, and the resources that they follow from.

@@ -36,7 +36,7 @@ from webhook.view.podinfo import PodInfo, read_pod_info
 Raw = dict[str, Any]
 _STOCK_SCHEDULER: Final = "system:kube-scheduler"
 _DEFAULTS: Final = WebhookSettings()
-_MOST_PREEMPTING: Final = 1000  # templates of Pods that fit nowhere of which it is told whom they would evict
+_MOST_PREEMPTING: Final = 1000  # templates of Pods that fit nowhere for which victims are named
 
 
 class PodFate(StrEnum):
@@ -261,7 +261,7 @@ class OfflineCluster:
     async def settle(self, results: Iterable[Result]) -> list[Result]:
         """Hold room for the gangs that are bound as a whole, as far as there is any, and schedule their Pods.
 
-        Then it is told of each Pod that fits nowhere whom it would evict.
+        Then the reasons of each Pod that fits nowhere say whom it would evict.
 
         Args:
             results: of all Pods until now.

@@ -1,4 +1,4 @@
-"""Runs the same Pods in several ways, and tells of each what is placed, how full the GPUs are, and what is refused."""
+"""Runs the same Pods in several ways, and shows for each what is placed, how full the GPUs are, and what is refused."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""The Pods that manifests state, wherever in an object they stand, and objects with other Pods (pure).
+"""The Pods that manifests state, wherever in an object they are, and objects with other Pods (pure).
 
-Any object may create Pods: Kubernetes' own workloads, Jobs of Volcano, Kubeflow and Ray, Rollouts, and those that come
-yet. All of them embed Kubernetes' Pod template, a mapping with a Pod's `spec`. It is found by that.
+Any object may create Pods: Kubernetes' own workloads, Jobs of Volcano, Kubeflow and Ray, Rollouts, and kinds that are
+still to come. All of them embed Kubernetes' Pod template, a mapping with a Pod's `spec`. It is found by that.
 """
 
 import copy

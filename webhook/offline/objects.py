@@ -231,7 +231,7 @@ def _creates(where: str, obj: Raw, kind: str) -> bool:
 
 
 def _leave_out(note: str, kind: str, objects: Objects) -> None:
-    """Note that an object is not used; of many of one kind, only the number is told in the end."""
+    """Note that an object is not used; of many of one kind, only the number is reported in the end."""
     objects.unused[kind] += 1
     if objects.unused[kind] <= _MOST_TOLD:
         objects.notes.append(note)

@@ -93,7 +93,7 @@ def _told(name: str, amount: int) -> str:
 def unready(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Say which Nodes are not Ready and yet take Pods, because no taint says so; one sentence, or none.
 
-    kube-scheduler goes by taints alone. The control plane adds them to a Node that is not Ready.
+    kube-scheduler looks at taints alone. The control plane adds them to a Node that is not Ready.
     """
     found = []
     for node in nodes:
@@ -105,8 +105,8 @@ def unready(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     if found:
         what = f"Node {found[0]} is" if len(found) == 1 else f"Nodes {_listed(sorted(found))} are"
         yield (
-            f"{what} not Ready, without the taint {_UNREADY[0]}: counted as taking Pods, as kube-scheduler goes by "
-            "taints alone; add the taint if that is wrong"
+            f"{what} not Ready, without the taint {_UNREADY[0]}: counted as taking Pods, because kube-scheduler looks "
+            "at taints alone; add the taint if that is wrong"
         )
 
 
@@ -124,7 +124,7 @@ def best(scores: Mapping[str, int], among: Callable[[Sequence[str]], str] = min)
 def grouped(reasons: Mapping[str, str]) -> tuple[str, ...]:
     """Write reasons as lines; nodes with the same reason share one.
 
-    Nodes that are not meant for the Pod come last: what the others lack tells more than a control plane's taint.
+    Nodes that are not meant for the Pod come last: what the others lack says more than a control plane's taint.
     """
     nodes: dict[str, list[str]] = {}
     for node in sorted(reasons):

@@ -1,7 +1,7 @@
 """Whom a Pod that fits nowhere would evict: kube-scheduler's choice, with the extender's `preempt` for devices.
 
 Nobody is evicted in a simulation. When victims end, and what then becomes of them, follows from their grace periods and
-their controllers, which take time that a simulation does not have. What would be evicted is told.
+their controllers, which take time that a simulation does not have. What would be evicted is reported.
 
 The imitated part is Kubernetes' DefaultPreemption (pkg/scheduler/framework/plugins/defaultpreemption): on each node all
 Pods of lower priority are taken away, as many as possible are put back, the highest first, and nodes are compared by

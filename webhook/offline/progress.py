@@ -1,4 +1,4 @@
-"""How far what takes long has come: a bar on a terminal, a line now and then elsewhere."""
+"""The progress of long work: a bar on a terminal, a line now and then elsewhere."""
 
 import contextlib
 from collections.abc import Callable, Iterator

@@ -122,7 +122,7 @@ def block(result: Result, account: Account) -> tuple[Text | Table, ...]:
 
 
 def indented(rows: Iterable[tuple[str, str]]) -> Table:
-    """Lines with something before each; where one is wrapped, its rest stands below its beginning."""
+    """Lines with something before each; where one is wrapped, its rest is aligned with its beginning."""
     grid = Table.grid()
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")

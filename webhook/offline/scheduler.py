@@ -28,7 +28,7 @@ def finished(pod: Mapping[str, Any]) -> bool:
 
 
 def _told_apart(pod: Mapping[str, Any], only: str | None) -> bytes:
-    """What tells a Pod from another one in the search for a node; Pods of one template are alike."""
+    """What distinguishes a Pod from another one in the search for a node; Pods of one template are alike."""
     metadata = pod["metadata"]
     about = {key: metadata.get(key) for key in ("namespace", "labels", "annotations")}
     return hashlib.sha256(orjson.dumps([only, about, pod["spec"]], option=orjson.OPT_SORT_KEYS)).digest()

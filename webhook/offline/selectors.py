@@ -106,14 +106,14 @@ def _wrong_requirements(selector: Raw) -> Iterator[str]:
 
 
 def _unmatched(selector: Raw, labels: Mapping[str, str], stated: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Say that a selector does not match these labels; `stated` are those that are told, if they are others."""
+    """Say that a selector does not match these labels; `stated` are those to name, if they are others."""
     if not label_selects(selector, labels):
         told = labels if stated is None else stated
         yield f"spec.template.metadata.labels: Invalid value: {_json(told or None)}: {_UNMATCHED}"
 
 
 def _labels(template: Raw) -> Mapping[str, str]:
-    """The labels of a template; of one whose metadata has no such shape none, as that is told elsewhere."""
+    """The labels of a template; of one whose metadata has no such shape none, as that is reported elsewhere."""
     metadata = template.get("metadata")
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
     return labels if isinstance(labels, dict) else {}

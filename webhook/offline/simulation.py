@@ -159,7 +159,7 @@ def _simulate(
 
 
 def _judge(arguments: argparse.Namespace, suites: dict[str, Sequence[Check]]) -> int:
-    """Tell which checks failed, and write them all as JUnit XML if that is wanted."""
+    """Say which checks failed, and write them all as JUnit XML if that is wanted."""
     if arguments.junit is not None:
         write_file(arguments.junit, to_junit(suites), "--junit")
     failed = [(name, check) for name, checks in suites.items() for check in checks if not check.passed]

@@ -1,6 +1,6 @@
 """How a stock kube-scheduler scores nodes for a Pod that asks for no devices (pure, in its own integers).
 
-Its default plugins that tell nodes apart for such a Pod, with their weights: NodeResourcesFit (LeastAllocated, of CPU
+Its default plugins that distinguish nodes for such a Pod, with their weights: NodeResourcesFit (LeastAllocated, of CPU
 and memory: 1), NodeResourcesBalancedAllocation (1) and TaintToleration (3). Pod affinity, preferred node affinity, the
 spreading of the Pods of one owner, and images are left out. The source is Kubernetes, pkg/scheduler/framework/plugins.
 """

@@ -27,7 +27,7 @@ class FoundTemplate:
 
     Attributes:
         pod: the Pod that is made of it, with the object's name.
-        place: where it stands in the object.
+        place: where it is in the object.
         names: of its Pods.
         told: how many there are and why, for people.
     """
@@ -48,7 +48,7 @@ def templates_of(obj: Mapping[str, Any], kind: str) -> Iterator[FoundTemplate]:
             by.append(place_of((*at, key)))
         base = _base(obj, way)
         names = [f"{base}-{index}" for index in range(count)]
-        why = f"by {' and '.join(by)}" if by else "no number stands beside it"
+        why = f"by {' and '.join(by)}" if by else "no number is stated beside it"
         yield FoundTemplate(pod, place, names, f"{counted(count, 'Pod')} of {place}: {why}")
 
 

@@ -235,7 +235,7 @@ def shuffled(pods: Sequence[TracePod], enough: int, seed: int) -> list[TracePod]
         InputError: no Pod asks for a GPU.
     """
     if not any(pod.ask.gpu_milli for pod in pods):
-        raise InputError("no Pod of the trace asks for a GPU, so that no amount of GPUs is ever reached; add some")
+        raise InputError("no Pod of the trace asks for a GPU, so no amount of GPUs is ever reached; add some")
     chance = random.Random(seed)  # noqa: S311 - no secret
     order = chance.sample(range(len(pods)), len(pods))
     asked = sum(pod.ask.gpu_milli for pod in pods)

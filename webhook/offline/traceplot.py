@@ -35,7 +35,7 @@ PODS: Final = Axis("Pods that have arrived", 1)
 def plot(runs: Mapping[str, Sequence[Sample]], axis: Axis = ASKED) -> str:
     """Draw runs, each with a name: allocation above, fragmentation below, both in percent of all GPUs.
 
-    A grey line shows what was asked, if the samples tell it, as far as there are GPUs for it. If there are more runs
+    A grey line shows what was asked, if the samples state it, as far as there are GPUs for it. If there are more runs
     than colours, the others are dashed.
 
     Args:

@@ -36,7 +36,7 @@ Raw = dict[str, object]
 def add_trace(parser: argparse.ArgumentParser) -> None:
     """Add the options for traces."""
     group = parser.add_argument_group(
-        "traces", "place the Pods of a trace, and tell how full and how fragmented the GPUs become"
+        "traces", "place the Pods of a trace, and show how full and how fragmented the GPUs become"
     )
     group.add_argument(
         "--trace", type=Path, metavar="PODS.csv", help="Pods in the format of Alibaba's openb trace; may end in .gz"
@@ -139,7 +139,7 @@ def read_text(path: Path) -> str:
 
 
 def table(runs: Mapping[str, Sequence[Played]], *, timed: bool = False, load: int = FULL_LOAD) -> Table:
-    """What is told of runs: the mean over those of one name.
+    """The table of runs: the mean over those of one name.
 
     Args:
         runs: by name.
@@ -217,7 +217,7 @@ async def _run(
     with progress(name) as (begin, tell):
         player = Player(cluster, mix, tell=tell)
         if not player.all_milli:
-            raise InputError("the nodes have no usable GPU, so that nothing can be allocated; give nodes with GPUs")
+            raise InputError("the nodes have no usable GPU, so nothing can be allocated; give nodes with GPUs")
         if arguments.replay:
             begin(
                 sum((pod.created is not None) + (pod.created is not None and pod.deleted is not None) for pod in pods)

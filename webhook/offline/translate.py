@@ -174,9 +174,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 COMMAND: Final = Command(
     description="Show what admission makes of the Pods in manifests, and of the Pods that workloads there create:\n"
-    "Deployments, Jobs, CronJobs and so on, and every other object that contains Pod templates, as a Job of\n"
-    "Volcano or a PyTorchJob. With --to, the manifests themselves are written anew, in the names of another\n"
-    "product; what it cannot say is told. Objects without Pods are printed as they are.\n\n"
+    "Deployments, Jobs, CronJobs and so on, and every other object that contains Pod templates, such as a Job of\n"
+    "Volcano or a PyTorchJob. With --to, the manifests themselves are rewritten, in the names of another\n"
+    "product; messages name what it cannot express. Objects without Pods are printed as they are.\n\n"
     "Warnings and refusals go to standard error. The exit status is 0 if everything is admitted or written,\n"
     "1 if something is not, which is then left out, and 2 where the input cannot be used.",
     examples="examples:\n"

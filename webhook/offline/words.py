@@ -234,7 +234,7 @@ def device(share: Share, kind: DeviceType) -> str:
 
 
 def quotas(pod: Raw, types: DeviceTypes) -> list[str]:
-    """What each container may use of each device, as far as the Pod's annotation tells it."""
+    """What each container may use of each device, as far as the Pod's annotation states it."""
     annotations = pod["metadata"].get("annotations") or {}
     return [
         f"{container} may use of {one.type.name} {shown_id(one.id, one.type)}: {quota_of(one)}"

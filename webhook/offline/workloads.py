@@ -109,7 +109,7 @@ def _of(
         yield from makers[source.kind]()
         return
     if there:
-        notes.append(f"{about}: {len(there)} of its Pods are in the input, so that no others are created")
+        notes.append(f"{about}: {len(there)} of its Pods are in the input, so no others are created")
         return
     for one in templates_of(source.object, source.kind):
         wrong = wrong_shape("Pod", one.pod)
@@ -227,7 +227,7 @@ def _job(obj: Raw, there: Sequence[OwnedPod], notes: list[str], about: str) -> I
 
 
 def _give_index(pod: Raw, index: int) -> None:
-    """Tell a Pod of an indexed Job its index, as the Job's controller does."""
+    """Give a Pod of an indexed Job its index, as the Job's controller does."""
     for part in ("labels", "annotations"):
         pod["metadata"].setdefault(part, {})[_INDEX] = str(index)
     source = {"fieldRef": {"fieldPath": f"metadata.labels['{_INDEX}']"}}

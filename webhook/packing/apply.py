@@ -133,7 +133,7 @@ class Mover:
         if {share.id for share in got} == {share.id for share in move.after.shares}:
             return ""
         if not got:
-            return f"and on which devices cannot be read; planned is {shares_words(move.after.shares)}"
+            return f"but its devices cannot be read; planned is {shares_words(move.after.shares)}"
         return f"but on {shares_words(got)}, not on {shares_words(move.after.shares)} as planned"
 
     def _step(self, one: Progress) -> None:

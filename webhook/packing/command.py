@@ -75,11 +75,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND: Final = Command(
-    description="Say what of a cluster's devices is free, how much of it Pods of a size can use, and why not more:\n"
-    "no CPU, no memory, too little left of a card or of a node, or out of service. Sizes are 10, 25 and 50 % of a\n"
-    "card and 1, 2, 4 and 8 cards; the last row is for the cluster's typical requests. Then it says which Pods would\n"
-    "have to move so that one more of a size fits: with --for or --pod of that size, else of the largest for which\n"
-    "moves help. koordgate defrag makes these moves. Nothing is written.\n\n"
+    description="Say how much of a cluster's devices is free, how much of it Pods of a size can use, and why not\n"
+    "more: no CPU, no memory, too little left of a card or of a node, or out of service. Sizes are 10, 25 and 50 % of\n"
+    "a card and 1, 2, 4 and 8 cards; the last row is for the cluster's typical requests. Then it says which Pods\n"
+    "would have to move so that one more of a size fits: with --for or --pod of that size, else of the largest for\n"
+    "which moves help. koordgate defrag makes these moves. Nothing is written.\n\n"
     "The cluster is that of the kubeconfig, or of -f: a snapshot, or manifests of Nodes, Devices and Pods.\n\n"
     "The exit status is 0, but 3 if what --for or --pod names fits nowhere now, 1 if the API server refused or did\n"
     "not answer, and 2 for wrong arguments or files.",

@@ -150,14 +150,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         type=_number(_MOST_ROOMS),
         default=1,
         metavar="NUMBER",
-        help="for how many more Pods of the size room is made (default: 1)",
+        help="how many more Pods of the size to make room for (default: 1)",
     )
     parser.add_argument(
         "--most",
         type=_number(_MOST_MOVES),
         default=_WITH_DEFAULT,
         metavar="NUMBER",
-        help=f"the most Pods that are moved (default: {_WITH_DEFAULT})",
+        help=f"how many Pods to move at most (default: {_WITH_DEFAULT})",
     )
     parser.add_argument(
         "--timeout",
@@ -174,11 +174,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND: Final = Command(
-    description="Plan which Pods to evict, one after another, so that a larger one finds room. Each is made again by\n"
-    "its controller, and goes where koordgate sends it: the plan says where. A Pod is moved only if that is certain,\n"
-    "if it brings the room nearer, and if no other node loses room. Not moved are Pods without a controller, of\n"
-    "DaemonSets, Jobs (but --jobs), gangs, exempt namespaces and critical priorities, those that also have other\n"
-    "conditions than koordgate's, whose annotations forbid eviction, or whose PodDisruptionBudget allows none now.\n\n"
+    description="Plan which Pods to evict, one after another, so that a larger one finds room. Its controller\n"
+    "creates each one again, and koordgate places the new Pod: the plan says where. A Pod is moved only if that is\n"
+    "certain, if it brings the room nearer, and if no other node loses room. These Pods are not moved: Pods without a\n"
+    "controller; Pods of DaemonSets, Jobs (unless --jobs is given), gangs, exempt namespaces and critical priorities;\n"
+    "Pods with other conditions than koordgate's; Pods whose annotations forbid eviction, or whose\n"
+    "PodDisruptionBudget allows none now.\n\n"
     "Without --apply nothing is changed. With --apply the Pods are evicted through the eviction API, which enforces\n"
     "PodDisruptionBudgets. It waits until the next Pod is bound, and stops at the first that is not where it was\n"
     "planned: run it again for a new plan.\n\n"

@@ -128,7 +128,7 @@ def why_no_more(found: RoomPlan) -> str:
     return {
         Ended.ENOUGH: "",
         Ended.MOVES: "more moves would be needed than --most allows",
-        Ended.NOTHING: "no move helps of which it is certain where the Pod goes"
+        Ended.NOTHING: "no move helps for which it is certain where the Pod goes"
         if found.if_gone is not None
         else "no further move helps",
         Ended.WORK: "the search ended before everything was tried: name a model, or a smaller size",

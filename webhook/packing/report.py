@@ -39,7 +39,7 @@ def report_parts(
     yield ""
     yield _stock(found, kind)
     yield ""
-    yield f"What of it Pods of a size can use, and why not the rest (in {kind.noun}s)"
+    yield f"How much of it Pods of a size can use, and why not the rest (in {kind.noun}s)"
     yield _uses(found, sizes, kind)
     yield _requests(sizes)
     for one in plans:
@@ -142,7 +142,7 @@ def plan_parts(state: PackingState, found: RoomPlan, *, applying: bool) -> Itera
     rooms = ", ".join(dict.fromkeys(_said(room.node) for room in made.rooms))
     yield f"Room for: {len(made.rooms)} more, on {rooms}."
     if why := why_no_more(found):
-        yield f"There are not more: {why}."
+        yield f"There is no room for more: {why}."
     if not applying:
         yield "Nothing was changed. Each move is an eviction; to do them one by one: --apply"
 

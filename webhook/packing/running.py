@@ -62,7 +62,7 @@ def say(command: str, text: str) -> None:
 
 
 def guarded(command: str, run: Callable[[], int]) -> int:
-    """Run a command; what fails is told in one line, with the exit status that all commands have for it."""
+    """Run a command; what fails is reported in one line, with the exit status that all commands have for it."""
     try:
         status = run()
         sys.stdout.flush()

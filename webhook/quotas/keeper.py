@@ -92,7 +92,7 @@ class QuotaKeeper:
         except _OVERTAKEN:
             problem = ""
         except (KubeError, QuantityError) as error:
-            problem = f"its mirror {mirror_name(key[1])} cannot be written, so that it may limit no new Pod: {error}"
+            problem = f"its mirror {mirror_name(key[1])} cannot be written, so it may limit no new Pod: {error}"
         except Exception as error:  # noqa: BLE001 what one quota is like must not stop the replica
             _LOG.exception("quota %s/%s cannot be mirrored", *key)
             problem = f"its mirror {mirror_name(key[1])} cannot be written: {type(error).__name__}"
@@ -165,4 +165,4 @@ class QuotaKeeper:
 
 
 def _taken(name: str) -> str:
-    return f"quota {name} stands where its mirror should be, so that it limits no new Pod; give that one another name"
+    return f"another quota has the name of its mirror, {name}, so it limits no new Pod; give that one another name"

@@ -1,4 +1,4 @@
-"""What the audit log is told of a bind: what the Pod was given, where, by which preference and for what reason (pure).
+"""What the audit log says of a bind: what the Pod was given, where, by which preference and for what reason (pure).
 
 The API server puts the webhook's name before each key. docs/operations.md lists them.
 """

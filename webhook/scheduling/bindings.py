@@ -164,7 +164,7 @@ class BindingWebhooks:
             )
         if new and not request.dry_run:
             self.bound(pod, outcome, node)
-        # Called once more for the same Binding: the account of the first answer stands in the audit event already.
+        # Called once more for the same Binding: the account of the first answer is in the audit event already.
         told = bool(annotations) and annotations.items() <= _carried(request).items()
         annotations |= self._mirrored(outcome, node)
         operations: list[Operation] = set_annotations(request.object, annotations)
@@ -175,7 +175,7 @@ class BindingWebhooks:
         return patched(operations, audit=audit)
 
     def _written(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str]:
-        """Write what a Pod holds, and what each container may use of it if the Pod wants that told."""
+        """Write what a Pod holds, and what each container may use of it if the Pod wants that stated."""
         annotations = write_allocation(holding, self._binders.domain, self._binders.types)
         if not pod.request.told:
             return annotations
@@ -344,9 +344,8 @@ class BindingWebhooks:
 
     def _unbindable(self, pod: PodInfo, node: str) -> Response | None:
         if pod.problem or pod.annotation_problem:
-            what = (
-                f"Pod {pod} cannot be bound: {pod.problem or pod.annotation_problem}; delete it and create a right one"
-            )
+            problem = pod.problem or pod.annotation_problem
+            what = f"Pod {pod} cannot be bound: {problem}; delete it and create a correct one"
             return denied(what, RefusalReason.UNREADABLE, HTTPStatus.UNPROCESSABLE_ENTITY)
         if pod.node or pod.terminating or pod.finished:
             ended = "is being deleted" if pod.terminating else "has finished"

@@ -38,7 +38,7 @@ _MOST_NAMESPACES: Final = 1024
 
 
 class Turn(Enum):
-    """What a search is told where it can be interrupted."""
+    """What a search learns where it can be interrupted."""
 
     GO_ON = auto()
     """Go on; other requests may have been answered meanwhile."""
@@ -206,7 +206,7 @@ async def paced(search: Search[T], seconds: float, clock: Callable[[], float] = 
 
     Args:
         search: the search.
-        seconds: after which it is told to end.
+        seconds: after which it must end.
         clock: monotonic seconds.
 
     Returns:

@@ -324,7 +324,7 @@ class Ranking:
             node: its name.
             request: of the Pod.
             uid: of the Pod.
-            effort: what a decision may take; it is told what this one took.
+            effort: what a decision may take; what this one took is added to it.
         """
         effort = effort or Effort()
         self.catch_up()

@@ -27,7 +27,7 @@ class Followed:
         requests: what it requests in truth.
         charged: what quotas would count for it.
         refused: why it would not have been created; None if it would.
-        told: whether this replica tells about it.
+        told: whether this replica reports about it.
         bound: the node that it is bound to in truth; "" while it is not.
         node: the node that it would be on; "" while it would wait.
         tried: whether a node was looked for.

@@ -42,7 +42,7 @@ _LOG: Final = logging.getLogger(__name__)
 _MOST: Final = 20_000  # Pods that are followed
 _EVERY_S: Final = 0.5  # between two rounds
 _A_ROUND: Final = 64  # Pods that are tried in one round
-_REASONS: Final = 3  # nodes whose reasons are told
+_REASONS: Final = 3  # nodes whose reasons are reported
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 ListPods = Callable[[str], AsyncIterator[Raw]]
@@ -50,7 +50,7 @@ ListPods = Callable[[str], AsyncIterator[Raw]]
 
 
 class ShadowReports(Protocol):
-    """Where it is told what would have become of Pods."""
+    """Where it is reported what would have become of Pods."""
 
     def observed(self, pod: PodInfo, reason: str, message: str) -> None:
         """Tell about a Pod."""
@@ -64,7 +64,7 @@ async def no_pods(namespace: str) -> AsyncIterator[Raw]:  # noqa: ARG001 a `List
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowParts:
-    """What a keeper stands on.
+    """What a keeper uses.
 
     Attributes:
         seen: what the API server's objects say.
@@ -76,7 +76,7 @@ class ShadowParts:
         ignored: resources that kube-scheduler does not look for on a node that does not state them.
         modes: of namespaces.
         metrics: counts what would be done.
-        reports: tells it.
+        reports: where it is reported.
         asked: returns whether this replica was asked about the Pod with a UID.
         list_pods: lists the Pods of a namespace.
     """
@@ -99,7 +99,7 @@ class ShadowKeeper:
     """Follows observed Pods.
 
     Args:
-        parts: what it stands on.
+        parts: what it uses.
         followed: the observed Pods.
     """
 

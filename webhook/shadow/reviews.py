@@ -25,10 +25,10 @@ class ShadowWebhooks:
         pods: judges Pods where koordgate enforces.
         bindings: likewise Bindings.
         metrics: counts what would be done.
-        over_quota: tells which quota would not allow a Pod.
+        over_quota: says which quota would not allow a Pod.
 
     Attributes:
-        asked: UIDs of the Pods that this replica was asked about; of several replicas it alone tells about them.
+        asked: UIDs of the Pods that this replica was asked about; of several replicas it alone reports about them.
     """
 
     def __init__(

@@ -203,7 +203,7 @@ _SPREAD: Final = fields(
 
 
 def _pod_condition(value: object, names: Namer) -> object:
-    """Keep a condition; only kube-scheduler's tells more than a word, since anybody may write others."""
+    """Keep a condition; only kube-scheduler's keeps more than a word, since anybody may write others."""
     ours = isinstance(value, Mapping) and value.get("type") == "PodScheduled"
     return fields(**_CONDITION, **({"message": message} if ours else {}))(value, names)
 

@@ -63,7 +63,7 @@ class Reports(Protocol):
         """These Pods ask for devices and were bound without an allocation."""
 
     def unreadable(self, pods: list[PodInfo]) -> None:
-        """What these Pods hold cannot be read: their nodes' devices or CPUs are closed."""
+        """What these Pods hold cannot be read: their nodes' devices or CPUs are withheld."""
 
     def held_twice(self, devices: list[HeldTwice]) -> None:
         """These devices were given to Pods by koordgate and by the kubelet."""

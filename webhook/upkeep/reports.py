@@ -93,7 +93,7 @@ class EventReports:
             )
             message = (
                 f"what it holds cannot be read: {pod.annotation_problem}. Nothing new lands on any {closed} of "
-                f"node {pod.node} until the annotation is mended, or the Pod is deleted"
+                f"node {pod.node} until the annotation is corrected, or the Pod is deleted"
             )
             _LOG.warning("what a Pod holds cannot be read", extra={"pod": str(pod), "node": pod.node})
             self._event(_about(pod), "AllocationUnreadable", message)
@@ -134,7 +134,7 @@ class EventReports:
         reported, self._unmatched = self._unmatched, set(claims)
         for name in sorted(claims.keys() - reported)[:_TOLD_AT_ONCE]:
             message = (
-                f"which devices it holds on {', '.join(claims[name])} is unknown, so that nothing new lands on any of "
+                f"which devices it holds on {', '.join(claims[name])} is unknown, so nothing new lands on any of "
                 "the type there: no ResourceSlice of the driver lists them with a UUID or PCI address of the node's "
                 "Device object; let the driver publish its slices, or delete the claim's Pods"
             )
@@ -142,11 +142,11 @@ class EventReports:
             self._event({**_KINDS[RESOURCE_CLAIMS.plural], **_place(name)}, "AllocationUnreadable", message)
 
     def observed(self, pod: PodInfo, reason: str, message: str) -> None:
-        """Tell what would have become of a Pod in a namespace that is only observed."""
+        """Report what would have become of a Pod in a namespace that is only observed."""
         self._event(_about(pod), reason, message, normal=True)
 
     async def allocated(self, pod: PodInfo, message: str) -> None:
-        """Tell what a Pod was given when it was bound; returns when the Event is written, or cannot be."""
+        """Report what a Pod was given when it was bound; returns when the Event is written, or cannot be."""
         reason = "DevicesAllocated"
         if self._kube is not None:
             await self._write_event(self._kube, _about(pod), "Normal", reason, message)

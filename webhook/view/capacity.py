@@ -16,7 +16,7 @@ from allocator.vocabulary.node import NodeSnapshot, fullness
 from koordgate.breaks import Breaks
 from webhook.view.cluster import ClusterView
 
-_MOST_MODELS: Final = 100  # that are told apart; nodes state them as text
+_MOST_MODELS: Final = 100  # that are distinguished; nodes state them as text
 OTHER: Final = "other"
 
 
@@ -94,7 +94,7 @@ class Capacity:
         return sorted(shown.items())
 
     def named(self) -> frozenset[tuple[str, str]]:
-        """The types and models that are told apart."""
+        """The types and models that are distinguished."""
         return frozenset(sorted(self._models)[:_MOST_MODELS])
 
     def _count(self, name: str) -> None:

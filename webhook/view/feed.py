@@ -313,7 +313,7 @@ class RecordFeed:
             record = read()
         except UnreadableError as error:
             self._unreadable.add(node)
-            self._ledger.forget(node)  # a bind there reads it live, and fails with this error until it is mended
+            self._ledger.forget(node)  # a bind there reads it live, and fails with this error until it is corrected
             self._cluster.nodes.block(node, str(error))
             self._complain(node, (str(error),))
         else:

@@ -68,9 +68,9 @@ class Snapshots:
     def on(self, node: str, holdings: Mapping[str, Holding]) -> NodeSnapshot:
         """A node with these holdings of the ledger, and with those that only annotations of its live Pods name.
 
-        The second part matters where a ledger was lost, or where Koordinator bound before us: what the annotations of
-        a running Pod name is never given again, whatever the ledger says. An annotation that cannot be read closes what
-        it may name. The ledger's holding takes precedence over an annotation that became unreadable later.
+        The second part matters where a ledger was lost, or where Koordinator bound before us: what the annotations of a
+        running Pod name is never given again, whatever the ledger says. An annotation that cannot be read withholds
+        what it may name. The ledger's holding takes precedence over an annotation that became unreadable later.
 
         What ResourceClaims hold stands apart, in the snapshot's `claims`: as seen, and as the ledger has it for those
         whose allocation may not have been seen yet. So does what Pods of other products hold, in `foreign`. Where the

@@ -331,7 +331,7 @@ def test_what_took_a_card_out_is_named_until_something_worse_comes() -> None:
     health = at(health, 4.0, seen(worn(remap_failed=True), rebooted=True))
     assert (health.cause.reason, health.cause.message) == (
         "RowRemapFailed",
-        "a broken memory row could not be replaced; exchange the card",
+        "a broken memory row could not be replaced; replace the card",
     )
 
 

@@ -48,7 +48,7 @@ def _judge(outcome: TrialOutcome, scheduler: str) -> Finding:
     about = f"{trial.about} ({trial.namespace})"
     message = _short(outcome.message)
     if came is Came.NO_RIGHT:
-        todo = "ask as a user who may create Pods and pods/binding there, and impersonate the scheduler"
+        todo = "run this as a user who may create Pods and pods/binding there, and impersonate the scheduler"
         return unknown(_AREA, f"{about}: not tried: {message}", todo)
     if came is Came.NO_ANSWER:
         return unknown(_AREA, f"{about}: {message}", "run the command again")

@@ -30,7 +30,7 @@ def certificates(snapshot: Snapshot) -> Iterator[Finding]:
     for key, names in _PRESENT:
         read = snapshot.of(key)
         if read.error:
-            todo = "ask as a user who may list webhook configurations"
+            todo = "run this as a user who may list webhook configurations"
             yield unknown(_AREA, f"webhook configurations cannot be read: {read.error}", todo)
             continue
         name = settings.identity.mutating if key == "mutating" else settings.identity.validating
@@ -51,7 +51,7 @@ def _configuration(
     loose = [name for name in _MUST_FAIL if name in entries and entries[name].get("failurePolicy") == "Ignore"]
     if loose:
         todo = "helm upgrade restores failurePolicy: Fail"
-        yield warning(_AREA, f"failurePolicy is Ignore, so that binds may go around koordgate: {listed(loose)}", todo)
+        yield warning(_AREA, f"failurePolicy is Ignore, so binds may bypass koordgate: {listed(loose)}", todo)
     empty = [name for name, one in entries.items() if not (one.get("clientConfig") or {}).get("caBundle")]
     if empty:
         todo = "wait until a replica is ready: it publishes its CA; then see its log"
@@ -69,7 +69,7 @@ def _configuration(
 def _secrets(snapshot: Snapshot, settings: WebhookSettings, bundles: set[bytes]) -> Iterator[Finding]:
     read = snapshot.of("secrets")
     if read.error:
-        todo = "the dry runs show whether they are accepted; ask as a user who may get Secrets for their dates"
+        todo = "the dry runs show whether they are accepted; run this as a user who may get Secrets for their dates"
         yield unknown(_AREA, f"the Secrets with certificates cannot be read: {read.error}", todo)
         return
     now = datetime.fromtimestamp(snapshot.now, UTC)

@@ -56,7 +56,7 @@ PRODUCTS: Final = (
         "Koordinator's koordlet",
         ("koordlet",),
         writer=True,
-        todo="let one of both report: reporter.enabled=false, or turn off koordlet's Devices and NodeTopology",
+        todo="let only one of the two report: reporter.enabled=false, or turn off koordlet's Devices and NodeTopology",
     ),
     OtherProduct(
         "Koordinator's koord-manager",
@@ -72,7 +72,7 @@ def clashes(snapshot: Snapshot) -> Iterator[Finding]:
     sets, runs, hooks = (snapshot.of(key) for key in ("daemonsets", "deployments", "mutating"))
     for key, read in (("daemonsets", sets), ("deployments", runs), ("mutating", hooks)):
         if read.error:
-            yield unknown(_AREA, f"{key} cannot be read: {read.error}", "ask as a user who may list them")
+            yield unknown(_AREA, f"{key} cannot be read: {read.error}", "run this as a user who may list them")
     names = [one["name"] for read in hooks.items for one in read["webhooks"]]
     met = False
     for product in PRODUCTS:

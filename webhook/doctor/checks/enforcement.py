@@ -32,7 +32,7 @@ def enforcement(snapshot: Snapshot) -> Iterator[Finding]:
 def _policies(snapshot: Snapshot) -> Iterator[Finding]:
     read, bindings = snapshot.of("policies"), snapshot.of("policyBindings")
     if read.error or bindings.error:
-        todo = "ask as a user who may list validatingadmissionpolicies and their bindings"
+        todo = "run this as a user who may list validatingadmissionpolicies and their bindings"
         yield unknown(_AREA, f"policies cannot be read: {read.error or bindings.error}", todo)
         return
     peers = snapshot.settings is not None and bool(snapshot.settings.adopt.peers or snapshot.settings.mirror)

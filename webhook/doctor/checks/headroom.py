@@ -17,7 +17,7 @@ def headroom(snapshot: Snapshot) -> Iterator[Finding]:
     settings, read = snapshot.settings, snapshot.of("nodes")
     if settings is None:
         return
-    if not (read.error or read.cut):  # told by the check of nodes
+    if not (read.error or read.cut):  # reported by the check of nodes
         short = sorted(one["metadata"]["name"] for one in read.items if one.get("short"))
         yield _taints(settings.headroom.mode, short, len(read.items))
     if settings.scheduler.preference is Preference.FRAGMENTATION or settings.headroom.mode == "taint":
@@ -44,9 +44,9 @@ def _taints(mode: str, short: list[str], nodes: int) -> Finding:
 
 def _typical(settings: WebhookSettings) -> Finding:
     if settings.scheduler.mix:
-        return ok(_AREA, f"typical are the {len(settings.scheduler.mix)} requests of scheduler.mix")
+        return ok(_AREA, f"the typical requests are the {len(settings.scheduler.mix)} stated in scheduler.mix")
     return ok(
         _AREA,
-        "typical are the requests of Pods that hold devices (metric koordgate_typical_requests; while it is 0, "
+        "the typical requests are those of Pods that hold devices (metric koordgate_typical_requests; while it is 0, "
         "headroom sets no taint, and fragmentation compares nodes by its other rules)",
     )

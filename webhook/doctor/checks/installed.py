@@ -37,7 +37,7 @@ def installed(snapshot: Snapshot) -> Iterator[Finding]:
 def _workload(snapshot: Snapshot, key: str, name: str) -> Iterator[Finding]:
     space, read = snapshot.namespace, snapshot.of(key)
     if read.error:
-        yield unknown(_AREA, f"{key} cannot be read: {read.error}", f"ask as a user who may list {key}")
+        yield unknown(_AREA, f"{key} cannot be read: {read.error}", f"run this as a user who may list {key}")
         return
     mine = [one for one in read.items if (one["metadata"]["namespace"], one["metadata"]["name"]) == (space, name)]
     if not mine:
@@ -84,7 +84,8 @@ def _budget(snapshot: Snapshot) -> Iterator[Finding]:
 def _queues(snapshot: Snapshot) -> Iterator[Finding]:
     levels, flows = snapshot.of("levels"), snapshot.of("flows")
     if levels.error or flows.error:
-        yield unknown(_AREA, f"flow control cannot be read: {levels.error or flows.error}", "ask as an administrator")
+        todo = "run this as an administrator"
+        yield unknown(_AREA, f"flow control cannot be read: {levels.error or flows.error}", todo)
     elif missing := {RELEASE, _SCHEDULER} - (levels.names & flows.names):
         todo = "set flowControl.enabled: true, or see that binds cannot starve the ledger's writes"
         yield warning(_AREA, f"no priority level and flow schema of its own: {listed(sorted(missing))}", todo)

@@ -18,12 +18,12 @@ _SEE_KEEPER: Final = "see the log of deployment/koordgate-lease"
 
 
 def lease(snapshot: Snapshot) -> Iterator[Finding]:
-    """Check how the entries that guard Pods stand, and the policy that holds while they are open."""
+    """Check the state of the entries that guard Pods, and the policy that holds while they are open."""
     if snapshot.settings is None:
         return
     unread = next((read.error for key in ("mutating", "validating") if (read := snapshot.of(key)).error), "")
     if unread:
-        yield unknown(_AREA, f"webhook configurations cannot be read: {unread}", "ask as a user who may list them")
+        yield unknown(_AREA, f"webhook configurations cannot be read: {unread}", "run this as a user who may list them")
         return
     identity, enabled = snapshot.settings.identity, snapshot.settings.health_lease.enabled
     names = {Guarded.MUTATING: ("mutating", identity.mutating), Guarded.VALIDATING: ("validating", identity.validating)}
@@ -68,7 +68,8 @@ def _tried(probe: Probe, outcome: TrialOutcome, scheduler: str) -> Finding | Non
     """What is wrong with a self-test; None if nothing is, or no replica answers, which the dry runs say."""
     where = f"the namespace {outcome.trial.namespace} (healthLease.tryIn)"
     if outcome.came in {Came.NO_RIGHT, Came.NO_ANSWER}:
-        return unknown(_AREA, f"the self-test was not tried in {where}: {outcome.message}", "ask as an administrator")
+        todo = "run this as an administrator"
+        return unknown(_AREA, f"the self-test was not tried in {where}: {outcome.message}", todo)
     if outcome.came is Came.NOT_THERE:
         todo = "create it, or name another one: without it no entry is opened while no replica lives"
         return warning(_AREA, f"{where} does not exist", todo)
@@ -80,7 +81,7 @@ def _tried(probe: Probe, outcome: TrialOutcome, scheduler: str) -> Finding | Non
         "let it be one in which koordgate enforces (label koordgate.io/mode) and nothing else refuses Pods: without "
         "self-tests no entry is opened while no replica lives"
     )
-    return warning(_AREA, f"the self-test tells nothing in {where}: {judged.reason}", todo)
+    return warning(_AREA, f"the self-test proves nothing in {where}: {judged.reason}", todo)
 
 
 def _policy(snapshot: Snapshot) -> Iterator[Finding]:

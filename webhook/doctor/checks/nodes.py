@@ -19,7 +19,7 @@ def nodes(snapshot: Snapshot) -> Iterator[Finding]:
     read, devices, topologies = (snapshot.of(key) for key in ("nodes", "devices", "topologies"))
     for key, one in (("nodes", read), ("devices", devices), ("topologies", topologies)):
         if one.error:
-            yield unknown(_AREA, f"{key} cannot be read: {one.error}", f"ask as a user who may list {key}")
+            yield unknown(_AREA, f"{key} cannot be read: {one.error}", f"run this as a user who may list {key}")
         if one.cut:
             todo = "ask about single nodes with koordgate devices NODE"
             yield unknown(_AREA, f"there are more than {len(one.items)} {key}: they are not compared", todo)
@@ -34,7 +34,7 @@ def nodes(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _unlisted(known: Mapping[str, Any], listed_nodes: frozenset[str]) -> Iterator[Finding]:
-    """Nodes that say that they have cards, and of which no Device object tells."""
+    """Nodes that state cards, and have no Device object that lists them."""
     with_cards = [
         name
         for name, node in known.items()
@@ -89,7 +89,7 @@ def _fresh(snapshot: Snapshot, known: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _runtime(snapshot: Snapshot, known: Mapping[str, Any], carded: list[str]) -> Iterator[Finding]:
-    """Containers see cards by NVIDIA's runtime; the kubelet tells of the runtime's handlers."""
+    """Containers see cards by NVIDIA's runtime; the kubelet reports the runtime's handlers."""
     carded = [name for name in carded if name in known]
     if not carded:
         return
@@ -102,12 +102,14 @@ def _runtime(snapshot: Snapshot, known: Mapping[str, Any], carded: list[str]) ->
     untold = [name for name in carded if not known[name]["handlers"]]
     without = [name for name in carded if known[name]["handlers"] and not _sees_cards(known[name])]
     if without:
-        todo = "install NVIDIA's container toolkit there; if its runtime is the default one, this is not seen here"
+        todo = (
+            "install NVIDIA's container toolkit there; if its runtime is the default one, the doctor does not see this"
+        )
         what = f"the container runtime of {len(without)} nodes with cards has no handler {_NVIDIA}: {listed(without)}"
         yield warning(_AREA, what, todo)
     if untold:
-        todo = "run a Pod with nvidia-smi there; containerd 2 tells its handlers"
-        yield unknown(_AREA, f"the runtime of {len(untold)} nodes does not tell its handlers: {listed(untold)}", todo)
+        todo = "run a Pod with nvidia-smi there; containerd 2 reports its handlers"
+        yield unknown(_AREA, f"the runtime of {len(untold)} nodes does not report its handlers: {listed(untold)}", todo)
     if not without and not untold:
         yield ok(_AREA, f"the runtime of all {len(carded)} nodes with cards has a handler {_NVIDIA}")
 

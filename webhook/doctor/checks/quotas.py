@@ -18,7 +18,7 @@ def quotas(snapshot: Snapshot) -> Iterator[Finding]:
     if settings is None:
         return
     if read.error:
-        yield unknown(_AREA, f"quotas cannot be read: {read.error}", "ask as a user who may list resourcequotas")
+        yield unknown(_AREA, f"quotas cannot be read: {read.error}", "run this as a user who may list resourcequotas")
         return
     if read.cut:
         todo = "compare quotas and mirrors by hand: kubectl get resourcequotas -A"

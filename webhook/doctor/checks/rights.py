@@ -15,7 +15,7 @@ def rights(snapshot: Snapshot) -> Iterator[Finding]:
         return
     unasked = [right for right, may in snapshot.rights.items() if may is None]
     if len(unasked) == len(snapshot.rights):
-        todo = "ask as a user who may create subjectaccessreviews, or read koordgate's log for Forbidden"
+        todo = "run this as a user who may create subjectaccessreviews, or read koordgate's log for Forbidden"
         yield unknown(_AREA, "the rights of koordgate's accounts cannot be asked", todo)
         return
     for account in sorted({right.account for right in snapshot.rights}):

@@ -39,7 +39,8 @@ def _parts(snapshot: Snapshot) -> Iterator[Finding]:
     """The images of one installation are of one version: records and settings are those of that version."""
     pods = snapshot.of("pods")
     if pods.error:
-        yield unknown(_AREA, f"the Pods of koordgate cannot be read: {pods.error}", "ask as a user who may list Pods")
+        todo = "run this as a user who may list Pods"
+        yield unknown(_AREA, f"the Pods of koordgate cannot be read: {pods.error}", todo)
         return
     images: dict[str, set[str]] = {}
     for pod in pods.items:
@@ -56,7 +57,7 @@ def _parts(snapshot: Snapshot) -> Iterator[Finding]:
 def _definitions(snapshot: Snapshot) -> Iterator[Finding]:
     crds = snapshot.of("crds")
     if crds.error:
-        todo = "ask as a user who may get customresourcedefinitions"
+        todo = "run this as a user who may get customresourcedefinitions"
         yield unknown(_AREA, f"the definitions of custom resources cannot be read: {crds.error}", todo)
         return
     fine = []
