@@ -336,3 +336,129 @@ def test_the_report_frees_what_the_pods_hold_in_truth(tmp_path: Path, capsys: py
     assert (told["pods"], told["translated"], told["refused"], told["waiting"]) == (3, 3, {}, {})
     assert (told["sameNode"], told["cardsNow"], told["cardsThen"]) == (2, 2, 1)
     assert {one["devices"][0]["id"] for one in told["placed"].values()} == {"GPU-n1-0"}
+
+
+# The whole text
+
+
+async def a_move() -> list[Raw]:
+    """A card that two products gave, a Pod that waits, and a namespace that is only observed."""
+    stated = {"kind": "ConfigMap", "metadata": {"name": "koordgate"}, "data": {"config.yaml": "mode: shadow"}}
+    found = [node("n1", **{"nvidia.com/gpu": "2"}), devices("n1", {0: "uid-plain"}), reporter("n1"), stated]
+    pods = [await ours("mine", "n1"), gpu_pod("plain", nodeName="n1"), gpu_pod("waits")]
+    return [*found, *pods, namespace("team", "shadow")]
+
+
+CHECKED = """\
+NODE                 READY                    HELD BY                           STILL OFFERS
+n1                   yes                      Koordinator: 1 device, 1 Pod      nvidia.com/gpu: 2
+                     2 devices                device plugin: 1 device, 1 Pod
+
+NAMESPACE                      MODE       RUN     WAIT    PRODUCTS
+team                           shadow     2       1       device plugin 2, koordgate 1
+
+STEP   STATE    WHAT, AND WHAT IS STILL NEEDED
+1      done     koordgate is installed, and a reporter is ready on every node with devices
+2      needed   nobody creates Pods for the old product in the namespaces to be switched
+                - team has 1 Pod that must still be placed
+                $ kubectl -n team create quota pause --hard=requests.nvidia.com/gpu=0
+3      needed   no Pod with devices waits for the old scheduler
+                - Pods wait for another scheduler: team/waits
+                $ kubectl -n team get pods --field-selector=status.phase=Pending
+4      needed   the Device objects state all devices and who has them, without a clash
+                - n1: gpu GPU-n1-0 is held by team/mine through koordgate, and by team/plain through
+                the device plugin: delete one of the Pods
+                $ koordgate adopt check
+5      needed   every namespace with such Pods is switched
+                - team is in mode shadow
+                $ koordgate adopt switch team --to enforce --dry-run
+6      needed   a Pod got its devices from koordgate
+                - no Pod holds devices through koordgate yet: create one in a switched namespace
+                $ koordgate devices
+7      needed   Pods are created again, and the old product is removed
+                - devices of the old product are held by 1 running Pod, which their controllers may
+                replace
+                - n1 still offer nvidia.com/gpu
+                $ koordgate adopt check   # docs/migration.md: what to remove of each product
+
+WHAT CLASHES
+n1: gpu GPU-n1-0 is held by team/mine through koordgate, and by team/plain through the device
+plugin: delete one of the Pods
+"""
+REPORTED = """\
+NAMESPACE              PODS                 CARDS       WHY NOT, AND WHERE
+team                   2 in mode shadow     1 now       waits 1: n1: not enough
+                       2 translated         1 then      kubernetes.io/gpu-core: 100 requested, 0 of
+                       0 refused                        200 free; kubernetes.io/gpu-memory: 80Gi
+                       1 would wait                     requested, 0 of 160Gi free;
+                       1 placed                         kubernetes.io/gpu-memory-ratio: ...
+                       1 on their node                  team/plain: n1 gpu:1
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [(("check",), 4, CHECKED), (("report",), 0, REPORTED), (("report", "team"), 0, REPORTED)],
+    ids=["check", "report", "report of a namespace"],
+)
+async def test_it_is_written_line_by_line(
+    words: tuple[str, ...], status: int, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = file_of(tmp_path, *await a_move())
+    assert await asyncio.to_thread(run, *words, "-f", path) == status
+    told = capsys.readouterr()
+    assert (told.out, told.err) == (text, "")
+
+
+async def test_a_report_is_on_observed_namespaces_unless_others_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spaces = {"a": "enforce", "b": "shadow", "c": "off", "d": "shadow"}
+    pods = [gpu_pod(f"p-{name}", name) for name in spaces]
+    labels = [namespace(name, mode) for name, mode in spaces.items()]
+    path = file_of(tmp_path, *(await a_move())[:4], *pods, *labels)
+    for words, told in (((), "bd"), (("c", "a"), "ac")):
+        assert await asyncio.to_thread(run, "report", *words, "-f", path, "-o", "json") == 0
+        found = json.loads(capsys.readouterr().out)["namespaces"]
+        assert "".join(one["namespace"] for one in found) == told
+    assert await asyncio.to_thread(run, "report", "x", "a", "y", "-f", path) == 2
+    assert capsys.readouterr().err == "koordgate adopt: no Pod of x, y asks for devices; there are a, b, c, d\n"
+
+
+def test_where_nothing_is_observed_that_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stated = {"kind": "ConfigMap", "metadata": {"name": "koordgate"}, "data": {"config.yaml": "mode: shadow"}}
+    path = file_of(tmp_path, node("n1"), stated)
+    assert run("report", "-f", path) == 0
+    nothing = "no namespace in mode shadow has Pods that ask for devices; name the namespaces to report on\n"
+    assert capsys.readouterr().out == nothing
+    assert run("report", "x", "-f", path) == 2
+    assert capsys.readouterr().err == "koordgate adopt: no Pod of x asks for devices; there are none\n"
+
+
+async def test_when_all_is_done_the_status_is_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stated = {"kind": "ConfigMap", "metadata": {"name": "koordgate"}, "data": {"config.yaml": ""}}
+    mine = await ours("mine", "n1")
+    card = {"type": "gpu", "id": "GPU-n1-0", "minor": 0, "amounts": {"gpu-core": 100}, "containers": ["main"]}
+    held = {"uid": "uid-mine", "namespace": "team", "name": "mine", "since": "2026-01-01T00:00:00Z", "devices": [card]}
+    record = {"kind": "NodeAllocation", "apiVersion": "koordgate.io/v1alpha1", "metadata": {"name": "n1"}}
+    record["spec"] = {"allocations": [held]}
+    path = file_of(tmp_path, node("n1"), devices("n1"), reporter("n1"), mine, record, stated)
+    assert await asyncio.to_thread(run, "check", "-f", path) == 0
+    assert "WHAT CLASHES" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", [("switch", "team", "--to", "shadow"), ("switch", "team", "--to", "enforce", "--dry-run")]
+)
+def test_a_switch_without_a_kubeconfig_is_not_told_of_files(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert run(*words) == 1
+    assert capsys.readouterr().err.endswith("write the kubeconfig there, or name it in $KUBECONFIG\n")
+
+
+@pytest.mark.parametrize("scheduler", ["a-scheduler", "default-scheduler", "volcano"])
+def test_a_pod_of_any_other_scheduler_is_not_koordgates(scheduler: str) -> None:
+    (one,) = found(gpu_pod("p", schedulerName=scheduler)).pods
+    assert one.product == "device plugin"

@@ -103,6 +103,19 @@ async def test_a_report_says_on_which_cards_pods_would_be_and_how_many_stay_wher
     assert (told.same_node, told.cards_now, told.cards_then) == (2, 3, 4)
 
 
+async def test_pods_that_would_change_places_are_not_on_their_node() -> None:
+    nodes = [node(name) for name in ("n1", "n2")]
+    for one in nodes:
+        one["metadata"]["labels"] = {"kubernetes.io/hostname": one["metadata"]["name"]}
+    pods = [
+        gpu_pod("up", on="n1", nodeSelector={"kubernetes.io/hostname": "n2"}),
+        gpu_pod("down", on="n2", nodeSelector={"kubernetes.io/hostname": "n1"}),
+    ]
+    (told,) = await reported([*nodes, devices("n1"), devices("n2"), *pods], "team")
+    assert {name: on for name, (on, _) in told.placed.items()} == {"team/up": "n2", "team/down": "n1"}
+    assert told.same_node == 0
+
+
 async def test_pods_that_koordgate_placed_and_those_of_other_namespaces_stay_where_they_are() -> None:
     held = json.dumps([{"podUID": "uid-b", "deviceIDs": ["GPU-n1-1"]}, {"podUID": "uid-a", "deviceIDs": ["GPU-n1-0"]}])
     pods = [gpu_pod("a", on="n1"), gpu_pod("c"), gpu_pod("b", "other", on="n1"), gpu_pod("w", "other")]
@@ -159,9 +172,29 @@ def test_a_node_has_a_reporter_and_it_is_ready_if_one_of_its_pods_is() -> None:
         reporter("n3", KOORDLET, "False"),
         reporter("n4", OURS, "True", "ContainersReady"),
         reporter("n5", ("app.kubernetes.io/name", "koordlet")),
+        reporter("n6", OURS, "True", "Reboot"),
+        reporter("n7", OURS, "Unknown"),
         reporter(None, OURS),
     )
-    assert made.reporters == {"n1": True, "n2": True, "n3": False, "n4": False}
+    assert made.reporters == {"n1": True, "n2": True, "n3": False, "n4": False, "n6": False, "n7": False}
+
+
+def test_objects_but_pods_are_kept_whole_and_as_they_are() -> None:
+    kinds = ("Node", "Device", "NodeResourceTopology", "NodeAllocation", "Namespace", "ResourceSlice", "PodGroup")
+    objects = [{"kind": kind, "metadata": {"name": "x", "labels": {"a": "b"}}, "spec": {"of": kind}} for kind in kinds]
+    made = cluster(*objects, {"kind": "ResourceClaim", "metadata": {"name": "x"}, "spec": {"of": "ResourceClaim"}})
+    assert {kind: made.objects(kind)[0]["spec"] for kind in (*kinds, "ResourceClaim")} == {
+        kind: {"of": kind} for kind in (*kinds, "ResourceClaim")
+    }
+
+
+def test_only_the_ledgers_objects_and_claims_get_a_revision_and_no_other_a_namespace() -> None:
+    kinds = ("Device", "Namespace", "Node", "NodeResourceTopology", "PodGroup", "ResourceSlice")
+    plain = [(kind, {"kind": kind, "metadata": {"name": "x"}}, kind) for kind in kinds]
+    ledger: Raw = {"kind": "NodeAllocation", "metadata": {"name": "x"}, "spec": {}}
+    made = from_objects([*plain, ("ledger", ledger, "NodeAllocation")], WebhookSettings())
+    assert [made.objects(kind)[0]["metadata"] for kind in kinds] == [{"name": "x"}] * len(kinds)
+    assert made.objects("NodeAllocation")[0]["metadata"] == {"name": "x", "resourceVersion": "1"}
 
 
 def test_of_a_pod_without_devices_its_name_its_node_and_its_requests_are_kept() -> None:
@@ -200,7 +233,16 @@ def test_objects_of_files_get_what_an_api_server_would_have_written() -> None:
     hook = {"kind": "MutatingWebhookConfiguration", "metadata": {"name": "koordgate"}}
     bare = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container()]}}
     claim: Raw = {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {}}
-    objects = [stranger, config, {"kind": "Secret", "metadata": {"name": "s"}}, bare, claim, {"kind": "Service"}]
+    before = {"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"config.yaml": "mode: 7"}}
+    objects = [
+        before,
+        stranger,
+        config,
+        {"kind": "Secret", "metadata": {"name": "s"}},
+        bare,
+        claim,
+        {"kind": "Service"},
+    ]
     made = from_objects([(f"file:{at}", one, one["kind"]) for at, one in enumerate(objects)], None)
     assert (made.settings.mode, made.notes, made.installed, made.assumed) == (Mode.SHADOW, [], None, False)
     assert made.objects("Pod")[0]["metadata"] == {"name": "p", "namespace": "default", "uid": "default/p"}
@@ -212,8 +254,9 @@ def test_objects_of_files_get_what_an_api_server_would_have_written() -> None:
     }
     assert set(made.of) == {"Pod", "ResourceClaim"}
     assert from_objects([("file", hook, hook["kind"])], None).installed is True
-    other = {"kind": "MutatingWebhookConfiguration", "metadata": {"name": "another"}}
-    assert from_objects([("file", other, other["kind"])], None).installed is None
+    for name in ("another", "other"):
+        other = {"kind": "MutatingWebhookConfiguration", "metadata": {"name": name}}
+        assert from_objects([("file", other, other["kind"])], None).installed is None
     given = from_objects([("file", config, "ConfigMap")], WebhookSettings(mode=Mode.OFF))
     assert (given.settings.mode, given.notes) == (Mode.OFF, [])
 

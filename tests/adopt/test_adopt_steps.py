@@ -91,6 +91,20 @@ def test_what_another_product_gave_a_pod_is_not_from_koordgate() -> None:
     assert [step.number for step in made if not step.done] == [5, 6, 7]
 
 
+@pytest.mark.parametrize("product", ["HAMi", "the old one"])
+def test_whatever_another_product_is_called_it_is_not_koordgate(product: str) -> None:
+    held = HeldBy("GPU-0", "team/a", "uid-a", product, "an annotation")
+    pods = [pod("a", node="n1", product=product), pod("b", product=product), pod("c", "other", "n1", product)]
+    told = found([node("n1", held=(held,), offers={"x": "1"})], pods)
+    made = {step.number: step.needed for step in steps(told)}
+    assert [str(one) for one in told.waiting] == ["team/b"]
+    assert made[6] == ("no Pod holds devices through koordgate yet: create one in a switched namespace",)
+    assert made[7][0].startswith("devices of the old product are held by 2 running Pods, ")
+    assert "the old product also gives devices on n1 to other" in list(blockers(told, ["team"], Mode.ENFORCE))[-1]
+    enforced = found(told.nodes, pods, modes={"team": Mode.ENFORCE, "other": Mode.ENFORCE})
+    assert list(blockers(enforced, ["team"], Mode.SHADOW)) == []
+
+
 def test_whether_koordgate_is_installed_may_be_unknown() -> None:
     first = steps(found([node("n1", reporter=False)], installed=None))[0]
     assert first.needed == ("no reporter is ready on n1",)
@@ -103,7 +117,13 @@ def test_without_a_clash_the_command_shows_the_device_objects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("namespaces", "last"), [(5, "s4 is in mode off"), (6, "and 1 more namespaces"), (8, "and 3 more namespaces")]
+    ("namespaces", "last"),
+    [
+        (5, "s4 is in mode off"),
+        (6, "and 1 more namespaces"),
+        (8, "and 3 more namespaces"),
+        (11, "and 6 more namespaces"),
+    ],
 )
 def test_five_namespaces_that_are_behind_are_named_and_the_others_counted(namespaces: int, last: str) -> None:
     modes = {"done": Mode.ENFORCE} | {f"s{at}": Mode.OFF for at in range(namespaces)}
@@ -121,6 +141,7 @@ def test_five_namespaces_that_are_behind_are_named_and_the_others_counted(namesp
         ("abcde", "a, b, c, d, e"),
         ("abcdef", "a, b, c, d, e and 1 more"),
         ("a" * 9, "a, a, a, a, a and 4 more"),
+        ("a" * 11, "a, a, a, a, a and 6 more"),
     ],
 )
 def test_five_names_are_told_and_the_others_counted(names: str, told: str) -> None:

@@ -198,6 +198,17 @@ async def test_without_a_right_that_is_needed_it_ends(cluster: FakeKube, adopt: 
     said = await adopt("check")
     assert (said.status, said.out) == (1, "")
     assert f"no {resource} for you" in said.err
+    assert "give objects" not in said.err
+
+
+@pytest.mark.parametrize("status", [400, 403, 409, 422])
+async def test_a_refusal_is_told_as_it_is(cluster: FakeKube, adopt: Koordgate, status: int) -> None:
+    cluster.faults.always("list", "pods", answer(status, "not so"))
+    said = await adopt("check")
+    assert (said.status, said.out) == (1, "")
+    assert said.err.startswith("koordgate adopt: ")
+    assert "not so" in said.err
+    assert "give objects" not in said.err
 
 
 async def test_an_api_server_that_does_not_answer_is_a_1(cluster: FakeKube, adopt: Koordgate) -> None:

@@ -144,7 +144,9 @@ def test_a_report_has_the_sums_and_why_and_where(capsys: pytest.CaptureFixture[s
     ]
 
 
-@pytest.mark.parametrize(("pods", "more"), [(20, []), (21, ["and 1 more; -o json names all"])])
+@pytest.mark.parametrize(
+    ("pods", "more"), [(20, []), (21, ["and 1 more; -o json names all"]), (41, ["and 21 more; -o json names all"])]
+)
 def test_twenty_pods_are_named_and_the_others_counted(
     pods: int, more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,3 +213,43 @@ def test_a_report_is_data_too() -> None:
         "cardsNow": 4,
         "cardsThen": 2,
     }
+
+
+FOLDED = """\
+NODE                 READY                    HELD BY                           STILL OFFERS
+xxxxxxxxxxxxxxxxxxx  no                       pppppppppppppppppppppppppppppppp  yyyyyyyyyyyyyyyyyyyy
+xxxxxxxxxxxxxxxxxxx  no Device object         pppppppppppppppppppppppppppp: 1   yyyyyyyyyyyyyyyyyyyy
+xx                   1 out of service:        device, 1 Pod                     : 1
+                     rrrrrrrrrrrrrrrrrrrrrrr
+                     rrrrrrrrrrrrrrrrrrrrrrr
+                     rrrr
+NAMESPACE              PODS                 CARDS       WHY NOT, AND WHERE
+team                   1000000000000000000  1000000000  refused 1:
+                       00 in mode shadow    000 now     wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww
+                       6 translated         2 then      wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww
+                       1 refused                        ww
+                       0 would wait
+                       0 placed
+                       1 on their node
+STEP   STATE    WHAT, AND WHAT IS STILL NEEDED
+10000  needed   tttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttt
+000             tttttt
+"""
+
+
+def test_longer_text_goes_on_in_the_next_line_of_its_column(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "n" * 63
+    found = ClusterFindings((), (), {long: Mode.SHADOW})
+    assert shown(namespaces_table(found), capsys) == [
+        ["n" * 29, "shadow", "0", "0", "-"],
+        ["n" * 29],
+        ["n" * 5],
+    ]
+    held = (HeldBy("GPU-0", "team/a", "a", "p" * 60, "ledger"),)
+    offers = {"y" * 40: "1"}
+    node = NodeFinding("x" * 40, listed=False, reporter=True, held=held, sick={"r" * 50: 1}, offers=offers)
+    why = report(placed={}, refused={"w" * 90: 1}, waiting={}, pods=10**20, cards_now=10**12)
+    terminal.show(nodes_table(ClusterFindings((node,), (), {})))
+    terminal.show(report_table([why]))
+    terminal.show(steps_table([AdoptStep(10**7, "t" * 90, False, (), "")]))
+    assert capsys.readouterr().out == FOLDED

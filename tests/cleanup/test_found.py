@@ -85,7 +85,7 @@ def test_settings_of_people_stay_only_when_asked() -> None:
 
 def test_the_taint_goes_and_those_of_others_keep_their_order() -> None:
     ours = {"key": "koordgate.io/headroom", "effect": "PreferNoSchedule"}
-    first, last = ({"key": f"example.com/{name}", "effect": "NoSchedule"} for name in ("z", "a"))
+    first, last = ({"key": f"{domain}/a", "effect": "NoSchedule"} for domain in ("zone.io", "example.com"))
     one = node() | {"spec": {"taints": [first, ours, last]}}
     left = left_on(one, {}, keep_settings=True)
     assert (left.something, left.patch(one)) == (True, [])
@@ -145,6 +145,10 @@ def test_pods_that_run_and_those_that_wait_are_told_apart() -> None:
         "metadata": {"namespace": "team", "name": "gang"},
         "spec": {"schedulingGates": [{"name": "koordgate.io/gang"}]},
     }
+    other = {
+        "metadata": {"namespace": "team", "name": "other"},
+        "spec": {"schedulingGates": [{"name": "a.io/x"}, {"name": "z.io/x"}]},
+    }
     init = {**pod("init", "n2"), "metadata": {"namespace": "team", "name": "init"}}
     init["spec"]["initContainers"], init["spec"]["containers"] = init["spec"]["containers"], [{"name": "main"}]
     for one in (
@@ -154,6 +158,7 @@ def test_pods_that_run_and_those_that_wait_are_told_apart() -> None:
         pod("w", phase="Pending"),
         foreign,
         gated,
+        other,
         init,
     ):
         found.add(one)

@@ -114,16 +114,18 @@ async def test_a_release_of_helm_is_left_to_helm(fake: FakeKube, kube: KubeClien
 
 
 @pytest.mark.parametrize("kind", ["deployments", "daemonsets"])
+@pytest.mark.parametrize("space", ["gpus", "zoo"])
 @pytest.mark.parametrize(
     ("annotations", "way_out"),
-    [({}, "-n gpus if it is to be removed"), ({"meta.helm.sh/release-name": "gate"}, "helm uninstall gate -n gpus")],
+    [({}, "-n SPACE if it is to be removed"), ({"meta.helm.sh/release-name": "gate"}, "helm uninstall gate -n SPACE")],
     ids=["applied", "by Helm"],
 )
 async def test_an_installation_in_another_namespace_is_not_robbed_of_what_it_needs(
-    fake: FakeKube, kube: KubeClient, kind: str, annotations: dict[str, str], way_out: str
+    fake: FakeKube, kube: KubeClient, kind: str, space: str, annotations: dict[str, str], way_out: str
 ) -> None:
+    way_out = way_out.replace("SPACE", space)
     about = {"name": "koordgate-there", "labels": LABELS, "annotations": annotations}
-    fake.put(f"/apis/apps/v1/namespaces/gpus/{kind}", {"metadata": about})
+    fake.put(f"/apis/apps/v1/namespaces/{space}/{kind}", {"metadata": about})
     with pytest.raises(InstalledError, match=way_out):
         await clean(kube, [])
     assert not [one for one in fake.requests if one.verb not in {"get", "list"}]
@@ -182,8 +184,10 @@ async def test_a_definition_stays_while_others_have_objects_of_it(fake: FakeKube
     fake.put(CRDS, {"metadata": {"name": DEFINED, "labels": LABELS}})
     fake.put(DEVICES, {"metadata": {"name": "n1", "labels": {"app.kubernetes.io/managed-by": "koordgate"}}})
     fake.put(DEVICES, {"metadata": {"name": "n2", "labels": {"app.kubernetes.io/managed-by": "koordlet"}}})
+    fake.put(DEVICES, {"metadata": {"name": "n3", "labels": {"app.kubernetes.io/managed-by": "another"}}})
     left = await clean(kube, [])
-    assert names(fake, DEVICES) == ["n2"]
+    assert names(fake, DEVICES) == ["n2", "n3"]
+    fake.remove(f"{DEVICES}/n3")
     assert names(fake, CRDS) == [DEFINED]
     assert "others have objects of it" in left.notes[0]
     fake.remove(f"{DEVICES}/n2")
@@ -313,16 +317,21 @@ async def test_each_definition_is_judged_by_itself(fake: FakeKube, kube: KubeCli
 
 
 @pytest.mark.parametrize(
-    ("number", "told"), [(5, "team/w0, team/w1, team/w2, team/w3, team/w4;"), (6, "team/w4 and 1 more;")]
+    ("number", "told"),
+    [
+        (5, "team/w00, team/w01, team/w02, team/w03, team/w04;"),
+        (6, "team/w04 and 1 more;"),
+        (11, "team/w04 and 6 more;"),
+    ],
 )
 async def test_five_names_are_told_and_the_others_counted(
     fake: FakeKube, kube: KubeClient, number: int, told: str
 ) -> None:
     for at in reversed(range(number)):
         spec = {"schedulingGates": [{"name": "example.com/other"}, {"name": "koordgate.io/gang"}]}
-        fake.put("/api/v1/namespaces/team/pods", {"metadata": {"name": f"w{at}", "namespace": "team"}, "spec": spec})
+        fake.put("/api/v1/namespaces/team/pods", {"metadata": {"name": f"w{at:02}", "namespace": "team"}, "spec": spec})
     left = await clean(kube, [])
-    assert left.kept[0].startswith(f"{number} Pods wait for koordgate and are never placed: team/w0, ")
+    assert left.kept[0].startswith(f"{number} Pods wait for koordgate and are never placed: team/w00, ")
     assert told in left.kept[0]
     assert {one.query["limit"] for one in fake.seen("list", "pods")} == {"250"}
 

@@ -84,6 +84,7 @@ def _with(change: dict[str, Any] | None = None, **about: Any) -> list[Raw]:
         ({"metadata.deletionTimestamp": "2026-01-01T00:00:00Z"}, "it is ending"),
         ({"spec.priority": 2_000_001_000}, "is critical to the system"),
         ({"spec.schedulerName": "other"}, "it is not placed by koord-scheduler"),
+        ({"spec.schedulerName": "another"}, "it is not placed by koord-scheduler"),
         ({"spec.resourceClaims": [{"name": "x"}]}, "it has ResourceClaims"),
         ({"spec.topologySpreadConstraints": [{"topologyKey": "zone"}]}, "topologySpreadConstraints"),
         ({"spec.affinity": {"podAntiAffinity": {"x": []}}}, "its Pod affinity also decides"),
@@ -101,11 +102,12 @@ def test_a_pod_is_left_alone(run: Run, change: dict[str, Any], says: str) -> Non
     ("budgets", "says"),
     [
         ([budget({"app": "one"}, 0)], "PodDisruptionBudget keep: it allows no disruption now"),
+        ([budget({"app": "one"}, -1)], "PodDisruptionBudget keep: it allows no disruption now"),
         ([budget({"app": "one"}, None)], "PodDisruptionBudget keep: its state is not known"),
         ([budget({}, 1), budget({"app": "one"}, 1, "two")], "it has several PodDisruptionBudgets (keep, two)"),
         ([budget({"app": "one"}, 1), budget({"app": "other"}, 0, "two")], ""),
     ],
-    ids=["none allowed", "unknown", "several", "allowed"],
+    ids=["none allowed", "fewer than none", "unknown", "several", "allowed"],
 )
 def test_a_budget_decides_whether_a_pod_is_moved(run: Run, budgets: list[Raw], says: str) -> None:
     answer = run(DEFRAG, [*_with(), *budgets], "--for", "4", "-o", "json")
@@ -118,6 +120,12 @@ def test_a_budget_decides_whether_a_pod_is_moved(run: Run, budgets: list[Raw], s
 def test_pods_of_jobs_are_moved_on_demand(run: Run) -> None:
     cluster = _with({"metadata.ownerReferences": [JOB]})
     assert run(DEFRAG, cluster, "--for", "4", "--jobs").status == 0
+
+
+@pytest.mark.parametrize("kind", ["CloneSet", "Elf", "StatefulSet", "Zone"])
+def test_pods_of_any_other_controller_are_moved(run: Run, kind: str) -> None:
+    cluster = _with({"metadata.ownerReferences": [{**SET, "kind": kind}]})
+    assert run(DEFRAG, cluster, "--for", "4").status == 0
 
 
 def test_pods_of_exempt_namespaces_stay(run: Run) -> None:

@@ -1,7 +1,9 @@
 """`koordgate packing` and `koordgate defrag` at their bounds: what is written, counted, named and left out."""
 
 import argparse
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,7 +74,9 @@ def test_a_report_of_one_model_names_it_once(run: Run) -> None:
     assert told in " ".join(" ".join(lines).split())
 
 
-@pytest.mark.parametrize(("nodes", "told"), [(4, "a0, a1, a2, a3."), (5, "a0, a1, a2, a3 and 1 more.")])
+@pytest.mark.parametrize(
+    ("nodes", "told"), [(4, "a0, a1, a2, a3."), (5, "a0, a1, a2, a3 and 1 more."), (9, "a0, a1, a2, a3 and 5 more.")]
+)
 def test_four_nodes_on_which_a_pod_fits_are_named(run: Run, nodes: int, told: str) -> None:
     cluster = [obj for at in range(nodes) for obj in node(f"a{at}", 1)]
     answer = run(PACKING, cluster, "--for", "1")
@@ -111,12 +115,17 @@ def test_a_size_is_told_in_words(run: Run, size: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "last"), [(8, "  team/p7 on n7 stays: w7"), (9, "  and 1 more stay; -o json names all")]
+    ("count", "last"),
+    [
+        (8, "  team/p7 on n7 stays: w7"),
+        (9, "  and 1 more stay; -o json names all"),
+        (17, "  and 9 more stay; -o json names all"),
+    ],
 )
 def test_eight_pods_that_stay_are_named_and_the_others_counted(count: int, last: str) -> None:
     lines = list(stays_lines([Stay(f"team/p{at}", f"n{at}", f"w{at}") for at in range(count)]))
     assert lines[7] == "  team/p7 on n7 stays: w7"
-    assert (lines[-1], len(lines)) == (last, count)
+    assert (lines[-1], len(lines)) == (last, min(count, 9))
 
 
 @pytest.mark.parametrize(("count", "told"), [(0, "0 times"), (1, "once"), (2, "2 times")])
@@ -314,3 +323,89 @@ def test_without_a_size_the_largest_that_a_node_has_is_tried_first(run: Run) -> 
 def test_a_room_has_what_its_pods_leave() -> None:
     made = room("a", ("x", "0"), ("y", "1:50"), cpu=16)
     assert (made.free("cpu"), made.free(MEMORY), made.free("other")) == (8000, 510 * GIB, None)
+
+
+# Beside the one that is meant
+
+
+@pytest.mark.parametrize("owner", [SET, None], ids=["may be moved", "stays"])
+def test_the_nearest_node_is_told_with_its_own_pods(run: Run, owner: Raw | None) -> None:
+    cluster = [PACKS, *node("a", 1), *node("b", 4), *node("c", 1)]
+    for name, cards in (("a", "100"), ("b", "200"), ("c", "100")):
+        cluster.append(bound(name, name, cluster, cards, owner=owner))
+    near = run(DEFRAG, cluster, "--for", "8", "-o", "json").data["nearest"]
+    assert (near["node"], near["movable"]) == ("b", 1 if owner else 0)
+    assert [one["pod"] for one in near["stays"]] == ([] if owner else ["team/b"])
+
+
+def test_only_devices_of_the_type_count_as_the_largest(run: Run) -> None:
+    cluster = node("a", 1)
+    for kind in ("fpga", "rdma"):
+        for minor in range(8):
+            resource = f"koordinator.sh/{kind}"
+            entry = {"type": kind, "id": f"{kind}-{minor}", "minor": minor, "health": True}
+            cluster[1]["spec"]["devices"].append({**entry, "resources": {resource: "100"}})
+    assert run(DEFRAG, cluster, "-o", "json").data["for"] == "1"
+    assert run(DEFRAG, cluster, "--type", "rdma", "-o", "json").data["for"] == "8"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--cpu", "many"), "write a quantity such as 16 or 500m"),
+        (("--memory", "much"), "write a quantity such as 64Gi"),
+        (("--memory", "1.5"), "write a quantity such as 64Gi"),
+    ],
+)
+def test_amounts_that_are_none_are_refused(
+    words: tuple[str, str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    DEFRAG.arguments(parser)
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(words)
+    assert capsys.readouterr().err.rstrip().endswith(told)
+
+
+@pytest.mark.parametrize("pods", [0, 2, 3])
+def test_a_file_of_none_or_several_pods_is_refused(run: Run, tmp_path: Path, pods: int) -> None:
+    spec = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+    made = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{at}"}, "spec": spec} for at in range(pods)]
+    others = [{"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}} for kind in ("Node", "Service")]
+    file = tmp_path / "pods.yaml"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*others, *made]}))
+    answer = run(PACKING, node("a"), "--pod", str(file))
+    told = f"--pod {file}: {pods} Pods; give a file with one Pod, as of a workload's template"
+    assert (answer.status, answer.out, answer.err) == (2, "", f"koordgate packing: {told}\n")
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [({"cpu": "1"}, "it asks for no devices"), ({"nvidia.com/gpu": "1.5"}, "admission refuses it: ")],
+)
+def test_a_pod_of_a_file_that_cannot_be_placed_is_refused(run: Run, tmp_path: Path, limits: Raw, told: str) -> None:
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    file = tmp_path / "pod.yaml"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}))
+    answer = run(DEFRAG, node("a"), "--pod", str(file))
+    assert (answer.status, answer.out) == (2, "")
+    assert answer.err.startswith(f"koordgate defrag: --pod {file}: {told}")
+
+
+@pytest.mark.parametrize("models", [8, 9])
+def test_eight_models_that_there_are_are_named(run: Run, models: int) -> None:
+    cluster = [part for at in range(models) for part in modelled(node(f"n{at}", 1), f"M{at}")]
+    answer = run(PACKING, cluster, "--model", "H100")
+    there = ", ".join(f"M{at}" for at in range(8))
+    told = f"--model H100: no node has such a device of type gpu; there are {there}"
+    assert answer.err.splitlines()[-1] == f"koordgate packing: {told}"
+    bare = run(PACKING, node("a"), "--model", "H100").err.splitlines()[-1]
+    assert bare.endswith("there are none that state a model")
+
+
+def test_a_type_that_has_no_parts_is_asked_for_whole(run: Run) -> None:
+    cluster = node("a", 1)
+    entry = {"type": "fpga", "id": "F0", "minor": 0, "health": True, "resources": {"koordinator.sh/fpga": "100"}}
+    cluster[1]["spec"]["devices"].append(entry)
+    sizes = [one["size"] for one in run(PACKING, cluster, "--type", "gpu", "-o", "json").data["sizes"]]
+    assert sizes == ["10%", "25%", "50%", "1", "2", "4", "8"]

@@ -59,6 +59,7 @@ async def door(fake: FakeKube, kube: KubeClient) -> AsyncIterator[Door]:
         pytest.param("", 401, id="no token"),
         pytest.param("Bearer ", 401, id="an empty token"),
         pytest.param("Basic good", 401, id="another scheme"),
+        pytest.param("Digest good", 401, id="a third scheme"),
         pytest.param("Bearer " + "x" * 9000, 401, id="a token that is too long"),
         pytest.param("Bearer g\xf6\xf6d", 401, id="a token with letters that none has"),
     ],

@@ -1,5 +1,6 @@
 """What the device map says of a node: amounts, health, holders, links and CPUs, by the node's own snapshot."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -270,3 +271,17 @@ def test_cpus_that_are_not_known_are_not_told() -> None:
     assert entry(node(), topology=reported)["cpus"] is None
     assert entry(node(cpu=resolve(reported, {}, CpuDefaults())))["cpus"] is None
     assert entry(node(cpu=resolve(reported, {}, CpuDefaults())), topology=reported)["cpus"] is not None
+
+
+def test_what_a_device_does_not_have_is_nothing() -> None:
+    bare = replace(CARDS[0], capacity={"gpu-core": 100})
+    some = Share("gpu", "GPU-0", 0, {"gpu-core": 30}, ("main",))
+    gone = Share("gpu", "GPU-9", 9, {"gpu-core": 5})
+    first, second = entry(node(bare, holdings=[holding("a", some), holding("b", gone)]))["devices"]
+    assert (first["amounts"], second["amounts"]) == ([[100, 30, 70], [0, 0, 0]], [[0, 5, 0], [0, 0, 0]])
+    assert [one["shares"] for one in (first, second)] == [
+        [{"holder": 0, "amounts": [30, 0], "containers": ["main"]}],
+        [{"holder": 1, "amounts": [5, 0], "containers": []}],
+    ]
+    (blocked,) = entry(NodeSnapshot("n", ()), blocked="why", listed=[bare])["devices"]
+    assert blocked["amounts"] == [[100, 100, 0], [0, 0, 0]]

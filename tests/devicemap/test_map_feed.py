@@ -182,6 +182,20 @@ async def test_a_change_wakes_and_an_unchanged_list_of_pods_is_not_told_again(wo
     assert feed.moved(first.revision)
 
 
+async def test_however_many_ask_the_pods_that_wait_are_looked_at_once(world: World) -> None:
+    looked = 0
+
+    async def count() -> dict[str, Any]:
+        nonlocal looked
+        looked += 1
+        return {"pods": [], "total": looked}
+
+    feed = MapFeed(world.parts.cluster, world.parts.types, count, world.clock, epoch="e")
+    told = [(await page(feed))["waiting"]["total"] for _ in range(3)]
+    told += [(await changes(feed, 0))["waiting"]["total"] for _ in range(2)]
+    assert (told, looked) == ([1] * 5, 1)
+
+
 async def test_pods_that_wait_are_told_with_what_place_says(world: World) -> None:
     world.add_pod(gpu_pod("big", 300))
     world.add_pod(gpu_pod("new", 50))
@@ -228,7 +242,7 @@ async def test_nodes_are_judged_where_no_node_was_named(world: World, said: Answ
     assert (len(pod["reasons"]) > 1) is judged
 
 
-@pytest.mark.parametrize("nodes", [4, 5, 16, 17, 20])
+@pytest.mark.parametrize("nodes", [4, 5, 16, 17, 20, 33])
 async def test_of_up_to_four_nodes_each_is_named_and_of_sixteen_the_reasons_are_counted(
     world: World, nodes: int
 ) -> None:
@@ -246,6 +260,7 @@ async def test_of_up_to_four_nodes_each_is_named_and_of_sixteen_the_reasons_are_
         16: ["16 nodes: "],
         17: ["16 nodes: ", "1 further nodes were not looked at here"],
         20: ["16 nodes: ", "4 further nodes were not looked at here"],
+        33: ["16 nodes: ", "17 further nodes were not looked at here"],
     }[nodes]
     assert len(told) == len(starts)
     assert all(why.startswith(start) for why, start in zip(told, starts, strict=True))

@@ -1,6 +1,7 @@
 """The map over HTTP: what is served to whom, with which headers, and how changes are followed."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -83,6 +84,25 @@ async def test_the_page_itself_is_for_everybody_and_says_nothing_of_the_cluster(
         tag = answer.headers["ETag"]
     async with served.client.get(path, headers={"If-None-Match": tag}) as answer:
         assert answer.status == 304
+    for other in ('"0"', '"zz"', ""):
+        async with served.client.get(path, headers={"If-None-Match": other}) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "text/html; charset=utf-8"),
+        ("/style.css", "text/css; charset=utf-8"),
+        ("/app.js", "text/javascript; charset=utf-8"),
+    ],
+)
+async def test_a_file_is_served_with_its_type_and_a_tag_of_its_bytes(serve: Serve, path: str, kind: str) -> None:
+    served = await serve()
+    async with served.client.get(path) as answer:
+        tag = hashlib.sha256(await answer.read()).hexdigest()[:16]
+        assert (answer.headers["Content-Type"], answer.headers["ETag"]) == (kind, f'"{tag}"')
+        assert answer.headers["Cache-Control"] == "no-cache"
 
 
 @pytest.mark.parametrize("path", ["/", "/app.js", "/api/nodes", "/api/events", "/nowhere"])
@@ -163,8 +183,9 @@ async def test_without_a_revision_all_nodes_of_this_process_have_changed(serve: 
     served = await serve()
     async with served.client.get("/api/changes?epoch=e", headers=TOKEN) as answer:
         assert [one["name"] for one in (await answer.json())["nodes"]] == ["n1"]
-    async with served.client.get("/api/changes?since=0", headers=TOKEN) as answer:
-        assert (await answer.json())["reset"] is True
+    for query in ("since=0", "since=0&epoch=a", "since=0&epoch=z"):
+        async with served.client.get(f"/api/changes?{query}", headers=TOKEN) as answer:
+            assert (await answer.json())["reset"] is True
 
 
 async def test_changes_come_as_they_happen(serve: Serve) -> None:
@@ -224,6 +245,34 @@ async def test_a_reader_who_loses_the_right_is_sent_away(
     served = await serve(guard=Once())
     async with served.client.get("/api/events?since=0&epoch=e") as stream, asyncio.timeout(30):
         assert b"event: refused\ndata: no longer" in await stream.content.read()
+
+
+@pytest.mark.parametrize(("length", "told"), [(200, 200), (201, 200), (500, 200)])
+async def test_200_bytes_of_why_a_reader_is_sent_away_are_told(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, length: int, told: int
+) -> None:
+    class Once:
+        asked = 0
+
+        async def admit(self, _http: web.Request) -> None:
+            self.asked += 1
+            if self.asked > 1:
+                raise web.HTTPForbidden(text="x" * length)
+
+    monkeypatch.setattr(server_module, "ALLOWED_S", 0.0)
+    served = await serve(guard=Once())
+    async with served.client.get("/api/events?since=0&epoch=e") as stream, asyncio.timeout(30):
+        assert (await stream.content.read()).endswith(b"event: refused\ndata: " + b"x" * told + b"\n\n")
+
+
+async def test_a_name_of_253_characters_is_compared_whole(serve: Serve) -> None:
+    served = await serve()
+    for name in ("m" * 252, "m" * 253):
+        served.world.add_node(name)
+    served.world.see()
+    for after, nodes in ((252, ["m" * 253, "n1"]), (253, ["n1"]), (300, ["n1"])):
+        async with served.client.get(f"/api/nodes?after={'m' * after}", headers=TOKEN) as answer:
+            assert [one["name"] for one in (await answer.json())["nodes"]] == nodes
 
 
 async def test_a_client_that_takes_nothing_is_dropped(

@@ -11,6 +11,7 @@ from doctor.test_checks import (
     PLUGIN,
     POLICIES,
     SETTINGS,
+    SPACE,
     WEBHOOKS,
     entries,
     leaf,
@@ -23,17 +24,19 @@ from doctor.test_checks import (
     snapshot,
     workload,
 )
+from msgspec import structs
 
 from allocator.vocabulary.peers import PEERS
-from webhook.doctor import trials
+from webhook.doctor import reader, trials
 from webhook.doctor.checks import examine
 from webhook.doctor.checks.versions import versions
 from webhook.doctor.findings import Finding, Level, listed
 from webhook.doctor.report import data, summary
 from webhook.doctor.rights import needed, review
-from webhook.doctor.snapshot import Right
+from webhook.doctor.snapshot import ReadList, Right, enforcing
 from webhook.doctor.trials import Came, Expect, Trial, TrialOutcome, translated_by, untouched
-from webhook.settings import DialectSettings, WebhookSettings, parse
+from webhook.doctor.wanted import wanted
+from webhook.settings import DialectSettings, Identity, WebhookSettings, parse
 from webhook.tls.pki import new_authority, new_certificate
 
 Raw = dict[str, Any]
@@ -123,8 +126,12 @@ def test_the_ca_of_the_extender_ends_soon_ninety_days_before_its_end(days: float
     found = [one for one in told("certificates", cluster) if "the CA expires" in one[1]]
     assert len(found) == levels.count(Level.WARNING)
     assert all(level is Level.WARNING for level, _ in found)
-    todo = [one.todo for one in examine(snapshot(cluster)) if "koordgate-extender-tls: the CA expires" in one.what]
-    assert todo == (["restart koord-scheduler"] if levels[1] is Level.WARNING else [])
+    todo = {one.what.partition(" expires")[0]: one.todo for one in examine(snapshot(cluster)) if "expires" in one.what}
+    see = "see the log of deployment/koordgate: clocks, or rights to the Secret"
+    assert todo.get("Secret koordgate-extender-tls: the CA", "") == (
+        "restart koord-scheduler" if levels[1] is Level.WARNING else ""
+    )
+    assert {word for what, word in todo.items() if what != "Secret koordgate-extender-tls: the CA"} <= {see}
 
 
 def test_a_certificate_of_tomorrow_is_not_valid_yet() -> None:
@@ -564,7 +571,14 @@ def test_findings_are_counted_by_level() -> None:
     }
 
 
-@pytest.mark.parametrize(("names", "text"), [("edcba", "a, b, c, d, e"), ("fedcba", "a, b, c, d, e and 1 more")])
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ("edcba", "a, b, c, d, e"),
+        ("fedcba", "a, b, c, d, e and 1 more"),
+        ("kjihgfedcba", "a, b, c, d, e and 6 more"),
+    ],
+)
 def test_five_names_are_listed(names: str, text: str) -> None:
     assert listed(list(names)) == text
 
@@ -572,3 +586,215 @@ def test_five_names_are_listed(names: str, text: str) -> None:
 def test_without_settings_nothing_is_judged_by_them() -> None:
     found = examine(snapshot(settings=None, settings_problem="no ConfigMap", outcomes=()))
     assert {one.area for one in found} == {"versions", "clocks", "installed", "rights", "other products", "nodes"}
+
+
+# Names beside those that are looked for
+
+
+def test_workloads_of_names_and_namespaces_beside_koordgates_are_not_its_own() -> None:
+    cluster = right_cluster()
+    spaces = ("a", SPACE, "zoo")
+    beside = [workload(name, space, wanted=9, ready=0) for name in ("a", "zz") for space in spaces]
+    beside += [workload("koordgate", space, wanted=1, ready=0) for space in ("a", "zoo")]
+    beside += [workload("koord-scheduler", space, wanted=1, ready=0) for space in ("a", "zoo")]
+    cluster["deployments"] = [*beside, *cluster["deployments"], *beside]
+    assert [one for one in told("installed", cluster) if one[0] is not Level.OK] == []
+    cluster["deployments"] = beside
+    assert [what for level, what in told("installed", cluster) if level is not Level.OK] == [
+        "there is no koordgate among the deployments of koordgate-system",
+        "koord-scheduler is not installed by this chart",
+        "there is no koordgate-lease among the deployments of koordgate-system",
+    ]
+
+
+@pytest.mark.parametrize("label", ["a", "koordgate-lease", "zz"])
+def test_why_containers_of_others_do_not_start_is_not_told(label: str) -> None:
+    cluster = right_cluster()
+    cluster["deployments"][0]["ready"] = 1
+    cluster["pods"].append({**pod("other", label, "n1"), "waiting": ["Broken"]})
+    (todo,) = [one.todo for one in examine(snapshot(cluster)) if one.what == "koordgate: 1 of 2 Pods are ready"]
+    assert todo == "kubectl -n koordgate-system get pods; kubectl -n koordgate-system logs deployments/koordgate"
+
+
+@pytest.mark.parametrize(("wanted", "one"), [(0, False), (1, True), (2, False), (3, False)])
+def test_one_replica_is_told_of(wanted: int, *, one: bool) -> None:
+    cluster = right_cluster()
+    cluster["deployments"][0] |= {"wanted": wanted, "ready": wanted}
+    assert ((Level.WARNING, "the webhook has one replica") in told("installed", cluster)) is one
+
+
+def test_each_configuration_is_looked_for_by_its_own_name() -> None:
+    identity = Identity(mutating="the-mutating", validating="the-validating")
+    cluster = right_cluster()
+    for key in ("mutating", "validating"):
+        beside = [{**meta(name), "webhooks": []} for name in ("a", "koordgate", "zz")]
+        cluster[key] = [*beside, {**cluster[key][0], **meta(f"the-{key}")}, *beside]
+    found = told("certificates", cluster, settings=structs.replace(SETTINGS, identity=identity))
+    assert found[:2] == [
+        (Level.OK, "the mutating webhook configuration the-mutating has 2 entries with a CA"),
+        (Level.OK, "the validating webhook configuration the-validating has 3 entries with a CA"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["a-tls", "zz-tls"])
+def test_only_the_webhooks_own_ca_must_be_trusted_by_the_api_server(name: str) -> None:
+    other = new_authority("other", NOW - timedelta(days=1), 365)
+    cluster = right_cluster()
+    cluster["secrets"][1] = secret(name, leaf(other), other)
+    certificate = structs.replace(SETTINGS.certificate, extender_secret=name)
+    found = told("certificates", cluster, settings=structs.replace(SETTINGS, certificate=certificate))
+    assert [level for level, _ in found] == [Level.OK] * 4
+
+
+@pytest.mark.parametrize("at", range(5))
+@pytest.mark.parametrize("step", [1, -1])
+def test_each_policy_is_judged_by_its_own_binding(at: int, step: int) -> None:
+    cluster = right_cluster()
+    cluster["policyBindings"][at]["spec"]["validationActions"] = ["Warn"]
+    cluster["policyBindings"] = cluster["policyBindings"][::step]
+    others = [name for name in POLICIES[:5] if name != POLICIES[at]]
+    assert told("enforcement", cluster)[:2] == [
+        (Level.WARNING, f"the policy {POLICIES[at]} refuses nothing (Warn)"),
+        (Level.OK, f"the API server itself refuses what these policies name: {', '.join(others)}"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["o", "o-shadow", "p-shadow", "q"])
+def test_a_binding_of_another_name_enforces_nothing(name: str) -> None:
+    assert not enforcing({"metadata": {"name": name}, "spec": {"policyName": "p"}})
+    assert enforcing({"metadata": {"name": "p"}, "spec": {"policyName": "p"}})
+
+
+def test_an_object_is_found_by_its_own_name() -> None:
+    read = ReadList(tuple(meta(name) for name in ("m", "a", "n", "z", "b")))
+    assert [(read.named(name) or {"metadata": {"name": ""}})["metadata"]["name"] for name in "abmnzc"] == [
+        *("a", "b", "m", "n", "z", ""),
+    ]
+
+
+@pytest.mark.parametrize("label", ["a", "koordgate", "zz"])
+def test_only_a_reporter_keeps_what_is_known_of_a_node(label: str) -> None:
+    cluster = right_cluster()
+    cluster["pods"][2] = pod("other", label, "node-1")
+    assert (Level.FAILURE, "what koordgate knows of 1 nodes is not kept up to date: node-1") in told("nodes", cluster)
+
+
+KEEP = {one.key: one.keep for one in wanted(SPACE, SETTINGS)}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ready"),
+    [
+        ([("Ready", "True")], True),
+        ([("Initialized", "True"), ("Ready", "False"), ("Zone", "True")], False),
+        ([("Initialized", "False"), ("Ready", "True"), ("Zone", "False")], True),
+        ([("Ready", "Unknown")], False),
+        ([], False),
+    ],
+)
+@pytest.mark.parametrize("key", ["nodes", "pods"])
+def test_what_is_ready_says_so_itself(key: str, conditions: list[tuple[str, str]], *, ready: bool) -> None:
+    status = {"conditions": [{"type": kind, "status": state} for kind, state in conditions]}
+    assert KEEP[key]({"metadata": {"name": "x"}, "status": status})["ready"] is ready
+
+
+def test_taints_beside_koordgates_make_no_node_short() -> None:
+    taints = [{"key": key, "effect": "NoSchedule"} for key in ("a", "koordgate.io/other", "z")]
+    assert not KEEP["nodes"]({"metadata": {"name": "n"}, "spec": {"taints": taints}})["short"]
+
+
+def test_of_a_pod_what_checks_need_is_kept() -> None:
+    states = [{"restartCount": 2, "state": {"waiting": {"reason": "A"}}}, {"restartCount": 3, "state": {"running": {}}}]
+    spec = {"nodeName": "n1", "containers": [{"image": "a"}, {"image": "b"}, {}]}
+    about = {"name": "p", "namespace": "s", "labels": {"a": "b"}, "annotations": {"x": "y"}}
+    assert KEEP["pods"]({"metadata": about, "spec": spec, "status": {"containerStatuses": [*states, {}]}}) == {
+        "metadata": {"name": "p", "namespace": "s", "labels": {"a": "b"}, "annotations": {}},
+        "node": "n1",
+        "ready": False,
+        "images": ["a", "b", ""],
+        "restarts": 5,
+        "waiting": ["A", "", ""],
+    }
+    assert KEEP["pods"]({"metadata": {"name": "p"}}) == {
+        "metadata": {"name": "p", "namespace": "", "labels": {}, "annotations": {}},
+        "node": "",
+        "ready": False,
+        "images": [],
+        "restarts": 0,
+        "waiting": [],
+    }
+
+
+def test_of_a_workload_what_checks_need_is_kept() -> None:
+    template = {"spec": {"containers": [{"image": "a"}], "runtimeClassName": "nvidia"}}
+    deployed = {
+        "metadata": {"name": "d"},
+        "spec": {"replicas": 3, "template": template},
+        "status": {"readyReplicas": 2},
+    }
+    counted = {"metadata": {"name": "s"}, "status": {"desiredNumberScheduled": 4, "numberReady": 1}}
+    kept = [KEEP["deployments"](one) for one in (deployed, counted, {"metadata": {"name": "x"}})]
+    assert [(one["images"], one["runtimeClass"], one["wanted"], one["ready"]) for one in kept] == [
+        (["a"], "nvidia", 3, 2),
+        ([], "", 4, 1),
+        ([], "", 0, 0),
+    ]
+
+
+def test_so_much_is_read_of_a_cluster() -> None:
+    assert reader.actions({}) == {}
+    assert (reader._MOST, reader._PAGE, reader._AT_ONCE) == (20_000, 250, 8)
+
+
+# What is tried
+
+
+TRIED = """
+healthLease: {enabled: true, namespace: probes}
+devices: {types: [{name: queue, resource: example.com/queue}]}
+dialects:
+  hami: {enabled: true, namespaces: [a, b]}
+  volcano: {enabled: true}
+  kai: {enabled: false}
+  amd: {enabled: true}
+"""
+SCHEDULER = "system:serviceaccount:koordgate-system:koord-scheduler"
+
+
+@pytest.mark.parametrize("action", ["Audit", "Deny", "Warn"])
+def test_what_is_tried_follows_from_the_settings(action: str) -> None:
+    actions = dict.fromkeys(("koordgate-preset-node", "koordgate-visible-devices", "koordgate-bindings"), action)
+    planned, untried = trials.plan(parse(TRIED), "team", actions)
+    denied = [
+        ("a Pod for a GPU that names its node", "refused", "team", ""),
+        ("a Pod that shows itself all cards", "refused", "team", ""),
+        ("a Binding by another user that brings an allocation", "refused", "team", ""),
+    ]
+    assert [(one.about, str(one.expect), one.namespace, one.user) for one in planned] == [
+        ("a Pod that asks for nvidia.com/gpu", "translated", "team", ""),
+        ("a Pod that asks for kubernetes.io/gpu-core", "translated", "team", ""),
+        ("a Pod that asks for koordinator.sh/gpu-core", "translated", "team", ""),
+        ("a Pod that asks for example.com/queue", "answered", "team", ""),
+        ("a Pod with CPUs of its own", "translated", "team", ""),
+        ("a Pod in the dialect hami (HAMi)", "translated", "a", ""),
+        ("a Pod in the dialect volcano (Volcano vGPU)", "translated", "team", ""),
+        ("a Pod in the dialect amd (AMD's device plugin)", "translated", "team", ""),
+        ("a Pod that asks for nothing of koordgate's", "left alone", "team", ""),
+        ("a Pod for a GPU in the exempt namespace kube-system", "left alone", "kube-system", ""),
+        ("a Pod for a GPU in the exempt namespace koordgate-system", "left alone", "koordgate-system", ""),
+        ("a Pod that claims to hold a device", "refused", "team", ""),
+        *(denied if action == "Deny" else []),
+        (f"a Binding by {SCHEDULER}", "answered", "team", SCHEDULER),
+        *[("the self-test of the health lease", "as the self-test of the health lease needs it", "probes", "")] * 2,
+    ]
+    assert [one.about for one in planned if one.binding] == [
+        *(["a Binding by another user that brings an allocation"] if action == "Deny" else []),
+        f"a Binding by {SCHEDULER}",
+    ]
+    assert untried == []
+
+
+@pytest.mark.parametrize(("scheduler", "ours"), [("a-scheduler", False), ("koord-scheduler", True), ("volcano", False)])
+def test_a_pod_is_koordgates_by_its_scheduler_alone(scheduler: str, *, ours: bool) -> None:
+    made = {"spec": {"schedulerName": scheduler}}
+    assert (translated_by(made, "koord-scheduler"), untouched(made, "koord-scheduler")) == (ours, not ours)

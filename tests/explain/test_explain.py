@@ -306,6 +306,20 @@ def test_nodes_are_told_in_the_steps_in_which_they_are_compared(ask: Callable[..
         ),
         pytest.param(
             Preference.FRAGMENTATION,
+            {"growth": 0, "begun": 2**53 - 1, "score": 0},
+            "fragmentation grows by 0, opens one on a node without CPUs, opens a device of size 80, "
+            f"place 1 by {Preference.MOST_BALANCED}",
+            id="a node without CPUs",
+        ),
+        pytest.param(
+            Preference.FRAGMENTATION,
+            {"growth": 0, "begun": 1999, "opened": 1, "room": 2, "score": 0},
+            "room for 2 of its gang, fragmentation grows by 0, opens one on a node of 1 CPUs, opens a device of size "
+            f"1, place 1 by {Preference.MOST_BALANCED}",
+            id="a node of little CPU",
+        ),
+        pytest.param(
+            Preference.FRAGMENTATION,
             {"growth": 0, "opened": None, "idle": 8, "score": 2},
             f"fragmentation grows by 0, begins an idle node of 8 devices, place 3 by {Preference.MOST_BALANCED}",
             id="an idle node",

@@ -44,7 +44,8 @@ def taint(value: str, effect: str = "NoSchedule") -> Raw:
 
 
 @pytest.mark.parametrize(
-    ("reasons", "more"), [(12, []), (13, ["1 more reason: --all"]), (14, ["2 more reasons: --all"])]
+    ("reasons", "more"),
+    [(12, []), (13, ["1 more reason: --all"]), (14, ["2 more reasons: --all"]), (25, ["13 more reasons: --all"])],
 )
 def test_twelve_reasons_are_written_and_the_others_counted(ask: Ask, reasons: int, more: list[str]) -> None:
     nodes = [part for at in range(reasons) for part in node(f"n{at:02}", 1, taints=[taint(f"t{at:02}")])]
@@ -86,7 +87,13 @@ def test_the_most_frequent_reason_comes_first_and_nodes_that_fit_come_last(ask: 
 
 
 @pytest.mark.parametrize(
-    ("cards", "more"), [(32, []), (33, ["  1 more device: --all"]), (34, ["  2 more devices: --all"])]
+    ("cards", "more"),
+    [
+        (32, []),
+        (33, ["  1 more device: --all"]),
+        (34, ["  2 more devices: --all"]),
+        (65, ["  33 more devices: --all"]),
+    ],
 )
 def test_32_cards_are_written_and_the_others_counted(ask: Ask, cards: int, more: list[str]) -> None:
     cluster = node("n1", cards, unschedulable=True)
@@ -97,17 +104,17 @@ def test_32_cards_are_written_and_the_others_counted(ask: Ask, cards: int, more:
 
 
 def test_five_nodes_in_order_are_written_and_the_pods_own_and_the_others_counted(ask: Ask) -> None:
-    cluster = [part for at in range(7) for part in node(f"n{at}", 8 - at)]
-    mine = asyncio.run(bound("mine", "n0", *node("n0", 8)))
+    cluster = [part for at in range(13) for part in node(f"n{at}", 13 - at)]
+    mine = asyncio.run(bound("mine", "n0", *node("n0", 13)))
     packs = {"kind": "ConfigMap", "metadata": {"name": "koordgate", "namespace": "koordgate-system"}}
     packs |= {"data": {"config.yaml": "scheduler: {preference: packing}"}}
     whole = ask(packs, *cluster, mine, words=("--all",))
     order = [line.split()[1] for line in whole.out.splitlines() if "packing step" in line]
-    assert len(order) == 7
+    assert len(order) == 13
     told = ask(packs, *cluster, mine)
     shown = [line.split()[1] for line in told.out.splitlines() if "packing step" in line]
     assert shown == (order[:5] if "n0" in order[:5] else [*order[:5], "n0"])
-    left = 7 - len(shown)
+    left = 13 - len(shown)
     assert [line for line in told.out.splitlines() if line.endswith("--all")] == [
         f"{left} more node{'s' if left > 1 else ''}: --all"
     ]
@@ -155,12 +162,12 @@ def test_an_affinity_that_no_label_meets_is_told(ask: Ask) -> None:
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     told = ask(*node("n1", 1), gpu_pod(affinity=affinity), words=("-o", "json")).data["details"][0]["remedies"]
-    assert [(one["kind"], one["text"]) for one in told] == [
-        ("label", "change the Pod's required node affinity, or the node's labels: no term of it matches them")
+    assert [(one["kind"], one["text"], one["needed"]) for one in told] == [
+        ("label", "change the Pod's required node affinity, or the node's labels: no term of it matches them", True)
     ]
 
 
-@pytest.mark.parametrize("pods", [8, 9])
+@pytest.mark.parametrize("pods", [8, 9, 17])
 def test_eight_pods_that_must_end_are_named_and_the_others_counted(ask: Ask, pods: int) -> None:
     room = node("n1", pods)
     held, whole = [], {f"kubernetes.io/gpu-{tail}": "100" for tail in ("core", "memory-ratio")}
@@ -174,7 +181,8 @@ def test_eight_pods_that_must_end_are_named_and_the_others_counted(ask: Ask, pod
     told = [one for one in answer.data["details"][0]["remedies"] if one["kind"] == "Pods that leave"]
     assert [len(one["pods"]) for one in told] == [pods]
     assert told[0]["text"].count("(priority 5)") == 8
-    assert (" and 1 more; " in told[0]["text"]) is (pods == 9)
+    more = told[0]["text"].rpartition("(priority 5)")[2].partition("; ")[0]
+    assert more == ("" if pods == 8 else f" and {pods - 8} more")
     assert told[0]["text"].endswith("; kube-scheduler may evict them for this Pod, whose priority is 6")
     same = ask(*room, *held, gpu_pod(limits={"nvidia.com/gpu": str(pods)}, priority=5), words=("-o", "json"))
     (remedy,) = [one for one in same.data["details"][0]["remedies"] if one["kind"] == "Pods that leave"]
@@ -324,11 +332,15 @@ def test_what_stays_whole_is_told(before: int, after: int, says: str) -> None:
     assert words._idle(TypeLeft("gpu", 8, before, after)) == says
 
 
-@pytest.mark.parametrize(("names", "told"), [("abcd", "a, b, c, d"), ("abcde", "a, b, c, d and 1 more")])
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [("abcd", "a, b, c, d"), ("abcde", "a, b, c, d and 1 more"), ("abcdefghi", "a, b, c, d and 5 more")],
+)
 def test_the_first_of_many_are_named(names: str, told: str) -> None:
     assert words.some(list(names), 4) == told
     assert words.some([*"abcdefgh"]) == "a, b, c, d, e, f, g, h"
     assert words.some([*"abcdefghi"]) == "a, b, c, d, e, f, g, h and 1 more"
+    assert words.some([*"abcdefghijklmnopq"]) == "a, b, c, d, e, f, g, h and 9 more"
 
 
 # Bound Pods
@@ -361,6 +373,7 @@ def test_events_of_the_bind_are_told_in_the_order_of_time_and_no_others(ask: Ask
     events = [
         event("late", "2026-01-03T00:00:00Z"),
         event("other", "2026-01-02T00:00:00Z", uid="uid-other"),
+        event("another", "2026-01-02T00:00:00Z", uid="uid-another"),
         event("early", BORN),
         event("pulled", BORN, reason="Pulled"),
         event("never", None),

@@ -13,6 +13,7 @@ from koordgate.kube.errors import KubeError
 from webhook.quotas.mirror import read_quota
 from webhook.review import Request, Response
 from webhook.shadow import keeper as keeper_module
+from webhook.shadow import reviews
 from webhook.shadow.followed import Followed, FollowedPods
 from webhook.shadow.judge import as_submitted, created
 from webhook.shadow.reviews import ShadowWebhooks, _shadow, _told
@@ -163,6 +164,65 @@ async def test_a_namespace_whose_pods_cannot_be_listed_is_tried_again(caplog: py
     assert sorted(one.pod.namespace for one in keeper.followed) == ["other", "team"]
 
 
+async def test_what_was_released_is_tried_for_once() -> None:
+    shadow = Shadow()
+    shadow.node("n1", cards=1)
+    for name in ("a", "b", "c"):
+        await shadow.create(gpus(name))
+    shadow.pods.drop(gpus("a"))
+    keeper = shadow.parts.shadow_keeper
+    await keeper.round()
+    assert (shadow.would_be("uid-b"), shadow.would_be("uid-c")) == ("n1", "")
+    waits = keeper.followed.get("uid-c")
+    assert waits is not None
+    waits.tried = False
+    await keeper.round()
+    assert not waits.tried
+    shadow.node("n2", cards=1)
+    await keeper.round()
+    assert (waits.tried, waits.node) == (True, "n2")
+
+
+@pytest.mark.parametrize("scheduler", ["a-scheduler", "default-scheduler", "volcano"])
+async def test_a_pod_of_any_other_scheduler_is_observed(scheduler: str) -> None:
+    shadow = Shadow()
+    shadow.pods.put(gpus("a", schedulerName=scheduler))
+    assert [one.pod.name for one in shadow.parts.shadow_keeper.followed] == ["a"]
+
+
+@pytest.mark.parametrize("uid", ["uid-0", "uid-z"])
+async def test_of_two_pods_of_one_name_the_later_one_is_followed(uid: str) -> None:
+    shadow = Shadow()
+    for made in (gpus("a"), gpus("a", uid=uid)):
+        shadow.pods.put(made)
+    assert [one.pod.uid for one in shadow.parts.shadow_keeper.followed] == [uid]
+
+
+@pytest.mark.parametrize("nodes", [("n1", "n2"), ("n2", "n1")])
+async def test_a_pod_counts_where_it_was_bound_last(nodes: tuple[str, str]) -> None:
+    shadow = Shadow()
+    for node in nodes:
+        shadow.pods.put(gpus("a", nodeName=node))
+    followed = shadow.parts.shadow_keeper.followed
+    assert [followed.on(node) for node in nodes] == [frozenset(), {"uid-a"}]
+
+
+@pytest.mark.parametrize("other", ["m1", "n2"])
+async def test_a_pod_on_another_node_than_it_would_be_is_counted_whichever_comes_first(other: str) -> None:
+    shadow = Shadow()
+    shadow.node("n1")
+    await shadow.create(gpus("a"))
+    shadow.pods.put(gpus("a", nodeName=other))
+    assert shadow.count("shadow_compared", outcome="other_node") == 1
+    assert shadow.count("shadow_compared", outcome="same_node") == 0
+
+
+async def test_so_many_pods_are_followed_and_remembered() -> None:
+    assert len(Shadow().parts.shadow_keeper.followed) == 0
+    assert (keeper_module._MOST, keeper_module._A_ROUND, keeper_module._REASONS) == (20_000, 64, 3)
+    assert (reviews._MOST_SEEN, reviews._LONGEST) == (20_000, 1000)
+
+
 # What is kept of Pods
 
 
@@ -277,6 +337,8 @@ def test_a_pod_is_reviewed_as_it_was_before_its_bind() -> None:
         True,
     )
     assert as_submitted({"metadata": {"name": "x"}}) == {"metadata": {"name": "x"}, "spec": {}}
+    beside = as_submitted({"metadata": {"name": "x"}, "status": {}, "kind": "Pod", "zone": 1})
+    assert beside == {"metadata": {"name": "x"}, "spec": {}, "kind": "Pod", "zone": 1}
 
 
 async def test_a_card_beside_an_observed_pods_own_stays_its_holders() -> None:

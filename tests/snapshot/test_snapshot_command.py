@@ -1,5 +1,6 @@
 """`koordgate snapshot` as a user calls it, its bounds, and how names and fields are written."""
 
+import io
 import json
 from functools import partial
 from pathlib import Path
@@ -11,11 +12,13 @@ from commands import Koordgate
 from fake_kube import FakeKube, Fault, answer, drop
 from foreignpods import install
 from kubeconfigs import write_kubeconfig
+from rich.console import Console
+from rich.status import Status
 
 from allocator.vocabulary.devicetype import BUILT_IN
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import EVENTS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
-from webhook.snapshot import file, keep, read
+from webhook.snapshot import command, file, keep, read
 from webhook.snapshot.fields import shapes
 from webhook.snapshot.keep import object_of
 from webhook.snapshot.names import OPEN, HidingNamer, rename_json
@@ -150,6 +153,7 @@ async def test_a_page_has_250_objects(cluster: FakeKube, kube: KubeClient) -> No
     found = await taken(kube)
     assert found.counts["nodes"] == 251
     assert [one.query["limit"] for one in cluster.seen("list", "nodes")] == ["250", "250"]
+    assert (read._MOST, read._PAGE) == (300_000, 250)
 
 
 async def test_events_of_koordgate_alone_are_read_and_none_where_names_are_hidden(
@@ -199,6 +203,40 @@ def test_what_is_written_is_a_list_with_an_object_a_line(tmp_path: Path, capsys:
     first = (file.write(str(path), items), path.read_bytes())
     assert (file.write(str(path), items), path.read_bytes()) == first
     assert [one.name for one in tmp_path.iterdir()] == ["x.json.gz"]
+    assert path.read_bytes()[4:8] == bytes(4), "the time at which it was written"
+
+
+async def test_a_namespace_that_is_gone_hides_no_other(cluster: FakeKube, kube: KubeClient) -> None:
+    cluster.faults.add("list", "pods", answer(404, "gone"))
+    found = await taken(kube, namespaces=("team-a", "team-b"))
+    assert [one["metadata"]["namespace"] for one in found.items if one["kind"] == "Pod"] == ["team-b"]
+    cluster.faults.add("list", "resourcequotas", answer(403, "not for you"))
+    assert len((await taken(kube, namespaces=("team-a", "team-b"))).notes) == 1
+
+
+async def test_pages_of_several_namespaces_are_counted_together(
+    cluster: FakeKube, kube: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "_MOST", 2)
+    for space in ("team-a", "team-b", "team-c"):
+        cluster.put(PODS.path(namespace=space), pod(name="q", namespace=space, uid=f"q-{space}"))
+    found = await taken(kube, namespaces=("team-c", "team-a", "team-b"))
+    assert [one["metadata"]["namespace"] for one in found.items if one["kind"] == "Pod"] == ["team-a"] * 2 + ["team-c"]
+    assert found.notes[-1] == "pods: there are more than 2; the others are left out"
+
+
+@pytest.mark.parametrize(("counts", "shown"), [((1, 249, 251), []), ((250,), ["250"]), ((500, 501), ["500"])])
+def test_every_250th_object_is_told_on_a_terminal(
+    counts: tuple[int, ...], shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True)
+    told: list[str] = []
+    monkeypatch.setattr(command.terminal, "errors", lambda: console)
+    monkeypatch.setattr(Status, "update", lambda _self, text: told.append(text))
+    with command.progress() as tell:
+        for count in counts:
+            tell("nodes", count)
+    assert told == [f"reading nodes: {count}" for count in shown]
 
 
 # Names
@@ -356,7 +394,7 @@ def test_only_the_schedulers_condition_tells_a_message() -> None:
 def test_pods_that_a_topology_names_are_hidden_in_its_annotation() -> None:
     allocs = "node.koordinator.sh/pod-cpu-allocs"
     text = '[{"namespace":"team","name":"p","cpuset":"0-3"}]'
-    obj = {"metadata": {"name": "n1", "annotations": {allocs: text, "other": "x"}}}
+    obj = {"metadata": {"name": "n1", "annotations": {"a": "x", "odd": 7, allocs: text, "other": "x"}}}
     shape = SHAPES["NodeResourceTopology"]
     assert object_of(shape, obj, OPEN)["metadata"]["annotations"] == {allocs: text}
     hidden = json.loads(object_of(shape, obj, HIDING)["metadata"]["annotations"][allocs])

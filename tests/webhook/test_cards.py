@@ -12,7 +12,7 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import CLASSES, CORDONED
 from allocator.wire.nodeallocation import write_spec
 from webhook.devices.amounts import held_of, told_bytes
-from webhook.devices.cards import Availability, Card, cards_of, summary
+from webhook.devices.cards import Availability, Card, Summary, cards_of, summary
 from webhook.devices.nodestate import Known, NodeState, read_node
 from webhook.devices.topview import Look, ShownNode, counts, last_line, line, lines, look
 from webhook.ledger.kube import record_or_error
@@ -248,3 +248,146 @@ def test_memory_is_told_in_gib_with_one_decimal(used: int, total: int, told: tup
 )
 def test_an_amount_is_exact_where_that_is_short(amount: int, told: str) -> None:
     assert told_bytes(amount) == told
+
+
+BEGUN = "  gpu/0    ###.......  30% ###....... 24/80Gi       "
+MODELLED = "  gpu/0    A100-SXM4-80GB     ###.......  30% ###....... 24/80Gi       "
+FIT = {
+    55: f"{BEGUN}… …",
+    56: f"{BEGUN}… +2",
+    57: f"{BEGUN}n… +2",
+    62: f"{BEGUN}n/aaaa… +2",
+    63: f"{BEGUN}n/aaaaaa +2",
+    72: f"{BEGUN}n/aaaaaa +2",
+    73: f"{BEGUN}n/aaaaaa, n/bbbbbb +1",
+    79: f"{BEGUN}n/aaaaaa, n/bbbbbb +1",
+    80: f"{BEGUN}n/aaaaaa, n/bbbbbb, n/cccccc",
+    91: f"{BEGUN}n/aaaaaa, n/bbbbbb, n/cccccc",
+    92: f"{MODELLED}n/aaaaaa, n/bbbbbb +1",
+    98: f"{MODELLED}n/aaaaaa, n/bbbbbb +1",
+    99: f"{MODELLED}n/aaaaaa, n/bbbbbb, n/cccccc",
+}
+
+
+@pytest.mark.parametrize("width", FIT)
+def test_as_many_pods_are_named_as_have_room(width: int) -> None:
+    held = [replace(holding(name, part(gpu(0), 10)), namespace="n", name=name * 6) for name in "abc"]
+    assert drawn(one(state(device_entry(0, **A100), holdings=held)), width) == FIT[width]
+
+
+@pytest.mark.parametrize(
+    ("width", "told"),
+    [(70, "XID: 79; n/aaa… +2"), (80, "XID: 79; n/aaaaaa +2"), (82, "XID: 79; n/aaaaaa, n/bbbbbb +1")],
+)
+def test_why_nothing_lands_on_a_device_takes_room_from_its_pods(width: int, told: str) -> None:
+    held = [replace(holding(name, part(gpu(0), 10)), namespace="n", name=name * 6) for name in "abc"]
+    assert drawn(one(state(device_entry(0, **SICK), holdings=held)), width) == f"{BEGUN}{told}"
+
+
+def test_more_than_a_card_has_is_drawn_as_full() -> None:
+    card = one(state(device_entry(0), holdings=[holding(f"{at:02}", part(gpu(0), 100)) for at in range(12)]))
+    empty = " " * 19
+    assert drawn(card) == f"  gpu/0    {empty}########## 999% ########## 960/80Gi      default/pod-00 +11"
+
+
+@pytest.mark.parametrize("count", [9, 10])
+def test_a_percentage_has_three_digits(count: int) -> None:
+    card = one(state(device_entry(0), holdings=[holding(str(at), part(gpu(0), 100)) for at in range(count)]))
+    assert f" ########## {min(count * 100, 999)}% " in drawn(card)
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("NVIDIA-T4", "T4"),
+        ("NVIDIA T4", "T4"),
+        ("NVIDIAT4", "NVIDIAT4"),
+        ("AMD-NVIDIA-1", "AMD-NVIDIA-1"),
+        ("", ""),
+        ("X" * 18, "X" * 18),
+        ("X" * 19, "X" * 17 + "…"),
+    ],
+)
+def test_a_model_has_18_columns_without_its_vendor(model: str, told: str) -> None:
+    entry = device_entry(0, labels={"node.koordinator.sh/gpu-model": model})
+    assert drawn(one(state(entry))) == f"  gpu/0    {told:<18} ..........   0% .......... 0/80Gi"
+
+
+@pytest.mark.parametrize(("width", "wide"), [(39, 40), (40, 40), (41, 41), (99, 99), (100, 100), (101, 100), (-5, 40)])
+def test_a_terminal_is_drawn_between_40_and_100_columns_wide(width: int, wide: int) -> None:
+    assert look(width, "utf-8").width == wide
+
+
+def test_states_have_their_colours() -> None:
+    held = [holding("a", part(gpu(0), 100)), holding("b", part(gpu(1), 10)), holding("c", part(gpu(9), 10))]
+    entries = [device_entry(0), device_entry(1), device_entry(2), device_entry(3, **SICK)]
+    cards = cards_of(state(*entries, holdings=held), BUILT_IN)
+    styles = [[str(span.style) for span in line(card, Look(100, "#", ".")).spans] for card in cards]
+    assert [("red" in of, "yellow" in of) for of in styles] == [
+        (False, False),
+        (False, True),
+        (False, False),
+        (True, False),
+        (True, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (Summary(0, 0, 0, 0, 0, 0), "no devices"),
+        (Summary(0, 0, 0, 0, 0, 2), "no devices; 2 held, not listed by the node"),
+        (Summary(1, 0, 0, 1, 0, 0), "1 device: 1 held"),
+        (Summary(2, 0, 1, 0, 1, 0), "2 devices: 1 in parts, 1 out of service"),
+    ],
+)
+def test_devices_are_counted_in_words(found: Summary, told: str) -> None:
+    assert counts(found) == told
+
+
+def test_nodes_are_counted_too() -> None:
+    shown = state(device_entry(0))
+    cards = cards_of(shown, BUILT_IN)
+    made = ShownNode(shown, cards, cards)
+    assert last_line([], "") == "0 nodes, no devices"
+    assert last_line([made, made], "") == "2 nodes, 2 devices: 2 free"
+
+
+def test_a_device_is_of_the_namespaces_whose_pods_hold_some_of_it() -> None:
+    held = [replace(holding(name, part(gpu(0), 10)), namespace=name) for name in "bd"]
+    card = one(state(device_entry(0), holdings=held))
+    assert [card.is_of(name) for name in ("", "a", "b", "c", "d", "e")] == [True, False, True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("amount", "told"),
+    [
+        (0, "0"),
+        (2**30 - 1, "1073741823"),
+        (2**30, "1Gi"),
+        (2**30 + 1, "1.1Gi"),
+        (11 * 2**30 // 10, "1.1Gi"),
+        (2**30 + 2**20, "1.1Gi"),
+        (1536 * 2**20, "1.5Gi"),
+        (2**50, "1Pi"),
+        (2**60, "1Ei"),
+    ],
+)
+def test_amounts_of_less_than_a_gib_are_exact(amount: int, told: str) -> None:
+    assert told_bytes(amount) == told
+
+
+def test_of_a_device_that_is_held_in_part_each_resource_is_told() -> None:
+    held = [holding("a", gpu_share(core=10)), holding("b", gpu_share(memory=GIB))]
+    card = one(state(device_entry(0), holdings=held))
+    assert (card.total, card.used, card.free) == (
+        {"gpu-core": 100, "gpu-memory": 80 * GIB, "gpu-memory-ratio": 100},
+        {"gpu-core": 10, "gpu-memory": GIB, "gpu-memory-ratio": 0},
+        {"gpu-core": 90, "gpu-memory": 79 * GIB, "gpu-memory-ratio": 100},
+    )
+    assert (card.state, card.bars) == (Availability.PARTS, ("gpu-core", "gpu-memory"))
+
+
+def gpu_share(core: int = 0, memory: int = 0) -> Any:
+    amounts = {"gpu-core": core} | ({"gpu-memory": memory} if memory else {})
+    return part(gpu(0), 1)._replace(amounts=amounts)

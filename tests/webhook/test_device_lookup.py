@@ -8,6 +8,7 @@ from builders import device_entry, device_object, gpu, holding, part
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodeallocation import write_spec
 from webhook.devices.lookup import find_device
+from webhook.devices.naming import address_of, identity_of, is_begun
 from webhook.devices.nodestate import CommandError, Known, NodeState, read_node
 from webhook.ledger.kube import record_or_error
 
@@ -92,3 +93,95 @@ def test_a_word_that_names_none_or_several_is_told_with_the_candidates(word: str
     with pytest.raises(CommandError) as caught:
         find_device(states(), word)
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("node", "devices"),
+    [
+        ("n1", "n1/gpu/0 GPU-aaaa1111-x, n1/gpu/1 GPU-aaaa2222-x, n1/gpu/7 GPU-eeee-stray, n1/rdma/1 01:00.0"),
+        ("n2", "n2/GPU-dddd-gone (cordoned), n2/gpu/0 GPU-bbbb1111-x, n2/gpu/3 GPU-cccc1111-x"),
+    ],
+)
+def test_a_node_alone_is_told_with_its_own_devices(node: str, devices: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        find_device(states(), node)
+    assert str(caught.value) == f"{node} is a node: name a device of it, as {node}/0; there are: {devices}"
+
+
+@pytest.mark.parametrize("word", ["n0", "n1x", "zzzz", "a"])
+def test_a_word_beside_the_names_of_nodes_is_no_node(word: str) -> None:
+    with pytest.raises(CommandError, match=f"^the cluster has no device '{word}'; a device is named by its UUID"):
+        find_device(states(), word)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("0000:3B:00.0", "0000:3b:00.0"),
+        ("00000000:3B:00.0", "0000:3b:00.0"),
+        ("00012345:3b:00.0", "2345:3b:00.0"),
+        ("1:3b:00.0", "0001:3b:00.0"),
+        ("3B:00.0", "3b:00.0"),
+        ("GPU-A", "gpu-a"),
+        ("A:b:c:d", "a:b:c:d"),
+    ],
+)
+def test_a_pci_address_is_written_as_sysfs_does(text: str, address: str) -> None:
+    assert address_of(text) == address
+
+
+@pytest.mark.parametrize(
+    ("identity", "word", "begun"),
+    [
+        ("GPU-8a56a4bc", "8a56", True),
+        ("GPU-8a56a4bc", "8a5", False),
+        ("GPU-8a56a4bc", "gpu-", True),
+        ("MIG-8a56a4bc", "8A56A", True),
+        ("MIG-8a56a4bc", "mig-8a", True),
+        ("0000:01:00.0", "0000", True),
+        ("GPU-8a56a4bc", "56a4", False),
+        ("GPU-MIG-8a56", "8a56", True),
+    ],
+)
+def test_four_characters_begin_an_id(identity: str, word: str, *, begun: bool) -> None:
+    assert is_begun(identity, word) is begun
+
+
+@pytest.mark.parametrize(
+    ("word", "identity"),
+    [("0000:3a:00.0", "GPU-a"), ("0000:3B:00.0", "GPU-b"), ("00000000:3c:00.0", "GPU-c"), ("gpu/1", "GPU-b")],
+)
+def test_of_several_cards_of_a_node_the_one_at_an_address_is_found(word: str, identity: str) -> None:
+    cards = [card(at, f"GPU-{name}", f"0000:3{name}:00.0") for at, name in enumerate("abc")]
+    obj = device_object(*cards, name="n1")
+    record = {"metadata": {"name": "n1", "resourceVersion": "1"}, "spec": write_spec([])}
+    state = read_node("n1", obj, record_or_error(record), None, Known())
+    assert identity_of(state, word, obj) == identity
+
+
+def test_what_several_cards_begin_with_is_told_with_these_alone() -> None:
+    cards = [card(at, f"GPU-{name}", f"0000:3{at}:00.0") for at, name in enumerate(("aaaa1", "aaaa2", "bbbb1"))]
+    obj = device_object(*cards, name="n1")
+    record = {"metadata": {"name": "n1", "resourceVersion": "1"}, "spec": write_spec([])}
+    state = read_node("n1", obj, record_or_error(record), None, Known())
+    with pytest.raises(CommandError) as caught:
+        identity_of(state, "GPU-aaaa", obj)
+    assert str(caught.value) == "node n1 has several devices 'GPU-aaaa'; there are: GPU-aaaa1, GPU-aaaa2"
+    with pytest.raises(CommandError) as caught:
+        identity_of(state, "gpu/9", obj)
+    assert str(caught.value) == (
+        "node n1 has no device 'gpu/9'; there are: gpu 0 GPU-aaaa1, gpu 1 GPU-aaaa2, gpu 2 GPU-bbbb1"
+    )
+
+
+@pytest.mark.parametrize(("word", "there"), [("n1/123456789", True), ("n1/1234567890", False)])
+def test_a_minor_has_nine_digits(word: str, *, there: bool) -> None:
+    minors = [123456789, 1234567890]
+    held = [holding(str(at), part(gpu(minor, device_id=f"GPU-{at}"), 10)) for at, minor in enumerate(minors)]
+    record = {"metadata": {"name": "n1", "resourceVersion": "1"}, "spec": write_spec(held)}
+    found = [read_node("n1", device_object(name="n1"), record_or_error(record), None, Known())]
+    if there:
+        assert find_device(found, word).id == "GPU-0"
+    else:
+        with pytest.raises(CommandError, match="node n1 has no device '1234567890'"):
+            find_device(found, word)

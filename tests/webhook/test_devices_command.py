@@ -19,12 +19,14 @@ from kubeconfigs import write_kubeconfig
 from strategies import json_near
 
 from allocator.index.packed import Packed, write_packed
+from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import CLASSES, CORDONED, PACKED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import write_spec
 from koordgate.cli import main
+from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import (
     CONFIG_MAPS,
     DEVICES,
@@ -34,9 +36,13 @@ from koordgate.kube.resource import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from webhook.devices import claimreading, cordons, live, lookup, naming, nodestate, others, tables, topview
+from webhook.devices import pods as pods_lines
+from webhook.devices.cards import cards_of
 from webhook.devices.nodestate import Known, read_node
-from webhook.devices.tables import devices_list, packed_list
+from webhook.devices.tables import document, packed_list
 from webhook.ledger.kube import record_or_error
+from webhook.settings import WebhookSettings, adoption_of
 
 Raw = dict[str, Any]
 
@@ -247,14 +253,16 @@ async def test_what_an_object_says_is_printed_as_it_is_and_never_as_markup(fake:
 def test_whatever_stands_in_the_objects_a_node_can_be_read_and_reported(value: Any) -> None:
     spec = value if isinstance(value, dict) else {"allocations": value}
     annotations = {PACKED: value}
+    known = Known(BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)]))
     state = read_node(
         "n1",
         {"metadata": {"name": "n1"}, "spec": spec},
         record_or_error({"metadata": {"name": "n1", "resourceVersion": "1", "annotations": annotations}, "spec": spec}),
         {"metadata": {"name": "n1", "annotations": {CLASSES: value, CORDONED: value}}},
-        Known(BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])),
+        known,
     )
-    assert [node["node"] for node in (*devices_list([state]), *packed_list([state]))] == ["n1", "n1"]
+    nodes = document([(state, cards_of(state, known.types))])["nodes"]
+    assert [node["node"] for node in (*nodes, *packed_list([state]))] == ["n1", "n1"]
 
 
 # What is published
@@ -622,8 +630,37 @@ async def test_a_pod_whose_budget_allows_no_eviction_stays_and_the_status_says_s
     assert said.status == 3
     assert left(pods) == ["other", "pod-a", "pod-b"]
     assert "may not be evicted now: would violate the disruption budget" in said.out
-    assert "2 of 2 Pods still hold the device" in said.err
+    assert said.err == (
+        "koordgate devices: 2 of 2 Pods still hold the device after 0 s; it stays cordoned, run the command again\n"
+    )
     assert cordoned(pods) == "GPU-0"
+    dry = await devices("drain", "n1", "GPU-0", "--dry-run")
+    assert (dry.status, dry.err) == (3, "")
+
+
+async def test_of_two_pods_the_one_that_does_not_end_is_counted(pods: FakeKube, devices: Koordgate) -> None:
+    made = pods.get(PODS.path("pod-a", "default"))
+    made["metadata"]["finalizers"] = ["example.com/backup"]
+    pods.put(PODS.path(namespace="default"), made)
+    said = await devices("drain", "n1", "GPU-0", "--timeout", "0")
+    assert said.status == 3
+    assert left(pods) == ["other", "pod-a"]
+    assert said.out.splitlines()[-1] in {"Pod default/pod-a: still there", "Pod default/pod-b: gone"}
+    assert said.err == (
+        "koordgate devices: 1 of 2 Pods still hold the device after 0 s; it stays cordoned, run the command again\n"
+    )
+
+
+@pytest.mark.parametrize("nodes", [(), ("n1", "n2")])
+async def test_what_is_not_known_of_all_nodes_is_told_once_with_the_first(
+    cluster: FakeKube, devices: Koordgate, nodes: tuple[str, ...]
+) -> None:
+    cluster.faults.always("list", "resourceclaims", answer(403, "no claims for you"))
+    said = await devices(*nodes, "-o", "json")
+    told = [one["problems"] for one in json.loads(said.out)["nodes"]]
+    assert [len(one) for one in told] == [1, 0]
+    assert told[0][0].startswith("what ResourceClaims hold is not shown, but for what koordgate reserved: ")
+    assert said.err == f"koordgate devices: {told[0][0]}\n"
 
 
 async def test_another_pod_of_the_name_is_not_evicted(pods: FakeKube, devices: Koordgate) -> None:
@@ -639,3 +676,195 @@ async def test_a_drain_that_may_not_evict_says_which_right_is_lacking(pods: Fake
     said = await devices("drain", "n1", "GPU-0")
     assert said.status == 1
     assert "forbidden" in said.err
+
+
+# The whole text
+
+
+TEXTS: dict[tuple[str, ...], str] = {
+    ("devices",): """\
+NODE   TYPE   MINOR   ID             MODEL   NUMA   PCIE ROOT    HEALTH    USED                      PODS
+n1     gpu    0       GPU-0          A100    -      -            healthy   gpu-core 50/100           \
+default/pod-a: gpu-core 30, gpu-memory 24Gi, gpu-memory-ratio 30
+                                                                           gpu-memory 40Gi/80Gi      \
+default/pod-b: gpu-core 20, gpu-memory 16Gi, gpu-memory-ratio 20
+                                                                           gpu-memory-ratio 50/100
+n1     gpu    1       GPU-1          -       -      -            XID: 79   gpu-core 0/100            -
+                                                                           gpu-memory 0Gi/80Gi
+                                                                           gpu-memory-ratio 0/100
+n1     rdma   1       0000:01:00.0   -       1      pci0000:00   healthy   rdma 25/100               \
+default/pod-a: rdma 25
+n2     gpu    0       GPU-idle       -       -      -            healthy   gpu-core 0/100            -
+                                                                           gpu-memory 0Gi/80Gi
+                                                                           gpu-memory-ratio 0/100
+""",
+    ("devices", "--packed"): """\
+NODE   CLASS           B    N   TOTAL        FREE         TOTAL OF EACH   FREE OF EACH
+n1     gpu-core        7    2   0x3264       0x32         100 100         50 0
+n1     gpu-memory      31   1   0x40000000   0x20000000   1Gi             512Mi
+n2     not published   -    -   -            -            -               -
+""",
+    ("top",): """\
+n1  3 devices: 2 in parts, 1 out of service
+  gpu/0    A100               █████░░░░░  50% █████░░░░░ 40/80Gi       default/pod-a, default/pod-b
+  gpu/1                       ░░░░░░░░░░   0% ░░░░░░░░░░ 0/80Gi        XID: 79
+  rdma/1                      ███░░░░░░░  25%                          default/pod-a
+n2  1 device: 1 free
+  gpu/0                       ░░░░░░░░░░   0% ░░░░░░░░░░ 0/80Gi
+
+2 nodes, 4 devices: 1 free, 2 in parts, 1 out of service
+""",
+    ("top", "-o", "wide"): """\
+NODE   DEVICE   ID             MODEL   NUMA   PCI ADDRESS   STATE                     CORE   MEMORY    PODS
+n1     gpu/0    GPU-0          A100    -      -             in parts                  50%    40/80Gi   \
+default/pod-a, default/pod-b
+n1     gpu/1    GPU-1          -       -      -             out of service: XID: 79   0%     0/80Gi    -
+n1     rdma/1   0000:01:00.0   -       1      -             in parts                  25%    -         default/pod-a
+n2     gpu/0    GPU-idle       -       -      -             free                      0%     0/80Gi    -
+
+2 nodes, 4 devices: 1 free, 2 in parts, 1 out of service
+""",
+    ("pod", "-A"): """\
+NAMESPACE   POD     NODE   DEVICES         CORE   MEMORY   CPUS
+default     pod-a   n1     gpu/0, rdma/1   30%    24Gi     -
+default     pod-b   n1     gpu/0           20%    16Gi     -
+""",
+    ("pod", "-A", "-o", "wide"): """\
+NAMESPACE   POD     NODE   DEVICES         CORE   MEMORY   CPUS   IDS
+default     pod-a   n1     gpu/0, rdma/1   30%    24Gi     -      GPU-0, 0000:01:00.0
+default     pod-b   n1     gpu/0           20%    16Gi     -      GPU-0
+""",
+    ("pod", "default/pod-a"): """\
+Pod default/pod-a is gone; what it held on n1 is being released
+DEVICE   ID             HOLDS                                               CONTAINERS
+gpu/0    GPU-0          gpu-core 30, gpu-memory 24Gi, gpu-memory-ratio 30   main
+rdma/1   0000:01:00.0   rdma 25                                             -
+""",
+}
+
+
+@pytest.mark.parametrize("words", TEXTS, ids=" ".join)
+async def test_it_is_written_line_by_line(
+    cluster: FakeKube, devices: Koordgate, koordgate: Koordgate, words: tuple[str, ...]
+) -> None:
+    said = await koordgate(*words)
+    assert (said.status, said.err, said.out) == (0, "", TEXTS[words])
+
+
+BOTH = """\
+Pods that hold something of it, and run on: 2
+POD             HOLDS
+default/pod-a   gpu-core 30, gpu-memory 24Gi, gpu-memory-ratio 30
+default/pod-b   gpu-core 20, gpu-memory 16Gi, gpu-memory-ratio 20
+"""
+NOBODY = "no Pod holds anything of it\n"
+DRY = " (dry run: nothing is written)"
+WOULD = "Pod default/pod-a: would be evicted\nPod default/pod-b: would be evicted\n"
+GONE = """\
+Pod default/pod-a: evicted, ending
+Pod default/pod-b: evicted, ending
+Pod default/pod-a: gone
+Pod default/pod-b: gone
+n1: no Pod holds GPU-0 any more; it stays cordoned
+"""
+FREED = "n2: no Pod holds GPU-idle any more; it stays cordoned\n"
+
+
+async def test_what_becomes_of_a_device_is_told_step_by_step(pods: FakeKube, devices: Koordgate) -> None:
+    """Each command finds what the ones before it left."""
+    steps = [
+        ("cordon n1 GPU-0", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods\n{BOTH}"),
+        ("cordon n1 GPU-0", f"n1: gpu 0 GPU-0 is cordoned already; it takes no new Pods\n{BOTH}"),
+        ("cordon n1 GPU-0 --dry-run", f"n1: gpu 0 GPU-0 is cordoned already; it takes no new Pods\n{BOTH}"),
+        ("cordon n1 GPU-1 --dry-run=client", f"n1: gpu 1 GPU-1 is cordoned; it takes no new Pods{DRY}\n{NOBODY}"),
+        ("cordon n1 GPU-1 --dry-run", f"n1: gpu 1 GPU-1 is cordoned; it takes no new Pods{DRY}\n{NOBODY}"),
+        (
+            "uncordon n1 GPU-1",
+            f"n1: gpu 1 GPU-1 is not cordoned anyway; it still takes no new Pods: XID: 79\n{NOBODY}",
+        ),
+        ("uncordon n1 GPU-0 --dry-run", f"n1: gpu 0 GPU-0 is not cordoned; it takes new Pods{DRY}\n{BOTH}"),
+        ("uncordon n1 GPU-0", f"n1: gpu 0 GPU-0 is not cordoned; it takes new Pods\n{BOTH}"),
+        ("uncordon n1 GPU-0", f"n1: gpu 0 GPU-0 is not cordoned anyway; it takes new Pods\n{BOTH}"),
+        ("cordon n2 GPU-idle", f"n2: gpu 0 GPU-idle is cordoned; it takes no new Pods\n{NOBODY}"),
+        ("drain n1 GPU-0 --dry-run=client", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods{DRY}\n{BOTH}{WOULD}"),
+        ("drain n1 GPU-0 --dry-run", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods{DRY}\n{BOTH}{WOULD}"),
+        ("drain n1 GPU-0", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods\n{BOTH}{GONE}"),
+        (
+            "drain n2 GPU-idle",
+            f"n2: gpu 0 GPU-idle is cordoned already; it takes no new Pods\n{NOBODY}{FREED}",
+        ),
+    ]
+    for words, out in steps:
+        said = await devices(*words.split())
+        assert (words, said.status, said.err, said.out) == (words, 0, "", out)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("drain n1", "drain takes a node and a device: koordgate devices drain NODE DEVICE"),
+        ("cordon n1 GPU-0 x", "cordon takes a node and a device: koordgate devices cordon NODE DEVICE"),
+        ("n1 --dry-run", "--dry-run can be used with cordon, uncordon and drain only"),
+        ("cordon n1 GPU-0 --packed", "--packed and --output cannot be used with cordon"),
+        ("drain n1 GPU-0 -o json", "--packed and --output cannot be used with drain"),
+        ("uncordon n1 GPU-0 -o yaml", "--packed and --output cannot be used with uncordon"),
+    ],
+)
+async def test_words_that_do_not_fit_together_are_told(
+    cluster: FakeKube, devices: Koordgate, words: str, told: str
+) -> None:
+    said = await devices(*words.split())
+    assert (said.status, said.out, said.err) == (2, "", f"koordgate devices: {told}\n")
+    assert cluster.requests == []
+
+
+@pytest.mark.parametrize(("nodes", "told"), [(16, ""), (17, " and 1 more"), (33, " and 17 more")])
+async def test_sixteen_nodes_that_have_devices_are_named(
+    fake: FakeKube, devices: Koordgate, nodes: int, told: str
+) -> None:
+    for at in reversed(range(nodes)):
+        fake.put(DEVICES.path(), device_object(device_entry(0, id=f"GPU-{at}"), name=f"n{at:02}"))
+    said = await devices("x")
+    named = ", ".join(f"n{at:02}" for at in range(16))
+    assert said.err == f"koordgate devices: node x has no Device object; there are: {named}{told}\n"
+
+
+async def test_where_no_node_has_devices_that_is_told(fake: FakeKube, devices: Koordgate) -> None:
+    said = await devices("x")
+    assert said.err == "koordgate devices: node x has no Device object; there are none at all\n"
+
+
+# Bounds
+
+
+def test_so_much_is_read_at_once_and_so_many_are_named() -> None:
+    assert naming.is_begun("GPU-1234", "1234")
+    assert (nodestate._AT_ONCE, nodestate._MOST_NAMED, nodestate._PAGE) == (8, 16, 100)
+    assert (claimreading._PAGE, others._PAGE, others._MOST_APART, cordons._ATTEMPTS) == (100, 250, 8, 8)
+    assert (pods_lines._MOST_DEVICES, live._MOST_PROBLEMS, lookup._DIGITS, naming._SHORTEST) == (8, 3, 9, 4)
+    assert (tables.VERSION, topview.WIDTH, topview._LEAST, topview._ROOMY) == (1, 100, 40, 92)
+
+
+async def test_each_list_is_read_page_by_page(cluster: FakeKube, devices: Koordgate) -> None:
+    for at in range(100):
+        cluster.put(DEVICES.path(), device_object(device_entry(0, id=f"GPU-m{at}"), name=f"m{at:03}"))
+    said = await devices()
+    assert len([line for line in said.out.splitlines() if line.startswith("m")]) == 100
+    for resource in ("devices", "nodes", "resourceclaims", "resourceslices"):
+        assert {one.query["limit"] for one in cluster.seen("list", resource)} == {"100"}
+
+
+@pytest.mark.parametrize(("nodes", "asked"), [(1, 1), (8, 8), (9, 1)])
+async def test_pods_of_up_to_eight_nodes_are_listed_node_by_node(
+    fake: FakeKube, kube: KubeClient, nodes: int, asked: int
+) -> None:
+    adoption = replace(adoption_of(WebhookSettings()), peers=frozenset({Product.HAMI}))
+    names = [f"n{at}" for at in range(nodes)]
+    await others.read_others(kube, adoption, [*names, *names])
+    queries = [one.query for one in fake.seen("list", "pods")]
+    assert (len(queries), {one["limit"] for one in queries}) == (asked, {"250"})
+    bound = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+    selected = [f"spec.nodeName={name}" for name in names] if nodes < 9 else [bound]
+    assert [one["fieldSelector"] for one in queries] == selected
+    await others.read_others(kube, adoption)
+    assert fake.seen("list", "pods")[-1].query["fieldSelector"] == bound

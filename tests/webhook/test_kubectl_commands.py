@@ -1,17 +1,20 @@
 """`koordgate top`, `pod`, `cordon`, `uncordon` and `drain` against a cluster."""
 
+import asyncio
 import json
+import os
 import re
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from builders import device_entry, device_object, gpu, holding, part
+from builders import container, device_entry, device_object, gpu, holding, part, pod
 from commands import Koordgate, Said
-from fake_kube import FakeKube, answer
+from fake_kube import FakeKube, answer, drop
 from foreignpods import hami, install, kai, put_pod, reservation
 from kubeconfigs import write_kubeconfig
 
@@ -19,7 +22,12 @@ from allocator.vocabulary.cpunode import CpuShare, NumaShare
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodeallocation import write_spec
+from koordgate.cli import main
 from koordgate.kube.resource import CONFIG_MAPS, DEVICES, NODE_ALLOCATIONS, NODES, PODS
+from webhook import terminal
+from webhook.devices.nodestate import Known, NodeState, read_node
+from webhook.devices.pods import Holder, holders, pods_table
+from webhook.ledger.kube import record_or_error
 
 Raw = dict[str, Any]
 
@@ -471,3 +479,175 @@ async def test_the_page_names_each_field_of_a_pod_of_another_product(shared: Fak
     page = (Path(__file__).parents[2] / "docs" / "kubectl.md").read_text(encoding="utf-8")
     (pod,) = (await cards(koordgate))["GPU-aaaa2222"]["pods"]
     assert [field for field in pod if f"`{field}`" not in page] == []
+
+
+# What Pods hold, as lines
+
+
+def many_cards(count: int) -> list[Holder]:
+    card = [part(gpu(at, device_id=f"GPU-{at}"), 10) for at in range(count)]
+    return [Holder("n1", team("a", *card))]
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (8, "gpu/0, gpu/1, gpu/2, gpu/3, gpu/4, gpu/5, gpu/6, gpu/7"),
+        (9, "gpu/0, gpu/1, gpu/2, gpu/3, gpu/4, gpu/5, gpu/6, gpu/7 +1"),
+        (17, "gpu/0, gpu/1, gpu/2, gpu/3, gpu/4, gpu/5, gpu/6, gpu/7 +9"),
+    ],
+)
+def test_eight_devices_of_a_pod_are_named_and_the_others_counted(
+    count: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal.show(pods_table(many_cards(count), wide=False))
+    _, row = capsys.readouterr().out.splitlines()
+    assert f" {told}   {count * 10}% " in row
+    terminal.show(pods_table(many_cards(count), wide=True))
+    _, row = capsys.readouterr().out.splitlines()
+    assert row.endswith(f" {', '.join(f'GPU-{at}' for at in range(count))}")
+    assert ", ".join(f"gpu/{at}" for at in range(count)) in row
+
+
+@pytest.mark.parametrize(
+    ("cpus", "told"),
+    [
+        (CpuShare("LSR", 0b1100, numa=(NumaShare(1, 2000, 0), NumaShare(0, 10, 0))), "2-3 (NUMA 1, 0)"),
+        (CpuShare("LSR", 0b1100), "2-3"),
+        (CpuShare("LS", 0, numa=(NumaShare(0, 2000, 0),)), "NUMA 0"),
+        (CpuShare("LS", 0), "-"),
+        (None, "-"),
+    ],
+)
+def test_the_cpus_of_a_pod_are_told_by_set_and_numa_node(
+    cpus: CpuShare | None, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal.show(pods_table([Holder("n1", team("a", cpus=cpus))], wide=False))
+    assert capsys.readouterr().out.splitlines()[1].split("   ")[-1].strip() == told
+
+
+def test_holders_come_by_namespace_name_and_node() -> None:
+    def of(node: str, *held: Holding) -> NodeState:
+        record = {"metadata": {"name": node, "resourceVersion": "1"}, "spec": write_spec(held)}
+        return read_node(node, None, record_or_error(record), None, Known())
+
+    card = gpu(0, device_id="GPU-0")
+    made = [of("n2", team("a", part(card, 1)), holding("z", part(card, 1))), of("n1", team("a", part(card, 1)))]
+    made.append(of("n0", team("b", part(card, 1)), replace(holding("c", part(card, 1)), namespace="zoo")))
+    found = [(one.holding.namespace, one.holding.name, one.node) for one in holders(made)]
+    assert found == [
+        ("default", "pod-z", "n2"),
+        ("team", "pod-a", "n1"),
+        ("team", "pod-a", "n2"),
+        ("team", "pod-b", "n0"),
+        ("zoo", "pod-c", "n0"),
+    ]
+    assert [one.holding.name for one in holders(made, "team")] == ["pod-a", "pod-a", "pod-b"]
+
+
+async def test_a_pod_is_found_among_others_of_names_beside_its_own(cluster: FakeKube, koordgate: Koordgate) -> None:
+    card = gpu(0, device_id="GPU-bbbb1111")
+    beside = [replace(team(name, part(card, 10)), name=f"pod-{name}") for name in ("a", "c")]
+    cluster.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n2"}, "spec": write_spec(beside)})
+    document = json.loads((await koordgate("pod", "pod-b", "-o", "json")).out)
+    assert [one["name"] for one in document["pods"]] == ["pod-b"]
+    cluster.remove(PODS.path("pod-b", "team"))
+    document = json.loads((await koordgate("pod", "pod-b", "-o", "json")).out)
+    assert [(one["name"], one["node"]) for one in document["pods"]] == [("pod-b", "n1")]
+
+
+# Output that nobody reads
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "top",
+        "devices -o json",
+        "pod -A",
+        "doctor",
+        "cleanup",
+        "snapshot",
+        "adopt check -f FILE",
+        "explain p -n team -f FILE",
+        "packing -f FILE",
+    ],
+)
+async def test_a_command_whose_output_nobody_reads_ends_as_a_unix_tool_does(
+    cluster: FakeKube,
+    koordgate: Koordgate,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+) -> None:
+    file = tmp_path / "cluster.json"
+    limits = {"nvidia.com/gpu": "1"}
+    made = {**pod(container(limits=limits, requests=limits), name="p", namespace="team"), "kind": "Pod"}
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [made]}))
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as nobody:
+        monkeypatch.setattr(sys, "stdout", nobody)
+        status = await asyncio.to_thread(main, words.replace("FILE", str(file)).split())
+    assert status == 141
+    assert "Traceback" not in capsys.readouterr().err
+
+
+# Failures that all commands tell alike
+
+
+ASKING = ("top", "adopt check", "explain p -n team", "packing", "defrag", "snapshot")
+HINTS = {
+    "adopt check": "; or give objects with -f",
+    "explain p -n team": "; or give a snapshot or manifests with -f",
+    "packing": "; or give a snapshot or manifests with -f",
+    "defrag": "; or give a snapshot or manifests with -f",
+}
+
+
+@pytest.mark.parametrize("words", ASKING)
+async def test_an_api_server_that_does_not_answer_is_told_by_each_command(
+    cluster: FakeKube, koordgate: Koordgate, words: str
+) -> None:
+    cluster.faults.always("list", "nodes", drop())
+    said = await koordgate(*words.split())
+    assert (said.status, said.out) == (1, "")
+    begins = f"koordgate {words.split(maxsplit=1)[0]}: the API server of the kubeconfig does not answer: "
+    assert said.err.startswith(begins)
+
+
+@pytest.mark.parametrize("words", ASKING)
+@pytest.mark.parametrize("status", [400, 403, 422])
+async def test_a_refusal_is_told_by_each_command_without_a_hint_at_files(
+    cluster: FakeKube, koordgate: Koordgate, words: str, status: int
+) -> None:
+    cluster.faults.always("list", "nodes", answer(status, "no nodes for you"))
+    said = await koordgate(*words.split())
+    assert (said.status, said.out) == (1, "")
+    assert said.err.startswith(f"koordgate {words.split(maxsplit=1)[0]}: ")
+    assert "no nodes for you" in said.err
+    assert "with -f" not in said.err
+
+
+@pytest.mark.parametrize("words", ASKING)
+async def test_without_a_kubeconfig_each_command_says_what_else_it_takes(
+    koordgate: Koordgate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    said = await koordgate(*words.split())
+    assert (said.status, said.out) == (1, "")
+    assert said.err.endswith(f"write the kubeconfig there, or name it in $KUBECONFIG{HINTS.get(words, '')}\n")
+
+
+@pytest.mark.parametrize("words", ASKING)
+async def test_settings_that_cannot_be_used_are_a_2_of_each_command(
+    cluster: FakeKube, koordgate: Koordgate, tmp_path: Path, words: str
+) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("mode: 7\n")
+    for file in (wrong, tmp_path / "none.yaml"):
+        said = await koordgate(*words.split(), "--config", str(file))
+        assert (said.status, said.out) == (2, "")
+        assert said.err.startswith(f"koordgate {words.split(maxsplit=1)[0]}: ")
+        assert file.name in said.err

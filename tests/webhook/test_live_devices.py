@@ -138,6 +138,20 @@ async def test_without_the_right_to_claims_the_rest_is_shown_and_that_is_told(
         assert "what ResourceClaims hold is not shown" in live.problems()[0]
 
 
+def refused(live: LiveNodes) -> int:
+    return len([one for one in live._others if one.last_error is not None])
+
+
+async def test_of_two_rights_that_are_missing_the_one_to_claims_is_told(cluster: FakeKube, kube: KubeClient) -> None:
+    for resource in ("resourceclaims", "resourceslices"):
+        cluster.faults.always("list", resource, answer(403, f"no {resource} for you"))
+    async for live in following(kube):
+        while refused(live) < 2:
+            await live.news()
+        (told,) = live.problems()
+        assert "no resourceclaims for you" in told
+
+
 @pytest.mark.parametrize("resource", ["nodes", "devices", "nodeallocations"])
 async def test_without_the_right_to_list_it_ends_and_says_so(
     cluster: FakeKube, kube: KubeClient, resource: str
@@ -188,6 +202,26 @@ def test_a_page_is_no_higher_than_the_terminal_and_ends_with_the_sums(height: in
     left = [row for row in rows if row.startswith("...")]
     more = 27 - (height - 3) + 1  # the line that says so takes the place of one
     assert left == ([f"... {more} more lines: name nodes, or make the terminal larger"] if height < 30 else [])
+
+
+@pytest.mark.parametrize(
+    ("height", "first"),
+    [
+        (1, ["... 27 more lines: name nodes, or make the terminal larger"]),
+        (3, ["... 27 more lines: name nodes, or make the terminal larger"]),
+        (4, ["n0  8 devices: 8 free", "... 26 more lines: name nodes, or make the terminal larger"]),
+    ],
+)
+def test_a_terminal_of_few_lines_shows_at_least_how_many_more_there_are(height: int, first: list[str]) -> None:
+    rows = [row.plain for row in page(many(3), [], "", "", Look(80), height)]
+    assert rows == [*first, "", "3 nodes, 24 devices: 24 free"]
+
+
+@pytest.mark.parametrize(("height", "cut"), [(28, True), (29, False), (30, False)])
+def test_a_page_that_just_fits_is_whole(height: int, *, cut: bool) -> None:
+    rows = [row.plain for row in page(many(3), [], "", "", Look(80), height)]
+    assert any(row.startswith("...") for row in rows) is cut
+    assert len(rows) == min(height, 29)
 
 
 def test_trouble_comes_first_and_few_problems_are_named() -> None:

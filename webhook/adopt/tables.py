@@ -19,10 +19,10 @@ _MOST_PLACED: Final = 20  # Pods of a namespace whose placement the table names
 
 
 def _table(*columns: tuple[str, int]) -> Table:
-    """A table whose columns have these widths at most; longer text goes on in the next line."""
+    """A table whose columns have these widths, beside the space between them; longer text goes on in the next line."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False, width=WIDTH)
     for header, width in columns:
-        table.add_column(header, overflow="fold", max_width=width, ratio=width)
+        table.add_column(header, overflow="fold", width=width)
     return table
 
 
@@ -37,7 +37,7 @@ def printable_lines(text: str) -> str:
 
 def nodes_table(found: ClusterFindings) -> Table:
     """Node by node: what is ready, and who holds what."""
-    table = _table(("NODE", 20), ("READY", 24), ("HELD BY", 34), ("STILL OFFERS", 20))
+    table = _table(("NODE", 19), ("READY", 23), ("HELD BY", 32), ("STILL OFFERS", 20))
     for node in found.nodes:
         _row(table, node.name, _readiness(node), _holders(node.held), "\n".join(_offers(node)))
     return table
@@ -69,7 +69,7 @@ def _holders(held: Iterable[HeldBy]) -> str:
 
 def namespaces_table(found: ClusterFindings) -> Table:
     """The namespaces with Pods that ask for devices."""
-    table = _table(("NAMESPACE", 30), ("MODE", 10), ("RUN", 8), ("WAIT", 8), ("PRODUCTS", 42))
+    table = _table(("NAMESPACE", 29), ("MODE", 9), ("RUN", 6), ("WAIT", 6), ("PRODUCTS", 42))
     for namespace, mode in found.modes.items():
         pods = [pod for pod in found.pods if pod.namespace == namespace]
         products = Counter(pod.product for pod in pods)
@@ -81,7 +81,7 @@ def namespaces_table(found: ClusterFindings) -> Table:
 
 def steps_table(made: Iterable[AdoptStep]) -> Table:
     """The seven steps."""
-    table = _table(("STEP", 6), ("STATE", 8), ("WHAT, AND WHAT IS STILL NEEDED", 80))
+    table = _table(("STEP", 5), ("STATE", 7), ("WHAT, AND WHAT IS STILL NEEDED", 84))
     for step in made:
         lines = [step.title, *(f"- {one}" for one in step.needed), *([f"$ {step.command}"] if step.command else [])]
         _row(table, str(step.number), "done" if step.done else "needed", "\n".join(lines))
@@ -98,7 +98,7 @@ def clashes_table(found: ClusterFindings) -> Table:
 
 def report_table(reports: Iterable[NamespaceReport]) -> Table:
     """What would have become of the Pods of namespaces."""
-    table = _table(("NAMESPACE", 22), ("PODS", 20), ("CARDS", 12), ("WHY NOT, AND WHERE", 44))
+    table = _table(("NAMESPACE", 21), ("PODS", 19), ("CARDS", 10), ("WHY NOT, AND WHERE", 44))
     for one in reports:
         placed = list(one.placed.items())
         counts = [

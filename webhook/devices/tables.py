@@ -8,7 +8,7 @@ from rich.text import Text
 
 from allocator.quantity import format_bytes
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import GPU_MEMORY
 from webhook.devices.amounts import held_of, told_bytes
@@ -76,7 +76,7 @@ def told_share(share: Share) -> str:
     return ", ".join(f"{tail} {_amount(tail, amount)}" for tail, amount in share.amounts.items())
 
 
-def devices_table(states: Iterable[NodeState], types: DeviceTypes = BUILT_IN) -> Table:
+def devices_table(states: Iterable[NodeState], types: DeviceTypes) -> Table:
     """Make the table of devices, by node, type and minor."""
     table = new_table("NODE", "TYPE", "MINOR", "ID", "MODEL", "NUMA", "PCIE ROOT", "HEALTH", "USED", "PODS")
     for state in states:
@@ -125,11 +125,6 @@ def document(listed: Iterable[tuple[NodeState, Sequence[Card]]]) -> Raw:
         },
         "nodes": [_node_data(state, cards) for state, cards in shown],
     }
-
-
-def devices_list(states: Iterable[NodeState], types: DeviceTypes = BUILT_IN) -> list[Raw]:
-    """The contents of `devices_table` as data, for each node."""
-    return [_node_data(state, cards_of(state, types)) for state in states]
 
 
 def _node_data(state: NodeState, cards: Sequence[Card]) -> Raw:

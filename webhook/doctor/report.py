@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from webhook.doctor.findings import Finding, Level
+from webhook.plaintable import plain_table
 from webhook.terminal import printable
 
 WIDTH: Final = 100
@@ -16,9 +17,7 @@ _STYLES: Final = {Level.OK: "green", Level.UNKNOWN: "cyan", Level.WARNING: "yell
 
 def table(findings: Sequence[Finding]) -> Table:
     """Make the table: a row for each finding, with what to do on a line of its own."""
-    made = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for header in ("", "AREA", "FOUND, AND WHAT TO DO"):
-        made.add_column(header, overflow="fold")
+    made = plain_table("", "AREA", "FOUND, AND WHAT TO DO")
     for one in findings:
         todo = f"\n-> {one.todo}" if one.todo else ""
         made.add_row(Text(one.level, style=_STYLES[one.level]), Text(one.area), Text(_lines(one.what) + _lines(todo)))

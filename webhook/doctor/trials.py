@@ -21,6 +21,7 @@ from allocator.vocabulary.names import (
     GPU_CORE,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
+    KUBERNETES_DOMAIN,
     NVIDIA_GPU,
     ORIGINAL_REQUEST,
     VISIBLE_DEVICES_ENV,
@@ -40,14 +41,15 @@ _pod = partial(trial_pod, NAME)
 _FORGED: Final = '{"gpu":[{"minor":0,"resources":{"kubernetes.io/gpu-core":"1"}}]}'
 _QOS: Final = "koordinator.sh/qosClass"
 _WHOLE: Final = {NVIDIA_GPU: "1"}
+_DOMAIN: Final = KUBERNETES_DOMAIN
 # What a dialect may be able to say, the plainest first.
 _ASKS: Final = (
-    {f"{DOMAINS[0]}/{GPU_CORE}": "50", f"{DOMAINS[0]}/{GPU_MEMORY_RATIO}": "50"},
+    {f"{_DOMAIN}/{GPU_CORE}": "50", f"{_DOMAIN}/{GPU_MEMORY_RATIO}": "50"},
     _WHOLE,
-    {f"{DOMAINS[0]}/{GPU_CORE}": "100", f"{DOMAINS[0]}/{GPU_MEMORY_RATIO}": "100"},  # of any vendor
-    {f"{DOMAINS[0]}/{GPU_CORE}": "100", f"{DOMAINS[0]}/{GPU_MEMORY}": "8Gi"},
-    {f"{DOMAINS[0]}/{GPU_MEMORY}": "8Gi"},
-    {f"{DOMAINS[0]}/{GPU_CORE}": "50", f"{DOMAINS[0]}/{GPU_MEMORY}": "8Gi"},
+    {f"{_DOMAIN}/{GPU_CORE}": "100", f"{_DOMAIN}/{GPU_MEMORY_RATIO}": "100"},  # of any vendor
+    {f"{_DOMAIN}/{GPU_CORE}": "100", f"{_DOMAIN}/{GPU_MEMORY}": "8Gi"},
+    {f"{_DOMAIN}/{GPU_MEMORY}": "8Gi"},
+    {f"{_DOMAIN}/{GPU_CORE}": "50", f"{_DOMAIN}/{GPU_MEMORY}": "8Gi"},
 )
 
 

@@ -127,10 +127,10 @@ def _judge(scene: Scene, node: Mapping[str, Any]) -> NodeVerdict:
     outcome: Placement | Refusal | None = None
     if info is not None and info.request and not info.problem:
         outcome = scene.ranking.verdict(name, scene.ranking.wanted(info), info.uid)
-    if isinstance(outcome, Refusal):
-        text = outcome.message.removeprefix(f"{name}: ")
-        reasons.append(Reason("koordgate", outcome.short or text, text))
-        far += lack(info.request, snapshot) if info is not None else 0
+        if isinstance(outcome, Refusal):
+            text = outcome.message.removeprefix(f"{name}: ")
+            reasons.append(Reason("koordgate", outcome.short or text, text))
+            far += lack(info.request, snapshot)
     devices = types.resources
     left = managed(types)
     counted = {

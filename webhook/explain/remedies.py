@@ -53,7 +53,7 @@ def remedies(scene: Scene, node: NodeDetail) -> list[WayToFit]:
 
 def _evicts(scene: Scene, highest: int) -> str:
     """Whether kube-scheduler evicts Pods of these priorities for the Pod."""
-    own = scene.info.priority if scene.info is not None else 0
+    own = scene.pod["spec"].get("priority") or 0
     if scene.pod["spec"].get("preemptionPolicy") == "Never":
         return "nobody is evicted for it, because its preemptionPolicy is Never"
     if highest < own:

@@ -12,6 +12,7 @@ from webhook.explain.nodes import NodeDetail
 from webhook.explain.remedies import WayToFit
 from webhook.explain.waiting import last_said
 from webhook.offline.words import asked
+from webhook.plaintable import plain_table
 from webhook.terminal import counted, printable
 
 Part = Table | Text | str
@@ -60,19 +61,12 @@ def _line(text: str) -> str:
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
 
 
-def _table(*headers: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for header in headers:
-        table.add_column(header, overflow="fold")
-    return table
-
-
 def _nodes(found: Explanation, *, everything: bool) -> Iterator[Part]:
     groups = words.grouped(found.verdicts)
     if not groups and not found.fitting:
         return
     most = len(found.verdicts) if everything else words.MOST_NAMED
-    table = _table("NODES", "WHY NOT", "SAYS", "WHICH")
+    table = plain_table("NODES", "WHY NOT", "SAYS", "WHICH")
     for by, why, names in groups if everything else groups[:_MOST_GROUPS]:
         table.add_row(str(len(names)), _line(why), by, words.some(names, most))
     if fitting := [one.name for one in found.fitting]:
@@ -127,7 +121,7 @@ def _standing(found: Explanation, one: Whereabouts, *, everything: bool) -> Iter
     yield from (f"  {_line(text)}" for text in words.why_these(found, one))
     if one.order:
         preference = found.scene.settings.scheduler.preference
-        table = _table("PLACE", "NODE", f"COMPARED BY ({preference})")
+        table = plain_table("PLACE", "NODE", f"COMPARED BY ({preference})")
         shown = list(one.order if everything else one.order[:_MOST_ORDER])
         if one.own is not None and one.own not in shown:
             shown.append(one.own)

@@ -41,7 +41,7 @@ async def _report(
     if arguments.pod:
         asked = [await wanted.of_file(state, arguments.pod)]
     sizes += [one for one in asked if one.word and one.word not in {known.word for known in sizes}]
-    found = stranded(rooms, sizes[0].kind, [one.guest for one in sizes], state.mix)
+    found = stranded(rooms, wanted.kind_of(state, arguments), [one.guest for one in sizes], state.mix)
     if found.ended:
         state.notes.append(_ENDED.format(nodes=found.ended))
     if asked:

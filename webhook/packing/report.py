@@ -16,6 +16,7 @@ from webhook.packing.planning import Nearest, RoomPlan, must_be_gone, why_no_mor
 from webhook.packing.shareswords import shares_words
 from webhook.packing.state import PackingState, Stay
 from webhook.packing.wanted import WantedRoom
+from webhook.plaintable import plain_table
 from webhook.terminal import counted, printable
 
 Part = Table | Text | str
@@ -56,7 +57,7 @@ def _headline(found: Stranded, kind: DeviceType) -> str:
 
 
 def _stock(found: Stranded, kind: DeviceType) -> Table:
-    table = _table("MODEL", "NODES", f"{kind.noun.upper()}S", "WHOLE FREE", "PARTLY FREE", "FREE IN SUM", "OUT")
+    table = plain_table("MODEL", "NODES", f"{kind.noun.upper()}S", "WHOLE FREE", "PARTLY FREE", "FREE IN SUM", "OUT")
     for model, one in sorted(found.stock.items()):
         row = (one.nodes, one.devices, one.idle, one.parts, _cards(one.free, kind), one.out)
         table.add_row(_named(model), *map(str, row))
@@ -65,7 +66,9 @@ def _stock(found: Stranded, kind: DeviceType) -> Table:
 
 def _uses(found: Stranded, sizes: Sequence[WantedRoom], kind: DeviceType) -> Table:
     several = len(found.stock) > 1
-    table = _table(*(["MODEL"] if several else []), "SIZE", "FIT", "USABLE", "NO CPU", "NO MEMORY", "REMAINDER", "OUT")
+    table = plain_table(
+        *(["MODEL"] if several else []), "SIZE", "FIT", "USABLE", "NO CPU", "NO MEMORY", "REMAINDER", "OUT"
+    )
     for model in sorted(found.stock):
         first = [_named(model)] if several else []
         for one, uses in zip(sizes, found.sizes, strict=True):
@@ -82,8 +85,8 @@ def _parts(use: Use, kind: DeviceType, weight: int) -> list[str]:
 
 
 def _requests(sizes: Sequence[WantedRoom]) -> str:
-    asks = next(one.guest.asks for one in sizes if one.word == "1")
-    noun = sizes[0].kind.noun
+    whole = next(one for one in sizes if one.word == "1")
+    asks, noun = whole.guest.asks, whole.kind.noun
     if CPU not in asks and MEMORY not in asks:
         return f"No typical Pods are known: a Pod of a size requests {noun}s, no CPU and no memory (--cpu, --memory)."
     cpu, memory = asks.get(CPU, 0), asks.get(MEMORY, 0)
@@ -173,7 +176,7 @@ def _if_gone(state: PackingState, found: RoomPlan) -> Iterator[Part]:
 
 def moves_table(state: PackingState, moves: Sequence[Move]) -> Table:
     """The moves, in order."""
-    table = _table("", "EVICT POD", "OF", "FROM", "IT WOULD GO TO")
+    table = plain_table("", "EVICT POD", "OF", "FROM", "IT WOULD GO TO")
     for number, move in enumerate(moves, 1):
         guest = move.tenant.guest
         owner = state.owners[guest.uid]
@@ -208,10 +211,3 @@ def _cards(points: int, kind: DeviceType, weight: int = 1) -> str:
 
 def _said(text: str) -> str:
     return printable(text)
-
-
-def _table(*headers: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for header in headers:
-        table.add_column(header, overflow="fold")
-    return table

@@ -33,7 +33,7 @@ def certificates(snapshot: Snapshot) -> Iterator[Finding]:
             todo = "run this as a user who may list webhook configurations"
             yield unknown(_AREA, f"webhook configurations cannot be read: {read.error}", todo)
             continue
-        name = settings.identity.mutating if key == "mutating" else settings.identity.validating
+        name = {"mutating": settings.identity.mutating, "validating": settings.identity.validating}[key]
         yield from _configuration(read.named(name), f"{key} webhook configuration {name}", names, bundles)
     if settings.certificate.files is None:
         yield from _secrets(snapshot, settings, bundles)
@@ -97,13 +97,13 @@ def _trusted(authority: bytes, bundles: set[bytes]) -> bool:
 
 def _dates(name: str, leaf: Shown, authority: Shown, now: datetime, soon: timedelta) -> Iterator[Finding]:
     see = "see the log of deployment/koordgate: clocks, or rights to the Secret"
-    for what, one in (("certificate", leaf), ("CA", authority)):
+    for what, one, early in (("certificate", leaf, _SOON), ("CA", authority, soon)):
         if now >= one.ends:
             yield failure(_AREA, f"Secret {name}: the {what} expired at {one.ends:%Y-%m-%d %H:%M} UTC", see)
         elif now < one.begins:
             yield failure(_AREA, f"Secret {name}: the {what} is valid from {one.begins:%Y-%m-%d %H:%M} UTC only", see)
-        elif now >= one.ends - (soon if what == "CA" else _SOON):
-            todo = "restart koord-scheduler" if soon == _EXTENDER_SOON and what == "CA" else see
+        elif now >= one.ends - early:
+            todo = "restart koord-scheduler" if early is _EXTENDER_SOON else see
             yield warning(_AREA, f"Secret {name}: the {what} expires at {one.ends:%Y-%m-%d}", todo)
     if now < leaf.ends:
         yield ok(_AREA, f"Secret {name}: valid until {leaf.ends:%Y-%m-%d}, its CA until {authority.ends:%Y-%m-%d}")
