@@ -1,17 +1,22 @@
 """Pods of a device plugin that run before koordgate is installed: their cards are never allocated."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import foreignpods
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from offline.clusters import asking, device, gpus, held, machine, node, saved
 
+from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.wire.foreignpods import NO_ADOPTION
 from koordgate.cli import main
 from webhook.offline.cluster import OfflineCluster, PodFate
-from webhook.offline.running import plugin_devices
+from webhook.offline.running import plugin_devices, unnamed_products
+from webhook.settings import DialectSettings, WebhookSettings, types_of
 from webhook.view.podinfo import read_pod_info
 
 Raw = dict[str, Any]
@@ -112,3 +117,65 @@ def test_cards_of_a_device_plugin_are_those_of_a_pod_that_runs_and_states_nothin
     info = read_pod_info({**made, "status": change.get("status", made["status"])})
     assert info is not None
     assert plugin_devices(info, BUILT_IN) == cards
+
+
+async def test_what_others_leave_is_assumed_for_one_pod_after_the_other_on_each_node() -> None:
+    cards = device(cards=5)
+    cards["spec"]["devices"][0]["health"] = False
+    cards["metadata"]["annotations"] = {CHECKPOINTS: json.dumps([{"deviceIDs": ["GPU-node-1-3"]}])}
+    cluster = await loaded(
+        node(),
+        cards,
+        *machine("node-2"),
+        asking("plain", nodeName="node-1"),
+        running("three", 3),
+        running("one", 1),
+        running("more", 4),
+        running("other", 1, "node-2"),
+    )
+    assert {name: cards_of(cluster, name) for name in ("plain", "three", "one", "more", "other")} == {
+        "plain": [],
+        "three": ["GPU-node-1-1", "GPU-node-1-2"],
+        "one": ["GPU-node-1-4"],
+        "more": ["GPU-node-1-0"],
+        "other": ["GPU-node-2-0"],
+    }
+    marks = {pod["metadata"]["name"]: (pod["metadata"].get("annotations") or {}) for pod in cluster.pods}
+    assert {name: of.get("koordgate.io/assumed") for name, of in marks.items()} == {
+        "plain": None,
+        "three": "2",
+        "one": "1",
+        "more": "1",
+        "other": "1",
+    }
+
+
+def test_products_that_are_not_counted_are_told_by_name_with_the_number_of_their_pods() -> None:
+    text = "GPU-1,NVIDIA,20480,30:;"
+    pods = [
+        foreignpods.running("plain"),
+        foreignpods.hami(text, name="a"),
+        foreignpods.kai("group", name="b"),
+        foreignpods.hami(text, name="c"),
+    ]
+    assert list(unnamed_products(pods, NO_ADOPTION)) == [
+        (
+            "2 running Pods state in hami.io/vgpu-devices-allocated what hami gave, and this does not count: "
+            "add hami to adopt.peers"
+        ),
+        "1 running Pod states in runai-gpu-group what kai gave, and this does not count: add kai to adopt.peers",
+    ]
+    counted = replace(NO_ADOPTION, peers=frozenset({Product.HAMI}))
+    assert [told.partition(" in ")[0] for told in unnamed_products(pods, counted)] == ["1 running Pod states"]
+
+
+@pytest.mark.parametrize(
+    ("asks", "cards"),
+    [({"nvidia.com/gpu": "2", "amd.com/gpu": "3", "cpu": "1"}, {"gpu": 5}), ({"nvidia.com/gpu": "0", "cpu": "1"}, {})],
+)
+def test_cards_of_several_vendors_are_summed_up_by_type(asks: Raw, cards: Raw) -> None:
+    types = types_of(WebhookSettings(dialects={"amd": DialectSettings(enabled=True)}))
+    made = asking("theirs", asks, nodeName="node-1")
+    made["metadata"] |= {"uid": "u", "annotations": {}}
+    info = read_pod_info(made, types=types)
+    assert (plugin_devices(info, types) if info is not None else {}) == cards

@@ -8,6 +8,7 @@ from offline.clusters import saved
 
 from webhook.offline.documents import InputError
 from webhook.offline.objects import read
+from webhook.offline.selectors import wrong_selector
 
 Raw = dict[str, Any]
 SETS = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")
@@ -105,3 +106,75 @@ def test_a_workload_that_does_not_select_its_pods_is_refused_in_the_api_servers_
 
 def test_another_product_s_kind_of_the_same_name_selects_as_it_likes(tmp_path: Path) -> None:
     assert read([saved(tmp_path, [{**workload("Deployment"), "apiVersion": "example.com/v1"}])]).sources
+
+
+TOLD: dict[str, tuple[Raw, str]] = {
+    "each expression": (
+        workload(
+            "Deployment",
+            {
+                "matchExpressions": [
+                    {"key": "a", "operator": "In", "values": ["x"]},
+                    {"key": "b", "operator": "NotIn", "values": []},
+                    {"key": "c", "operator": "DoesNotExist", "values": ["x"]},
+                    {"key": "d", "operator": "Exists"},
+                    {"key": "e", "operator": "Gt", "values": ["1"]},
+                ]
+            },
+        ),
+        (
+            "spec.selector.matchExpressions[1].values: Required value: must be specified when `operator` is 'In' or "
+            "'NotIn'; "
+            "spec.selector.matchExpressions[2].values: Forbidden: may not be specified when `operator` is 'Exists' or "
+            "'DoesNotExist'; "
+            'spec.selector.matchExpressions[4].operator: Invalid value: "Gt": not a valid selector operator'
+        ),
+    ),
+    "a wrong expression of a Job": (
+        workload("Job", requiring("Is", "a"), manualSelector=True),
+        'spec.selector.matchExpressions[0].operator: Invalid value: "Is": not a valid selector operator',
+    ),
+    "an empty selector": (
+        workload("StatefulSet", {"matchExpressions": []}),
+        'spec.selector: Invalid value: {"matchExpressions":[]}: empty selector is invalid for statefulset',
+    ),
+    "labels by name": (
+        workload("ReplicaSet", exactly(app="b"), {"z": "1", "app": "a"}),
+        UNMATCHED.replace("}", ',"z":"1"}'),
+    ),
+    "a Job by hand with an empty selector": (workload("Job", {}, manualSelector=True), ""),
+    "a Job by hand that selects its Pods": (workload("Job", requiring("In", "a"), manualSelector=True), ""),
+    "a Job that selects another name": (
+        workload("Job", exactly(**{"job-name": "other"})),
+        'spec.template.metadata.labels: Invalid value: {"app":"a"}: `selector` does not match template `labels`',
+    ),
+    "a Job that selects its uid in the old way": (workload("Job", exactly(**{"controller-uid": "u"})), ""),
+    "a Job whose uid is not selected": (workload("Job", labels={"controller-uid": "v"}), ""),
+    "a controller of one label of several": (
+        workload("ReplicationController", {"app": "a"}, {"app": "a", "b": "c"}),
+        "",
+    ),
+    "a run with both": (
+        workload("CronJob", {}, manualSelector=True),
+        (
+            "spec.jobTemplate.spec.selector: Invalid value: {}: `selector` will be auto-generated; "
+            'spec.jobTemplate.spec.manualSelector: Unsupported value: true: supported values: "nil", "false"'
+        ),
+    ),
+    "a run not by hand": (workload("CronJob", manualSelector=False), ""),
+    "another kind": ({**workload("Deployment"), "kind": "Thing"}, ""),
+}
+
+
+@pytest.mark.parametrize(("obj", "told"), TOLD.values(), ids=TOLD)
+def test_all_that_is_wrong_with_a_selector_is_told_in_the_order_of_the_fields(obj: Raw, told: str) -> None:
+    assert wrong_selector(obj["kind"], obj) == told
+
+
+@pytest.mark.parametrize("metadata", [None, [], {}, {"labels": None}, {"labels": ["a"]}])
+def test_a_template_without_labels_is_not_selected_by_any(metadata: Any) -> None:
+    obj = workload("Deployment", exactly(app="a"))
+    obj["spec"]["template"]["metadata"] = metadata
+    assert wrong_selector("Deployment", obj) == (
+        "spec.template.metadata.labels: Invalid value: null: `selector` does not match template `labels`"
+    )

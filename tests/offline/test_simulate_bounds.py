@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from offline.clusters import asking, device, gpus, held, machine, node, pinned, 
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.peers import PEERS
 from koordgate.cli import main
-from webhook.offline import compare, quotas, report, rewrite, simulation
+from webhook.offline import compare, progress, quotas, report, rewrite, simulation
 from webhook.offline.cluster import PodFate, Result
 from webhook.offline.compare import Run, _refusals
 from webhook.offline.devicemap import tcp_port
@@ -161,7 +162,9 @@ def test_the_devices_of_several_types_are_expected(tmp_path: Path, capsys: pytes
     assert "none; 1 expected" in said[1]
 
 
-@pytest.mark.parametrize(("failing", "more"), [(20, []), (21, ["1 more check failed"]), (22, ["2 more checks failed"])])
+@pytest.mark.parametrize(
+    ("failing", "more"), [(20, []), (21, ["1 more check failed"]), (45, ["25 more checks failed"])]
+)
 def test_twenty_failures_are_told_and_the_others_counted(
     failing: int, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,6 +193,7 @@ def test_notes_that_say_the_same_of_many_pods_are_one() -> None:
         "Pods p9, q9: is even",
         "plain",
     ]
+    assert list(simulation._gathered([f"Pod p{at}: x" for at in range(8)])) == ["Pods p0, p1, p2 and 5 more Pods: x"]
     assert list(simulation._gathered([f"Pod p{at}: x" for at in range(4)])) == ["Pods p0, p1, p2 and 1 more Pod: x"]
     assert list(simulation._gathered([f"Pod p{at}: x" for at in range(3)])) == ["Pods p0, p1, p2: x"]
 
@@ -484,5 +488,180 @@ def test_of_many_pods_no_node_is_shown_but_one_that_is_asked_about(
     for words in ((), ("--node", "a"), ("--all",)):
         assert main(["simulate", "-f", file, *words]) == 0
         out = capsys.readouterr().out
-        shown.append(["a: 2 GPUs" in out, "b: 2 GPUs" in out])
-    assert shown == [[False, False], [True, False], [True, True]]
+        shown.append(["a: 2 GPUs" in out, "b: 2 GPUs" in out, out.startswith("OF ")])
+    assert shown == [[False, False, True], [True, False, True], [True, True, False]]
+    assert main(["simulate", "-f", saved(tmp_path, [*machine("a"), gpus("one", 50)])]) == 0
+    assert capsys.readouterr().out.startswith("POD "), "as many as are listed"
+
+
+@pytest.mark.parametrize(
+    ("pods", "words", "head"), [(1, (), "POD "), (2, (), "OF "), (2, ("--all",), "POD "), (1, ("--all",), "POD ")]
+)
+def test_more_pods_than_are_listed_are_shown_in_groups_unless_all_are_wanted(
+    pods: int,
+    words: tuple[str, ...],
+    head: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(report, "MOST_LISTED", 1)
+    file = saved(tmp_path, [asking(f"p{at}") for at in range(pods)])
+    assert main(["simulate", "-f", file, *words]) == 0
+    assert capsys.readouterr().out.startswith(head)
+
+
+def test_of_a_daemon_set_the_pods_of_other_nodes_are_left_out_where_one_node_alone_is_asked_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    daemons = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": spec}
+    left_out = "koordgate simulate: Pods of DaemonSets for other nodes than n1 are left out: 1"
+    for names, words, pods, notes in (
+        (("n1", "n2"), (), 2, []),
+        (("n1", "n2"), ("--node", "n1"), 1, [left_out]),
+        (("n1",), ("--node", "n1"), 1, []),
+    ):
+        assert main(["simulate", "-f", saved(tmp_path, [*map(node, names), daemons]), "-o", "json", *words]) == 0
+        said = capsys.readouterr()
+        assert (len(json.loads(said.out)["items"]), said.err.splitlines()) == (pods, notes)
+
+
+def test_what_stands_on_other_nodes_than_the_one_that_is_asked_about_is_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = [held(f"on-{at}", at, (0, 50)) for at in "abc"]
+    file = saved(tmp_path, [*machine("a"), *machine("b"), *machine("c"), *there, gpus("new", 50)])
+    assert main(["simulate", "-f", file, "--node", "b"]) == 0
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines() if line.startswith("default/")] == [
+        "default/on-b",
+        "default/new",
+    ]
+    assert said.out.splitlines()[-1] == "2 Pods: 1 there already, 1 bound; 1 of 2 GPUs in use"
+    assert said.err == ""
+
+
+def test_yaml_is_for_programs_so_that_remarks_go_to_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = asking("silent", {"kubernetes.io/gpu-core": "10"}, nodeName="node-1", schedulerName="koord-scheduler")
+    warned = asking("warned", {"kubernetes.io/gpu-memory": "4096"})
+    file = saved(tmp_path, [*machine(), silent, warned, held("fine", "node-1", (0, 10))])
+    errors = []
+    for output in ("yaml", "json", "table"):
+        main(["simulate", "-f", file, "-o", output])
+        errors.append([line.partition(" and ")[0][:70] for line in capsys.readouterr().err.splitlines()])
+    said = [
+        "koordgate simulate: Pod default/silent: asks for devices",
+        "koordgate simulate: Pod default/warned: warning: spec.containers[0].re",
+    ]
+    assert errors == [said, said, []]
+
+
+def test_twenty_nodes_are_named_where_there_is_no_such_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [node(f"n{at:02}") for at in reversed(range(21))]
+    assert main(["simulate", "-f", saved(tmp_path, [*nodes, asking("p")]), "--node", "x"]) == 2
+    assert capsys.readouterr().err == (
+        "koordgate simulate: --node x: no such Node in the input; there are "
+        f"{', '.join(f'n{at:02}' for at in range(20))}\n"
+    )
+    assert main(["simulate", "-f", saved(tmp_path, [asking("p")]), "--node", "x"]) == 2
+    assert capsys.readouterr().err.endswith("no such Node in the input; there are none\n")
+
+
+def test_checks_are_written_as_junit_where_there_are_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = saved(tmp_path, [*machine(), gpus("half", 50)])
+    path = tmp_path / "checks.xml"
+    assert main(["simulate", "-f", file, "--junit", str(path)]) == 2
+    assert capsys.readouterr().err == (
+        "koordgate simulate: --junit writes what is checked: give expectations with -e, or --require-bound\n"
+    )
+    expected = expecting(tmp_path, {"pod": "half"})
+    for words, suites in (
+        (["-e", expected], ["expectations"]),
+        (["--require-bound"], ["require-bound"]),
+        (["-e", expected, "--require-bound"], ["expectations", "require-bound"]),
+    ):
+        assert main(["simulate", "-f", file, "--junit", str(path), *words]) == 0
+        assert [one.get("name") for one in ET.parse(path).getroot()] == suites
+        assert (
+            capsys.readouterr().err
+            == f"koordgate simulate: {'2 of 2 checks' if len(suites) > 1 else '1 of 1 check'} passed\n"
+        )
+
+
+def test_five_notes_are_told_where_there_is_no_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}}
+    spec["template"] = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}
+    head = {"apiVersion": "apps/v1", "kind": "ReplicaSet"}
+    file = saved(tmp_path, [{**head, "metadata": {"name": f"r{at}"}, "spec": spec} for at in range(6)])
+    assert main(["simulate", "-f", file]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told == [
+        *(f"koordgate simulate: ReplicaSet default/r{at}: replicas is 0, so it creates no Pod" for at in range(5)),
+        (
+            "koordgate simulate: the input has no Pod, and nothing in it creates one (found: 6 ReplicaSet); give "
+            "Pods or workloads with -f"
+        ),
+    ]
+    assert main(["simulate", "-f", saved(tmp_path, [])]) == 2
+    assert "creates one (found: no object); give" in capsys.readouterr().err
+
+
+def test_devices_and_topologies_of_nodes_that_are_not_there_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = [*machine("b"), device("a"), device("c"), topology("b"), topology("d"), asking("p")]
+    assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        f"koordgate simulate: {what}: there is no Node with this name, so no Pod is placed there"
+        for what in ("Device a", "Device c", "NodeResourceTopology d")
+    ]
+
+
+@pytest.mark.parametrize("words", [("-o", "json"), ("-o", "yaml")])
+def test_a_comparison_has_no_list_of_pods(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = saved(tmp_path, [*machine(), gpus("a", 50)])
+    assert main(["simulate", "-f", file, "--preference", "packing", *words]) == 2
+    assert capsys.readouterr().err == (
+        "koordgate simulate: -o does not go with --compare, --preference and --plot; leave it out\n"
+    )
+    assert main(["simulate", "-f", file, "--plot", str(tmp_path / "x.svg")]) == 0
+    assert (tmp_path / "x.svg").read_text().count("<polyline") == 2
+    assert "as given" in capsys.readouterr().out
+
+
+def test_a_comparison_is_80_columns_wide_unless_another_width_or_all_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = saved(tmp_path, machine("big", cards=8), "other.json")
+    file = saved(tmp_path, [*machine("a"), gpus("x" * 200, 10)])
+    shown = {}
+    for words in ((), ("--width", "79"), ("--width", "80"), ("--width", "81"), ("--all",), ("--width", "10000")):
+        assert main(["simulate", "-f", file, "--compare", f"other={other}", *words]) == 0
+        shown[" ".join(words)] = capsys.readouterr().out
+    assert shown[""] == shown["--width 80"] == shown["--width 10000"]
+    assert len({shown[""], shown["--width 79"], shown["--width 81"], shown["--all"]}) == 4
+    assert max(map(len, shown["--all"].splitlines())) > 200
+
+
+def test_notes_of_ways_are_told_once_and_how_far_each_has_come(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "EACH", 1)
+    file = saved(tmp_path, [*machine("a"), device("gone"), gpus("one", 50), gpus("two", 50)])
+    assert main(["simulate", "-f", file]) == 0
+    assert capsys.readouterr().err.splitlines()[:2] == ["Pods: 1 of 2", "Pods: 2 of 2"]
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+    file = saved(tmp_path, [*machine("a"), service, gpus("one", 50), gpus("two", 50)])
+    assert main(["simulate", "-f", file, "--preference", "packing", "--preference", "mostBalanced"]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert told[:-1] == [
+        *(f"packing: {at} of 2" for at in (1, 2)),
+        *(f"mostBalanced: {at} of 2" for at in (1, 2)),
+    ]
+    assert told[-1].endswith(": Service s is not used")

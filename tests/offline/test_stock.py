@@ -1,5 +1,7 @@
 """The scores of a stock kube-scheduler, and where it puts Pods without devices."""
 
+import pytest
+
 from webhook.offline.predicates import NodeCandidate
 from webhook.offline.stock import balanced, least_allocated, stock_scores
 
@@ -42,3 +44,44 @@ def test_a_taint_that_is_preferred_not_outweighs_what_is_left() -> None:
 
 def test_a_pod_without_requests_counts_as_a_small_one() -> None:
     assert stock_scores({}, {}, [candidate("a", 1000, 2000 * 2**20)], {}) == {"a": 90 + 100 + 300}
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "score"),
+    [
+        (100, 200 * MIB, (0 + 0) // 2 + 100 + 300),
+        (1000, 2000 * MIB, (90 + 90) // 2 + 100 + 300),
+        (101, 200 * MIB, (0 + 0) // 2 + 99 + 300),
+        (100, 201 * MIB, (0 + 0) // 2 + 99 + 300),
+        (200, 400 * MIB, (50 + 50) // 2 + 100 + 300),
+    ],
+)
+def test_a_pod_that_requests_nothing_counts_with_a_tenth_of_a_cpu_and_200_mib(
+    cpu: int, memory: int, score: int
+) -> None:
+    assert stock_scores({}, {"cpu": 0}, [candidate("a", cpu, memory)], {"a": {}}) == {"a": score}
+
+
+def test_a_resource_that_a_node_does_not_state_is_left_out() -> None:
+    nodes = [
+        NodeCandidate(name, {}, (), unschedulable=False, allocatable=has)
+        for name, has in (("cpu", {"cpu": 1000}), ("zero", {"cpu": 1000, "memory": 0}), ("none", {}))
+    ]
+    used = {"cpu": {"cpu": 400}, "other": {"cpu": 900}}
+    assert stock_scores({}, {"cpu": 100}, nodes, used) == {
+        "cpu": 50 + 100 + 300,
+        "zero": 90 + 100 + 300,
+        "none": 0 + 100 + 300,
+    }
+
+
+def test_of_taints_those_that_are_preferred_not_and_not_tolerated_count() -> None:
+    soft = [{"key": key, "effect": "PreferNoSchedule"} for key in "abc"]
+    hard = {"key": "d", "effect": "NoSchedule"}
+    nodes = [candidate(f"n{at}", 1000, 2000 * MIB, *soft[:at], hard) for at in range(4)]
+    found = stock_scores({"tolerations": [{"key": "c", "operator": "Exists"}]}, {}, nodes, {})
+    assert found == {"n0": 190 + 300, "n1": 190 + 150, "n2": 190, "n3": 190}
+    assert stock_scores({}, {}, nodes, {}) == {"n0": 190 + 300, "n1": 190 + 198, "n2": 190 + 99, "n3": 190}

@@ -2,19 +2,22 @@
 
 import gzip
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from rich.table import Table
 
-from allocator.vocabulary.mix import NO_MIX
+from allocator.vocabulary.mix import NO_MIX, Mix
 from koordgate.cli import main
+from webhook import terminal
 from webhook.offline import trace, tracerun
-from webhook.offline.cluster import OfflineCluster
+from webhook.offline.cluster import OfflineCluster, PodFate
 from webhook.offline.trace import TraceAsk, TraceNode, TracePod
-from webhook.offline.traceobjects import node_objects
+from webhook.offline.traceobjects import mix_of_trace, node_objects
 from webhook.offline.traceplay import Played, Player, Sample
-from webhook.offline.traceplot import ASKED, TIMES, _ticks, plot
-from webhook.settings import WebhookSettings
+from webhook.offline.traceplot import ASKED, PODS, TIMES, _ticks, plot
+from webhook.settings import HeadroomSettings, WebhookSettings
+from webhook.upkeep.headroom import with_taint
 
 DAY = 86_400
 
@@ -94,7 +97,32 @@ def test_the_ninth_run_is_dashed_and_nothing_is_asked_where_nothing_is_told() ->
     assert [("dasharray" in line) for line in lines if line.startswith("<polyline")] == ([False] * 8 + [True]) * 2
     assert not [line for line in lines if "#bbb" in line]
     assert 'viewBox="0 0 760 798"' in lines[0]
-    assert plot({}).startswith('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 636"')
+
+
+def texts(drawn: str, anchor: str) -> list[str]:
+    """What is written beside or below an axis."""
+    return [one.text or "" for one in ET.fromstring(drawn).iter() if one.get("text-anchor") == anchor]
+
+
+def test_a_plot_of_nothing_has_axes_of_one() -> None:
+    drawn = plot({})
+    assert drawn.startswith('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 636"')
+    ones = ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+    assert texts(drawn, "end") == ["0", "20", "40", "60", "80", "100", *ones]
+    assert texts(drawn, "middle") == ["asked by Pods that have arrived, % of all GPUs", *ones] * 2
+    assert plot({"a": [Sample(0, 0, 0, 0)]}).splitlines()[3:-3] == [
+        *drawn.splitlines()[3:22],
+        '<polyline points="60.0,256.0" fill="none" stroke="#2c6fbb" stroke-width="2"/>',
+        *drawn.splitlines()[22:-1],
+        '<polyline points="60.0,584.0" fill="none" stroke="#2c6fbb" stroke-width="2"/>',
+    ]
+
+
+def test_a_day_is_marked_once_it_is_over() -> None:
+    days = [texts(plot({"a": [Sample(last, 0, 1, 1)]}, TIMES), "middle")[-1] for last in (5 * DAY - 1, 5 * DAY)]
+    assert days == ["4", "5"]
+    ends = [texts(plot({"a": [Sample(5, 0, 1, 1)]}, axis), "middle")[-1] for axis in (ASKED, PODS)]
+    assert ends == ["5", "5"]
 
 
 @pytest.mark.parametrize(
@@ -137,6 +165,19 @@ def test_the_table_has_what_was_allocated_when_so_much_was_asked_and_the_means_o
     assert list(columns(tracerun.table({"one": [whole]})))[1:5] == ["80 %", "90 %", "100 %", "130 %"]
 
 
+TABLE = """\
+allocated %, when Pods have asked for  80 %  fragmented %  Pods that failed  of them without GPUs
+a                                      60.0          30.0                 5                     1
+bb                                     50.0          10.0                 0                     0
+"""
+
+
+def test_the_table_is_as_wide_as_its_words(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = {"a": [played(Sample(80, 80, 60, 30), failed=5, plain=1)], "bb": [played(Sample(80, 80, 50, 10))]}
+    terminal.show(tracerun.table(runs, load=80), most=len(TABLE.splitlines()[0]))
+    assert capsys.readouterr().out == TABLE
+
+
 def test_of_a_replay_the_means_over_time_and_the_highest_figures_are_told() -> None:
     run = played(Sample(0, 0, 0, 10), Sample(5, 30, 20, 20), Sample(9, 90, 10, 60))
     assert columns(tracerun.table({"one": [run]}, timed=True)) == {
@@ -165,11 +206,13 @@ def pod(
     return TracePod(name, TraceAsk(1000, 1024, gpus, milli, ()), created, deleted)
 
 
-async def player(nodes: int = 2, settings: WebhookSettings | None = None, **more: object) -> Player:
+async def player(
+    nodes: int = 2, settings: WebhookSettings | None = None, mix: Mix = NO_MIX, gpus: int = 2, **more: object
+) -> Player:
     cluster = OfflineCluster.in_process(settings or WebhookSettings(), stock=0)
-    made = [node_objects(TraceNode(f"n{at}", 8000, 65536, 2, "T4")) for at in range(nodes)]
+    made = [node_objects(TraceNode(f"n{at}", 8000, 65536, gpus, "T4")) for at in range(nodes)]
     await cluster.load([obj for objects in made for obj in objects])
-    return Player(cluster, NO_MIX, **more)  # type: ignore[arg-type]
+    return Player(cluster, mix, **more)  # type: ignore[arg-type]
 
 
 async def test_pods_that_arrive_are_measured_in_percent_of_all_gpus() -> None:
@@ -224,6 +267,85 @@ async def test_pods_end_before_others_arrive_and_none_ends_at_once() -> None:
     assert (await (await player(1)).replay([pod("never")])).samples == []
 
 
+async def test_pods_that_arrive_are_measured_for_each_percent_of_the_gpus_and_in_the_end() -> None:
+    done = await (await player()).arrive([pod(f"p{at:02}", 10) for at in range(13)])
+    assert [one.at for one in done.samples] == [0.0, 1.0, 2.0, 3.0, 3.25]
+    done = await (await player()).arrive([pod(f"p{at:02}", 30) for at in range(7)])
+    assert [one.at for one in done.samples] == [0.0, 1.5, 2.25, 3.0, 4.5, 5.25]
+    done = await (await player(gpus=0)).arrive([pod(f"p{at}", 1) for at in range(3)])
+    assert [one.at for one in done.samples] == [0.0, 100.0, 200.0, 300.0]
+
+
+async def test_a_replay_is_measured_a_hundred_times_after_what_happens_then_and_in_the_end() -> None:
+    run = await player(1)
+    done = await run.replay([pod("a", 1000, 1, 10, 35), pod("b", 1000, 1, 40), pod("c", 1000, 1, 1010)])
+    assert [(one.at, one.allocated) for one in done.samples] == [
+        *((float(at), 50.0) for at in range(0, 1000, 10)),
+        (1000.0, 100.0),
+    ]
+
+
+async def test_the_first_pod_of_each_kind_of_refusal_is_told_with_the_reason() -> None:
+    run = await player(1)
+    done = await run.arrive([pod("a"), pod("b"), pod("b"), pod("a"), pod("c"), pod("c")])
+    assert done.refused == {PodFate.DENIED: "Pod b: Pod default/b exists already"}
+    assert (done.bound, done.failed) == (2, 4), "a Pod that fitted nowhere is gone: another may have its name"
+
+
+async def test_pods_without_gpus_go_where_they_are_said_to_go() -> None:
+    moved: list[tuple[str, str, tuple[int, ...]]] = []
+    nodes = {"x": "n1", "y": None}
+    run = await player(
+        plain=lambda one: nodes[one.name], moved=lambda one, node, minors, _sign: moved.append((one.name, node, minors))
+    )
+    done = await run.arrive([pod("x", 0, 0), pod("y", 0, 0), pod("a", 500), pod("x", 0, 0)])
+    assert moved == [("x", "n1", ()), ("a", "n1", (0,))]
+    assert (done.bound, done.failed, done.failed_plain) == (2, 2, 2)
+    assert done.refused == {PodFate.DENIED: "Pod x: Pod default/x exists already"}
+
+
+async def test_what_is_over_is_told_after_each_arrival_and_each_end() -> None:
+    over: list[int] = []
+    run = await player(1, tell=over.append)
+    await run.replay([pod("a", 500, 1, 0, 9), pod("b", 500, 1, 0, 9), pod("large", 1000, 3, 5, 9), pod("never")])
+    assert over == [1, 2, 3, 6]
+
+
+def plain(name: str, cpu: int, created: int, deleted: int) -> TracePod:
+    return TracePod(name, TraceAsk(cpu, 1, 0, 0, ()), created, deleted)
+
+
+async def test_a_node_without_cpus_for_its_gpus_has_the_taint_until_it_has_had_them_for_long_enough() -> None:
+    seen: list[tuple[float, int]] = []
+    keeping = HeadroomSettings(
+        mode="taint", taint_below_percent=100, untaint_from_percent=120, untaint_after_seconds=50
+    )
+    typical = mix_of_trace([TracePod("g", TraceAsk(3000, 1024, 1, 1000, ()))])
+    run = await player(settings=WebhookSettings(headroom=keeping), mix=typical)
+    run._tell = lambda _over: seen.append((run._now, run.played.taints))
+    ticks = [plain(f"t{at}", 1, at, 1003) for at in (72, 73, 93)]
+    done = await run.replay([plain("one", 5000, 3, 103), plain("two", 5000, 13, 23), *ticks])
+    assert seen == [(0.0, 1), (10.0, 2), (20.0, 2), (69.0, 2), (70.0, 3), (90.0, 3), (100.0, 3), (1000.0, 4)]
+    assert done.taints == 4
+    never = await player(settings=WebhookSettings(), mix=typical)
+    assert (await never.replay([plain("one", 5000, 0, 100)])).taints == 0
+
+
+async def test_a_taint_that_is_there_from_the_beginning_is_timed_from_there() -> None:
+    keeping = HeadroomSettings(
+        mode="taint", taint_below_percent=100, untaint_from_percent=120, untaint_after_seconds=50
+    )
+    typical = mix_of_trace([TracePod("g", TraceAsk(3000, 1024, 1, 1000, ()))])
+    cluster = OfflineCluster.in_process(WebhookSettings(headroom=keeping), stock=0)
+    await cluster.load(node_objects(TraceNode("n", 8000, 65536, 2, "T4")))
+    cluster.taint("n", with_taint((), wanted=True))
+    run = Player(cluster, typical)
+    seen: list[tuple[float, int]] = []
+    run._tell = lambda _over: seen.append((run._now, run.played.taints))
+    await run.replay([plain(f"t{at}", 1, at, 100) for at in (3, 52, 53)])
+    assert seen == [(0.0, 0), (49.0, 0), (50.0, 1), (97.0, 1)]
+
+
 # What is read
 
 
@@ -240,7 +362,7 @@ def test_a_load_is_from_1_to_1000_percent(
 
 
 def test_a_trace_has_a_bound_and_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracerun, "_MOST_BYTES", 2**20)
+    monkeypatch.setattr(tracerun, "_LONGEST_TRACE", 2**20)
     path = tmp_path / "x.csv"
     path.write_bytes(b"\xef\xbb\xbfa" + b" " * (2**20 - 4))
     assert tracerun.read_text(path)[0] == "a"
@@ -248,14 +370,26 @@ def test_a_trace_has_a_bound_and_is_text(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(ValueError, match="has more than 1 MiB; take a part of the trace"):
         tracerun.read_text(path)
     path.write_bytes(b"\xff")
-    with pytest.raises(ValueError, match="is not UTF-8 text"):
+    with pytest.raises(ValueError, match=r"x.csv: is not UTF-8 text \(invalid start byte\); give a CSV file"):
         tracerun.read_text(path)
     path.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,0,0\n\nb,1,1,0,0\nc,1,1,0,0\n")
+    assert trace.MOST_ROWS == 200_000
     monkeypatch.setattr(trace, "MOST_ROWS", 3)
     assert [one.name for one in trace.read_pods(path.read_text(), "x")] == ["a", "b", "c"]
     monkeypatch.setattr(trace, "MOST_ROWS", 2)
     with pytest.raises(ValueError, match="more than 2 lines; take a part of the trace"):
         trace.read_pods(path.read_text(), "x")
+
+
+def test_a_trace_has_at_most_64_mib_whatever_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    with path.open("wb") as file:
+        file.truncate(64 * 2**20)
+    assert len(tracerun.read_text(path)) == 67_108_864
+    with path.open("wb") as file:
+        file.truncate(64 * 2**20 + 1)
+    with pytest.raises(ValueError, match=r"x.txt: has more than 64 MiB; take a part of the trace"):
+        tracerun.read_text(path)
 
 
 def test_why_a_file_cannot_be_read_is_told(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from offline.clusters import gpus, listed, machine, node, saved
 
 from koordgate.cli import main
+from webhook.offline import workloads
 from webhook.offline.documents import InputError
 from webhook.offline.objects import read
 from webhook.offline.workloads import Created, created
@@ -178,6 +179,241 @@ def test_an_indexed_job_gives_the_indexes_that_are_free(tmp_path: Path) -> None:
     assert pods[0]["spec"]["containers"][0]["env"][0]["name"] == "JOB_COMPLETION_INDEX"
 
 
+def test_an_indexed_job_tells_each_container_its_index_after_what_its_author_wrote(tmp_path: Path) -> None:
+    containers = [{"name": "a", "env": [{"name": "X", "value": "y"}]}, {"name": "b"}]
+    spec = {"containers": containers, "initContainers": [{"name": "first"}]}
+    job = workload("Job", "train", completions=2, parallelism=2, completionMode="Indexed", template={"spec": spec})
+    first, second = (one.pod for one in made(tmp_path, job).pods)
+    path = "metadata.labels['batch.kubernetes.io/job-completion-index']"
+    index = {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": path}}}
+    assert [one["env"] for one in first["spec"]["containers"]] == [[{"name": "X", "value": "y"}, index], [index]]
+    assert first["spec"]["initContainers"][0]["env"] == [index]
+    key = "batch.kubernetes.io/job-completion-index"
+    assert [(one["metadata"]["labels"][key], one["metadata"]["annotations"][key]) for one in (first, second)] == [
+        ("0", "0"),
+        ("1", "1"),
+    ]
+    uid = first["metadata"]["ownerReferences"][0]["uid"]
+    assert first["metadata"]["labels"] == {
+        "batch.kubernetes.io/job-name": "train",
+        "job-name": "train",
+        "batch.kubernetes.io/controller-uid": uid,
+        "controller-uid": uid,
+        key: "0",
+    }
+    for wrong in ({"containers": 3}, {"containers": [3]}):
+        with pytest.raises(InputError, match="Job team/train: its template: Expected"):
+            made(tmp_path, {**job, "spec": {**job["spec"], "template": {"spec": wrong}}})
+
+
+@pytest.mark.parametrize(
+    ("completed", "indexes"),
+    [
+        ("", ["0", "1"]),
+        ("0", ["1", "2"]),
+        ("0-2,4", ["3", "5"]),
+        ("1-", ["0", "2"]),
+        ("x-3,y,-1,0", ["1", "2"]),
+        ("0-x,1", ["0", "2"]),
+        ("0-99997", ["99998", "99999"]),
+        ("2-9999999999999", ["0", "1"]),
+        ("0000000000,1", ["2", "3"]),
+        ("000000001", ["0", "2"]),
+        ("0000000012", ["0", "2"]),
+        ("0-000000001", ["2", "3"]),
+        ("0-0000000012", ["2", "3"]),
+    ],
+)
+def test_indexes_that_are_completed_are_read_from_ranges(completed: str, indexes: list[str], tmp_path: Path) -> None:
+    job = workload("Job", "train", completions=100_000, parallelism=2, completionMode="Indexed")
+    pods = made(tmp_path, {**job, "status": {"completedIndexes": completed}}).pods
+    key = "batch.kubernetes.io/job-completion-index"
+    assert [one.pod["metadata"]["labels"][key] for one in pods] == indexes
+
+
+@pytest.mark.parametrize("completed", ["0-99998", "0-999999"])
+def test_there_are_at_most_100000_indexes(completed: str, tmp_path: Path) -> None:
+    job = workload("Job", "train", completions=2_000_000, parallelism=2, completionMode="Indexed")
+    with pytest.raises(InputError, match="Job team/train: more than 100000 indexes; ask for fewer completions"):
+        made(tmp_path, {**job, "status": {"completedIndexes": completed}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "there", "created", "notes"),
+    [
+        ({"completions": 5, "parallelism": 2}, {}, 0, 2, ["2 of 5 Pods run at once; the others follow as these end"]),
+        ({"completions": 5, "parallelism": 2}, {}, 1, 1, ["2 of 5 Pods run at once; the others follow as these end"]),
+        ({"completions": 2, "parallelism": 2}, {}, 3, 0, []),
+        ({"completions": 2}, {"succeeded": 1}, 0, 1, []),
+        ({"parallelism": 3}, {}, 0, 3, []),
+        ({"completions": 1}, {"succeeded": 3}, 0, 0, ["it needs no Pod: parallelism 1, 0 completions to go"]),
+        ({"parallelism": 0}, {}, 0, 0, ["it needs no Pod: parallelism 0, 0 completions to go"]),
+        ({"completions": 4, "parallelism": 0}, {}, 0, 0, ["it needs no Pod: parallelism 0, 4 completions to go"]),
+        (
+            {},
+            {"conditions": [{"type": "Complete", "status": "False"}, {"type": "Failed", "status": "Unknown"}]},
+            0,
+            1,
+            [],
+        ),
+        ({}, {"conditions": [{"type": "Suspended", "status": "True"}]}, 0, 1, []),
+        (
+            {},
+            {"conditions": [{"type": "Suspended", "status": "True"}, {"type": "Failed", "status": "True"}]},
+            0,
+            0,
+            ["it has ended, so it creates no Pod"],
+        ),
+        ({"suspend": True}, {}, 0, 0, ["it is suspended, so it creates no Pod"]),
+        (
+            {"parallelism": 250_000, "completions": 0},
+            {},
+            0,
+            0,
+            ["it needs no Pod: parallelism 250000, 0 completions to go"],
+        ),
+    ],
+)
+def test_a_job_tells_how_many_of_its_pods_run_at_once(
+    spec: Raw, status: Raw, there: int, created: int, notes: list[str], tmp_path: Path
+) -> None:
+    over = running("train-over", "Job", "train", phase="Succeeded")
+    pods = [over, *(running(f"train-{at}", "Job", "train") for at in range(there))]
+    found = made(tmp_path, {**workload("Job", "train", **spec), "status": status}, *pods)
+    assert len(names(found)) == created
+    assert len({*names(found)}) == created
+    assert found.notes == [f"Job team/train: {note}" for note in notes]
+
+
+def test_a_number_above_250000_is_refused_and_so_is_the_sum_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match=r"^Job team/web: 250001 Pods; 250000 in all are the most: ask for fewer$"):
+        made(tmp_path, workload("Job", parallelism=250_001, completions=0))
+    thing = {"apiVersion": "x.com/v1", "kind": "Thing", "metadata": {"name": "t"}}
+    with pytest.raises(InputError, match=r"^Thing default/t: 250001 Pods; 250000 in all are the most: ask for fewer$"):
+        made(tmp_path, {**thing, "spec": {"pool": {"replicas": 300_000, "template": template()}}})
+    monkeypatch.setattr(workloads, "MOST_PODS", 3)
+    pods = [gpus("a", 50), gpus("b", 50)]
+    assert len(made(tmp_path, *pods, workload("ReplicaSet")).pods) == 3
+    with pytest.raises(InputError, match="ReplicaSet team/web: 3 Pods in all are the most: ask for fewer"):
+        made(tmp_path, *pods, workload("ReplicaSet", replicas=2))
+
+
+def test_a_number_of_completions_and_a_name_are_as_long_as_the_api_server_lets_them_be(tmp_path: Path) -> None:
+    most = 2_147_483_647
+    found = made(tmp_path, workload("Job", "j" * 253, parallelism=0, completions=most))
+    assert found.notes == [f"Job team/{'j' * 253}: it needs no Pod: parallelism 0, {most} completions to go"]
+    with pytest.raises(InputError, match=r"Expected int <= 2147483647 - at spec\.completions"):
+        made(tmp_path, workload("Job", parallelism=0, completions=most + 1))
+    with pytest.raises(InputError, match=r"Expected int >= 0 - at spec\.parallelism"):
+        made(tmp_path, workload("Job", parallelism=-1))
+    with pytest.raises(InputError, match=r"Expected str of length <= 253 - at metadata\.name"):
+        made(tmp_path, workload("Job", "j" * 254))
+
+
+def test_a_pod_of_the_same_name_is_not_created_again_and_the_others_are(tmp_path: Path) -> None:
+    other = gpus("db-1", 50, namespace="team")
+    found = made(tmp_path, other, workload("StatefulSet", "db", replicas=3), workload("ReplicaSet", "more"))
+    assert [one.pod["metadata"]["name"] for one in found.pods][:3] == ["db-1", "db-0", "db-2"]
+    assert len(found.pods) == 4
+    assert found.pods[2].follows == ("team", "db-1")
+    assert found.notes == ["StatefulSet team/db: Pod team/db-1 is there already, so it is not created again"]
+    there = made(tmp_path, running("db-0", "StatefulSet", "db"), workload("StatefulSet", "db", replicas=2))
+    assert (names(there), there.notes, there.pods[1].follows) == (["db-1"], [], ("team", "db-0"))
+    over = made(tmp_path, running("db-0", "StatefulSet", "db", phase="Failed"), workload("StatefulSet", "db"))
+    assert over.notes == ["StatefulSet team/db: Pod team/db-0 is there already, so it is not created again"]
+
+
+def test_a_replica_set_of_a_deployment_creates_nothing_and_what_follows_it_does(tmp_path: Path) -> None:
+    owned = {"ownerReferences": [{"kind": "Deployment", "name": "web", "controller": True}]}
+    found = made(
+        tmp_path, workload("Deployment"), workload("ReplicaSet", "web-x", about=owned), workload("ReplicaSet", "last")
+    )
+    assert [one.of for one in found.pods] == ["Deployment team/web", "ReplicaSet team/last"]
+
+
+def test_names_and_hashes_have_the_lengths_that_controllers_give_them(tmp_path: Path) -> None:
+    long = "w" * 70
+    (deployed,) = made(tmp_path, workload("Deployment", long)).pods
+    metadata = deployed.pod["metadata"]
+    assert (len(metadata["name"]), metadata["name"][:58]) == (63, "w" * 58)
+    assert len(metadata["labels"]["pod-template-hash"]) == 10
+    (stateful,) = made(tmp_path, workload("StatefulSet", "db")).pods
+    assert len(stateful.pod["metadata"]["labels"]["controller-revision-hash"]) == len("db-") + 10
+
+
+def test_a_pod_has_of_its_template_what_controllers_copy_and_a_whole_reference_to_its_owner(tmp_path: Path) -> None:
+    metadata = {"labels": {"app": "a"}, "annotations": {}, "finalizers": ["x/y"], "name": "z", "generateName": "q"}
+    for about, uid in (({"uid": "u1"}, "u1"), ({}, None)):
+        given = workload("ReplicaSet", about=about, template={"metadata": metadata, "spec": CONTAINERS})
+        (one,) = made(tmp_path, given).pods
+        made_of = one.pod["metadata"]
+        (owner,) = made_of.pop("ownerReferences")
+        assert made_of == {
+            "name": made_of["name"],
+            "namespace": "team",
+            "labels": {"app": "a"},
+            "finalizers": ["x/y"],
+        }
+        assert owner["uid"] == uid if uid else len(owner["uid"]) == 36
+        assert {**owner, "uid": ""} == {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "name": "web",
+            "uid": "",
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+
+
+def test_a_template_without_metadata_or_spec_has_none(tmp_path: Path) -> None:
+    job = workload("Job", template={"metadata": [], "spec": CONTAINERS})
+    (one,) = made(tmp_path, job).pods
+    assert set(one.pod["metadata"]) == {"name", "namespace", "ownerReferences", "labels"}
+    with pytest.raises(InputError, match=r"Expected|no Pod spec"):
+        made(tmp_path, workload("Job", template={"spec": None}))
+
+
+def test_pods_that_have_ended_count_neither_as_replicas_nor_for_the_hash(tmp_path: Path) -> None:
+    over = running("web-abc-1", "ReplicaSet", "web-abc", "Failed", **{"pod-template-hash": "abc"})
+    runs = running("web-def-1", "ReplicaSet", "web-def", **{"pod-template-hash": "def"})
+    found = made(tmp_path, workload("Deployment", replicas=2), over)
+    assert len(names(found)) == 2
+    assert not any(name.startswith("web-abc") for name in names(found))
+    found = made(tmp_path, workload("Deployment", replicas=2), over, runs)
+    assert [name.startswith("web-def-") for name in names(found)] == [True]
+    assert made(tmp_path, workload("ReplicaSet", "web-def", replicas=1), runs).notes == []
+
+
+def test_a_daemon_set_creates_a_pod_again_where_it_has_ended(tmp_path: Path) -> None:
+    daemons = workload("DaemonSet", "agent")
+    over = running("agent-x", "DaemonSet", "agent", phase="Failed", on="n1")
+    runs = running("agent-y", "DaemonSet", "agent", on="n2")
+    found = made(tmp_path, node("n1"), node("n2"), node("n3"), daemons, over, runs)
+    assert len(names(found)) == 2
+    assert found.notes == []
+    assert made(tmp_path, daemons).notes == [
+        "DaemonSet team/agent: no Node of the input is one that it selects and tolerates, so it creates no Pod"
+    ]
+
+
+def test_a_run_of_a_cron_job_has_labels_of_its_template_and_is_told_by_its_name(tmp_path: Path) -> None:
+    jobs = {"metadata": {"labels": {"a": "b"}, "name": "x"}, "spec": {"parallelism": 2, "template": template()}}
+    found = made(
+        tmp_path, workload("CronJob", "nightly", jobTemplate={**jobs, "spec": {**jobs["spec"], "completions": 3}})
+    )
+    owners = {one.pod["metadata"]["ownerReferences"][0]["name"] for one in found.pods}
+    (owner,) = owners
+    assert len(found.pods) == 2
+    assert found.notes == [
+        f"CronJob team/nightly: one run of it, Job {owner}",
+        "CronJob team/nightly: 2 of 3 Pods run at once; the others follow as these end",
+    ]
+    suspended = made(tmp_path, workload("CronJob", "nightly", suspend=True, jobTemplate=jobs))
+    assert (suspended.pods, suspended.notes) == ([], ["CronJob team/nightly: it is suspended, so it creates no Pod"])
+
+
 def test_a_cron_job_runs_once(tmp_path: Path) -> None:
     found = made(tmp_path, workload("CronJob", "nightly", jobTemplate={"spec": {"template": template()}}))
     (pod,) = [one.pod for one in found.pods]
@@ -280,6 +516,95 @@ def test_other_kinds_create_as_many_pods_as_the_numbers_beside_their_templates_s
     found = made(tmp_path, {**obj, "metadata": {"name": "x"}})
     assert names(found) == expected
     assert found.notes
+
+
+def other(name: str = "x", **spec: Any) -> Raw:
+    return {"apiVersion": "x.com/v1", "kind": "Thing", "metadata": {"name": name}, "spec": spec}
+
+
+def counts(**numbers: Any) -> Raw:
+    return {**numbers, "template": template()}
+
+
+COUNTED: dict[str, tuple[Raw, int, str]] = {
+    "none": (counts(replicas=0), 0, "0 Pods of spec.pool.template: by spec.pool.replicas"),
+    "one": (counts(replicas=1), 1, "1 Pod of spec.pool.template: by spec.pool.replicas"),
+    "no number": (counts(), 1, "1 Pod of spec.pool.template: no number stands beside it"),
+    "a negative one": (counts(replicas=-1), 1, "1 Pod of spec.pool.template: no number stands beside it"),
+    "a truth value": (counts(replicas=True), 1, "1 Pod of spec.pool.template: no number stands beside it"),
+    "text": (counts(replicas="3"), 1, "1 Pod of spec.pool.template: no number stands beside it"),
+    "hosts": (
+        counts(replicas=2, numOfHosts=3),
+        6,
+        "6 Pods of spec.pool.template: by spec.pool.replicas and spec.pool.numOfHosts",
+    ),
+    "in parallel": (counts(parallelism=3), 3, "3 Pods of spec.pool.template: by spec.pool.parallelism"),
+    "fewer completions": (
+        counts(parallelism=3, completions=2),
+        2,
+        "2 Pods of spec.pool.template: by spec.pool.parallelism",
+    ),
+    "more completions": (
+        counts(parallelism=3, completions=9),
+        3,
+        "3 Pods of spec.pool.template: by spec.pool.parallelism",
+    ),
+}
+
+
+@pytest.mark.parametrize(("part", "pods", "told"), COUNTED.values(), ids=COUNTED)
+def test_how_many_pods_a_template_of_another_kind_makes_and_why_is_told(
+    part: Raw, pods: int, told: str, tmp_path: Path
+) -> None:
+    found = made(tmp_path, {**other(pool=part), "replicas": 7, "size": 7, "name": "no"})
+    assert names(found) == [f"x-pool-{at}" for at in range(pods)]
+    assert found.notes == [f"Thing default/x: {told}"]
+
+
+@pytest.mark.parametrize(
+    ("part", "pods", "by"),
+    [
+        ({"size": 3, "workerTemplate": template()}, 3, ["size"]),
+        ({"size": 3, "leaderTemplate": {}, "workerTemplate": template()}, 3, ["size"]),
+        ({"size": 3, "leaderTemplate": {"x": 1}, "workerTemplate": template()}, 2, ["size"]),
+        ({"size": "3", "workerTemplate": template()}, 1, []),
+    ],
+)
+def test_the_leader_of_a_group_is_one_of_its_size(part: Raw, pods: int, by: list[str], tmp_path: Path) -> None:
+    found = made(tmp_path, other(pool=part))
+    assert len(names(found)) == pods
+    why = "by spec.pool.size" if by else "no number stands beside it"
+    assert found.notes == [f"Thing default/x: {pods} Pod{'s' * (pods > 1)} of spec.pool.workerTemplate: {why}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "pod"),
+    [
+        ("x", {"template": template()}, "x-0"),
+        ("x", {"pool": {"name": "", "groupName": "Big One", "template": template()}}, "x-big-one-0"),
+        ("x", {"pool": {"name": 3, "template": template()}}, "x-pool-0"),
+        ("x", {"pools": [{"template": template()}]}, "x-pools-0"),
+        ("x", {"pools": [{"name": "a"}, {"name": "b", "template": template()}]}, "x-b-0"),
+        ("x", {"outer": {"name": "o", "inner": {"template": template()}}}, "x-inner-0"),
+        ("x" * 199, {"p_": {"template": template()}}, "x" * 199 + "--0"),
+        ("x" * 201, {"template": template()}, "x" * 200 + "-0"),
+        ("x", {"_p_": {"template": template()}}, "x-p-0"),
+    ],
+)
+def test_pods_of_another_kind_are_named_by_the_nearest_name(name: str, spec: Raw, pod: str, tmp_path: Path) -> None:
+    assert names(made(tmp_path, other(name, **spec))) == [pod]
+
+
+def test_a_template_that_is_none_is_left_out_and_the_next_one_is_used(tmp_path: Path) -> None:
+    wrong = {"template": {"spec": {"containers": []}}}
+    found = made(tmp_path, other(a=wrong, b={"template": template()}))
+    assert names(found) == ["x-b-0"]
+    assert [note.partition(": Expected")[0] for note in found.notes] == [
+        "Thing default/x: spec.a.template is not used",
+        "Thing default/x: 1 Pod of spec.b.template: no number stands beside it",
+    ]
+    whole = {"apiVersion": "x.com/v1", "kind": "Thing", "metadata": {"name": "x"}, "spec": CONTAINERS}
+    assert made(tmp_path, whole).notes == ["Thing default/x: 1 Pod of the object itself: no number stands beside it"]
 
 
 def test_another_kind_whose_pods_or_workloads_are_in_the_input_creates_none(tmp_path: Path) -> None:

@@ -81,8 +81,10 @@ def show_pods(results: Sequence[Result], account: Account, most: int = WIDE) -> 
 def _table(*headers: str, whole: bool = False) -> Table:
     """Begin a table; with `whole`, only the last column is wrapped."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for header in headers:
-        table.add_column(header, overflow="fold", no_wrap=whole and header != headers[-1])
+    *others, last = headers
+    for header in others:
+        table.add_column(header, overflow="fold", no_wrap=whole)
+    table.add_column(last, overflow="fold")
     return table
 
 
@@ -100,7 +102,7 @@ def pods_table(results: Sequence[Result], account: Account) -> Table:
             _cell(words.asked(given, account.types, result.added) or [_NOTHING]),
             _cell([_state(result)], _STYLES.get(result.state, "")),
             _cell([node_of(result) or "-"]),
-            _cell(outcome(result, account)),
+            _cell(outcome(result, account) or ["-"]),
         )
     return table
 
@@ -117,7 +119,7 @@ def block(result: Result, account: Account) -> tuple[Text | Table, ...]:
     became = () if result.state in _ABSENT else words.admitted(result.pod, account.types)
     rows = [("  asked   ", line) for line in asked]
     rows += [("  became  ", line) for line in became if line not in asked]
-    got = [("     ", line) for line in outcome(result, account) if line != "-"]
+    got = [("     ", line) for line in outcome(result, account)]
     return (heading, indented(rows), *([indented(got)] if got else ()))
 
 
@@ -143,7 +145,7 @@ def _state(result: Result) -> str:
 
 
 def outcome(result: Result, account: Account) -> list[str]:
-    """What a Pod got, or why it got nothing, as lines."""
+    """What a Pod got, or why it got nothing, as lines; none for one that asked for nothing."""
     holding = None if result.state in _ABSENT else account.holding(result.pod)
     held = words.held(holding, account.types) if holding is not None else []
     adopted = account.adopted(result.pod)
@@ -151,7 +153,7 @@ def outcome(result: Result, account: Account) -> list[str]:
     held += words.quotas(result.pod, account.types) if held else []
     trouble = words.trouble(result.pod, account) if result.state is PodFate.STANDING else ""
     warnings = [f"warning: {warning}" for warning in result.warnings]
-    return [*held, *([trouble] if trouble else ()), *result.reasons, *warnings] or ["-"]
+    return [*held, *([trouble] if trouble else ()), *result.reasons, *warnings]
 
 
 def show_nodes(account: Account, only: str | None = None, most: int = WIDE) -> None:

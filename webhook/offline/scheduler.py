@@ -68,8 +68,8 @@ class KubeScheduler:
         # What a Pod asks for -> the names of the nodes that have enough for it, in order; forgotten when one gets more.
         self._enough: dict[frozenset[tuple[str, int, bool]], tuple[str, ...]] = {}
         self._fussy: set[str] = set()  # nodes that may refuse a Pod for which they have enough
-        self._revision = 0  # of the nodes and of what is requested there
-        self._refused: dict[bytes, tuple[int, tuple[str, ...]]] = {}  # a Pod -> when it fitted nowhere, and why
+        # A Pod -> why it fits nowhere; forgotten when a Node or what is requested there changes.
+        self._refused: dict[bytes, tuple[str, ...]] = {}
 
     def put_node(self, node: Mapping[str, Any], devices: Iterable[Device]) -> None:
         """Add a Node.
@@ -93,7 +93,7 @@ class KubeScheduler:
             self._fussy.add(name)
         else:
             self._fussy.discard(name)
-        self._revision += 1
+        self._refused.clear()
 
     def count(self, pod: Mapping[str, Any]) -> None:
         """Count a Pod's requests on its node, if it is bound and not finished.
@@ -111,7 +111,7 @@ class KubeScheduler:
         node = pod["spec"].get("nodeName")
         if not node or finished(pod):
             return
-        self._revision += 1
+        self._refused.clear()
         used = self._used.setdefault(node, Counter())
         for name, amount in pod_amounts(pod["spec"]).items():
             used[name] += amount * times
@@ -153,11 +153,11 @@ class KubeScheduler:
             return (f"the Pod waits for its schedulingGates: {gates}",)
         alike = _told_apart(pod, only)
         known = self._refused.get(alike)
-        if known is not None and known[0] == self._revision:
-            return known[1]
+        if known is not None:
+            return known
         found = await self._find(pod, only)
         if isinstance(found, tuple):
-            self._refused[alike] = (self._revision, found)
+            self._refused[alike] = found
         return found
 
     async def _find(self, pod: Mapping[str, Any], only: str | None) -> str | tuple[str, ...]:
@@ -232,6 +232,7 @@ class KubeScheduler:
         if known is None:
             if len(asked) >= _MOST_ASKED:
                 asked.clear()
+                self._enough.clear()  # it is kept right by what is forgotten here
             free, instead = self._free.get(what, {}), much if unstated else 0
             known = asked[much, unstated] = {name for name in self._names if free.get(name, instead) < much}
         return known

@@ -21,7 +21,7 @@ def _memory(text: str) -> tuple[str, int]:
         amount = to_int(quantity)
     except QuantityError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}; write MODEL=QUANTITY, such as A10=24Gi") from error
-    if amount <= 0:
+    if not amount:
         raise argparse.ArgumentTypeError(f"{text!r}: a card has more memory than that; write bytes, such as A10=24Gi")
     return model, amount
 

@@ -47,7 +47,7 @@ def wanted(objects: Objects) -> list[WantedPod]:
     made = created(objects)
     if not made.pods:
         found = ", ".join(f"{count} {kind}" for kind, count in sorted(objects.found.items())) or "no object"
-        _note([*made.notes, *objects.notes][:_MOST_REASONS])
+        _tell([*made.notes, *objects.notes][:_MOST_REASONS])
         raise InputError(
             f"the input has no Pod, and nothing in it creates one (found: {found}); give Pods or workloads with -f"
         )
@@ -122,7 +122,7 @@ def _compare(arguments: argparse.Namespace, given: Objects, ways: dict[str, Vari
             begin(len(pods))
             runs[name] = asyncio.run(compare.run(objects, pods, way, arguments.seed, tell))
         noted |= dict.fromkeys(objects.notes)
-    _note(noted)
+    _tell(_gathered(noted))
     terminal.show(*compare.tables(runs), most=_columns(arguments))
     if arguments.plot is not None:
         write_file(arguments.plot, plot({name: one.samples for name, one in runs.items()}, PODS), "--plot")
@@ -138,14 +138,14 @@ def _simulate(
         begin(len(pods))
         results = asyncio.run(simulate(objects, pods, cluster, tell))
     if arguments.node is not None:
-        every, results = results, [one for one in results if not of_another_node(one.pod, arguments.node)]
-        if len(results) < len(every):
-            objects.notes.append(
-                f"Pods of DaemonSets for other nodes than {arguments.node} are left out: {len(every) - len(results)}"
-            )
+        kept = [one for one in results if not of_another_node(one.pod, arguments.node)]
+        if left_out := len(results) - len(kept):
+            objects.notes.append(f"Pods of DaemonSets for other nodes than {arguments.node} are left out: {left_out}")
+        results = kept
     account = cluster.account()
     remarks = () if arguments.output == "table" else _remarks(results, account)  # the table has them
-    _note((*objects.notes, *cluster.notes, *account.overgiven(), *remarks), each=arguments.all)
+    notes = (*objects.notes, *cluster.notes, *account.overgiven(), *remarks)
+    _tell(notes if arguments.all else _gathered(notes))
     if arguments.map is not None:
         devicemap.write(arguments.map, results, account)
     _print(arguments, results, account)
@@ -192,8 +192,8 @@ def _cluster(arguments: argparse.Namespace, objects: Objects, configured: Webhoo
     return cluster
 
 
-def _note(notes: Iterable[str], *, each: bool = False) -> None:
-    for note in notes if each else _gathered(notes):
+def _tell(notes: Iterable[str]) -> None:
+    for note in notes:
         sys.stderr.write(f"koordgate simulate: {note}\n")
 
 

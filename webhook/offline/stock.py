@@ -29,13 +29,13 @@ def stock_scores(
     Args:
         spec: of the Pod.
         asked: the sum of the Pod's requests.
-        nodes: on which it fits.
+        nodes: on which it fits, at least one.
         used: by node, the sum of the requests of its Pods.
     """
     wants = [asked.get(name) or least for name, least in _UNSTATED.items()]
     tolerations = spec.get("tolerations") or ()
     shunned = {node.name: _untolerated(node, tolerations) for node in nodes}
-    most = max(shunned.values(), default=0)
+    most = max(shunned.values())
     scores = {}
     for node in nodes:
         on = used.get(node.name) or {}

@@ -20,7 +20,7 @@ WHOLE: Final = 1000
 MOST_ROWS: Final = 200_000
 MOST_GPUS: Final = 64
 MOST_AMOUNT: Final = 2**40
-_MOST_SECONDS: Final = 10**12
+_MOST_DIGITS: Final = 13  # of a time in seconds
 _LONGEST: Final = 63
 _NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 _POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -172,12 +172,7 @@ class _Row:
         if not given:
             return None
         whole, _, part = given.partition(".")
-        if (
-            not (whole + part).isdecimal()
-            or not given.isascii()
-            or part.strip("0")
-            or len(whole) > len(str(_MOST_SECONDS))
-        ):
+        if not whole.isascii() or not whole.isdecimal() or part.strip("0") or len(whole) > _MOST_DIGITS:
             raise self.wrong(column, f"is {_told(given)}: write whole seconds, or leave it empty")
         return int(whole)
 

@@ -88,7 +88,7 @@ def mix_of_trace(pods: Iterable[TracePod]) -> Mix:
 
 def _typical(ask: TraceAsk, weight: int) -> TypicalRequest:
     if not ask.gpus:
-        return TypicalRequest(ask.cpu, ask.memory * _MIB, weight=weight)
+        return TypicalRequest(ask.cpu, 0, weight=weight)
     kind, part = BUILT_IN.by_name[TYPE_GPU], percent(ask.milli)
     amounts = tuple(part if is_percent else None for is_percent in kind.percent)
-    return TypicalRequest(ask.cpu, ask.memory * _MIB, DeviceAsk(kind, ask.gpus, amounts), ask.models, weight)
+    return TypicalRequest(ask.cpu, 0, DeviceAsk(kind, ask.gpus, amounts), ask.models, weight)

@@ -42,7 +42,7 @@ def plot(runs: Mapping[str, Sequence[Sample]], axis: Axis = ASKED) -> str:
         runs: the same Pods in several ways.
         axis: what the samples' places are.
     """
-    last = max((sample.at for samples in runs.values() for sample in samples), default=1.0) or 1.0
+    last = max((sample.at for samples in runs.values() for sample in samples), default=None) or 1.0
     asked = [one.asked for one in next(iter(runs.values()), ())]
     asked = asked if any(asked) else []
     named = [(name, _stroke(number)) for number, name in enumerate(runs)] + [("asked", _ASKED)] * bool(asked)
@@ -52,7 +52,7 @@ def plot(runs: Mapping[str, Sequence[Sample]], axis: Axis = ASKED) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" {box}>',
         f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>',
     ]
-    most = max((sample.fragmented for samples in runs.values() for sample in samples), default=1.0) or 1.0
+    most = max((sample.fragmented for samples in runs.values() for sample in samples), default=None) or 1.0
     figures = {
         "allocated, % of all GPUs": (_FULL, {name: [one.allocated for one in of] for name, of in runs.items()}),
         "fragmented, % of all GPUs": (most * 1.1, {name: [one.fragmented for one in of] for name, of in runs.items()}),

@@ -26,10 +26,9 @@ from webhook.settings import WebhookSettings
 
 _MARKS: Final = (80, 90, 100)
 FULL_LOAD: Final = 130
-_MOST_BYTES: Final = 64 * 2**20
+_LONGEST_TRACE: Final = 64 * 2**20
 _MOST_LOAD: Final = 1000
 _PERCENT: Final = 100
-_SECONDS_A_DAY: Final = 86_400
 Raw = dict[str, object]
 
 
@@ -127,9 +126,9 @@ def read_text(path: Path) -> str:
     opened: Callable[..., object] = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as file:  # type: ignore[attr-defined]
-            text: bytes = file.read(_MOST_BYTES + 1)
-        if len(text) > _MOST_BYTES:
-            raise InputError(f"{path}: has more than {_MOST_BYTES >> 20} MiB; take a part of the trace")
+            text: bytes = file.read(_LONGEST_TRACE + 1)
+        if len(text) > _LONGEST_TRACE:
+            raise InputError(f"{path}: has more than {_LONGEST_TRACE >> 20} MiB; take a part of the trace")
         return text.decode("utf-8-sig")
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -177,12 +176,11 @@ def _timed(samples: Sequence[Sample]) -> list[float | None]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return sum(values) / max(len(values), 1)
+    return sum(values) / len(values)
 
 
 def _told(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return f"{_mean(known):.1f}" if len(known) == len(values) else "-"
+    return "-" if None in values else f"{_mean([value for value in values if value is not None]):.1f}"
 
 
 def _pods(arguments: argparse.Namespace) -> list[TracePod]:

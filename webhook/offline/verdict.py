@@ -107,8 +107,7 @@ def called() -> str:
 
 def _path() -> list[Text | str]:
     """How to call it by its name alone, where that does not work yet."""
-    program = called()
-    if program == _PROGRAM or not program.endswith(f"{os.sep}{_PROGRAM}"):
+    if not called().endswith(f"{os.sep}{_PROGRAM}"):
         return []
     folder = Path(sys.executable).parent
     return [f"  To type `{_PROGRAM}` alone:", _command(f'export PATH={shlex.quote(str(folder))}:"$PATH"')]

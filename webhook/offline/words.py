@@ -1,7 +1,7 @@
 """Pods, requests and shares in words, for the tables (pure)."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from allocator.adopted import in_doubt
@@ -154,7 +154,7 @@ def share_of(share: Share, kind: DeviceType) -> str:
     """How much of a device a share is, in full."""
     amounts = share.amounts
     if not kind.simple and set(kind.tails) <= amounts.keys():
-        texts = [_amount_of(tail, kind, amounts) for tail in kind.tails if tail != _ratio(kind)]
+        texts = [_amount_of(tail, kind, amounts) for tail in _told_tails(kind)]
     else:
         texts = [f"{tail} {amount}{_unit(kind, tail)}" for tail, amount in sorted(amounts.items())]
     if share.functions:
@@ -188,9 +188,7 @@ def used_of(use: DeviceUse) -> str:
     """How much of a device is held, and of what total."""
     kind, device = use.type, use.device
     texts = []
-    for tail in kind.tails:
-        if tail == _ratio(kind):
-            continue  # the bytes state the same
+    for tail in _told_tails(kind):
         total, word = device.capacity[tail] if device else None, "" if kind.simple else f"{_spoken(tail, kind)} "
         if kind.in_bytes(tail):
             used = gib(use.used(tail))
@@ -209,6 +207,11 @@ def used_of(use: DeviceUse) -> str:
 def _percent(kind: DeviceType) -> tuple[str, ...]:
     """A type's resources that are counted in percent of a device."""
     return tuple(tail for tail, percent in zip(kind.tails, kind.percent, strict=True) if percent)
+
+
+def _told_tails(kind: DeviceType) -> Sequence[str]:
+    """A type's resources without the ratio that the bytes state as well."""
+    return [tail for tail in kind.tails if tail not in kind.memory[1:]] if kind.memory else kind.tails
 
 
 def _ratio(kind: DeviceType) -> str:

@@ -88,7 +88,7 @@ def _value(event: Any, get: Any) -> object:
     kind = type(event)
     if kind is yaml.ScalarEvent:
         return _scalar(event)
-    if kind is yaml.AliasEvent or event.anchor is not None or event.tag is not None:
+    if event.anchor is not None or event.tag is not None:  # an alias has the anchor that it names
         raise _UnusualError
     if kind is yaml.SequenceStartEvent:
         items = []
@@ -123,12 +123,10 @@ def _scalar(event: Any) -> object:
 
 def _number(text: str) -> object:
     if _INT.match(text):
-        sign, digits = (-1 if text[0] == "-" else 1), text.lstrip("+-")
-        if digits == "0":
-            return 0
+        sign, digits = (-1 if text.startswith("-") else 1), text.lstrip("+-")
         if digits.startswith("0x"):
             return sign * int(digits, 16)
-        return sign * int(digits, 8 if digits[0] == "0" else 10)
+        return sign * int(digits, 8 if digits.startswith("0") else 10)
     if _FLOAT.match(text):
         return float(text)
     return text
