@@ -10,11 +10,12 @@ from offline.clusters import ALLOCATED, QOS, STATUS, asking, held, nic, node, to
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.holdings import Share
 from allocator.wire.keptcpus import NodeReservation, SystemCpus
 from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, PodCpuAlloc
 from koordgate.settings import DevicePool
 from webhook.offline import apiserver, report, words
-from webhook.offline.account import Account, ClusterObjects, NodeCpus
+from webhook.offline.account import Account, ClusterObjects, DeviceUse, NodeCpus
 
 Raw = dict[str, Any]
 TYPES = BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])
@@ -291,6 +292,67 @@ def test_what_a_pod_holds_is_said_in_a_few_words() -> None:
 
 
 def test_a_cpu_that_several_pods_have_is_given_once() -> None:
-    held = tuple((name, CpuShare("LSR", cpus)) for name, cpus in (("ns/a", 0b00011), ("ns/b", 0b00110)))
-    kubelet = tuple(PodCpuAlloc("ns", "c", str(cpus), cpus) for cpus in (0b01100, 0b11000))
-    assert NodeCpus("n", None, 0, held, kubelet).given == 0b11111
+    held = tuple((name, CpuShare("LSR", cpus)) for name, cpus in (("ns/a", 0b000110), ("ns/b", 0b001100)))
+    kubelet = tuple(PodCpuAlloc("ns", "c", str(cpus), cpus) for cpus in (0b011000, 0b110000))
+    assert NodeCpus("n", None, 0, held, kubelet).given == 0b111110
+
+
+def test_what_is_used_of_a_device_is_what_its_holders_state() -> None:
+    shares = (Share("gpu", "GPU-0", 0, {"gpu-core": 10}), Share("gpu", "GPU-0", 0, {"gpu-memory": 3, "gpu-core": 5}))
+    gpu = BUILT_IN.by_name["gpu"]
+    use = DeviceUse("n", gpu, 0, "GPU-0", None, by_kubelet=False, held=tuple(zip("ab", shares, strict=True)))
+    assert [use.used(tail) for tail in ("gpu-core", "gpu-memory", "other")] == [15, 3, 0]
+    assert [
+        DeviceUse("n", gpu, 0, "GPU-0", None, by_kubelet=by_kubelet, held=held).in_use
+        for by_kubelet, held in ((False, ()), (True, ()), (False, use.held), (True, use.held))
+    ] == [False, True, True, True]
+
+
+def test_only_a_bound_pod_that_has_not_ended_holds_what_it_states() -> None:
+    pods = {
+        "runs": held("runs", "node-1", (0, 30)),
+        "ended": held("ended", "node-1", (0, 30), phase="Succeeded"),
+        "waits": held("waits", "", (0, 30)),
+        "elsewhere": held("elsewhere", "node-2", (0, 30)),
+        "states nothing": asking("states-nothing", nodeName="node-1"),
+    }
+    del pods["waits"]["spec"]["nodeName"]
+    pods = {name: apiserver.with_defaults(pod) for name, pod in pods.items()}
+    counted = account(node(), device_object(device_entry(0, id="GPU-node-1-0")))
+    found = {name: counted.holding(pod) for name, pod in pods.items()}
+    assert {name for name, one in found.items() if one is not None} == {"runs", "elsewhere"}
+    for one in found.values():
+        assert one is None or (one.since, [share.id for share in one.shares]) == (0, [one.shares[0].id])
+
+
+def test_devices_that_only_annotations_name_come_last_by_minor_and_id() -> None:
+    def stating(name: str, *entries: tuple[int, str]) -> Raw:
+        resources = {"resources": {"koordinator.sh/rdma": "10"}}
+        return holds(name, rdma=[{"minor": minor, "id": identity, **resources} for minor, identity in entries])
+
+    counted = account(
+        node(),
+        device_object(nic(0), device_entry(0, id="GPU-node-1-0")),
+        stating("a", (7, "y"), (5, "z"), (0, "0000:10:00.0")),
+        stating("b", (5, "x"), (9, "y")),
+        held("c", "node-1", (3, 10), (0, 10)),
+    )
+    found = counted.devices("node-1")
+    assert [(one.type.name, one.minor, one.id, [name for name, _ in one.held]) for one in found] == [
+        ("gpu", 0, "GPU-node-1-0", ["default/c"]),
+        ("gpu", 3, "GPU-node-1-3", ["default/c"]),
+        ("rdma", 0, "0000:10:00.0", ["default/a"]),
+        ("rdma", 5, "x", ["default/b"]),
+        ("rdma", 5, "z", ["default/a"]),
+        ("rdma", 7, "y", ["default/a", "default/b"]),
+    ]
+    assert [one.by_kubelet for one in found] == [False] * 6
+    assert counted.devices() == found
+    assert counted.assumed("node-1") == counted.assumed("node-2") == ""
+    assert {one.since for one in counted.view.snapshot("node-1").holdings.values()} == {0}
+
+
+def test_cpus_of_a_node_whose_topology_is_not_known_are_those_that_pods_hold() -> None:
+    (one,) = account(node(), holds("a", status={"cpuset": "0-1"})).cpus()
+    assert (one.topology, one.reserved, [name for name, _ in one.held], one.given) == (None, 0, ["default/a"], 0b11)
+    assert (one.kubelet, one.pools) == ((), None)

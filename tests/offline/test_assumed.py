@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 from offline.clusters import ALLOCATED, asking, device, gpus, held, listed, node, saved
 
+from allocator.vocabulary.adopted import Numbering
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, Unit, own_type
+from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
 from koordgate.cli import main
-from webhook.offline.assumed import ASSUMED, UnknownMemoryError, assume_devices
+from webhook.offline.assumed import ASSUMED, VENDORS, UnknownMemoryError, assume_devices
+from webhook.offline.assumedtypes import assumed_entries
+from webhook.offline.documents import InputError
+from webhook.offline.inputs import key_of, read_cluster
 
 Raw = dict[str, Any]
 GIB = 2**30
@@ -106,6 +112,21 @@ def test_a_model_of_unknown_memory_is_refused_with_what_to_write() -> None:
         "Node n1: its GPUs are of model Odd-9, and nothing says how much memory they have: write --gpu-memory "
         "Odd-9=24Gi, the label nvidia.com/gpu.memory on the Node, or give its Device object"
     )
+
+
+def test_a_file_with_such_a_node_cannot_be_used(tmp_path: Path) -> None:
+    path = saved(tmp_path, [machine({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu.product": "Odd-9"})])
+    with pytest.raises(InputError, match=r"^Node n1: its GPUs are of model Odd-9, and nothing says how much memory"):
+        read_cluster([path])
+    found = read_cluster([path], {"Odd-9": GIB})
+    assert [one["metadata"]["name"] for one in found.devices] == ["n1"]
+
+
+def test_a_pod_without_a_namespace_is_in_the_default_one() -> None:
+    assert [key_of({"metadata": {"name": "a", "namespace": given}}) for given in ("team", None)] == [
+        ("team", "a"),
+        ("default", "a"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +250,7 @@ def named(name: str, stated: Mapping[str, str], labels: Mapping[str, str] | None
     return {**made, "metadata": {**made["metadata"], "name": name}}
 
 
-@pytest.mark.parametrize(("nodes", "told"), [(4, ""), (5, " and 1 more nodes"), (7, " and 3 more nodes")])
+@pytest.mark.parametrize(("nodes", "told"), [(4, ""), (5, " and 1 more nodes"), (9, " and 5 more nodes")])
 def test_a_few_nodes_are_named_and_the_others_counted(nodes: int, told: str) -> None:
     found = assume_devices([named(f"n{at}", {"nvidia.com/gpu": "2"}, A100) for at in range(nodes)], [], [])
     assert [one["metadata"]["name"] for one in found.devices] == [f"n{at}" for at in range(nodes)]
@@ -317,6 +338,19 @@ def test_an_unknown_model_is_told_with_what_to_write() -> None:
         entries(machine({"nvidia.com/gpu": "1"}))
 
 
+@pytest.mark.parametrize(
+    ("resource", "label"),
+    [
+        ("nvidia.com/gpu", "nvidia.com/gpu.memory"),
+        ("amd.com/gpu", "amd.com/gpu.vram"),
+        ("dcu.com/gpu", "nvidia.com/gpu.memory"),
+    ],
+)
+def test_the_label_of_its_vendor_is_what_to_write(resource: str, label: str) -> None:
+    with pytest.raises(UnknownMemoryError, match=rf"write --gpu-memory 24Gi, the label {label} on the Node, or give"):
+        entries(machine({resource: "1"}))
+
+
 def test_ids_that_pods_name_are_given_by_minor_and_then_in_their_order() -> None:
     pods = [held("first", "n1", (2, 50)), held("beyond", "n1", (9, 50))]
     for at, identity in enumerate(("GPU-z", "GPU-a", "GPU-n1-2")):
@@ -329,4 +363,266 @@ def test_ids_that_pods_name_are_given_by_minor_and_then_in_their_order() -> None
         (1, "GPU-z"),
         (2, "GPU-n1-2"),
         (3, "assumed-3-n1"),
+    ]
+
+
+def test_the_resources_that_count_cards_are_those_of_three_vendors() -> None:
+    assert [(one.resource, one.vendor, one.unit) for one in VENDORS] == [
+        ("nvidia.com/gpu", "nvidia", 2**20),
+        ("amd.com/gpu", "amd", 2**30),
+        ("dcu.com/gpu", "hygon", 2**20),
+    ]
+
+
+def test_a_device_object_says_all_that_is_assumed() -> None:
+    labels = {"node.koordinator.sh/gpu-model": "A10"}
+    (found,) = assume_devices(
+        [machine({"nvidia.com/gpu": "2"}, labels, usable={"nvidia.com/gpu": "1"})], [], []
+    ).devices
+    resources = {
+        "koordinator.sh/gpu-core": "100",
+        "koordinator.sh/gpu-memory": str(22731 * MIB),
+        "koordinator.sh/gpu-memory-ratio": "100",
+    }
+    ids = ["assumed-0-n1", "assumed-1-n1"]
+    assert found == {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Device",
+        "metadata": {
+            "name": "n1",
+            "labels": {"node.koordinator.sh/gpu-vendor": "nvidia", "node.koordinator.sh/gpu-model": "A10"},
+            "annotations": {
+                ASSUMED: "nvidia.com/gpu and the model A10",
+                DEVICE_NUMBERS: write_numberings((Numbering(0, 0, (*ids,), tuple(enumerate(ids))),)),
+            },
+        },
+        "spec": {
+            "devices": [
+                {"type": "gpu", "id": ids[0], "minor": 0, "health": True, "resources": resources},
+                {"type": "gpu", "id": ids[1], "minor": 1, "health": False, "resources": resources},
+            ]
+        },
+    }
+
+
+def test_a_model_is_told_where_one_is_known_and_of_several_the_first() -> None:
+    other = [LISTED[0], {**LISTED[1], "type": "NVIDIA A30"}]
+    nodes = [
+        named("none", {"amd.com/gpu": "1"}, {"amd.com/gpu.vram": "64"}),
+        machine({}, {}, {"hami.io/node-nvidia-register": json.dumps(other)}),
+        machine({}, {}, {"hami.io/node-nvidia-register": json.dumps(LISTED[:1])}),
+    ]
+    found = [one["metadata"] for one in assume_devices(nodes, [], []).devices]
+    key = "node.koordinator.sh/gpu-model"
+    assert [one["labels"].get(key) for one in found] == [None, "NVIDIA-A10", "NVIDIA-A10"]
+    assert found[1]["annotations"][ASSUMED] == "the annotation hami.io/node-nvidia-register"
+
+
+def test_of_two_vendors_the_one_that_has_cards_counts() -> None:
+    stated = {"nvidia.com/gpu": "0", "amd.com/gpu": "3"}
+    labels = {"amd.com/gpu.vram": "64", "nvidia.com/gpu.replicas": "2"}
+    assert len(entries(machine(stated, labels))) == 3
+    assert len(entries(machine({"dcu.com/gpu": "4"}, labels), memory={"": GIB})) == 4
+
+
+@pytest.mark.parametrize(
+    ("labels", "cards"),
+    [
+        ({"nvidia.com/gpu.count": "many"}, 8),
+        ({"nvidia.com/gpu.count": "0"}, 8),
+        ({"nvidia.com/gpu.count": "-4"}, 8),
+        ({"nvidia.com/gpu.count": "2.5"}, 2),
+        ({"nvidia.com/gpu.replicas": "-4"}, 8),
+        ({"nvidia.com/gpu.replicas": "1"}, 8),
+        ({"nvidia.com/gpu.replicas": "2"}, 4),
+        ({"nvidia.com/gpu.replicas": "9"}, 1),
+    ],
+)
+def test_a_number_of_a_label_counts_where_it_is_more_than_0(labels: Raw, cards: int) -> None:
+    assert len(entries(machine({"nvidia.com/gpu": "8"}, {**A100, **labels}))) == cards
+
+
+def test_a_number_of_bytes_is_none_of_cards() -> None:
+    with pytest.raises(UnknownMemoryError, match="says 2147483648 cards, more than 64"):
+        entries(machine({"nvidia.com/gpu": "8"}, {**A100, "nvidia.com/gpu.count": "2Gi"}))
+
+
+def test_a_label_of_memory_that_is_no_number_says_nothing() -> None:
+    labels = {"nvidia.com/gpu.product": "A30", "nvidia.com/gpu.memory": "much"}
+    (one,) = entries(machine({"nvidia.com/gpu": "1"}, labels))
+    assert one["resources"]["koordinator.sh/gpu-memory"] == str(24258 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("status", "healthy"),
+    [
+        ({"capacity": {"nvidia.com/gpu": "2"}}, [True, True]),
+        ({"allocatable": {"nvidia.com/gpu": "2"}}, [True, True]),
+        ({"capacity": {"nvidia.com/gpu": "2"}, "allocatable": {"cpu": "1"}}, [False, False]),
+        ({"capacity": {"cpu": "1"}, "allocatable": {"nvidia.com/gpu": "2"}}, []),
+        (None, []),
+    ],
+)
+def test_capacity_says_how_many_cards_there_are_and_allocatable_which_are_given(
+    status: Raw | None, healthy: list[bool]
+) -> None:
+    made = {**node("n1", labels=A100), "status": status}
+    assert [one["health"] for one in entries(made)] == healthy
+
+
+def test_sixty_four_cards_that_state_memory_in_sum_are_the_most() -> None:
+    assert len(entries(machine({"aliyun.com/gpu-count": "64", "aliyun.com/gpu-mem": "64"}))) == 64
+    assert entries(machine({"aliyun.com/gpu-count": "65", "aliyun.com/gpu-mem": "65"})) == []
+
+
+def test_the_model_of_cards_that_state_memory_in_sum_is_that_of_a_label() -> None:
+    one = machine({"aliyun.com/gpu-count": "1", "aliyun.com/gpu-mem": "1"}, {"node.koordinator.sh/gpu-model": "X"})
+    (found,) = assume_devices([one], [], []).devices
+    assert found["metadata"]["labels"]["node.koordinator.sh/gpu-model"] == "X"
+    assert found["metadata"]["annotations"][ASSUMED] == "aliyun.com/gpu-count and aliyun.com/gpu-mem"
+
+
+def test_only_ids_of_gpus_that_running_pods_state_are_given_to_cards() -> None:
+    def stating(name: str, **shares: list[Raw]) -> Raw:
+        return asking(name, annotations={ALLOCATED: json.dumps(shares)}, nodeName="n1")
+
+    amounts = {"resources": {"koordinator.sh/gpu-core": "50"}}
+    gpu, nameless = {"minor": 2, "id": "GPU-2", **amounts}, {"minor": 0, **amounts}
+    other = {"resources": {"koordinator.sh/rdma": "1"}}
+    pods = [
+        asking("nothing", nodeName="n1"),
+        stating("a", fpga=[{"minor": 0, "id": "fpga-0", **other}], gpu=[nameless, gpu]),
+        stating("b", rdma=[{"minor": 1, "id": "rdma-1", **other}]),
+        {"metadata": {"name": "waits"}},
+    ]
+    found = entries(machine({"nvidia.com/gpu": "3"}, A100), *pods)
+    assert [one["id"] for one in found] == ["assumed-0-n1", "assumed-1-n1", "GPU-2"]
+
+
+# Devices of the administrator's own types
+
+TYPES = BUILT_IN.with_types(
+    [
+        own_type("seat", "example.com/seat", Unit.PERCENT),
+        own_type("npu", "example.com/npu", Unit.DEVICES),
+        own_type("queue", "example.com/queue", Unit.UNITS),
+    ]
+)
+
+
+def of_types(name: str, capacity: Mapping[str, str], allocatable: Mapping[str, str] | None = None) -> Raw:
+    status = {"capacity": dict(capacity), "allocatable": dict(capacity if allocatable is None else allocatable)}
+    return {"metadata": {"name": name, "labels": A100}, "status": status}
+
+
+def test_devices_of_own_types_are_added_to_the_cards_of_their_node() -> None:
+    nodes = [
+        of_types("a", {"nvidia.com/gpu": "1"}),
+        of_types("b", {"nvidia.com/gpu": "1", "example.com/seat": "200"}, {"example.com/seat": "100"}),
+        of_types("c", {"example.com/npu": "1", "example.com/seat": "100"}),
+        of_types("d", {"example.com/npu": "2"}),
+    ]
+    found = assume_devices(nodes, [], [], types=TYPES)
+    assert [[one["id"] for one in device["spec"]["devices"]] for device in found.devices] == [
+        ["assumed-0-a"],
+        ["assumed-0-b", "assumed-seat-0-b", "assumed-seat-1-b"],
+        ["assumed-seat-0-c", "assumed-npu-0-c"],
+        ["assumed-npu-0-d", "assumed-npu-1-d"],
+    ]
+    assert found.devices[1]["spec"]["devices"][1:] == [
+        {"type": "seat", "id": f"assumed-seat-{at}-b", "minor": at, "health": at == 0, "resources": {}} for at in (0, 1)
+    ]
+    cards = "nvidia.com/gpu and the label nvidia.com/gpu.memory"
+    assert [device["metadata"]["annotations"][ASSUMED] for device in found.devices] == [
+        cards,
+        f"{cards} and example.com/seat",
+        "example.com/seat and example.com/npu",
+        "example.com/npu",
+    ]
+    assert DEVICE_NUMBERS not in found.devices[2]["metadata"]["annotations"]
+    assert found.notes == [
+        "assumed devices: 2 on b, from example.com/seat: no Device object lists them",
+        "assumed devices: 2 on c, from example.com/seat, example.com/npu: no Device object lists them",
+        "assumed devices: 2 on d, from example.com/npu: no Device object lists them",
+        (
+            f"assumed GPUs: 1 on a, 1 on b, from {cards}: no Device object lists them. What nothing states, such as "
+            "PCIe roots, is unknown"
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("amount", "devices", "told"),
+    [
+        ({"example.com/npu": "0"}, 0, ""),
+        ({"example.com/npu": "64"}, 64, ""),
+        ({"example.com/npu": "65"}, 0, "example.com/npu: 65 devices are more than 64"),
+        ({"example.com/npu": "x"}, 0, "example.com/npu: 'x' is not a Kubernetes quantity such as 1, 500m or 16Gi"),
+        ({"example.com/seat": "100"}, 1, ""),
+        ({"example.com/seat": "6400"}, 64, ""),
+        ({"example.com/seat": "6500"}, 0, "example.com/seat: 65 devices are more than 64"),
+        ({"example.com/seat": "101"}, 0, "example.com/seat: 101 percent are no whole devices"),
+        ({"example.com/seat": "99"}, 0, "example.com/seat: 99 percent are no whole devices"),
+        ({"example.com/queue": "3"}, 0, "example.com/queue: how many devices 3 units are is unknown"),
+    ],
+)
+def test_the_number_of_devices_of_an_own_type(amount: Raw, devices: int, told: str) -> None:
+    notes: list[str] = []
+    found, by = assumed_entries(of_types("a", {"cpu": "1", **amount, "example.com/other": "1"}), TYPES, notes)
+    assert len(found) == devices
+    assert by == list(amount) * bool(devices)
+    kind = "" if not told else f"{told.partition('/')[2].partition(':')[0]} devices"
+    assert notes == ([f"Node a: {told}; no {kind} are assumed, give the Node's Device object"] if told else [])
+
+
+def test_a_type_that_cannot_be_assumed_hinders_no_other() -> None:
+    notes: list[str] = []
+    found, by = assumed_entries(of_types("a", {"example.com/seat": "1", "example.com/npu": "1"}), TYPES, notes)
+    assert ([one["type"] for one in found], by, len(notes)) == (["npu"], ["example.com/npu"], 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "healthy"),
+    [
+        ({"capacity": {"example.com/npu": "2"}}, [True, True]),
+        ({"allocatable": {"example.com/npu": "2"}}, [True, True]),
+        ({"capacity": {"example.com/npu": "2"}, "allocatable": {"example.com/npu": "1"}}, [True, False]),
+        ({"capacity": {"example.com/npu": "2"}, "allocatable": {"cpu": "1"}}, [False, False]),
+        (None, []),
+    ],
+)
+def test_the_health_of_devices_of_an_own_type_is_what_allocatable_leaves(
+    status: Raw | None, healthy: list[bool]
+) -> None:
+    found, _ = assumed_entries({"metadata": {"name": "a"}, "status": status}, TYPES, [])
+    assert [one["health"] for one in found] == healthy
+
+
+MANY = DeviceType(
+    "tile",
+    tails=("core", "memory", "tile", "slots"),
+    unit=Unit.DEVICES,
+    units=(Unit.PERCENT, Unit.BYTES, Unit.PERCENT, Unit.UNITS),
+    plain="tile",
+    names={tail: f"example.com/{tail}" for tail in ("core", "memory", "tile", "slots")},
+)
+
+
+def test_what_is_not_counted_in_percent_is_shared_out_evenly() -> None:
+    notes: list[str] = []
+    types = BUILT_IN.with_types([MANY])
+    stated = {"example.com/tile": "3", "example.com/memory": "31", "example.com/slots": "6"}
+    found, by = assumed_entries(of_types("a", stated), types, notes)
+    each = {"example.com/memory": "10", "example.com/slots": "2"}
+    assert ([one["resources"] for one in found], by, notes) == ([each] * 3, ["example.com/tile"], [])
+    assert assumed_entries(of_types("a", {**stated, "example.com/tile": "0"}), types, notes) == ([], [])
+    assert assumed_entries(of_types("a", {"example.com/tile": "0"}), types, notes) == ([], [])
+    assert notes == []
+    del stated["example.com/memory"]
+    assert assumed_entries(of_types("a", stated), types, notes) == ([], [])
+    assert notes == [
+        (
+            "Node a: example.com/tile: how much memory each has is unknown, because the Node states no "
+            "example.com/memory; no tile devices are assumed, give the Node's Device object"
+        )
     ]

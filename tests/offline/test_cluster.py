@@ -9,7 +9,8 @@ from builders import container, device_entry, device_object, pod
 from offline.clusters import asking, gpus, held, machine, nic, node, pinned, topology
 
 from webhook.offline.api import MUTATE_BINDING, VALIDATE_BINDING, InProcess
-from webhook.offline.cluster import OfflineCluster, PodFate, stands
+from webhook.offline.apiserver import with_defaults
+from webhook.offline.cluster import OfflineCluster, PodFate, Result, stands
 from webhook.settings import parse
 
 Raw = dict[str, Any]
@@ -300,3 +301,241 @@ async def test_pods_that_the_settings_put_in_scope_are_aligned_and_exempt_namesp
 
     assert [one.state for one in placed] == [PodFate.BOUND, PodFate.BOUND, PodFate.UNSCHEDULABLE]
     assert [one.pod["spec"]["schedulerName"] for one in left] == ["default-scheduler"] * 2
+
+
+# What is shown to the webhook
+
+
+class Recorded(InProcess):
+    """Notes what is posted."""
+
+    def __init__(self, cluster: OfflineCluster) -> None:
+        super().__init__(cluster.parts)
+        self.posted: list[tuple[str, Any]] = []
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        self.posted.append((path, body))
+        return await super().post(path, body)
+
+    def taken(self) -> list[str]:
+        """The paths since the last call."""
+        paths = [path for path, _ in self.posted]
+        self.posted.clear()
+        return paths
+
+
+def recorded(cluster: OfflineCluster) -> Recorded:
+    cluster._api = made = Recorded(cluster)
+    return made
+
+
+def space(name: str, mode: str) -> Raw:
+    return {"kind": "Namespace", "metadata": {"name": name, "labels": {"koordgate.io/mode": mode}}}
+
+
+REVIEWED: dict[str, tuple[Raw, list[str]]] = {
+    "asks for devices": (gpus("a", 50), ["/mutate-pod", "/validate-pod"]),
+    "asks for nothing": (asking("a", {"cpu": "1"}), ["/warn-pod"]),
+    "carries an allocation": (
+        asking("a", annotations={"scheduling.koordinator.sh/device-allocated": "{}"}),
+        ["/mutate-pod", "/validate-pod"],
+    ),
+    "has other annotations": (asking("a", annotations={"example.com/a": "b"}), ["/warn-pod"]),
+    "asks in a form that is not read": (
+        asking("a", annotations={"nvidia.com/container.main.gpus.devices": "1"}),
+        ["/mutate-pod"],
+    ),
+    "in a namespace in shadow": (gpus("a", 50, namespace="shadow"), ["/shadow-pod"]),
+    "asks for nothing in shadow": (asking("a", namespace="shadow"), []),
+    "in a namespace that is off": (gpus("a", 50, namespace="off"), []),
+    "in a namespace that is exempt": (gpus("a", 50, namespace="kube-system"), []),
+}
+
+
+@pytest.mark.parametrize("name", REVIEWED)
+async def test_a_new_pod_is_shown_to_the_webhooks_that_the_chart_calls_for_it(name: str) -> None:
+    pod_, paths = REVIEWED[name]
+    cluster = OfflineCluster.in_process(parse("dialects: {kai: {enabled: true}}"))
+    await cluster.load([*machine(), space("shadow", "shadow"), space("off", "off")])
+    way = recorded(cluster)
+    await cluster.admit(pod_)
+    assert way.taken() == paths
+
+
+@pytest.mark.parametrize(
+    ("namespace", "scheduler", "username", "paths"),
+    [
+        ("default", "koord-scheduler", None, ["/mutate-binding", "/validate-binding"]),
+        ("default", "default-scheduler", None, ["/validate-binding"]),
+        ("default", "zebra", None, ["/validate-binding"]),
+        ("default", "koord-scheduler", "a", ["/validate-binding"]),
+        ("default", "koord-scheduler", "zebra", ["/validate-binding"]),
+        ("off", "koord-scheduler", None, ["/mutate-binding", "/validate-binding"]),
+        ("off", "default-scheduler", None, []),
+        ("shadow", "zebra", None, []),
+        ("kube-system", "koord-scheduler", None, []),
+    ],
+)
+async def test_a_binding_is_shown_to_the_webhooks_that_the_chart_calls_for_it(
+    namespace: str, scheduler: str, username: str | None, paths: list[str]
+) -> None:
+    cluster = OfflineCluster.in_process()
+    await cluster.load([node(), space("shadow", "shadow"), space("off", "off")])
+    await cluster.admit(asking("a", namespace=namespace, schedulerName=scheduler))
+    way = recorded(cluster)
+    assert (await cluster.bind(namespace, "a", "node-1", username)).state is PodFate.BOUND
+    assert [body["request"]["userInfo"]["username"] for _, body in way.posted][:1] == [
+        one
+        for one in [
+            username
+            or {"koord-scheduler": cluster.parts.settings.scheduler.username}.get(scheduler, "system:kube-scheduler")
+        ]
+        if paths
+    ]
+    assert way.taken() == paths
+
+
+async def test_over_https_each_call_is_one_request() -> None:
+    async with OfflineCluster.over_https() as (there, way):
+        await there.load(machine())
+        assert way.calls == 0
+        await there.admit(asking("a"))
+        assert way.calls == 1
+        await there.admit(gpus("b", 50))
+        assert way.calls == 3
+
+
+async def test_loading_returns_the_pods_and_knows_the_rest() -> None:
+    cluster = OfflineCluster.in_process()
+    quota = {"kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "9"}}}
+    group = {"kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 2}}
+    slices = {
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": {"driver": "x", "nodeName": "node-1", "pool": {"name": "p"}},
+    }
+    given = [*machine(), quota, held("old", "node-1", (0, 50)), group, slices, asking("there", nodeName="node-1")]
+    found = await cluster.load(given)
+    assert [(one.pod["metadata"]["name"], one.state, one.given) for one in found] == [
+        ("old", PodFate.STANDING, given[3]),
+        ("there", PodFate.STANDING, given[6]),
+    ]
+    assert cluster.node_names == ["node-1"]
+    assert cluster.notes == []
+    record = cluster.parts.ledger.record("node-1").holdings
+    assert [(one.name, one.since) for one in record.values()] == [("old", 0)]
+
+
+def test_with_a_seed_the_extender_names_all_nodes() -> None:
+    few = parse("scheduler: {mostNodes: 7}")
+    for seed, most in ((None, 7), (1, 0)):
+        assert OfflineCluster.in_process(few, seed).parts.settings.scheduler.most_nodes == most
+
+
+async def test_the_webhook_reads_live_pods_of_the_cluster() -> None:
+    cluster = OfflineCluster.in_process()
+    await cluster.load([*machine(), gpus("there", 50, nodeName="node-1", namespace="team")])
+    read = await cluster._pods.read("team", "there", 0.0)
+    assert read is not None
+    assert read[0] == cluster.pods[0]["metadata"]["uid"]
+    assert read[1] is not None
+    assert read[1].node == "node-1"
+    assert await cluster._pods.read("team", "gone", 0.0) is None
+
+
+async def test_taints_take_the_place_of_those_of_a_node() -> None:
+    cluster = OfflineCluster.in_process()
+    taint = {"key": "gpu", "effect": "NoSchedule"}
+    bare = node("bare")
+    del bare["spec"]
+    await cluster.load([node("a", taints=[{**taint, "key": "old"}], unschedulable=True), bare, node("c")])
+    assert [list(cluster.taints(name)) for name in ("a", "bare", "c")] == [[{**taint, "key": "old"}], [], []]
+    for name in ("a", "bare"):
+        cluster.taint(name, [taint])
+    assert [list(cluster.taints(name)) for name in ("a", "bare", "c")] == [[taint], [taint], []]
+    (first, *_) = cluster.standing.nodes
+    assert first["spec"] == {"taints": [taint], "unschedulable": True}
+    result = await cluster.submit(asking("p"))
+    assert result.pod["spec"]["nodeName"] == "c"
+    cluster.only = "bare"
+    assert (await cluster.submit(asking("q"))).message == "bare: the Pod does not tolerate the taint gpu:NoSchedule"
+
+
+async def test_settling_schedules_no_pod_again_whose_gates_are_as_they_were() -> None:
+    cluster = OfflineCluster.in_process()
+    await cluster.load(machine(cards=1))
+    first = await cluster.submit(gpus("a", 100))
+    second = await cluster.submit(gpus("b", 100))
+    refused = await cluster.submit(gpus("c", 250))
+    await cluster.delete("default", "a")
+    assert await cluster.settle([second, refused]) == [second, refused]
+    assert first.state is PodFate.BOUND
+
+
+async def test_a_gate_of_another_stays_when_that_of_a_gang_is_lifted() -> None:
+    cluster = OfflineCluster.in_process(parse("gangs: {allOrNothing: true}"))
+    group = {"kind": "PodGroup", "metadata": {"name": "train"}, "spec": {"minMember": 2}}
+    await cluster.load([*machine(cards=2), group])
+    about = {
+        "labels": {"scheduling.x-k8s.io/pod-group": "train"},
+        "annotations": {"koordgate.io/gang-all-or-nothing": "true"},
+    }
+    results = [await cluster.submit(gpus(name, 100, **about)) for name in "ab"]
+    assert {one.state for one in results} == {PodFate.UNSCHEDULABLE}
+    assert all(len(one.pod["spec"]["schedulingGates"]) == 1 for one in results)
+    settled = await cluster.settle(results)
+    assert [one.state for one in settled] == [PodFate.BOUND] * 2
+    assert [one.pod["spec"]["schedulingGates"] for one in settled] == [[], []]
+
+
+async def test_of_a_thousand_templates_it_is_told_whom_they_would_evict() -> None:
+    cluster = OfflineCluster.in_process()
+    await cluster.load([node(cpu="1"), asking("old", {"cpu": "1"}, nodeName="node-1", priority=-5)])
+    pods = [asking(f"p{at}", {"cpu": "1"}, labels={"at": str(at % 1001)}) for at in range(1002)]
+    results = [Result(with_defaults(pod_), PodFate.UNSCHEDULABLE, ("full",)) for pod_ in pods]
+    settled = await cluster.settle(results)
+    told = "would fit on node-1 by preempting default/old; nobody is evicted here"
+    assert [one.reasons for one in settled] == [("full", told)] * 1000 + [("full",), ("full", told)]
+
+
+@pytest.mark.parametrize("field", ["requests", "limits"])
+async def test_a_limit_that_is_no_quantity_is_refused_where_a_quota_or_a_range_reads_it(field: str) -> None:
+    objects: dict[str, Raw] = {
+        "requests": {"kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"limits.cpu": "9"}}},
+        "limits": {
+            "kind": "LimitRange",
+            "metadata": {"name": "r"},
+            "spec": {"limits": [{"type": "Container", "max": {"cpu": "9"}}]},
+        },
+    }
+    cluster = OfflineCluster.in_process()
+    await cluster.load([*machine(), objects[field]])
+    result = await cluster.submit(pod(container(requests={"cpu": "1"}, limits={"cpu": "much"})))
+    assert result.state is PodFate.DENIED
+    assert result.message.startswith("Pod default/pod is forbidden: ")
+    assert "'much' is not a Kubernetes quantity" in result.message
+
+
+async def test_the_extender_is_asked_whom_a_pod_for_devices_would_evict_and_no_other() -> None:
+    cluster = OfflineCluster.in_process()
+    web = asking("web", {"cpu": "1"}, nodeName="plain")
+    await cluster.load(
+        [*machine(cards=1), node("plain", cpu="1", labels={"a": "b"}), web, held("old", "node-1", (0, 100))]
+    )
+    card, cpu = gpus("card", 100, priority=9), asking("cpu", {"cpu": "1"}, priority=9, nodeSelector={"a": "b"})
+    results = [await cluster.submit(one) for one in (card, cpu)]
+    way = recorded(cluster)
+    await cluster.settle(results)
+    ((path, body),) = way.posted
+    assert (path, body["Pod"]["metadata"]["name"]) == ("/scheduler/preempt", "card")
+    assert body["NodeNameToMetaVictims"] == {"node-1": {"Pods": [], "NumPDBViolations": 0}}
+
+
+async def test_of_equal_nodes_a_seed_chooses_and_without_one_it_is_the_first() -> None:
+    async def chosen(seed: int | None) -> str:
+        cluster = OfflineCluster.in_process(seed=seed)
+        await cluster.load([one for name in ("c", "a", "b") for one in machine(name)])
+        return str((await cluster.submit(gpus("p", 50))).pod["spec"]["nodeName"])
+
+    assert {await chosen(None) for _ in range(9)} == {"a"}
+    assert {await chosen(seed) for seed in range(9)} == {"a", "b", "c"}

@@ -1,5 +1,6 @@
 """`--compare` and `--preference`: the same Pods in several ways, their figures, tables and plots."""
 
+import io
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -7,13 +8,42 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from offline.clusters import asking, gpus, held, machine, saved
+from offline.clusters import asking, device, gpus, held, machine, node, saved
+from rich.console import Console
 
 from koordgate.cli import main
+from webhook.offline import compare
+from webhook.offline.cluster import PodFate, Result
+from webhook.offline.compare import Run
+from webhook.offline.objects import Objects
 from webhook.offline.traceplay import Sample
 from webhook.offline.traceplot import PODS, plot
+from webhook.offline.variants import Variant
+from webhook.offline.workloads import WantedPod
+from webhook.settings import WebhookSettings, parse
 
 Raw = dict[str, Any]
+DRAWN = [
+    "WAY    bound  waiting  refused  allocated %  fragmented %",
+    "one        4        2        2         12.3          56.8",
+    "other      2        1        0          3.0           4.0",
+    "",
+    "WAY    PODS  WHY NOT BOUND    ",
+    "one    1     not enough cpu: 2",
+    "one    1     is odd: very     ",
+    "one    1     no               ",
+    "one    1     for other reasons",
+    "other  1     there is no Node ",
+    "",
+    "POD    one                   other",
+    "a      n1                    n2   ",
+    "b      n1                    -    ",
+    "d      refused at admission  -    ",
+    "own    refused at admission  -    ",
+    "f      not created           -    ",
+    "ended  ?                     -    ",
+    "",
+]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -122,6 +152,102 @@ def test_settings_that_name_no_node_and_nodes_that_are_none_are_told(
     pods = saved(tmp_path, [gpus("a", 10)], "pods.json")
     assert main(["simulate", "-f", saved(tmp_path, objects()), "--compare", f"x={pods}"]) == 2
     assert "has no Node; give Nodes, or settings of the webhook" in capsys.readouterr().err
+
+
+def result(name: str, state: PodFate, *reasons: str, on: str = "", given: str = "") -> Result:
+    pod = {"metadata": {"name": name, "namespace": "default"}, "spec": {"nodeName": on} if on else {}}
+    wrote = {"metadata": {"name": given, "namespace": "default"}, "spec": {}} if given else None
+    return Result(pod, state, reasons, given=wrote)
+
+
+def shown(runs: dict[str, Run]) -> list[str]:
+    """The tables as they are drawn, with all that is drawn beside the words."""
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    for part in compare.tables(runs):
+        console.print(part)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().split("\n")
+
+
+def test_the_tables_say_all_of_each_way() -> None:
+    first = [
+        result("a", PodFate.BOUND, on="n1"),
+        result("b", PodFate.STANDING, on="n1"),
+        result("c", PodFate.UNSCHEDULABLE, "n1, n2: not enough cpu: 2", "n3: cordoned"),
+        result("d", PodFate.DENIED, "Pod default/d: is odd: very"),
+        result("e", PodFate.DENIED, "Pod default/own is forbidden: no", given="own"),
+        result("f", PodFate.NOT_CREATED),
+        result("ended", PodFate.STANDING),
+        result("same", PodFate.BOUND, on="n1"),
+    ]
+    second = [
+        result("a", PodFate.BOUND, on="n2"),
+        result("c", PodFate.UNSCHEDULABLE, "there is no Node"),
+        result("same", PodFate.BOUND, on="n1"),
+    ]
+    samples = [Sample(0.0, 0.0, 1.0, 2.0), Sample(1.0, 0.0, 3.0, 4.0), Sample(2.0, 0.0, 12.34, 56.78)]
+    assert shown({"one": Run(first, samples), "other": Run(second, samples[:2])}) == DRAWN
+
+
+@pytest.mark.parametrize(
+    ("third", "listed"), [("n1", ["a    n1   n1   n1"]), ("n2", ["a    n1   n1   n2"])], ids=["alike", "otherwise"]
+)
+def test_a_pod_that_one_of_three_ways_places_otherwise_is_listed(third: str, listed: list[str]) -> None:
+    runs = {
+        name: Run([result("a", PodFate.BOUND, on=on)], [Sample(0.0, 0.0, 0.0, 0.0)])
+        for name, on in (("one", "n1"), ("two", "n1"), ("three", third))
+    }
+    lines = [line.rstrip() for line in shown(runs)]
+    if third == "n1":
+        assert lines[-2:] == ["All Pods are placed alike.", ""]
+    else:
+        assert lines[-3:] == ["POD  one  two  three", "a    n1   n1   n2", ""]
+    alone = [line.rstrip() for line in shown({"one": runs["one"]})]
+    assert alone == [
+        "WAY  bound  waiting  refused  allocated %  fragmented %",
+        "one      1        0        0          0.0           0.0",
+        "",
+        "",
+    ]
+
+
+async def test_a_hundred_samples_are_taken_on_the_way() -> None:
+    pods = [asking(f"p{at}") for at in range(200)]
+    wanted = [WantedPod(one) for one in pods]
+    ready = node()
+    ready["status"]["allocatable"]["pods"] = "500"
+    found = await compare.run(Objects(nodes=[ready]), wanted, Variant(WebhookSettings()), None, lambda _: None)
+    assert found.samples == [Sample(float(at), 0.0, 0.0, 0.0) for at in (*range(0, 201, 2), 200)]
+
+
+async def test_the_mix_that_the_settings_state_measures_in_place_of_that_of_the_pods() -> None:
+    pods = [gpus("half", 50), asking("none"), gpus("whole", 100)]
+    fragmented = []
+    for mix in ("", "mix: [{requests: {nvidia.com/gpu: 1}}]"):
+        variant = Variant(parse(f"scheduler: {{{mix}}}"))
+        wanted = [WantedPod(one) for one in pods]
+        found = await compare.run(Objects(nodes=[node()], devices=[device()]), wanted, variant, None, lambda _: None)
+        fragmented.append([one.fragmented for one in found.samples])
+    assert fragmented == [[0.0, 12.5, 12.5, 12.5, 12.5], [0.0, 25.0, 25.0, 25.0, 25.0]]
+
+
+async def test_what_is_placed_at_the_end_is_in_the_last_sample() -> None:
+    about = {
+        "labels": {"scheduling.x-k8s.io/pod-group": "train"},
+        "annotations": {"koordgate.io/gang-all-or-nothing": "true"},
+    }
+    group = {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "train"},
+        "spec": {"minMember": 2},
+    }
+    objects_ = Objects(nodes=[node()], devices=[device()], groups=[group])
+    wanted = [WantedPod(gpus(name, 100, **about)) for name in "ab"]
+    settings = parse("gangs: {allOrNothing: true}")
+    found = await compare.run(objects_, wanted, Variant(settings), None, lambda _: None)
+    assert [one.state for one in found.results] == [PodFate.BOUND] * 2
+    assert [one.allocated for one in found.samples] == [0.0, 0.0, 0.0, 100.0]
 
 
 def lines_of(text: str) -> list[list[tuple[float, float]]]:

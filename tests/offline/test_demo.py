@@ -1,6 +1,7 @@
 """`koordgate demo`: over real HTTPS, and on a real control plane."""
 
 import asyncio
+import os
 import re
 import signal
 import ssl
@@ -12,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from controlplane.needs import missing
-from offline.clusters import asking, gpus, machine, saved
+from offline.clusters import asking, gpus, held, machine, saved
 from rich.table import Table
 from rich.text import Text
 
@@ -20,8 +21,10 @@ from koordgate.cli import main
 from webhook import data, terminal
 from webhook.data import MissingDataError, data_folder
 from webhook.localplane.binaries import BuildError, find_or_build
-from webhook.offline import controlplane, devicemap, verdict
+from webhook.offline import controlplane, demo, devicemap, verdict
 from webhook.offline.cluster import OfflineCluster
+from webhook.offline.objects import Objects
+from webhook.settings import WebhookSettings
 
 
 def _played(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -170,7 +173,84 @@ async def test_the_demo_serves_the_map_until_it_is_interrupted() -> None:
     async with aiohttp.ClientSession() as session, session.get(f"{url}api/nodes") as answer:
         assert [one["name"] for one in (await answer.json())["nodes"]] == ["a100-1", "a100-2", "h100-1", "h200-1"]
     process.send_signal(signal.SIGINT)
+    assert (await process.communicate())[0] == b"Ctrl-C to end.\n", "no browser was to be opened"
+    assert process.returncode == 0
+
+
+async def test_the_demo_that_opens_a_browser_says_so_where_there_is_none() -> None:
+    arguments = (sys.executable, "-m", "koordgate", "demo", "--open")
+    environment = {name: value for name, value in os.environ.items() if name not in {"DISPLAY", "WAYLAND_DISPLAY"}}
+    process = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE, env=environment)
+    assert process.stdout is not None
+    told = ""
+    while not told.endswith("in one.\n"):
+        line = (await process.stdout.readline()).decode()
+        assert line, "the demo ended without serving the map"
+        told += line
+    found = re.search(r"The device map is at http://127\.0\.0\.1:(\d+)/", told)
+    assert found is not None
+    assert int(found[1]) > 1023, "any free port"
+    assert told.endswith("\nNo browser could be opened from here: open the address above in one.\n")
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{found[1]}/") as answer:
+        assert answer.status == 200
+    process.send_signal(signal.SIGTERM)
     assert await process.wait() == 0
+
+
+def test_a_demo_whose_reader_goes_away_ends_as_a_shell_reports_it() -> None:
+    arguments = (sys.executable, "-m", "koordgate", "demo")
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
+def test_a_pod_that_cannot_be_created_shows_no_guard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quota = {"kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}
+    cluster, workload = saved(tmp_path, [*machine(), quota], "a.json"), saved(tmp_path, [gpus("mine", 50)], "b.json")
+    capsys.readouterr()
+    assert main(["demo", "--cluster", cluster, "--workload", workload]) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert (
+        "A Binding of demo-bound-around by somebody-else: refused at admission, which must not happen Pod "
+        "default/demo-bound-around is forbidden: exceeded quota: q, requested: pods=1, "
+    ) in told
+
+
+def test_a_part_of_the_examples_stands_in_for_what_is_not_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod = asking("mine", {"example.com/queue": "2"})
+    told = _played(capsys, "--workload", saved(tmp_path, [pod]))
+    assert "h200-1: 8 GPUs" in told
+    assert "default/mine  bound to a100-2\n" in told
+    assert re.search(r"1 Pod +1 bound\n", told)
+
+
+def test_a_demo_without_its_examples_ends_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data, "__file__", str(tmp_path / "data.py"))
+    assert main(["demo"]) == 2
+    assert capsys.readouterr().err.startswith("koordgate demo: no folder examples in ")
+
+
+def test_what_is_not_said_of_a_demo_is_80_columns_without_a_map() -> None:
+    given = demo.Given(WebhookSettings(), Objects(), Objects())
+    assert (given.map, given.map_port, given.browse, given.width) == (None, None, False, 80)
+
+
+def test_the_blocks_of_running_pods_come_before_those_of_new_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = [held("old-1", "node-1", (0, 10)), held("old-2", "node-1", (1, 20))]
+    cluster = saved(tmp_path, [*machine(), *running], "a.json")
+    workload = saved(tmp_path, [gpus(f"new-{at}", 10) for at in range(4)], "b.json")
+    told = _played(capsys, "--cluster", cluster, "--workload", workload)
+    blocks = re.findall(r"^default/([a-z0-9-]+)  ", told, re.MULTILINE)
+    assert blocks == ["old-1", "old-2", "new-0", "new-1", "new-2", "new-3"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """The device map of an offline cluster: true to who holds what, as one file, and served on this machine."""
 
 import socket
+import sys
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -9,6 +11,7 @@ import pytest
 from builders import device_entry, device_object
 from offline.clusters import gpus, machine, nic, node, pinned, topology
 
+from webhook.devicemap.document import VERSION
 from webhook.offline import devicemap
 from webhook.offline.cluster import OfflineCluster, Result
 from webhook.offline.devicemap import MapError
@@ -74,6 +77,70 @@ async def test_the_same_cluster_gives_the_same_map() -> None:
 async def test_an_empty_cluster_is_a_map_too() -> None:
     document = await drawn()
     assert (document["nodes"], document["waiting"]) == ([], {"pods": [], "total": 0})
+
+
+async def test_a_map_in_a_file_has_no_revision_and_no_time() -> None:
+    results, cluster = await played(node(), pods=(gpus("waits", 50),))
+    document = devicemap.document(
+        [*results, replace(results[0], given={"metadata": {"name": "own"}})], cluster.account()
+    )
+    assert {key: document[key] for key in ("version", "epoch", "revision", "at")} == {
+        "version": VERSION,
+        "epoch": "",
+        "revision": 0,
+        "at": 0,
+    }
+    assert [(one["namespace"], one["name"]) for one in document["waiting"]["pods"]] == [
+        ("default", "waits"),
+        ("default", "own"),
+    ]
+    assert document["waiting"]["total"] == 2
+
+
+async def test_sixteen_follow_a_map_that_is_served_and_its_time_stands_still() -> None:
+    results, cluster = await played(*machine())
+    async with devicemap.serving(results, cluster.account(), 0) as url, aiohttp.ClientSession() as session:
+        async with session.get(f"{url}api/nodes") as answer:
+            first = await answer.json()
+        assert first["at"] == 0
+        events = f"{url}api/events?since={first['revision']}&epoch={first['epoch']}"
+        streams = [await session.get(events) for _ in range(17)]
+        assert [one.status for one in streams] == [200] * 16 + [503]
+        for one in streams:
+            one.close()
+
+
+@pytest.mark.parametrize(
+    ("stdin", "stdout", "expected"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_a_person_watches_where_input_and_output_are_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, *, stdin: bool, stdout: bool, expected: bool
+) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: stdin, raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: stdout)
+    assert devicemap.watched() is expected
+
+
+@pytest.mark.parametrize(
+    ("platform", "variable", "opened"),
+    [
+        ("darwin", "", True),
+        ("aix", "", False),
+        ("linux", "", False),
+        ("aix", "WAYLAND_DISPLAY", True),
+        ("linux", "DISPLAY", True),
+    ],
+)
+def test_a_browser_has_windows_on_a_mac_and_where_a_display_is_named(
+    platform: str, variable: str, monkeypatch: pytest.MonkeyPatch, *, opened: bool
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.setenv(name, ":0" if name == variable else "")
+    seen: list[str] = []
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr("webbrowser.open", lambda url: not seen.append(url))
+    assert devicemap.browse("http://x/") is opened
+    assert seen == ["http://x/"] * opened
 
 
 async def test_the_map_is_served_on_this_machine_while_it_is_asked_for() -> None:

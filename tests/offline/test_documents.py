@@ -1,6 +1,7 @@
 """Files as people have them: which bytes are read as which objects, and what is said of the others."""
 
 import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -163,6 +164,141 @@ def test_a_file_beyond_the_bound_is_refused(tmp_path: Path, monkeypatch: pytest.
     path.write_bytes(b"#: 1\n" * 21)
     with pytest.raises(InputError, match="has more than 100 bytes; give fewer objects, or several files"):
         documents(path)
+
+
+class Recorded(io.BytesIO):
+    """Standard input that notes how many bytes are asked for."""
+
+    asked: int | None = None
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.asked = size
+        return super().read(size)
+
+
+def test_one_byte_more_than_a_gibibyte_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_ = Recorded(b"a: 1\n---\nb: 2\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(given_))
+    assert list(read_documents("-")) == [
+        ("standard input, document 1", {"a": 1}),
+        ("standard input, document 2", {"b": 2}),
+    ]
+    assert given_.asked == 1_073_741_825
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        documents(path)
+    return str(caught.value).removeprefix(str(path))
+
+
+def test_what_a_gzip_file_unpacks_to_is_bounded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.offline.documents._MOST_BYTES", 100)
+    path = tmp_path / "file.yaml.gz"
+    path.write_bytes(gzip.compress(b"#: 1\n" * 21))
+    assert refused(path) == ": has more than 100 bytes when it is unpacked; give fewer objects, or several files"
+    plain = tmp_path / "file.yaml"
+    plain.write_bytes(b"#: 1\n" * 21)
+    assert refused(plain) == ": has more than 100 bytes; give fewer objects, or several files"
+
+
+def test_a_million_values_are_read_where_aliases_share_them_and_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "file.yaml"
+    shared = f"a: &a [{', '.join('1' * 3936)}]\nb: [{', '.join(['*a'] * 253)}]\n"  # 1 + 3937 + (1 + 253 * 3937) values
+    path.write_text(shared)
+    (found,) = documents(path)
+    assert isinstance(found, dict)
+    assert (len(found["a"]), len(found["b"])) == (3936, 253)
+    path.write_text(f"{shared}c: 1\n")
+    assert refused(path) == ", document 1: its aliases make it too large; write less with aliases"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("a: 1\n", ": cannot be read (Not a gzipped file (b'a:')); give a file of Kubernetes objects"),
+        (
+            gzip.compress(b"a: 1\n" * 1000)[:-4],
+            (
+                ": is not a whole gzip file (Compressed file ended before the end-of-stream marker was reached); write "
+                "or copy it again"
+            ),
+        ),
+        (
+            gzip.compress(b"a: 1\n" * 1000)[:30] + b"x" * 90,
+            ": is not a whole gzip file (Error -3 while decompressing data: ",
+        ),
+    ],
+    ids=["no gzip", "a part", "another part"],
+)
+def test_a_gzip_file_that_cannot_be_unpacked_is_told(body: str | bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "file.gz"
+    path.write_bytes(body.encode() if isinstance(body, str) else body)
+    assert refused(path).startswith(said)
+
+
+@pytest.mark.parametrize("name", ["+a", "objects", "-a.yaml", "a.GZ"])
+def test_a_file_of_any_other_name_is_read_as_it_is(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(PLAIN)
+    assert list(read_documents(name)) == [(f"{name}, document 1", POD)]
+
+
+def test_the_files_of_a_folder_are_read_by_name_and_others_left(tmp_path: Path) -> None:
+    for name in ("b.yml", "a.json", "c.yaml"):
+        (tmp_path / name).write_text(json.dumps({"name": name}))
+    (tmp_path / "d.txt").write_text("[")
+    (tmp_path / "e.yaml").mkdir()
+    assert documents(tmp_path) == [{"name": name} for name in ("a.json", "b.yml", "c.yaml")]
+    assert refused(tmp_path / "e.yaml") == (
+        ": no .yaml, .yml, .json file in this folder; give one with Kubernetes objects"
+    )
+
+
+def test_each_value_is_told_with_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    for text in ('{"a": 1}\n{"a": 2}', '{"a":\n1}  {"a": 2}\n \n'):
+        path.write_text(text)
+        assert list(read_documents(str(path))) == [
+            (f"{path}, document 1", {"a": 1}),
+            (f"{path}, document 2", {"a": 2}),
+        ]
+
+
+DEEP = f"&x {'[' * 900}1{']' * 900}"
+ODD: dict[str, tuple[str, str]] = {
+    "no YAML": ("a: [\n", ", document 1: not YAML; correct it: while parsing a flow node did not find expected node"),
+    "no YAML in the third": ("a: 1\n---\n---\na: [\n", ", document 3: not YAML; correct it: while parsing a flow node"),
+    "a number": (
+        f"a: 1\n---\na: {'9' * 5000}",
+        ", document 2: cannot be written as JSON (Exceeds the limit (4300 digits) for integer string conversion: ",
+    ),
+    "a set": ("a: 1\n---\n!!set {a}", ", document 2: cannot be written as JSON (Type is not JSON serializable: set)"),
+    "a nest": (f"a: 1\n---\n{'[' * 5000}", ", document 2: cannot be written as JSON (maximum recursion depth exceeded"),
+    "a nest with an anchor": (f"a: 1\n---\n{DEEP}", ", document 2: cannot be written as JSON (maximum recursion depth"),
+    "a nest of keys": (
+        "{" * 100_000,
+        ", document 1: cannot be written as JSON (more than 1000 levels of nesting); correct",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_document_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
+    text, said = ODD[name]
+    path = tmp_path / "file.yaml"
+    path.write_text(text)
+    assert refused(path)[: len(said)] == said
+
+
+@pytest.mark.parametrize(("levels", "fits"), [(1000, True), (1001, False)])
+def test_a_thousand_levels_are_the_most_that_are_composed(levels: int, *, fits: bool) -> None:
+    text = f"a: 1\n---\n&x {'[' * levels}{']' * levels}\n---\n&x {'[' * 9}{']' * 9}"
+    if fits:
+        assert [shares for _, shares in load_all(text)] == [False, True, True]
+        return
+    with pytest.raises(RecursionError, match="more than 1000 levels of nesting"):
+        list(load_all(text))
 
 
 VALUES = st.recursive(

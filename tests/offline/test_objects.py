@@ -1,5 +1,6 @@
 """Reading objects, and every way in which input cannot be used: exit status 2, the place, and what to do."""
 
+import argparse
 import io
 import json
 from pathlib import Path
@@ -9,7 +10,7 @@ from offline.clusters import device, gpus, listed, machine, node, saved
 
 from koordgate.cli import main
 from webhook.offline.documents import InputError
-from webhook.offline.objects import read
+from webhook.offline.objects import add_files, read, suffix
 
 UNUSABLE = {
     "no YAML": ("kind: [", "input.yaml, document 1: not YAML; correct it: "),
@@ -187,3 +188,174 @@ def test_many_objects_of_a_kind_that_is_not_used_are_counted(
         "ConfigMap map-2 is not used",
         "6 more objects of kind ConfigMap are not used",
     ]
+
+
+def of_kind(kind: str, name: str = "a", version: str = "v1", **fields: object) -> dict[str, object]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **fields}
+
+
+def noted(folder: Path, *objects: object) -> list[str]:
+    """The notes about these objects, without the file."""
+    path = saved(folder, [json.loads(json.dumps(one)) for one in objects])
+    return [note.removeprefix(f"{path}, document 1, ") for note in read([path]).notes]
+
+
+@pytest.mark.parametrize(("objects", "more"), [(1, 0), (3, 0), (4, 1), (10, 7)])
+def test_three_objects_of_a_kind_that_is_not_used_are_named_and_the_others_counted(
+    objects: int, more: int, tmp_path: Path
+) -> None:
+    found = noted(tmp_path, *(of_kind("Service", f"s{at}") for at in range(objects)), of_kind("Secret", "x"))
+    assert found == [
+        *(f"item {at + 1}: Service s{at} is not used" for at in range(min(objects, 3))),
+        f"item {objects + 1}: Secret x is not used",
+        *([f"{more} more objects of kind Service are not used"] if more else []),
+    ]
+
+
+def test_what_koordgate_and_its_snapshots_write_is_left_out_without_a_note(tmp_path: Path) -> None:
+    silent = [of_kind(kind) for kind in ("NodeAllocation", "Event", "MutatingWebhookConfiguration")]
+    silent += [of_kind("ConfigMap", name) for name in ("koordgate", "koordgate-snapshot")]
+    others = [of_kind(*one) for one in (("ConfigMap", "x"), ("Binding", "koordgate"), ("Service", "koordgate"))]
+    assert noted(tmp_path, *silent, *others) == [
+        "item 6: ConfigMap x is not used",
+        "item 7: Binding koordgate is not used",
+        "item 8: Service koordgate is not used",
+    ]
+
+
+def test_groups_of_other_schedulers_are_left_out_with_their_version(tmp_path: Path) -> None:
+    read_ = ["scheduling.sigs.k8s.io/v1alpha1", "scheduling.x-k8s.io/v1alpha1", "scheduling.k8s.io/v1alpha2"]
+    groups = [of_kind("PodGroup", f"g{at}", version) for at, version in enumerate(read_)]
+    other = of_kind("PodGroup", "v", "scheduling.volcano.sh/v1beta1")
+    path = saved(tmp_path, [*groups, of_kind("ResourceQuota", version="v1"), other])
+    found = read([path])
+    assert [one["metadata"]["name"] for one in found.groups] == ["g0", "g1", "g2"]
+    assert found.notes == [
+        f"{path}, document 1, item 5: PodGroup v of scheduling.volcano.sh/v1beta1 is not used",
+    ]
+
+
+@pytest.mark.parametrize(("beginning", "kept"), [("b" * 57, 57), ("b" * 58, 58), ("b" * 59, 58)])
+def test_a_generated_name_keeps_58_characters_and_has_five_letters_more(
+    beginning: str, kept: int, tmp_path: Path
+) -> None:
+    pods = [gpus("", 50), gpus("", 50)]
+    for one in pods:
+        one["metadata"] = {"generateName": beginning}
+    names = [one["metadata"]["name"] for one in read([saved(tmp_path, pods)]).pods]
+    assert [name[:-5] for name in names] == ["b" * kept] * 2
+    assert names[0] != names[1]
+    assert set(names[0][-5:] + names[1][-5:]) <= set("bcdfghjklmnpqrstvwxz2456789")
+
+
+def test_a_suffix_is_the_same_for_the_same_parts() -> None:
+    assert (suffix("Job", "a", 1), suffix("Job", "a", 2)) == ("b86sl", "mbthq")
+    assert suffix("Job", "a", 1, length=10) == "b86slx9nsf"
+
+
+@pytest.mark.parametrize("metadata", [{"generateName": 5}, {"generateName": ""}, [], "a", {"name": "", "x": "a"}])
+def test_an_object_without_any_name_is_refused(metadata: object, tmp_path: Path) -> None:
+    path = saved(tmp_path, [node(), {"kind": "Pod", "metadata": metadata}])
+    with pytest.raises(InputError) as raised:
+        read([path])
+    assert str(raised.value) == f"{path}, document 1, item 2: the Pod has no metadata.name; give it one"
+
+
+@pytest.mark.parametrize("kind", [5, "", None, [], {"a": 1}])
+def test_an_object_without_a_kind_is_refused(kind: object, tmp_path: Path) -> None:
+    path = saved(tmp_path, [node(), {"kind": kind, "metadata": {"name": "a"}}])
+    with pytest.raises(InputError) as raised:
+        read([path])
+    assert str(raised.value) == f"{path}, document 1, item 2: the object has no kind; add it, as `kind: Pod`"
+
+
+def test_documents_lists_and_files_are_read_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "several.yaml"
+    listed_ = {"kind": "List", "items": [node("b"), node("c")]}
+    documents = [None, node("a"), None, listed_, {"kind": "NodeList", "items": None}, node("d")]
+    path.write_text("\n---\n".join("" if one is None else json.dumps(one) for one in documents))
+    found = read([str(path), saved(tmp_path, [node("e")])])
+    assert [one["metadata"]["name"] for one in found.nodes] == ["a", "b", "c", "d", "e"]
+    assert found.found == {"Node": 5}
+    with pytest.raises(InputError, match=r"list where a Kubernetes object must be; write apiVersion, kind and metada"):
+        read([saved(tmp_path, [[]])])  # type: ignore[list-item]
+    (tmp_path / "wrong.json").write_text(json.dumps({"kind": "NodeList", "items": {"a": 1}}))
+    with pytest.raises(InputError, match=r"document 1: items of the NodeList is not a list; make it one"):
+        read([str(tmp_path / "wrong.json")])
+
+
+POD_SPEC = {"template": {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}
+
+
+def test_pods_and_what_creates_them_are_the_sources(tmp_path: Path) -> None:
+    quota = of_kind("ResourceQuota", "q")
+    deployment = of_kind("Deployment", "d", "apps/v1", spec={"selector": {"matchLabels": {"app": "a"}}, **POD_SPEC})
+    revision = of_kind("ControllerRevision", "r", "apps/v1", data={"spec": POD_SPEC})
+    rays = [of_kind("RayCluster", "x", f"ray.io/{version}", spec=POD_SPEC) for version in ("v1", "v1alpha1")]
+    path = saved(tmp_path, [node(), deployment, quota, gpus("p", 50), revision, *rays, of_kind("Secret", "s")])
+    found = read([path])
+    assert [(one.kind, one.object["metadata"]["name"]) for one in found.sources] == [
+        ("Deployment", "d"),
+        ("Pod", "p"),
+        ("RayCluster", "x"),
+        ("RayCluster", "x"),
+    ]
+    assert found.sources[1].where == f"{path}, document 1, item 4"
+    assert found.sources[1].object is found.pods[0]
+    assert [note.rpartition(": ")[2] for note in found.notes] == [
+        "ControllerRevision r is not used",
+        "Secret s is not used",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named"),
+    [
+        (
+            {**of_kind("Node"), "metadata": {"name": "a", "namespace": "x"}},
+            {**of_kind("Node"), "metadata": {"name": "a", "namespace": "y"}},
+            "Node a",
+        ),
+        (
+            of_kind("LimitRange"),
+            {**of_kind("LimitRange"), "metadata": {"name": "a", "namespace": "default"}},
+            "LimitRange default/a",
+        ),
+        (
+            of_kind("PodTemplate", **POD_SPEC),
+            {**of_kind("PodTemplate", version="v1", **POD_SPEC), "metadata": {"name": "a", "namespace": "default"}},
+            "PodTemplate default/a",
+        ),
+    ],
+)
+def test_an_object_that_is_there_twice_is_refused(
+    first: dict[str, object], second: dict[str, object], named: str, tmp_path: Path
+) -> None:
+    path = saved(tmp_path, [first, second])
+    with pytest.raises(InputError) as raised:
+        read([path])
+    where = f"{path}, document 1, item"
+    assert str(raised.value) == f"{where} 2: {named} is already in {where} 1; remove or rename one of them"
+
+
+def test_a_version_that_is_left_out_is_that_which_is_read(tmp_path: Path) -> None:
+    versions = {
+        "Node": "v1",
+        "Device": "scheduling.koordinator.sh/v1alpha1",
+        "NodeResourceTopology": "topology.node.k8s.io/v1alpha1",
+        "ResourceSlice": "resource.k8s.io/v1",
+        "PriorityClass": "scheduling.k8s.io/v1",
+    }
+    stated = [{"kind": kind, "metadata": {"name": "a"}} for kind in versions]
+    found = read([saved(tmp_path, [*stated, of_kind("LimitRange", version="other/v9")])])
+    assert {one["kind"]: one["apiVersion"] for one in found.cluster} == {**versions, "LimitRange": "other/v9"}
+
+
+def test_files_must_be_given_unless_a_command_says_otherwise() -> None:
+    strict, lax = argparse.ArgumentParser(exit_on_error=False), argparse.ArgumentParser()
+    add_files(strict)
+    add_files(lax, required=False)
+    assert strict.parse_args(["-f", "a", "b", "-f", "c"]).files == ["a", "b", "c"]
+    assert lax.parse_args([]).files == []
+    with pytest.raises((argparse.ArgumentError, SystemExit)):
+        strict.parse_args([])

@@ -9,7 +9,7 @@ from offline.clusters import nic
 from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.wire.deviceobject import read_device_object
-from webhook.offline.predicates import best, candidate, grouped, unready, why_not
+from webhook.offline.predicates import NodeCandidate, best, candidate, closed_to_some, grouped, unready, why_not
 from webhook.offline.resources import allocatable, managed
 
 DEDICATED = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
@@ -120,6 +120,44 @@ def test_the_highest_score_wins_and_names_break_ties() -> None:
     assert best({"c": 5, "b": 7, "a": 7}, lambda equal: equal[-1]) == "b"
 
 
+@pytest.mark.parametrize(
+    ("node", "closed"),
+    [
+        ({"metadata": {"name": "a"}}, False),
+        ({"metadata": {"name": "a"}, "spec": {"taints": [{**DEDICATED, "effect": "PreferNoSchedule"}]}}, False),
+        ({"metadata": {"name": "a"}, "spec": {"taints": [DEDICATED]}}, True),
+        ({"metadata": {"name": "a"}, "spec": {"unschedulable": True}}, True),
+    ],
+)
+def test_a_node_is_closed_to_some_by_a_taint_or_a_cordon(node: dict[str, Any], *, closed: bool) -> None:
+    assert closed_to_some(candidate(node, {})) is closed
+
+
+def test_a_candidate_has_the_labels_of_its_node() -> None:
+    made = candidate({"metadata": {"name": "a", "labels": {"zone": "b"}}}, {"cpu": 1})
+    assert made == NodeCandidate("a", {"zone": "b"}, (), False, {"cpu": 1})
+    assert candidate({"metadata": {"name": "a", "labels": None}}, {}).labels == {}
+    assert why_not({"nodeSelector": {"zone": "b"}}, {}, made, {}) is None
+    assert why_not({"nodeSelector": {"zone": "c"}}, {}, made, {}) == (
+        "the Pod's nodeSelector or required node affinity does not match the node's labels"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "told"),
+    [
+        ("cpu", 2001, "2001m requested, 1 of 1 free"),
+        ("cpu", 3000, "3 requested, 1 of 1 free"),
+        ("a.example.com/x", 2048, "2048 requested, 1000 of 1000 free"),
+        ("ephemeral-storage", 2048, "2Ki requested, 1000 of 1000 free"),
+        ("kubernetes.io/gpu-memory", 2048, "2Ki requested, 1000 of 1000 free"),
+    ],
+)
+def test_a_shortage_is_told_in_the_units_of_its_resource(name: str, amount: int, told: str) -> None:
+    node = candidate({"metadata": {"name": "a"}}, {name: 1000})
+    assert why_not({}, {name: amount}, node, {}) == f"not enough {name}: {told}"
+
+
 def test_nodes_with_one_reason_share_a_line() -> None:
     reasons = {"b": "b: no GPUs", "a": "a: no GPUs", "c": "cordoned"}
     assert grouped(reasons) == ("a, b: no GPUs", "c: cordoned")
@@ -136,7 +174,7 @@ def test_reasons_of_nodes_that_are_not_meant_for_the_pod_come_last() -> None:
 
 def test_nodes_that_are_not_ready_and_have_no_taint_are_told_in_one_sentence() -> None:
     def node(name: str, status: str | None, *taints: str) -> dict[str, Any]:
-        conditions = [{"type": "Other", "status": "False"}]
+        conditions = [{"type": kind, "status": "False"} for kind in ("Other", "SomethingElse")]
         conditions += [{"type": "Ready", "status": status}] if status is not None else []
         spec = {"taints": [{"key": key, "effect": "NoSchedule"} for key in taints]}
         return {"metadata": {"name": name}, "spec": spec, "status": {"conditions": conditions}}
@@ -152,7 +190,7 @@ def test_nodes_that_are_not_ready_and_have_no_taint_are_told_in_one_sentence() -
     assert several.startswith(f"Nodes {', '.join(f'n{number:02}' for number in range(16))} and 1 more nodes are not")
 
 
-@pytest.mark.parametrize(("nodes", "more"), [(16, ""), (17, " and 1 more nodes"), (20, " and 4 more nodes")])
+@pytest.mark.parametrize(("nodes", "more"), [(16, ""), (17, " and 1 more nodes"), (33, " and 17 more nodes")])
 def test_sixteen_nodes_of_a_reason_are_named_and_the_others_counted(nodes: int, more: str) -> None:
     names = [f"n{at:02}" for at in range(nodes)]
     found = grouped({name: f"{name}: full" for name in reversed(names)})

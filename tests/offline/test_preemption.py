@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from offline.clusters import asking, gpus, held, machine, saved
+from offline.clusters import asking, gpus, held, machine, node, saved
 
 from koordgate.cli import main
+from webhook.offline.cluster import OfflineCluster, PodFate
 
 Raw = dict[str, Any]
 CLASSES = [
@@ -98,7 +99,9 @@ def test_with_one_node_only_its_pods_are_named(tmp_path: Path, capsys: pytest.Ca
     assert "would fit on node-1 by preempting" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("pods", "more"), [(4, "; nobody"), (5, " and 1 more Pods; nobody")])
+@pytest.mark.parametrize(
+    ("pods", "more"), [(4, "; nobody"), (5, " and 1 more Pods; nobody"), (9, " and 5 more Pods; nobody")]
+)
 def test_four_victims_are_named_and_the_others_counted(
     pods: int, more: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,3 +134,70 @@ def test_of_nodes_the_one_whose_victims_matter_least_is_chosen(
     assert "would fit on node-2 by preempting default/b0, default/b1; nobody" in " ".join(
         capsys.readouterr().out.split()
     )
+
+
+# In the cluster itself
+
+
+async def told(*objects: Raw, new: Raw) -> str:
+    """Whom a Pod would evict that fits nowhere; "" for nobody."""
+    cluster = OfflineCluster.in_process()
+    await cluster.load(objects)
+    result = await cluster.submit(new)
+    assert result.state is PodFate.UNSCHEDULABLE
+    (settled,) = await cluster.settle([result])
+    return settled.reasons[-1] if len(settled.reasons) > len(result.reasons) else ""
+
+
+def there(name: str, cpu: str, priority: int | None, on: str = "n", **fields: Any) -> Raw:
+    made = asking(name, {"cpu": cpu}, nodeName=on, priority=priority)
+    return {**made, "metadata": {**made["metadata"], **fields}}
+
+
+def by(on: str, *names: str) -> str:
+    return f"would fit on {on} by preempting {', '.join(f'default/{name}' for name in names)}; nobody is evicted here"
+
+
+ON_CPU: dict[str, tuple[list[Raw], Raw, str]] = {
+    "a Pod without a priority is below one of 1": ([there("a", "4", None)], {"priority": 1}, by("n", "a")),
+    "it is not below another": ([there("a", "4", None)], {}, ""),
+    "it is above one below 0": ([there("a", "4", -1)], {}, by("n", "a")),
+    "it is not above one of 0": ([there("a", "4", 0)], {}, ""),
+    "a Pod with gates evicts nobody": ([there("a", "4", 1)], {"priority": 9, "schedulingGates": [{"name": "x"}]}, ""),
+    "who never preempts evicts nobody": ([there("a", "4", 1)], {"priority": 9, "preemptionPolicy": "Never"}, ""),
+    "the highest are put back first": ([there("a", "2", 3), there("b", "2", 1)], {"priority": 9}, by("n", "b")),
+    "of equals the first by UID is put back": (
+        [there("a", "2", 1, uid="3"), there("b", "2", 1, uid="1")],
+        {"priority": 9},
+        by("n", "a"),
+    ),
+    "a Pod that is being deleted cannot be evicted": (
+        [there("a", "3", 1, deletionTimestamp="2026-01-01T00:00:00Z"), there("b", "1", 1)],
+        {"priority": 9},
+        "",
+    ),
+    "those of a node that is gone are none of its victims": (
+        [there("a", "4", 2), there("b", "4", 1, on="gone")],
+        {"priority": 9},
+        by("n", "a"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+async def test_whom_a_pod_of_cpu_alone_would_evict(name: str) -> None:
+    pods, fields, expected = ON_CPU[name]
+    new = asking("new", {"cpu": "2"}, **fields)
+    assert await told(node("m", cpu="6"), node("n", cpu="4"), there("own", "5", 9, on="m"), *pods, new=new) == expected
+
+
+async def test_without_any_pod_nobody_is_evicted() -> None:
+    assert await told(node("n", cpu="1"), new=asking("new", {"cpu": "2"}, priority=9)) == ""
+
+
+async def test_a_hundred_nodes_are_compared() -> None:
+    names = [f"n{at:03}" for at in range(101)]
+    values = {"n099": 5, "n100": 1}
+    pods = [there(f"p-{name}", "1", values.get(name, 10), on=name) for name in names]
+    found = await told(*(node(name, cpu="1") for name in names), *pods, new=asking("new", {"cpu": "1"}, priority=99))
+    assert found == by("n099", "p-n099")

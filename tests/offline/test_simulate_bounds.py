@@ -70,7 +70,7 @@ def test_a_port_is_a_number_of_at_most_65535(text: str, port: int) -> None:
     assert tcp_port(text) == port
 
 
-@pytest.mark.parametrize("text", ["65536", "655350", "-1", "", "٨٠", "8o", "80 "])
+@pytest.mark.parametrize("text", ["65536", "655350", "0000800", "-1", "", "٨٠", "8o", "80 ", "80\n"])
 def test_what_is_no_port_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="state a TCP port, 0 to 65535; 0 takes a free one"):
         tcp_port(text)
@@ -257,7 +257,14 @@ def test_three_reasons_of_a_way_are_told_and_the_others_counted() -> None:
     assert _refusals({"one": Run(results[6:], [])}) == []
 
 
-@pytest.mark.parametrize(("pods", "more"), [(20, []), (21, ["... and 1 more Pods that fare differently"])])
+@pytest.mark.parametrize(
+    ("pods", "more"),
+    [
+        (20, []),
+        (21, ["... and 1 more Pods that fare differently"]),
+        (41, ["... and 21 more Pods that fare differently"]),
+    ],
+)
 def test_twenty_pods_that_fare_differently_are_listed_and_the_others_counted(
     pods: int, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -323,6 +330,35 @@ BEYOND: dict[str, tuple[Raw, Raw, list[str]]] = {
         {"type": "Container", "max": {"cpu": "4"}},
         ["maximum cpu usage per Container is 4, but limit is 5"],
     ),
+    "the sum of limits and of requests in whole numbers": (
+        limited(({"a": "1"}, {"a": "2"}), ({"a": "1"}, {"a": "3"})),
+        {"type": "Pod", "min": {"a": "3"}, "max": {"a": "4"}, "maxLimitRequestRatio": {"a": "2"}},
+        [
+            "minimum a usage per Pod is 3, but request is 2",
+            "maximum a usage per Pod is 4, but limit is 5",
+            "a max limit to request ratio per Pod is 2, but provided ratio is 2.500000",
+        ],
+    ),
+    "bounds of several resources in their order": (
+        limited(({"b": "1", "a": "1"}, {"b": "3", "a": "3"})),
+        {"type": "Container", "min": {"b": "2", "a": "2"}, "max": {"b": "2", "a": "2"}},
+        [
+            "minimum a usage per Container is 2, but request is 1",
+            "minimum b usage per Container is 2, but request is 1",
+            "maximum a usage per Container is 2, but limit is 3",
+            "maximum b usage per Container is 2, but limit is 3",
+        ],
+    ),
+    "an amount of less than a thousandth": (
+        limited(({"cpu": "2500u"}, {"cpu": "1"})),
+        {"type": "Container", "min": {"cpu": "1"}},
+        ["minimum cpu usage per Container is 1, but request is 2m"],
+    ),
+    "nothing at all": (
+        {"spec": {"containers": [{"name": "c"}, {"name": "d", "resources": None}], "initContainers": None}},
+        {"type": "Container", "min": {"cpu": "1"}, "max": None},
+        ["minimum cpu usage per Container is 1.  No request is specified"] * 2,
+    ),
     "a claim": (limited(({}, {})), {"type": "PersistentVolumeClaim", "min": {"cpu": "1"}}, []),
 }
 
@@ -348,6 +384,25 @@ def test_defaults_are_written_where_a_container_states_none() -> None:
     assert AddedDefault("c1", "cpu", "200m", "b") in added
     assert AddedDefault("c0", "memory", "2Gi", "a") in added
     assert write_defaults(limited(({}, {})), {"a": []}) == []
+
+
+def test_a_pod_without_any_default_or_statement_stays_as_it_is() -> None:
+    bare = {"spec": {"containers": [{"name": "c"}, {"name": "d", "resources": None}]}}
+    assert write_defaults(bare, {"a": [{"type": "Pod", "max": {"cpu": "1"}}]}) == []
+    assert bare == {"spec": {"containers": [{"name": "c"}, {"name": "d", "resources": None}]}}
+    requests = {"a": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}
+    assert write_defaults(bare, requests) == [AddedDefault(name, "cpu", "1", "a") for name in "cd"]
+    assert [one["resources"] for one in bare["spec"]["containers"]] == [{"requests": {"cpu": "1"}}] * 2
+    both = limited(({"cpu": "3"}, {}))
+    defaults = {"a": [{"type": "Container", "default": {"cpu": "2", "memory": "1Gi"}}], "b": [*requests["a"]]}
+    assert write_defaults(both, defaults) == [
+        AddedDefault("c0", "memory", "1Gi", "a"),
+        AddedDefault("c0", "cpu", "2", "a"),
+    ]
+    assert both["spec"]["containers"][0]["resources"] == {
+        "requests": {"memory": "1Gi", "cpu": "3"},
+        "limits": {"cpu": "2", "memory": "1Gi"},
+    }
 
 
 def test_limits_in_place_of_requests_are_those_of_all_parts() -> None:
@@ -411,7 +466,13 @@ def test_a_best_effort_pod_states_neither_cpu_nor_memory_anywhere(resources: Raw
 
 @pytest.mark.parametrize(
     ("key", "amount", "told"),
-    [("cpu", 1500, "1500m"), ("requests.cpu", 2000, "2"), ("limits.cpu", 999, "999m"), ("memory", 1500, "1500")],
+    [
+        ("cpu", 1500, "1500m"),
+        ("requests.cpu", 2000, "2"),
+        ("limits.cpu", 999, "999m"),
+        ("memory", 1500, "1500"),
+        ("cpu", 10**6, "1000"),
+    ],
 )
 def test_cpu_of_quotas_is_told_in_thousandths_where_it_is_no_whole_number(key: str, amount: int, told: str) -> None:
     assert quotas._told(key, amount) == told

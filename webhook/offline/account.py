@@ -185,7 +185,7 @@ class Account:
 
     def adopted(self, pod: Mapping[str, Any]) -> ForeignHolding | None:
         """What a Pod of another product holds by that product's statement; None if it is none that counts."""
-        node = self._nodes.get(pod["spec"].get("nodeName") or "")
+        node = self._nodes.get(pod["spec"].get("nodeName", ""))
         return node.snapshot.foreign.get(pod["metadata"].get("uid", "")) if node else None
 
     def devices(self, node: str | None = None) -> list[DeviceUse]:
@@ -206,8 +206,8 @@ class Account:
                     by_kubelet = one.id in snapshot.kubelet_held
                     found = held.pop((one.type, one.id), [])
                     yield DeviceUse(snapshot.name, kind, one.minor, one.id, one, by_kubelet, tuple(found), doubtful)
-            strays = [(found[0][1].minor, of[1], found) for of, found in held.items() if of[0] == kind.name]
-            for minor, identity, found in sorted(strays, key=lambda stray: stray[:2]):
+            strays = [(found[0][1].minor, of, found) for (name, of), found in held.items() if name == kind.name]
+            for minor, identity, found in sorted(strays):  # no two have the same minor and id
                 yield DeviceUse(snapshot.name, kind, minor, identity, None, by_kubelet=False, held=tuple(found))
 
     def cpus(self) -> list[NodeCpus]:

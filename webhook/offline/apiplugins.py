@@ -53,14 +53,17 @@ class ApiPlugins:
         kind, metadata = obj["kind"], obj["metadata"]
         if kind in self._feeds:
             self._feeds[kind].put(obj)
-        if kind == "LimitRange":
-            limits = (obj.get("spec") or {}).get("limits") or []
-            self._ranges.setdefault(metadata["namespace"], {})[metadata["name"]] = limits
-        elif kind == "ResourceQuota":
-            for problem in self._quotas.put_quota(obj):
-                self._note(problem)
-        elif kind == priorities.KIND:
-            self._priorities.put(obj)
+        match kind:
+            case "LimitRange":
+                limits = (obj.get("spec") or {}).get("limits") or []
+                self._ranges.setdefault(metadata["namespace"], {})[metadata["name"]] = limits
+            case "ResourceQuota":
+                for problem in self._quotas.put_quota(obj):
+                    self._note(problem)
+            case priorities.KIND:
+                self._priorities.put(obj)
+            case _:
+                pass
 
     def count(self, pod: Mapping[str, Any], *, ended: bool) -> None:
         """A Pod is there, and counts for quotas until it has ended."""

@@ -52,7 +52,8 @@ class _Vendor(NamedTuple):
         models: labels of the model, the first that is there counts.
         memory: labels of a card's memory.
         unit: bytes in 1 of these.
-        counts: labels of the number of cards.
+        number: label of the number of cards; "" for none.
+        replicas: label of how many times the plugin offers each card; "" for none.
     """
 
     resource: str
@@ -60,11 +61,12 @@ class _Vendor(NamedTuple):
     models: tuple[str, ...] = ()
     memory: tuple[str, ...] = ()
     unit: int = MIB
-    counts: tuple[str, ...] = ()
+    number: str = ""
+    replicas: str = ""
 
 
 _LABELS: Final = {
-    NVIDIA: _Vendor("", "", (GPU_PRODUCT,), (GPU_MEMORY_MIB,), MIB, (GPU_COUNT,)),
+    NVIDIA: _Vendor("", "", (GPU_PRODUCT,), (GPU_MEMORY_MIB,), MIB, GPU_COUNT, _REPLICAS),
     "amd": _Vendor("", "", _AMD_PRODUCT, _AMD_VRAM, GIB),
 }
 
@@ -101,8 +103,8 @@ class AssumedDevices:
 class _Card(NamedTuple):
     id: str
     memory: int
+    healthy: bool
     numa: int | None = None
-    healthy: bool = True
 
 
 class _Cards(NamedTuple):
@@ -149,26 +151,27 @@ def assume_devices(
         name = node["metadata"]["name"]
         cards = _cards_of(node, named.get(name, {}), stated, found.notes)
         others, stated_by = assumed_entries(node, types, found.notes)
-        if cards is not None and cards.cards:
+        if cards is not None:
             found.devices.append(_device_object(name, cards))
             sources.setdefault(cards.source, []).append(f"{len(cards.cards)} on {name}")
         if others:
-            if cards is None or not cards.cards:
+            if cards is None:
                 found.devices.append(_device_object(name, _Cards((), "", NVIDIA, "")))
             _add(found.devices[-1], others, stated_by)
             own.setdefault(", ".join(stated_by), []).append(f"{len(others)} on {name}")
     for source, where in own.items():
-        rest = f" and {len(where) - _MOST_NAMED} more nodes" if len(where) > _MOST_NAMED else ""
-        found.notes.append(
-            f"assumed devices: {', '.join(where[:_MOST_NAMED])}{rest}, from {source}: no Device object lists them"
-        )
+        found.notes.append(f"assumed devices: {_listed(where)}, from {source}: no Device object lists them")
     for source, where in sources.items():
-        rest = f" and {len(where) - _MOST_NAMED} more nodes" if len(where) > _MOST_NAMED else ""
         found.notes.append(
-            f"assumed GPUs: {', '.join(where[:_MOST_NAMED])}{rest}, from {source}: no Device object lists them. What "
-            "nothing states, such as PCIe roots, is unknown"
+            f"assumed GPUs: {_listed(where)}, from {source}: no Device object lists them. What nothing states, such as "
+            "PCIe roots, is unknown"
         )
     return found
+
+
+def _listed(where: Sequence[str]) -> str:
+    rest = f" and {len(where) - _MOST_NAMED} more nodes" if len(where) > _MOST_NAMED else ""
+    return f"{', '.join(where[:_MOST_NAMED])}{rest}"
 
 
 def _named_cards(pods: Iterable[Raw], nodes: set[str]) -> dict[str, dict[str, int | None]]:
@@ -181,7 +184,7 @@ def _named_cards(pods: Iterable[Raw], nodes: set[str]) -> dict[str, dict[str, in
         here = named.setdefault(node, {})
         allocation = read_allocation(pod["metadata"].get("annotations") or {}, BUILT_IN)
         for share in allocation.shares:
-            if share.type == TYPE_GPU and share.id and share.minor < MOST_CARDS:
+            if share.type == TYPE_GPU and share.id:
                 here[share.id] = share.minor
         metadata = {"uid": "", "namespace": "", **pod["metadata"]}
         foreign = read_foreign_pod({**pod, "metadata": metadata}, _EVERY)
@@ -206,7 +209,7 @@ def _cards_of(
     allocatable = status.get("allocatable") or capacity
     for vendor in VENDORS:
         model = _first(labels, vendor.models) or labels.get(GPU_MODEL, "")
-        if vendor.resource not in capacity and not (vendor.vendor == NVIDIA and _first(labels, vendor.counts)):
+        if vendor.resource not in capacity and not labels.get(vendor.number):
             continue
         if _MIG_MODEL in model:
             notes.append(
@@ -217,7 +220,7 @@ def _cards_of(
         count, usable = _counted(vendor, capacity, allocatable, labels, f"Node {name}")
         if not count:
             continue
-        source = vendor.resource if vendor.resource in capacity else vendor.counts[0]
+        source = vendor.resource if vendor.resource in capacity else vendor.number
         amount, by = _memory(vendor, labels, model, stated, f"Node {name}")
         cards = _identified(name, count, usable, amount, named)
         return _Cards(cards, model, vendor.vendor, f"{source} and {by}")
@@ -225,7 +228,7 @@ def _cards_of(
 
 
 def _registered(key: str, registered: Sequence[RegisteredCard]) -> _Cards:
-    cards = [_Card(one.id, one.memory_mib * MIB, one.numa, one.healthy) for one in registered]
+    cards = [_Card(one.id, one.memory_mib * MIB, one.healthy, one.numa) for one in registered]
     return _Cards(cards, registered[0].model, NVIDIA, f"the annotation {key}")
 
 
@@ -237,12 +240,12 @@ def _counted(
     where: str,
 ) -> tuple[int, int]:
     """The number of cards, and how many of them the plugin gives."""
-    has, usable = (_whole(of.get(vendor.resource, 0), f"{where}: {vendor.resource}") for of in (capacity, allocatable))
-    replicas = max(_label(labels, _REPLICAS), 1) if vendor.vendor == NVIDIA else 1
+    has, usable = (_whole(of, vendor.resource, where) for of in (capacity, allocatable))
+    replicas = _label(labels, vendor.replicas) or 1
     count = -(-has // replicas)
     # Feature discovery counts cards in MIG mode too, which the plugin counts under other names.
     if not any(name.startswith(_MIG) for name in capacity):
-        count = max((_label(labels, key) for key in vendor.counts), default=0) or count
+        count = _label(labels, vendor.number) or count
     if count > MOST_CARDS:
         raise UnknownMemoryError(
             f"{where}: {vendor.resource} says {count} cards, more than {MOST_CARDS}: give the Node's Device object"
@@ -258,7 +261,7 @@ def _memory(
     if own:
         return own, "--gpu-memory"
     for key in vendor.memory:
-        amount = _label(labels, key, units=True)
+        amount = _number(str(labels.get(key, "")).removesuffix("i").removesuffix("G"))
         if amount:
             return amount * vendor.unit, f"the label {key}"
     known = memory_of(model)
@@ -275,8 +278,8 @@ def _memory(
 
 def _identified(node: str, count: int, usable: int, memory: int, named: Mapping[str, int | None]) -> Sequence[_Card]:
     """Give the cards the ids that Pods name, by minor where it is stated; the others ids that say what they are."""
-    ids = {minor: identity for identity, minor in sorted(named.items()) if minor is not None and minor < count}
-    loose = sorted(identity for identity, minor in named.items() if minor is None and identity not in ids.values())
+    ids = {minor: identity for identity, minor in sorted(named.items()) if minor is not None}
+    loose = sorted(identity for identity, minor in named.items() if minor is None)
     for minor in range(count):
         if minor not in ids:
             ids[minor] = loose.pop(0) if loose else f"assumed-{minor}-{node}"
@@ -288,30 +291,30 @@ def _shared_out(
 ) -> _Cards | None:
     """The cards of a node whose plugin states their number and their memory in sum."""
     for (counts, sums), unit in ((_ALIYUN, GIB), (_VOLCANO, MIB)):
-        count = _whole(capacity.get(counts, 0), f"Node {name}: {counts}")
-        memory = _whole(capacity.get(sums, 0), f"Node {name}: {sums}")
+        count, memory = (_whole(capacity, resource, f"Node {name}") for resource in (counts, sums))
         if 0 < count <= MOST_CARDS and memory >= count:
             cards = _identified(name, count, count, memory // count * unit, named)
             return _Cards(cards, _first(labels, (GPU_PRODUCT, GPU_MODEL)), NVIDIA, f"{counts} and {sums}")
     return None
 
 
-def _whole(quantity: object, where: str) -> int:
+def _whole(amounts: Mapping[str, Any], resource: str, where: str) -> int:
     try:
-        return max(to_int(quantity), 0)
+        return to_int(amounts.get(resource, "0"))
     except QuantityError as error:
-        raise UnknownMemoryError(f"{where}: {error}; correct it") from error
+        raise UnknownMemoryError(f"{where}: {resource}: {error}; correct it") from error
 
 
 def _first(labels: Mapping[str, str], keys: Iterable[str]) -> str:
     return next((str(labels[key]) for key in keys if labels.get(key)), "")
 
 
-def _label(labels: Mapping[str, str], key: str, *, units: bool = False) -> int:
-    """A number that a label states; 0 if it states none. With `units`, a G or Gi at its end is left out."""
-    text = str(labels.get(key, ""))
-    if units:
-        text = text.removesuffix("i").removesuffix("G")
+def _label(labels: Mapping[str, str], key: str) -> int:
+    """A number that a label states; 0 if it states none."""
+    return _number(str(labels.get(key, "")))
+
+
+def _number(text: str) -> int:
     try:
         value = parse(text)
     except QuantityError:

@@ -63,7 +63,7 @@ def _amounts(kind: DeviceType, capacity: Mapping[str, Any], count: int) -> dict[
     """What each device has of what is not counted in percent, by the resource that states it."""
     found = {}
     for tail, percent in zip(kind.tails, kind.percent, strict=True):
-        if percent or tail == kind.plain:
+        if percent:  # as the plain resource is, which states whole devices
             continue
         resource = kind.names[tail]
         if resource not in capacity:

@@ -70,7 +70,7 @@ async def run(
         bound += 1
         if result.state is PodFate.BOUND:
             measure.touch(result.pod["spec"]["nodeName"])
-        if bound % every == 0:
+        if not bound % every:
             sample(bound)
 
     sample(0)

@@ -53,13 +53,11 @@ def daemon_pod(template: Mapping[str, Any], node: str) -> Raw:
 
 def only_node(spec: Mapping[str, Any]) -> str:
     """The one Node that a Pod's required affinity names, as a DaemonSet's does; "" if it names none, or several."""
-    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED) or {}
-    terms: Sequence[Any] = required.get("nodeSelectorTerms") or ()
-    fields: Sequence[Any] = terms[0].get("matchFields") or () if len(terms) == 1 else ()
-    if len(fields) != 1 or fields[0].get("key") != "metadata.name" or fields[0].get("operator") != "In":
-        return ""
-    values: Sequence[Any] = fields[0].get("values") or ()
-    return str(values[0]) if len(values) == 1 else ""
+    match ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED):
+        case {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]}:
+            return str(node)
+        case _:
+            return ""
 
 
 def of_another_node(pod: Mapping[str, Any], node: str) -> bool:

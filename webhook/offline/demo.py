@@ -123,6 +123,7 @@ async def play(stage: Stage, given: Given, means: Callable[[], str]) -> bool:
             sys.stdout.flush()
             if given.browse and not devicemap.browse(url):
                 terminal.show("No browser could be opened from here: open the address above in one.", most=most)
+                sys.stdout.flush()
             await devicemap.until_interrupted()
     return shown.right
 

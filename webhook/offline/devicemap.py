@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import sys
 import webbrowser
@@ -28,6 +29,8 @@ Raw = dict[str, Any]
 _HOST: Final = "127.0.0.1"
 _CLIENTS: Final = 16
 _LAST_PORT: Final = 65535
+_DIGITS: Final = re.compile("[0-9]{1,5}")
+_SHUTDOWN_S: Final = 1.0
 _PLACED: Final = (PodFate.BOUND, PodFate.STANDING)
 
 
@@ -91,12 +94,14 @@ async def serving(results: Sequence[Result], account: Account, port: int) -> Asy
         return waiting
 
     feed = MapFeed(account.view, account.types, waiting_now, lambda: 0)
-    runner = web.AppRunner(MapServer(feed, LoopbackGuard(), _CLIENTS).app(), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(
+        MapServer(feed, LoopbackGuard(), _CLIENTS).app(), access_log=None, shutdown_timeout=_SHUTDOWN_S
+    )
     await runner.setup()
     try:
         site = web.TCPSite(runner, _HOST, port)
         await site.start()
-        taken = runner.addresses[0][1]
+        (_, taken), *_ = runner.addresses
         yield f"http://{_HOST}:{taken}/"
     except OSError as error:
         message = f"--map-port {port}: cannot be used ({error.strerror}); name a free port, or 0 for any"
@@ -132,6 +137,6 @@ async def until_interrupted() -> None:
 
 def tcp_port(text: str) -> int:
     """Read a port from the command line."""
-    if text.isascii() and text.isdecimal() and int(text[:6]) <= _LAST_PORT:
-        return int(text[:6])
+    if _DIGITS.fullmatch(text) and int(text) <= _LAST_PORT:
+        return int(text)
     raise argparse.ArgumentTypeError(f"{text!r}: state a TCP port, 0 to {_LAST_PORT}; 0 takes a free one")

@@ -18,6 +18,7 @@ from webhook.offline.yamltext import load_all
 STDIN: Final = "-"
 _STDIN: Final = "standard input"
 _BETWEEN: Final = re.compile(r"^---(?=\s*$)", re.MULTILINE)
+_SOMETHING: Final = re.compile(r"\S")
 _JSON: Final = ".json"
 _SUFFIXES: Final = (".yaml", ".yml", _JSON)
 _GZIP: Final = ".gz"
@@ -101,7 +102,7 @@ def _documents(source: str, text: str) -> Iterator[tuple[str, object]]:
         for number, (document, shares) in enumerate(load_all(text), 1):
             where = f"{source}, document {number}"
             # Without aliases no document has more values than characters.
-            yield where, _as_json(document, where, max(_MOST_VALUES, len(text)) if shares and "*" in text else None)
+            yield where, _as_json(document, where, max(_MOST_VALUES, len(text)) if shares else None)
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{source}, document {number + 1}: not YAML; correct it: {reason}{_hint(text)}") from error
@@ -147,14 +148,13 @@ def _json_values(text: str) -> list[object]:
         pass
     found: list[object] = []
     text = _BETWEEN.sub("   ", text)  # no JSON text has a line break in it, so that this is between two values
-    read, at, end = json.JSONDecoder(parse_constant=_refuse).raw_decode, 0, len(text)
-    while True:
-        while at < end and text[at].isspace():
-            at += 1
-        if at == end:
-            return found
-        value, at = read(text, at)
+    read = json.JSONDecoder(parse_constant=_refuse).raw_decode
+    begin = _SOMETHING.search(text)
+    while begin is not None:
+        value, end = read(text, begin.start())
         found.append(value)
+        begin = _SOMETHING.search(text, end)
+    return found
 
 
 def _refuse(name: str) -> object:

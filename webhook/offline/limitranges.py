@@ -4,6 +4,7 @@ Defaults are written before koordgate's webhooks see the Pod, bounds are checked
 koordgate translates are the webhook's own business (`webhook.quotas.limits`).
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
@@ -14,8 +15,6 @@ from webhook.quotas.limits import defaults_of
 
 Raw = dict[str, Any]
 Limit = Mapping[str, Any]
-_CONTAINER: Final = "Container"
-_POD: Final = "Pod"
 _MILLI: Final = 1000
 
 
@@ -46,14 +45,14 @@ def write_defaults(pod: Raw, ranges: Mapping[str, Iterable[Limit]]) -> list[Adde
         What was written, each resource of a container once.
     """
     limit_of: dict[str, tuple[Any, str]] = {}  # resource -> amount and LimitRange
-    request_of: dict[str, tuple[Any, str]] = {}
+    request_of: dict[str, tuple[Any, str]] = {}  # a default limit is a default request too
     for by, limits in ranges.items():
         for limit in limits:
             of_limits, of_requests = defaults_of(limit)
             limit_of |= {name: (amount, by) for name, amount in of_limits.items()}
             request_of |= {name: (amount, by) for name, amount in of_requests.items()}
     added: list[AddedDefault] = []
-    for container in _containers(pod["spec"]) if limit_of or request_of else ():
+    for container in _containers(pod["spec"]) if request_of else ():
         own = container.get("resources") or {}
         resources = container["resources"] = {**own}
         missing: dict[str, tuple[Any, str]] = {}
@@ -76,12 +75,15 @@ def beyond(pod: Mapping[str, Any], limits: Iterable[Limit]) -> Iterator[str]:
     """
     spec = pod["spec"]
     for limit in limits:
-        if limit.get("type") == _CONTAINER:
-            for container in _containers(spec):
-                resources = container.get("resources") or {}
-                yield from _outside(limit, *(_read(resources.get(key)) for key in ("requests", "limits")))
-        elif limit.get("type") == _POD:
-            yield from _outside(limit, *(_sum(spec, key) for key in ("requests", "limits")))
+        match limit.get("type"):
+            case "Container":
+                for container in _containers(spec):
+                    resources = container.get("resources") or {}
+                    yield from _outside(limit, *(_read(resources.get(key)) for key in ("requests", "limits")))
+            case "Pod":
+                yield from _outside(limit, _sum(spec), _sum(limits_as_requests(spec)))
+            case _:
+                pass
 
 
 def _outside(limit: Limit, requests: Mapping[str, Fraction], limits: Mapping[str, Fraction]) -> Iterator[str]:
@@ -105,10 +107,9 @@ def _outside(limit: Limit, requests: Mapping[str, Fraction], limits: Mapping[str
             yield f"{name} max limit to request ratio per {of} is {quantity}, but provided ratio is {ratio:.6f}"
 
 
-def _sum(spec: Mapping[str, Any], key: str) -> dict[str, Fraction]:
-    """What all containers state in sum, as the scheduler counts requests."""
-    found = limits_as_requests(spec) if key == "limits" else spec
-    sums = {name: Fraction(amount) for name, amount in pod_amounts(found).items()}
+def _sum(spec: Mapping[str, Any]) -> dict[str, Fraction]:
+    """What all containers request in sum, as the scheduler counts it."""
+    sums = {name: Fraction(amount) for name, amount in pod_amounts(spec).items()}
     if "cpu" in sums:
         sums["cpu"] /= _MILLI
     return sums
@@ -136,4 +137,5 @@ def _read(amounts: Mapping[str, Any] | None) -> dict[str, Fraction]:
 
 
 def _told(amount: Fraction) -> str:
-    return str(amount.numerator) if amount.denominator == 1 else f"{amount.numerator * _MILLI // amount.denominator}m"
+    whole, rest = divmod(amount.numerator, amount.denominator)
+    return f"{math.floor(amount * _MILLI)}m" if rest else str(whole)

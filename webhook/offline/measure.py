@@ -59,9 +59,13 @@ class Measure:
     def fragmented(self) -> float:
         """The fragmentation that is expected for the mix."""
         self._refresh()
-        return sum(self._points.values()) * 100 / (max(self._mix.weight, 1) * max(self._all_points, 1))
+        return _percent(sum(self._points.values()), self._mix.weight * self._all_points)
 
     def allocated(self) -> float:
         """What is given of the GPUs: of each the greater of its compute and its memory."""
         self._refresh()
-        return sum(self._given.values()) * 100 / max(self.gpus * FULL, 1)
+        return _percent(sum(self._given.values()), self.gpus * FULL)
+
+
+def _percent(part: int, whole: int) -> float:
+    return part * 100 / whole if whole else 0.0

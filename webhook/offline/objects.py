@@ -35,7 +35,7 @@ _VERSIONS: Final = {
     "ResourceClaim": RESOURCE_CLAIMS.api_version,
     "PriorityClass": "scheduling.k8s.io/v1",
 }
-_GROUPS_READ: Final = frozenset(versions[0].group for versions in ALL_POD_GROUPS)
+_GROUPS_READ: Final = frozenset(one.group for versions in ALL_POD_GROUPS for one in versions)
 _NAMESPACED: Final = frozenset({"Pod", gang.KIND, "ResourceClaim", "LimitRange", "ResourceQuota"})
 _CLUSTER_WIDE: Final = frozenset({"Node", "Device", nodetopology.KIND, "ResourceSlice", "Namespace", "PriorityClass"})
 _COPIES: Final = frozenset({"ControllerRevision"})  # a Pod template that is kept as a copy, and creates no Pod

@@ -1,6 +1,7 @@
 """Which object of the input created which other, by their ownerReferences (pure)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from webhook.offline.manifests import must_have_pods
@@ -51,17 +52,12 @@ class Owners:
         self._pods: dict[int, list[OwnedPod]] = {}
         self._has_children: set[int] = set()
         for source in self._sources:
-            owner = self._owner(source.object)
-            if source.kind != "Pod":
-                if owner is not None:
-                    self._has_children.add(owner)
-                continue
-            # A Pod of a ReplicaSet is one of its Deployment too, and so on.
-            for _ in range(_DEEPEST):
-                if owner is None:
-                    break
-                self._pods.setdefault(owner, []).append(_standing(source.object))
-                owner = self._owner(self._sources[owner].object)
+            above = list(islice(self._above(source.object), _DEEPEST))
+            if source.kind == "Pod":
+                for owner in above:  # a Pod of a ReplicaSet is one of its Deployment too, and so on
+                    self._pods.setdefault(owner, []).append(_standing(source.object))
+            else:
+                self._has_children.update(above)
 
     def pods_of(self, source: InputObject) -> Sequence[OwnedPod]:
         """The Pods in the input that an object has created, directly or by others."""
@@ -77,6 +73,13 @@ class Owners:
             owner = self._owner(source.object)
             return owner is not None and self._sources[owner].kind == "Deployment"
         return self._at[id(source.object)] in self._has_children
+
+    def _above(self, obj: Mapping[str, Any]) -> Iterator[int]:
+        """The owner of an object, the owner of that, and so on."""
+        owner = self._owner(obj)
+        while owner is not None:
+            yield owner
+            owner = self._owner(self._sources[owner].object)
 
     def _owner(self, obj: Mapping[str, Any]) -> int | None:
         references = obj["metadata"].get("ownerReferences") or ()

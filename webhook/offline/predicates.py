@@ -86,7 +86,8 @@ def why_not(
 
 def _told(name: str, amount: int) -> str:
     if name == CPU:
-        return str(amount // _MILLI) if amount % _MILLI == 0 else f"{amount}m"
+        whole, rest = divmod(amount, _MILLI)
+        return f"{amount}m" if rest else str(whole)
     return format_bytes(amount) if name.rpartition("/")[2] in _BYTES else str(amount)
 
 
@@ -102,12 +103,17 @@ def unready(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         taints = (node.get("spec") or {}).get("taints") or ()
         if ready != "True" and not any(taint.get("key") in _UNREADY for taint in taints):
             found.append(node["metadata"]["name"])
-    if found:
-        what = f"Node {found[0]} is" if len(found) == 1 else f"Nodes {_listed(sorted(found))} are"
-        yield (
-            f"{what} not Ready, without the taint {_UNREADY[0]}: counted as taking Pods, because kube-scheduler looks "
-            "at taints alone; add the taint if that is wrong"
-        )
+    match sorted(found):
+        case []:
+            return
+        case [one]:
+            what = f"Node {one} is"
+        case several:
+            what = f"Nodes {_listed(several)} are"
+    yield (
+        f"{what} not Ready, without the taint {_UNREADY[0]}: counted as taking Pods, because kube-scheduler looks at "
+        "taints alone; add the taint if that is wrong"
+    )
 
 
 def best(scores: Mapping[str, int], among: Callable[[Sequence[str]], str] = min) -> str:

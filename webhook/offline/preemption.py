@@ -9,6 +9,7 @@ the highest priority among the victims, the sum of their priorities, and their n
 read.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -38,7 +39,7 @@ class Preemption:
             node = pod["spec"].get("nodeName")
             if node and not finished(pod) and pod["metadata"].get("deletionTimestamp") is None:
                 self._there.setdefault(node, []).append(pod)
-        self._least = min((_priority(pod) for on in self._there.values() for pod in on), default=0)
+        self._least = min((_priority(pod) for on in self._there.values() for pod in on), default=math.inf)
 
     async def told(self, pod: Raw, only: str | None) -> str:
         """Say whom a Pod would evict, and from which node; "" if that would not help it, or it evicts nobody.
@@ -72,7 +73,8 @@ class Preemption:
         if not lower or not self._scheduler.would_fit(pod, node, lower):
             return None
         gone = list(lower)
-        for one in sorted(lower, key=lambda one: (-_priority(one), one["metadata"]["uid"])):
+        by_uid = sorted(lower, key=lambda one: str(one["metadata"]["uid"]))
+        for one in sorted(by_uid, key=_priority, reverse=True):
             rest = [other for other in gone if other is not one]
             if self._scheduler.would_fit(pod, node, rest):
                 gone = rest

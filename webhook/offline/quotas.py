@@ -74,12 +74,12 @@ class QuotaPlugin:
 
     table: LimitTable
     written: frozenset[str]
-    mirrors: bool = True
+    mirrors: bool
     _quotas: dict[str, dict[str, _Quota]] = field(default_factory=dict)
     _pods: dict[str, dict[str, _Standing]] = field(default_factory=dict)
 
     def put_quota(self, obj: Mapping[str, Any]) -> Iterator[str]:
-        """A ResourceQuota is there; says what of it is not read, a sentence each.
+        """A ResourceQuota is there, before all Pods that it counts; says what of it is not read, a sentence each.
 
         Raises:
             BadQuantityError: a limit is no quantity.
@@ -95,10 +95,7 @@ class QuotaPlugin:
         if unread:
             yield f"ResourceQuota {name} is not used: its scope {unread[0]} is not read here"
             return
-        quota = _Quota(metadata["name"], hard, spec)
-        self._quotas.setdefault(metadata["namespace"], {})[metadata["name"]] = quota
-        for pod in self._pods.get(metadata["namespace"], {}).values():
-            quota.count(pod)
+        self._quotas.setdefault(metadata["namespace"], {})[metadata["name"]] = _Quota(metadata["name"], hard, spec)
 
     def put(self, pod: Mapping[str, Any], *, ended: bool) -> None:
         """A Pod is there; one that has ended uses nothing."""
@@ -150,12 +147,12 @@ class QuotaPlugin:
                     )
         return ""
 
-    def _mirror(self, namespace: str, quota: _Quota, used: Mapping[str, int]) -> dict[str, int]:
+    def _mirror(self, namespace: str, quota: _Quota, used: Counter[str]) -> dict[str, int]:
         """What the mirror of a quota limits, given what the quota itself counts of Pods that are not translated."""
         known = self.table.quota((namespace, quota.name))
         if known is None or known.mirror or not self.mirrors:
             return {}
-        counted = {key: str(used.get(key, 0)) for key in known.hard}
+        counted = {key: str(used[key]) for key in known.hard}
         limits = mirrored(replace(known, used=counted), self.table.within(namespace), self.written)
         return {f"{_REQUESTS}{resource}": most for resource, most in limits.items()}
 
@@ -205,20 +202,33 @@ def _matches(pod: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
 
 
 def _in_scope(spec: Mapping[str, Any], scope: str, operator: str, values: tuple[str, ...]) -> bool:
-    if scope in {"Terminating", "NotTerminating"}:
-        return (spec.get("activeDeadlineSeconds") is not None) is (scope == "Terminating")
-    if scope in {"BestEffort", "NotBestEffort"}:
-        return _best_effort(spec) is (scope == "BestEffort")
-    if scope == "PriorityClass":
-        name = spec.get("priorityClassName") or ""
-        verdicts = {
-            "In": name in values,
-            "NotIn": name not in values,
-            "Exists": bool(name),
-            "DoesNotExist": not name,
-        }
-        return verdicts.get(operator, False)
-    return False
+    match scope:
+        case "Terminating":
+            return spec.get("activeDeadlineSeconds") is not None
+        case "NotTerminating":
+            return spec.get("activeDeadlineSeconds") is None
+        case "BestEffort":
+            return _best_effort(spec)
+        case "NotBestEffort":
+            return not _best_effort(spec)
+        case "PriorityClass":
+            return _has_class(spec.get("priorityClassName") or "", operator, values)
+        case _:
+            return False
+
+
+def _has_class(name: str, operator: str, values: tuple[str, ...]) -> bool:
+    match operator:
+        case "In":
+            return name in values
+        case "NotIn":
+            return name not in values
+        case "Exists":
+            return bool(name)
+        case "DoesNotExist":
+            return not name
+        case _:
+            return False
 
 
 def _best_effort(spec: Mapping[str, Any]) -> bool:

@@ -5,6 +5,7 @@ that a large file needs little more memory than its objects. A document with anc
 PyYAML; both ways give the same objects.
 """
 
+import contextlib
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -26,6 +27,7 @@ _NULLS: Final = frozenset({"~", "null", "Null", "NULL", ""})
 _INT: Final = re.compile(r"^[-+]?(?:0x[0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)$")
 _FLOAT: Final = re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$")
 _NUMERIC: Final = frozenset("-+.0123456789")
+_DEEPEST: Final = 1000  # levels of a document that PyYAML composes
 _SPECIAL: Final = frozenset({"<<", "="})  # a merge key, and a value that PyYAML does not construct
 
 
@@ -67,9 +69,23 @@ def load_all(text: str) -> Iterator[tuple[object, bool]]:
             number += 1
     finally:
         parser.dispose()
+    _refuse_deep(text)
     for at, composed in enumerate(yaml.load_all(text, _Loader)):
         if at >= number:
             yield composed, True
+
+
+def _refuse_deep(text: str) -> None:
+    """Raise RecursionError where libyaml would compose documents by calls that no stack has room for."""
+    depth = 0
+    with contextlib.suppress(yaml.YAMLError):  # composing finds it too, after the documents before it
+        for event in yaml.parse(text, _Loader):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth > _DEEPEST:
+                raise RecursionError(f"more than {_DEEPEST} levels of nesting")
 
 
 def _document(parser: _Loader) -> tuple[object] | None:
