@@ -42,7 +42,7 @@ MODEL  NODES  CARDS  WHOLE FREE  PARTLY FREE  FREE IN SUM  OUT
 A100   2      8      1           1            1.5          4
 H100   1      2      1           0            1            0
 
-What of it Pods of a size can use, and why not the rest (in cards)
+How much of it Pods of a size can use, and why not the rest (in cards)
 MODEL  SIZE     FIT  USABLE  NO CPU  NO MEMORY  REMAINDER  OUT
 A100   10%      15   1.5     0       0          0          4
        25%      6    1.5     0       0          0          4
@@ -75,8 +75,8 @@ times after that.
 Room for: 1 more, on b.
 Nothing was changed. Each move is an eviction; to do them one by one: --apply
 """
-MORE = PLAN.replace("on b.\n", "on b.\nThere are not more: no further move helps.\n")
-NO_MOVES = "No moves make room for a Pod of 4 cards: no move helps of which it is certain\n"
+MORE = PLAN.replace("on b.\n", "on b.\nThere is no room for more: no further move helps.\n")
+NO_MOVES = "No moves make room for a Pod of 4 cards: no move helps for which it is certain\n"
 TEXTS: dict[str, tuple[Command, list[Raw], tuple[str, ...], str]] = {
     "several models": (PACKING, several(), ("--cpu", "1500m", "--memory", "6Gi", "--for", "4"), SEVERAL),
     "gone first": (DEFRAG, gone_first(), ("--for", "4"), f"{NO_MOVES}where the Pod goes. It fits nowhere now.\n{GONE}"),

@@ -225,7 +225,7 @@ def test_three_objects_that_are_given_twice_are_named_and_the_others_counted(
     others = [{**gpu_pod("p0"), "metadata": {"name": "p0", "namespace": space, "uid": space}} for space in ("a", "z")]
     file = tmp_path / "objects.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*pods, *others, *pods]}))
-    read = read_files([str(file)])
+    read = read_files([str(file)], None)
     assert [note.partition(" is given")[0] for note in read.notes[:3]] == ["Pod p0", "Pod p1", "Pod p2"]
     assert read.notes[-1].startswith(last)
     assert len(read.notes) == min(doubled, 4)
@@ -237,7 +237,7 @@ def test_what_is_wrong_with_one_object_hides_no_other_that_is_given_twice(tmp_pa
     file = tmp_path / "objects.json"
     items = [*nameless, gpu_pod("p"), gpu_pod("p")]
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    read = read_files([str(file)])
+    read = read_files([str(file)], None)
     assert [note.partition(": ")[0] for note in read.notes] == ["Pod p is given more than once"]
     assert len(read.objects) == 4
 

@@ -40,6 +40,7 @@ def main() -> int:
     arguments = _arguments()
     os.nice(5)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, as its tests would
     tallies = {area: Tally() for area in arguments.area or AREAS}
     interrupted = False
     with copied(CHECKOUT) as copy:

@@ -19,6 +19,7 @@ from webhook.offline.objects import Objects
 from webhook.offline.traceplay import SAMPLES, Sample
 from webhook.offline.variants import Variant
 from webhook.offline.workloads import WantedPod
+from webhook.plaintable import plain_table
 from webhook.statedmix import read_mix
 from webhook.view.podinfo import read_pod_info
 
@@ -97,15 +98,8 @@ def tables(runs: Mapping[str, Run]) -> list[Table | Text | str]:
     return [_figures(runs), "", *_refusals(runs), *_placements(runs)]
 
 
-def _table(*heads: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for head in heads:
-        table.add_column(head, overflow="fold")
-    return table
-
-
 def _figures(runs: Mapping[str, Run]) -> Table:
-    table = _table("WAY")
+    table = plain_table("WAY")
     for head in ("bound", "waiting", "refused", "allocated %", "fragmented %"):
         table.add_column(head, justify="right")
     for name, one in runs.items():
@@ -119,7 +113,7 @@ def _figures(runs: Mapping[str, Run]) -> Table:
 
 
 def _refusals(runs: Mapping[str, Run]) -> list[Table | Text | str]:
-    table = _table("WAY", "PODS", "WHY NOT BOUND")
+    table = plain_table("WAY", "PODS", "WHY NOT BOUND")
     for name, one in runs.items():
         reasons = Counter(_reason(result) for result in one.results if result.state not in _RUNS)
         for reason, count in reasons.most_common(_MOST_REASONS):
@@ -148,7 +142,7 @@ def _placements(runs: Mapping[str, Run]) -> list[Table | Text | str]:
     differing = [key for key in every if len({of.get(key, "-") for of in fates.values()}) > 1]
     if not differing:
         return ["All Pods are placed alike."]
-    table = _table("POD", *runs)
+    table = plain_table("POD", *runs)
     for key in differing[:_MOST_PODS]:
         table.add_row(words.short_name("/".join(key)), *(of.get(key, "-") for of in fates.values()))
     more = len(differing) - _MOST_PODS

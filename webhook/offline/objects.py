@@ -213,7 +213,7 @@ def _name(where: str, obj: Raw, kind: str, number: int) -> str:
     if isinstance(metadata, dict) and not metadata.get("name"):
         beginning = metadata.get("generateName")
         if isinstance(beginning, str) and beginning:
-            metadata["name"] = f"{beginning[:_LONGEST_BEGINNING]}{suffix(kind, beginning, number)}"
+            metadata["name"] = generated_name(beginning, kind, number)
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not name:
         raise InputError(f"{where}: the {kind} has no metadata.name; give it one")
@@ -235,6 +235,11 @@ def _leave_out(note: str, kind: str, objects: Objects) -> None:
     objects.unused[kind] += 1
     if objects.unused[kind] <= _MOST_TOLD:
         objects.notes.append(note)
+
+
+def generated_name(beginning: str, *of: object) -> str:
+    """The name of an object that states generateName, as the API server makes it; the same for the same parts."""
+    return f"{beginning[:_LONGEST_BEGINNING]}{suffix(beginning, *of)}"
 
 
 def suffix(*of: object, length: int = 5) -> str:

@@ -18,6 +18,7 @@ from webhook.offline import words
 from webhook.offline.account import Account, DeviceUse, NodeCpus
 from webhook.offline.assumed import ASSUMED
 from webhook.offline.cluster import PodFate, Result
+from webhook.plaintable import plain_table
 from webhook.terminal import WIDE, columns, counted, fits, show
 
 Raw = dict[str, Any]
@@ -57,7 +58,7 @@ def show_groups(results: Sequence[Result], most: int = WIDE) -> None:
             who = f"{pod['metadata'].get('namespace') or 'default'}/{owner['name']} ({owner['kind']})"
         why = next(iter(result.reasons), "").partition(": ")[2] if result.reasons else ""
         groups.setdefault((who, _state(result), why), []).append(result)
-    table = _table("OF", "PODS", "STATE", "NODES", "WHY NOT")
+    table = plain_table("OF", "PODS", "STATE", "NODES", "WHY NOT")
     lines = list(groups.items())
     if len(lines) > MOST_LISTED:  # those that have no node are what is looked for
         lines.sort(key=lambda line: line[1][0].state in _SETTLED)
@@ -78,23 +79,13 @@ def show_pods(results: Sequence[Result], account: Account, most: int = WIDE) -> 
     show(table, "", most=most)
 
 
-def _table(*headers: str, whole: bool = False) -> Table:
-    """Begin a table; with `whole`, only the last column is wrapped."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    *others, last = headers
-    for header in others:
-        table.add_column(header, overflow="fold", no_wrap=whole)
-    table.add_column(last, overflow="fold")
-    return table
-
-
 def _cell(lines: Iterable[str], style: str = "") -> Text:
     return Text("\n".join(lines), style)
 
 
 def pods_table(results: Sequence[Result], account: Account) -> Table:
     """Make the table of Pods, in the given order."""
-    table = _table("POD", "ASKED", "STATE", "NODE", "WHAT IT GOT, OR WHY NOT")
+    table = plain_table("POD", "ASKED", "STATE", "NODE", "WHAT IT GOT, OR WHY NOT")
     for result in results:
         given = result.given or result.pod
         table.add_row(
@@ -210,7 +201,7 @@ def _model(use: DeviceUse) -> str:
 def devices_table(uses: Iterable[DeviceUse], *, brief: bool = False) -> Table:
     """Make the table of a node's devices; a brief one leaves out ids and models."""
     named = () if brief else ("ID", "MODEL")
-    table = _table("DEVICE", *named, "NUMA", "USED", "WHO, OR WHY NOT", whole=True)
+    table = plain_table("DEVICE", *named, "NUMA", "USED", "WHO, OR WHY NOT", whole=True)
     for use in uses:
         numa = "-" if use.device is None or use.device.numa_node is None else str(use.device.numa_node)
         who = () if brief else (words.shown_id(use.id, use.type), _model(use) or "-")
@@ -229,7 +220,7 @@ def _holders(use: DeviceUse) -> Iterator[str]:
 
 def cpus_table(cpus: NodeCpus) -> Table:
     """Make the table of a node's CPUs: for each NUMA node who has which, and what is left for all others."""
-    table = _table("NUMA", "CPUS", "WHO")
+    table = plain_table("NUMA", "CPUS", "WHO")
     before = ""
     for row in cpu_rows(cpus):
         table.add_row(*map(Text, ("" if row.numa == before else row.numa, row.cpus, row.who)))

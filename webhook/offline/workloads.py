@@ -13,7 +13,7 @@ from webhook.offline.apiserver import copied
 from webhook.offline.daemons import daemon_pod, nodes_of_daemon
 from webhook.offline.documents import InputError
 from webhook.offline.manifests import must_have_pods
-from webhook.offline.objects import InputObject, Objects, suffix
+from webhook.offline.objects import InputObject, Objects, generated_name, suffix
 from webhook.offline.owners import OwnedPod, Owners
 from webhook.offline.shapes import wrong_shape
 from webhook.offline.templates import templates_of
@@ -23,7 +23,6 @@ Key = tuple[str, str]
 
 MOST_PODS: Final = 250_000
 _HASH: Final = 10
-_LONGEST_BASE: Final = 58
 _MOST_INDEX: Final = 100_000
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
@@ -144,7 +143,7 @@ def _replicas(obj: Raw, owner: Raw, there: Sequence[OwnedPod], notes: list[str],
         notes.append(f"{about}: replicas is 0, so it creates no Pod")
     for index in range(has, wants):
         pod = _pod(spec["template"], obj)
-        pod["metadata"]["name"] = _generated(f"{owner['metadata']['name']}-", _namespace(obj), index)
+        pod["metadata"]["name"] = generated_name(f"{owner['metadata']['name']}-", _namespace(obj), index)
         yield WantedPod(_owned(pod, owner), about)
 
 
@@ -185,7 +184,7 @@ def _daemons(
     for node in allowed:
         if node not in known:
             pod = daemon_pod(template, node)
-            pod["metadata"]["name"] = _generated(f"{obj['metadata']['name']}-", _namespace(obj), node)
+            pod["metadata"]["name"] = generated_name(f"{obj['metadata']['name']}-", _namespace(obj), node)
             yield WantedPod(_owned(pod, obj), about)
 
 
@@ -217,7 +216,7 @@ def _job(obj: Raw, there: Sequence[OwnedPod], notes: list[str], about: str) -> I
         name = metadata["name"]
         beginning = f"{name}-{index}-" if indexed else f"{name}-"
         pod = _pod(spec["template"], obj)
-        pod["metadata"]["name"] = _generated(beginning, _namespace(obj), index)
+        pod["metadata"]["name"] = generated_name(beginning, _namespace(obj), index)
         labels = pod["metadata"].setdefault("labels", {})
         labels["batch.kubernetes.io/job-name"] = labels["job-name"] = name
         labels["batch.kubernetes.io/controller-uid"] = labels["controller-uid"] = _uid(obj)
@@ -307,10 +306,6 @@ def _owned(pod: Raw, owner: Mapping[str, Any]) -> Raw:
 def _uid(obj: Mapping[str, Any]) -> str:
     metadata = obj["metadata"]
     return str(metadata.get("uid") or apiserver.uid(obj["kind"], _namespace(obj), metadata["name"]))
-
-
-def _generated(beginning: str, *of: object) -> str:
-    return f"{beginning[:_LONGEST_BASE]}{suffix(beginning, *of)}"
 
 
 def _number(value: int | None, about: str) -> int:
