@@ -659,7 +659,7 @@ async def test_what_is_not_known_of_all_nodes_is_told_once_with_the_first(
     said = await devices(*nodes, "-o", "json")
     told = [one["problems"] for one in json.loads(said.out)["nodes"]]
     assert [len(one) for one in told] == [1, 0]
-    assert told[0][0].startswith("what ResourceClaims hold is not shown, but for what koordgate reserved: ")
+    assert told[0][0].startswith("what ResourceClaims hold is not shown, except for what koordgate reserved: ")
     assert said.err == f"koordgate devices: {told[0][0]}\n"
 
 
