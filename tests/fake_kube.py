@@ -465,7 +465,10 @@ class FakeKube:
         if where.namespace:
             about["namespace"] = where.namespace
         if "name" not in about and about.get("generateName"):
-            about["name"] = about["generateName"] + uuid.uuid4().hex[:5]
+            made = (about["generateName"] + uuid.uuid4().hex[:5] for _ in range(8))  # as often as the API server tries
+            about["name"] = next(
+                name for name in made if (where.namespace or "", name) not in self._objects[where.kind]
+            )
         if not about.get("name"):
             raise Refused(422, "metadata.name: Required value: name or generateName is required")
         if about.pop("resourceVersion", None):

@@ -154,12 +154,11 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     reporter = EventReports(metrics, kube, clock)
     scheduler = settings.scheduler
     grace = settings.ledger.grace_seconds
-    given_back = 1.5 * grace + settings.ledger.reconcile_seconds
     binders = Binders(
         scheduler.name,
         scheduler.username,
         settings.domain,
-        given_back,
+        settings.ledger.given_back_seconds,
         types,
         warn_only=settings.guard.plain_pods == "warn",
         together=together,
@@ -291,7 +290,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         reporter=reporter,
         bind_events=bind_events,
         loop_lag=_loop_lag(metrics),
-        claims=ClaimWebhook(cluster, ledger, live_claims, clock, given_back),
+        claims=ClaimWebhook(cluster, ledger, live_claims, clock, settings.ledger.given_back_seconds),
         adoption=AdoptionWatch(cluster, reporter),
         claim_keeper=ClaimKeeper(
             cluster=cluster,

@@ -221,6 +221,11 @@ class LedgerSettings(Section, frozen=True):
     reconcile_seconds: Seconds = 60.0
     gather_seconds: Annotated[float, Meta(ge=0, le=1)] = 0.05
 
+    @property
+    def given_back_seconds(self) -> float:
+        """Within which a holding that was never bound is released: half a grace to its mark, a grace, a comparison."""
+        return 1.5 * self.grace_seconds + self.reconcile_seconds
+
 
 class GangSettings(Section, frozen=True):
     """Gangs that are bound as a whole or not at all.

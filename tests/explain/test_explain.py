@@ -344,6 +344,15 @@ def test_a_pod_that_fits_is_told_where_it_would_be_sent(ask) -> None:
     assert answer.first == "Pod team/mine fits on 2 of 2 nodes now; koordgate would send it to n1."
 
 
+def test_the_node_that_koordgate_would_choose_is_named_first_and_explained(ask) -> None:
+    packs = {"kind": "ConfigMap", "metadata": {"name": "koordgate"}}
+    packs |= {"data": {"config.yaml": "scheduler: {preference: packing}"}}
+    answer = ask(packs, *node("n1", 8), *node("n2", 2), *node("n3", 0), asyncio.run(waiting()))
+    assert answer.first == "Pod team/mine fits on 2 of 3 nodes now; koordgate would send it to n2."
+    assert [line.split()[-2:] for line in answer.out.splitlines() if "it fits  " in line] == [["n2,", "n1"]]
+    assert [line for line in answer.out.splitlines() if line.startswith("Node ")] == ["Node n2: it fits"]
+
+
 def test_a_pod_of_a_manifest_is_shown_to_admission_first(ask) -> None:
     answer = ask(*node("n1"), gpu_pod())
     assert (answer.status, "as koordgate would translate it" in answer.out) == (0, True)

@@ -211,6 +211,24 @@ def test_a_pod_that_one_of_three_ways_places_otherwise_is_listed(third: str, lis
     ]
 
 
+@pytest.mark.parametrize(
+    ("pods", "more"),
+    [
+        (20, []),
+        (21, ["... and 1 more Pods that fare differently"]),
+        (41, ["... and 21 more Pods that fare differently"]),
+    ],
+)
+def test_twenty_pods_that_fare_differently_are_listed_and_the_others_counted(pods: int, more: list[str]) -> None:
+    runs = {
+        on: Run([result(f"p{at}", PodFate.BOUND, on=on) for at in range(pods)], [Sample(0.0, 0.0, 0.0, 0.0)])
+        for on in ("n1", "n2")
+    }
+    lines = shown(runs)
+    assert len([line for line in lines if line.startswith("p")]) == 20
+    assert [line for line in lines if line.startswith("...")] == more
+
+
 async def test_a_hundred_samples_are_taken_on_the_way() -> None:
     pods = [asking(f"p{at}") for at in range(200)]
     wanted = [WantedPod(one) for one in pods]

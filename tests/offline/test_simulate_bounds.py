@@ -257,25 +257,6 @@ def test_three_reasons_of_a_way_are_told_and_the_others_counted() -> None:
     assert _refusals({"one": Run(results[6:], [])}) == []
 
 
-@pytest.mark.parametrize(
-    ("pods", "more"),
-    [
-        (20, []),
-        (21, ["... and 1 more Pods that fare differently"]),
-        (41, ["... and 21 more Pods that fare differently"]),
-    ],
-)
-def test_twenty_pods_that_fare_differently_are_listed_and_the_others_counted(
-    pods: int, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    objects = [*machine("a", cards=8), *machine("b", cards=8), *(gpus(f"p{at:02}", 10) for at in range(pods))]
-    other = saved(tmp_path, machine("big", cards=8), "other.json")
-    assert main(["simulate", "-f", saved(tmp_path, objects), "--compare", f"other={other}"]) == 0
-    out = capsys.readouterr().out.splitlines()
-    assert len([line for line in out if line.startswith("p")]) == 20
-    assert [line for line in out if line.startswith("...")] == more
-
-
 # LimitRanges
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from koordgate.settings import Name, Port, Seconds, Section, SettingsError
 from webhook import settings
-from webhook.settings import CertificateFiles, WebhookSettings, load, parse
+from webhook.settings import CertificateFiles, LedgerSettings, WebhookSettings, load, parse
 
 SECTIONS = [
     value
@@ -44,6 +44,11 @@ def test_every_field_has_a_default_and_says_what_it_is(section: type[msgspec.Str
         assert field.required is (field.name in REQUIRED.get(section.__name__, ())), field.name
         is_section = isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)
         assert is_section or f"{field.name}: " in documented, field.name
+
+
+def test_when_a_holding_that_was_never_bound_is_given_back() -> None:
+    assert WebhookSettings().ledger.given_back_seconds == 240
+    assert LedgerSettings(grace_seconds=80, reconcile_seconds=7).given_back_seconds == 127
 
 
 def test_the_defaults_fit_together() -> None:

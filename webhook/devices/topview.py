@@ -154,7 +154,6 @@ def _rest(card: Card, width: int) -> Text:
 
 def _cut(text: Text, drawn: Look) -> Text:
     text.truncate(drawn.width, overflow="ellipsis")
-    text.no_wrap = True
     return text
 
 

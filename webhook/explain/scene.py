@@ -115,7 +115,7 @@ async def scene(
     namespace: str,
     configured: WebhookSettings | None,
     *,
-    manifests: bool = False,
+    manifests: bool,
 ) -> Scene:
     """Find a Pod among objects, and make its scene.
 

@@ -160,7 +160,8 @@ def may_be_added(limits: NamespaceLimits, said: str) -> Iterator[Problem]:
     """Say which of the resources that a refusal names the author of the Pod may not have written."""
     for name, by in limits.added.items():
         if re.search(rf"{re.escape(name)}(?![\w.-])", said):
-            who = f"LimitRange {by[0]} adds" if len(by) == 1 else f"LimitRanges {' and '.join(by)} add"
+            names = " and ".join(by)
+            who = f"LimitRange {names} adds" if len(by) == 1 else f"LimitRanges {names} add"
             remedy = (
                 f"write {name}: 0 in limits to ask for none"
                 if name in limits.zeros

@@ -260,6 +260,12 @@ def test_a_watch_that_is_behind_our_own_write_is_passed_over() -> None:
     assert cluster.with_object(WatchedKind.NODE, anew).objects[WatchedKind.NODE] == anew
 
 
+def test_a_kind_that_is_listed_again_stays_listed() -> None:
+    once = ClusterState().with_list(WatchedKind.NODE)
+
+    assert once.with_list(WatchedKind.NODE).with_list(WatchedKind.PODS).listed == {WatchedKind.NODE, WatchedKind.PODS}
+
+
 def test_what_a_list_does_not_name_is_gone() -> None:
     said: list[RoundEvent] = []
     watch = ObjectWatch(WatchedKind.NODE, "n1", said.append)
