@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explain.test_explain import BORN, GPU, Answer, Raw, bound, gpu_pod, node, scheduled, waiting
+from explain.scenes import BORN, GPU, Answer, Raw, bound, gpu_pod, node, scheduled, waiting
 
 from webhook.explain import words
 from webhook.explain.bound import TypeLeft

@@ -1,6 +1,5 @@
 """`koordgate explain` as it is written, line by line, and what of a gang, a ledger and doubled objects it tells."""
 
-import argparse
 import asyncio
 import json
 from collections.abc import Callable
@@ -9,30 +8,15 @@ from typing import Any
 
 import pytest
 from builders import gpu, holding, part
-from explain.test_explain import BORN, Answer, Raw, bound, gpu_pod, node, scheduled, waiting
+from explain.scenes import BORN, Answer, Raw, bound, gpu_pod, node, scheduled, waiting
 
 from allocator.wire.nodeallocation import API_VERSION, write_spec
 from webhook.explain import words
 from webhook.explain.bound import Rival
-from webhook.explain.command import COMMAND
 from webhook.explain.reading import read_files
 
 Ask = Callable[..., Answer]
 HALF = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}
-
-
-@pytest.fixture
-def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
-    def run(*objects: Raw, words: tuple[str, ...] = ("mine", "-n", "team")) -> Answer:
-        file = tmp_path / "cluster.json"
-        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
-        parser = argparse.ArgumentParser()
-        COMMAND.arguments(parser)
-        status = COMMAND.run(parser.parse_args([*words, "-f", str(file)]))
-        told = capsys.readouterr()
-        return Answer(status, told.out, told.err)
-
-    return run
 
 
 def settings(text: str) -> Raw:
