@@ -1,19 +1,35 @@
 """The index and `place()`: the index excludes no node that `place()` accepts, and what it counts is what is free."""
 
+import pytest
+from builders import GIB, ask
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines_cpu import build, siblings_far, siblings_near
 from strategies import aligned_requests, server_nodes
 
 from allocator.index.cluster import ClusterIndex
-from allocator.index.rows import query_of, type_rows
+from allocator.index.query import PartOf, RatioFrom, Want
+from allocator.index.rows import query_of, type_rows, want_of
 from allocator.place import Placement, place
-from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.asks import DeviceAsk, PodRequest
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot, fullness
 
 CPUS = {"siblings near": build(2, 1, 4, 2, siblings_near), "no siblings": build(2, 1, 8, 1, siblings_far)}
+
+
+@pytest.mark.parametrize(
+    ("of", "memory", "ratio"),
+    [
+        pytest.param(ask(2, core=30, ratio=50), PartOf(50), 50, id="by ratio"),
+        pytest.param(ask(2, core=30, memory=GIB), GIB, RatioFrom("gpu-memory", GIB), id="by bytes"),
+        pytest.param(ask(2, core=30), PartOf(0), RatioFrom("gpu-memory", 0), id="none"),
+    ],
+)
+def test_memory_is_wanted_in_bytes_and_as_a_ratio(of: DeviceAsk, memory: int | PartOf, ratio: int | RatioFrom) -> None:
+    wanted = (("gpu-core", 30), ("gpu-memory", memory), ("gpu-memory-ratio", ratio))
+    assert want_of(of) == Want("gpu", 2, wanted)
 
 
 @st.composite
