@@ -9,7 +9,6 @@ from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.excerpt import excerpt
 
 _LEAST: Final = 64 * 2**20  # bytes; a process that opens a card takes more for itself
-_MOST: Final = 2**40
 _LARGER: Final = (2**10, 2**20, 2**30)
 
 
@@ -33,14 +32,11 @@ def odd_amounts(where: str, ask: DeviceAsk, dialect: Dialect | None, amounts: Ma
         term = dialect.by_name.get(name)
         if term is None or term.states != size:
             continue
-        step = next((one for one in _LARGER if _LEAST <= each * one <= _MOST), 0)
-        if term.factor == 1:
-            meant = f"; did you mean {format_bytes(each * ask.count * step)}?" if step else ""
-        else:
-            meant = f"; did you mean {each * step // term.factor}?" if step else ""
+        step = next(one for one in _LARGER if each * one >= _LEAST)  # of 1 byte, the last
+        meant = format_bytes(each * ask.count * step) if term.factor == 1 else each * step // term.factor
         yield (
             f"{where}[{name}]: {excerpt(text)} is {_bytes(each)} of memory of each {kind.noun}, which no program can "
-            f"use{meant}"
+            f"use; did you mean {meant}?"
         )
 
 
