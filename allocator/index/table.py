@@ -23,7 +23,6 @@ At = slice | Rows  # which nodes: a number of them from the first on, or these
 
 MAX_SLOTS: Final = MAX_WANTED
 NO_GROUP: Final = MAX_SLOTS + 1  # more devices than any group has
-MAX_BROKEN: Final = 2 * NO_GROUP  # the greatest figure of `TypeTable.broken`
 MAX_TAILS: Final = 16  # classes per type and node
 UNLIKE: Final = -1
 MAX_MAKES: Final = 4096  # of one type that are distinguished; further ones count as unknown

@@ -9,6 +9,7 @@ from npus import TYPES as NPU_TYPES
 from sharings import CARD, Raw, cards, groups, held, parts, quotas, read, serves, sharing, uses, wrong
 
 from allocator.devicequotas import device_quotas
+from allocator.devices.words import named
 from allocator.place import Placement, place
 from allocator.request.charge import charges
 from allocator.vocabulary.names import DEVICE_SHARING
@@ -30,6 +31,19 @@ def test_whole_cards_are_seen_by_all_of_a_group() -> None:
     assert quotas(obj, "gpu-core", cards(4)) == {"a": [33] * 3, "b": [67] * 3}
     found = quotas(obj, "gpu-memory", cards(4))
     assert [one + two for one, two in zip(found["a"], found["b"], strict=True)] == [CARD] * 3  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (8, "c00, c01, c02, c03, c04, c05, c06 and c07"),
+        (9, "c00, c01, c02, c03, c04, c05, c06, c07 and 1 more"),
+        (17, "c00, c01, c02, c03, c04, c05, c06, c07 and 9 more"),
+    ],
+)
+def test_eight_containers_of_a_group_are_named_and_the_others_counted(count: int, told: str) -> None:
+    (group,) = read(sharing(*(uses(f"c{at:02}", 5) for at in range(count)))).groups
+    assert named(group) == told
 
 
 def test_whole_cards_of_several_containers_keep_their_vendor() -> None:
