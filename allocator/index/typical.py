@@ -150,8 +150,8 @@ def typical(mix: Mix, number: int) -> Typical:
     kinds: dict[str, dict[tuple[object, ...], list[tuple[TypicalRequest, DeviceAsk]]]] = {}
     for one in mix.requests:
         if one.ask is not None:
-            ask = replace(one.ask, count=1)
-            kinds.setdefault(ask.type.name, {}).setdefault((ask, one.models), []).append((one, ask))
+            each = replace(one.ask, count=1)
+            kinds.setdefault(each.type.name, {}).setdefault((each, one.models), []).append((one, one.ask))
     bare = sum(one.weight for one in mix.requests if one.ask is None)
     return Typical(number, {kind: _typical_of(list(groups.values()), bare) for kind, groups in kinds.items()})
 
@@ -160,7 +160,7 @@ def _typical_of(groups: Sequence[Sequence[tuple[TypicalRequest, DeviceAsk]]], ba
     kind = groups[0][0][1].type
     counted = fullness(kind)
     points = _MOST_POINTS * len(counted)
-    classes = tuple(Class(_want(ask), _made(ask, one.models)) for (one, ask), *_ in groups)
+    classes = tuple(Class(_want(replace(ask, count=1)), _made(ask, one.models)) for (one, ask), *_ in groups)
     figures = [_figures(one.want) for one in classes]
     least = {
         tail: np.array([[[of.get(tail, 0)]] if of is not None else [[0]] for of in figures], np.int16)
@@ -179,7 +179,7 @@ def _typical_of(groups: Sequence[Sequence[tuple[TypicalRequest, DeviceAsk]]], ba
         least={tail: amounts for tail, amounts in least.items() if amounts.any()},
         starts=tuple(accumulate(sizes[:-1], initial=0)),
         whose=np.repeat(np.arange(len(sizes)), sizes),
-        count=np.array([[one.ask.count if one.ask else 0] for one in requests], np.uint8),
+        count=np.array([[ask.count] for group in groups for _, ask in group], np.uint8),
         cpu=_levels(one.cpu for one in requests),
         memory=_levels(one.memory for one in requests),
         weight=np.array([[one.weight] for one in requests], narrowest(weight)),

@@ -46,6 +46,12 @@ def test_eight_containers_of_a_group_are_named_and_the_others_counted(count: int
     assert named(group) == told
 
 
+@pytest.mark.parametrize("regions", ["OneGroup", "GroupEach"])
+def test_a_container_alone_in_its_group_may_have_parts_of_several_cards(regions: str) -> None:
+    (group,) = read(sharing(uses("a", core=100, ratio=100, shared=2), uses("b"), regions=regions)).groups
+    assert (group.names, group.ask.count, group.ask.amounts) == (("a",), 2, (50, None, 50))
+
+
 def test_whole_cards_of_several_containers_keep_their_vendor() -> None:
     two = [container(name, limits={"nvidia.com/gpu": "1"}) for name in "ab"]
     (group,) = read(sharing(*two)).groups
