@@ -58,7 +58,8 @@ def express(
     for one in asks:
         found = next((amounts for amounts in _candidates(one.ask, dialect) if _is_same(one, amounts, types)), None)
         if found is None:
-            made.missing.extend(f"container {one.name}: {why}" for why in _unsaid(one.ask, dialect))
+            unsaid = list(_unsaid(one.ask, dialect)) or [f"{dialect} has no names for this combination"]
+            made.missing.extend(f"container {one.name}: {why}" for why in unsaid)
         elif dialect.annotations:
             made.annotations.update(found)
             made.annotations.update({dialect.container: one.name} if one.name != first else {})
@@ -146,32 +147,23 @@ def _unsaid(ask: DeviceAsk, dialect: Dialect) -> Iterator[str]:
     kind, known = ask.type, {term.states: term for term in (*dialect.terms, *dialect.annotations)}
     core = ask.amounts[0]
     size, ratio = kind.memory or ("", "")
-    found = False
     alike = kind.plain in known and not known[kind.plain].counts and core == ask.amount(ratio)
     if ask.amount(ratio) and ratio not in known and not ask.whole and not alike:
-        found = True
         yield f"{dialect} states no memory in percent of a {kind.noun} ({ask.amount(ratio)} % here)"
     memory = ask.amount(size)
     if memory:
         term = known.get(size)
         if term is None:
-            found = True
             yield f"{dialect} states no memory in bytes ({format_bytes(memory)} here)"
         elif term.factor and memory * (1 if term.each else ask.count) % term.factor:
-            found = True
             unit = format_bytes(term.factor)
             yield f"{dialect} states memory in units of {unit}, of which {format_bytes(memory)} is no multiple"
     if core and not ask.whole and kind.tails[0] not in known and not alike:
-        found = True
         yield f"{dialect} states no compute ({core} % here)"
     if not core and dialect.needs and all(known_states(dialect, name) == kind.tails[0] for name in dialect.needs):
-        found = True
         yield f"{dialect} cannot leave compute unlimited"
     if ask.count > 1 and not ask.whole and kind.split not in known:
-        found = True
         yield f"{dialect} states no shares of several {kind.noun}s ({ask.count} here)"
-    if not found:
-        yield f"{dialect} has no names for this combination"
 
 
 def known_states(dialect: Dialect, name: str) -> str:
