@@ -1,7 +1,16 @@
 """A `koordgate` command in the process of the test, so that it runs beside a server of the test."""
 
-from collections.abc import Callable, Coroutine
+import argparse
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
+
+from koordgate.cli import Command
+
+Raw = dict[str, Any]
 
 
 class Said(NamedTuple):
@@ -13,3 +22,33 @@ class Said(NamedTuple):
 
 
 Koordgate = Callable[..., Coroutine[Any, Any, Said]]
+
+
+class Answer(NamedTuple):
+    """The same of a command that was run on objects in a file."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def first(self) -> str:
+        return self.out.splitlines()[0]
+
+    @property
+    def data(self) -> Raw:
+        found: Raw = json.loads(self.out)
+        return found
+
+
+def answer(
+    command: Command, objects: Sequence[Raw], words: Sequence[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> Answer:
+    """Run a command with `-f` and a file of these objects."""
+    file = folder / "cluster.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+    parser = argparse.ArgumentParser()
+    command.arguments(parser)
+    status = command.run(parser.parse_args([*words, "-f", str(file)]))
+    said = capsys.readouterr()
+    return Answer(status, said.out, said.err)

@@ -1,27 +1,17 @@
 """Objects of a small cluster, as kubectl would write them, and the commands run on them."""
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from builders import container, device_entry, device_object, pod
+from commands import Answer
 
 from webhook.offline.cluster import OfflineCluster
 
 Raw = dict[str, Any]
-Run = Callable[..., "Answer"]
+Run = Callable[..., Answer]
 SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve", "uid": "uid-of-serve", "controller": True}
-
-
-class Answer:
-    def __init__(self, status: int, out: str, err: str) -> None:
-        self.status, self.out, self.err = status, out, err
-
-    @property
-    def data(self) -> Raw:
-        found: Raw = json.loads(self.out)
-        return found
 
 
 def node(name: str, cards: int = 4, cpu: int = 64, **spec: Any) -> list[Raw]:

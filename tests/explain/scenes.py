@@ -1,6 +1,5 @@
 """Nodes and Pods to be explained, and what the command answers."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,17 +48,3 @@ async def waiting(name: str = "mine", limits: Mapping[str, str] = GPU, **about: 
 
 def scheduled(obj: Raw, **spec: Any) -> Raw:
     return {**obj, "spec": {**obj["spec"], **spec}}
-
-
-class Answer:
-    def __init__(self, status: int, out: str, err: str) -> None:
-        self.status, self.out, self.err = status, out, err
-
-    @property
-    def first(self) -> str:
-        return self.out.splitlines()[0]
-
-    @property
-    def data(self) -> Raw:
-        found: Raw = json.loads(self.out)
-        return found

@@ -10,7 +10,8 @@ from typing import Any
 import foreignpods
 import pytest
 import yaml
-from explain.scenes import BORN, GPU, Answer, Raw, bound, gpu_pod, node, scheduled, waiting
+from commands import Answer
+from explain.scenes import BORN, GPU, Raw, bound, gpu_pod, node, scheduled, waiting
 
 from allocator.index.search import NodeFigures
 from allocator.vocabulary.names import DEVICE_ALLOCATED

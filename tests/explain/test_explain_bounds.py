@@ -1,6 +1,5 @@
 """`koordgate explain` with many nodes, cards, reasons and quotas: what is written, what is counted, and its data."""
 
-import argparse
 import asyncio
 import json
 from collections.abc import Callable
@@ -8,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explain.scenes import BORN, GPU, Answer, Raw, bound, gpu_pod, node, scheduled, waiting
+from commands import Answer, answer
+from explain.scenes import BORN, GPU, Raw, bound, gpu_pod, node, scheduled, waiting
 
 from webhook.explain import words
 from webhook.explain.bound import TypeLeft
@@ -21,13 +21,7 @@ Ask = Callable[..., Answer]
 @pytest.fixture
 def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
     def run(*objects: Raw, words: tuple[str, ...] = (), pod: str = "mine") -> Answer:
-        file = tmp_path / "cluster.json"
-        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
-        parser = argparse.ArgumentParser()
-        COMMAND.arguments(parser)
-        status = COMMAND.run(parser.parse_args([pod, "-n", "team", *words, "-f", str(file)]))
-        told = capsys.readouterr()
-        return Answer(status, told.out, told.err)
+        return answer(COMMAND, objects, (pod, "-n", "team", *words), tmp_path, capsys)
 
     return run
 

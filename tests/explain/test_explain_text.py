@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from builders import gpu, holding, part
-from explain.scenes import BORN, Answer, Raw, bound, gpu_pod, node, scheduled, waiting
+from commands import Answer
+from explain.scenes import BORN, Raw, bound, gpu_pod, node, scheduled, waiting
 
 from allocator.wire.nodeallocation import API_VERSION, write_spec
 from webhook.explain import words

@@ -4,6 +4,7 @@ import asyncio
 import json
 from dataclasses import replace
 from functools import partial
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -771,8 +772,10 @@ FREED = "n2: no Pod holds GPU-idle any more; it stays cordoned\n"
 
 
 def by_pod(text: str) -> list[str]:
-    """The lines by what they are about, and those about one Pod in order: Pods are evicted side by side."""
-    return sorted(text.splitlines(), key=lambda line: line.partition(": ")[0])
+    """The lines, where those about Pods stand Pod by Pod: Pods are evicted side by side."""
+    parts = groupby(text.splitlines(), key=lambda line: line.startswith("Pod default/"))
+    ordered = (sorted(part, key=lambda line: line.partition(": ")[0]) if of_pods else part for of_pods, part in parts)
+    return list(chain.from_iterable(ordered))
 
 
 async def test_what_becomes_of_a_device_is_told_step_by_step(pods: FakeKube, devices: Koordgate) -> None:
