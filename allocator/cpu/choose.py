@@ -376,6 +376,6 @@ def _numa_shares(
 ) -> tuple[NumaShare, ...]:
     socket = node.topology.socket_of_node
     return tuple(
-        NumaShare(at, milli.get(at, 0), memory.get(at, 0), socket.get(at, 0), others.get(at, ()))
+        NumaShare(at, milli.get(at, 0), memory.get(at, 0), socket[at], others.get(at, ()))
         for at in sorted({*milli, *memory, *others})
     )

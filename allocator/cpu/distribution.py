@@ -10,7 +10,7 @@ def level_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int,
         Pairs of index and share, without empty shares.
     """
     order = sorted(range(len(sizes)), key=lambda index: (sizes[index], -index))
-    shares = dict.fromkeys(order, 0)
+    shares: dict[int, int] = {}
     left = count
     for rank, index in enumerate(order):
         fair = left // ((len(order) - rank) * unit) * unit

@@ -8,7 +8,7 @@ manager refuses a Pod (TopologyAffinityError) by the policies Restricted and Sin
 (Kubernetes, pkg/kubelet/cm/topologymanager).
 """
 
-from itertools import combinations
+from itertools import accumulate, combinations
 from typing import Final
 
 from allocator.vocabulary.cpuask import CpuAsk
@@ -72,8 +72,8 @@ def _unaligned(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse) -> Refusal | 
 
 def _fewest(sizes: list[int], count: int) -> int:
     """The fewest NUMA nodes with `count` CPUs, free or not; all if even these have fewer."""
-    ordered = sorted(sizes, reverse=True)
-    return next((width for width in range(1, len(sizes) + 1) if sum(ordered[:width]) >= count), len(sizes))
+    together = accumulate(sorted(sizes, reverse=True))
+    return next((width for width, has in enumerate(together, 1) if has >= count), len(sizes))
 
 
 def _given(free: list[int], count: int, width: int) -> list[int] | None:

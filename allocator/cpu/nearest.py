@@ -12,8 +12,6 @@ def spill(rule: TakeRule, free: int, taken: int, left: int) -> int:
         more = nearest(rule, usable & ~taken, taken, left)
         taken |= more
         left -= more.bit_count()
-        if not left:
-            break
     return taken
 
 
@@ -23,8 +21,7 @@ def _spill_passes(rule: TakeRule, free: int, taken: int) -> Iterator[int]:
         yield free & ~(rule.held_cores | rule.topology.cores_of(taken))
     elif rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
         yield free & ~(rule.held_nodes | rule.topology.nodes_of(taken))
-        if free & rule.held_cores:
-            yield free & ~rule.held_cores
+        yield free & ~rule.held_cores
     yield free
 
 

@@ -42,7 +42,7 @@ class DeviceAsk:
         full = all(amount == FULL if percent else amount is None for percent, amount in stated)
         memory = self.type.memory
         object.__setattr__(self, "whole", full and not self.template)
-        object.__setattr__(self, "partial", memory is not None and 0 <= (self.amount(memory[1]) or FULL) < FULL)
+        object.__setattr__(self, "partial", memory is not None and (self.amount(memory[1]) or FULL) < FULL)
 
     def amount(self, tail: str) -> int | None:
         """The amount asked of one resource; None if it was not stated."""

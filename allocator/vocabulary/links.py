@@ -67,13 +67,13 @@ class Links:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "index", {device: row for row, device in enumerate(self.ids)})
-        weights = {self.rows[a][b] for a, b in combinations(range(len(self.ids)), 2)} if self.rows else set()
+        weights = {self.rows[a][b] for a, b in combinations(range(len(self.ids)), 2)}
         object.__setattr__(self, "flat", len(weights) <= 1)
 
     def weight(self, one: str, other: str) -> int:
         """How strongly two devices are connected; 0 if one is unknown, and for a device with itself."""
         a, b = self.index.get(one), self.index.get(other)
-        return self.rows[a][b] if a is not None and b is not None and self.rows else 0
+        return self.rows[a][b] if a is not None and b is not None else 0
 
     def measure(self, ids: Iterable[str]) -> int:
         """How well a set is connected: the sum of the weights of its pairs."""

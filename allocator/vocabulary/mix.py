@@ -60,7 +60,7 @@ class TypicalRequest:
         """What it asks, as a stable order that depends on its values alone."""
         ask = self.ask
         if ask is None:
-            return ("", 0, (), "", "", (), self.cpu, self.memory)
+            return ("", self.cpu, self.memory)
         # An amount that follows from another comes before all stated ones.
         amounts = tuple([-1 if amount is None else amount for amount in ask.amounts])
         return (ask.type.name, ask.count, amounts, ask.template, ask.vendor, self.models, self.cpu, self.memory)
@@ -109,6 +109,6 @@ def mix_of(requests: Iterable[TypicalRequest]) -> Mix:
         by_type.setdefault(one.ask.type.name if one.ask is not None else "", []).append(one)
     commonest = [one for of_type in by_type.values() for one in of_type[:MOST_TYPICAL]]
     total = sum(weights[one] for one in commonest)
-    shift = max(0, (total // MOST_WEIGHT).bit_length())
+    shift = ((total - 1) // MOST_WEIGHT).bit_length()
     kept = [replace(one, weight=weights[one] >> shift) for one in commonest if weights[one] >> shift]
     return Mix(tuple(sorted(kept, key=lambda one: one.order)))

@@ -157,7 +157,7 @@ class _Reader(StrictReader):
 
     def value(self, path: str, key: str, value: object) -> str:
         """Return a label's value; a device's id need not have a label's syntax, as it may be a PCI address."""
-        if isinstance(value, str) and (_VALUE.fullmatch(value) or (key == DEVICE_ID and 0 < len(value) <= _MAX_ID)):
+        if isinstance(value, str) and (_VALUE.fullmatch(value) or (key == DEVICE_ID and len(value) <= _MAX_ID)):
             return model_name(value) if key in MODEL_LABELS else value
         self.note(path, f"{show(value)} is not a value of a label (a text of at most 63 letters, digits, -, _ and .)")
         return ""

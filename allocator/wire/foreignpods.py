@@ -124,7 +124,7 @@ def read_foreign_pod(obj: Raw, adoption: Adoption) -> ForeignPod | None:
     if not said and not problems:
         return None
     peer, evidence = (problems[0][0], problems[0][1]) if problems else (said[0][0], said[0][1].evidence)
-    if len(said) + len(problems) > 1 and not problems:
+    if not problems and len(said) > 1:
         names = " and ".join(one.evidence for _, one in said)
         problems = [(peer, evidence, f"{names}: two products state what the Pod holds")]
     whole = _Said(evidence) if problems else said[0][1]
@@ -226,7 +226,7 @@ def _gpushare(obj: Raw, _adoption: Adoption) -> _Said | None:
     part: tuple[int, int] | None = None
     if has is not None:
         total = _number(has)
-        if not total or units > total:
+        if units > total:
             raise _UnreadableError(f"{units} units are held of a card that has {total} by {GPUSHARE_DEV}")
         part = units, total
     started = _time((obj.get("status") or {}).get("startTime"))
@@ -250,7 +250,7 @@ def _kai(obj: Raw, adoption: Adoption) -> _Said | None:
     if fraction is not None:
         if not _DECIMAL.fullmatch(fraction) or not any(digit in fraction for digit in "0123456789"):
             raise _UnreadableError(f"{_KAI_FRACTION} {excerpt(fraction)!r} is no decimal number")
-        part_of = Fraction(fraction if fraction[0] != "." else f"0{fraction}")
+        part_of = Fraction(fraction)
         if not 0 < part_of <= 1:
             raise _UnreadableError(f"{_KAI_FRACTION} {excerpt(fraction)!r} is not above 0 and at most 1")
         one = ForeignPart(part=part_of.as_integer_ratio(), core=-(-FULL * part_of.numerator // part_of.denominator))

@@ -60,7 +60,8 @@ def read_gang(pod: Mapping[str, Any]) -> GangReading:
     """
     metadata = pod.get("metadata") or {}
     gang = gang_of(pod)
-    if gang and not (gang.count("/") == 1 and all(gang.split("/"))):
+    namespace, _, name = gang.partition("/")
+    if gang and not (namespace and name and "/" not in name):
         path = f"metadata.annotations[{GANG_ANNOTATION}]"
         message = f"{excerpt(gang)!r} is no name of a gang; write NAME, or NAMESPACE/NAME"
         return GangReading(problems=(Problem(path, message),))
@@ -89,22 +90,22 @@ def stated_size(annotations: Mapping[str, str]) -> tuple[GangSize, tuple[Problem
     numbers: list[int] = []
     problems: list[Problem] = []
     for key in (GANG_MIN_AVAILABLE, GANG_TOTAL_NUMBER):
-        text = str(annotations.get(key) or "0")
+        text = str(annotations.get(key) or "")
         number = _whole(text)
-        if number < 0 or (key in annotations and annotations[key] and not number):
+        if text and not number:
             path = f"metadata.annotations[{key}]"
             problems.append(Problem(path, f"{excerpt(text)!r} is no number of Pods; write a whole number from 1 on"))
-        numbers.append(min(max(number, 0), MOST_MEMBERS))
+        numbers.append(number)
     least, total = numbers
     return GangSize(least, max(least, total)), tuple(problems)
 
 
 def _whole(text: str) -> int:
-    """Read a whole number, at most `MOST_MEMBERS`; -1 where the text is none."""
+    """Read a whole number, at most `MOST_MEMBERS`; 0 where the text is none."""
     if not (text.isascii() and text.isdecimal()):
-        return -1
+        return 0
     digits = text.lstrip("0") or "0"
-    return MOST_MEMBERS if len(digits) > _MOST_DIGITS else int(digits)
+    return MOST_MEMBERS if len(digits) > _MOST_DIGITS else min(int(digits), MOST_MEMBERS)
 
 
 def is_together(metadata: Mapping[str, Any], gang: str) -> tuple[bool, tuple[Problem, ...]]:

@@ -71,8 +71,6 @@ def _write_holding(holding: Holding) -> dict[str, Any]:
 
 def _listed(shares: Sequence[Share]) -> dict[str, int]:
     """The containers that a holding lists, with their positions; none where they are few."""
-    if sum([len(share.containers) for share in shares]) <= _FEW:
-        return {}
     names = dict.fromkeys(name for share in shares for name in share.containers)
     return {name: at for at, name in enumerate(names)} if len(names) > _FEW else {}
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from allocator.quantity import LARGEST, QuantityError, to_int
+from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.partition import HOPPER, Board, Partition, PartitionPolicy, PartitionTable
 
@@ -143,6 +143,6 @@ def _read_partition(size: str, entry: object, found: Collection[tuple[int, ...]]
 
 
 def _whole(value: object, what: str, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most <= LARGEST:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
         raise ValueError(f"{what} is not a whole number from 0 to 2^31-1")
     return value

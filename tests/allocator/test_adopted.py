@@ -63,6 +63,7 @@ CASES = {
     "an index without any history": (of("p", by_index(1), starts=(500,)), (), EACH, ConflictKind.UNKNOWN_NUMBER),
     "an index without a start": (of("p", by_index(1)), PAST, EACH, ConflictKind.UNKNOWN_NUMBER),
     "an index that no card had": (of("p", by_index(7), starts=(500,)), PAST, WHOLE, ConflictKind.OUT_OF_RANGE),
+    "an index just above the last": (of("p", by_index(3), starts=(500,)), PAST, WHOLE, ConflictKind.OUT_OF_RANGE),
     "an index of which the reporter was not certain": (
         of("p", by_index(1), starts=(500,)), (Numbering(100, 100, (IDS[0], "", IDS[2])),), EACH,
         ConflictKind.UNKNOWN_NUMBER,
@@ -79,6 +80,22 @@ CASES = {
 @pytest.mark.parametrize(("pod", "past", "memory", "doubt"), CASES.values(), ids=CASES)
 def test_what_a_pod_holds_is_exact_or_all_that_it_may_be(pod, past, memory, doubt) -> None:
     assert held(pod, past=past) == (memory, doubt)
+
+
+NAMES = [None, "GPU-a", "GPU-b", None]
+
+
+@pytest.mark.parametrize(("number", "identity"), list(enumerate(NAMES, -1)))
+def test_a_numbering_names_no_card_but_its_own(number: int, identity: str | None) -> None:
+    indexes, minors = ("GPU-a", "GPU-b"), ((0, "GPU-a"), (1, "GPU-b"))
+    for by in Numbered:
+        assert Numbering(1, 1, indexes, minors).named(by, number) == identity
+
+
+def test_compute_of_which_nothing_is_said_counts_as_none() -> None:
+    for stated in (ForeignPart(IDS[1], memory=GIB), ForeignPart(IDS[1], part=(1, 2))):
+        found = adopt([of("p", stated)], CARDS)["uid-p"]
+        assert [(one.id, one.amounts["gpu-core"]) for one in found.shares] == [(IDS[1], 0)]
 
 
 def test_on_a_node_with_one_card_its_first_index_needs_no_history() -> None:

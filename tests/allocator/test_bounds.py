@@ -13,10 +13,13 @@ from foreignpods import Raw, hami, kai, volcano
 from allocator.index.packed import Packed, PackedError, read_packed, write_packed
 from allocator.index.query import QueryError, Want
 from allocator.vocabulary.adopted import Numbering, Product
+from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.mix import MixError, TypicalRequest
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, PodHints, read_hints
+from allocator.wire.classes import read_classes
 from allocator.wire.deviceallocated import read_allocation
 from allocator.wire.devicelinks import read_links
 from allocator.wire.deviceobject import read_device_object
@@ -29,6 +32,7 @@ from allocator.wire.resourceclaim import read_resource_claim
 from allocator.wire.resourceslice import read_resource_slice
 
 ADOPTED = Adoption(frozenset(Product))
+QUEUES = BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])
 
 
 def padded(text: str, length: int) -> str:
@@ -132,6 +136,14 @@ def topology(**entry: int) -> str:
     return "".join(read_node_topology(obj).problems)
 
 
+def cpus(text: str) -> str:
+    try:
+        parse(text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def nodes(number: int) -> str:
     try:
         CpuTopology.of(Cpu(at, at, 0, at) for at in range(number))
@@ -140,9 +152,13 @@ def nodes(number: int) -> str:
     return ""
 
 
-def typical(count: int = 1, weight: int = 1, models: int = 0) -> str:
+def typical(count: int = 1, weight: int = 1, models: int = 0, cpu: int = 0, memory: int = 0) -> str:
+    return naming(tuple(sorted(map(str, range(models)))), count, weight, cpu, memory)
+
+
+def naming(models: tuple[str, ...], count: int = 1, weight: int = 1, cpu: int = 0, memory: int = 0) -> str:
     try:
-        TypicalRequest(0, 0, ask(count, core=1), tuple(sorted(map(str, range(models)))), weight)
+        TypicalRequest(cpu, memory, ask(count, core=1), models, weight)
     except MixError as error:
         return str(error)
     return ""
@@ -226,6 +242,16 @@ BOUNDS: dict[str, tuple[Callable[[int], str], int, str]] = {
     "the weight of a typical request": (lambda most: typical(weight=most), 1_048_576, "from 1 to 1048576"),
     "models of a typical request": (lambda most: typical(models=most), 32, "33 models: each once, at most 32"),
     "NUMA nodes": (nodes, 1024, "1024"),
+    "characters of a list of CPUs": (
+        lambda most: cpus(padded("0", most)),
+        32768,
+        "32769 characters; 32768 are read",
+    ),
+    "software classes of a type": (
+        lambda most: "".join(read_classes({"queue": {str(at): 1 for at in range(most)}}, QUEUES)[1]),
+        128,
+        "queue is no object of at most 128 ids",
+    ),
 }
 
 
@@ -251,6 +277,8 @@ LEAST: dict[str, tuple[Callable[[int], str], int]] = {
     "the number of a CPU's socket": (lambda least: topology(socket=least), 0),
     "the number of a CPU's NUMA node": (lambda least: topology(node=least), 0),
     "devices of a typical request": (typical, 1),
+    "thousandths of a CPU of a typical request": (lambda least: typical(cpu=least), 0),
+    "bytes of a typical request": (lambda least: typical(memory=least), 0),
     "the weight of a typical request": (lambda least: typical(weight=least), 1),
 }
 
@@ -261,11 +289,30 @@ def test_the_least_is_read_and_one_less_is_not(says: Callable[[int], str], least
     assert says(least - 1)
 
 
+@pytest.mark.parametrize(
+    ("models", "told"),
+    [
+        (("a", "b"), ""),
+        (("b", "a"), "2 models: each once"),
+        (("a", "a", "b"), "3 models: each once"),
+        (("a", "b", "b"), "3 models: each once"),
+    ],
+)
+def test_a_typical_request_names_models_in_order_and_once(models: tuple[str, ...], told: str) -> None:
+    assert told in naming(models)
+    assert bool(naming(models)) is bool(told)
+
+
 @pytest.mark.parametrize(("wrong", "read"), [(7, 1), (8, 0)])
 def test_after_eight_wrong_partitions_no_other_is_read(wrong: int, read: int) -> None:
     found, problems = read_partitions(json.dumps({"1": [7] * wrong + [{"minors": [0]}]}))
     assert len(found.partitions) == read
     assert len(problems) == wrong + (1 - read)
+
+
+def test_after_more_sizes_that_are_wrong_no_partition_is_read() -> None:
+    wrong = {f"x{at}": 7 for at in range(9)}
+    assert read_partitions(json.dumps({**wrong, "1": [{"minors": [0]}]}))[0].partitions == ()
 
 
 def test_eight_problems_with_links_are_told() -> None:
@@ -288,6 +335,8 @@ def test_when_a_numbering_begins_is_as_certain_as_it_was_written() -> None:
     sure = Numbering(5, 5, ("A", "B"), ((0, "A"), (2, "B")))
     known = (sure, replace(sure, since=9, after=7, indexes=("B",)), replace(sure, since=9, after=9))
     assert read_numberings(write_numberings(known)) == (known, "")
+    odd = (replace(sure, after=6),)
+    assert read_numberings(write_numberings(odd)) == (odd, "")
 
 
 @pytest.mark.parametrize("times", [[(5, 5), (4, 4)], [(5, 5), (9, 4)], [(5, 6)] * 2])

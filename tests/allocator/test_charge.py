@@ -15,6 +15,7 @@ from allocator.request.charge import Charge, charges
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.original import read_asks
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypeError, DeviceTypes, Unit, own_type
+from allocator.vocabulary.owntype import Part, composed_type
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 
 QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
@@ -262,3 +263,11 @@ def test_no_two_types_are_counted_under_one_name() -> None:
 def test_a_type_that_quotas_would_confuse_with_another_is_refused(name: str, resource: str, told: str) -> None:
     with pytest.raises(DeviceTypeError, match=told):
         BUILT_IN.with_types([own_type(name, resource, Unit.PERCENT)])
+
+
+def test_two_types_that_quotas_would_confuse_are_refused_in_either_order() -> None:
+    one = own_type("lpu-io", "example.com/lpu-io", Unit.PERCENT)
+    other = composed_type(own_type("lpu", "example.com/lpu", Unit.PERCENT), [Part("io", "example.com/io")])
+    for types, told in (([one, other], "of lpu-io; use another"), ([other, one], "of lpu; use another")):
+        with pytest.raises(DeviceTypeError, match=f"quotas count quota.koordgate.io/lpu-io, .* already that {told}"):
+            BUILT_IN.with_types(types)

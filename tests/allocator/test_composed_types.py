@@ -7,7 +7,7 @@ import pytest
 from builders import GIB, app, container, device_object, node, pod, pod_spec, request
 from hypothesis import given
 from hypothesis import strategies as st
-from npus import CAPACITY, DCU, NPU, TYPES, npu, refused
+from npus import CAPACITY, DCU, NPU, TEXT, TYPES, npu, refused
 
 from allocator.devices.words import describe
 from allocator.index.cluster import ClusterIndex
@@ -22,7 +22,7 @@ from allocator.vocabulary.node import NodeSnapshot, fullness
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.deviceallocated import read_allocation, write_annotations
 from allocator.wire.deviceobject import read_device_object
-from allocator.wire.partitions import GPU_PARTITIONS
+from allocator.wire.partitions import GPU_PARTITIONS, built_in
 from koordgate.settings import device_types
 from webhook.admission.translate import TranslationPolicy, canonical, translate
 from webhook.settings import parse
@@ -128,6 +128,86 @@ def test_what_can_never_work_is_reported(resources: Raw, told: str) -> None:
     assert told in str(asked(resources))
 
 
+def test_boards_of_two_types_have_a_table_each() -> None:
+    card = {"type": "gpu", "id": "GPU-0", "health": True, "resources": {"koordinator.sh/gpu-memory": "80Gi"}}
+    labelled = {**card, "labels": {"node.koordinator.sh/gpu-model": "H100"}}
+    wiring = read_device_object(device_object(labelled, npu(0), npu(1)), TYPES).wiring({})
+    (board,) = NPU.boards
+    assert (wiring.partitions, wiring.others) == (built_in("", "H100"), (("npu", board.table),))
+    assert read_device_object(device_object(card, npu(0)), TYPES).wiring({}).others == (("npu", board.table),)
+
+
+def test_settings_make_types_with_these_properties() -> None:
+    types = device_types(parse(TEXT).devices.types)
+    npu_type, dcu = types.by_name["npu"], types.by_name["dcu"]
+    assert npu_type == NPU
+    assert dict(zip(npu_type.tails, npu_type.units, strict=True)) == {
+        "core": "units",
+        "cpu": "units",
+        "memory": "bytes",
+        "memory-ratio": "percent",
+        "dvpp": "percent",
+    }
+    assert npu_type.words == ("core", "cpu", "memory", "memory", "dvpp")
+    assert (npu_type.plain, npu_type.split, npu_type.memory) == ("npu", "npu.shared", ("memory", "memory-ratio"))
+    assert npu_type.names == {
+        "npu": H,
+        "npu.shared": f"{H}.shared",
+        **{tail: f"{H}-{tail}" for tail in npu_type.tails},
+    }
+    assert [(one.fit, one.model_of_node, one.partitioned, one.states_memory) for one in (npu_type, dcu)] == [
+        ((2, 0), True, True, False),
+        ((1, 0), True, False, False),
+    ]
+    assert [(one.name, one.amounts, one.models) for one in npu_type.templates] == [
+        ("vir01", (1, 1, 3 * GIB, None, 12), ()),
+        ("vir02", (2, 2, 6 * GIB, None, 25), ("310P3",)),
+        ("vir04_3c", (4, 3, 12 * GIB, None, 50), ()),
+        ("vir04", (4, 4, 12 * GIB, None, 50), ()),
+    ]
+    quotas = {one: f"quota.koordgate.io/npu-{one}" for one in npu_type.tails}
+    assert npu_type.charged == {"npu": "quota.koordgate.io/npu", **quotas}
+    quotas = {one: f"quota.koordgate.io/dcu-{one}" for one in dcu.tails}
+    assert dcu.charged == {"dcu": "quota.koordgate.io/dcu", **quotas}
+    lpu = device_types(parse(LPU_TEXT).devices.types).by_name["lpu"]
+    assert (lpu.fit, lpu.memory, lpu.partitioned, lpu.boards) == ((0,), None, False, ())
+
+
+def test_amounts_are_a_templates_if_they_are_all_that_it_has() -> None:
+    for one in NPU.templates:
+        amounts = dict(zip(NPU.tails, one.amounts, strict=True))
+        assert NPU.template_of({**amounts, "memory-ratio": 1}) == one.name
+    for tail, off in (("core", 1), ("core", -1), ("dvpp", 1), ("dvpp", -1)):
+        amounts = dict(zip(NPU.tails, NPU.template("vir02").amounts, strict=True))
+        assert NPU.template_of({**amounts, tail: (amounts[tail] or 0) + off}) == ""
+
+
+TEMPLATES = """
+devices:
+  types:
+    - name: tpu
+      resource: example.com/tpu
+      unit: devices
+      amounts:
+        - {name: core, resource: example.com/tpu-core}
+        - {name: hbm, resource: example.com/tpu-hbm, unit: bytes, ratio: example.com/tpu-hbm-ratio}
+      templates:
+        - {name: half, amounts: {core: 50, hbm-ratio: 50}}
+        - {name: one, amounts: {core: 1, hbm: 3}}
+        - {name: none, amounts: {hbm: 9}}
+"""
+
+
+def test_templates_state_memory_in_either_unit_and_come_in_the_order_of_their_amounts() -> None:
+    tpu = device_types(parse(TEMPLATES).devices.types).by_name["tpu"]
+    assert tpu.tails == ("core", "hbm", "hbm-ratio")
+    assert [(one.name, one.amounts) for one in tpu.templates] == [
+        ("none", (0, 9, None)),
+        ("one", (1, 3, None)),
+        ("half", (50, None, 50)),
+    ]
+
+
 LPU_TEXT = """
 devices:
   types:
@@ -184,6 +264,7 @@ CONTRADICTIONS = {
     "amounts: [{name: m, resource: nvidia.com/gpu}]": "nvidia.com/gpu of device type npu is already that of gpu",
     "amounts: [{name: m, resource: a/m}], pools: [{devices: {x: 1}}]": "pools hold one number",
     "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {x: 1}}]": "the type has no amount x",
+    "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {z: 1, y: 1}}]": "the type has no amount y",
     "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: 0}}]": "it has no amount above 0",
     "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: 1.5}}]": "amounts",
     "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: lots}}]": "template t: 'lots' is not",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import app, container, device_object, node, pod, pod_spec, request
+from builders import app, ask, container, device_object, node, pod, pod_spec, request
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,6 +75,18 @@ def test_an_own_type_has_one_name_in_every_domain() -> None:
     assert TYPES.types[:3] == BUILT_IN.types
 
 
+def test_an_own_type_counts_by_the_unit_of_its_one_resource() -> None:
+    percent, devices, units = (own_type("a", "example.com/a", unit) for unit in list(Unit)[:3])
+    for one, unit, in_percent in (
+        (percent, Unit.PERCENT, True),
+        (devices, Unit.PERCENT, True),
+        (units, Unit.UNITS, False),
+    ):
+        assert (one.units, one.percent, one.words, one.plural) == ((unit,), (in_percent,), ("a",), "a devices")
+        assert (one.charged, one.fit, one.memory, one.restated) == ({"a": "quota.koordgate.io/a"}, (0,), None, "")
+        assert (one.states_memory, one.model_of_node, one.partitioned) == (False, False, False)
+
+
 CLASHES: dict[str, tuple[DeviceType, str]] = {
     "a name that is built in": (
         own_type("gpu", "example.com/gpu", Unit.PERCENT),
@@ -114,11 +126,25 @@ def test_a_type_whose_name_or_resource_is_taken_is_refused(new: DeviceType, mess
     assert str(refused.value).startswith(message)
 
 
+@pytest.mark.parametrize("name", ["card", "xpu"])
+def test_a_product_whose_names_are_another_types_cannot_be_turned_on(name: str) -> None:
+    types = BUILT_IN.with_types([own_type(name, "aliyun.com/gpu-mem", Unit.UNITS)])
+    left_out = {one.name for one in BUILT_IN.off} - {one.name for one in types.off}
+    assert left_out == {"gpushare"}
+    assert types.known.resources["aliyun.com/gpu-mem"].type.name == name
+
+
+def test_the_memory_of_a_card_is_compared_before_its_compute() -> None:
+    assert [GPU_TYPE.tails[at] for at in GPU_TYPE.fit] == ["gpu-memory", "gpu-core"]
+
+
 def test_types_are_equal_by_what_they_are_and_hash_by_name() -> None:
     again = own_type("npu", "example.com/npu", Unit.PERCENT, "NPU_VISIBLE_DEVICES")
     assert (again, hash(again)) == (NPU, hash(NPU))
     assert own_type("npu", "example.com/npu", Unit.UNITS) != NPU
     assert DeviceTypes((GPU_TYPE, RDMA_TYPE, FPGA_TYPE)) == BUILT_IN
+    scoped = BUILT_IN.with_scopes({"team": BUILT_IN})
+    assert (scoped, repr(scoped)) == (BUILT_IN, repr(BUILT_IN))
 
 
 # Requests: resources, what is read
@@ -368,6 +394,35 @@ def test_a_device_of_units_is_filled_to_the_last_and_never_beyond(asked: list[in
     on.check_invariants()
 
 
+# An ask, and what holds of it
+
+HOLDS: dict[str, tuple[DeviceAsk, set[str]]] = {
+    "a whole card": (ask(core=100, ratio=100), {"whole"}),
+    "two whole cards": (ask(2, core=100, ratio=100), {"whole"}),
+    "a part of the memory": (ask(core=0, ratio=1), {"partial"}),
+    "nearly all of the memory": (ask(core=100, ratio=99), {"partial"}),
+    "all of the memory": (ask(core=0, ratio=100), set()),
+    "all of the memory of two": (ask(2, core=0, ratio=100), set()),
+    "none of the memory": (ask(core=1, ratio=0), set()),
+    "memory in bytes": (ask(core=50, memory=1), set()),
+    "memory in bytes of two": (ask(2, core=0, memory=1), {"is_split"}),
+    "all compute of two, and bytes": (ask(2, core=100, memory=1), set()),
+    "halves of two": (ask(2, core=50, ratio=50), {"partial", "is_split"}),
+    "nothing": (ask(core=0, ratio=0), {"empty"}),
+    "nothing but one byte": (ask(core=0, memory=1), set()),
+    "a part of a NIC": (DeviceAsk(RDMA_TYPE, 1, (50,)), set()),
+    "units of two queues": (DeviceAsk(QUEUE, 2, (5,)), {"is_split"}),
+    "two cameras": (DeviceAsk(CAMERA, 2, (FULL,)), {"whole"}),
+    "nothing of a NIC": (DeviceAsk(RDMA_TYPE, 1, (0,)), {"empty"}),
+}
+
+
+@pytest.mark.parametrize(("stated", "holds"), HOLDS.values(), ids=HOLDS)
+def test_what_holds_of_an_ask_follows_from_its_amounts(stated: DeviceAsk, holds: set[str]) -> None:
+    made = replace(stated)
+    assert {one for one in ("whole", "partial", "is_split", "empty") if getattr(made, one)} == holds
+
+
 def test_only_a_whole_device_in_percent_is_whole() -> None:
     assert DeviceAsk(CAMERA, 2, (FULL,)).whole
     assert DeviceAsk(NPU, 1, (FULL,)).whole
@@ -393,6 +448,16 @@ CLASSES: dict[str, tuple[Any, list[Device], int]] = {
             Device("queue", "slow", 1, healthy=True, capacity={"queue": 40}),
         ],
         0,
+    ),
+    "percent of a device": (
+        '{"npu":{"a":1,"b":100,"c":101}}',
+        [Device("npu", one, minor, healthy=True, capacity={"npu": 99 * minor + 1}) for minor, one in enumerate("ab")],
+        1,
+    ),
+    "whole devices, whatever their number": (
+        '{"camera":{"a":7,"b":0}}',
+        [Device("camera", "a", 0, healthy=True, capacity={"camera": 100})],
+        1,
     ),
     "none": ("{}", [], 0),
     "a type that nobody configured": ('{"pool":{"a":1},"queue":{}}', [], 1),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.vocabulary.adopted import LATER, ForeignPart, Numbered, Product
+from allocator.vocabulary.adopted import LATER, UNNUMBERED, ForeignPart, Numbered, Product
 from allocator.wire.foreignpods import Adoption, read_devices, read_foreign_pod
 from allocator.wire.mirror import write_devices
 from webhook.settings import adoption_of, parse
@@ -85,11 +85,15 @@ def test_devices_that_cannot_be_read_are_a_problem_and_never_nothing(make, text,
     assert not found.parts
 
 
+labelled = kai("g")
+labelled["metadata"]["labels"] |= {"app": "a", "zone": "z"}
+
 OTHERS = {
     "Volcano: memory of one card": (volcano("1"), [index(1)]),
     "Volcano: whole cards": (cards("0,2"), [index(0, None), index(2, None)]),
     "Volcano: blanks": (volcano(" 3 "), [index(3)]),
     "gpushare: a part of a card": (gpushare("2"), [minor(2, 4, 16)]),
+    "gpushare: all of a card": (gpushare("2", "16"), [minor(2, 16, 16)]),
     "gpushare: more asked than stated": (gpushare("2", "1", "16", 8), [minor(2, 8, 16)]),
     "gpushare: the card's size is missing": (gpushare("2", "4", None), [minor(2)]),
     "gpushare: what is held is missing": (gpushare("0", None), [minor(0, 4, 16)]),
@@ -102,6 +106,7 @@ OTHERS = {
         [part(mib=1, group="g"), part(mib=1, group="h")],
     ),
     "KAI: no amount is the whole card": (kai("g"), [part(group="g")]),
+    "KAI: labels before and behind that of a group": (labelled, [part(group="g")]),
     "KAI: a reservation": (reservation("g", "GPU-a"), [part("GPU-a")]),
     "KAI: a reservation that does not know its card yet": (reservation("g", None), [part(group="g")]),
     "KAI: a reservation that failed": (reservation("g", "-1"), [part(group="g")]),
@@ -167,6 +172,36 @@ def test_a_pod_to_which_nothing_was_given_holds_nothing(pod) -> None:
     assert read_foreign_pod(pod, ALL) is None
 
 
+HAMI, VGPU = "hami.io/vgpu-devices-allocated", "volcano.sh/vgpu-ids-new"
+# what HAMi and Volcano vGPU say; by whom the Pod cannot be read, and why
+TWO = {
+    "both can be read": ("a,b,1,0:", "a,b,1,0:", Product.HAMI, HAMI, f"{HAMI} and {VGPU}: two products state what"),
+    "neither": ("a", "b", Product.HAMI, HAMI, f"{HAMI}: 'a' is not UUID"),
+    "the first": ("a,b,1,0:", "b", Product.VOLCANO, VGPU, f"{VGPU}: 'b' is not UUID"),
+}
+
+
+@pytest.mark.parametrize(("hamis", "volcanos", "peer", "evidence", "says"), TWO.values(), ids=TWO)
+def test_what_two_products_state_is_a_problem_of_one(hamis, volcanos, peer, evidence, says) -> None:
+    found = read_foreign_pod(running(annotations={HAMI: hamis, VGPU: volcanos}), ALL)
+    assert found is not None
+    assert (found.peer, found.evidence, found.parts) == (peer, evidence, ())
+    assert found.problem.startswith(says)
+
+
+def test_memory_is_the_sum_over_a_pods_containers() -> None:
+    pod = volcano("0", 1000)
+    containers = pod["spec"]["containers"]
+    containers += [{"name": "bare"}, {**containers[0], "name": "other"}]
+    found = read_foreign_pod(pod, ALL)
+    assert found is not None
+    assert found.parts == (index(0, 2000),)
+
+
+def test_a_card_that_is_named_otherwise_has_no_number_that_a_card_could_have() -> None:
+    assert ForeignPart("GPU-a").number == UNNUMBERED == -1
+
+
 def test_a_product_that_is_not_turned_on_is_not_read() -> None:
     only = Adoption(frozenset({Product.VOLCANO}))
     assert read_foreign_pod(hami("GPU-a,NVIDIA,1,0:;"), only) is None
@@ -230,6 +265,7 @@ def test_an_index_counts_as_of_each_start_of_a_container_and_a_minor_as_of_the_p
     found = read_foreign_pod(pod, ALL)
     assert found is not None
     assert found.starts == (STARTED_S, STARTED_S + 3600, LATER)
+    assert LATER == 2**62
     share = read_foreign_pod(gpushare("0"), ALL)
     assert share is not None
     assert share.starts == (STARTED_S,)

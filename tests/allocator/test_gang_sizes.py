@@ -61,6 +61,7 @@ READ: dict[str, tuple[str, str, str]] = {
     "a name": ("a", "team/a", ""),
     "its own namespace": ("team/a", "team/a", ""),
     "another namespace": ("other/a", "", ""),
+    "another namespace, after its own": ("zoo/a", "", ""),
     "none": ("", "", ""),
     "three parts": ("team/a/b", "", "'team/a/b'"),
     "a slash": ("/", "", "'/'"),
@@ -75,7 +76,7 @@ def test_a_pod_belongs_to_a_gang_of_its_own_namespace(name: str, gang: str, wron
     made = pod(container(limits={GPU: 50}), annotations={GANG_ANNOTATION: name, GANG_MIN_AVAILABLE: "3"})
     made["metadata"]["namespace"] = "team"
     found = read_gang(made)
-    assert (found.name, found.size) == (gang, GangSize(3, 3) if gang else UNSTATED)
+    assert (found.name, found.size, found.together) == (gang, GangSize(3, 3) if gang else UNSTATED, False)
     said = f"metadata.annotations[{GANG_ANNOTATION}]: {wrong} is no name of a gang; write NAME, or NAMESPACE/NAME"
     assert [str(problem) for problem in found.problems] == ([said] if wrong else [])
     reading = read_request(made, {})
@@ -90,7 +91,8 @@ STATED: dict[str, tuple[dict[str, str], GangSize, int]] = {
     "the total alone": ({GANG_TOTAL_NUMBER: "6"}, GangSize(0, 6), 0),
     "a total below the least": ({GANG_MIN_AVAILABLE: "4", GANG_TOTAL_NUMBER: "2"}, GangSize(4, 4), 0),
     "empty": ({GANG_MIN_AVAILABLE: "", GANG_TOTAL_NUMBER: ""}, UNSTATED, 0),
-    "more than counts": ({GANG_MIN_AVAILABLE: "1001"}, GangSize(MOST_MEMBERS, MOST_MEMBERS), 0),
+    "all that count": ({GANG_MIN_AVAILABLE: "1000"}, GangSize(1000, 1000), 0),
+    "more than counts": ({GANG_MIN_AVAILABLE: "1001"}, GangSize(1000, 1000), 0),
     "zero": ({GANG_MIN_AVAILABLE: "0"}, UNSTATED, 1),
     "negative": ({GANG_MIN_AVAILABLE: "-1", GANG_TOTAL_NUMBER: "2"}, GangSize(0, 2), 1),
     "a fraction": ({GANG_MIN_AVAILABLE: "1.5"}, UNSTATED, 1),
@@ -137,6 +139,7 @@ def native(policy: Any) -> dict[str, Any]:
 
 GROUPS: dict[str, tuple[dict[str, Any], GangSize | str]] = {
     "of scheduler-plugins": (plugin(4), GangSize(4, 4)),
+    "of one Pod": (plugin(1), GangSize(1, 1)),
     "with Koordinator's total": (plugin(4, total="6"), GangSize(4, 6)),
     "with a smaller total": (plugin(4, total="2"), GangSize(4, 4)),
     "more than counts": (plugin(2**31 - 1), GangSize(MOST_MEMBERS, MOST_MEMBERS)),
@@ -192,7 +195,7 @@ TOGETHER: dict[str, tuple[str | None, str, bool, str]] = {
     "true": ("true", "team/g", True, ""),
     "false": ("false", "team/g", False, ""),
     "false, without a gang": ("false", "", False, ""),
-    "true, without a gang": ("true", "", False, "the Pod belongs to no gang; name one, as by the label "),
+    "true, without a gang": ("true", "", False, "the Pod belongs to no gang; name one, as by the label scheduling.x-"),
     "of a namespace before": ("true", "ape/g", False, "gang ape/g is of another namespace; name one of the Pod's own"),
     "of a namespace behind": ("true", "zoo/g", False, "gang zoo/g is of another namespace; name one of the Pod's own"),
     "no boolean": ("yes", "team/g", False, "'yes' is not allowed; write true or false"),

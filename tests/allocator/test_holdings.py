@@ -4,7 +4,8 @@ import pytest
 from builders import GIB, gpu, held, holding, node, part, share
 from machines import machine
 
-from allocator.vocabulary.holdings import Holding, InvariantError
+from allocator.vocabulary.cpunode import CpuShare
+from allocator.vocabulary.holdings import Holding, InvariantError, Share
 from allocator.vocabulary.node import NodeSnapshot
 
 CARD = gpu(0)
@@ -38,6 +39,18 @@ IMPOSSIBLE: dict[str, tuple[NodeSnapshot, str]] = {
         NodeSnapshot("node-1", (CARD,), {"uid-1": Holding("uid-2", "default", "pod", 0, ())}),
         "node-1: holding of uid-2 kept under uid-1",
     ),
+    "a holding under another Pod's UID, which comes after its own": (
+        NodeSnapshot("node-1", (CARD,), {"uid-2": Holding("uid-1", "default", "pod", 0, ())}),
+        "node-1: holding of uid-1 kept under uid-2",
+    ),
+    "a resource that the card has not": (
+        node(CARD, holdings=held(Share("gpu", "GPU-0", 0, {"x": 1}))),
+        "node-1: 1 x of GPU-0 given, it has 0",
+    ),
+    "CPUs of two Pods": (
+        node(CARD, holdings=[holding(f"uid-{cpus}", cpus=CpuShare("LSR", cpus)) for cpus in (0b0011, 0b0110)]),
+        "node-1: CPUs 1 given twice, to Pod uid-6 too",
+    ),
 }
 
 
@@ -52,6 +65,8 @@ POSSIBLE: dict[str, NodeSnapshot] = {
     "an empty node": node(),
     "an idle machine": machine("four A100"),
     "a full card": node(CARD, holdings=held(part(CARD, 50), part(CARD, 50))),
+    "nothing of a resource that the card has not": node(CARD, holdings=held(Share("gpu", "GPU-0", 0, {"x": 0}))),
+    "CPUs side by side": node(holdings=[holding(f"uid-{cpus}", cpus=CpuShare("LSR", cpus)) for cpus in (1, 2)]),
     "a holding on a card that went away": node(CARD, holdings=held(part(gpu(1), 100), part(gpu(1), 100))),
     "a holding on a card gone bad": node(gpu(0, healthy=False), holdings=held(part(CARD, 100))),
 }

@@ -26,6 +26,8 @@ KEYS = (
     names.MIRROR_POD,
     names.visible_devices("main"),
     names.visible_devices("main", "rdma"),
+    names.DEVICE_QUOTAS,
+    names.device_quota("main", "gpu-memory"),
 )
 
 
@@ -87,7 +89,8 @@ def test_allocation_annotations_are_distinguished_from_all_others() -> None:
         if names.is_allocation_annotation(key)
     ]
     shown = [names.visible_devices("main"), names.visible_devices("main", "rdma")]
-    assert told == [names.DEVICE_ALLOCATED, names.RESOURCE_STATUS, *shown]
+    quotas = [names.DEVICE_QUOTAS, "gpu-memory.device-quotas.koordgate.io/main"]
+    assert told == [names.DEVICE_ALLOCATED, names.RESOURCE_STATUS, *shown, *quotas]
 
 
 @given(

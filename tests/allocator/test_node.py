@@ -7,13 +7,13 @@ from builders import gpus as percent
 from machines import SERVER_CPUS, server_cpu
 
 from allocator.place import Placement, place
-from allocator.vocabulary.cpunode import NO_USE, CpuShare, NumaShare
+from allocator.vocabulary.cpunode import NO_USE, CpuShare, CpuUse, NumaShare
 from allocator.vocabulary.cpupolicy import NumaPolicy
 from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE
 from allocator.vocabulary.holdings import Function, Share
-from allocator.vocabulary.node import NodeSnapshot, fullness
+from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 
 CARD = gpu(0)
 TAILS = GPU_TYPE.tails
@@ -25,6 +25,7 @@ FREE: dict[str, tuple[NodeSnapshot, tuple[int, int, int]]] = {
     "in use": (node(CARD, holdings=held(part(CARD, 30), share(CARD, core=20))), (50, 56 * GIB, 70)),
     "full": (node(CARD, holdings=held(part(CARD, 100))), (0, 0, 0)),
     "more is held than it has now": (node(gpu(0, 40 * GIB), holdings=held(part(CARD, 60))), (40, 0, 40)),
+    "one more is held than it has": (node(CARD, holdings=held(share(CARD, core=101))), (0, 80 * GIB, 100)),
     "unhealthy": (node(gpu(0, healthy=False)), (0, 0, 0)),
     "given away by the kubelet": (node(CARD, kubelet=["GPU-0"]), (0, 0, 0)),
     "another one is unhealthy, and another the kubelet's": (
@@ -53,12 +54,20 @@ def test_what_compares_devices_leaves_bytes_out() -> None:
     assert fullness(RDMA_TYPE) == ("rdma",)
 
 
+def test_a_device_is_large_by_its_memory_in_gib_or_by_its_first_resource() -> None:
+    assert size_class(GPU_TYPE) == ("gpu-memory", 1_073_741_824)
+    assert size_class(RDMA_TYPE) == ("rdma", 1)
+
+
 def test_what_is_used_of_the_cpus_is_summed_over_pods() -> None:
     own = CpuShare("LSR", parse("2-3"))
     pool = CpuShare("LS", numa=(NumaShare(1, 500, GIB),))
-    on = node(holdings=[holding("own", cpus=own), holding("pool", cpus=pool)], cpu=server_cpu(reserved=0b11))
+    idle = CpuShare("LS", numa=(NumaShare(0, 0, 1), NumaShare(1, 0, 0)))
+    pods = {"own": own, "pool": pool, "idle": idle}
+    on = node(holdings=[holding(uid, cpus=cpus) for uid, cpus in pods.items()], cpu=server_cpu(reserved=0b11))
     assert on.cpu_use.taken == parse("2-3")
-    assert on.cpu_use.numa == {1: (500, GIB)}
+    assert on.cpu_use.numa == {0: (1, 1), 1: (501, GIB)}
+    assert (on.cpu_use.exclusive_cores, on.cpu_use.lone_cores, on.cpu_use.exclusive_nodes) == (0, 0, 0)
     assert on.cpu_use is on.cpu_use, "summed once"
     assert on.own_cpus == SERVER_CPUS.all & ~0b11
     assert on.free_cpus == SERVER_CPUS.all & ~0b1111
@@ -68,6 +77,7 @@ def test_what_is_used_of_the_cpus_is_summed_over_pods() -> None:
 def test_where_the_cpus_are_not_known_there_are_none() -> None:
     on = node(holdings=[holding("own", cpus=CpuShare("LSR", 0b1))])
     assert (on.cpu_use, on.own_cpus, on.free_cpus) == (NO_USE, 0, 0)
+    assert CpuUse(0, 0, 0, 0, {}) == NO_USE
 
 
 def test_the_virtual_functions_that_pods_hold_are_known_by_bus_id() -> None:

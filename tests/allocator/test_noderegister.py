@@ -32,12 +32,14 @@ def test_a_list_states_cards_with_what_is_left_out_as_in_go() -> None:
 
 def test_a_text_states_cards_one_after_another() -> None:
     text = "GPU-a,10, 81920,100,NVIDIA A100,1, true:GPU-b,10,1,100,x,-1,TRUE,more: :GPU-c,10,2,100,,0,yes:"
+    text += "GPU-d,10,3,100,,0,false"
     assert read_register({VOLCANO: text}) == (
         VOLCANO,
         [
             RegisteredCard("GPU-a", 81920, "NVIDIA-A100", 1, healthy=True),
             RegisteredCard("GPU-b", 1, "x", None, healthy=True),
             RegisteredCard("GPU-c", 2, "", 0, healthy=False),
+            RegisteredCard("GPU-d", 3, "", 0, healthy=False),
         ],
         "",
     )

@@ -266,6 +266,7 @@ UNREAD: dict[str, dict[str, Any]] = {
     "a Pod of the kubelet without CPUs": {POD_CPU_ALLOCS: [{"cpus": "4-8", "managedByKubelet": "true"}]},
     "a Pod of the kubelet with an empty set": {POD_CPU_ALLOCS: [{"cpuset": "", "managedByKubelet": True}]},
     "a Pod of an unclear manager": {POD_CPU_ALLOCS: [{"cpuset": "4-8", "managedByKubelet": "True"}]},
+    "a Pod that has a manager": {POD_CPU_ALLOCS: [{"cpuset": "4-8", "managedByKubelet": "yes"}]},
     "the administrator's CPUs": {NODE_RESERVATION: {"reservedCPUs": "0-1,"}},
     "the administrator's amount": {NODE_RESERVATION: {"resources": {"cpu": "-1"}}},
     "the administrator's amounts, no object": {NODE_RESERVATION: {"resources": "4"}},
@@ -279,6 +280,14 @@ def test_where_reserved_cpus_cannot_be_read_the_holders_are_unknown(annotations:
     told = read_node_topology(topology_object(annotations=annotations))
     assert told.holders_unknown
     assert len(told.problems) == 1
+
+
+def test_kept_cpus_that_cannot_be_read_are_left_out() -> None:
+    kept = {"reservedCPUs": "0-x", "resources": {"cpu": "x"}}
+    annotations = {CPU_MANAGER_POLICY: kept, NODE_RESERVATION: kept, SYSTEM_QOS_RESOURCE: {"cpuset": "x"}}
+    told = read_node_topology(topology_object(annotations=annotations))
+    assert (told.kubelet.reserved, told.reservation, told.system) == (0, NodeReservation(0, 0), SystemCpus(0, True))
+    assert len(told.problems) == 4
 
 
 def test_an_amount_that_nobody_made_cpus_of_leaves_the_holders_unknown() -> None:
@@ -497,6 +506,22 @@ def test_what_makes_no_sense_is_left_out_and_named(made: dict[str, Any], read: d
 def test_zones_that_are_no_numa_nodes_are_passed_over() -> None:
     told = read_node_topology(topology_object(zones=[{"name": "socket-0", "type": "Socket", "resources": 5}, None]))
     assert (told.zones, told.problems) == ({}, ())
+
+
+def test_a_zone_and_a_resource_that_are_left_out_hide_none_behind_them() -> None:
+    resources = [{"name": name, "allocatable": amount} for name, amount in (("cpu", 1), ("cpu", 2), ("memory", 3))]
+    listed = [
+        {"name": "socket-0", "type": "Socket"},
+        {"name": "core-0", "type": "Core"},
+        {"name": "node", "type": "Node"},
+        {"name": "node-1", "type": "Node"},
+        {"name": "node-1", "type": "Node", "resources": resources},
+        {"name": "node-0", "type": "Node", "resources": resources},
+    ]
+    amounts = {"cpu": 1000, "memory": 3}
+    told = read_node_topology(topology_object(zones=listed))
+    assert told.zones == {0: NumaZone(amounts, amounts), 1: NumaZone({}, {})}
+    assert [problem.partition(":")[0] for problem in told.problems] == ["zones[2]", "zones[4]", "zones[5].resources"]
 
 
 @pytest.mark.parametrize("value", ["", "null"])

@@ -422,6 +422,7 @@ def test_a_pod_gets_no_cpus_that_others_need_in_their_shared_pool(
 def test_a_shared_pool_with_fewer_cpus_than_its_pods_were_given_is_found() -> None:
     standing = holding("ls", cpus=CpuShare("LS", numa=(NumaShare(0, 4001, 0), NumaShare(9, 1, 0))))
     server([standing, cpus("0-10")]).check_invariants()
+    server([holding("ls", cpus=CpuShare("LS", numa=(NumaShare(0, 4000, 0),))), cpus("0-11")]).check_invariants()
     with pytest.raises(InvariantError) as found:
         server([standing, cpus("0-11")]).check_invariants()
     assert str(found.value) == (

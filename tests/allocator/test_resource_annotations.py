@@ -211,6 +211,10 @@ STATUSES: dict[str, tuple[ResourceStatus, str]] = {
         ResourceStatus(0, (NumaResources(0), NumaResources(1, {"cpu": 1500, "memory": 8 * GIB}))),
         '{"numaNodeResources":[{"node":0},{"node":1,"resources":{"cpu":"1500m","memory":"8Gi"}}]}',
     ),
+    "other resources, whatever their names": (
+        ResourceStatus(0, (NumaResources(0, {"a/nic": 3000, "z/nic": 1024}),)),
+        '{"numaNodeResources":[{"node":0,"resources":{"a/nic":"3000","z/nic":"1024"}}]}',
+    ),
     "a shared pool": (
         ResourceStatus(pools=(PoolCpus(0, 1),)),
         '{"cpuSharedPools":[{"socket":0,"node":1}]}',

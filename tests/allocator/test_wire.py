@@ -1,6 +1,7 @@
 """Formats in the cluster: exactly as others write and read them, and safe against anything else."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -18,7 +19,7 @@ from allocator.vocabulary.cpunode import CpuShare, NumaShare
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy
 from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN
-from allocator.vocabulary.holdings import Function, Holding, Share
+from allocator.vocabulary.holdings import WITHOUT_LIMIT, Function, Holding, Share
 from allocator.vocabulary.links import NO_LINKS
 from allocator.vocabulary.names import (
     CORDONED,
@@ -32,11 +33,12 @@ from allocator.vocabulary.names import (
 )
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.partition import Partition, PartitionTable
+from allocator.vocabulary.wiring import UNWIRED
 from allocator.wire.deviceallocated import read_allocation, write_annotations
 from allocator.wire.devicelinks import DEVICE_LINKS, write_links
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import API_VERSION, RecordError, read_spec, write_spec
-from allocator.wire.partitions import GPU_PARTITIONS, GPU_VENDOR, built_in
+from allocator.wire.partitions import GPU_MODEL, GPU_PARTITIONS, GPU_VENDOR, built_in
 from allocator.wire.podallocated import read_cpu_share, write_allocation
 from allocator.wire.resourcestatus import AnnotationError
 
@@ -402,6 +404,17 @@ ENTRIES: dict[str, tuple[dict[str, Any], Device]] = {
         ),
         gpu(0, healthy=False, why_not="Xid79: GPU has fallen off the bus"),
     ),
+    "a condition before that of health, which is in doubt": (
+        device_entry(
+            0,
+            health=False,
+            conditions=[
+                {"type": "Fallen", "status": "False", "reason": "Other"},
+                {"type": "Healthy", "status": "Unknown", "reason": "Xid79"},
+            ],
+        ),
+        gpu(0, healthy=False, why_not="Xid79"),
+    ),
     "a reason alone": (
         device_entry(0, health=False, conditions=[{"type": "Healthy", "status": "False", "reason": "Xid79"}]),
         gpu(0, healthy=False, why_not="Xid79"),
@@ -442,12 +455,18 @@ ENTRIES: dict[str, tuple[dict[str, Any], Device]] = {
         gpu(0),
     ),
     "a NUMA node that is not known": (device_entry(0, topology={"nodeID": -1, "pcieID": ""}), gpu(0)),
+    "NUMA node 0": (device_entry(0, topology={"nodeID": 0}), gpu(0, numa_node=0)),
     "a topology of null": (device_entry(0, topology=None, labels=None), gpu(0)),
     "a topology of other types": (device_entry(0, topology={"nodeID": True, "pcieID": [1]}), gpu(0)),
     "resources that we do not know": (
         device_entry(
             0,
-            resources={"koordinator.sh/gpu-memory": "80Gi", "huawei.com/npu-core": "20", "koordinator.sh/rdma": "100"},
+            resources={
+                "koordinator.sh/gpu-memory": "80Gi",
+                "koordinator.sh/gpu": "some",
+                "huawei.com/npu-core": "20",
+                "koordinator.sh/rdma": "100",
+            },
         ),
         gpu(0),
     ),
@@ -508,6 +527,13 @@ SKIPPED: dict[str, tuple[Any, str]] = {
         },
         "gpu-memory is stated twice with different amounts",
     ),
+    "an amount that stands twice, and the second is less": (
+        {
+            **device_entry(1),
+            "resources": {"kubernetes.io/gpu-memory": "16Gi", "koordinator.sh/gpu-memory": "8Gi"},
+        },
+        f"gpu-memory is stated twice with different amounts, {16 * GIB} and {8 * GIB}",
+    ),
     "groups that are text": (nic_entry(1, vfGroups=["a"]), "'str' object has no attribute 'get'"),
     "an id with a comma": (device_entry(1, id="GPU-1,GPU-2"), "has a comma, which separates ids in annotations"),
     "too many virtual functions": (
@@ -542,17 +568,39 @@ def test_a_slice_of_a_card_in_mig_mode_is_reported_for_people_and_no_problem() -
     assert (told.devices, told.problems) == ((gpu(0),), ())
 
 
+def test_what_other_products_call_an_amount_is_no_capacity_and_no_holding_of_a_device() -> None:
+    names = {"koordinator.sh/gpu-memory": "80Gi", "nvidia.com/gpumem": 5, "nvidia.com/gpu": 1}
+    told = read_device_object(device_object(device_entry(0, resources=names)), BUILT_IN.known)
+    assert (told.devices, told.problems) == ((gpu(0),), ())
+    text = json.dumps({"gpu": [{"minor": 0, "id": "GPU-0", "resources": {**names, "koordinator.sh/gpu": "some"}}]})
+    read = read_allocation({DEVICE_ALLOCATED: text}, BUILT_IN.known)
+    assert (read.shares, read.problem) == ((Share("gpu", "GPU-0", 0, {GPU_MEMORY: 80 * GIB}),), "")
+
+
+def test_a_type_whose_entries_cannot_be_read_hides_no_other() -> None:
+    card, nic = {"minor": 0, "id": "GPU-a"}, {"minor": 1, "id": "x"}
+    for wrong in ("GPU-a", [card, card]):
+        read = read_allocation({DEVICE_ALLOCATED: json.dumps({"gpu": wrong, "rdma": [nic], "fpga": 7})})
+        assert (read.shares, read.unread) == ((Share("rdma", "x", 1, {}),), ("gpu", "fpga"))
+        assert read.problem.count(f"{DEVICE_ALLOCATED}: ") == 2
+
+
 def test_devices_of_two_types_may_have_one_minor_and_never_one_id() -> None:
     told = read_device_object(device_object(nic_entry(0), device_entry(0), nic_entry(1, id="GPU-0")))
     assert told.devices == (gpu(0), nic(0))
     assert told.problems == ("spec.devices[2]: id GPU-0 or minor 1 occurs twice; left out",)
 
 
+def test_virtual_functions_with_labels_can_be_in_a_set() -> None:
+    assert len({VirtualFunction(0, bus, {"type": "fast"}) for bus in "aba"}) == 2
+
+
 def test_a_virtual_function_that_two_nics_list_is_that_of_the_first() -> None:
-    groups = [{"vfs": [{"busID": "0000:1f:00.3"}, {"busID": f"0000:{minor}f:00.4"}]} for minor in (0, 1)]
+    buses = ("0000:1f:00.3", "0000:1f:00.5")
+    groups = [{"vfs": [{"busID": bus} for bus in (*buses, f"0000:{minor}f:00.4")]} for minor in (0, 1)]
     told = read_device_object(device_object(*(nic_entry(minor, vfGroups=[groups[minor]]) for minor in (0, 1))))
     assert [[one.bus_id for one in device.functions] for device in told.devices] == [
-        ["0000:0f:00.4", "0000:1f:00.3"],
+        ["0000:0f:00.4", *buses],
         ["0000:1f:00.4"],
     ]
     (problem,) = told.problems
@@ -595,6 +643,7 @@ H100, HONOR = {"node.koordinator.sh/gpu-model": "H100"}, {"node.koordinator.sh/g
 
 # annotation of the Device object, its labels, the Node's labels; the table, whether it must be honoured
 
+FPGA_ENTRY = {"type": "fpga", "id": "0000:2f:00.0", "health": True}
 NAMED: dict[str, tuple[dict[str, str], list[str]]] = {
     "NVIDIA's discovery": ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED"}, ["H100-80GB-HBM3", "L4", ""]),
     "Koordinator's label comes first": (
@@ -608,10 +657,12 @@ NAMED: dict[str, tuple[dict[str, str], list[str]]] = {
 
 @pytest.mark.parametrize(("node_labels", "models"), NAMED.values(), ids=NAMED)
 def test_a_card_without_a_model_has_that_of_the_nodes_label(node_labels: dict[str, str], models: list[str]) -> None:
-    obj = device_object(device_entry(0), device_entry(1, labels={"node.koordinator.sh/gpu-model": "L4"}), nic_entry(0))
+    obj = device_object(
+        device_entry(0), device_entry(1, labels={"node.koordinator.sh/gpu-model": "L4"}), nic_entry(0), FPGA_ENTRY
+    )
     read = read_device_object(obj)
-    assert [device.model for device in read.named(node_labels)] == models
-    assert [device.model for device in read.devices] == ["", "L4", ""]
+    assert [device.model for device in read.named(node_labels)] == ["", *models]
+    assert [device.model for device in read.devices] == ["", "", "L4", ""]
 
 
 VENDORS: dict[str, tuple[dict[str, str], dict[str, str], list[str]]] = {
@@ -626,9 +677,16 @@ VENDORS: dict[str, tuple[dict[str, str], dict[str, str], list[str]]] = {
 def test_a_card_without_a_vendor_has_that_of_the_nodes_label(
     common: dict[str, str], node_labels: dict[str, str], vendors: list[str]
 ) -> None:
-    obj = device_object(device_entry(0), device_entry(1, labels={GPU_VENDOR: "AMD"}), nic_entry(0))
+    obj = device_object(device_entry(0), device_entry(1, labels={GPU_VENDOR: "AMD"}), nic_entry(0), FPGA_ENTRY)
     obj["metadata"]["labels"] = common
-    assert [device.vendor for device in read_device_object(obj).named(node_labels)] == vendors
+    assert [device.vendor for device in read_device_object(obj).named(node_labels)] == ["", *vendors]
+
+
+def test_a_card_has_of_the_nodes_labels_what_it_does_not_state_itself() -> None:
+    stated: tuple[dict[str, str], ...] = ({GPU_VENDOR: "AMD"}, {GPU_MODEL: "L4"}, {GPU_MODEL: "L4", GPU_VENDOR: "AMD"})
+    read = read_device_object(device_object(*(device_entry(at, labels=own) for at, own in enumerate(stated))))
+    named = read.named({GPU_MODEL: "T4", GPU_VENDOR: "nvidia"})
+    assert [(card.model, card.vendor) for card in named] == [("T4", "amd"), ("L4", "nvidia"), ("L4", "amd")]
 
 
 WIRINGS: dict[str, tuple[str | None, dict[str, str], dict[str, str], PartitionTable | None, bool]] = {
@@ -669,6 +727,23 @@ def test_partitions_are_the_objects_own_or_its_models(
     obj["metadata"]["labels"] = labels
     wiring = read_device_object(obj).wiring(node_labels)
     assert (wiring.partitions, wiring.honour_partitions) == (partitions, honour)
+
+
+def test_a_board_is_told_by_the_model_of_its_cards_and_of_no_other_device() -> None:
+    other, card = ({**entry, "labels": H100} for entry in (FPGA_ENTRY, device_entry(0)))
+    for entries, table in (((other, device_entry(0)), None), ((FPGA_ENTRY, card), built_in("", "H100"))):
+        assert read_device_object(device_object(*entries)).wiring({}).partitions == table
+
+
+def test_a_hopper_board_is_divided_into_single_cards_pairs_halves_and_all() -> None:
+    wiring = read_device_object(device_object({**device_entry(0), "labels": H100})).wiring({})
+    sets = [*((minor,) for minor in range(8)), (0, 1), (2, 3), (4, 5), (6, 7), (0, 1, 2, 3), (4, 5, 6, 7)]
+    parts = [Partition(minors, 1, None, "NVLink") for minors in (*sets, tuple(range(8)))]
+    assert wiring.partitions == PartitionTable(tuple(parts))
+
+
+def test_nodes_whose_devices_are_not_wired_share_one_object() -> None:
+    assert read_device_object(device_object(device_entry(0), device_entry(1))).wiring({}) is UNWIRED
 
 
 def test_devices_come_in_the_order_of_their_minors() -> None:
@@ -872,6 +947,11 @@ def test_a_time_of_any_year_is_written_as_it_is_read(time: str) -> None:
     assert write_spec(found.values()) == {"allocations": [entry]}
 
 
+def test_what_is_held_without_limit_is_held_to_the_end_of_the_year_9999() -> None:
+    [entry] = write_spec([replace(TWO[0], until=WITHOUT_LIMIT)])["allocations"]
+    assert entry["heldUntil"] == "9999-12-31T23:59:59Z"
+
+
 @settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 @given(
     device_lists(),
@@ -1072,10 +1152,25 @@ def test_the_annotation_of_cpus_is_read_with_what_was_asked() -> None:
     )
     assert read_cpu_share(annotations, None) == CpuShare(QosClass.LSR, 0b101)
     assert read_cpu_share({}, ask) is None
+    numa = {
+        RESOURCE_STATUS: '{"numaNodeResources":[{"node":3},{"node":2,"resources":{"a":"1","memory":"1","cpu":"1"}}]}'
+    }
+    stands = (NumaShare(2, 1000, 1, 0, (("a", 1),)), NumaShare(3, 0, 0, 0))
+    assert read_cpu_share(numa, None) == CpuShare(QosClass.LS, numa=stands)
     pools = {RESOURCE_STATUS: '{"cpuSharedPools":[{"socket":1,"node":3}]}'}
     assert read_cpu_share(pools, None) == CpuShare(QosClass.LS, numa=(NumaShare(3, 0, 0, 1),))
     with pytest.raises(AnnotationError):
         read_cpu_share({RESOURCE_STATUS: "["}, ask)
+
+
+def test_a_bound_pod_that_asks_for_cpus_of_its_own_has_some() -> None:
+    asks = {count: CpuAsk(QosClass.LSR, count, 1000, 0) for count in (0, 2)}
+    pools = {RESOURCE_STATUS: '{"cpuSharedPools":[{"socket":1,"node":3}]}'}
+    with pytest.raises(AnnotationError, match="names no CPU, although the Pod asks for CPUs of its own"):
+        read_cpu_share(pools, asks[2], bound=True)
+    others = (read_cpu_share(pools, asks[2]), *(read_cpu_share(pools, ask, bound=True) for ask in (asks[0], None)))
+    assert [(one.cpus, one.numa) for one in others if one is not None] == [(0, (NumaShare(3, 0, 0, 1),))] * 3
+    assert read_cpu_share({RESOURCE_STATUS: '{"cpuset":"0-1"}'}, asks[2], bound=True) == CpuShare(QosClass.LSR, 0b11)
 
 
 RECORD_KEYS = [

@@ -474,6 +474,7 @@ async def test_a_device_that_koordinator_names_beyond_what_is_needed_must_be_fre
         ("[{name: a, resource: example.com/x, unit: pieces}]", "$.devices.types[0].unit"),
         ("[{name: a, resource: example.com/x, environment: 1A}]", "$.devices.types[0].environment"),
         ("[{name: a, resource: example.com/x, environment: NVIDIA_VISIBLE_DEVICES}]", "is already that of gpu"),
+        ("[{name: z, resource: example.com/x, environment: NVIDIA_VISIBLE_DEVICES}]", "is already that of gpu"),
         ("[{name: a, resource: example.com/x, pools: [{devices: {q: 0}}]}]", "$.devices.types[0].pools[0].devices"),
         ("[{resource: example.com/x}]", "name"),
     ],

@@ -285,12 +285,33 @@ def test_the_commonest_requests_are_kept_and_equal_ones_added() -> None:
     assert mix_of(reversed(many)) == mix_of(many)
 
 
+def test_an_amount_that_follows_from_another_comes_before_all_that_are_stated() -> None:
+    follows, stated_ = (
+        TypicalRequest(cpu, 0, DeviceAsk(GPU_TYPE, 1, (1, memory, 1))) for cpu, memory in ((2, None), (1, 0))
+    )
+    assert mix_of([stated_, follows]).requests == (follows, stated_)
+
+
 def test_weights_stay_within_their_bound_together() -> None:
     mix = mix_of(
         [TypicalRequest(0, 0, gpus(percent), weight=2**20) for percent in (10, 20, 30)] + [TypicalRequest(1, 0)]
     )
     assert mix.weight <= MOST_WEIGHT == 2**20
     assert [one.weight for one in mix.requests] == [2**18] * 3
+
+
+@pytest.mark.parametrize(
+    ("weights", "kept"),
+    [
+        pytest.param((1_048_575, 1), [1_048_575, 1], id="just the bound"),
+        pytest.param((1_048_576, 1), [524_288], id="one more"),
+        pytest.param((1_048_576, 1_048_576), [524_288] * 2, id="twice the bound"),
+        pytest.param((1_048_576, 1_048_575, 2), [262_144, 262_143], id="one more than twice"),
+    ],
+)
+def test_weights_are_halved_no_oftener_than_their_bound_demands(weights: tuple[int, ...], kept: list[int]) -> None:
+    mix = mix_of([TypicalRequest(cpu, 0, gpus(100), weight=weight) for cpu, weight in enumerate(weights)])
+    assert [one.weight for one in mix.requests] == kept
 
 
 @pytest.mark.parametrize(

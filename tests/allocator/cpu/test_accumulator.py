@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from machines_cpu import machine
 
 from allocator.cpu.accumulator import take, wishes_given_up
-from allocator.cpu.distribution import even_shares
+from allocator.cpu.distribution import even_shares, level_shares
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaStrategy, Supported, supported
 from allocator.vocabulary.cpuset import format_cpuset, members, parse
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
@@ -173,6 +173,18 @@ CASES: dict[str, tuple[Ask, str | None]] = {
     "a held core where there is no other": (
         Ask(SMALL, parse("4-5"), 1, SPREAD, PCPU, held_cores=parse("0-1,4-5")),
         "4",
+    ),
+    "a thread beside whole cores, of no core that is held or taken": (
+        Ask(SMALL, parse("0-2,4"), 3, FULL, PCPU, held_cores=parse("1,5")),
+        "0,2,4",
+    ),
+    "a thread beside whole cores, in no NUMA node that is held or taken": (
+        Ask(FOUR, parse("0-1,5,9,16"), 3, FULL, NUMA, held_nodes=parse("4-7,20-23")),
+        "0,9,16",
+    ),
+    "a thread beside whole cores, of no core that is held where every NUMA node is": (
+        Ask(FOUR, parse("0-2,16"), 3, FULL, NUMA, held_cores=parse("1,17")),
+        "0,2,16",
     ),
     "held cores do not matter to others": (Ask(SMALL, parse("4-7"), 2, SPREAD, held_cores=parse("0,4")), "4-5"),
     "no node held with the same policy": (
@@ -592,6 +604,20 @@ def test_as_few_preferences_are_given_up_as_can_be(name: str) -> None:
     assert found == given_up
 
 
+@pytest.mark.parametrize(("count", "given_up"), [(4, 1), (16, 1), (17, 3)])
+def test_where_a_core_has_one_thread_no_core_can_be_held_beside_its_numa_node(count: int, given_up: int) -> None:
+    found = wishes_given_up(
+        machine(ARM),
+        parse("0-15"),
+        count,
+        bind=SPREAD,
+        exclusive=NUMA,
+        held_cores=parse("0-11"),
+        held_nodes=parse("0-31"),
+    )
+    assert found == given_up
+
+
 def fewest_even(sizes: list[int], count: int) -> int | None:
     """The fewest NUMA nodes, at least two, whose shares can differ by at most one CPU; found by trying all."""
     for nodes in range(2, len(sizes) + 1):
@@ -625,11 +651,35 @@ def test_cpus_are_distributed_evenly_over_as_few_numa_nodes_as_can(sizes, count,
         pytest.param([8, 8], 7, 2, [(0, 4), (1, 3)], id="whole cores, and what is over of the last"),
         pytest.param([8, 8], 5, 2, [(0, 3), (1, 2)], id="half a core over"),
         pytest.param([8, 8], 1, 1, [(0, 1)], id="less than one each"),
+        pytest.param([2, 2, 2], 5, 1, [(0, 2), (1, 2), (2, 1)], id="one less of the last"),
         pytest.param([3, 3], 7, 1, [], id="more than all have"),
     ],
 )
 def test_even_shares_are_of_the_fewest_and_largest(sizes, count, unit, shares) -> None:
     assert even_shares(sizes, count, unit) == shares
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count", "unit", "shares"),
+    [
+        pytest.param([8, 8, 8], 12, 1, {0: 4, 1: 4, 2: 4}, id="of all"),
+        pytest.param([2, 8, 8], 12, 1, {0: 2, 1: 5, 2: 5}, id="all that the smallest has"),
+        pytest.param([8, 8, 6], 10, 1, {0: 4, 1: 3, 2: 3}, id="one more of the first of the largest"),
+        pytest.param([8, 8], 6, 2, {0: 4, 1: 2}, id="whole cores"),
+        pytest.param([6, 6, 6], 5, 2, {0: 2, 1: 2, 2: 1}, id="half a core of the one that gives least"),
+        pytest.param([3, 3], 6, 2, {0: 3, 1: 3}, id="half a core of each where no whole one is left"),
+        pytest.param([3, 8], 9, 2, {0: 3, 1: 6}, id="half a core where one is left"),
+        pytest.param([4, 4], 8, 3, {0: 4, 1: 4}, id="no more than it has"),
+        pytest.param([7, 5, 5], 17, 2, {0: 7, 1: 5, 2: 5}, id="everything"),
+        pytest.param([1, 1, 8], 3, 2, {0: 1, 2: 2}, id="the first of the smallest gives what is over"),
+        pytest.param([8, 0], 3, 1, {0: 3}, id="nothing of one that has nothing"),
+        pytest.param([8, 8], 0, 1, {}, id="nothing"),
+    ],
+)
+def test_level_shares_are_of_all(sizes, count, unit, shares) -> None:
+    found = level_shares(sizes, count, unit)
+    assert dict(found) == shares
+    assert len(found) == len(shares)
 
 
 @given(st.lists(st.integers(0, 32), min_size=4, max_size=4), st.integers(1, 128), st.sampled_from((FULL, SPREAD)))
@@ -662,7 +712,8 @@ def test_arm_supports_full_cores_and_exclusive_nodes(bind, exclusive, required, 
         assert got == f"CPU bind policy {bind} is not supported on arm64; ask for FullPCPUs there"
     else:
         assert got == becomes
-    assert supported("amd64", bind, exclusive, required=required) == Supported(bind, exclusive)
+    for other in ("amd64", "s390x", ""):
+        assert supported(other, bind, exclusive, required=required) == Supported(bind, exclusive)
 
 
 @given(asks(machine=ARM, exclusive=FREE_FOR_ALL))

@@ -383,6 +383,13 @@ def test_where_threads_are_offline_those_cores_are_taken_that_add_up(
     assert chosen(choose_cpus(ask, "node-1", CpuNode(UNEQUAL), NO_USE)) == cpus
 
 
+@pytest.mark.parametrize("architecture", ["", "amd64", "ppc64le", "s390x"])
+def test_on_other_architectures_the_nodes_policy_is_kept_as_it_is(architecture: str) -> None:
+    node = CpuNode(TWO, bind=SPREAD, architecture=architecture)
+    assert bind_policy(lsr(4), node) == (SPREAD, True)
+    assert chosen(choose_cpus(lsr(4), "node-1", node, NO_USE)) == "0,2,4,6"
+
+
 def test_an_odd_number_without_whole_cores_breaks_one() -> None:
     assert chosen(choose_cpus(lsr(3), "node-1", CpuNode(TWO), NO_USE)) == "0-2"
 
@@ -439,26 +446,92 @@ def test_memory_is_split_over_the_numa_nodes(
 
 SILENT = {0: Zone(16_000, 64 * GIB), 1: Zone(16_000, None)}
 TOLD: dict[str, tuple[Mapping[int, Zone], int, int, bool]] = {
-    "in one that reports": (SILENT, 0, 64, True),
-    "more than it reports": (SILENT, 0, 65, False),
+    "in one that reports": (SILENT, 0, 64 * GIB, True),
+    "more than it reports": (SILENT, 0, 64 * GIB + 1, False),
     "in one that is silent beside one that reports": (SILENT, 1, 1, False),
     "in one without a zone beside one that reports": ({0: Zone(None, 64 * GIB)}, 1, 1, False),
     "nothing, in one that is silent": (SILENT, 1, 0, True),
-    "where none reports": ({0: Zone(16_000, None)}, 1, 500, True),
-    "where there are no zones": ({}, 1, 500, True),
+    "where none reports": ({0: Zone(16_000, None)}, 1, 500 * GIB, True),
+    "where there are no zones": ({}, 1, 500 * GIB, True),
 }
 
 
-@pytest.mark.parametrize(("zones", "at", "gib", "fits"), TOLD.values(), ids=TOLD)
+@pytest.mark.parametrize(("zones", "at", "memory", "fits"), TOLD.values(), ids=TOLD)
 def test_a_numa_node_that_reports_no_memory_where_others_do_has_none(
     zones: Mapping[int, Zone],
     at: int,
-    gib: int,
+    memory: int,
     fits: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
     node = CpuNode(TWO, zones=zones)
-    for ask in (lsr(2, memory=gib * GIB), ls(2000, gib * GIB), ls(2000, gib * GIB, limit_milli=2000, preferred=BURST)):
+    for ask in (lsr(2, memory=memory), ls(2000, memory), ls(2000, memory, limit_milli=2000, preferred=BURST)):
         assert isinstance(choose_cpus(ask, "node-1", node, NO_USE, frozenset({at})), CpuShare) == fits
+
+
+def test_a_numa_node_of_which_more_is_held_than_it_has_gives_no_byte() -> None:
+    node = CpuNode(TWO, zones=ZONES)
+    held = used(node, CpuShare("LS", numa=(NumaShare(0, 0, 65 * GIB),)))
+    answers = [choose_cpus(ls(1, memory), "node-1", node, held, frozenset({0})) for memory in (0, 1)]
+    assert [isinstance(one, CpuShare) for one in answers] == [True, False]
+
+
+NICS = {at: Zone(16_000, 64 * GIB, (("vendor/nic", 4),)) for at in (0, 1)}
+ALIGNED: dict[str, tuple[int, int, tuple[NumaShare, ...]]] = {
+    "its CPUs alone": (0, 0, (NumaShare(0, 2000, 0, 0),)),
+    "a byte elsewhere": (2, 0, (NumaShare(0, 2000, 1, 0), NumaShare(1, 0, 1, 1))),
+    "a NIC elsewhere": (
+        0,
+        2,
+        (NumaShare(0, 2000, 0, 0, (("vendor/nic", 1),)), NumaShare(1, 0, 0, 1, (("vendor/nic", 1),))),
+    ),
+}
+
+
+@pytest.mark.parametrize(("memory", "nics", "stands"), ALIGNED.values(), ids=ALIGNED)
+def test_a_pod_stands_in_each_numa_node_of_which_it_has_anything(
+    memory: int, nics: int, stands: tuple[NumaShare, ...]
+) -> None:
+    ask = lsr(2, memory=memory, others=(("vendor/nic", nics),))
+    answer = choose_cpus(ask, "node-1", CpuNode(TWO, zones=NICS), NO_USE, frozenset({0, 1}))
+    assert isinstance(answer, CpuShare)
+    assert answer.numa == stands
+
+
+# NICs of three kinds in NUMA node 0; what others hold of the second kind, what is asked, where, and whether it fits
+
+REPORTED = {0: Zone(16_000, None, (("a/nic", 9), ("m/nic", 4), ("z/nic", 9))), 1: Zone(16_000, None)}
+OF_A_KIND: dict[str, tuple[int, int, int, bool]] = {
+    "all that there are": (0, 4, 0, True),
+    "one more": (0, 5, 0, False),
+    "all that others leave": (1, 3, 0, True),
+    "one more than others leave": (1, 4, 0, False),
+    "one where others hold more than there are": (5, 1, 0, False),
+    "one where none is reported": (0, 1, 1, False),
+}
+
+
+@pytest.mark.parametrize(("held", "asked", "at", "fits"), OF_A_KIND.values(), ids=OF_A_KIND)
+def test_other_resources_are_counted_by_name_and_numa_node(held: int, asked: int, at: int, *, fits: bool) -> None:
+    node = CpuNode(TWO, zones=REPORTED)
+    use = used(node, CpuShare("LS", numa=(NumaShare(0, 0, 0, 0, (("m/nic", held),)),)))
+    answer = choose_cpus(ls(1, others=(("m/nic", asked),)), "node-1", node, use, frozenset({at}))
+    assert isinstance(answer, CpuShare) is fits
+    if not fits:
+        assert answer == Refusal(f"node-1: m/nic {asked} is not free in NUMA node {at}")
+
+
+def test_a_pod_has_no_cpu_where_only_another_resource_of_it_is() -> None:
+    node = CpuNode(TWO, zones=NICS)
+    ask = ls(500, 2, others=(("vendor/nic", 2),))
+    answer = choose_cpus(ask, "node-1", node, used(node, own("0-15")), frozenset({0, 1}))
+    nic = (("vendor/nic", 1),)
+    assert answer == CpuShare(QosClass.LS, numa=(NumaShare(0, 0, 0, 0, nic), NumaShare(1, 500, 2, 1, nic)))
+
+
+def test_in_no_numa_node_is_a_pool_wide_enough() -> None:
+    answer = choose_cpus(ls(1, limit_milli=1, preferred=BURST), "node-1", CpuNode(TWO), NO_USE, frozenset())
+    why = "no NUMA node's shared pool is wide enough for the limit of 0.001 CPUs; the widest has 0 CPUs"
+    assert answer == Refusal(f"node-1: {why}")
 
 
 # Without CPUs of its own
@@ -644,28 +717,37 @@ def test_a_bursting_pod_gets_what_else_it_asks_for_beside_its_pool(
         assert answer.numa == (NumaShare(expected, 1000, GIB, expected, ((HUGE, asked),)),)
 
 
-NO_ROOM: dict[str, tuple[CpuNode, list[CpuShare], int, str]] = {
+NO_ROOM: dict[str, tuple[CpuNode, list[CpuShare], int, int, str]] = {
     "thousandths, in the one that is wide enough": (
         CpuNode(TWO),
         [pooled(15_500), own("16-27")],
+        1000,
         0,
         "1 CPU is not free in NUMA node 0",
+    ),
+    "a thousandth, which a Pod without a request counts as": (
+        CpuNode(TWO, parse("0-15"), parse("0-15")),
+        [own("16-31")],
+        0,
+        0,
+        "0.001 CPUs are not free in NUMA node 0",
     ),
     "thousandths, where only the kubelet's CPUs are left in the pool": (
         CpuNode(TWO, parse("0-15"), parse("0-15")),
         [own("16-31")],
+        1000,
         0,
         "1 CPU is not free in NUMA node 0",
     ),
-    "memory": (CpuNode(TWO, zones=ZONES), [own("16-27")], 65, "memory 65Gi is not free in NUMA node 0"),
+    "memory": (CpuNode(TWO, zones=ZONES), [own("16-27")], 1000, 65, "memory 65Gi is not free in NUMA node 0"),
 }
 
 
-@pytest.mark.parametrize(("node", "held", "gib", "told"), NO_ROOM.values(), ids=NO_ROOM)
+@pytest.mark.parametrize(("node", "held", "milli", "gib", "told"), NO_ROOM.values(), ids=NO_ROOM)
 def test_where_a_pool_is_wide_enough_the_refusal_says_what_else_is_missing(
-    node: CpuNode, held: list[CpuShare], gib: int, told: str
+    node: CpuNode, held: list[CpuShare], milli: int, gib: int, told: str
 ) -> None:
-    ask = ls(1000, gib * GIB, limit_milli=8000, preferred=BURST)
+    ask = ls(milli, gib * GIB, limit_milli=8000, preferred=BURST)
     assert choose_cpus(ask, "node-1", node, used(node, *held)) == Refusal(f"node-1: {told}")
 
 
@@ -710,6 +792,30 @@ AMOUNTS = {2000: "2 CPUs", 1000: "1 CPU", 500: "0.5 CPUs", 1: "0.001 CPUs", 15_5
 @pytest.mark.parametrize(("milli", "told"), AMOUNTS.items(), ids=map(str, AMOUNTS))
 def test_amounts_of_cpu_are_written_as_cpus(milli: int, told: str) -> None:
     assert cpu_amount(milli) == told
+
+
+@pytest.mark.parametrize(("milli", "free", "at"), [(1000, 1000, 0), (1001, 1000, 1), (0, 1, 0), (0, 0, 1)])
+def test_a_bursting_pod_runs_where_just_its_request_is_free(milli: int, free: int, at: int) -> None:
+    held = used(CpuNode(TWO), pooled(16_000 - free), own("16-23"))
+    answer = choose_cpus(ls(milli, limit_milli=8000, preferred=BURST), "node-1", CpuNode(TWO), held)
+    assert isinstance(answer, CpuShare)
+    assert [one.node for one in answer.numa] == [at]
+
+
+def test_of_numa_nodes_with_the_same_free_amounts_the_lower_ones_give_no_more() -> None:
+    zones = {at: Zone(2000, 100) for at in range(9)}
+    node = CpuNode(build(1, 9, 2, 1, siblings_far), zones=zones)
+    answer = choose_cpus(ls(1501, 3), "node-1", node, NO_USE, frozenset({8, 1}))
+    assert isinstance(answer, CpuShare)
+    assert answer.numa == (NumaShare(1, 750, 1, 0), NumaShare(8, 751, 2, 0))
+
+
+@pytest.mark.parametrize(("nodes", "shares"), [(8, [1000] * 4), (9, [2000] * 2)])
+def test_of_more_than_eight_numa_nodes_as_few_as_can_give_the_same_number(nodes: int, shares: list[int]) -> None:
+    topology = build(1, nodes, 2, 1, siblings_far)
+    answer = choose_cpus(lsr(4), "node-1", CpuNode(topology), NO_USE, frozenset(topology.nodes))
+    assert isinstance(answer, CpuShare)
+    assert [one.milli for one in answer.numa] == shares
 
 
 def test_what_is_not_free_names_one_numa_node_or_several() -> None:

@@ -42,13 +42,17 @@ REFUSED = {
     "a CPU too large": ([Cpu(MAX_CPU + 1, 0, 0, 0)], f"CPU {MAX_CPU + 1}"),
     "a core too large": ([Cpu(0, 2**31, 0, 0)], "core"),
     "more NUMA nodes than Linux has": ([Cpu(at, at, 0, at) for at in range(MAX_NODES + 1)], "1025 NUMA nodes"),
+    "a core in a higher and a lower NUMA node": (
+        [Cpu(0, 0, 0, 1), Cpu(1, 0, 0, 0)],
+        "core 0 of socket 0 is in the NUMA nodes 1 and 0",
+    ),
     "a core in two NUMA nodes": ([Cpu(0, 0, 0, 0), Cpu(1, 0, 0, 1)], "core 0 of socket 0 is in the NUMA nodes 0 and 1"),
 }
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_machine_has_its_parts(name) -> None:
-    topology = machine(name)
+    topology = MACHINES[name]()
     cpus, cores, nodes, sockets, threads = SHAPES[name]
     assert len(topology.cpus) == topology.all.bit_count() == cpus
     assert (len(topology.cores), len(topology.nodes), len(topology.sockets)) == (cores, nodes, sockets)
@@ -57,7 +61,7 @@ def test_a_machine_has_its_parts(name) -> None:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_cpu_is_in_one_core_one_node_and_one_socket(name) -> None:
-    topology = machine(name)
+    topology = MACHINES[name]()
     for cpu in topology.cpus:
         bit = 1 << cpu.id
         same = [other for other in topology.cpus if (other.socket, other.core) == (cpu.socket, cpu.core)]
@@ -73,7 +77,7 @@ def test_every_cpu_is_in_one_core_one_node_and_one_socket(name) -> None:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_cores_are_in_the_order_of_their_numbers(name) -> None:
-    topology = machine(name)
+    topology = MACHINES[name]()
     place = {cpu.id: (cpu.socket, cpu.core) for cpu in topology.cpus}
     order = [place[next(members(core))] for core in topology.cores]
     assert order == sorted(set(place.values()))
@@ -100,21 +104,31 @@ def test_topologies_of_the_same_cpus_are_equal_in_any_order() -> None:
     assert topology != HYBRID
 
 
+def test_a_topology_is_shown_by_its_cpus_alone() -> None:
+    assert repr(CpuTopology.of([Cpu(0, 1, 2, 3)])) == "CpuTopology(cpus=(Cpu(id=0, core=1, socket=2, node=3),))"
+
+
 def test_no_cpus_are_a_topology_without_parts() -> None:
     empty = CpuTopology.of([])
     assert (empty.all, empty.cores, empty.threads_per_core, empty.whole(7), empty.leads(7)) == (0, (), 0, 0, 0)
     assert (empty.cpus_per_core, empty.core_step) == (0, 0)
 
 
+def test_a_machine_may_have_one_core() -> None:
+    assert CpuTopology.of(Cpu(cpu, 0, 0, 0) for cpu in range(2)).cpus_per_core == 2
+
+
 def test_cores_of_unequal_size_are_whole_by_their_own_threads() -> None:
-    assert (HYBRID.threads_per_core, HYBRID.core_step, HYBRID.cpus_per_core) == (2, 1, 1)
+    hybrid = CpuTopology.of(reversed(HYBRID.cpus))
+    assert (hybrid.threads_per_core, hybrid.core_step, hybrid.cpus_per_core) == (2, 1, 1)
     assert HYBRID.whole(0b1111_0000_0110) == 0b1111_0000_0000
     assert HYBRID.leads(0b0001_0000_1110) == 0b0001_0000_0110
 
 
 def test_a_numa_node_over_two_sockets_is_a_cell_in_each() -> None:
-    assert [(cell.node, cell.socket, len(cell.cores)) for cell in NUMA_OFF.cells] == [(0, 0, 4), (0, 1, 4)]
-    assert NUMA_OFF.socket_of_node == {0: 0}
+    topology = CpuTopology.of(reversed(NUMA_OFF.cpus))
+    assert [(cell.node, cell.socket, len(cell.cores)) for cell in topology.cells] == [(0, 0, 4), (0, 1, 4)]
+    assert topology.socket_of_node == {0: 0}
 
 
 def test_core_numbers_may_begin_again_in_each_socket() -> None:

@@ -62,6 +62,12 @@ def test_what_is_no_list_is_refused_in_few_words(text) -> None:
     assert len(str(caught.value)) < 120
 
 
+@pytest.mark.parametrize("length", [40, 41])
+def test_forty_characters_of_what_is_no_cpu_are_told(length) -> None:
+    with pytest.raises(CpusetError, match=f"^not a CPU or a range of CPUs: '{'x' * 40}'$"):
+        parse(f"1,{'x' * length}")
+
+
 @given(SETS)
 def test_what_is_written_reads_the_same(cpus) -> None:
     mask = sum(1 << cpu for cpu in cpus)
@@ -92,7 +98,7 @@ def test_any_text_is_read_or_refused(text) -> None:
 
 
 def test_a_negative_number_is_no_set() -> None:
-    with pytest.raises(ValueError, match="negative"):
+    with pytest.raises(ValueError, match="a set of CPUs is not negative"):
         format_cpuset(-1)
-    with pytest.raises(ValueError, match="negative"):
+    with pytest.raises(ValueError, match="a set of CPUs is not negative"):
         list(members(-1))

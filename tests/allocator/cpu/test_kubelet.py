@@ -119,6 +119,45 @@ def test_containers_are_not_followed_where_the_kubelet_does_not_align_each(node:
     assert refused_by_kubelet(given_by_kubelet(20), "node-1", node, NO_USE) is None
 
 
+def test_containers_are_followed_over_the_eight_numa_nodes_that_the_topology_manager_takes() -> None:
+    node = CpuNode(build(1, 8, 1, 2, siblings_near), kubelet_policy=SINGLE, kubelet_by_container=True)
+    answer = refused_by_kubelet(given_by_kubelet(2, 4), "node-1", node, NO_USE)
+    assert answer is not None
+    assert "4 CPUs are not free in one NUMA node" in answer.message
+
+
+@pytest.mark.parametrize("counts", [(6, 4), (6, 2, 4), (6, 4, 1), (6, 4, 2)], ids=str)
+def test_of_several_numa_nodes_those_come_first_whose_highest_is_the_lowest(counts: tuple[int, ...]) -> None:
+    """Of 2, 3, 3 and 4 free CPUs, 6 are in the second and third as well as in the first and fourth NUMA node."""
+    node = CpuNode(
+        build(1, 4, 4, 1, siblings_far), parse("0-1,4,8"), kubelet_policy=RESTRICTED, kubelet_by_container=True
+    )
+    assert refused_by_kubelet(given_by_kubelet(*counts), "node-1", node, NO_USE) is None
+
+
+def test_of_three_numa_nodes_those_come_first_whose_second_highest_is_the_lower() -> None:
+    """Of 3, 5, 5, 6 and 8 free CPUs, 17 are in the second, third and fifth, and in the first and the last two."""
+    held = "0-4,8-10,16-18,24-25"
+    node = CpuNode(build(1, 5, 8, 1, siblings_far), parse(held), kubelet_policy=RESTRICTED, kubelet_by_container=True)
+    assert refused_by_kubelet(given_by_kubelet(17, 6), "node-1", node, NO_USE) is None
+
+
+def test_of_unequal_numa_nodes_the_larger_ones_say_how_many_are_needed() -> None:
+    small, large = ([Cpu(cpu, cpu, 0, numa) for cpu in cpus] for numa, cpus in enumerate((range(2), range(2, 6))))
+    topology = CpuTopology.of([*small, *large])
+    node = CpuNode(topology, 1 << 5, kubelet_policy=RESTRICTED, kubelet_by_container=True)
+    for count, where in ((3, ""), (4, "one NUMA node"), (6, "2 NUMA nodes"), (7, "2 NUMA nodes")):
+        answer = refused_by_kubelet(given_by_kubelet(count), "node-1", node, NO_USE)
+        assert (answer is None) is (not where)
+        assert answer is None or f"{count} CPUs are not free in {where}," in answer.message
+
+
+@pytest.mark.parametrize(("last", "refused"), [(1, False), (3, False), (4, True)])
+def test_no_more_than_is_asked_is_taken_of_the_last_of_several_numa_nodes(last: int, *, refused: bool) -> None:
+    node = CpuNode(build(1, 2, 4, 1, siblings_far), kubelet_policy=RESTRICTED, kubelet_by_container=True)
+    assert (refused_by_kubelet(given_by_kubelet(5, last), "node-1", node, NO_USE) is not None) is refused
+
+
 def test_what_the_kubelet_holds_is_not_free_and_counts_in_how_many_numa_nodes_it_wants() -> None:
     node = CpuNode(TWO, parse("0-11,16-27"), kubelet_policy=RESTRICTED, kubelet_by_container=True)
     answer = refused_by_kubelet(given_by_kubelet(8), "node-1", node, NO_USE)

@@ -19,6 +19,7 @@ from allocator.vocabulary.links import (
     PCIE_WEIGHT,
     SOCKET_WEIGHT,
     SWITCH,
+    Links,
     Place,
     link,
 )
@@ -50,10 +51,11 @@ def test_a_device_that_is_not_known_is_connected_to_nothing() -> None:
 
 
 def test_no_number_of_weaker_pairs_outweighs_one_stronger() -> None:
-    pairs = MAX_DEVICES * (MAX_DEVICES - 1) // 2
-    assert pairs * SOCKET < NUMA
-    assert pairs * (SOCKET + NUMA) < ROOT
-    assert pairs * (SOCKET + NUMA + ROOT) < LANE
+    pairs = 64 * 63 // 2
+    assert SOCKET_WEIGHT == 1
+    assert pairs * SOCKET < NUMA_WEIGHT == 2**11
+    assert pairs * (SOCKET + NUMA) < PCIE_WEIGHT == 2**22
+    assert pairs * (SOCKET + NUMA + ROOT) < LANE_WEIGHT == 2**33
 
 
 def test_the_measure_is_the_sum_over_pairs() -> None:
@@ -77,7 +79,8 @@ FLAT = {
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_a_machine_is_flat_where_all_pairs_are_alike(name: str) -> None:
-    assert BOARDS[name][1].flat is FLAT[name]
+    made = BOARDS[name][1]
+    assert Links(made.ids, made.rows).flat is FLAT[name]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
@@ -110,6 +113,7 @@ READ: dict[str, tuple[Any, dict[tuple[str, str], int]]] = {
     "none": ({}, {}),
     "no lanes": ({"a": {"b": 0}}, {}),
     "switched": ({"a": {SWITCH: 12}, "b": {SWITCH: 12}, "c": {}}, {("a", "b"): 12}),
+    "switched, but for the first": ({"b": {SWITCH: 12}, "c": {SWITCH: 12}}, {("b", "c"): 12}),
     "switched with fewer lanes": ({"a": {SWITCH: 12}, "b": {SWITCH: 10}}, {("a", "b"): 10}),
     "switched and direct": ({"a": {SWITCH: 4, "b": 2}, "b": {SWITCH: 4}}, {("a", "b"): 6}),
 }
@@ -143,7 +147,8 @@ WRONG: dict[str, tuple[object, dict[tuple[str, str], int], str]] = {
     "true": ('{"a":{"b":true}}', {}, "not a number of lanes"),
     "negative": ('{"a":{"b":-1}}', {}, "not a number of lanes"),
     "absurd": ('{"a":{"b":65}}', {}, "not a number of lanes"),
-    "a contradiction": ('{"a":{"b":4},"b":{"a":2}}', {("a", "b"): 2}, "the smaller counts"),
+    "a contradiction": ('{"a":{"b":4},"b":{"a":2}}', {("a", "b"): 2}, "'a' and 'b' state 4 and 2 lanes; the smaller"),
+    "its reverse": ('{"a":{"b":2},"b":{"a":4}}', {("a", "b"): 2}, "'a' and 'b' state 2 and 4 lanes; the smaller"),
 }
 
 
@@ -175,6 +180,11 @@ def test_any_json_is_read_without_harm(raw: Any) -> None:
 @given(st.dictionaries(st.sampled_from(list(combinations("abcd", 2))), st.integers(1, MAX_LANES)))
 def test_what_is_written_is_read(lanes: dict[tuple[str, str], int]) -> None:
     assert read_links(write_links(lanes), "abcd") == (lanes, ())
+
+
+def test_links_are_written_in_the_order_of_devices() -> None:
+    written = write_links({("a", "c"): 1, ("b", "c"): 2}, {"d": 4, "a": 3})
+    assert written == '{"a":{"NVSwitch":3,"c":1},"b":{"c":2},"c":{"a":1,"b":2},"d":{"NVSwitch":4}}'
 
 
 def test_links_do_not_depend_on_the_order_of_lanes() -> None:

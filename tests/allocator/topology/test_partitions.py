@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from strategies import json_near
 
 from allocator.topology.partitions import broken, fits, why_none
-from allocator.vocabulary.partition import Partition, PartitionPolicy, PartitionTable
+from allocator.vocabulary.partition import Board, Partition, PartitionPolicy, PartitionTable
+from allocator.vocabulary.wiring import Wiring
 from allocator.wire.partitions import GPU_PARTITION_POLICY, GPU_PARTITIONS, built_in, policy_of, read_partitions
 
 GIB = 2**30
@@ -104,7 +105,7 @@ def test_partitions_come_in_order(
     *,
     restricted: bool,
 ) -> None:
-    found = fits(of, count, free, bandwidth, restricted=restricted)
+    found = fits(PartitionTable(of.partitions), count, free, bandwidth, restricted=restricted)
     assert [fit.partition.minors for fit in found] == order
     assert [fit.standing for fit in found] == sorted(fit.standing for fit in found)
 
@@ -180,6 +181,20 @@ def test_the_built_in_table_is_pairs_halves_and_all() -> None:
         4: [(0, 1, 2, 3), (4, 5, 6, 7)],
         8: [(0, 1, 2, 3, 4, 5, 6, 7)],
     }
+
+
+def test_devices_of_a_type_have_its_own_table_or_that_of_all_others() -> None:
+    common, own = table(part(0)), table(part(1))
+    wiring = Wiring(partitions=common, others=(("b", own), ("d", None)))
+    assert [wiring.table(kind) for kind in "abcde"] == [common, own, common, None, common]
+
+
+@pytest.mark.parametrize(
+    ("vendors", "vendor", "fits"),
+    [((), "", True), ((), "x", True), (("x", "y"), "", True), (("x", "y"), "y", True), (("x", "y"), "z", False)],
+)
+def test_a_board_of_no_stated_vendor_may_be_anybodys(vendors: tuple[str, ...], vendor: str, *, fits: bool) -> None:
+    assert Board(("A",), table(), vendors).fits(vendor, "A") is fits
 
 
 POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any], bool, PartitionPolicy]] = {
