@@ -71,9 +71,10 @@ def adopt(
     ordered = sorted(pods, key=lambda pod: pod.uid)
     cards = [device for device in devices if device.type == TYPE_GPU]
     reserved = {
-        pod.reserves: _Reservation(pod.uid, pod.parts[0].id)
+        pod.reserves: _Reservation(pod.uid, part.id)
         for pod in ordered
-        if pod.reserves and pod.parts and not pod.uncounted
+        if pod.reserves and not pod.uncounted
+        for part in pod.parts
     }
     return {pod.uid: _holding(pod, cards, numberings, reserved) for pod in ordered}
 
@@ -103,7 +104,7 @@ def conflicts(node: NodeSnapshot) -> list[AdoptionConflict]:
             given, own = theirs.get(device.id, {}), ours.get(device.id, {})
             if _beyond(device, given):
                 found.append(_overfull(node.name, device, _on(outer, device.id)))
-            elif own and given and _beyond(device, own, given):
+            elif given and _beyond(device, own, given):
                 found.append(_beside(node, device, _on(outer, device.id)))
             if _beyond(device, inside.get(device.id, {})):
                 found.append(_overfull(node.name, device, _on(parts, device.id)))
@@ -136,15 +137,16 @@ def _holding(
         doubt = ConflictKind.UNREADABLE
         why = f"{pod.problem}. All GPUs of node {pod.node} are held: correct {pod.evidence}, or delete the Pod"
         shares = {card.id: _share(ForeignPart(), card, None) for card in cards}
-    for part in () if pod.uncounted or pod.problem else pod.parts:
-        reservation = reserved.get(part.group)
-        found = _find(pod, part, cards, numberings, reservation)
-        for card in found.cards:
-            shares[card.id] = _share(part if _known(found) else ForeignPart(), card, shares.get(card.id))
-        if found.doubt is not None and doubt is None and cards:
-            doubt, why = found.doubt, found.why
-        if part.group and reservation is not None and not pod.reserves and found.doubt is None:
-            within = reservation.uid
+    else:
+        for part in pod.parts:
+            reservation = reserved.get(part.group)
+            found = _find(pod, part, cards, numberings, reservation)
+            for card in found.cards:
+                shares[card.id] = _share(part if _known(found) else ForeignPart(), card, shares.get(card.id))
+            if found.doubt is not None and doubt is None and cards:
+                doubt, why = found.doubt, found.why
+            if reservation is not None and not pod.reserves and found.doubt is None:
+                within = reservation.uid
     # If one of its cards is in doubt, all of it counts beside what the reservation Pod holds.
     within = "" if doubt is not None else within
     return ForeignHolding(
@@ -185,18 +187,20 @@ def _mend(pod: ForeignPod) -> str:
 
 def _numbered(pod: ForeignPod, part: ForeignPart, cards: Sequence[Device], numberings: Numberings) -> _Found:
     """Find the cards that a number may have meant when it was resolved."""
-    only = cards[0] if len(cards) == 1 and not numberings else None
-    if only is not None and part.number == (0 if part.by is Numbered.INDEX else only.minor):
-        return _Found(cards)
+    if len(cards) == 1 and not numberings:
+        (only,) = cards
+        if part.number == (0 if part.by is Numbered.INDEX else only.minor):
+            return _Found(cards)
     meant: set[str | None] = set()
     for start in pod.starts or (None,):
         meant |= _meant(part, start, numberings)
     known = [card for card in cards if card.id in meant]
-    if meant == {None}:
+    if not meant - {None}:
         why = f"{pod.evidence} names {part}, and node {pod.node} had none when the Pod started"
         return _Found(cards, ConflictKind.OUT_OF_RANGE, f"{why}. All its GPUs are held: delete Pod {pod}")
-    if "" not in meant and None not in meant and len(known) == len(meant):
-        if len(known) == 1:
+    if meant.issubset(card.id for card in known):
+        _, *others = known
+        if not others:
             return _Found(known)
         either = " or ".join(card.id for card in known)
         why = f"{pod.evidence} names {part}, which meant {either} when its containers started. Each of them is held"
@@ -211,7 +215,7 @@ def _meant(part: ForeignPart, start: int | None, numberings: Numberings) -> set[
         return {""}
     found: set[str | None] = set()
     for one, later in zip(numberings, (*numberings[1:], None), strict=True):
-        begun = start >= one.since or (start > one.after and one is not numberings[0])
+        begun = start >= one.since or start > one.after
         over = later is not None and start >= later.since
         if begun and not over:
             found.add(one.named(part.by, part.number))
@@ -220,9 +224,9 @@ def _meant(part: ForeignPart, start: int | None, numberings: Numberings) -> set[
 
 def _share(part: ForeignPart, card: Device, before: Share | None) -> Share:
     """Add a part to what a Pod holds of a card; never more than the card has."""
-    held = dict(before.amounts) if before is not None else {}
+    held = before.amounts if before is not None else dict.fromkeys(card.capacity, 0)
     more = _amounts(part, card.capacity)
-    amounts = {tail: min(held.get(tail, 0) + more.get(tail, 0), has) for tail, has in card.capacity.items()}
+    amounts = {tail: min(held[tail] + more[tail], has) for tail, has in card.capacity.items()}
     return Share(card.type, card.id, card.minor, amounts)
 
 
@@ -230,18 +234,18 @@ def _amounts(part: ForeignPart, capacity: Mapping[str, int]) -> dict[str, int]:
     """What a part is of a card: memory rounded up, in bytes and in percent, and compute."""
     if part.whole:
         return dict(capacity)
-    total = capacity.get(GPU_MEMORY, 0)
+    total = capacity[GPU_MEMORY]
     if part.part is not None:
         of, every = part.part
         memory, ratio = -(-total * of // every), -(-FULL * of // every)
     else:
         memory = min(part.memory or 0, total)
-        ratio = -(-memory * FULL // total) if total else FULL
+        ratio = -(-memory * FULL // total)
     return {GPU_CORE: part.core, GPU_MEMORY: memory, GPU_MEMORY_RATIO: ratio}
 
 
 def _beyond(device: Device, *sums: Mapping[str, int]) -> bool:
-    return any(sum(one.get(tail, 0) for one in sums) > has for tail, has in device.capacity.items())
+    return any(sum(one[tail] for one in sums if tail in one) > has for tail, has in device.capacity.items())
 
 
 def _on(holdings: Iterable[ForeignHolding], identity: str) -> list[ForeignHolding]:

@@ -87,7 +87,7 @@ def _device(device: Device, node: NodeSnapshot) -> Hashable:
 
 def _wiring(wiring: Wiring, at: Mapping[str, int]) -> Hashable:
     links = wiring.links
-    places = tuple([at.get(one, -1) for one in links.ids])
+    places = tuple([at.get(one) for one in links.ids])
     return places, links.rows, wiring.partitions, wiring.honour_partitions, wiring.others
 
 

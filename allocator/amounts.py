@@ -14,7 +14,6 @@ from allocator.vocabulary.names import is_quota_resource
 
 CPU: Final = "cpu"
 PODS: Final = "pods"
-_LONGEST: Final = 64  # characters of an amount that is remembered
 _POD_LEVEL: Final = (CPU, "memory")  # these, and hugepages, may be stated for a Pod as a whole
 
 Amounts = Mapping[str, int]
@@ -33,10 +32,9 @@ def amounts(quantities: Mapping[str, Any] | None, where: str) -> dict[str, int]:
     read = {}
     for name, quantity in (quantities or {}).items():
         try:
-            if isinstance(quantity, str) and len(quantity) <= _LONGEST:
-                read[name] = _rounded_up(quantity, name == CPU)
-            else:
-                read[name] = _rounded_up.__wrapped__(quantity, name == CPU)
+            # 1 and True are the same to the cache.
+            reading = _rounded_up if isinstance(quantity, str) else _rounded_up.__wrapped__
+            read[name] = reading(quantity, name == CPU)
         except QuantityError as error:
             raise BadQuantityError(f"{where}[{name}]: {error}") from error
     return read
@@ -113,4 +111,4 @@ def _requests(holder: Mapping[str, Any], where: str, *, counted: bool = False) -
 
 
 def _greatest(one: Amounts, other: Amounts) -> dict[str, int]:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in (*one, *(n for n in other if n not in one))}
+    return {name: max(each[name] for each in (one, other) if name in each) for name in {**one, **other}}

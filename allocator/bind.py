@@ -300,8 +300,10 @@ def _adopted_cpus(said: CpuShare | None, placed: CpuShare | None) -> CpuShare | 
     if said is None:
         return placed
     own = placed.cpus if placed is not None else 0
-    if said.cpus != own:
-        return f"CPUs {format_cpuset(said.cpus & ~own)} are not needed"
+    if own and not said.cpus:
+        return f"they name no CPUs, and the Pod asks for {own.bit_count()} of its own"
+    if more := said.cpus & ~own:
+        return f"CPUs {format_cpuset(more)} are not needed"
     return replace(said, numa=placed.numa) if placed is not None and placed.numa else said
 
 

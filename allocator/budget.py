@@ -4,7 +4,7 @@ Steps are counted, never time, so that the same question has the same answer on 
 work as looking at one device for one container.
 """
 
-from math import inf
+from math import inf, isinf
 from typing import Final
 
 
@@ -51,8 +51,10 @@ class Budget:
 
     def set_aside(self, share: int) -> "Budget":
         """Move one part in `share` of what is left, rounded down, into a budget of its own."""
-        aside = Budget(self.left if self.left == inf else self.left // share)
-        self.left -= 0 if self.left == inf else aside.left
+        if isinf(self.left):
+            return Budget(inf)
+        aside = Budget(self.left // share)
+        self.left -= aside.left
         return aside
 
 

@@ -85,7 +85,7 @@ def claimed_shares(parts: Iterable[ClaimedPart], devices: Sequence[Device]) -> t
 def _amounts(part: ClaimedPart, device: Device) -> dict[str, int]:
     """What a part is of each of a device's resources: its bytes, and as much in percent, rounded up, of the others."""
     pair = part.kind.memory
-    if part.memory is None or pair is None or not device.capacity.get(pair[0]):
+    if part.memory is None or pair is None:
         return dict(device.capacity)
     total = device.capacity[pair[0]]
     held = min(part.memory, total)
@@ -144,8 +144,8 @@ def _either(first: Iterable[Share], second: Iterable[Share]) -> tuple[Share, ...
     """As much of each device as the one or the other attempt holds."""
     shares = {share.id: share for share in first}
     for share in second:
-        known = shares.get(share.id)
-        most = {tail: max(amount, known.amounts.get(tail, 0) if known else 0) for tail, amount in share.amounts.items()}
+        known = shares.get(share.id, share)
+        most = {tail: max(amount, known.amounts.get(tail, amount)) for tail, amount in share.amounts.items()}
         shares[share.id] = share._replace(amounts=most)
     return tuple(shares.values())
 
@@ -159,7 +159,7 @@ def _in_the_way(wanted: Holding, node: NodeSnapshot) -> str:
     for share in wanted.shares:
         device, used, claims = devices.get(share.id), pods.get(share.id, {}), others.get(share.id, {})
         capacity = share.amounts if device is None else device.capacity
-        taken = ((used.get(tail, 0), claims.get(tail, 0), tail, has) for tail, has in capacity.items())
+        taken = ((used.get(tail), claims.get(tail, 0), tail, has) for tail, has in capacity.items())
         over = any(pod and pod + min(claim + share.amounts[tail], has) > has for pod, claim, tail, has in taken)
         root = None if device is None else device.pcie
         holders = [
@@ -258,8 +258,10 @@ def claimed_too(node: NodeSnapshot) -> list[ClaimedToo]:
     found = []
     for device in node.devices:
         given, claimed = pods.get(device.id, {}), claims.get(device.id, {})
-        both = bool(given and claimed)
-        if both and any(given.get(tail, 0) + claimed.get(tail, 0) > has for tail, has in device.capacity.items()):
+        both = (given, claimed)
+        if all(both) and any(
+            sum(one[tail] for one in both if tail in one) > has for tail, has in device.capacity.items()
+        ):
             by_pods, by_claims = _holders(node.holdings, device.id), _holders(node.claims, device.id)
             names = sorted(f"{one.namespace}/{one.name}" for one in by_claims)
             uids = sorted(one.uid for one in by_pods)

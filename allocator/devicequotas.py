@@ -12,8 +12,7 @@ from allocator.fractions import divide_among
 from allocator.vocabulary.asks import ContainerAsk, PodRequest
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.phase import Phase
-from allocator.vocabulary.sharing import DeviceQuota, Member, Quotas
+from allocator.vocabulary.sharing import DeviceQuota, Quotas
 
 
 def device_quotas(request: PodRequest, shares: Iterable[Share], devices: Iterable[Device]) -> Quotas:
@@ -32,7 +31,9 @@ def device_quotas(request: PodRequest, shares: Iterable[Share], devices: Iterabl
     quotas: Quotas = {}
     for share in sorted(shares, key=lambda one: (one.type, one.minor, one.id)):
         asks = [
-            one for one in request.containers if one.ask.type.name == share.type and one.names[0] in share.containers
+            one
+            for one in request.containers
+            if one.ask.type.name == share.type and not set(one.names).isdisjoint(share.containers)
         ]
         for ask in asks:
             slot = share.amounts
@@ -55,7 +56,10 @@ def _slot(ask: ContainerAsk, capacity: Mapping[str, int], share: Share) -> dict[
 
 def _divided(ask: ContainerAsk, slot: Mapping[str, int]) -> list[tuple[str, dict[str, int | None]]]:
     """Divide what a group has of a device among its members."""
-    members = ask.members or (_alone(ask),)
+    members = ask.members
+    if not members:  # it shares with no other container, and has all of what it asks for
+        asked = zip(ask.ask.type.tails, ask.ask.amounts, strict=True)
+        return [(ask.name, {tail: None if amount == 0 else slot.get(tail, 0) for tail, amount in asked})]
     found: list[dict[str, int | None]] = [{} for _ in members]
     for at, tail in enumerate(ask.ask.type.tails):
         parts = [member.parts[at] for member in members]
@@ -63,9 +67,3 @@ def _divided(ask: ContainerAsk, slot: Mapping[str, int]) -> list[tuple[str, dict
         for one, part, amount in zip(found, parts, amounts, strict=True):
             one[tail] = None if part is None else amount
     return [(member.name, amounts) for member, amounts in zip(members, found, strict=True)]
-
-
-def _alone(ask: ContainerAsk) -> Member:
-    """A container that shares with no other: it has all of what it asks for."""
-    parts = tuple(None if amount == 0 else Fraction(1) for amount in ask.ask.amounts)
-    return Member(ask.name, 0, Phase.APP, parts)

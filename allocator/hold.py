@@ -60,7 +60,7 @@ def prolong(uids: Sequence[str], until: int) -> Callable[[Holdings], tuple[Holdi
     Returns:
         A change that answers whether any was changed.
     """
-    return _end_at(uids, until, lambda held: 0 < held.until < until or bool(held.until and held.ending))
+    return _end_at(uids, until, lambda held: bool(held.until and (held.until < until or held.ending)))
 
 
 def close(uids: Sequence[str], mark: str) -> Callable[[Holdings], tuple[Holdings | None, bool]]:

@@ -48,11 +48,12 @@ def numa_sets(
     cpu = node.cpu
     own = _own_cpus(request, node, only)
     free = _free_by_numa(request, node, numas, own)
-    sign = -1 if cpu is not None and cpu.strategy is not NumaStrategy.MOST_ALLOCATED else 1
+    emptiest_first = cpu is not None and cpu.strategy is not NumaStrategy.MOST_ALLOCATED
 
     def order(numa: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
         lost = wishes_lost(request.cpu, own, cpu, numa) if request.cpu and own and cpu else 0
-        return lost, sign * sum(free[at] for at in numa), numa
+        left = sum(free[at] for at in numa)
+        return lost, -left if emptiest_first else left, numa
 
     for width, sets in _by_width(cpu, numas):
         if width <= widest:
@@ -75,7 +76,7 @@ def opened(shares: Iterable[Share], node: NodeSnapshot, order: str = "") -> tupl
     if not idle:
         return NOTHING_OPENED
     busy = {device.pcie for device in node.devices if device.id in node.used or device.id in node.kubelet_held}
-    roots = {device.pcie for device in node.devices if device.id in idle} - busy - {None}
+    roots = {device.pcie for device in node.devices if device.id in idle and device.pcie is not None} - busy
     return len(idle), len(roots)
 
 
@@ -97,8 +98,8 @@ def kept_apart(
         avoided = [one for one in sets if one.numas & (single if len(one.numas) > 1 else shared)]
         if avoided:
             late.append(avoided)
-        if len(avoided) < len(sets):
-            yield [one for one in sets if one not in avoided]
+        if kept := [one for one in sets if one not in avoided]:
+            yield kept
     if exclusive is NumaExclusive.PREFERRED or policy is NumaPolicy.BEST_EFFORT:
         yield from late
 
@@ -110,7 +111,7 @@ def _by_width(cpu: CpuNode | None, numas: tuple[int, ...]) -> Iterator[tuple[int
     sockets, and all: other combinations would be too many.
     """
     if len(numas) <= MOST_COMBINED:
-        yield from ((width, combinations(numas, width)) for width in range(1, len(numas) + 1))
+        yield from ((width, combinations(numas, width)) for width, _ in enumerate(numas, 1))
         return
     yield 1, combinations(numas, 1)
     sockets = _by_socket(cpu.topology) if cpu is not None else []
@@ -179,7 +180,7 @@ def _free_cpu(
         }
         yield free, MILLI * cpu.topology.all.bit_count()
     if ask.memory and (memory := dict(memory_free(cpu, use, numas))):
-        yield memory, sum(zone.memory or 0 for zone in cpu.zones.values())
+        yield memory, sum(zone.memory for zone in cpu.zones.values() if zone.memory)
     for resource, _ in ask.others:
         has = {at: much for at, zone in cpu.zones.items() for of, much in zone.others if of == resource}
         yield {at: max(has.get(at, 0) - use.others.get((at, resource), 0), 0) for at in numas}, sum(has.values())

@@ -133,7 +133,7 @@ def format_bytes(value: int) -> str:
     """Write bytes in Kubernetes' canonical binary form: the largest suffix that keeps the value exact."""
     suffix = ""
     for larger in _BINARY:
-        if value == 0 or value % 1024:
+        if not value or value % 1024:
             break
         value //= 1024
         suffix = larger

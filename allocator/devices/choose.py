@@ -180,7 +180,7 @@ class _Attempt:
         if self._allowance is not None and len(options) >= count:
             possible = self._allowance.possible(options, count)
             if len(possible) < count:
-                self.objections[self._allowance.kind] = self._allowance.why_not(options)
+                self.objections[self._allowance.kind] = self._allowance.why_not(options[:count])
             options = possible
         self._sets: Iterator[Sequence[Option] | Objection]
         self._sets = iter(()) if len(options) < count else iter(search.sets(wish, options, count))
@@ -257,6 +257,6 @@ def _kind(chosen: Sequence[Option]) -> Hashable:
     """All that later wishes can see of devices, whichever they are."""
     of = [option.offer for option in chosen]
     kinds = [
-        (one.capacity, one.free, one.steps, one.containers != (), one.device.model, one.device.vendor) for one in of
+        (one.capacity, one.free, one.steps, bool(one.containers), one.device.model, one.device.vendor) for one in of
     ]
     return tuple(sorted(kinds))

@@ -92,10 +92,11 @@ def completed(ask: DeviceAsk, capacity: Amounts) -> Amounts:
     stated = list(ask.amounts)
     if kind.memory is not None:
         size, ratio = kind.tails.index(kind.memory[0]), kind.tails.index(kind.memory[1])
-        if stated[size] is None:
+        memory = stated[size]
+        if memory is None:
             stated[size] = capacity[size] * (stated[ratio] or 0) // FULL
         elif stated[ratio] is None:
-            stated[ratio] = -(-(stated[size] or 0) * FULL // capacity[size])
+            stated[ratio] = -(-memory * FULL // capacity[size])
     return tuple([has if amount is None else amount for amount, has in zip(stated, capacity, strict=True)])
 
 

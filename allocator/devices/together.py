@@ -6,8 +6,8 @@ A container's devices of the leading type are chosen first, then those of the fo
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, islice
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import NamedTuple
 
 from allocator.budget import Budget
 from allocator.devices.offer import Wish
@@ -18,8 +18,6 @@ from allocator.devices.words import too_few_on_roots, too_few_together
 from allocator.topology.joint import choices_beside, why_none_beside
 from allocator.topology.sets import Candidate, SetRule
 from allocator.vocabulary.devicetype import DeviceType
-
-_MAX_PASSED_OVER: Final = 20_000  # sets of the leading type that are passed over: more than 16 devices have
 
 
 class FollowingSearch(TypeSearch):
@@ -115,7 +113,7 @@ class LeadingSearch(TypeSearch):
                 yield short
                 return
         known: dict[frozenset[str], Objection | None] = {}
-        for chosen in islice(self._by_rule(options, count, rule), _MAX_PASSED_OVER):
+        for chosen in self._by_rule(options, count, rule):
             self.budget.spend(1)
             at = roots_of(chosen)
             if at not in known:

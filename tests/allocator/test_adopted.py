@@ -1,18 +1,22 @@
 """Which cards other products' Pods hold, what counts where that is in doubt, and which conflicts there are."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import GIB, gpu, part, share
+from builders import GIB, gpu, nic, part, share
 from builders import holding as held_by_us
 
-from allocator.adopted import adopt, conflicts, survey
+from allocator.adopted import adopt, conflicts, doubts, in_doubt, survey
 from allocator.vocabulary.adopted import LATER, ConflictKind, ForeignPart, ForeignPod, Numbered, Numbering, Product
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.numberings import MOST_NUMBERINGS, read_numberings, write_numberings
 
 CARDS = [gpu(minor) for minor in range(3)]
 IDS = [card.id for card in CARDS]
+FPGA = Device("fpga", "FPGA-0", 0, healthy=True, capacity={"fpga": 100})
 TOTAL = CARDS[0].capacity["gpu-memory"]
 # Card 1 vanished at some time between 1000 and 1100.
 PAST = (
@@ -45,8 +49,11 @@ CASES = {
     "a third, rounded up": (of("p", ForeignPart(IDS[0], part=(1, 3))), (), {IDS[0]: -(-TOTAL // 3)}, None),
     "an unknown UUID": (of("p", ForeignPart("GPU-x", memory=1)), (), WHOLE, ConflictKind.UNKNOWN_DEVICE),
     "unreadable": (of("p", problem="evidence: nonsense"), (), WHOLE, ConflictKind.UNREADABLE),
-    "another scheduler": (of("p", uncounted="not its scheduler"), (), {}, ConflictKind.UNCOUNTED),
+    "another scheduler": (
+        of("p", ForeignPart(IDS[1]), uncounted="not its scheduler"), (), {}, ConflictKind.UNCOUNTED,
+    ),
     "an index in the past": (of("p", by_index(2), starts=(500,)), PAST, {IDS[2]: GIB}, None),
+    "an index from the first second that is known": (of("p", by_index(1), starts=(100,)), PAST, {IDS[1]: GIB}, None),
     "an index after the change": (of("p", by_index(1), starts=(1100,)), PAST, {IDS[2]: GIB}, None),
     "an index of a card that vanished": (of("p", by_index(1), starts=(1000,)), PAST, {IDS[1]: GIB}, None),
     "an index within the change": (
@@ -61,6 +68,7 @@ CASES = {
         of("p", by_index(1), starts=(99,)), PAST, EACH, ConflictKind.UNKNOWN_NUMBER,
     ),
     "an index without any history": (of("p", by_index(1), starts=(500,)), (), EACH, ConflictKind.UNKNOWN_NUMBER),
+    "the first index without any history": (of("p", by_index(0), starts=(5,)), (), EACH, ConflictKind.UNKNOWN_NUMBER),
     "an index without a start": (of("p", by_index(1)), PAST, EACH, ConflictKind.UNKNOWN_NUMBER),
     "an index that no card had": (of("p", by_index(7), starts=(500,)), PAST, WHOLE, ConflictKind.OUT_OF_RANGE),
     "an index just above the last": (of("p", by_index(3), starts=(500,)), PAST, WHOLE, ConflictKind.OUT_OF_RANGE),
@@ -70,6 +78,13 @@ CASES = {
     ),
     "a minor": (
         of("p", ForeignPart(by=Numbered.MINOR, number=2, memory=GIB), starts=(2000,)), PAST, {IDS[2]: GIB}, None,
+    ),
+    "an index of cards of which the node lists one": (
+        of("p", by_index(0), starts=(1, 9)), (Numbering(1, 1, (IDS[0],)), Numbering(5, 5, ("GPU-gone",))), EACH,
+        ConflictKind.UNKNOWN_NUMBER,
+    ),
+    "an index that a card had before": (
+        of("p", by_index(2), starts=(500, 2000)), PAST, EACH, ConflictKind.UNKNOWN_NUMBER,
     ),
     "an index of a card that the node lists no more": (
         of("p", by_index(0), starts=(5,)), (Numbering(1, 1, ("GPU-gone",)),), EACH, ConflictKind.UNKNOWN_NUMBER,
@@ -98,13 +113,117 @@ def test_compute_of_which_nothing_is_said_counts_as_none() -> None:
         assert [(one.id, one.amounts["gpu-core"]) for one in found.shares] == [(IDS[1], 0)]
 
 
-def test_on_a_node_with_one_card_its_first_index_needs_no_history() -> None:
-    assert held(of("p", by_index(0), starts=(5,)), cards=CARDS[:1]) == ({IDS[0]: GIB}, None)
-    assert held(of("p", by_index(1), starts=(5,)), cards=CARDS[:1]) == ({IDS[0]: GIB}, ConflictKind.UNKNOWN_NUMBER)
+@pytest.mark.parametrize(
+    ("by", "number", "certain"),
+    [
+        (Numbered.INDEX, 0, True),
+        (Numbered.INDEX, 1, False),
+        (Numbered.INDEX, 3, False),
+        (Numbered.MINOR, 0, False),
+        (Numbered.MINOR, 2, False),
+        (Numbered.MINOR, 3, True),
+        (Numbered.MINOR, 4, False),
+    ],
+)
+def test_on_a_node_with_one_card_its_own_numbers_need_no_history(by: Numbered, number: int, *, certain: bool) -> None:
+    pod = of("p", ForeignPart(by=by, number=number, memory=GIB), starts=(5,))
+    doubt = None if certain else ConflictKind.UNKNOWN_NUMBER
+    assert held(pod, cards=[gpu(3)]) == ({"GPU-3": GIB}, doubt)
 
 
-def test_a_node_that_lists_no_card_has_nothing_to_hold_and_no_conflict() -> None:
-    assert held(of("p", ForeignPart("GPU-x")), cards=[]) == ({}, None)
+def test_on_a_node_with_one_card_a_number_counts_by_its_history_where_there_is_one() -> None:
+    pod = of("p", by_index(0), starts=(5,))
+    assert held(pod, cards=CARDS[:1], past=(Numbering(1, 1, ("GPU-gone",)),)) == (
+        {IDS[0]: GIB},
+        ConflictKind.UNKNOWN_NUMBER,
+    )
+
+
+@pytest.mark.parametrize("part_of", [ForeignPart("GPU-x"), by_index(0), ForeignPart(group="g")], ids=str)
+def test_a_node_that_lists_no_card_has_nothing_to_hold_and_no_conflict(part_of: ForeignPart) -> None:
+    assert held(of("p", part_of), cards=[]) == ({}, None)
+
+
+def test_devices_of_other_types_are_not_held_where_it_is_not_known_which_card_is() -> None:
+    assert held(of("p", problem="nonsense"), cards=[FPGA, *CARDS, nic(0)]) == (WHOLE, ConflictKind.UNREADABLE)
+
+
+@pytest.mark.parametrize(
+    ("stated", "core", "memory", "ratio"),
+    [
+        (ForeignPart(IDS[0], memory=TOTAL // 8, core=30), 30, TOTAL // 8, 13),
+        (ForeignPart(IDS[0], memory=0, core=30), 30, 0, 0),
+        (ForeignPart(IDS[0], memory=1), 0, 1, 1),
+        (ForeignPart(IDS[0], part=(2, 3), core=7), 7, -(-TOTAL * 2 // 3), 67),
+        (ForeignPart(IDS[0], core=30), 100, TOTAL, 100),
+    ],
+)
+def test_the_amounts_of_a_part_are_rounded_up(stated: ForeignPart, core: int, memory: int, ratio: int) -> None:
+    (found,) = adopt([of("p", stated)], CARDS)["uid-p"].shares
+    assert found == share(CARDS[0], core=core, memory=memory, ratio=ratio)
+
+
+LIST_IT = "let the node's reporter list its GPUs (give its Device object if files were read), or delete Pod team/p"
+NO_CARD = "which is none of the GPUs of node n1. All GPUs of the node are held"
+
+
+@pytest.mark.parametrize(
+    ("pod", "why"),
+    [
+        (of("p", ForeignPart("GPU-x")), f"evidence names GPU-x, {NO_CARD}: {LIST_IT}"),
+        (
+            of("p", ForeignPart(group="g")),
+            f"evidence names the card of the reservation Pod of group g, {NO_CARD}: {LIST_IT}",
+        ),
+        (
+            of("p", ForeignPart(group="h")),
+            (
+                "the reservation Pod of group h, which names its GPU of node n1, was not read. All GPUs of the node "
+                "are held: give that Pod too if this was read from files, and delete Pod team/p if it is gone"
+            ),
+        ),
+        (
+            of("p", by_index(7), starts=(500,)),
+            (
+                "evidence names the card with index 7, and node n1 had none when the Pod started. "
+                "All its GPUs are held: delete Pod team/p"
+            ),
+        ),
+        (
+            of("p", by_index(1), starts=(1050,)),
+            (
+                "evidence names the card with index 1, which meant GPU-1 or GPU-2 when its containers started. "
+                "Each of them is held: delete Pod team/p to end the doubt"
+            ),
+        ),
+    ],
+    ids=["no such card", "a group's card that is none", "a group of nobody", "no such number", "either of two"],
+)
+def test_a_doubt_says_why_and_what_to_do(pod: ForeignPod, why: str) -> None:
+    keeper = of("keeper", ForeignPart("GPU-y"), peer=Product.KAI, reserves="g")
+    assert adopt([pod, keeper], CARDS, PAST)["uid-p"].why == why
+
+
+def test_the_pods_in_doubt_are_listed_by_name_and_neither_exact_nor_uncounted_ones() -> None:
+    pods = [
+        of("b", ForeignPart("GPU-x")),
+        of("a", problem="nonsense"),
+        of("c", ForeignPart(IDS[0])),
+        of("d", uncounted="not its scheduler"),
+    ]
+    foreign = adopt(pods, CARDS)
+    assert [in_doubt(foreign[f"uid-{name}"]) for name in "abcd"] == [True, True, False, False]
+    assert [told.split(":")[0] for told in doubts(NodeSnapshot("n1", tuple(CARDS), foreign=foreign))] == [
+        "what Pod team/a holds on n1 is in doubt",
+        "what Pod team/b holds on n1 is in doubt",
+    ]
+
+
+def test_the_first_doubt_of_a_pod_is_told() -> None:
+    strange, number = ForeignPart("GPU-x"), by_index(1)
+    assert held(of("p", strange, number))[1] is ConflictKind.UNKNOWN_DEVICE
+    assert held(of("p", number, strange))[1] is ConflictKind.UNKNOWN_NUMBER
+    assert held(of("p", strange, ForeignPart(IDS[0])))[1] is ConflictKind.UNKNOWN_DEVICE
 
 
 def test_shares_of_a_reserved_card_are_within_the_reservation_which_holds_all_of_it() -> None:
@@ -129,6 +248,56 @@ def test_a_group_whose_card_is_not_known_holds_every_card(known) -> None:
     assert held(user, keeper) == (WHOLE, ConflictKind.UNKNOWN_DEVICE)
     assert held(keeper, user) == (WHOLE, ConflictKind.UNKNOWN_DEVICE)
     assert held(user) == (WHOLE, ConflictKind.UNKNOWN_DEVICE)
+
+
+@pytest.mark.parametrize("why", [{"problem": "nonsense"}, {"uncounted": "not its scheduler"}], ids=str)
+def test_a_reservation_pod_that_does_not_say_its_card_vouches_for_no_other(why: dict[str, str]) -> None:
+    parts = [] if "problem" in why else [ForeignPart(IDS[0])]
+    keeper = of("keeper", *parts, peer=Product.KAI, reserves="g", **why)
+    user = of("user", ForeignPart(group="g", part=(1, 2)), peer=Product.KAI)
+    assert held(user, keeper) == (WHOLE, ConflictKind.UNKNOWN_DEVICE)
+
+
+def test_a_pod_of_which_one_card_is_in_doubt_counts_beside_the_reservation_pod() -> None:
+    keeper = of("keeper", ForeignPart(IDS[0]), peer=Product.KAI, reserves="g")
+    parts = [ForeignPart(group="g", part=(1, 2)), ForeignPart("GPU-x")]
+    for user in (of("user", *parts), of("user", *reversed(parts))):
+        found = adopt([user, keeper], CARDS)
+        assert (found["uid-user"].within, found["uid-user"].doubt) == ("", ConflictKind.UNKNOWN_DEVICE)
+        assert found["uid-keeper"].within == ""
+
+
+def test_a_card_that_is_held_to_the_last_percent_is_no_conflict() -> None:
+    theirs = [of(name, ForeignPart(IDS[0], part=(1, 2), core=50)) for name in "ab"]
+    theirs.append(of("c", ForeignPart(IDS[1], part=(1, 4), core=25)))
+    ours = held_by_us("ours", part(CARDS[1], 75))
+    twice = [held_by_us(name, part(CARDS[2], 60)) for name in ("x", "y")]
+    held = {one.uid: one for one in (ours, *twice)}
+    assert conflicts(NodeSnapshot("n1", tuple(CARDS), held, foreign=adopt(theirs, CARDS))) == []
+    compute = held_by_us("compute", Share("gpu", IDS[0], 0, {"gpu-core": 1}))
+    memory = [of("memory", ForeignPart(IDS[0], memory=TOTAL, core=99))]
+    assert conflicts(NodeSnapshot("n1", tuple(CARDS), {"compute": compute}, foreign=adopt(memory, CARDS))) == []
+    more = replace(ours, shares=(part(CARDS[1], 76),))
+    (found,) = conflicts(NodeSnapshot("n1", tuple(CARDS), {"ours": more}, foreign=adopt(theirs, CARDS)))
+    assert (found.kind, found.devices, found.pods) == (ConflictKind.BESIDE_OURS, (IDS[1],), ("team/c",))
+
+
+@pytest.mark.parametrize(("number", "more"), [(8, ""), (9, " and 1 more"), (17, " and 9 more")])
+def test_a_conflict_names_eight_pods(number: int, more: str) -> None:
+    theirs = [of(f"p{at:02}", ForeignPart(IDS[0], core=20)) for at in range(number)]
+    ours = [held_by_us(f"o{at:02}", share(CARDS[1], core=1)) for at in range(number)]
+    ours += [held_by_us(f"elsewhere-{card.minor}", share(card, core=1)) for card in (CARDS[0], CARDS[2])]
+    foreign = adopt([*theirs, of("q", ForeignPart(IDS[1]))], CARDS)
+    found = conflicts(NodeSnapshot("n1", tuple(CARDS), {one.uid: one for one in ours}, foreign=foreign))
+    pods, own = [f"team/p{at:02}" for at in range(8)], [f"default/pod-o{at:02}" for at in range(8)]
+    beside = f"is held by team/q (hami) as well as by {', '.join(own)}, and it has too little for both"
+    over = f"is held beyond what it has, by {' (hami), '.join(pods)} (hami){more}: their products gave it away twice"
+    assert [one.message for one in found] == [
+        f"gpu 1 (GPU-1) of node n1 {beside}; delete one of the Pods",
+        f"gpu 0 (GPU-0) of node n1 {over}; delete one of the Pods",
+    ]
+    assert found[1].pods == tuple(pods)
+    assert found[1].uids == tuple(f"uid-p{at:02}" for at in range(8))
 
 
 def test_cards_beyond_their_size_are_conflicts_that_name_who_holds_them() -> None:

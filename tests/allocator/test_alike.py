@@ -89,6 +89,42 @@ def test_nodes_that_differ_are_not_alike(change: Callable[[], NodeSnapshot]) -> 
     assert likeness(change()) != likeness(BASE)
 
 
+def test_nodes_that_are_alike_are_found_by_their_likeness() -> None:
+    others = [holding("v", part(CARDS[1], 30)), holding("u", HALF, cpus=CpuShare("LSR", 0b11))]
+    assert {likeness(server(others)): "found"}[likeness(replace(server(others[::-1]), name="another"))] == "found"
+
+
+def test_pods_that_divide_the_same_cpus_otherwise_make_a_difference() -> None:
+    """Whether a Pod is inside one NUMA node depends on which of the CPUs it has."""
+
+    def divided(*masks: int) -> NodeSnapshot:
+        none = holding("none", HALF)
+        return server([none, *(holding(f"p{at}", cpus=CpuShare("LSR", mask)) for at, mask in enumerate(masks))])
+
+    assert likeness(divided(0b0011, 0b1100)) == likeness(divided(0b1100, 0b0011))
+    assert likeness(divided(0b0011, 0b1100)) != likeness(divided(0b0111, 0b1000))
+
+
+LABELLED = {"labels": {"speed": "fast"}, "functions": (replace(FUNCTION, labels={"a": "b"}),)}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"labels": {"speed": "slow"}}, {"functions": (FUNCTION,)}, {"functions": (replace(FUNCTION, bus_id="other"),)}],
+    ids=["other labels", "a function without its label", "another function"],
+)
+def test_labels_and_functions_are_compared_where_both_nodes_have_some(other: dict[str, object]) -> None:
+    assert likeness(device(**LABELLED)) == likeness(device(**LABELLED))
+    assert likeness(device(**LABELLED)) != likeness(device(**{**LABELLED, **other}))
+
+
+def test_a_connection_of_a_device_that_the_node_does_not_list_is_no_listed_ones() -> None:
+    links = BASE.wiring.links
+    assert links.ids[0] == BASE.devices[0].id
+    strange = replace(BASE.wiring, links=replace(links, ids=("strange", *links.ids[1:])))
+    assert likeness(replace(BASE, wiring=strange)) != likeness(BASE)
+
+
 def test_whatever_a_node_has_is_compared_or_named_here() -> None:
     """A new field fails here until `likeness` takes it in, or until it is listed as what no refusal depends on."""
     assert {one.name for one in fields(NodeSnapshot) if one.init} == {
@@ -118,6 +154,7 @@ def selecting(key: str, **fields: object) -> Wishes:
         pytest.param(Wishes(), False, id="no wishes"),
         pytest.param(selecting("koordgate.io/uuid"), True, id="a device by its id"),
         pytest.param(selecting("koordgate.io/minor"), False, id="a device by its minor"),
+        pytest.param(selecting("speed"), False, id="a device by its own label"),
         pytest.param(Wishes(gang="default/train"), True, id="a gang that holds something there"),
         pytest.param(Wishes(gang="default/other"), False, id="a gang that holds nothing there"),
     ],

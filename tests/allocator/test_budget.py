@@ -3,23 +3,25 @@
 import itertools
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 from types import FrameType
 from typing import Any
 
 import pytest
-from builders import app, ask, gpu, gpus, held, init, nic, nics, node, part, request
+from builders import GIB, app, ask, gpu, gpus, held, init, nic, nics, node, part, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
 
 from allocator.budget import Budget, BudgetSpentError
-from allocator.place import Placement, place
+from allocator.place import Placement, place, place_by_numa
 from allocator.vocabulary.asks import ContainerAsk, PodRequest, Wishes
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpunode import CpuNode
 from allocator.vocabulary.cpupolicy import NumaPolicy
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
-from allocator.vocabulary.hints import Joint
+from allocator.vocabulary.hints import Joint, Scope, TypeHint
 from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
@@ -154,10 +156,20 @@ def test_a_search_that_was_ended_says_so_and_what_to_do(name: str) -> None:
 def test_of_cards_that_are_alike_one_choice_stands_for_all() -> None:
     """So the search ends by itself, and its answer is certain."""
     on, of = HOSTILE["nine halves, cards alike"]
-    refusal = place(of, on)
+    budget = Budget(4000)
+    refusal = place(of, on, None, budget)
+    assert 4000 - budget.left == 226
     assert isinstance(refusal, Refusal)
     assert not refusal.unfinished
     assert refusal.message.startswith("node-1: each container fits alone, not all together (c0 1 x (core 51 %")
+
+
+@pytest.mark.parametrize(("used", "steps"), [((1, 1), 108), ((1, 1, 5), 187)])
+def test_of_each_kind_of_cards_one_choice_stands_for_all(used: tuple[int, ...], steps: int) -> None:
+    budget = Budget(4000)
+    refusal = place(request(*(app(f"c{at}", gpus(51)) for at in range(5))), machine(4, used), None, budget)
+    assert isinstance(refusal, Refusal)
+    assert 4000 - budget.left == steps
 
 
 def test_what_one_container_lacks_is_said_even_if_the_search_was_ended() -> None:
@@ -168,12 +180,40 @@ def test_what_one_container_lacks_is_said_even_if_the_search_was_ended() -> None
     assert not refusal.unfinished
 
 
-def test_of_many_containers_a_refusal_names_sixteen() -> None:
-    of = request(*(app(f"c{at}", gpus(51)) for at in range(20)))
+@pytest.mark.parametrize(("number", "more"), [(16, ""), (17, ", and 1 more"), (33, ", and 17 more")])
+def test_of_many_containers_a_refusal_names_sixteen(number: int, more: str) -> None:
+    of = request(*(app(f"c{at}", gpus(51)) for at in range(number)))
     refusal = place(of, machine(8))
     assert isinstance(refusal, Refusal)
-    assert "c15 1 x (core 51 %, memory 51 %), and 4 more)" in refusal.message
+    assert f"c15 1 x (core 51 %, memory 51 %){more})" in refusal.message
     assert "c16" not in refusal.message
+
+
+@pytest.mark.parametrize(("number", "told"), [(127, True), (128, False)])
+def test_what_one_of_128_containers_lacks_of_sixteen_cards_is_said_and_not_of_more(number: int, *, told: bool) -> None:
+    small = [app(f"c{at}", ask(core=1 + at % 100, ratio=1 + at // 100)) for at in range(number)]
+    refusal = place(request(*small, app("large", gpus(1700))), machine(16))
+    assert isinstance(refusal, Refusal)
+    assert ("container large asks 17 x" in refusal.message) is told
+
+
+@pytest.mark.parametrize(("left", "rest"), [(10, 0), (17, 0), (18, 0), (19, 1)])
+def test_the_explanation_of_a_refusal_is_paid_for_as_far_as_there_is_anything_left(left: int, rest: int) -> None:
+    budget = Budget(left)
+    refusal = place(request(app("a", gpus(900))), machine(8), None, budget)
+    assert isinstance(refusal, Refusal)
+    assert refusal.message.startswith("node-1: container a asks 9 x")
+    assert budget.left == rest
+
+
+def test_devices_of_which_a_pod_would_hold_more_than_is_counted_of_it_are_not_tried() -> None:
+    on = node(*(gpu(at, 24 * GIB) for at in range(5)), gpu(5))
+    of = request(app("a", ask(memory=10 * GIB)))
+    for most, minor, steps in (((), 0, 2 + 6 + 1), ((("quota.koordgate.io/gpu", 13),), 5, 2 + 6 + 1)):
+        budget = Budget(4000)
+        placed = place(replace(of, most=most), on, None, budget)
+        assert isinstance(placed, Placement)
+        assert ([share.minor for share in placed.shares], 4000 - budget.left) == ([minor], steps)
 
 
 def test_sixty_four_containers_are_placed_within_the_budget() -> None:
@@ -201,22 +241,43 @@ def test_a_strict_pod_whose_aligned_search_was_ended_is_told_where_it_was_sought
     assert refusal.short.startswith("the search for devices in one NUMA node (NUMA policy SingleNUMANode) was ended")
 
 
+def test_it_is_told_of_which_numa_node_by_itself_not_everything_was_tried() -> None:
+    hard = HOSTILE["nine halves, no card alike"][1]
+    cards = [gpu(at, numa_node=0) for at in range(8)]
+    on = node(*cards, gpu(8, numa_node=1), holdings=held(*(part(card, 1 + card.minor) for card in cards)))
+    aligned = replace(hard, cpu=CpuAsk(QosClass.LS, 0, 0, 0, numa_policy=NumaPolicy.SINGLE_NUMA_NODE, implied=True))
+    found = place_by_numa(aligned, replace(on, cpu=TWO_NUMA))
+    assert [(at, isinstance(told, Refusal) and told.unfinished) for at, told in found.items()] == [
+        (0, True),
+        (1, False),
+    ]
+    assert found[0].short.startswith("the search for devices in NUMA node 0 was ended")  # type: ignore[union-attr]
+
+
 TWO_NUMA = CpuNode(
     CpuTopology.of(Cpu(at, at // 2, at // 8, at // 8) for at in range(16)), policy=NumaPolicy.BEST_EFFORT
 )
 STEPS: dict[str, tuple[NodeSnapshot, PodRequest, int]] = {
     "one card": (machine(8), request(app("a", gpus(100))), 11),
     "half a card": (machine(8, uneven(8)), request(app("a", gpus(50))), 11),
+    "parts of two cards": (machine(8), request(app("a", ask(2, core=50, ratio=50))), 12),
     "wired cards": (machine(8, wired=True), request(app("a", gpus(200)), app("b", gpus(100))), 49),
     "an init container too": (
         machine(8, wired=True),
         request(init("i", gpus(100)), app("a", gpus(200)), app("b", gpus(100))),
         58,
     ),
+    "fourteen containers": (machine(1), request(*(app(f"c{at}", gpus(1)) for at in range(14))), 2 + 14 * 2),
+    "fifteen containers": (machine(1), request(*(app(f"c{at}", gpus(1)) for at in range(15))), 2 + 15 * 3),
     "sixty-four containers": (
         machine(8, uneven(4)),
         request(*(app(f"c{at}", gpus(12)) for at in range(64))),
         834,
+    ),
+    "two cards inside one NUMA node": (
+        machine(8),
+        request(app("a", gpus(200)), wishes=Wishes(hints=(("gpu", TypeHint(scope=Scope.NUMA_NODE)),))),
+        12,
     ),
     "cards with NICs": (
         machine(8, nics=8),

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 
 import pytest
 from builders import GIB, app, ask, gpu, gpus, held, holding, init, nic, node, part, request, share, sidecar
-from machines import A100_80G, L4, ODD, T4, devices, machine
+from machines import A100_80G, L4, ODD, T4, devices, machine, server, server_devices, wired
 
-from allocator.devices.words import describe
+from allocator.devices.words import describe, fitting
 from allocator.place import Placement, place
+from allocator.vocabulary.adopted import ForeignHolding, Product
 from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.hints import Operator, Requirement, Selector, TypeHint
@@ -170,6 +171,21 @@ def test_the_best_cards_are_chosen(on: NodeSnapshot, of: DeviceAsk, expected: li
     assert minors(place(request(app("a", of)), on)) == expected
 
 
+@pytest.mark.parametrize(
+    ("order", "expected"), [("", [1]), ("smallest", [1]), ("mostUsed", [0]), ("leastUsed", [0]), ("minor", [0])]
+)
+def test_only_where_smaller_cards_come_first_does_the_model_decide(order: str, expected: list[int]) -> None:
+    cards = [replace(one, model="A" if one.minor else "B") for one in server_devices() if one.type == "gpu"]
+    on = server(devices=cards)
+    assert minors(place(request(app("a", gpus(100)), wishes=Wishes(order=order)), on)) == expected
+
+
+def test_of_two_idle_cards_that_fit_as_well_the_one_is_begun_whose_root_is_broken_already() -> None:
+    cards = [gpu(0, pcie="a"), gpu(1, 96 * GIB, pcie="a"), gpu(2, pcie="b"), gpu(3, pcie="b")]
+    on = node(*cards, wiring=wired(cards), holdings=held(part(cards[2], 100)))
+    assert minors(place(request(app("a", gpus(50))), on)) == [3]
+
+
 def test_a_holding_is_counted_by_identity_not_by_minor() -> None:
     renumbered = gpu(5, device_id="GPU-0")
     on = node(renumbered, gpu(0, device_id="GPU-1"), holdings=held(part(gpu(0), 100)))
@@ -225,6 +241,11 @@ SEVERAL: dict[str, tuple[NodeSnapshot, PodRequest, list[Got]]] = {
         busy(FOUR, (0, 50), (1, 100), (2, 100), (3, 10)),
         request(app("a", gpus(50)), app("b", gpus(90))),
         [Got(0, 50, A // 2, 50, "a"), Got(3, 90, A * 9 // 10, 90, "b")],
+    ),
+    "of two that ask the same memory, the one that asks for compute too is harder": (
+        node(gpu(0), gpu(1), holdings=held(share(gpu(0), core=90, memory=A // 2, ratio=50))),
+        request(app("a", ask(ratio=50)), app("b", ask(core=1, ratio=50))),
+        [Got(0, 1, A // 2, 50, "b"), Got(1, 0, A // 2, 50, "a")],
     ),
     "one of two cards, one of one": (
         machine(FOUR),
@@ -301,6 +322,12 @@ def test_containers_of_one_pod_are_served_together(on: NodeSnapshot, of: PodRequ
     assert told(place(of, on)) == shares
 
 
+@pytest.mark.parametrize("kind", ["fpga", "rdma"])
+def test_what_is_named_as_a_device_of_another_type_does_not_name_the_card(kind: str) -> None:
+    named = holding("p", part(gpu(0), 50)._replace(type=kind), part(gpu(1), 50))
+    assert minors(place(request(app("a", gpus(50))), node(gpu(0), gpu(1), gpu(2)), named)) == [1]
+
+
 # Refusals: the node, the request, whether it is permanent, the message
 
 
@@ -341,6 +368,21 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         (
             "node-1: container a asks 3 x (memory 50Gi); 2 of 6 GPUs can hold it; "
             "the most free is gpu 0 with core 100 %, memory 100 % (80Gi)"
+        ),
+    ),
+    "of cards that lack as much, the one with more of its memory free is named": (
+        node(
+            gpu(0, 80 * GIB),
+            gpu(1, 24 * GIB),
+            holdings=held(
+                share(gpu(0), core=50, memory=56 * GIB, ratio=70), share(gpu(1), core=50, memory=12 * GIB, ratio=50)
+            ),
+        ),
+        request(app("a", ask(core=100, ratio=10))),
+        False,
+        (
+            "node-1: container a asks 1 x (core 100 %, memory 10 %); 0 of 2 GPUs can hold it; "
+            "the most free is gpu 1 with core 50 %, memory 50 % (12Gi)"
         ),
     ),
     "full for now": (
@@ -392,6 +434,25 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
             "(2 held because the annotation of Pod default/pod-a and of 1 more cannot be read) can hold it"
         ),
     ),
+    "held by claims and by Pods of other products, in part or as a whole": (
+        node(
+            *(gpu(minor) for minor in range(7)),
+            claims={"c": replace(holding("c", part(gpu(0), 100), part(gpu(1), 40), part(gpu(5), 1)), fence=1)},
+            foreign={
+                "f": ForeignHolding(
+                    "f", "t", "f", Product.HAMI, "x", (part(gpu(2), 30), part(gpu(3), 100), part(gpu(6), 100))
+                )
+            },
+        ),
+        request(app("a", gpus(200))),
+        False,
+        (
+            "node-1: container a asks 2 x (core 100 %, memory 100 %); 1 of 7 GPUs (1 held by ResourceClaims, "
+            "2 held in part by ResourceClaims, "
+            "2 held by Pods of other products, 1 held in part by Pods of other products) can hold it; "
+            "the most free is gpu 4 with core 100 %, memory 100 % (80Gi)"
+        ),
+    ),
     "of another type nothing is held for it": (
         node(
             gpu(0), nic(0), holdings=[replace(holding("a", Share("rdma", "NIC-0", 0, {"rdma": 100})), unread=("rdma",))]
@@ -437,6 +498,15 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         True,
         (
             "node-1: container b asks 2 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
+            "the most free is gpu 0 with core 100 %, memory 100 % (15109Mi)"
+        ),
+    ),
+    "of those that fail alone, the first is named": (
+        machine("one T4"),
+        request(app("a", gpus(300)), app("b", gpus(200)), app("c", gpus(300))),
+        True,
+        (
+            "node-1: container a asks 3 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
             "the most free is gpu 0 with core 100 %, memory 100 % (15109Mi)"
         ),
     ),
@@ -513,3 +583,10 @@ DESCRIBED: dict[str, tuple[DeviceAsk, str]] = {
 @pytest.mark.parametrize(("of", "text"), DESCRIBED.values(), ids=DESCRIBED)
 def test_an_ask_is_written_as_a_person_would(of: DeviceAsk, text: str) -> None:
     assert describe(of) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 GPUs fit"), (1, "1 GPU fits"), (2, "2 GPUs fit"), (11, "11 GPUs fit")]
+)
+def test_it_is_told_in_short_how_many_devices_fit(count: int, text: str) -> None:
+    assert fitting(count, gpus(200)) == f"{text} 2 x (core 100 %, memory 100 %)"

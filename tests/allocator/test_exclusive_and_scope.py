@@ -15,7 +15,7 @@ from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import Unit, own_type
 from allocator.vocabulary.hints import ExclusiveLevel, TypeHint
-from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.holdings import Function, Holding
 from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
@@ -97,6 +97,12 @@ def test_what_the_record_states_about_a_holder_keeps_others_out(level: Exclusive
     assert isinstance(place(units(1), node(queue(20)).holding_all(told)), Refusal)
 
 
+def test_a_broken_card_is_given_to_nobody_though_its_holder_does_not_share_it() -> None:
+    holder = held_by(place(asking({GPU: 50}, hint=DEVICE_LEVEL), node(gpu(0))))
+    refusal = refused(place(asking({GPU: 50}), node(gpu(0, healthy=False), holdings=[holder])))
+    assert "0 of 1 GPUs (1 unhealthy) can hold it" in refusal
+
+
 # PCIeLevel where the root is not known
 
 UNKNOWN = node(gpu(0), gpu(1), nic(0))
@@ -116,6 +122,18 @@ def test_it_does_not_come_to_a_card_of_an_unknown_root_that_somebody_is_on() -> 
     assert given(place(asking({GPU: 50}), on)) == {"GPU-0": ("a",)}
 
 
+# Selectors
+
+
+@pytest.mark.parametrize("label", ["nvidia.com/gpu.product", "koordgate.io/model"])
+@pytest.mark.parametrize("spelled", ["A10", "NVIDIA-A10", "NVIDIA-A10-SHARED"])
+@pytest.mark.parametrize("reported", ["A10", "NVIDIA-A10"])
+def test_a_model_is_selected_however_the_hint_and_the_card_spell_it(label: str, spelled: str, reported: str) -> None:
+    of = asking({GPU: 50}, hint={"gpu": {"selector": {"matchLabels": {label: spelled}}}})
+    on = node(gpu(0, model="A100"), gpu(1, model=reported))
+    assert given(place(of, on)) == {"GPU-1": ("a",)}
+
+
 # Virtual functions that two devices list
 
 
@@ -128,6 +146,15 @@ def test_a_virtual_function_that_two_devices_list_is_given_once() -> None:
     assert isinstance(answer, Placement)
     assert [one.bus_id for share in answer.shares for one in share.functions] == ["0000:1f:00.3", "0000:1f:00.4"]
     on.with_holding(holding("uid", *answer.shares)).check_invariants()
+
+
+@pytest.mark.parametrize(("minor", "told"), [(None, -1), (0, 0), (3, 3)])
+def test_a_virtual_function_without_a_number_is_given_as_minus_one(minor: int | None, told: int) -> None:
+    answer = place(
+        asking({NIC: 10}, hint={"rdma": {"vfSelector": {}}}), node(nic(0, VirtualFunction(minor, "0000:1f:00.3")))
+    )
+    assert isinstance(answer, Placement)
+    assert answer.shares[0].functions == (Function(told, "0000:1f:00.3"),)
 
 
 # The scope of a Pod of several containers: their requests, the scope, the cards; who gets which, or why not
@@ -184,6 +211,19 @@ def test_the_scope_holds_for_all_containers_of_a_pod_together(
         assert expected in refused(answer)
     else:
         assert given(answer) == expected
+
+
+@pytest.mark.parametrize(("scope", "expected"), [("NUMANode", [1, 2]), ("PCIe", [2, 3]), ("Node", [0, 1])])
+@pytest.mark.parametrize("order", ["", "minor"])
+def test_parts_of_two_cards_are_inside_the_scope_too(scope: str, expected: list[int], order: str) -> None:
+    places = [(0, "a"), (1, "b"), (1, "c"), (1, "c")]
+    cards = [gpu(minor, numa_node=numa, pcie=pcie) for minor, (numa, pcie) in enumerate(places)]
+    of = asking(
+        {f"{GPU}-core": 60, f"{GPU}-memory-ratio": 60, f"{GPU}.shared": 2},
+        hint={"gpu": {"requiredTopologyScope": scope}},
+        order=order,
+    )
+    assert given(place(of, node(*cards))) == {f"GPU-{minor}": ("a",) for minor in expected}
 
 
 def test_where_each_container_could_stand_but_nowhere_all_it_is_said_so() -> None:
@@ -284,6 +324,13 @@ def test_a_gang_that_is_too_large_for_the_node_begins_as_if_none_were_to_come() 
         for waiting in (0, 8, 10**6)
     ]
     assert answers[0] == answers[1] == answers[2]
+
+
+@pytest.mark.parametrize(("gang", "cards"), [("train", ["GPU-4", "GPU-6"]), ("other", ["GPU-6", "GPU-7"])])
+def test_parts_of_cards_come_near_the_card_of_a_mate(gang: str, cards: list[str]) -> None:
+    on = server([holding("mate", part(gpu(5), 100), gang="default/train")])
+    halves = {f"{GPU}-core": 120, f"{GPU}-memory-ratio": 120, f"{GPU}.shared": 2}
+    assert list(given(place(asking(halves, gang=gang), on))) == cards
 
 
 def test_parts_of_cards_are_packed_however_many_are_to_come() -> None:

@@ -1,9 +1,11 @@
 """Whether a node is short of CPU or memory for its free devices."""
 
-import pytest
-from builders import asking, gpu, gpus, holding, nics, node, part
+from dataclasses import replace
 
-from allocator.headroom import Bounds, Need, asked_percent, is_short, needs_of
+import pytest
+from builders import asking, gpu, gpus, holding, nic, nics, node, part
+
+from allocator.headroom import Bounds, Need, asked_percent, free_percent, is_short, needs_of
 from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE
 from allocator.vocabulary.mix import NO_MIX, TypicalRequest, mix_of
 
@@ -12,6 +14,10 @@ BOUNDS = Bounds(150, 200)
 MIX = mix_of([TypicalRequest(4000, 8, gpus(50), weight=2), TypicalRequest(64_000, 2**40)])
 NEEDS = needs_of(MIX)
 PLENTY = 10**9
+
+
+def test_a_node_becomes_short_below_one_and_a_half_times_the_need_and_ends_at_twice_as_much_unless_set() -> None:
+    assert Bounds() == Bounds(below=150, until=200)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +51,13 @@ def test_a_node_without_free_devices_is_not_short() -> None:
     one = gpu(0)
     assert not is_short(node(one, holdings=[holding("1", part(one, 100))]), 0, 0, NEEDS, BOUNDS, was=True)
     assert not is_short(node(gpu(0, healthy=False)), 0, 0, NEEDS, BOUNDS, was=True)
+
+
+def test_of_a_device_that_has_nothing_of_a_resource_the_others_count() -> None:
+    card = replace(gpu(0), capacity={"gpu-core": 0, "gpu-memory": 1, "gpu-memory-ratio": 100})
+    assert free_percent(GPU_TYPE, node(card), card) == 100
+    board = replace(nic(0), capacity={"rdma": 0})
+    assert free_percent(RDMA_TYPE, node(board), board) == 0
 
 
 def test_without_a_mix_no_node_is_short() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from builders import app, finish, gpu, gpus, holding, part, request
 
 from allocator.bind import GANG_WAITS, Claim, bind
-from allocator.hold import Planned, give_back, hold, hold_again, limit, prolong
+from allocator.hold import Planned, close, give_back, hold, hold_again, limit, prolong
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest, Wishes
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
@@ -79,6 +79,26 @@ def test_only_holds_that_end_earlier_are_prolonged() -> None:
     assert prolong(["b", "c", "d"], UNTIL + 5)(there) == (None, False)
 
 
+def test_a_mark_is_taken_away_from_a_hold_that_is_prolonged_and_from_nothing_else() -> None:
+    marked = {name: replace(one, ending="m") for name, one in kept(1, UNTIL + 5).items()}
+    held, changed = prolong(["a", "b", "d"], UNTIL + 5)(marked)
+    assert changed
+    assert {name: (one.until, one.ending) for name, one in (held or {}).items()} == {
+        **dict.fromkeys("ab", (UNTIL + 5, "")),
+        **dict.fromkeys("cd", (0, "m")),
+    }
+    assert prolong(["d"], UNTIL + 5)(marked) == (None, False)
+
+
+def test_only_holds_are_marked_and_each_once() -> None:
+    there = kept(UNTIL, UNTIL, WITHOUT_LIMIT)
+    there["b"] = replace(there["b"], ending="n")
+    held, changed = close(["x", "a", "b", "c", "d"], "m")(there)
+    assert changed
+    assert {name: one.ending for name, one in (held or {}).items()} == {"a": "m", "b": "n", "c": "m", "d": ""}
+    assert close(["x", "b", "d"], "m")(there) == (None, False)
+
+
 def test_only_holds_without_an_end_are_given_one() -> None:
     there = kept(UNTIL, WITHOUT_LIMIT, WITHOUT_LIMIT)
     held, changed = limit(["a", "b", "d", "x"], UNTIL + 5)(there)
@@ -110,6 +130,7 @@ def test_a_bind_takes_exactly_what_is_held() -> None:
     free = place(claim("a").request, NODE)
     assert isinstance(free, Placement)
     assert [share.minor for share in free.shares] != [1, 3]  # without the hold, others would be chosen
+    assert finish(bind(claim("a"), NODE.holding_all, NOW, "mark")(there))[1].repeated
     changed, outcome = bound(claim("a"), dict(there), UNTIL - 1)
     assert isinstance(outcome, Holding)
     assert (minors(outcome), outcome.until, outcome.since) == ([1, 3], 0, UNTIL - 1)

@@ -80,6 +80,12 @@ HELD: dict[str, tuple[PodRequest, NumaPolicy, list[Holding], tuple[int, ...] | s
         [shared(1000, 0, others=(((NIC, 2),), ()))],
         (1,),
     ),
+    "a vendor's NICs, of two NUMA nodes where more of them are in use": (
+        asking({"cpu": 1, NIC: 1}, qos="LS"),
+        SINGLE,
+        [shared(0, 0, others=((), ((NIC, 1),)))],
+        (1,),
+    ),
     "huge pages": (asking({GPU: 50, "cpu": 1, HUGE: "3Gi"}), SINGLE, [], ONE),
     "huge pages that are free on one": (
         asking({GPU: 50, "cpu": 1, HUGE: "1Gi"}),

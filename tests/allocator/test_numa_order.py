@@ -4,6 +4,7 @@ The server has two NUMA nodes, of 16 CPUs, 64 GiB, four GPUs (two per PCIe root)
 """
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from builders import GIB, asking, gpu, holding, node, part
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from machines import server, server_cpu, server_devices
 from machines_cpu import build, siblings_near
 
+from allocator.numasets import opened
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare, NumaShare
@@ -61,6 +63,12 @@ FIRST: dict[str, tuple[PodRequest, NumaStrategy, list[Holding], int]] = {
         asking({GPU: 50, "cpu": 2}, qos="LSR"),
         NumaStrategy.MOST_ALLOCATED,
         used({5: 50}),
+        1,
+    ),
+    "it is joined rather than that an idle one beside a used one is begun": (
+        asking({GPU: 50}),
+        NumaStrategy.MOST_ALLOCATED,
+        used({0: 100, 5: 50}),
         1,
     ),
     "also by a Pod without a class": (asking({GPU: 50}), NumaStrategy.MOST_ALLOCATED, used({5: 50}), 1),
@@ -118,6 +126,12 @@ FIRST: dict[str, tuple[PodRequest, NumaStrategy, list[Holding], int]] = {
         [*used({0: 100, 1: 100, 4: 100, 5: 100, 6: 50}), shared(2000, 0)],
         1,
     ),
+    "the same on the side of the cards": (
+        asking({GPU: 100, "cpu": 1}, qos="LS"),
+        NumaStrategy.LEAST_ALLOCATED,
+        [*used({0: 100, 2: 100, 4: 100, 6: 100, 7: 100}), shared(2000, 0)],
+        0,
+    ),
     "equals: the lowest number": (asking({GPU: 50, "cpu": 1}, qos="LS"), NumaStrategy.MOST_ALLOCATED, [], 0),
 }
 
@@ -129,6 +143,29 @@ def test_devices_cpus_and_memory_choose_the_numa_node_together(
 ) -> None:
     on = replace(server(held, cpu=server_cpu(policy=SINGLE, strategy=strategy)), order=order)
     assert placed_at(place(of, on), on) == {expected}
+
+
+@pytest.mark.parametrize("order", ["leastUsed", "minor"])
+@pytest.mark.parametrize("whose", ["the Pod's", "the node's"])
+def test_what_devices_open_does_not_count_where_their_order_is_another(order: str, whose: str) -> None:
+    of = asking({GPU: 50}, order=order if whose == "the Pod's" else "")
+    rules = server_cpu(policy=SINGLE, strategy=NumaStrategy.MOST_ALLOCATED)
+    on = server(used({0: 100, 1: 100, 5: 50}), cpu=rules, order=order if whose == "the node's" else "")
+    assert placed_at(place(of, on), on) == {0}
+
+
+def test_a_root_on_which_the_kubelet_has_given_a_card_is_in_use() -> None:
+    rules = server_cpu(policy=SINGLE, strategy=NumaStrategy.LEAST_ALLOCATED)
+    on = server(cpu=rules, kubelet=[CARDS[5].id])
+    assert placed_at(place(asking({GPU: 100}), on), on) == {1}
+
+
+def test_a_root_that_is_not_known_is_not_opened() -> None:
+    devices = [replace(card, pcie=None if card.numa_node else card.pcie) for card in CARDS.values()]
+    on = server(devices=devices, cpu=server_cpu(policy=SINGLE, strategy=NumaStrategy.LEAST_ALLOCATED))
+    assert placed_at(place(asking({GPU: 100}), on), on) == {1}
+    beside = on.holding_all({one.uid: one for one in used({0: 100, 4: 100, 5: 100})})
+    assert placed_at(place(asking({GPU: 100}), beside), beside) == {0}, "neither opens a root, and more is free there"
 
 
 def test_pairs_of_numa_nodes_are_compared_likewise() -> None:
@@ -147,6 +184,29 @@ def test_beyond_sixteen_sets_the_first_that_fits_is_taken(count: int, expected: 
     cpu = CpuNode(build(count, 1, 1, 2, siblings_near), policy=SINGLE, strategy=NumaStrategy.LEAST_ALLOCATED)
     on = node(*devices, holdings=held, cpu=cpu)
     assert placed_at(place(asking({GPU: 50}), on), on) == {expected}
+
+
+@pytest.mark.parametrize(
+    ("minors", "held", "fields", "figures"),
+    [
+        ([1], {}, {}, (1, 1)),
+        ([0, 1], {}, {}, (2, 1)),
+        ([1, 2], {}, {}, (2, 2)),
+        ([1], {0: 50}, {}, (1, 0)),
+        ([1], {1: 50, 4: 50}, {}, (0, 0)),
+        ([1, 2], {1: 50, 4: 50}, {}, (1, 1)),
+        ([1], {}, {"kubelet": [CARDS[0].id]}, (1, 0)),
+        ([0, 1, 2], {}, {"order": "leastUsed"}, (0, 0)),
+        ([0, 1, 2], {}, {"order": "minor"}, (0, 0)),
+        ([0, 1, 2], {}, {"order": "mostUsed"}, (3, 2)),
+    ],
+)
+def test_idle_devices_and_roots_without_a_device_in_use_are_opened(
+    minors: list[int], held: dict[int, int], fields: dict[str, Any], figures: tuple[int, int]
+) -> None:
+    shares = [part(CARDS[minor], 50) for minor in minors]
+    assert opened(shares, server(used(held), **fields)) == figures
+    assert opened(shares, server(used(held)), "minor") == (0, 0)
 
 
 def opens(answer: Placement, on: NodeSnapshot) -> tuple[int, int]:

@@ -441,6 +441,7 @@ def spread_over_both(uid: str = "wide") -> Holding:
 
 APART: dict[str, tuple[dict[str, str], list[Holding], Stood | str]] = {
     "where nobody of several stands": (SINGLE, [cpus("0-1")], Stood((0,))),
+    "Pods without CPUs of their own": (SINGLE, cards(0, 4), Stood((0,))),
     "one of several everywhere": (
         SINGLE,
         [spread_over_both()],
@@ -475,6 +476,7 @@ def test_a_pod_of_several_numa_nodes_keeps_apart_from_pods_of_one() -> None:
     lenient = asking(lsr(20, 0), qos="LSR", numa={**RESTRICTED, "singleNUMANodeExclusive": "Preferred"})
     assert stood(place(lenient, server([cpus("0-1")]))) == Stood((0, 1))
     assert stood(place(wide, server([spread_over_both()]))) == Stood((0, 1))
+    assert stood(place(wide, server(cards(0, 4)))) == Stood((0, 1)), "of whom CPUs of their own are not known"
 
 
 # Nodes that do not report everything
@@ -527,6 +529,14 @@ def test_of_more_than_eight_numa_nodes_one_or_a_socket_or_all_are_tried() -> Non
     assert len(nodes_of(8, RESTRICTED)) == 2  # of the first socket
     assert nodes_of(32, RESTRICTED) == set(range(8))
     assert nodes_of(34, RESTRICTED) >= set(range(8))
+
+
+def test_of_more_than_eight_numa_nodes_the_cards_of_one_socket_are_taken_together() -> None:
+    many = CpuNode(build(5, 2, 2, 2, siblings_near), policy=NumaPolicy.RESTRICTED)  # sockets 0-1, 2-3, 4-5, 6-7, 8-9
+    cards = [gpu(minor, numa_node=at) for minor, at in enumerate((0, 3, 4, 5))]
+    answer = place(asking({GPU: 200}), node(*cards, cpu=many))
+    assert isinstance(answer, Placement), answer
+    assert [share.minor for share in answer.shares] == [2, 3]
 
 
 def test_on_the_most_numa_nodes_that_a_machine_has_one_a_socket_and_all_are_tried() -> None:

@@ -5,7 +5,8 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from builders import app, finish, gpu, gpus, holding, node, part, request
+from builders import app, finish, gpu, gpus, holding, nic, nics, node, part, request
+from builders import asking as read
 from hypothesis import given
 from hypothesis import strategies as st
 from machines_cpu import machine
@@ -73,6 +74,8 @@ EIGHT_CPUS = CpuNode(machine("one socket, 4 cores, SMT"))
         pytest.param(EIGHT_CPUS, (50, "0-1"), (50, "4-5"), "a0", id="as many: by UID"),
         pytest.param(EIGHT_CPUS, (50, ""), (40, "0-2"), "a0", id="three eighths of the CPUs are more than a tenth"),
         pytest.param(EIGHT_CPUS, (50, ""), (40, "0-1"), "b0", id="two eighths are less"),
+        pytest.param(EIGHT_CPUS, (50, "0"), (50, ""), "b0", id="none is less than one"),
+        pytest.param(EIGHT_CPUS, (54, ""), (49, "0"), "b0", id="one CPU is less than five percent of a card"),
         pytest.param(None, (50, "0-3"), (50, ""), "a0", id="where the node's CPUs are not known, they do not count"),
     ],
 )
@@ -89,6 +92,25 @@ def test_of_one_priority_the_one_goes_that_holds_less_with_its_cpus(
         cpu=cpu,
     )
     assert finish(choose_victims(asking(100), on, alike({"a0": 1, "b0": 1}), ABOVE, ())) == (expected,)
+
+
+def test_of_one_priority_one_goes_before_two_that_hold_less() -> None:
+    cards = [gpu(at) for at in range(4)]
+    alone = [holding(uid, part(card, 100)) for uid, card in zip("xy", cards[2:], strict=True)]
+    on = node(*cards, holdings=[*alone, holding("both", *(part(card, 100) for card in cards[:2]))])
+    pods = alike(dict.fromkeys(on.holdings, 1))
+    assert finish(choose_victims(asking(200), on, pods, ABOVE, ())) == ("both",)
+    assert finish(choose_victims(asking(100), on, pods, ABOVE, ())) == ("x",)
+    assert finish(choose_victims(asking(300), on, pods, ABOVE, ())) == ("both", "x")
+
+
+def test_of_one_priority_who_shares_no_device_goes_first() -> None:
+    cpus = {"few": "0-1", "many": "2-5", "own": "6-7"}
+    held = [holding(uid, cpus=CpuShare("LSR", parse(of))) for uid, of in cpus.items() if uid != "few"]
+    few = holding("few", part(gpu(0), 1), cpus=CpuShare("LSR", parse(cpus["few"])))
+    on = node(gpu(0), holdings=[few, *held], cpu=EIGHT_CPUS)
+    pods = alike({"few": 1, "many": 1, "own": ABOVE})
+    assert finish(choose_victims(read({"cpu": 2}, qos="LSR"), on, pods, ABOVE, ())) == ("many",)
 
 
 def test_four_of_a_low_priority_go_before_one_of_a_higher() -> None:
@@ -229,6 +251,30 @@ def test_a_long_refusal_is_found_out_once_for_all_nodes_that_are_alike() -> None
         steps.append(8000 - budget.left)
     assert steps[0] > 4000
     assert steps[1:] == [12, 12], "10 to find it, and 2 to sum up nine holdings"
+
+
+@pytest.mark.parametrize(("cards", "boards", "steps"), [(48, 24, 2 * 99), (49, 24, 100 + 10), (48, 25, 101 + 10)])
+def test_a_refusal_of_a_hundred_steps_is_remembered_and_one_of_fewer_is_not(
+    cards: int, boards: int, steps: int
+) -> None:
+    of = request(app("a", gpus(100)), app("b", nics(100, count=26)))
+    on = node(*(gpu(at) for at in range(cards)), *(nic(at) for at in range(boards)))
+    budget = Budget(8000)
+    assert finish(choose_victims(of, on, {}, ABOVE, (), budget)) is None
+    assert 8000 - budget.left == steps, "the same is asked with and without the Pods that may leave"
+
+
+@pytest.mark.parametrize(("number", "others", "chosen"), [(7, 6344, ("both",)), (4, 6364, None)])
+def test_a_choice_takes_8000_steps_at_most(number: int, others: int, chosen: tuple[str, ...] | None) -> None:
+    """It makes five decisions, of which each sums up all holdings: 8000 steps with seven cards, 8001 with four."""
+    cards = [gpu(at) for at in range(number)]
+    wholes = {"one": cards[:1], "both": cards[1:3], "above": cards[3:]}
+    held = [holding(uid, *(part(card, 100) for card in of)) for uid, of in wholes.items()]
+    on = node(*cards, holdings=[*held, *(holding(f"x{at}") for at in range(others - len(held)))])
+    budget = Budget(9000)
+    assert finish(choose_victims(asking(200), on, alike({"one": 1, "both": 1}), ABOVE, (), budget)) == ("both",)
+    assert 9000 - budget.left == (8000 if chosen else 8001)
+    assert finish(choose_victims(asking(200), on, alike({"one": 1, "both": 1}), ABOVE, ())) == chosen
 
 
 def test_what_fewer_steps_did_not_suffice_for_is_not_remembered() -> None:

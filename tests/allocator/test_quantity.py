@@ -40,6 +40,7 @@ READS: dict[str, tuple[Any, Fraction]] = {
     "large exponent letter": ("1E3", Fraction(1000)),
     "exponent with sign": ("1e+3", Fraction(1000)),
     "negative exponent": ("25e-1", Fraction(5, 2)),
+    "sixty-four characters": ("0" * 63 + "1", Fraction(1)),
     "the largest": (str(INT64), Fraction(INT64)),
     "the smallest": (f"-{INT64}", Fraction(-INT64)),
 }
@@ -111,6 +112,11 @@ def test_what_is_no_quantity_is_refused_in_a_short_message(reader: Any, quantity
 
 MESSAGES: dict[str, tuple[Any, str]] = {
     "a word": ("lots", "'lots' is not a Kubernetes quantity such as 1, 500m or 16Gi"),
+    "sixty-five characters": ("1" * 65, f"'{'1' * 64}' is not a Kubernetes quantity such as 1, 500m or 16Gi"),
+    "a list": (["1"], "a list is not a Kubernetes quantity such as 1, 500m or 16Gi"),
+    "an integer above": (2**63, "an integer of 64 bits is larger than any quantity can be (2^63-1)"),
+    "a long float": (math.inf, "'inf' is not a Kubernetes quantity such as 1, 500m or 16Gi"),
+    "sixty-four digits": ("9" * 64, f"'{'9' * 63} is larger than any quantity can be (2^63-1)"),
     "too large": ("8Ei", "'8Ei' is larger than any quantity can be (2^63-1)"),
     "negative": ("-1", "'-1' is negative; ask 0 or more"),
     "a fraction": ("500m", "'500m' is not a whole number; fractions of a unit cannot be given"),

@@ -41,8 +41,8 @@ FORMULAS: dict[str, tuple[list[tuple[int, int]], Fraction, Fraction]] = {
         (2 * Fraction(88**2 + 90**2, 10**4) * Fraction(1, 2)) / 5 - Fraction(178, 500) ** 2,
     ),
     "a class of capacity 0 does not count": ([(0, 0), (1, 2), (1, 4)], Fraction(3, 8), Fraction(1, 64)),
-    "without a class that counts": ([(0, 0)], NO_CLASS, NO_CLASS),
-    "without a class": ([], NO_CLASS, NO_CLASS),
+    "without a class that counts": ([(0, 0)], Fraction(2), Fraction(2)),
+    "without a class": ([], Fraction(2), Fraction(2)),
 }
 
 

@@ -608,4 +608,6 @@ def test_a_share_of_a_card_lands_where_it_is_isolated_as_demanded(
     assert isinstance(answer, Placement) == placed
     if isinstance(answer, Refusal):
         assert answer.permanent
-        assert f"label koordinator.sh/gpu-isolation-provider is {label}, the Node's is" in answer.message
+        has = f"is {of_node}" if of_node else "is not set"
+        why = f"the Pod's label koordinator.sh/gpu-isolation-provider is {label}, the Node's {has}"
+        assert (answer.message, answer.short) == (f"node-1: {why}; use nodes with this label", why)

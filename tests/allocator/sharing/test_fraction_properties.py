@@ -7,7 +7,8 @@ from fractions import Fraction
 from math import floor
 from typing import Any
 
-from builders import container, gpu, node, pod, sidecar_container
+import pytest
+from builders import app, ask, container, gpu, node, pod, request, sidecar_container
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharings import CARD, Raw, resources
@@ -21,7 +22,7 @@ from allocator.index.rows import query_of, type_rows
 from allocator.place import Placement, place
 from allocator.request.charge import charges
 from allocator.request.original import read_asks
-from allocator.vocabulary.asks import ContainerAsk, PodRequest
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import DEVICE_SHARING
@@ -84,6 +85,62 @@ def test_every_container_runs_in_a_region_and_apps_run_in_the_last(found: list[P
     assert [at for at in listed[-1] if found[at] is Phase.APP] == [
         at for at, phase in enumerate(found) if phase is Phase.APP
     ]
+
+
+ONE, HALF, THIRD, TWELFTH = Fraction(1), Fraction(1, 2), Fraction(1, 3), Fraction(1, 12)
+INIT, SIDECAR, APP = Phase.INIT, Phase.SIDECAR, Phase.APP
+
+# The amount; when each member runs, and its fraction; what each gets
+
+DIVIDED: dict[str, tuple[int, list[tuple[Phase, Fraction]], list[int]]] = {
+    "all at once: the first gets what is left": (13, [(APP, HALF), (APP, HALF)], [7, 6]),
+    "one after another, of one whole": (13, [(INIT, HALF), (APP, HALF)], [7, 6]),
+    "one after another, of less than a whole": (5, [(INIT, THIRD), (APP, THIRD)], [2, 1]),
+    "one after another, each of the whole": (13, [(INIT, ONE), (APP, ONE)], [13, 13]),
+    "what a region leaves goes to none of another": (
+        5,
+        [(INIT, Fraction(3, 4)), (APP, HALF), (APP, HALF)],
+        [3, 3, 2],
+    ),
+    "a sidecar keeps its part": (9, [(INIT, ONE), (SIDECAR, THIRD), (INIT, Fraction(2, 3)), (APP, HALF)], [9, 3, 6, 4]),
+    "a sidecar whose part was rounded up leaves nothing": (
+        2,
+        [(SIDECAR, THIRD), (INIT, TWELFTH), (SIDECAR, THIRD), (APP, THIRD)],
+        [1, 0, 0, 1],
+    ),
+    "who has no part gets nothing": (4, [(INIT, ONE), (SIDECAR, 0 * ONE), (APP, ONE), (APP, 0 * ONE)], [4, 0, 4, 0]),
+}
+
+
+@pytest.mark.parametrize(("total", "of", "amounts"), DIVIDED.values(), ids=DIVIDED)
+def test_members_that_follow_one_another_have_the_amount_anew(
+    total: int, of: list[tuple[Phase, Fraction]], amounts: list[int]
+) -> None:
+    members = [Member(NAMES[at], at, phase, (part,)) for at, (phase, part) in enumerate(of)]
+    assert divide_among(total, members, [part for _, part in of]) == amounts
+
+
+def test_a_member_that_takes_none_of_a_resource_leaves_the_others_theirs() -> None:
+    def used(*of: tuple[Phase, Fraction | None]) -> list[int | None]:
+        members = tuple(Member(NAMES[at], at, phase, (part, part, part)) for at, (phase, part) in enumerate(of))
+        asked = PodRequest((ContainerAsk("a", APP, ask(core=13, ratio=13), members),))
+        share = Share("gpu", "GPU-0", 0, dict.fromkeys(TAILS, 13), tuple(member.name for member in members))
+        found = device_quotas(asked, [share], [gpu(0)])
+        return [found[member.name][0].amounts["gpu-core"] for member in members]
+
+    assert used((INIT, ONE), (SIDECAR, HALF), (APP, HALF), (APP, None)) == [13, 6, 7, None]
+    assert used((APP, Fraction(1, 5)), (APP, None)) == [2, None]
+
+
+def test_a_container_that_shares_with_no_other_may_use_all_that_it_asks_for() -> None:
+    def used(of: DeviceAsk) -> list[int | None]:
+        placed = place(request(app("a", of)), node(gpu(0)))
+        assert isinstance(placed, Placement)
+        ((_, (quota,)),) = device_quotas(request(app("a", of)), placed.shares, [gpu(0)]).items()
+        return [quota.amounts[tail] for tail in TAILS]
+
+    assert used(ask(core=1, memory=1)) == [1, 1, 1]
+    assert used(ask(core=0, ratio=50)) == [None, CARD // 2, 50]
 
 
 @st.composite
@@ -195,9 +252,9 @@ def test_a_stated_quota_is_what_the_container_asks_for_of_compute(obj: Raw) -> N
         return
     _, _, quotas = got
     for reading in read_asks(obj, implied=False).containers:
-        for ask in reading.requests:
+        for wanted in reading.requests:
             told = [one.amounts["gpu-core"] or 0 for one in quotas[reading.name]]
-            asked = (ask.amounts[0] or 0) * ask.count
+            asked = (wanted.amounts[0] or 0) * wanted.count
             if len(told) == 1:
                 assert told == [asked]
             assert all(abs(one - Fraction(asked, len(told))) < 1 for one in told)  # of each card by itself

@@ -81,6 +81,15 @@ def test_quotas_of_a_card_that_the_node_has_lost_are_left_out_only_where_its_mem
     assert device_quotas(read(two).request, held(two), ()) == {}
 
 
+@pytest.mark.parametrize("init", [[], [uses("first", 70)]], ids=["one group", "one after another"])
+def test_of_what_the_pod_does_not_hold_of_its_card_no_container_may_use_any(init: list[Raw]) -> None:
+    obj = sharing(uses("a", 20), init=init)
+    (share,) = held(obj)
+    memory = share._replace(amounts={"gpu-memory": GIB, "gpu-memory-ratio": 2})
+    for quota in device_quotas(read(obj).request, [memory], cards().devices).values():
+        assert [one.amounts for one in quota] == [{"gpu-core": 0, "gpu-memory": GIB, "gpu-memory-ratio": 2}]
+
+
 def test_a_group_that_does_not_fit_is_refused_by_the_names_of_its_containers() -> None:
     request = read(sharing(uses("a", 60), uses("b", 30))).request
     full = place(request, node(gpu(0, healthy=False)))
