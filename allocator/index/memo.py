@@ -25,11 +25,7 @@ class Memo:
         self._kept: OrderedDict[Hashable, tuple[NDArray[Any], int]] = OrderedDict()
         self._changes: list[int] = []
         self._before = 0  # number of changes that are no longer in the list
-        self._late: tuple[int, int, NDArray[np.intp]] = (
-            0,
-            0,
-            np.empty(0, np.intp),
-        )  # rows that changed from when to when
+        self._late: dict[tuple[int, int], NDArray[np.intp]] = {}  # rows that changed from when to when, the last asked
 
     def changed(self, node: int) -> None:
         """Note that one node's results are outdated."""
@@ -45,7 +41,7 @@ class Memo:
     def get(self, key: Hashable, nodes: int, compute: Callable[[At], NDArray[Any]]) -> NDArray[Any]:
         """Return the results for the first `nodes` nodes; the array belongs to the memo and must not be changed."""
         now = self._before + len(self._changes)
-        values, seen = self._kept.get(key, (None, 0))
+        values, seen = self._kept.get(key, (None, self._before))
         late = now - seen
         if values is None or values.shape[-1] != nodes or seen < self._before or late * _WORTHWHILE > nodes:
             values = compute(slice(nodes))
@@ -60,6 +56,6 @@ class Memo:
 
     def _changed_since(self, seen: int, now: int) -> NDArray[np.intp]:
         """The rows of the changes from one number of changes to another; most results were last seen together."""
-        if self._late[:2] != (seen, now):
-            self._late = seen, now, np.unique(self._changes[seen - self._before :])
-        return self._late[2]
+        if (seen, now) not in self._late:
+            self._late = {(seen, now): np.unique(self._changes[seen - self._before :])}
+        return self._late[seen, now]

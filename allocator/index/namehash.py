@@ -10,7 +10,7 @@ from allocator.index.table import Ints
 
 _WORD: Final = 8  # bytes
 _END: Final = 10  # the byte behind each name
-_KEY: Final = np.uint64(hash("names of nodes") & 2**64 - 1 | 1)  # by chance, as Python's hashes are
+_KEY: Final = np.int64(hash("names of nodes")).view(np.uint64)  # by chance, as Python's hashes are
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 _HALF: Final = np.uint64(32)
 _Words = NDArray[np.uint64]
@@ -31,7 +31,7 @@ def name_hashes(names: Sequence[str]) -> Ints | None:
     if text.count(b"\n") != count:
         return None
     letters = np.frombuffer(text, np.uint8)
-    if len(text) == count * size and (letters[size - 1 :: size] == _END).all():
+    if (letters[size - 1 :: size] == _END).all():  # there are no others: the last one ends the text
         return _equally_long(text, count, size) if size > _WORD else None
     ends = np.flatnonzero(letters == _END)
     starts = np.zeros_like(ends)
@@ -39,7 +39,7 @@ def name_hashes(names: Sequence[str]) -> Ints | None:
     lengths = ends - starts
     if lengths.min() < _WORD:
         return None
-    words = np.ndarray((len(text) - _WORD + 1,), np.uint64, text, strides=(1,))
+    words = np.ndarray((len(text) - _WORD,), np.uint64, text, strides=(1,))
     last = ends - _WORD
     hashes = _begun(words[last], lengths.astype(np.uint64))
     for at in range(0, int(lengths.max()) - _WORD, _WORD):

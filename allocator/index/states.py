@@ -47,7 +47,7 @@ class States:
             self._states.append(state)
             self._nodes.append(1)
             return number, True
-        new = number == free and self._states[number] != state
+        new = self._states[number] != state
         if new:
             self._numbers.pop(self._states[number], None)
             self._states[number] = state

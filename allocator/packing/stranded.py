@@ -134,7 +134,7 @@ def stranded(
             _add(uses, {} if room.closed else _of_size(room, there, kind, guest, fill), lost, 1)
         found.ended += ended
         if own:
-            _add(found.typical, _of_mix(room, kind, own), lost, own.weight)
+            _add(found.typical, _of_mix(room, own), lost, own.weight)
     return found
 
 
@@ -199,8 +199,8 @@ def _count(uses: Mapping[str, Use], take: DeviceTake, times: int, part: str) -> 
         setattr(of, part, getattr(of, part) + times * points)
 
 
-def _of_mix(room: NodeRoom, kind: DeviceType, mix: Mix) -> dict[str, Use]:
-    """The same for the mix, as the metric `koordgate_free_devices` counts it: in the mean over its requests."""
+def _of_mix(room: NodeRoom, mix: Mix) -> dict[str, Use]:
+    """The same for a mix for the type alone, as the metric `koordgate_free_devices` counts it: in the mean."""
     if room.closed:
         return {}
     cpu, memory = room.free(CPU), room.free(MEMORY)
@@ -208,8 +208,7 @@ def _of_mix(room: NodeRoom, kind: DeviceType, mix: Mix) -> dict[str, Use]:
     memory_counts = memory is not None and any(has.node_short for has in both.values())
     with_memory = worth(room.node, cpu, None, mix) if memory_counts else both
     found = {}
-    for key, has in both.items():
-        if key[0] == kind.name:
-            by_cpu = with_memory.get(key, NOTHING_WORTH).node_short
-            found[key[1]] = Use(0, has.useful, by_cpu, has.node_short - by_cpu, has.remainder)
+    for (kind, model), has in both.items():  # of the one type
+        by_cpu = with_memory.get((kind, model), NOTHING_WORTH).node_short
+        found[model] = Use(0, has.useful, by_cpu, has.node_short - by_cpu, has.remainder)
     return found

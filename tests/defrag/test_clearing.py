@@ -1,6 +1,9 @@
 """How few Pods could leave a node: a bound that is never above what the exact choice finds."""
 
+from dataclasses import replace
+
 import pytest
+from builders import nic
 from defrag.fleets import PACKED, broken, guest, room, tenants, wanted
 from defrag.test_plan import SIZES, clusters
 from hypothesis import given, settings
@@ -11,6 +14,9 @@ from allocator.packing.clearing import NEVER, fewest_leaving
 from allocator.packing.copies import filled
 from allocator.packing.defrag import PlanBounds, Tenant, plan
 from allocator.packing.fleet import NodeRoom
+from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.device import Device
 
 
 @pytest.mark.parametrize(
@@ -24,8 +30,13 @@ from allocator.packing.fleet import NodeRoom
         (room("a", ("x", "0:50"), ("y", "0:25")), "4:50%", "xy", 1),
         (broken(room("a", ("x", "0")), 1), "4", "x", NEVER),
         (room("a", ("x", "0")), "2", "x", 1),
-        (room("a", cpu=2), "1", "", 1),
+        (room("a", ("x", "0"), cards=2, cpu=5), "1", "x", 1),
         (room("a", cards=2), "4", "", NEVER),
+        (room("a", ("x", "0")), "4", "", NEVER),
+        (room("a", ("x", "0:50"), ("y", "0:25")), "4", "xy", 2),
+        (room("a", ("x", "0"), ("y", "1")), "2", "xy", 2),
+        (room("a", ("x", "0"), ("y", "1")), "2:51%", "xy", 2),
+        (room("a", ("x", "0"), ("y", "1")), "2:50%", "xy", 1),
     ],
     ids=[
         "two",
@@ -38,11 +49,29 @@ from allocator.packing.fleet import NodeRoom
         "one more",
         "cards suffice",
         "too few cards",
+        "nobody may leave the only card",
+        "two on the only card",
+        "a second pair",
+        "a second pair of more than halves",
+        "a pair of halves, of which a card takes two",
     ],
 )
 def test_a_node_needs_no_fewer_moves(of: NodeRoom, size: str, movable: str, fewest: int) -> None:
     more = wanted(size, cpu=2)
     assert fewest_leaving(more, of.node, filled(of, more).count, list(movable)) == fewest
+
+
+def test_devices_of_other_types_are_left_out() -> None:
+    of = room("a", ("x", "0"), ("y", "1"))
+    others = (Device("fpga", "f", 0, healthy=True, capacity={"fpga": 100}), nic(0))
+    node = replace(of.node, devices=(*others, *of.node.devices, *others))
+    assert fewest_leaving(wanted("3"), node, 0, ["x", "y"]) == 1
+
+
+def test_nothing_is_certain_of_a_pod_that_asks_for_no_device() -> None:
+    of = room("a", ("x", "0"))
+    cpus = replace(wanted("1"), request=PodRequest((), CpuAsk(QosClass.LSR, 2, 2000, 0)))
+    assert fewest_leaving(cpus, of.node, 0, ["x"]) == 1
 
 
 @given(clusters(), SIZES)

@@ -3,8 +3,9 @@
 from collections import Counter
 from dataclasses import replace
 
-from builders import holding
-from defrag.fleets import broken, room, wanted
+import pytest
+from builders import app, gpus, holding
+from defrag.fleets import broken, room, shares, wanted
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from machines_cpu import build, siblings_near
@@ -19,9 +20,13 @@ from allocator.packing.fleet import Comparison, Guest, NodeRoom
 from allocator.packing.stranded import stranded
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpunode import CpuNode
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, GPU_TYPE
 from allocator.vocabulary.mix import NO_MIX
 from allocator.vocabulary.node import NodeSnapshot, fullness
+from allocator.vocabulary.partition import Partition, PartitionTable
+from allocator.vocabulary.wiring import Wiring
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 CPUS = build(2, 1, 4, 2, siblings_near)
@@ -118,6 +123,44 @@ def test_cards_that_are_alike_are_decided_once_for_pods_of_one_card() -> None:
     fills = Fills(wanted("25%"), decisions)
     assert [fills.count(one) for one in rooms] == [16, 14, 15, 13, 13, 11, 12, 10]
     assert decisions.left == 100 - (4 + 1) - (2 + 1) - (3 + 1) - (1 + 1)
+
+
+def test_what_depends_on_the_other_devices_of_a_node_is_not_found_of_each_alone() -> None:
+    plain = room("a").node
+    assert len(Fills(wanted("1"), Budget(100)).of(plain).takes) == 4
+    # A Pod has a PCIe root with two cards to itself.
+    rooted = tuple(replace(one, pcie=f"root-{one.minor // 2}") for one in plain.devices)
+    alone = tuple(share._replace(alone=True) for share in shares("a", "0"))
+    held = replace(plain, devices=rooted).with_holding(holding("p", *alone))
+    assert len(Fills(wanted("1"), Budget(100)).of(held).takes) == 2
+    # Only pairs may be given.
+    pairs = PartitionTable((Partition((0, 1)), Partition((2, 3))))
+    honoured = replace(plain, wiring=Wiring(partitions=pairs, honour_partitions=True))
+    assert [len(Fills(wanted(size), Budget(100)).of(honoured).takes) for size in ("1", "2")] == [0, 2]
+
+
+def test_cards_of_two_models_are_filled_in_the_order_in_which_pods_take_them() -> None:
+    on = room("a", ("x", "1:50"), cards=2).node
+    on = replace(on, devices=tuple(replace(one, model=f"model-{one.minor}") for one in on.devices))
+    takes = Fills(wanted("50%"), Budget(100)).of(on).takes
+    assert [take.model for take in takes] == ["model-1", "model-0", "model-0"]
+
+
+def test_a_pod_of_two_containers_or_with_cpus_of_its_own_is_not_filled_card_by_card() -> None:
+    on = replace(room("a").node, cpu=CpuNode(build(1, 1, 4, 2, siblings_near)))
+    asks = (app("one", gpus(60)),), (app("one", gpus(60)), app("two", gpus(60))), (app("one", gpus(10)),)
+    found = []
+    for containers, cpu in zip(asks, (None, None, CpuAsk(QosClass.LSR, 2, 2000, 0)), strict=True):
+        of = replace(wanted("1"), request=PodRequest(containers, cpu))
+        found.append(len(Fills(of, Budget(1000)).of(on).takes))
+    assert found == [4, 2, 4]
+
+
+@pytest.mark.parametrize(("decisions", "count", "ended"), [(3, 2, True), (7, 6, True), (8, 6, False)])
+def test_where_the_decisions_do_not_suffice_more_might_fit(decisions: int, count: int, *, ended: bool) -> None:
+    # Two more fit on the first card, which the third decision says, and four on the other.
+    found = Fills(wanted("25%"), Budget(decisions)).of(room("a", ("x", "0:50"), cards=2).node)
+    assert (len(found.takes), found.ended) == (count, ended)
 
 
 def test_a_report_that_reaches_its_bound_says_on_how_many_nodes_and_still_adds_up() -> None:

@@ -1,17 +1,20 @@
 """Where a Pod would go: as a replica would send it."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
-from builders import container, nics, plain, pod
+from builders import app, container, gpus, nic, nics, plain, pod, request
 from defrag.clusters import Raw, bound, node
-from defrag.fleets import broken, closed, room, wanted
+from defrag.fleets import CARD, PACKED, broken, closed, room, wanted
 
 from allocator.packing.copies import filled
-from allocator.packing.fleet import Fleet, NodeRoom
+from allocator.packing.fleet import Comparison, Fleet, NodeRoom
 from allocator.packing.sizes import Size, SizeError, guest_of, read_size
 from allocator.packing.stranded import ModelStock, Use, stranded
-from allocator.vocabulary.devicetype import GPU_TYPE
+from allocator.vocabulary.asks import DeviceAsk, Wishes
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, DeviceType, Unit
 from allocator.vocabulary.mix import NO_MIX, TypicalRequest, mix_of
 from allocator.vocabulary.preference import Preference
 from webhook.explain.reading import Reading
@@ -32,19 +35,19 @@ async def test_a_pod_goes_where_the_extender_and_the_bind_would_place_it(prefere
     # The Pod that is moved is created once more, under another name, in the cluster without it.
     cluster: list[Raw] = [*node("a", 8, cpu=96), *node("b", 4), *node("c", 2, cpu=8), *node("d", 4)]
     settings = _settings(preference)
-    for name, on, gpus in (("p1", "a", "200"), ("p2", "b", "50"), ("p3", "c", "50"), ("p4", "d", "100")):
-        cluster.append(await bound_later(name, on, cluster, gpus))
-    for gpus in ("50", "100", "25", "200"):
-        moving = await bound_later("mover", "d", cluster, gpus)
+    for name, on, percent in (("p1", "a", "200"), ("p2", "b", "50"), ("p3", "c", "50"), ("p4", "d", "100")):
+        cluster.append(await bound_later(name, on, cluster, percent))
+    for percent in ("50", "100", "25", "200"):
+        moving = await bound_later("mover", "d", cluster, percent)
         state = read_state(Reading([("the test", one, one["kind"]) for one in [*cluster, moving]]), settings)
         guest = next(one.guest for one in state.tenants if one.guest.name == "mover")
         gone = [each.without(guest.uid, guest.asks) if each.node.name == "d" else each for each in state.rooms]
         found = Fleet(gone, state.compared).goes_to(guest)
         offline = OfflineCluster.in_process(settings)
         await offline.load([{"apiVersion": "v1", **one} for one in cluster])
-        again = await offline.submit(fresh(gpus))
+        again = await offline.submit(fresh(percent))
         assert found is not None
-        assert again.pod["spec"]["nodeName"] == found.node, (preference, gpus)
+        assert again.pod["spec"]["nodeName"] == found.node, (preference, percent)
 
 
 async def bound_later(name: str, on: str, cluster: list[Raw], gpus: str) -> Raw:
@@ -72,6 +75,70 @@ def test_a_node_is_filled_with_as_many_pods_as_fit(of: NodeRoom, size: str, fit:
     full = filled(of, wanted(size))
     assert full.count == fit
     full.room.node.check_invariants()
+
+
+USED = room("b", ("x", "0"), cards=3)
+PAIRS = mix_of([TypicalRequest(0, 0, plain(2))])
+
+
+@pytest.mark.parametrize(
+    ("compared", "first"),
+    [
+        pytest.param(Comparison(BUILT_IN, mix=PAIRS), "a", id="b would have one card left, of no use to a pair"),
+        pytest.param(Comparison(BUILT_IN), "b", id="without a mix the node in use"),
+        pytest.param(
+            Comparison(BUILT_IN, Preference.PACKING, mix=PAIRS), "b", id="another preference, without the mix"
+        ),
+        pytest.param(Comparison(BUILT_IN, Preference.LEAST_REQUESTED), "a", id="the node of which least is requested"),
+    ],
+)
+def test_a_pod_goes_where_the_clusters_settings_send_it(compared: Comparison, first: str) -> None:
+    for rooms in ([room("a", cards=3), USED], [USED, room("a", cards=3)]):
+        found = Fleet(rooms, compared).goes_to(wanted("1"))
+        assert found is not None
+        assert found.node == first
+
+
+def small(of: NodeRoom) -> NodeRoom:
+    """The node with cards of half the size."""
+    halved = {**CARD, "gpu-memory": CARD["gpu-memory"] // 2}
+    return replace(of, node=replace(of.node, devices=tuple(replace(one, capacity=halved) for one in of.node.devices)))
+
+
+@pytest.mark.parametrize(
+    ("order", "own", "first"),
+    [("smallest", "", "b"), ("minor", "", "a"), ("mostUsed", "smallest", "b"), ("smallest", "leastUsed", "a")],
+)
+def test_the_smallest_devices_come_first_where_the_pod_or_else_the_cluster_wants_that(
+    order: str, own: str, first: str
+) -> None:
+    of = wanted("50%")
+    of = replace(of, request=replace(of.request, wishes=Wishes(order=own)))
+    fleet = Fleet([room("a"), small(room("b"))], Comparison(BUILT_IN, Preference.PACKING, order=order))
+    found = fleet.goes_to(of)
+    assert found is not None
+    assert found.node == first
+
+
+def test_nodes_that_a_pod_shuns_come_after_all_others_and_others_are_left_out() -> None:
+    fleet = Fleet([room("a", ("x", "0")), room("b", ("y", "0,1"), cpu=8), closed(room("c")), room("d")], PACKED)
+    goes = [("", "b"), ("b", "a"), ("ab", "d"), ("abd", "b")]
+    for shuns, first in goes:
+        found = fleet.goes_to(replace(wanted("1", cpu=4), shuns=frozenset(shuns)))
+        assert found is not None
+        assert found.node == first
+    for may, cpu, first in (("acd", 4, "a"), ("bcd", 5, "d"), ("bc", 5, None)):
+        found = fleet.goes_to(replace(wanted("1", cpu=cpu), may=frozenset(may)))
+        assert (None if found is None else found.node) == first
+
+
+@pytest.mark.parametrize(("refusing", "found"), [(256, True), (257, False)])
+def test_of_257_nodes_that_the_index_lets_through_one_must_have_what_is_asked_together(
+    refusing: int, *, found: bool
+) -> None:
+    two = replace(wanted("60%"), request=request(app("one", gpus(60)), app("two", gpus(60))))
+    rooms = [room(f"n{number:03d}", cards=1) for number in range(refusing)]
+    assert (Fleet([*rooms, room("z", cards=2)], PACKED).goes_to(two) is not None) is found
 
 
 def test_what_is_free_is_the_sum_of_what_is_usable_and_of_what_is_lost() -> None:
@@ -122,6 +189,42 @@ def test_what_is_free_is_told_by_cause_for_each_size_and_model() -> None:
     assert (found.typical, found.weight, found.ended) == ({}, 0, 0)
 
 
+# What a node has and what of it is used; what a Pod asks; for how many it has enough, and what it lacks for one
+
+AMOUNTS: dict[str, tuple[dict[str, int], dict[str, int], dict[str, int], int, str]] = {
+    "as much as is left": ({"cpu": 8}, {"cpu": 3}, {"cpu": 5}, 1, ""),
+    "one more than is left": ({"cpu": 8}, {"cpu": 3}, {"cpu": 6}, 0, "cpu"),
+    "for several": ({"cpu": 8, "memory": 9}, {"cpu": 2}, {"cpu": 2, "memory": 4}, 2, ""),
+    "nothing of what it does not have": ({"cpu": 8}, {}, {"cpu": 4, "disk": 0}, 2, ""),
+    "something of what it does not have": ({"cpu": 8}, {}, {"cpu": 4, "disk": 1}, 0, "disk"),
+    "too much of two": ({"cpu": 8}, {}, {"disk": 1, "cpu": 9}, 0, "cpu"),
+    "more is used than there is": ({"cpu": 8}, {"cpu": 9}, {"cpu": 1}, 0, "cpu"),
+    "nothing is stated": ({"disk": 1}, {"cpu": 9}, {"cpu": 5, "memory": 5, "pods": 1, "disk": 1}, 1, ""),
+    "nothing is asked": ({"cpu": 8}, {}, {}, 2**31, ""),
+    "very little is asked": ({"cpu": 2**40}, {}, {"cpu": 1}, 2**31, ""),
+}
+
+
+@pytest.mark.parametrize(("has", "used", "asks", "times", "lacks"), AMOUNTS.values(), ids=AMOUNTS)
+def test_a_node_has_enough_for_so_many_pods(
+    has: dict[str, int], used: dict[str, int], asks: dict[str, int], times: int, lacks: str
+) -> None:
+    of = NodeRoom(room("a").node, has, used)
+    assert (of.times(asks), of.lacks(asks)) == (times, lacks)
+    assert of.requesting(asks).used == {name: used.get(name, 0) + asks.get(name, 0) for name in {**used, **asks}}
+
+
+def test_devices_of_other_types_are_not_counted() -> None:
+    of = room("a", ("x", "0:50"))
+    others = (Device("fpga", "f", 0, healthy=True, capacity={"fpga": 100}), nic(0))
+    both = replace(of, node=replace(of.node, devices=(*others, *of.node.devices, *others)))
+    sizes = [guest_of(Size(1), GPU_TYPE, NO_MIX)]
+    mix = mix_of([TypicalRequest(0, 0, plain())])
+    found = stranded([both], GPU_TYPE, sizes, mix)
+    assert found == stranded([of], GPU_TYPE, sizes, mix)
+    assert found.stock == {"A100": ModelStock(nodes=1, devices=4, idle=3, parts=1, free=700)}
+
+
 def test_memory_that_is_missing_is_told_apart_from_cpu() -> None:
     sizes = [guest_of(Size(1), GPU_TYPE, NO_MIX, asks={"cpu": 4000, "memory": 200 * 2**30})]
     found = stranded([room("a"), room("b", cpu=4)], GPU_TYPE, sizes, NO_MIX)
@@ -152,6 +255,13 @@ def test_a_size_requests_what_the_mix_does_with_as_much_rounded_up() -> None:
         {"cpu": 67, "memory": 1, "pods": 1},
     ]
     assert guest_of(Size(1), GPU_TYPE, mix, asks={"cpu": 5}).asks == {"cpu": 5, "memory": 4, "pods": 1}
+
+
+def test_parts_are_asked_only_of_devices_that_are_divided_in_percent() -> None:
+    whole = DeviceType("chip", tails=("chip",), plain="chip", units=(Unit.DEVICES,))
+    assert guest_of(Size(2), whole, NO_MIX).request.containers[0].ask == DeviceAsk(whole, 2, (None,))
+    with pytest.raises(SizeError, match="2:50%: devices of type chip are not divided in percent; ask for whole ones"):
+        guest_of(Size(2, 50), whole, NO_MIX)
 
 
 SIZES = {"1": Size(1), "128": Size(128), "1%": Size(1, 1), "100%": Size(1), "128:100%": Size(128), "2:99%": Size(2, 99)}

@@ -1,11 +1,13 @@
 """The plan of moves: what it moves, in which order, and what it leaves alone."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
-from defrag.fleets import PACKED, closed, guest, room, tenants, wanted
+from defrag.fleets import ASKS, PACKED, closed, guest, room, shares, tenants, wanted
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machines_cpu import build, siblings_near
 from trials import examples
 
 from allocator.budget import Budget
@@ -13,6 +15,10 @@ from allocator.packing.copies import filled
 from allocator.packing.defrag import Ended, MovePlan, PlanBounds, Tenant, plan
 from allocator.packing.fleet import Fleet, Guest, NodeRoom, held_by
 from allocator.place import Placement, place
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpunode import CpuNode, CpuShare
+from allocator.vocabulary.cpupolicy import BindPolicy
+from allocator.vocabulary.holdings import Holding
 
 A, B, C = "a", "b", "c"
 
@@ -27,6 +33,10 @@ def test_one_pod_moves_to_the_fuller_node_so_that_a_whole_node_is_free() -> None
     assert told(made) == [("one", B, A)]
     assert (made.before, made.after, made.ended) == (0, 1, Ended.ENOUGH)
     assert [one.node for one in made.rooms] == [B]
+    (move,) = made.moves
+    assert move.before == Holding("one", "team", "one", 0, shares(B, "0"))
+    assert move.after == Holding("after one", "team", "one", 0, shares(A, "2"))
+    assert move.certain
 
 
 HALVES = ("half", "0:50"), ("other", "1:50")
@@ -41,6 +51,20 @@ def test_shares_on_two_cards_of_a_node_are_joined_on_one(moved: str, onto: str, 
     assert told(made) == [(moved, A, A)]
     assert [share.id for share in made.moves[0].after.shares] == [onto]
     assert (made.before, made.after) == (0, 1)
+
+
+def test_a_pod_that_would_get_other_cpus_while_it_is_there_is_in_doubt() -> None:
+    cpus = CpuNode(build(1, 1, 4, 2, siblings_near))
+    of = room(A, HALVES[0], cards=2)
+    who = guest("other", "0:50")
+    who = replace(who, request=replace(who.request, cpu=CpuAsk(QosClass.LSR, 2, 2000, 0)))
+    held = Holding("other", "team", "other", 0, shares(A, "1:50"), CpuShare("LSR", 0b11, BindPolicy.FULL_PCPUS))
+    of = replace(of, node=replace(of.node, cpu=cpus)).holding(held, ASKS)
+    certain, doubted = (
+        plan([of], [Tenant(each, A)], wanted("1"), PACKED, PlanBounds()) for each in (guest("other", "0:50"), who)
+    )
+    assert (told(certain), certain.doubted) == ([("other", A, A)], False)
+    assert (told(doubted), doubted.doubted) == ([], True)
 
 
 def test_shares_are_joined_within_a_node_before_another_pod_leaves_it() -> None:
@@ -62,6 +86,16 @@ def test_a_pod_that_need_not_leave_is_moved_where_that_is_not_certain_of_the_one
     assert told(made) == [("high", B, A)]
 
 
+def test_pods_of_a_higher_priority_leave_where_those_of_a_lower_one_have_nowhere_to_go() -> None:
+    held = ("p", "0"), ("q", "1"), ("r", "2"), ("s", "3")
+    rooms = [room(A, *held, cards=5), room(B, ("big", "0,1"))]
+    movable = [
+        Tenant(guest(name, on, frozenset({A if name in "pq" else B})), A, priority)
+        for priority, (name, on) in enumerate(held)
+    ]
+    assert told(plan(rooms, movable, wanted("3"), PACKED, PlanBounds())) == [("r", A, B), ("s", A, B)]
+
+
 def test_where_pods_must_be_gone_first_the_plan_says_of_which_that_holds() -> None:
     # While "half" is there, its next Pod would share its card.
     rooms = [room(A, ("one", "0"), ("half", "1:50")), room(B, ("big", "0"), ("part", "1:50"))]
@@ -75,10 +109,11 @@ def test_where_pods_must_be_gone_first_the_plan_says_of_which_that_holds() -> No
 
 
 def test_a_pod_whose_controller_may_make_the_next_one_early_is_not_moved_where_the_place_is_uncertain() -> None:
-    # While "one" holds a's last card, the next Pod goes to b; once it has given it back, to a.
-    rooms = [room(A, ("big", "0,1,2"), ("one", "3"), cards=4), room(B, ("two", "0"), cards=4)]
-    early = plan(rooms, tenants(A, ("one", "3")), wanted("4"), PACKED, PlanBounds())
-    assert told(early) == []
+    # While both hold a's last cards, the next Pod of either goes to b; once it has given its card back, to a.
+    held = ("one", "2"), ("two", "3")
+    rooms = [room(A, ("big", "0,1"), *held), room(B, ("other", "0"))]
+    made = plan(rooms, [Tenant(guest(*one), A) for one in held], wanted("2"), PACKED, PlanBounds())
+    assert (told(made), made.ended, made.doubted) == ([], Ended.NOTHING, True)
 
 
 @pytest.mark.parametrize(
@@ -110,11 +145,19 @@ def test_the_node_with_the_fewest_pods_is_cleared_and_of_equal_ones_that_of_the_
     assert two.after == 2
 
 
+def test_where_a_node_cannot_be_cleared_the_next_one_is_tried() -> None:
+    rooms = [room(A, ("full", "0,1")), room(B, ("b1", "0")), room(C, ("c1", "0")), room("d", ("d1", "0"))]
+    stay = [Tenant(guest(f"{name}1", "0", frozenset({name})), name) for name in (B, C)]
+    assert told(plan(rooms, [*stay, *tenants("d", ("d1", "0"))], wanted("4"), PACKED, PlanBounds())) == [("d1", "d", A)]
+
+
 def test_no_other_node_loses_room() -> None:
     # The only other place for "one" is the idle node, which holds the size now.
     rooms = [room(A, ("one", "0")), room(B)]
-    made = plan(rooms, tenants(A, ("one", "0")), wanted("4"), PACKED, PlanBounds())
-    assert (told(made), made.before, made.after) == ([], 1, 1)
+    movable = [Tenant(guest("one", "0", frozenset({B})), A)]
+    made = plan(rooms, movable, wanted("4"), PACKED, PlanBounds())
+    assert (told(made), made.before, made.after, made.doubted) == ([], 1, 1, False)
+    assert told(plan([*rooms[:1], room(B, cards=3)], movable, wanted("4"), PACKED, PlanBounds())) == [("one", A, B)]
 
 
 def test_a_pod_goes_only_where_its_selection_allows_it_and_cpus_suffice() -> None:
@@ -136,10 +179,62 @@ def test_pods_leave_for_the_sake_of_cpus_too() -> None:
     assert told(plan(rooms, movable, wanted("2", cpu=9), PACKED, PlanBounds())) == []
 
 
-def test_a_search_that_is_ended_says_so() -> None:
+def test_a_plan_is_for_one_room_of_ten_moves_and_some_seconds_unless_more_is_said() -> None:
+    usual = PlanBounds()
+    assert (usual.rooms, usual.moves) == (1, 10)
+    assert (usual.steps.left, usual.landings.left, usual.decisions.left) == (4_000_000, 4000, 100_000)
+
+
+# Pods of a node of 24 CPUs: the CPUs that each requests, and its priority; the CPUs of the wanted Pod; who leaves
+
+CROWDED: dict[str, tuple[dict[str, tuple[int, int]], int, list[str]]] = {
+    "the one of the lowest priority": ({"x": (4, 1), "y": (8, 9)}, 16, ["x"]),
+    "of one priority the one that requests most": ({"x": (4, 1), "y": (6, 1)}, 18, ["y"]),
+    "of equal ones the first": ({"y": (4, 1), "x": (4, 1)}, 20, ["x"]),
+    "as many as are needed": ({"x": (4, 1), "y": (4, 1), "z": (4, 1)}, 20, ["x", "y"]),
+    "none that another makes needless": ({"w": (2, 0), "x": (2, 0), "y": (8, 1)}, 20, ["y"]),
+    "of needless ones the highest priority stays": ({"x": (4, 0), "y": (4, 1), "z": (8, 2)}, 20, ["x", "z"]),
+    "of needless ones of one priority the first stays": ({"x": (4, 0), "y": (4, 0), "z": (8, 2)}, 20, ["y", "z"]),
+    "none that requests no CPUs": ({"w": (0, 0), "x": (4, 1), "y": (16, 1)}, 8, ["y"]),
+    "nobody where all of them are too few": ({"w": (0, 0), "x": (4, 1)}, 25, []),
+}
+
+
+@pytest.mark.parametrize(("pods", "cpu", "leave"), CROWDED.values(), ids=CROWDED)
+def test_who_leaves_for_the_sake_of_cpus(pods: dict[str, tuple[int, int]], cpu: int, leave: list[str]) -> None:
+    crowded, movable = room(B, cpu=24), []
+    for at, (name, (asked, priority)) in enumerate(pods.items()):
+        who = replace(guest(name, "0:20", frozenset({A})), asks={"cpu": asked * 1000})
+        crowded = crowded.holding(Holding(name, "team", name, 0, shares(B, f"{at}:20")), who.asks)
+        movable.append(Tenant(who, B, priority))
+    parts = room(A, *((f"a{minor}", f"{minor}:10") for minor in range(4)))  # no whole card
+    made = plan([parts, crowded], movable, wanted("1", cpu=cpu), PACKED, PlanBounds())
+    assert told(made) == [(name, B, A) for name in leave]
+
+
+@pytest.mark.parametrize(
+    ("late", "landings", "ended"),
+    [(False, 1, Ended.WORK), (False, 2, Ended.ENOUGH), (True, 0, Ended.WORK), (True, 1, Ended.ENOUGH)],
+)
+def test_a_search_that_is_ended_says_so(landings: int, ended: Ended, *, late: bool) -> None:
     rooms = [room(A, ("big", "0,1")), room(B, ("one", "0"))]
-    bounds = PlanBounds(landings=Budget(1))
-    assert plan(rooms, tenants(B, ("one", "0")), wanted("4"), PACKED, bounds).ended is Ended.WORK
+    bounds = PlanBounds(landings=Budget(landings))
+    assert plan(rooms, tenants(B, ("one", "0"), late=late), wanted("4"), PACKED, bounds).ended is ended
+
+
+def test_a_search_that_is_ended_tries_no_other_node() -> None:
+    rooms = [room(A, ("big", "0,1")), room(B, ("one", "0")), room(C, ("two", "0"))]
+    movable = [*tenants(B, ("one", "0")), *tenants(C, ("two", "0"), late=True)]  # one landing would suffice for two
+    made = plan(rooms, movable, wanted("4"), PACKED, PlanBounds(landings=Budget(1)))
+    assert (told(made), made.ended) == ([], Ended.WORK)
+
+
+def test_a_choice_of_pods_that_costs_more_steps_than_are_left_is_not_made() -> None:
+    rooms = [room(A, ("big", "0,1")), room(B, ("one", "0"), ("two", "1"))]
+    movable = tenants(B, ("one", "0"), ("two", "1"))
+    assert told(plan(rooms, movable, wanted("3"), PACKED, PlanBounds())) == [("one", B, A)]
+    made = plan(rooms, movable, wanted("3"), PACKED, PlanBounds(steps=Budget(1)))
+    assert (told(made), made.ended) == ([], Ended.WORK)
 
 
 KINDS = st.sampled_from(["whole", "two", "half", "quarter", "tenth"])

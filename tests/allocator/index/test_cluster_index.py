@@ -373,6 +373,7 @@ COUNTED: dict[str, tuple[list[Slot], Query, int]] = {
         Query((Want(GPU, 1, ((RATIO, RatioFrom(MEMORY, 4)),)),)),
         0,
     ),
+    "a larger card behind a smaller one": ([*gpus(0, memory=40 * GIB), *gpus(0)], size(60 * GIB), 1),
     "no cards": ([], percent(50), 0),
 }
 
@@ -449,6 +450,13 @@ CLAIM_7: dict[str, tuple[Preference, dict[str, list[TypeRow]], Query, tuple[str,
         Query(()),
         (),
         [["a", "b"]],
+    ),
+    "all of one CPU is more than most of four": (
+        LEAST,
+        {"a": [load_row({"cpu": 1}, {"cpu": 1})], "b": [load_row({"cpu": 4}, {"cpu": 3})]},
+        Query(()),
+        (),
+        [["b"], ["a"]],
     ),
     "what the Pod requests fills a small node further": (
         LEAST,
@@ -530,6 +538,14 @@ def test_of_equal_nodes_that_floats_tell_apart_the_first_by_name_comes_first(way
     assert list(NodeSearch(index, Query(()), ["c", "b", "a"]).best_first(way, {})) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("way", EQUAL)
+def test_of_nodes_that_floats_do_not_tell_apart_the_better_one_comes_first(way: Preference) -> None:
+    index = ClusterIndex(FULLNESS)
+    for name, used in zip("abc", (7, 6, 7), strict=True):
+        index.put(name, [load_row({"cpu": 2**52, "memory": 2**52}, {"memory": used})])
+    assert list(NodeSearch(index, Query(()), ["c", "b", "a"]).best_first(way, {})) == ["b", "a", "c"]
+
+
 def test_the_cpus_that_pods_have_as_their_own_count_by_what_is_requested_of_the_node() -> None:
     taken = {kind: [Slot({"free": 8}, {"free": free}) for free in (0, 8)] for kind in (CPU_ROW, NUMA_ROW)}
     nodes = {"taken": [*rows(taken), load(5, 0)], "not": [load(6, 0)]}
@@ -573,7 +589,13 @@ PACKED_TIGHT: dict[str, tuple[list[Slot], Query, int]] = {
         Query((Want(GPU, 1, ((RATIO, 100),)),)),
         50 + 20 + 11,
     ),
+    "bytes of the card that fits, not of a smaller one that is full": (
+        [*gpus(100, memory=40 * GIB), *gpus(0)],
+        size(20 * GIB),
+        0 + 20 + 16,
+    ),
     "a card that is not usable counts for nothing": (gpus(0, 0, unhealthy=[1]), percent(100), 50 + 0 + 30),
+    "and no matter which one it is": (gpus(0, 0, unhealthy=[0]), percent(100), 50 + 0 + 30),
     "nothing asked": (gpus(0), Query(()), 0),
     "what does not fit": (gpus(60), percent(50), 0),
     "no cards": ([], percent(50), 0),
@@ -583,6 +605,14 @@ PACKED_TIGHT: dict[str, tuple[list[Slot], Query, int]] = {
 @pytest.mark.parametrize(("cards", "query", "expected"), PACKED_TIGHT.values(), ids=PACKED_TIGHT)
 def test_packing_scores_by_what_stays_unbroken(cards: list[Slot], query: Query, expected: int) -> None:
     assert packed({GPU: cards}, query) == expected
+
+
+def test_all_classes_measure_how_full_devices_are_of_which_none_is_named() -> None:
+    index = ClusterIndex({})
+    index.put("node", rows({GPU: gpus(0, memory=200)}))
+    at = index.positions(["node"])
+    asked = [percent(50), percent(100), size(150), size(100, core=20)]
+    assert [index.packing(at, query).tolist() for query in asked] == [[15], [80], [16], [12]]
 
 
 def test_types_are_asked_together() -> None:
@@ -673,6 +703,17 @@ def test_a_type_that_a_node_lost_is_gone_with_its_use() -> None:
     assert index.counts(Query((Want(RDMA, 1, (("rdma", 0),)),)))[0, at].tolist() == [0]
 
 
+def test_a_node_has_nothing_of_what_another_had_in_whose_place_it_comes() -> None:
+    index = index_of({})
+    index.put("gone", [*rows({GPU: gpus(100)}), load(10, 10)])
+    index.put("other", [*rows({GPU: gpus(100)}), load(40, 40, 40)])
+    index.drop("gone")
+    index.put("new", [load(50, 50, 50)])
+    assert index.ranks(LEAST, index.positions(["new", "other"]), Query(())).tolist() == [0, 1]
+    index.put("other", [load(40, 40, 40)])
+    assert index.ranks(LEAST, index.positions(["new", "other"]), Query(())).tolist() == [1, 0]
+
+
 def test_figures_hold_when_a_node_comes_and_when_it_has_more_devices_or_classes_than_any_before() -> None:
     nodes: dict[str, Node] = {f"node-{number}": {GPU: gpus(50)} for number in range(40)}
     index = index_of(nodes)
@@ -727,6 +768,8 @@ REFUSED_ROWS: dict[str, tuple[str, list[TypeRow]]] = {
     "a class twice": ("node", [TypeRow(GPU, (ONE, ONE), 1, 0)]),
     "a device that is not there is usable": ("node", [TypeRow(GPU, (ONE,), 0b10, 0)]),
     "a device that is not there is in use": ("node", [TypeRow(GPU, (ONE,), 1, 0b10)]),
+    "a device far beyond is usable": ("node", [TypeRow(GPU, (ONE,), 0b100, 0)]),
+    "a device far beyond is in use": ("node", [TypeRow(GPU, (ONE,), 1, 0b100)]),
     "a negative mask": ("node", [TypeRow(GPU, (ONE,), -1, 0)]),
     "devices without a class": ("node", [TypeRow(GPU, (), 1, 0)]),
     "too many devices": ("node", [TypeRow(GPU, (Packed.of(CORE, [1] * 129, [1] * 129),), 1, 0)]),
@@ -750,8 +793,31 @@ def test_a_node_that_cannot_be_held_leaves_the_index_as_it_was(name: str, types:
         agree(index, nodes, percent(50))
 
 
+FAR = Packed.of(CORE, [100] * 129, [100] * 129)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (TypeRow(GPU, (ONE, ONE), 1, 0), "type gpu: 2 classes; each must occur once, at most 16 in all"),
+        (TypeRow(GPU, (FAR,), 1, 0), "type gpu: all classes must have the same number of devices, at most 128"),
+        (TypeRow(GPU, (ONE,), 2, 0), "type gpu: usable or in use names a device beyond the existing 1"),
+        (TypeRow(GPU, (ONE,), 1, 0, (("", ""),) * 2, (0,)), "type gpu: 2 makes and 1 groups of 1 devices"),
+        (TypeRow(GPU, (ONE,), 1, 0, (("", ""),), (0, 1)), "type gpu: 1 makes and 2 groups of 1 devices"),
+        (TypeRow(GPU, (ONE,), 1, 0, (("", ""),), (-1,)), "type gpu: groups of devices are numbered from 0 to 127"),
+        (TypeRow(GPU, (ONE,), 1, 0, (("", ""),), (128,)), "type gpu: groups of devices are numbered from 0 to 127"),
+    ],
+)
+def test_the_reason_is_told_why_devices_cannot_be_held(row: TypeRow, told: str) -> None:
+    with pytest.raises(RowError) as error:
+        index_of({}).put("node", [row])
+    assert str(error.value) == told
+    index_of({}).put("node", [TypeRow(GPU, (ONE,), 1, 0, (("", ""),), (127,))])
+
+
 REFUSED_WANTS: dict[str, Callable[[], Want]] = {
     "no devices": lambda: Want(GPU, 0, ((CORE, 1),)),
+    "fewer than none": lambda: Want(GPU, -1, ((CORE, 1),)),
     "too many devices": lambda: Want(GPU, MAX_WANTED + 1, ((CORE, 1),)),
     "nothing of each": lambda: Want(GPU, 1, ()),
     "a resource twice": lambda: Want(GPU, 1, ((CORE, 1), (CORE, 2))),

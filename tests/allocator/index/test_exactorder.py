@@ -63,6 +63,11 @@ def test_nodes_are_numbered_by_their_exact_figures(nodes: list[Classes], way: Pr
     assert least(lines(nodes), FIGURES[way]).tolist() == [numbers[figure] == 0 for figure in expected]
 
 
+@pytest.mark.parametrize(("classes", "units"), [(1, 40), (4, 64), (9, 104)])
+def test_figures_are_in_doubt_by_more_units_the_more_classes_they_are_made_of(classes: int, units: int) -> None:
+    assert doubt(classes) == units * 2.0**-53
+
+
 def near(count: int) -> Iterator[Classes]:
     """Nodes of which each has a little less free than the one before, by less than a float of the mean can tell."""
     for number in range(count):
@@ -77,6 +82,17 @@ def test_what_a_float_cannot_tell_apart_is_compared_exactly(count: int) -> None:
     for turned in (nodes, nodes[::-1], nodes[1::2] + nodes[0::2]):
         told = ranks(approximate, doubt(2), lines(turned), FIGURES[Preference.LEAST_REQUESTED])
         assert told.tolist() == [turned[at][0][0] - 1 for at in range(count)]
+
+
+def test_shares_that_differ_by_as_little_as_two_shares_can_are_told_apart() -> None:
+    large, less = MAX_AMOUNT, MAX_AMOUNT - 2
+    used = pow(less, -1, large)
+    nodes = [((used, large),), (((used * less - 1) // large, less),), ((used, large),)]
+    assert exact(Preference.LEAST_REQUESTED, nodes[0]) - exact(Preference.LEAST_REQUESTED, nodes[1]) == Fraction(
+        1, large * less
+    )
+    told = ranks(np.zeros(3), 1.0, lines(nodes), FIGURES[Preference.LEAST_REQUESTED])
+    assert told.tolist() == [1, 0, 1]
 
 
 def test_only_what_is_in_doubt_is_computed_exactly() -> None:

@@ -259,20 +259,42 @@ def test_after_any_history_nodes_have_the_order_of_a_new_index_and_the_figures_o
 
 
 def test_a_gang_breaks_a_group_of_as_many_devices_as_a_node_may_have_where_it_takes_all_of_them() -> None:
-    index, sizes = new_index(), {"a": (128,), "b": (64, 64), "c": (100, 28)}
+    index, sizes = new_index(), {"a": (128,), "b": (64, 64), "c": (100, 28), "d": (1, 127)}
     for name, groups in sizes.items():
         ends = [sum(groups[:at]) for at in range(len(groups) + 1)]
         table = PartitionTable(tuple(Partition(tuple(range(*pair))) for pair in pairwise(ends)))
         node = replace(of_node(name, 128), wiring=Wiring(partitions=table))
         index.put(name, [*type_rows(node, told=True, partitioned={"gpu"}), load_row({}, {})])
-    rows = index.positions(["a", "b", "c"])
+    rows = index.positions(["a", "b", "c", "d"])
     for count, times, broken in (
-        (64, 1, [128, 64, 100]),
-        (64, 2, [128, 129 + 64, 129 + 100]),
-        (65, 1, [128, 129, 100]),
+        (64, 1, [128, 64, 100, 127]),
+        (64, 2, [128, 129 + 64, 129 + 100, 129 + 127]),
+        (65, 1, [128, 129, 100, 127]),
+        (65, 2, [129 + 128, 129 + 129, 129 + 100, 129 + 127]),
+        (42, 3, [128, 129 + 64, 129 + 100, 127]),
     ):
         query = query_with_load(request(app("main", ask(count, core=100, ratio=100))), [])
         assert index.broken(query, rows, times).tolist() == broken, (count, times)
+
+
+def test_a_gang_of_parts_breaks_the_group_of_one_part() -> None:
+    index = new_index()
+    index.put("a", [*type_rows(replace(of_node("a", 2, 2), wiring=Wiring()), told=True), load_row({}, {})])
+    rows = index.positions(["a"])
+    for of, broken in ((gpus(50), 1), (gpus(100), 129 + 1), (nics(50), 1), (nics(100), 129 + 1)):
+        assert index.broken(query_with_load(request(app("main", of)), []), rows, 2).tolist() == [broken]
+
+
+def test_a_node_that_does_not_state_its_cpus_is_begun_after_all_others() -> None:
+    index = new_index()
+    for number, used in enumerate(((), (50,), (100,))):
+        node = of_node(f"n{number}", 2)
+        held = {f"p{at}": holding(f"p{at}", part(node.devices[at], percent)) for at, percent in enumerate(used)}
+        index.put(node.name, type_rows(replace(node, holdings=held), told=True))
+    query, rows = query_with_load(request(app("main", gpus(50))), []), index.positions(["n0", "n1", "n2"])
+    assert index.begun(query, rows).tolist() == [2**53 - 1, 0, 2**53 - 1]
+    index.put("n0", [*type_rows(of_node("n0", 2), told=True), load_row({"cpu": 1}, {})])
+    assert index.begun(query, rows).tolist() == [1, 0, 2**53 - 1]
 
 
 def of_node(name: str, cards: int, boards: int = 0, *, broken: int = 0) -> NodeSnapshot:
@@ -325,6 +347,15 @@ def test_idle_nodes_are_told_by_the_usable_devices_that_are_asked_for(
     assert index.idle(query_with_load(of, []), rows).tolist() == [0, *expected[:3]]
     index.put("b", [*type_rows(of_node("b", 2, 1), told=True), load_row({}, {})])
     assert index.idle(query_with_load(of, []), rows).tolist() == [0, expected[0], expected[3], expected[2]]
+
+
+def test_an_idle_node_of_as_many_devices_as_there_may_be_is_kept() -> None:
+    index = new_index()
+    for name, cards in (("a", 128), ("b", 127)):
+        index.put(name, [*type_rows(of_node(name, cards), told=True), load_row({}, {})])
+    index.typify(mix_of([TypicalRequest(0, 0, gpus(12_800)), TypicalRequest(0, 0, gpus(12_700))]))
+    told = index.idle(query_with_load(request(app("main", gpus(100))), []), index.positions(["a", "b"]))
+    assert told.tolist() == [0, 0]
 
 
 # Of eight nodes of 4 cards so many are idle; the requests of the mix for 4 cards and for one; are the idle ones kept?

@@ -3,26 +3,32 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
-from builders import GIB, app, gpu, gpus, nic, request
+from builders import GIB, app, ask, gpu, gpus, holding, nic, part, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import asks
 from trials import examples
 
-from allocator.fragmentation import fragmentation, points_left, worth
+from allocator.fragmentation import Worth, fragmentation, points_left, worth
 from allocator.index.cluster import ClusterIndex
+from allocator.index.packed import Packed
 from allocator.index.preference import coarse
 from allocator.index.rows import load_row, query_with_load, type_rows
 from allocator.index.search import NodeSearch
+from allocator.index.stock import Stock
+from allocator.index.table import Ints, Make, TypeRow, TypeTable, unpack
+from allocator.index.typical import Made, narrowest
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import DeviceAsk
-from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE
+from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE, DeviceType, Unit
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.mix import MOST_TYPICAL, MOST_WEIGHT, Mix, TypicalRequest, mix_of
+from allocator.vocabulary.models import model_name
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.preference import Preference
 from allocator.vocabulary.wiring import Wiring
@@ -176,6 +182,19 @@ def test_many_nodes_have_the_figures_that_each_has_alone(
     assert figures[0] == [[each[number % len(kinds)] for number in range(MANY)] for each in figures[1]]
 
 
+def test_more_nodes_than_are_looked_at_in_one_go_have_the_figures_that_each_has_alone() -> None:
+    # 64 classes of requests on 32 cards: the index looks at some 256 nodes in one go.
+    mix = mix_of([TypicalRequest(100 * percent, 0, gpus(percent)) for percent in range(37, 101)])
+    machines = [Machine(cards(f"n{at}", 1, 50 + at % 50), (20 * at + 1, 64)) for at in range(300)]
+    machines[299] = Machine(cards("n299", 32), None)
+    index = new_index()
+    for machine in machines:
+        put(index, machine)
+    index.typify(mix)
+    rows = index.positions([machine.node.name for machine in machines])
+    assert index.fragmentation(rows).tolist() == [machine.fragmentation(mix) for machine in machines]
+
+
 @pytest.mark.parametrize("nodes", [1, MANY])
 def test_the_largest_mix_and_the_largest_nodes_are_counted_exactly(nodes: int) -> None:
     most = [replace(typical(gpus(100), cpu=number), weight=MOST_WEIGHT // MOST_TYPICAL) for number in range(60)]
@@ -234,6 +253,180 @@ def test_makes_that_come_after_a_mix_are_told_apart() -> None:
     for name, model in (("a", "T4"), ("b", "A100"), ("c", "H100")):
         put(index, Machine(NodeSnapshot(name, (gpu(0, device_id=name, model=model),)), None))
         assert index.fragmentation(index.positions([name])).tolist() == [0 if model == "A100" else 200]
+    both = (gpu(0, device_id="0", model="L4"), gpu(1, device_id="1", model="L40"), gpu(2, device_id="2", model="A100"))
+    put(index, Machine(NodeSnapshot("d", both), None))
+    assert index.fragmentation(index.positions(["d"])).tolist() == [400]
+
+
+def test_a_new_mix_counts_from_when_it_is_given() -> None:
+    index = new_index()
+    put(index, Machine(NodeSnapshot("a", (gpu(0, device_id="a"),)), None))
+    rows, query = index.positions(["a"]), query_with_load(request(app("main", gpus(100))), [])
+    for percent, lost in ((100, 0), (200, 200), (100, 0)):
+        index.typify(mix_of([TypicalRequest(0, 0, gpus(percent))]))
+        assert (index.fragmentation(rows).tolist(), index.growth(rows, query).tolist()) == ([lost], [-lost])
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "lost"), [(4000, 64, 0), (3999, 64, 200), (4000, 63, 200), (0, 64, 0), (4000, 0, 0), (1, 1, 200)]
+)
+def test_a_typical_request_fits_where_as_much_as_it_asks_is_left(cpu: int, memory: int, lost: int) -> None:
+    index, node = new_index(), NodeSnapshot("a", (gpu(0, device_id="a"),))
+    index.put("a", [*type_rows(node, told=True), load_row({"cpu": cpu, "memory": memory}, {})])
+    index.typify(mix_of([TypicalRequest(4000, 64, gpus(100))]))
+    assert index.fragmentation(index.positions(["a"])).tolist() == [lost]
+    assert [*index.worth(0, 2)] == [("gpu", ("", ""), Worth(200 - lost, lost, 0))]
+
+
+@pytest.mark.parametrize(
+    ("vendor", "among", "makes"),
+    [
+        ("intel", [], [("intel", "X")]),
+        ("nvidia", [], [("nvidia", "A100"), ("", "A100")]),
+        ("", [["A100", "X"]], [("intel", "X"), ("nvidia", "A100"), ("", "A100")]),
+        ("", [["A100", "X"], ["X", "L4"]], [("intel", "X")]),
+        ("nvidia", [["X"]], []),
+    ],
+)
+def test_a_make_is_of_the_vendor_and_of_all_sets_of_models(
+    vendor: str, among: list[list[str]], makes: list[Make]
+) -> None:
+    made = Made(vendor, frozenset(frozenset(map(model_name, named)) for named in among))
+    every: list[Make] = [("amd", "Y"), ("intel", "X"), ("nvidia", "A100"), ("", "A100"), ("zeta", "Z")]
+    assert [make for make in every if made(make)] == makes
+
+
+@pytest.mark.parametrize("has", [1, 99, 100, 101])
+def test_all_that_a_device_has_is_a_hundred_points(has: int) -> None:
+    pool = DeviceType("pool", tails=("slots",), plain="slots", units=(Unit.UNITS,))
+    index = ClusterIndex({"pool": fullness(pool)})
+    index.put("a", [TypeRow("pool", (Packed.of("slots", [has], [has]),), 1, 0, (("", ""),), (0,))])
+    index.typify(mix_of([TypicalRequest(0, 0, DeviceAsk(pool, 2, (1,)))]))
+    assert index.fragmentation(index.positions(["a"])).tolist() == [100]
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3, 6])
+def test_as_many_devices_of_several_classes_as_a_node_may_have_are_counted(classes: int) -> None:
+    tails = tuple("abcdef"[:classes])
+    kind = DeviceType("x", tails=tails, plain="a", units=(Unit.UNITS,) * classes)
+    hundred = tuple(Packed.of(tail, [100] * 128, [100] * 128) for tail in tails)
+    index = ClusterIndex({"x": tails})
+    index.put("a", [TypeRow("x", hundred, 2**128 - 1, 0, (("", "T4"),) * 128, (0,) * 128)])
+    for models, lost in (("A100",), 12_800 * classes), ((), 0):
+        index.typify(mix_of([TypicalRequest(0, 0, DeviceAsk(kind, 128, (1,) * classes), models)]))
+        assert index.fragmentation(index.positions(["a"])).tolist() == [lost]
+
+
+@pytest.mark.parametrize(
+    ("most", "kind"),
+    [(0, np.int16), (32_767, np.int16), (32_768, np.int32), (2**31 - 1, np.int32), (2**31, np.int64)],
+)
+def test_figures_are_counted_in_the_narrowest_numbers_that_hold_them(most: int, kind: type[np.integer[Any]]) -> None:
+    assert narrowest(most) is kind
+
+
+def test_requests_without_devices_take_no_room_from_the_figures_of_the_others() -> None:
+    index = new_index()
+    put(index, Machine(cards("a", 128), None))
+    index.typify(mix_of([typical(gpus(100), weight=2), typical(cpu=1)]))
+    assert index.fragmentation(index.positions(["a"])).tolist() == [128 * 200]
+
+
+def test_what_is_left_of_a_device_counts_in_percent_of_what_it_has() -> None:
+    pool = DeviceType("pool", tails=("slots",), plain="slots", units=(Unit.UNITS,))
+    index = ClusterIndex({"pool": fullness(pool)})
+    for name, has, held in (("a", 7, 2), ("b", 7, 0), ("c", 100, 1), ("d", 300, 7), ("e", 0, 0)):
+        index.put(
+            name, [TypeRow("pool", (Packed.of("slots", [has], [has - held]),), 1, int(held > 0), (("", ""),), (0,))]
+        )
+    index.typify(mix_of([TypicalRequest(0, 0, DeviceAsk(pool, 2, (1,)))]))
+    assert index.fragmentation(index.positions(["a", "b", "c", "d", "e"])).tolist() == [71, 100, 99, 97, 0]
+
+
+def test_a_device_whose_make_is_not_stated_is_of_no_model() -> None:
+    index = new_index()
+    for name in ("a", "b"):
+        index.put(name, type_rows(NodeSnapshot(name, (gpu(0, device_id=name, model="A100"),)), told=name == "a"))
+    index.typify(mix_of([TypicalRequest(0, 0, gpus(100), ("A100",))]))
+    assert index.fragmentation(index.positions(["a", "b"])).tolist() == [0, 200]
+    index.typify(mix_of([TypicalRequest(0, 0, gpus(100))]))
+    assert index.fragmentation(index.positions(["a", "b"])).tolist() == [0, 0]
+
+
+# Sizes of two cards in GiB, the part of the first that is in use; what a Pod and the typical one ask; the growth
+
+TAKEN: dict[str, tuple[int, int, int, DeviceAsk, DeviceAsk, int]] = {
+    "the smaller one": (1023, 1022, 0, gpus(100), ask(1, memory=1023 * GIB), -200),
+    "of more than 1023 units the first": (1024, 1023, 0, gpus(100), ask(1, memory=1024 * GIB), 0),
+    "the one in use before a smaller idle one": (2000, 1, 10, gpus(50), gpus(100), -100),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "used", "of", "often", "growth"), TAKEN.values(), ids=TAKEN)
+def test_of_two_cards_a_pod_takes(
+    one: int, other: int, used: int, of: DeviceAsk, often: DeviceAsk, growth: int
+) -> None:
+    devices = tuple(gpu(at, size * GIB, device_id=f"c{at}") for at, size in enumerate((one, other)))
+    held = {"p": holding("p", part(devices[0], used))} if used else {}
+    index = new_index()
+    put(index, Machine(NodeSnapshot("a", devices, held), None))
+    index.typify(mix_of([TypicalRequest(0, 0, often)]))
+    rows, query = index.positions(["a"]), query_with_load(request(app("main", of)), [])
+    assert index.growth(rows, query).tolist() == [growth]
+    assert index.growth_steps(rows, query).tolist() == [growth // 80]
+
+
+@pytest.mark.parametrize(("differs", "first"), [*((tail, 1) for tail in "abcdef"), ("g", 0)])
+def test_devices_are_compared_by_what_is_left_in_six_classes(differs: str, first: int) -> None:
+    def free(tail: str) -> Ints:
+        return np.array([[100], [99 if tail == differs else 100]])
+
+    every, hundred, none = np.ones((2, 1), np.bool_), np.full((1, 1), 100), np.zeros((2, 1), np.int64)
+    stock = Stock(every, ~every, lambda _: hundred, free, lambda: none, lambda _: every[0])
+    order = stock.order(None, tuple("abcdefg"))
+    assert order.argmin() == first
+    assert (order >= 0).all()
+
+
+def test_the_class_that_is_compared_first_outweighs_all_others() -> None:
+    free = {"x": np.array([[0], [100]]), "y": np.array([[51], [50]])}
+    every, hundred, none = np.ones((2, 1), np.bool_), np.full((1, 1), 100), np.zeros((2, 1), np.int64)
+    stock = Stock(every, ~every, lambda _: hundred, free.__getitem__, lambda: none, lambda _: every[0])
+    assert stock.order(None, ("x", "y")).argmin() == 1, "by y"
+    assert stock.order(None, ("y", "x")).argmin() == 0, "by x"
+
+
+def test_of_many_nodes_the_card_in_use_is_taken_and_of_use_no_more() -> None:
+    index, names = new_index(), [f"n{number}" for number in range(MANY)]
+    for number, name in enumerate(names):  # each of another size
+        put(index, Machine(cards(name, 4, 50), (4000 + number, 64)))
+    rows, query = index.positions(names), query_with_load(request(app("main", gpus(40))), [])
+    for often, growth in ((gpus(100), -80), (gpus(50), 20), (gpus(10), 0)):
+        index.typify(mix_of([TypicalRequest(0, 0, often)]))
+        assert {*index.growth(rows, query).tolist()} == {growth}
+
+
+def test_of_one_type_4096_makes_are_told_apart() -> None:
+    table, core = TypeTable(33), Packed.of("gpu-core", [100] * 128, [100] * 128)
+    for node in range(33):
+        makes = tuple((f"v{node}", f"m{at}") for at in range(128))
+        table.write(node, unpack(TypeRow("gpu", (core,), 0, 0, makes, (0,) * 128)))
+    numbers = table.makes(slice(33))
+    assert numbers[:, :32].T.ravel().tolist() == list(range(1, 4097))
+    assert not numbers[:, 32].any()
+    assert len(table.known_makes()) == 4097
+
+
+def test_of_many_nodes_those_without_room_disturb_no_other() -> None:
+    index, names = new_index(), [f"n{number}" for number in range(MANY)]
+    for number, name in enumerate(names):  # each of another size
+        put(index, Machine(cards(name, 4, *([100] * 4 if name == "n3" else [])), (4000 + number, 64)))
+    index.typify(mix_of([TypicalRequest(0, 0, gpus(400))]))
+    query = query_with_load(request(app("main", gpus(100))), [])
+    both = query_with_load(request(app("one", gpus(100)), app("two", gpus(100))), [])
+    for of, lost in ((query, 600), (both, 400)):
+        growth = dict(zip(names, index.growth(index.positions(names), of).tolist(), strict=True))
+        assert {growth[name] for name in names if name != "n3"} == {lost}
 
 
 def typical(of: DeviceAsk | None = None, cpu: int = 0, memory: int = 0, weight: int = 1) -> TypicalRequest:

@@ -61,6 +61,7 @@ QUARTERS: Final = PartitionTable((Partition((0, 1, 2)), Partition((2, 3)), Parti
         ),
         pytest.param(node_of(5, [], table=QUARTERS), (0, 0, 0, 3, 4), id="partitions that overlap or name other cards"),
         pytest.param(node_of(3, LINE[:2], table=PartitionTable()), (0, 1, 2), id="a table without partitions"),
+        pytest.param(node_of(1, [], table=HOPPER.table), (0,), id="one device"),
     ],
 )
 def test_groups_are_numbered_by_their_first_device(node: NodeSnapshot, expected: tuple[int, ...]) -> None:
@@ -75,7 +76,9 @@ def test_a_table_divides_only_types_that_are_partitioned() -> None:
 def test_devices_of_other_types_and_unknown_ones_are_linked_to_nothing() -> None:
     node = node_of(4, LINE)
     assert grouped(node, (node.devices[3], node.devices[2])) == (0, 0)
-    assert grouped(node, (replace(node.devices[3], id="new"), node.devices[2])) == (0, 1)
+    assert grouped(node, (node.devices[1], node.devices[0])) == (0, 0)
+    new = replace(node.devices[3], id="new")
+    assert grouped(node, (new, node.devices[2])) == grouped(node, (node.devices[2], new)) == (0, 1)
 
 
 @given(st.sampled_from(sorted(BOARDS)), st.sets(st.integers(0, 15)))

@@ -35,8 +35,26 @@ def test_only_nodes_that_changed_since_are_computed_again() -> None:
     assert memo.get("a", 100, compute).tolist() == [10 * node for node in range(100)]
     memo.get("a", 100, compute)
     assert compute.asked == [list(range(100)), [3, 7]]
-    memo.get("a", 50, compute)
-    assert compute.asked[2:] == [list(range(50))], "the number of nodes is another"
+    for nodes in (50, 60):
+        assert len(memo.get("a", nodes, compute)) == nodes
+    assert compute.asked[2:] == [list(range(50)), list(range(60))], "the number of nodes is another"
+
+
+def test_the_last_axis_of_a_result_is_the_nodes() -> None:
+    memo = Memo(most=1)
+    for nodes in (50, 60):
+        assert memo.get("a", nodes, lambda at: np.zeros((60, 100))[:, at]).shape == (60, nodes)
+
+
+def test_results_that_were_last_asked_for_at_different_times_are_each_brought_up_to_date() -> None:
+    memo, compute = Memo(most=2), Counted()
+    memo.get("a", 100, compute)
+    memo.changed(3)
+    memo.get("b", 100, compute)
+    memo.changed(7)
+    for key in "bab":
+        memo.get(key, 100, compute)
+    assert compute.asked[2:] == [[7], [3, 7]]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Hashes of many names at once: each depends on its name alone, and names that differ have different ones."""
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,13 +21,23 @@ def test_a_hash_depends_on_its_name_alone(names: list[str], others: list[str]) -
     assert len({*alone.values()}) == len({*names})
 
 
-@pytest.mark.parametrize("length", [1, 8, 9, 16, 17, 30])
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 16, 17, 30])
 def test_names_of_one_length_that_differ_little_have_different_hashes(length: int) -> None:
     names = {f"{number:0{length}}"[:length] for number in range(3000)}
     names |= {f"{number}{'x' * length}"[:length] for number in range(3000)}
     found = name_hashes([*names])
     assert (found is None) == (length < 8)
     assert found is None or len({*found.tolist()}) == len(names)
+
+
+@pytest.mark.parametrize("begun", ["", "\t"])
+def test_of_two_names_of_any_lengths_each_has_its_own_hash(begun: str) -> None:
+    for one, other in product(range(8, 26), repeat=2):
+        names = ["a" * one, (begun + "b" * other)[:other]]
+        alone = [name_hashes([name])[0] for name in names]  # type: ignore[index]
+        together = name_hashes(names)
+        assert together is not None
+        assert together.tolist() == alone, (one, other)
 
 
 @pytest.mark.parametrize("names", [[], ["a"], ["node-00001", "n1"], ["node-00001\nnode-00002"], ["\n" * 9]])

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +29,13 @@ def test_rows_found_are_the_callers_own() -> None:
     nodes.add("a")
     nodes.find(["a"])[0] = 5
     assert nodes.find(["a"]).tolist() == [1]
+
+
+def test_rows_found_for_a_tuple_are_everybodys_and_cannot_be_changed() -> None:
+    nodes = NodeRows()
+    nodes.add("a")
+    with pytest.raises(ValueError, match="read-only"):
+        nodes.find(("a",))[0] = 5
 
 
 def test_sixteen_tuples_are_remembered_until_a_node_comes_or_goes() -> None:
@@ -66,12 +74,12 @@ def test_thousands_of_names_are_found_whichever_share_a_slot() -> None:
     """Of 3,000 names in 32,768 slots about a hundred collide with another; some take slots that became free."""
     nodes, known, chance = NodeRows(), dict[str, int](), random.Random(5)
     for step in range(6000):
-        name = f"node-{chance.randrange(4000)}"
+        name = f"worker-{chance.randrange(4000)}"
         if name in known and step % 3 == 0:
             assert nodes.drop(name) == known.pop(name)
         elif name not in known:
             known[name] = nodes.add(name)
-    asked = [f"node-{number}" for number in range(4500)]
+    asked = [f"worker-{number}" for number in range(4500)]  # long enough for hashes
     chance.shuffle(asked)
     assert nodes.find(asked).tolist() == [known.get(name, 0) for name in asked]
     assert len(known) > 1500

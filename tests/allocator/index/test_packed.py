@@ -144,6 +144,18 @@ def test_the_most_that_a_node_may_report_is_read() -> None:
     assert read_packed(write_packed([most])) == (most,)
 
 
+def test_64_classes_of_a_node_are_written_and_read() -> None:
+    made = tuple(Packed.of(f"c{number:02d}", [number], [0]) for number in range(64))
+    assert read_packed(write_packed(made)) == made
+
+
+def test_a_text_of_as_many_characters_as_an_annotation_may_have_is_read() -> None:
+    longest = entry().ljust(262_144)
+    assert read_packed(longest) == (CORE,)
+    with pytest.raises(PackedError, match="at most 262144 characters"):
+        read_packed(longest + " ")
+
+
 def entry(**fields: Any) -> str:
     return json.dumps({"gpu-core": {"b": 7, "n": 2, "total": "0x3264", "free": "0x3232", **fields}})
 
@@ -192,6 +204,21 @@ HOSTILE: dict[str, object] = {
 def test_a_text_that_is_not_of_the_format_is_refused_whole(text: object) -> None:
     with pytest.raises(PackedError):
         read_packed(text)
+
+
+@pytest.mark.parametrize(("digits", "told"), [(16_128, "longer than 2 amounts of 7 bits"), (16_129, "63 x 1024 bits")])
+def test_a_number_may_have_the_digits_of_all_amounts_that_a_node_may_have(digits: int, told: str) -> None:
+    with pytest.raises(PackedError, match=told):
+        read_packed(entry(total="0x" + "f" * digits))
+
+
+def test_of_a_long_name_80_characters_are_told() -> None:
+    for does, told in (
+        (lambda: read_packed(json.dumps({"g" * 1000: 7})), f"resource class '{'g' * 80}' must be an object"),
+        (lambda: Packed.of("g" * 1000, [1], [1]), f"'{'g' * 80}' is no name of a resource class"),
+    ):
+        with pytest.raises(PackedError, match=told):
+            does()
 
 
 _LEAVES = st.sampled_from([0, 1, 7, 63, 64, -1, True, None, 1.5, "0x0", "0x3264", "0xff", "7", ""])

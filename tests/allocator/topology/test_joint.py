@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocator.budget import Budget
 from allocator.topology.joint import choices_beside, free_function, why_none_beside
 from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule
 from allocator.vocabulary.device import VirtualFunction
@@ -88,6 +89,22 @@ RULED: dict[str, tuple[tuple[Candidate, ...], list[Candidate], int, SetRule, boo
         False,
         [[1, 2], [0], [1], [2]],
     ),
+    "one NUMA node: on as many roots as can be": (
+        FOUR,
+        [nic(0, "a"), nic(1, "b", 1), nic(2, "a"), nic(3, "b")],
+        2,
+        SetRule(Scope.NUMA_NODE),
+        False,
+        [[0, 3], [2, 3], [0, 2]],
+    ),
+    "partitions that are only preferred are no matter": (
+        FOUR,
+        [nic(0, "a"), nic(1, "b"), nic(2, "a")],
+        2,
+        SetRule(partitions=PartitionTable((Partition((1, 2)),))),
+        False,
+        [[0, 1], [0, 2], [1, 2]],
+    ),
     "one PCIe root: of those that the cards have": (
         FOUR,
         [nic(0, "e"), nic(1, "e"), nic(2, "b"), nic(3, "b")],
@@ -123,6 +140,24 @@ def test_what_is_beside_keeps_the_rule_of_its_own_type(
 ) -> None:
     found = [minors(chosen) for chosen in choices_beside(primary, offered, count, NO_LINKS, rule, same_pcie=same)]
     assert found == given
+
+
+@pytest.mark.parametrize(
+    ("rule", "spent"),
+    [
+        pytest.param(PLAIN_RULE, 6 + 4, id="each set"),
+        pytest.param(SetRule(Scope.NUMA_NODE), 2 * 2 + 4, id="each pair that keeps the rule, to sort them too"),
+    ],
+)
+def test_a_step_is_spent_for_each_set_that_is_looked_at(rule: SetRule, spent: int) -> None:
+    offered, budget = [nic(0, "a"), nic(1, "b", 1), nic(2, "a"), nic(3, "b", 1)], Budget(100)
+    list(choices_beside(FOUR, offered, 1, NO_LINKS, rule, budget=budget))
+    assert budget.left == 100 - spent
+
+
+def test_no_more_than_20000_sets_of_a_size_are_looked_at() -> None:
+    offered = [nic(minor, "a") for minor in range(18)]
+    assert sum(1 for _ in choices_beside(FOUR[:1], offered, 9, NO_LINKS)) == 20_000
 
 
 REFUSED: dict[str, tuple[tuple[Candidate, ...], list[Candidate], int, bool, str]] = {

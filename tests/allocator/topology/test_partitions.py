@@ -84,6 +84,14 @@ ORDER: dict[str, tuple[PartitionTable, list[int], int, int | None, bool, list[tu
         False,
         [(0,), (1,)],
     ),
+    "one that breaks none of its own size first": (
+        table(part(0, 1), part(1, 2), part(3, 4)),
+        [*ALL],
+        2,
+        None,
+        False,
+        [(3, 4), (0, 1), (1, 2)],
+    ),
     "smaller ones are no matter": (
         table(part(2), part(0), part(0, 1), part(2, 3)),
         [*ALL],

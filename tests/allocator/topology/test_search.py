@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.topology.search import _Search, best_places
+from allocator.topology.search import BestPlaces, _Search, best_places
 
 Rows = tuple[tuple[int, ...], ...]
 
@@ -61,6 +61,21 @@ def test_among_many_the_best_set_is_confirmed_in_a_handful_of_steps(name: str) -
     search = _Search(rows, [0] * len(rows), count)
     assert (search.found, search.certain) == (best, True)
     assert search.considered < 64
+
+
+@pytest.mark.parametrize(
+    ("same", "best"),
+    [
+        pytest.param(lambda a, b: a // 4 == b // 4, BestPlaces((0, 1, 2, 3, 4, 5), 23), id="switches one by one"),
+        pytest.param(lambda a, b: a % 4 == b % 4, BestPlaces((0, 1, 4, 5, 8, 12), 28), id="switches in turn"),
+    ],
+)
+def test_of_devices_that_are_interchangeable_the_later_ones_are_not_tried(
+    same: Callable[[int, int], bool], best: BestPlaces
+) -> None:
+    """Without that it would take some hundred steps."""
+    rows = symmetric(16, lambda a, b: 9 if same(a, b) else 1)
+    assert best_places(rows, (0,) * 16, (0,) * 16, 6) == best
 
 
 @pytest.mark.parametrize("size", [16, 17, 20])

@@ -91,6 +91,7 @@ CASES: dict[str, tuple[str, list[int], int, SetRule, list[int]]] = {
     "near: a device that is not known": (PCIE, without(8), 2, near(99), [0, 1]),
     # Scopes.
     "NUMA node: four": (CUBE, without(8, 0), 4, within(Scope.NUMA_NODE), [4, 5, 6, 7]),
+    "NUMA node: two, in the one where they have more lanes": (CUBE, [0, 1, 6, 7], 2, within(Scope.NUMA_NODE), [6, 7]),
     "NUMA node: five": (CUBE, without(8), 5, within(Scope.NUMA_NODE), []),
     "PCIe: two": (CUBE, without(8, 2, 6), 2, within(Scope.PCIE), [0, 1]),
     "PCIe: none left whole": (CUBE, [0, 2, 4, 6], 2, within(Scope.PCIE), []),
@@ -234,6 +235,17 @@ def test_devices_without_connections_come_in_the_callers_order(rule: SetRule, be
     first, second = plain._replace(**better), plain._replace(**worse)
     for offered in ([first, second], [second, first]):
         assert list(choices(offered, 1, NO_LINKS, rule)) == [(first,), (second,)]
+
+
+def test_a_device_of_which_no_link_is_known_has_none() -> None:
+    offered = [Candidate("new", 0), *candidates(CUBE, [1, 3])]
+    assert minors(next(choices(offered, 2, BOARDS[CUBE][1]))) == [1, 3]
+
+
+def test_of_several_sizes_the_sets_of_the_smallest_come_first() -> None:
+    offered = [Candidate(f"GPU-{minor}", minor, size=(size, "")) for minor, size in enumerate((8, 9, 8, 8))]
+    found = [[one.minor for one in chosen] for chosen in choices(offered, 2, NO_LINKS)]
+    assert found == [[0, 2], [0, 3], [2, 3], [0, 1], [2, 1], [3, 1]]
 
 
 def test_what_the_pod_holds_anyway_comes_before_better_connections() -> None:
@@ -489,6 +501,28 @@ def test_of_sixteen_devices_the_first_set_is_the_best_of_all(seed: int) -> None:
     assert all(one >= next_one for one, next_one in pairwise(found))
     first = next(choices(offers(16), 6, links))
     assert links.measure([one.id for one in first]) == found[0]
+
+
+@pytest.mark.parametrize(("size", "ordered"), [(16, True), (17, False)])
+def test_eight_of_sixteen_devices_are_put_in_order_and_eight_of_seventeen_are_not(size: int, *, ordered: bool) -> None:
+    links = random_links(size, 2)
+    first, *others = islice(choices(offers(size), 8, links), 100)
+    plain = islice((each for each in combinations(offers(size), 8) if each != first), 99)
+    measured = [links.measure([one.id for one in chosen]) for chosen in (first, *others)]
+    assert (measured == sorted(measured, reverse=True)) is ordered
+    assert (others == [*plain]) is not ordered
+
+
+def test_sets_are_put_in_order_if_the_budget_covers_all_of_them() -> None:
+    links, budget = BOARDS[CUBE][1], Budget(10_000)
+    first, *others = choices(candidates(CUBE), 2, links, PLAIN_RULE, budget)
+    assert minors(first) == [2, 3]
+    spent = 10_000 - int(budget.left)
+    assert spent == 4 * 4 + 2 * comb(8, 2)
+    assert [*choices(candidates(CUBE), 2, links, PLAIN_RULE, Budget(spent))] == [first, *others]
+    plain = [each for each in combinations(candidates(CUBE), 2) if each != first]
+    assert others != plain
+    assert [*choices(candidates(CUBE), 2, links, PLAIN_RULE, Budget(spent - 1))] == [first, *plain]
 
 
 def test_of_more_sets_than_are_put_in_order_each_still_comes_once() -> None:
