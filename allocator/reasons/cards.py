@@ -1,9 +1,9 @@
 """For each device of a node: whether it can serve a Pod, and the first reason why not."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from allocator.budget import Budget
+from allocator.budget import UNLIMITED
 from allocator.devices.hindrances import hindrances
 from allocator.devices.offer import Offer, Wish
 from allocator.devices.options import meant
@@ -16,8 +16,6 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.phase import Phase
-
-_STEPS: Final = 1 << 20  # every device is looked at once for each container
 
 
 class CardReason(NamedTuple):
@@ -66,13 +64,13 @@ def lack(request: PodRequest, node: NodeSnapshot) -> int:
     """
     total = sum(_type_lack(_search(kind, request, node)) for kind in request.types())
     cpu = request.cpu
-    if cpu is not None and cpu.count and node.cpu is not None:
+    if cpu is not None and node.cpu is not None:
         total += FULL * max(cpu.count - node.free_cpus.bit_count(), 0)
     return total
 
 
 def _search(kind: DeviceType, request: PodRequest, node: NodeSnapshot) -> TypeSearch:
-    return TypeSearch(terms_of(kind, request, node, None, None), Budget(_STEPS))
+    return TypeSearch(terms_of(kind, request, node, None, None), UNLIMITED)  # each device once for each container
 
 
 def _of_type(search: TypeSearch, known: Sequence[Device]) -> list[CardReason]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
+from sys import maxsize
 from typing import Final
 
 from allocator.budget import Budget
@@ -20,7 +21,7 @@ from allocator.vocabulary.devicetype import FULL, DeviceType, Unit
 from allocator.vocabulary.node import NodeSnapshot
 
 _MOST_NAMED: Final = 8
-_ANY: Final = 2**31  # a priority above all
+_ANY: Final = maxsize  # a priority above all
 _VICTIM_STEPS: Final = 64_000  # nobody waits for it, and nobody is evicted
 
 
@@ -69,10 +70,9 @@ def _fits(request: PodRequest, node: NodeSnapshot) -> bool:
     return isinstance(place(request, node, None, Budget(MOST_STEPS)), Placement)
 
 
-def _largest(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest number from 1 to `most` that fits, if what fits is smaller than what does not; 0 if none is found."""
-    found = bisect_left(range(1, most + 1), x=True, key=lambda number: not fits(number))
-    return found if found and fits(found) else 0
+def _largest(below: int, fits: Callable[[int], bool]) -> int:
+    """The largest number from 1 to less than `below` that fits, if all that fit are smaller than the others; else 0."""
+    return bisect_left(range(1, below), x=True, key=lambda number: not fits(number))
 
 
 def _smaller(request: PodRequest, node: NodeSnapshot) -> Iterator[Change]:
@@ -81,13 +81,13 @@ def _smaller(request: PodRequest, node: NodeSnapshot) -> Iterator[Change]:
         if not asks:
             continue
         most = max(asks, key=lambda one: one.ask.count)
-        count = _largest(most.ask.count - 1, partial(_fits_with_count, request, node, most))
+        count = _largest(most.ask.count, partial(_fits_with_count, request, node, most))
         if count:
             less = replace(most.ask, count=count)
             yield Change(ChangeKind.REQUEST, f"{named(most)}: ask for {describe(less)} instead of {describe(most.ask)}")
         if not any(kind.percent) or any(one.ask.whole and one.ask.count > 1 for one in asks):
             continue
-        percent = _largest(FULL - 1, partial(_fits_scaled, request, node, kind))
+        percent = _largest(FULL, partial(_fits_scaled, request, node, kind))
         if percent:
             texts = (
                 f"{named(one)}: {describe(_part(one.ask, percent))} instead of {describe(one.ask)}" for one in asks
@@ -124,13 +124,13 @@ def _part(ask: DeviceAsk, percent: int) -> DeviceAsk:
 
 def _fewer_cpus(request: PodRequest, node: NodeSnapshot) -> Iterator[Change]:
     cpu = request.cpu
-    if cpu is None or cpu.count <= 1:
+    if cpu is None:
         return
 
     def with_cpus(count: int) -> PodRequest:
         return replace(request, cpu=replace(cpu, count=count, milli=count * MILLI, static=()))
 
-    count = _largest(cpu.count - 1, lambda number: _fits(with_cpus(number), node))
+    count = _largest(cpu.count, lambda number: _fits(with_cpus(number), node))
     if count:
         yield Change(ChangeKind.REQUEST, f"ask for {count} CPUs instead of {cpu.count}")
 
@@ -158,7 +158,7 @@ def _easier_cpus(request: PodRequest, node: NodeSnapshot) -> Iterator[tuple[str,
 
 
 def _easier(wishes: Wishes) -> Iterator[tuple[str, Wishes]]:
-    for at, (kind, hint) in enumerate(wishes.hints):
+    for kind, hint in wishes.hints:
         for field, words in (
             ("scope", "requiredTopologyScope"),
             ("selector", "the selector"),
@@ -166,8 +166,8 @@ def _easier(wishes: Wishes) -> Iterator[tuple[str, Wishes]]:
             ("exclusive", "exclusivePolicy"),
         ):
             if getattr(hint, field) is not None:
-                hints = (*wishes.hints[:at], (kind, replace(hint, **{field: None})), *wishes.hints[at + 1 :])
-                yield f"{words} for {kind}", replace(wishes, hints=hints)
+                hints = {**dict(wishes.hints), kind: replace(hint, **{field: None})}
+                yield f"{words} for {kind}", replace(wishes, hints=tuple(hints.items()))
     if wishes.joint is not None and wishes.joint.same_pcie:
         yield "the required scope SamePCIe", replace(wishes, joint=replace(wishes.joint, same_pcie=False))
     if wishes.partition is not None:
@@ -198,10 +198,7 @@ def _mended(request: PodRequest, node: NodeSnapshot) -> Iterator[Change]:
 
 def _healed(node: NodeSnapshot, gone: list[Device]) -> NodeSnapshot:
     back = {one.id for one in gone}
-    devices = tuple(
-        replace(one, healthy=True, cordoned=False, why_not="") if one.id in back else one for one in node.devices
-    )
-    return replace(node, devices=devices)
+    return replace(node, devices=tuple([replace(one, healthy=True) if one.id in back else one for one in node.devices]))
 
 
 def _listed(devices: list[Device]) -> str:

@@ -111,13 +111,13 @@ def counted_of(reading: PodReading, request: PodRequest, spec: Mapping[str, Any]
     known = {name for kind in request.types() for name in kind.charged.values()}
     for bearer, amounts in zip(_counted(reading, request, None)[0], stated, strict=True):
         charge = bearer.charge
-        open_ended |= charge.every | (charge.derived | charge.more).difference(amounts)
+        open_ended.update(charge.every, charge.derived.difference(amounts), charge.more.difference(amounts))
     phases = [container.phase for container in reading.containers]
     sums = (
         (name, peak((phase, amounts.get(name, 0)) for phase, amounts in zip(phases, stated, strict=True)))
-        for name in sorted(known - open_ended)
+        for name in sorted(known.difference(open_ended))
     )
-    return tuple((name, amount) for name, amount in sums if amount > 0)
+    return tuple((name, amount) for name, amount in sums if amount)
 
 
 def _stated(container: Mapping[str, Any]) -> dict[str, int]:
@@ -141,7 +141,7 @@ def _counted(
     takes: dict[DeviceType, list[Take]] = {}
 
     def count(charge: Charge, name: str, phase: Phase, ask: DeviceAsk) -> None:
-        most = max(ask.count, beside.get((name, ask.type.name), 0))
+        most = max(ask.count, beside.get((name, ask.type.name), ask.count))
         part = _count(charge, ask, most, exclusive.get(ask.type.name), memory)
         takes.setdefault(ask.type, []).append(part._replace(phase=phase))
 
@@ -174,7 +174,7 @@ def _beside(request: PodRequest) -> dict[tuple[str, str], int]:
     return {
         (one.name, one.ask.type.name): own.get(one.name, every)
         for one in request.containers
-        if one.ask.type in together[1:]
+        if one.ask.type in together
     }
 
 
@@ -235,13 +235,14 @@ def _keep(kind: DeviceType, takes: Sequence[Take], made: Sequence[_Bearer]) -> N
     names = set(kind.charged.values())
     counted = [one for one in made if names.intersection(one.charge.amounts)]
     last = max((at for at, one in enumerate(counted) if one.phase is Phase.INIT), default=None)
-    held = least_held(kind, takes) if last is not None and len(takes) > 1 else None
+    held = least_held(kind, takes) if last is not None else None
     if last is None or held is None:
         return
     raised = counted[last].charge
     unknown: set[str] = set()
     for one in counted:
-        unknown |= (one.charge.more | one.charge.derived).difference(one.charge.amounts)
+        amounts = one.charge.amounts
+        unknown.update(one.charge.more.difference(amounts), one.charge.derived.difference(amounts))
     for name, amount in zip(kind.charged.values(), held, strict=True):
         each = [(one.phase, one.charge.amounts.get(name, 0)) for one in counted]
         if amount > peak(each) and name not in unknown:

@@ -87,7 +87,7 @@ class PodCpuAmounts:
         # Kubernetes' QoS class Guaranteed (pkg/apis/core/v1/helper/qos)
         if not (_fixed([one.cpu for one in self.containers]) and _fixed([one.memory for one in self.containers])):
             return ()
-        asked = ((one.phase, _default(one.cpu) or 0) for one in self.containers)
+        asked = [(one.phase, _default(one.cpu)) for one in self.containers]
         return tuple((phase, milli // CPU) for phase, milli in asked if milli and not milli % CPU)
 
 
@@ -194,10 +194,8 @@ def _default(amounts: tuple[int | None, int | None]) -> int | None:
 
 
 def _fixed(containers: Sequence[tuple[int | None, int | None]]) -> bool:
-    """Whether every container has a limit, and the sum of requests equals the sum of limits."""
-    limited = [(limit if request is None else request, limit) for request, limit in containers if limit]
-    requested, most = sum(request for request, _ in limited), sum(limit for _, limit in limited)
-    return len(limited) == len(containers) and requested == most
+    """Whether every container has a limit, and requests as much, so that the sums are equal too."""
+    return all(limit and request in {None, limit} for request, limit in containers)
 
 
 def peak(containers: Iterable[tuple[Phase, int]]) -> int:

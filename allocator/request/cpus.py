@@ -167,7 +167,7 @@ def without_effect(pod: Mapping[str, Any]) -> str:
 
 def _read_qos(labels: Mapping[str, Any], problems: list[Problem]) -> QosClass | None:
     value = labels.get(QOS_LABEL)
-    if value is None or value == "":
+    if value in (None, ""):
         return None
     for qos in QosClass:
         if qos.value == value:
@@ -250,7 +250,7 @@ def _check_priority(
     """
     label = labels.get(PRIORITY_CLASS_LABEL)
     path, named = f"metadata.labels[{PRIORITY_CLASS_LABEL}]", label
-    if label is None or label == "":
+    if label in (None, ""):
         path, named = "spec.priorityClassName", spec.get("priorityClassName")
         if named != PROD and named not in _RECLAIMED:
             path, named = "spec.priority", _band(spec.get("priority"))

@@ -391,8 +391,8 @@ def _type_of(name: str, types: DeviceTypes) -> DeviceType:
 
 def _types_named(asked: Mapping[str, object], types: DeviceTypes) -> Sequence[DeviceType]:
     """The types that these names belong to, in the table's order."""
-    named = dict.fromkeys([_type_of(name, types) for name in asked])
-    return list(named) if len(named) == 1 else [kind for kind in types.types if kind in named]
+    named = {_type_of(name, types) for name in asked}
+    return [kind for kind in types.types if kind in named]
 
 
 def _read_type(

@@ -66,9 +66,11 @@ def express(
         else:
             made.resources[one.name] = found
     if len(asks) > 1 and together is not dialect.together:
-        which = "may share one card" if dialect.together else "must share one card"
-        told = "puts all containers of a Pod on one card" if dialect.together else "cannot say that"
-        made.missing.append(f"the containers {'need not' if dialect.together else which}, and {dialect} {told}")
+        made.missing.append(
+            f"the containers need not share one card, and {dialect} puts all containers of a Pod on one card"
+            if dialect.together
+            else f"the containers must share one card, and {dialect} cannot say that"
+        )
     both = [name for name in dialect.either if any(name in amounts for amounts in made.resources.values())]
     if len(both) > 1:
         made.missing.append(f"{dialect} reads one of {' and '.join(both)} in a Pod")
@@ -88,44 +90,41 @@ def _candidates(ask: DeviceAsk, dialect: Dialect) -> Iterator[Amounts]:
     if ask.whole:
         if counting is not None:
             yield {counting.name: format_int(count)}
-        elif split is not None and dialect.whole:
+        if split is not None:
             yield {split.name: format_int(count)}
-        elif core in terms and dialect.full_core:
+        if core in terms:
             yield {terms[core].name: format_int(FULL * count)}
     plain = terms.get(kind.plain)
-    if plain is not None and not plain.counts and alike:
+    if plain is not None and alike:
         yield from _with_count(_amount(plain, alike, count), split, count, always=False)
     parts: list[Amounts] = []
     for tail, amount in stated.items():
         term = terms.get(tail)
-        if amount and term is None:
-            return
-        if amount and term is not None:
+        if amount:
+            if term is None:
+                return
             parts.append(_amount(term, amount, count))
     written = {name: text for part in parts for name, text in part.items()}
-    always = split is not None and not dialect.own and not dialect.annotations
+    always = not (dialect.own or dialect.annotations)
     yield from _with_count(written, split, count, always=always)
     if core in terms and not stated[core]:
         yield from _with_count({**written, terms[core].name: "0"}, split, count, always=always)
 
 
 def _with_count(written: Amounts, split: Term | None, count: int, *, always: bool) -> Iterator[Amounts]:
-    if count == 1 and not always:
+    if split is None or (count == 1 and not always):
         yield written
     if split is not None:
         yield {split.name: format_int(count), **written}
-    elif count > 1:
-        yield written
 
 
 def _amount(term: Term, amount: int, count: int) -> Amounts:
-    """One amount in the term's unit; nothing if it is no multiple of the unit."""
+    """One amount in the term's unit, rounded down; nothing if the unit is not known."""
     if term.decimal:
-        return {term.name: f"0.{amount:02d}".rstrip("0")} if amount < FULL else {}
-    total = amount if term.each else amount * count
-    if total % (term.factor or 1) or not term.factor:
+        return {term.name: f"{amount // FULL}.{amount % FULL:02d}".rstrip("0")}
+    if not term.factor:
         return {}
-    units = total // term.factor
+    units = (amount if term.each else amount * count) // term.factor
     return {term.name: format_bytes(units) if term.factor == 1 and units >= _MIB else format_int(units)}
 
 
@@ -138,8 +137,8 @@ def _is_same(one: ContainerAsk, amounts: Amounts, types: DeviceTypes) -> bool:
     reading = read_pod({"containers": [container]}, types=types, annotations=annotations)
     if reading.problems:
         return False
-    read = [found.ask for found in reading.request.containers]
-    return len(read) == 1 and replace(read[0], vendor="") == replace(one.ask, vendor="", every=False)
+    read = [replace(found.ask, vendor="") for found in reading.request.containers]
+    return read == [replace(one.ask, vendor="", every=False)]
 
 
 def _unsaid(ask: DeviceAsk, dialect: Dialect) -> Iterator[str]:

@@ -71,7 +71,7 @@ def _all_alike(kind: DeviceType, tails: Mapping[str, int]) -> DeviceAsk | str:
         return count
     part = amount // count
     ask = DeviceAsk(kind, count, tuple(part if percent else None for percent in kind.percent))
-    return _cut(kind, ask) if part < FULL else ask
+    return _cut(kind, ask)
 
 
 def _all_words(kind: DeviceType) -> str:

@@ -100,7 +100,7 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
                 said = read_said("", kind, bare, amounts, types, Heard())
                 tails = said.tails if said is not None else {}
                 memory = memory or bool(tails.get(kind.restated))
-                if shared is None and any(dialect.by_name[name].states == kind.split for name in amounts):
+                if shared is None and kind.split in {dialect.by_name[name].states for name in amounts}:
                     shared = tails.get(kind.split)
                 continue
             for name, text in sorted(amounts.items()) if kind.states_memory else ():

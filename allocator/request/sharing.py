@@ -87,6 +87,7 @@ class _TypeGroups:
         self.sharing = sharing
         self.shared = shared
         self.weights = dict(sharing.weights)
+        self.problems: list[Problem] = []
         stated = {
             place: ask
             for place, one in enumerate(shared.containers)
@@ -101,17 +102,16 @@ class _TypeGroups:
 
     def note(self, key: str, message: str) -> None:
         """Note a mistake in a key of the type's entry."""
-        self.shared.problems.append(Problem(f"{_PATH}.{self.kind.name}{key}", message))
+        self.problems.append(Problem(f"{_PATH}.{self.kind.name}{key}", message))
 
     def form(self) -> None:
         """Form the groups, unless something is wrong."""
-        known = len(self.shared.problems)
         self._check()
-        if len(self.shared.problems) > known:
-            return
-        groups = [self._group(members, named=named) for members, named in self._members()]
-        if len(self.shared.problems) == known:
+        if not self.problems:
+            named = [self._group(members, named=True) for members in self._named()]
+            groups = [*named, *(self._group(members, named=False) for members in self._regions())]
             self.shared.groups += sorted(filter(None, groups), key=lambda group: group.members[0].place)
+        self.shared.problems += self.problems
 
     def _check(self) -> None:
         there = {one.name for one in self.shared.containers}
@@ -136,10 +136,9 @@ class _TypeGroups:
             both = unstated or users
             self.note(
                 ".users",
-                f"{_listed(stating)} {'states' if len(stating) == 1 else 'state'} an amount of {kind}, and "
-                f"{_listed(both)} {'is a user' if len(both) == 1 else 'are users'} without one, which cannot be mixed: "
-                f"state an amount in every container that uses {kind} and leave out users, or state none and name all "
-                "of them in users",
+                f"{_listed(stating, 'states', 'state')} an amount of {kind}, and "
+                f"{_listed(both, 'is a user', 'are users')} without one, which cannot be mixed: state an amount in "
+                f"every container that uses {kind} and leave out users, or state none and name all of them in users",
             )
             return
         if strange := [name for name in self.weights if name not in users]:
@@ -161,40 +160,45 @@ class _TypeGroups:
                 "together; or ask an administrator for devices.defaultSlotResourceFraction",
             )
 
-    def _members(self) -> list[tuple[list[_User], bool]]:
-        """Find the members of each group in the Pod's order, and whether the author named the group."""
-        found = [
-            (sorted((self.using[name] for name in names), key=lambda one: one.place), True)
-            for _, names in self.sharing.groups
+    def _named(self) -> list[list[_User]]:
+        """The members of each group that the author named, in the Pod's order."""
+        return [
+            sorted((self.using[name] for name in names), key=lambda one: one.place) for _, names in self.sharing.groups
         ]
-        named = {one.name for members, _ in found for one in members}
+
+    def _regions(self) -> list[list[_User]]:
+        """The members of each other group, in the Pod's order."""
+        named = {name for _, names in self.sharing.groups for name in names}
         rest = [one for one in self.using.values() if one.name not in named]
         if self.sharing.regions is Regions.GROUP_EACH:
-            return [*found, *(([one], False) for one in rest)]
+            return [[one] for one in rest]
         first = next((at for at, one in enumerate(rest) if one.phase is Phase.SIDECAR), None)
         if first is None:
             first = next((at for at, one in enumerate(rest) if one.phase is Phase.APP), len(rest))
-        found += [([one], False) for one in rest[:first]]  # init containers, each a region of its own
-        return [*found, (rest[first:], False)] if rest[first:] else found
+        each = [[one] for one in rest[:first]]  # init containers, each a region of its own
+        return [*each, rest[first:]] if rest[first:] else each
 
     def _group(self, members: list[_User], *, named: bool) -> ContainerAsk | None:
         """Make a group's ask; None if something is wrong."""
         at_once = [list(range(len(members)))] if named else list(filter(None, regions([one.phase for one in members])))
-        ask = self._slot() if members[0].ask is None else self._sum(members, at_once, named=named)
+        users = self.sharing.users  # then all members are, and state no amount
+        ask = self._slot() if users else self._sum(members, at_once, named=named)
         if isinstance(ask, str):
             self.note("", ask)
             return None
         parts: list[tuple[Fraction | None, ...]]
-        if members[0].ask is None:
-            parts = [(part,) * len(self.kind.tails) for part in _by_weight(self._weighed(members), members, at_once)]
+        fractions: list[Fraction] = []
+        if users:
+            fractions = _by_weight(self._weighed(members), members, at_once, named=named)
+            parts = [(part,) * len(self.kind.tails) for part in fractions]
         else:
-            parts = _by_amount(members, at_once)
+            parts = _by_amount(self.kind, members, at_once)
         phase = members[0].phase
         if phase is Phase.INIT and len(members) > 1:
             phase = Phase.SIDECAR  # it is held from then on
         made = tuple(Member(one.name, one.place, one.phase, own) for one, own in zip(members, parts, strict=True))
-        if members[0].ask is None:
-            self._give(ask, made)
+        if users:
+            self._give(ask, made, fractions)
         return ContainerAsk(members[0].name, phase, ask, made)
 
     def _weighed(self, members: Iterable[_User]) -> list[int]:
@@ -203,9 +207,9 @@ class _TypeGroups:
     def _slot(self) -> DeviceAsk | str:
         return normalise(self.kind, Said({self.kind.plain: self.sharing.slot}), derived=False)
 
-    def _give(self, ask: DeviceAsk, members: Sequence[Member]) -> None:
+    def _give(self, ask: DeviceAsk, members: Sequence[Member], parts: Sequence[Fraction]) -> None:
         """Let users ask for their parts of the slot in whole percent, so that Kubernetes' sum over them is the slot."""
-        percents = divide_among(self.sharing.slot, members, [member.parts[0] or Fraction(0) for member in members])
+        percents = divide_among(self.sharing.slot, members, parts)
         order = self.shared.containers
         for member, percent in zip(members, percents, strict=True):
             amounts = tuple(percent if counted else None for counted in self.kind.percent)
@@ -229,7 +233,7 @@ class _TypeGroups:
         ask = normalise(kind, said, derived=False)
         if isinstance(ask, str):
             return f"{names} share one holding: {ask} in all; or {way}"
-        return replace(ask, vendor=asks[0].vendor)
+        return replace(ask, vendor=next(one.vendor for one in asks))
 
     def _units(self, members: Iterable[_User]) -> str:
         """Find memory that one member states in bytes and another in percent; "" if none does."""
@@ -263,17 +267,18 @@ class _TypeGroups:
         return Said({tail: amount for tail, amount in sums.items() if amount or kind.simple})
 
 
-def _by_amount(members: Sequence[_User], at_once: Sequence[Sequence[int]]) -> list[tuple[Fraction | None, ...]]:
+def _by_amount(
+    kind: DeviceType, members: Sequence[_User], at_once: Sequence[Sequence[int]]
+) -> list[tuple[Fraction | None, ...]]:
     """The fractions of members that state amounts: their own over the group's greatest sum, resource by resource.
 
     Memory has one fraction, whichever of its units states it. A member alone has all.
     """
     asks = [one.ask for one in members if one.ask is not None]
-    kind = asks[0].type
     pair = kind.memory or ()
     parts: list[list[Fraction | None]] = [[] for _ in asks]
     for tail in kind.tails:
-        stated = [tail] if tail not in pair else [one for one in pair if any(ask.amount(one) for ask in asks)][-1:]
+        stated = [tail] if tail not in pair else [one for one in pair if any(ask.amount(one) for ask in asks)]
         own = [sum(_total(ask, one) for one in stated) for ask in asks]
         group = max(sum(own[at] for at in region) for region in at_once)
         for at, amount in enumerate(own):
@@ -287,19 +292,19 @@ def _total(ask: DeviceAsk, tail: str) -> int:
     return ask.count * (FULL if amount is None else amount)
 
 
-def _by_weight(weights: Sequence[int], members: Sequence[_User], at_once: Sequence[Sequence[int]]) -> list[Fraction]:
+def _by_weight(
+    weights: Sequence[int], members: Sequence[_User], at_once: Sequence[Sequence[int]], *, named: bool
+) -> list[Fraction]:
     """The fractions of members that state no amount: their weight over that of all that run at the same time.
 
     A sidecar's fraction cannot change while it runs, so it has the least that any of its regions gives. The others of a
     region share what its sidecars leave.
     """
-    most = [0] * len(members)  # the greatest sum of the weights of all that run at the same time as each
-    for region in at_once:
-        total = sum(weights[at] for at in region)
-        for at in region:
-            most[at] = max(most[at], total)
+    totals = [(region, sum(weights[at] for at in region)) for region in at_once]
+    # The greatest sum of the weights of all that run at the same time as each
+    most = [max(total for region, total in totals if at in region) for at in range(len(members))]
     found = [Fraction(weight, total) for weight, total in zip(weights, most, strict=True)]
-    if len(at_once) == 1:
+    if named:
         return found
     left = Fraction(1)  # of what the sidecars so far leave
     for at, member in enumerate(members):
@@ -313,8 +318,8 @@ def _by_weight(weights: Sequence[int], members: Sequence[_User], at_once: Sequen
     return found
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Name some containers in a sentence."""
+def _listed(names: Sequence[str], one: str = "", several: str = "") -> str:
+    """Name some containers in a sentence, with the verb for one or for several."""
     shown = [*names[:_NAMED], *([f"{len(names) - _NAMED} more"] if len(names) > _NAMED else ())]
-    word = "container" if len(names) == 1 else "containers"
-    return f"{word} {', '.join(shown[:-1])}{' and ' if shown[:-1] else ''}{shown[-1]}"
+    word, verb = ("container", one) if len(names) == 1 else ("containers", several)
+    return f"{word} {', '.join(shown[:-1])}{' and ' if shown[:-1] else ''}{shown[-1]} {verb}".rstrip()

@@ -95,7 +95,7 @@ def unread_forms(pod: Mapping[str, Any], types: DeviceTypes) -> Iterator[Problem
         types: the table for its namespace.
     """
     annotations: Mapping[str, object] = (pod.get("metadata") or {}).get("annotations") or {}
-    for dialect in (one for one in types.dialects if one.forms and annotations):
+    for dialect in types.dialects:
         instead = " or ".join(term.name for term in dialect.annotations if term.name in dialect.needs)
         for key in sorted(key for key in annotations if dialect.is_form(key))[:_MOST_FORMS]:
             yield Problem(

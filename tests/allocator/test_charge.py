@@ -14,13 +14,22 @@ from allocator.amounts import pod_amounts
 from allocator.request.charge import Charge, charges
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.original import read_asks
-from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypeError, DeviceTypes, Unit, own_type
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypeError, DeviceTypes, Unit, own_type
 from allocator.vocabulary.owntype import Part, composed_type
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 
 QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
 SLOT = own_type("slot", "example.com/slot", Unit.DEVICES)
-TYPES = NPU_TYPES.with_types([QUEUE, SLOT])
+APU = DeviceType(
+    "apu",
+    tails=("bytes", "percent", "slots"),
+    unit=Unit.DEVICES,
+    units=(Unit.BYTES, Unit.PERCENT, Unit.UNITS),
+    plain="apu",
+    memory=("bytes", "percent"),
+    names={"apu": "example.com/apu"},
+)
+TYPES = NPU_TYPES.with_types([QUEUE, SLOT, APU])
 Raw = dict[str, Any]
 
 
@@ -74,6 +83,21 @@ COUNTED: dict[str, tuple[Raw, int | None, Raw]] = {
         {"kubernetes.io/gpu-memory": GIB + 1},
         100 * GIB,
         {"gpu": 2, "gpu_memory_ratio": 2, "gpu_memory": GIB + 1},
+    ),
+    "bytes that are a whole percentage of known cards": (
+        {"kubernetes.io/gpu-memory": 50 * GIB},
+        100 * GIB,
+        {"gpu": 50, "gpu_memory_ratio": 50, "gpu_memory": 50 * GIB},
+    ),
+    "bytes of several known cards": (
+        {"kubernetes.io/gpu-memory": 30 * GIB, "kubernetes.io/gpu.shared": 3},
+        100 * GIB,
+        {"gpu": 30, "gpu_memory_ratio": 30, "gpu_memory": 30 * GIB},
+    ),
+    "a percentage of bytes, rounded down": (
+        {"kubernetes.io/gpu-memory-ratio": 33},
+        GIB + 1,
+        {"gpu": 33, "gpu_memory_ratio": 33, "gpu_memory": 354334802},
     ),
     "more bytes than any card has": (
         {"kubernetes.io/gpu-memory": "9Gi"},
@@ -154,6 +178,9 @@ def test_all_of_a_whole_device_is_more_than_is_known_of_its_units() -> None:
     charge = one({"huawei.com/npu": 2})
     assert charge.amounts == named({"npu": 200, "npu_memory_ratio": 200, "npu_dvpp": 200})
     assert charge.more == set(named({"npu-core": 0, "npu-cpu": 0}))
+    charge = one({"example.com/apu": 2})
+    assert charge.amounts == named({"apu": 200, "apu_percent": 200})
+    assert (charge.more, charge.derived) == (set(named({"apu-slots": 0})), set(named({"apu-bytes": 0})))
 
 
 def test_each_container_is_charged_for_itself() -> None:
@@ -164,6 +191,124 @@ def test_each_container_is_charged_for_itself() -> None:
         init=[container("i", limits={"kubernetes.io/gpu": 20})],
     )
     assert [sorted(charge.amounts.values()) for charge in charged(obj)] == [[20, 20, 20], [50, 50, 50], [], [10]]
+
+
+# What init containers (with a sign: sidecars) and apps ask of cards, each (percent, cards), and what is counted of each
+KEPT: dict[str, tuple[list[tuple[int, int]], list[tuple[int, int]], list[int]]] = {
+    "an init container on the card of the app": ([(60, 1)], [(100, 1)], [60, 100]),
+    "one that takes as much as the app": ([(100, 1)], [(100, 1)], [100, 100]),
+    "one on seven more cards": ([(96, 8)], [(100, 1)], [184, 100]),
+    "the last of two on seven more cards": ([(96, 8), (50, 1)], [(100, 1)], [96, 184, 100]),
+    "one beside a sidecar and on more cards": ([(-10, 1), (96, 8)], [(100, 1)], [10, 184, 100]),
+    "one before a sidecar, on more cards": ([(96, 8), (-10, 1)], [(100, 1)], [184, 10, 100]),
+    "one between two sidecars, on more cards": ([(-10, 1), (96, 8), (-20, 1)], [(100, 1)], [10, 192, 20, 100]),
+    "no init container": ([(-10, 1)], [(100, 1), (50, 1)], [10, 100, 50]),
+}
+
+
+@pytest.mark.parametrize(("first", "apps", "counted"), KEPT.values(), ids=KEPT)
+def test_what_an_init_container_makes_a_pod_hold_beyond_the_peak_is_counted_for_the_last_one(
+    first: list[tuple[int, int]], apps: list[tuple[int, int]], counted: list[int]
+) -> None:
+    def limits(percent: int, cards: int) -> Raw:
+        return {"kubernetes.io/gpu": abs(percent), **({"kubernetes.io/gpu.shared": cards} if cards > 1 else {})}
+
+    early = [
+        (sidecar_container if p < 0 else container)(f"i{at}", limits=limits(p, n)) for at, (p, n) in enumerate(first)
+    ]
+    obj = pod(*(container(f"a{at}", limits=limits(*one)) for at, one in enumerate(apps)), init=early)
+    assert [one.amounts for one in charged(obj)] == [
+        named({"gpu": n, "gpu-core": n, "gpu-memory-ratio": n}) for n in counted
+    ]
+
+
+def test_what_is_held_of_an_amount_that_nobody_asks_for_is_not_counted() -> None:
+    ratio = {"kubernetes.io/gpu-memory-ratio": 96, "kubernetes.io/gpu.shared": 8}
+    first, app = charged(
+        pod(container(limits={"kubernetes.io/gpu-memory-ratio": 100}), init=[container("i", limits=ratio)])
+    )
+    assert first.amounts == named({"gpu": 184, "gpu-memory-ratio": 184})
+    assert app.amounts == named({"gpu": 100, "gpu-memory-ratio": 100})
+
+
+def test_a_pod_that_needs_more_cards_than_any_node_has_counts_what_it_asks_for() -> None:
+    apps = [container("a", limits={"kubernetes.io/gpu": 12800}), container("b", limits={"kubernetes.io/gpu": 100})]
+    made = charged(pod(*apps, init=[container("i", limits={"kubernetes.io/gpu": 100})]))
+    assert [one.amounts["quota.koordgate.io/gpu"] for one in made] == [100, 12800, 100]
+
+
+def test_a_sidecar_that_takes_none_of_an_amount_leaves_all_of_it_to_the_init_container() -> None:
+    eight = {"kubernetes.io/gpu": 96, "kubernetes.io/gpu.shared": 8}
+    init = [sidecar_container("s", limits={"kubernetes.io/gpu-memory-ratio": 10}), container("i", limits=eight)]
+    _, first, _ = charged(pod(container(limits={"kubernetes.io/gpu": 100}), init=init))
+    assert first.amounts == named({"gpu": 184, "gpu-core": 184, "gpu-memory-ratio": 184})
+
+
+def test_what_is_held_beyond_the_peak_follows_from_memory_where_a_part_of_it_does() -> None:
+    in_bytes = {"kubernetes.io/gpu-memory": 8 * GIB, "kubernetes.io/gpu.shared": 8}
+    obj = pod(container(limits={"kubernetes.io/gpu-memory-ratio": 50}), init=[container("i", limits=in_bytes)])
+    first, app = charged(obj, 2 * GIB)
+    assert first.amounts == named({"gpu": 400, "gpu-memory-ratio": 400, "gpu-memory": 8 * GIB})
+    assert first.derived == set(named({"gpu": 0, "gpu-memory-ratio": 0, "gpu-memory": 0}))
+    assert app.derived == set(named({"gpu-memory": 0}))
+    first, _ = charged(obj)
+    assert first.amounts == named({"gpu": 800, "gpu-memory-ratio": 800, "gpu-memory": 8 * GIB})
+
+
+def test_what_is_held_of_an_amount_that_is_not_known_of_all_is_not_counted() -> None:
+    """Each init container would make its Pod hold 9 GiB, and 11 cores, if the others took none."""
+    in_bytes = {"kubernetes.io/gpu-memory": 8 * GIB, "kubernetes.io/gpu.shared": 8}
+    apps = [container("a", limits={"kubernetes.io/gpu-memory": 2 * GIB})]
+    first, *_ = charged(pod(*apps, init=[container("i", limits=in_bytes)]))
+    assert first.amounts["quota.koordgate.io/gpu-memory"] == 9 * GIB
+    apps.append(container("b", limits={"kubernetes.io/gpu-memory-ratio": 50}))
+    first, *_ = charged(pod(*apps, init=[container("i", limits=in_bytes)]))
+    assert first.amounts["quota.koordgate.io/gpu-memory"] == 8 * GIB
+    apps = [container("a", limits={"huawei.com/npu-vir04": 1})]
+    first, *_ = charged(pod(*apps, init=[container("i", limits={"huawei.com/npu-vir01": 8})]))
+    assert first.amounts["quota.koordgate.io/npu-core"] == 11
+    apps.append(container("b", limits={"huawei.com/npu": 1}))
+    first, *_ = charged(pod(*apps, init=[container("i", limits={"huawei.com/npu-vir01": 8})]))
+    assert first.amounts["quota.koordgate.io/npu-core"] == 8
+
+
+# What quotas count of a Pod that states it
+
+
+def counted(*containers: Raw, **about: Any) -> Raw:
+    """What is read of a Pod that states what quotas count."""
+    reading = read_asks(pod(*containers, **about), TYPES)
+    assert reading.problems == ()
+    return dict(reading.request.most)
+
+
+def states(name: str, asked: Raw, **amounts: Any) -> Raw:
+    return container(name, requests={**asked, **named(amounts)}, limits={**asked, **named(amounts)})
+
+
+GPU50 = {"kubernetes.io/gpu": 50}
+
+
+def test_what_containers_state_for_quotas_is_read_as_the_peak_of_their_sums() -> None:
+    apps = [states("a", GPU50, gpu=1, rdma=7), container("b", limits=GPU50), states("c", GPU50, gpu=3)]
+    assert counted(*apps) == named({"gpu": 4})
+    assert counted(*apps, init=[states("i", GPU50, gpu=9, gpu_core=2)]) == named({"gpu": 9, "gpu-core": 2})
+    assert counted(container("a", limits=GPU50)) == {}
+
+
+def test_what_a_container_may_take_beyond_what_it_states_is_not_read() -> None:
+    apps = [states("a", GPU50, gpu=50, gpu_core=50), states("b", GPU50, gpu=50, gpu_memory=GIB)]
+    assert counted(*apps) == named({"gpu": 100, "gpu-core": 50})
+    npu = {"huawei.com/npu": 2}
+    assert counted(states("a", npu, npu=200, npu_dvpp=200)) == named({"npu": 200, "npu-dvpp": 200})
+    assert counted(states("a", npu, npu=200, npu_core=8)) == named({"npu": 200, "npu-core": 8})
+    every = {DEVICE_ALLOCATE_HINT: '{"rdma":{"allocateStrategy":"ApplyForAll"}}'}
+    both = {"kubernetes.io/rdma": 20, **GPU50}
+    assert counted(states("a", both, rdma=20, gpu=50), annotations=every) == named({"gpu": 50})
+
+
+def test_what_a_container_states_for_quotas_and_cannot_be_read_counts_as_not_stated() -> None:
+    assert counted(states("a", GPU50, gpu="much", gpu_core=50)) == named({"gpu-core": 50})
 
 
 # CPUs
@@ -181,6 +326,10 @@ OWN: dict[str, tuple[Raw, list[int]]] = {
     "apps": (lsr(container("a", **cpus(2)), container("b", **cpus(3))), [2, 3]),
     "a limit alone": (lsr(container("a", limits={"cpu": "2000m"})), [2]),
     "one of two states none": (lsr(container("a"), container("b", **cpus(3))), [0, 3]),
+    "a request of none without a limit": (
+        lsr(container("a", requests={"cpu": 0}), container("b", **cpus(3))),
+        [0, 3],
+    ),
     "an init container that needs more": (lsr(container("a", **cpus(1)), init=[container("i", **cpus(4))]), [4, 1]),
     "the Pod as a whole": (lsr(container("a"), container("b"), resources=cpus(6)), [6, 0]),
     "the Pod beyond its containers": (

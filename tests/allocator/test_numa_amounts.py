@@ -19,6 +19,7 @@ from strategies import holdings
 from allocator.cpu.resolve import CpuDefaults, resolve
 from allocator.place import Placement, place
 from allocator.request.cpus import read_cpu_ask
+from allocator.request.original import read_asks
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.cpunode import CpuNode, CpuShare, NumaShare, Zone
@@ -178,6 +179,18 @@ READ: dict[str, tuple[dict[str, Any], bool, object]] = {
         False,
         (QosClass.LS, 1000, ((NIC, 2),), False),
     ),
+    "devices and memory": (pod(container(requests={"memory": "1Gi"})), True, (QosClass.LS, 0, (), True)),
+    "a resource of one container": (
+        pod(container("a", requests={NIC: 3}), container("b"), init=[container("i")]),
+        True,
+        (QosClass.LS, 0, ((NIC, 3),), True),
+    ),
+    "none of a resource": (pod(container(requests={"cpu": 1, NIC: 0})), True, (QosClass.LS, 1000, (), True)),
+    "an init container that is no sidecar": (
+        pod(container(requests={"cpu": 1}), init=[container("i", requests={"cpu": 2}, restartPolicy="Never")]),
+        True,
+        (QosClass.LS, 2000, (), True),
+    ),
     "the peak over init containers": (
         pod(
             container("a", requests={NIC: 1, "cpu": 1}),
@@ -196,6 +209,15 @@ def test_a_pods_other_resources_are_read(made: dict[str, Any], *, devices: bool,
     assert reading.problems == ()
     ask = reading.ask
     assert (None if ask is None else (ask.qos, ask.milli, ask.others, ask.implied)) == expected
+
+
+def test_cpus_of_which_a_pod_states_nothing_are_read_for_a_decision_about_its_devices_alone() -> None:
+    devices, none = pod(container(requests={GPU: 50, "cpu": 1})), pod(container(requests={"cpu": 1}))
+    cpu = read_asks(devices).cpu
+    assert cpu is not None
+    assert (cpu.milli, cpu.implied) == (1000, True)
+    assert read_asks(devices, implied=False).cpu is None
+    assert read_asks(none).cpu is None
 
 
 def test_a_nodes_zones_are_read_with_every_resource() -> None:

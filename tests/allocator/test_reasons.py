@@ -5,7 +5,24 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import GIB, MIB, app, asking, gpu, gpus, held, holding, init, nic, node, part, request, share
+from builders import (
+    GIB,
+    MIB,
+    app,
+    asking,
+    gpu,
+    gpus,
+    held,
+    holding,
+    init,
+    nic,
+    nics,
+    node,
+    part,
+    request,
+    share,
+    sidecar,
+)
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -19,7 +36,7 @@ from allocator.reasons.cards import card_reasons, lack
 from allocator.reasons.changes import Change, ChangeKind, changes
 from allocator.reasons.given import given
 from allocator.vocabulary.adopted import ForeignHolding, Product
-from allocator.vocabulary.asks import DeviceAsk, PodRequest
+from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
 from allocator.vocabulary.cpupolicy import NumaPolicy
@@ -57,7 +74,10 @@ FREE, USED, MORE = gpu(0), gpu(1), gpu(2)
             id="nothing is free",
         ),
         pytest.param(node(gpu(0, healthy=False, why_not="XID79: lost")), WHOLE, "XID79: lost", 100, id="broken"),
-        pytest.param(node(gpu(0, healthy=False, cordoned=True)), WHOLE, "cordoned", 100, id="cordoned"),
+        pytest.param(node(gpu(0, healthy=False)), WHOLE, "unhealthy", 100, id="broken, nobody knows why"),
+        pytest.param(
+            node(gpu(0, healthy=False, cordoned=True, why_not="XID79: lost")), WHOLE, "cordoned", 100, id="cordoned"
+        ),
         pytest.param(
             node(FREE, kubelet=[FREE.id]), WHOLE, "held by the kubelet's device plugin", 100, id="of the kubelet"
         ),
@@ -189,6 +209,67 @@ def test_a_card_of_which_another_product_holds_some_lacks_what_is_missing_of_the
     )
 
 
+FPGA = Device("fpga", "FPGA-0", 0, healthy=True, capacity={"fpga": 100})
+
+
+def test_only_devices_of_the_types_that_are_asked_for_are_judged_in_the_order_of_the_request() -> None:
+    there = node(FPGA, FREE, USED, nic(0))
+    nics_first = request(app("a", nics(50)), app("b", gpus(50)))
+    assert [one.device.id for one in card_reasons(asking(HALF), there)] == ["GPU-0", "GPU-1"]
+    assert [one.device.id for one in card_reasons(nics_first, there)] == ["NIC-0", "GPU-0", "GPU-1"]
+
+
+def test_a_card_is_judged_by_the_least_demanding_container() -> None:
+    there = node(FREE, holdings=held(part(FREE, 70)))
+    (card,) = card_reasons(asking(_of(90, 90), _of(40, 40), _of(60, 60)), there)
+    asked = "core 30 %, memory 30 % (24Gi) free, core 40 %, memory 40 % (32Gi) asked"
+    assert (card.why, card.lack) == (asked, 10)
+
+
+def test_a_card_of_which_something_is_free_says_what() -> None:
+    there = node(FREE, holdings=held(share(FREE, core=100, memory=20 * GIB, ratio=25)))
+    (card,) = card_reasons(asking(HALF), there)
+    assert card.why == "memory 75 % (60Gi) free, core 50 %, memory 50 % (40Gi) asked"
+
+
+ALONE, ROOT = ({"gpu": {"exclusivePolicy": policy}} for policy in ("DeviceLevel", "PCIeLevel"))
+PAIR = gpu(0, pcie="p"), gpu(1, pcie="p")
+SHARED = "in use, and the Pod asks for devices that it shares with nobody"
+BESIDE = "on a PCIe root that a Pod has, or would have, for itself"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "others", "why"),
+    [
+        pytest.param(asking(HALF, hint=ALONE), [part(PAIR[0], 10)], [SHARED, ""], id="a card of its own"),
+        pytest.param(asking(HALF, hint=ROOT), [part(PAIR[0], 10)], [SHARED, BESIDE], id="a root of its own"),
+        pytest.param(
+            asking(HALF), [part(PAIR[0], 10)._replace(alone=True)], [BESIDE, BESIDE], id="another has the root"
+        ),
+    ],
+)
+def test_a_usable_card_that_is_not_offered_says_who_keeps_it(
+    wanted: PodRequest, others: list[Share], why: list[str]
+) -> None:
+    judged = card_reasons(wanted, node(*PAIR, holdings=held(*others)))
+    assert [(one.why, one.lack) for one in judged] == [(each, 100 if each else 0) for each in why]
+
+
+def test_a_nic_in_use_of_which_no_virtual_function_is_left_says_so() -> None:
+    label = {"matchLabels": {"a": "b"}}
+    wanted = asking({"koordinator.sh/rdma": "10"}, hint={"rdma": {"vfSelector": label}})
+    there = node(nic(0), holdings=held(Share("rdma", "NIC-0", 0, {"rdma": 10})))
+    (told,) = card_reasons(wanted, there)
+    assert (told.why, told.lack) == ("without a free virtual function that the hint selects", 100)
+
+
+@pytest.mark.parametrize(("model", "told"), [("910B", "of model 910B"), ("", "of model unknown")])
+def test_a_card_of_another_model_says_which(model: str, told: str) -> None:
+    wanted = request(app("a", DeviceAsk(NPU, 1, NPU.template("vir02").amounts, template="vir02")))
+    (card,) = card_reasons(wanted, node(Device("npu", "npu-0", 0, healthy=True, capacity=CAPACITY, model=model)))
+    assert (card.why, card.lack) == (told, 100)
+
+
 def test_a_card_of_another_model_is_not_near() -> None:
     wanted = request(app("a", DeviceAsk(NPU, 1, NPU.template("vir02").amounts, template="vir02")))
     strange, used = (Device("npu", f"npu-{model}", 0, healthy=True, capacity=CAPACITY, model=model) for model in MODELS)
@@ -218,7 +299,25 @@ def test_a_card_of_another_model_is_not_near() -> None:
             10,
             id="init containers reuse what the others hold",
         ),
+        pytest.param(
+            node(FREE, holdings=held(part(FREE, 60))),
+            request(init("i", gpus(30)), sidecar("s", gpus(50))),
+            10,
+            id="a sidecar is there to the end",
+        ),
+        pytest.param(
+            node(FREE, USED, MORE, holdings=held(part(FREE, 40), part(USED, 50), part(MORE, 60))),
+            asking({"koordinator.sh/gpu": 140, "koordinator.sh/gpu.shared": 2}, HALF),
+            40,
+            id="the next container has what the first one left",
+        ),
+        pytest.param(node(FREE), asking(*[_of(30, 30)] * 4), 20, id="the fourth has what three left"),
+        pytest.param(
+            node(FREE, holdings=held(part(FREE, 60))), asking(HALF, HALF), 60, id="less than nothing is nothing"
+        ),
         pytest.param(node(), asking(WHOLE), 100, id="no device"),
+        pytest.param(node(), asking({"nvidia.com/gpu": "3"}), 300, id="three devices that do not exist"),
+        pytest.param(node(gpu(0, healthy=False), USED), asking(TWO), 100, id="a broken card does not count"),
     ],
 )
 def test_the_lack_of_a_node_is_in_percent_of_a_device(there: NodeSnapshot, wanted, missing: int) -> None:
@@ -246,9 +345,45 @@ def test_a_share_is_offered_that_is_as_large_as_fits() -> None:
     assert change.text.startswith("ask for at most 61 % of that of each device: a: 1 x (core 30 %, memory 30 %)")
 
 
+def test_a_part_of_an_amount_is_at_least_1_and_of_bytes_whole_mebibytes() -> None:
+    there = node(FREE, holdings=held(part(FREE, 70)))
+    (little,) = found(asking(_of(1, 50)), there)[ChangeKind.REQUEST]
+    assert little.text == (
+        "ask for at most 61 % of that of each device: "
+        "a: 1 x (core 1 %, memory 30 %) instead of 1 x (core 1 %, memory 50 %)"
+    )
+    in_bytes = {"koordinator.sh/gpu-core": "0", "koordinator.sh/gpu-memory": "50Gi"}
+    (bytes_,) = found(asking(in_bytes), there)[ChangeKind.REQUEST]
+    assert bytes_.text == (
+        "ask for at most 48 % of that of each device: a: 1 x (memory 24Gi) instead of 1 x (memory 50Gi)"
+    )
+
+
+def test_parts_of_several_cards_and_a_whole_card_may_become_smaller_and_several_whole_ones_may_not() -> None:
+    there = node(FREE, USED, holdings=held(part(FREE, 70), part(USED, 70)))
+    less = "ask for at most {} of that of each device: a: {} instead of {}"
+    for wanted, texts in (
+        (
+            {"koordinator.sh/gpu": 100, "koordinator.sh/gpu.shared": 2},
+            [less.format("61 %", "2 x (core 30 %, memory 30 %)", "2 x (core 50 %, memory 50 %)")],
+        ),
+        (WHOLE, [less.format("30 %", "1 x (core 30 %, memory 30 %)", "1 x (core 100 %, memory 100 %)")]),
+        (TWO, []),
+    ):
+        assert [one.text for one in found(asking(wanted), there).get(ChangeKind.REQUEST, [])] == texts
+
+
+def test_the_container_that_asks_for_most_is_to_ask_for_less_and_all_are_to_ask_for_a_part() -> None:
+    there = node(FREE, USED, MORE, holdings=held(part(FREE, 70)))
+    (fewer,) = found(asking(WHOLE, {"nvidia.com/gpu": "3"}), there)[ChangeKind.REQUEST]
+    assert fewer.text == "b: ask for 1 x (core 100 %, memory 100 %) instead of 3 x (core 100 %, memory 100 %)"
+    (less,) = found(asking(HALF, HALF), node(FREE, holdings=held(part(FREE, 40))))[ChangeKind.REQUEST]
+    each = "1 x (core 30 %, memory 30 %) instead of 1 x (core 50 %, memory 50 %)"
+    assert less.text == f"ask for at most 61 % of that of each device: a: {each}; b: {each}"
+
+
 def test_less_of_a_second_type_is_offered_where_the_first_one_suffices() -> None:
-    fpga = Device("fpga", "FPGA-0", 0, healthy=True, capacity={"fpga": 100})
-    there = node(FREE, USED, nic(0), fpga, holdings=held(Share("fpga", fpga.id, 0, {"fpga": 70})))
+    there = node(FREE, USED, nic(0), FPGA, holdings=held(Share("fpga", FPGA.id, 0, {"fpga": 70})))
     second, every = {"koordinator.sh/fpga": "50"}, {"rdma": {"allocateStrategy": "ApplyForAll"}}
     for wanted in (asking(TWO | second), asking({"koordinator.sh/rdma": "50"} | second, hint=every)):
         (change,) = found(wanted, there)[ChangeKind.REQUEST]
@@ -259,7 +394,22 @@ def test_less_of_a_second_type_is_offered_where_the_first_one_suffices() -> None
 def test_the_fewest_pods_of_the_lowest_priority_are_named() -> None:
     there = node(FREE, USED, holdings=[holding("low", part(FREE, 10)), holding("high", part(USED, 10))])
     (change,) = found(asking(WHOLE), there, low=1, high=9)[ChangeKind.PODS]
-    assert (change.pods, change.priority) == (("low",), 1)
+    assert change == Change(ChangeKind.PODS, "wait until one Pod on it end", ("low",), 1)
+
+
+def test_a_pod_of_the_highest_priority_may_be_waited_for_and_a_change_without_pods_has_none() -> None:
+    there = node(FREE, holdings=[holding("system", part(FREE, 1))])
+    highest = 2_000_001_000  # of system-node-critical
+    assert changes(asking(WHOLE), there, {"system": PodStanding(highest)}) == [
+        Change(
+            ChangeKind.REQUEST,
+            "ask for at most 99 % of that of each device: "
+            "a: 1 x (core 99 %, memory 99 %) instead of 1 x (core 100 %, memory 100 %)",
+            (),
+            0,
+        ),
+        Change(ChangeKind.PODS, "wait until one Pod on it end", ("system",), highest),
+    ]
 
 
 def test_the_search_for_pods_that_would_make_room_takes_64_000_steps_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,6 +461,27 @@ LABEL = {"matchLabels": {"a": "b"}}
             "the required scope SamePCIe",
         ),
         (asking(TWO, partition={"allocatePolicy": "Restricted"}), node(FREE, USED), "gpu-partition-spec"),
+        (
+            replace(asking(HALF), wishes=Wishes(isolation="HAMi-core")),
+            node(FREE, isolation="other"),
+            "the isolation HAMi-core",
+        ),
+        (
+            asking(
+                WHOLE | {"koordinator.sh/rdma": "10"},
+                hint={"gpu": {"selector": LABEL}, "rdma": {"selector": {"matchLabels": {"c": "d"}}}},
+            ),
+            node(FREE, nic(0, labels={"c": "d"}), nic(1)),
+            "the selector for gpu",
+        ),
+        (
+            asking(
+                WHOLE | {"koordinator.sh/rdma": "10"},
+                hint={"gpu": {"selector": {"matchLabels": {"c": "d"}}}, "rdma": {"selector": LABEL}},
+            ),
+            node(FREE, gpu(1, labels={"c": "d"}), nic(0)),
+            "the selector for rdma",
+        ),
     ],
 )
 def test_the_one_condition_that_is_in_the_way_is_to_be_dropped(
@@ -378,7 +549,7 @@ def test_each_cpu_that_is_not_free_is_a_lack_of_100() -> None:
 
 @pytest.mark.parametrize(
     ("number", "listed"),
-    [(8, "0, 1, 2, 3, 4, 5, 6, 7"), (9, "0, 1, 2, 3, 4, 5, 6, 7, 1"), (11, "0, 1, 2, 3, 4, 5, 6, 7, 3")],
+    [(8, "0, 1, 2, 3, 4, 5, 6, 7"), (9, "0, 1, 2, 3, 4, 5, 6, 7, 1"), (17, "0, 1, 2, 3, 4, 5, 6, 7, 9")],
 )
 def test_eight_devices_to_repair_are_named_and_the_others_are_counted(number: int, listed: str) -> None:
     there = node(*(gpu(minor, healthy=False) for minor in range(number)))
@@ -417,8 +588,21 @@ def test_two_pods_that_must_both_end_are_counted_with_the_highest_priority() -> 
     assert (change.text, change.pods, change.priority) == ("wait until 2 Pods on it end", ("b", "a"), 7)
 
 
-def test_nothing_is_promised_where_nothing_helps() -> None:
-    assert found(asking(WHOLE), node()) == {}
+@pytest.mark.parametrize(
+    "there",
+    [
+        node(),
+        node(FREE, kubelet=[FREE.id]),
+        node(gpu(0, healthy=False)),
+        node(gpu(0, healthy=False, cordoned=True)),
+        node(FREE, claims={"c": replace(holding("c", part(FREE, 100)), fence=1)}),
+        node(FREE, foreign={"f": ForeignHolding("f", "team", "f", Product.HAMI, "an annotation", (part(FREE, 100),))}),
+        node(FREE, holdings=held(part(FREE, 100))),
+    ],
+    ids=["no card", "the kubelet's", "broken", "cordoned", "a claim's", "another product's", "a Pod's"],
+)
+def test_nothing_is_promised_where_nothing_helps(there: NodeSnapshot) -> None:
+    assert found(asking(TWO), there, **{"other-0": 1}) == {}
 
 
 def test_each_numa_node_says_why_an_aligned_pod_does_not_fit_into_it_alone() -> None:
@@ -458,4 +642,15 @@ def test_cpus_that_were_given_are_told_in_a_hundred_characters() -> None:
 def test_the_line_is_bounded_however_many_devices_there_are() -> None:
     cards = [gpu(minor, 80 * GIB) for minor in range(128)]
     mine = holding("mine", *(part(card, 100) for card in cards))
-    assert len(given(mine, node(*cards), BUILT_IN)) < 800
+    told = given(mine, node(*cards), BUILT_IN)
+    assert len(told) < 800
+    assert "; idle before), 120 more devices; 0 of 128 idle devices of type gpu stay whole" in told
+
+
+def test_devices_that_stay_whole_are_counted_for_each_type_by_itself_and_only_where_they_can_be_given() -> None:
+    there = node(FREE, USED, gpu(2, healthy=False), nic(0), nic(1), nic(2), FPGA, holdings=held(part(USED, 10)))
+    mine = holding("mine", part(FREE, 50), Share("rdma", "NIC-1", 1, {"rdma": 30}))
+    assert given(mine, there, BUILT_IN) == (
+        "gpu 0 GPU-0 (core 50 %, memory 50 % (40Gi); idle before), rdma 1 NIC-1 (rdma 30 %; idle before); "
+        "0 of 1 idle devices of type gpu stay whole; 2 of 3 idle devices of type rdma stay whole"
+    )

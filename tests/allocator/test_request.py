@@ -333,6 +333,7 @@ UNEQUAL: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], str]] = {
         "a request is greater than its limit",
     ),
     "native, another count": ({K: 100}, {K: 200}, "the same number of devices in the same form"),
+    "native, fewer cards in the limit": ({K: 200}, {K: 100}, "the same number of devices in the same form"),
     "native, another form": (
         {f"{K}-core": 50, f"{K}-memory-ratio": 50},
         {f"{K}-core": 50, f"{K}-memory": "8Gi"},
@@ -354,6 +355,12 @@ def test_requests_and_limits_that_contradict_are_refused(
 ) -> None:
     problems = [str(p) for p in read_pod(pod_spec(container(requests=requests, limits=limits))).problems]
     assert any(message in problem for problem in problems), problems
+
+
+def test_a_request_is_read_though_its_limit_cannot_be_and_the_other_way_round() -> None:
+    for requests, limits in (({K: 50}, {K: "x"}), ({K: "x"}, {K: 50})):
+        (one,) = read_pod(pod_spec(container(requests=requests, limits=limits))).containers
+        assert (one.requests, one.limits) == (told(ask(core=50, ratio=50) if requests == {K: 50} else None), ())
 
 
 @settings(max_examples=300)

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.request.express import express
+from allocator.request.express import Expressed, express
 from allocator.request.original import read_asks
-from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
-from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, DeviceTypes
-from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
+from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, RDMA_TYPE, DeviceTypes
+from allocator.vocabulary.dialect import Dialect, Term
+from allocator.vocabulary.hints import Operator, PartOfName, Requirement, Scope, Selector, TypeHint
 from allocator.vocabulary.peers import PEERS
 from allocator.vocabulary.phase import Phase
 
@@ -74,26 +75,74 @@ def ask(count: int = 1, core: int = 0, mib: int = 0, ratio: int | None = None) -
 
 
 WHOLE = ask(core=100, ratio=100)
+GPUSHARE, TENCENT = "gpushare (Alibaba Cloud gpushare)", "tencent (Tencent gpu-manager)"
+KAI, ELASTIC_GPU = "kai (KAI Scheduler and Run:ai)", "elastic-gpu (elastic-gpu and nano-gpu)"
+NO_PERCENT = "states no memory in percent of a card"
 MISSING = {
-    "gpushare has no compute": ("gpushare", ask(core=30, mib=1024), "states no compute (30 % here)"),
-    "gpushare has no percent": ("gpushare", ask(ratio=50), "states no memory in percent of a card (50 % here)"),
-    "gpushare counts GiB": ("gpushare", ask(mib=1000), "states memory in units of 1Gi, of which 1000Mi is no multiple"),
-    "gpushare takes one card": ("gpushare", ask(2, mib=1024), "states no shares of several cards (2 here)"),
-    "gpushare has no whole cards": ("gpushare", WHOLE, "has no names for this combination"),
-    "Tencent limits compute": ("tencent", ask(mib=512), "cannot leave compute unlimited"),
-    "Tencent counts blocks": ("tencent", ask(core=50, mib=300), "in units of 256Mi, of which 300Mi is no multiple"),
-    "Tencent has no percent": ("tencent", ask(core=50, ratio=50), "states no memory in percent"),
-    "KAI has one number": ("kai", ask(core=30, ratio=50), "states no compute (30 % here)"),
-    "KAI has no whole cards": ("kai", WHOLE, "has no names for this combination"),
-    "plain devices are whole": ("nvidia.com/gpu", ask(core=50, ratio=50), "states no memory in percent"),
-    "plain devices have no bytes": ("amd", ask(mib=512), "states no memory in bytes (512Mi here)"),
+    "gpushare has no compute": ("gpushare", ask(core=30, mib=1024), [f"{GPUSHARE} states no compute (30 % here)"]),
+    "gpushare has no percent": ("gpushare", ask(ratio=50), [f"{GPUSHARE} {NO_PERCENT} (50 % here)"]),
+    "gpushare counts GiB": (
+        "gpushare",
+        ask(mib=1000),
+        [f"{GPUSHARE} states memory in units of 1Gi, of which 1000Mi is no multiple"],
+    ),
+    "gpushare takes one card": (
+        "gpushare",
+        ask(2, mib=512),
+        [f"{GPUSHARE} states no shares of several cards (2 here)"],
+    ),
+    "gpushare has no whole cards": ("gpushare", WHOLE, [f"{GPUSHARE} has no names for this combination"]),
+    "nor several": ("gpushare", ask(2, core=100, ratio=100), [f"{GPUSHARE} has no names for this combination"]),
+    "Tencent limits compute": ("tencent", ask(mib=512), [f"{TENCENT} cannot leave compute unlimited"]),
+    "Tencent counts blocks": (
+        "tencent",
+        ask(core=50, mib=300),
+        [f"{TENCENT} states memory in units of 256Mi, of which 300Mi is no multiple"],
+    ),
+    "Tencent has no percent": ("tencent", ask(core=50, ratio=50), [f"{TENCENT} {NO_PERCENT} (50 % here)"]),
+    "KAI has one number": (
+        "kai",
+        ask(core=30, ratio=50),
+        [f"{KAI} {NO_PERCENT} (50 % here)", f"{KAI} states no compute (30 % here)"],
+    ),
+    "KAI has no whole cards": ("kai", WHOLE, [f"{KAI} has no names for this combination"]),
+    "plain devices are whole": (
+        "nvidia.com/gpu",
+        ask(core=50, ratio=50),
+        [f"nvidia.com/gpu {NO_PERCENT} (50 % here)", "nvidia.com/gpu states no compute (50 % here)"],
+    ),
+    "plain devices have no bytes": (
+        "amd",
+        ask(mib=512),
+        ["amd (AMD's device plugin) states no memory in bytes (512Mi here)"],
+    ),
+    "elastic-gpu takes one card": (
+        "elastic-gpu",
+        ask(2, core=30, ratio=30),
+        [f"{ELASTIC_GPU} states no shares of several cards (2 here)"],
+    ),
+    "HAMi counts MiB": (
+        "hami",
+        DeviceAsk(GPU_TYPE, 2, (0, MIB // 2, None)),
+        ["hami (HAMi) states memory in units of 1Mi, of which 512Ki is no multiple"],
+    ),
+    "Volcano counts MiB": (
+        "volcano",
+        DeviceAsk(GPU_TYPE, 1, (0, MIB + 1, None)),
+        ["volcano (Volcano vGPU) states memory in units of 1Mi, of which 1048577 is no multiple"],
+    ),
 }
 
 
 @pytest.mark.parametrize(("name", "wanted", "told"), MISSING.values(), ids=MISSING)
-def test_what_a_dialect_cannot_say_is_told(name: str, wanted: DeviceAsk, told: str) -> None:
-    _, made = written(name, wanted)
-    assert told in "; ".join(made.missing)
+def test_what_a_dialect_cannot_say_is_told(name: str, wanted: DeviceAsk, told: list[str]) -> None:
+    assert written(name, wanted)[1].missing == [f"container a: {one}" for one in told]
+
+
+def test_a_dialect_that_needs_a_percentage_of_all_lacks_bytes_alone() -> None:
+    dialect = Dialect("x", "gpu", (Term("x/gpu", "gpu"),), own=False, needs=("x/gpu",))
+    request = PodRequest((ContainerAsk("a", Phase.APP, ask(mib=512)),))
+    assert express(request, dialect, GPU_TYPE, "a").missing == ["container a: x states no memory in bytes (512Mi here)"]
 
 
 WRITTEN = {
@@ -125,6 +174,25 @@ WRITTEN = {
         {"koordinator.sh/gpu.shared": "2", "koordinator.sh/gpu-core": "60", "koordinator.sh/gpu-memory": "2Gi"},
     ),
     "Koordinator, alike": ("koordinator.sh", ask(core=50, ratio=50), {"koordinator.sh/gpu": "50"}),
+    "Koordinator, half of each of two": (
+        "koordinator.sh",
+        ask(2, core=50, ratio=50),
+        {"koordinator.sh/gpu.shared": "2", "koordinator.sh/gpu": "100"},
+    ),
+    "Koordinator, a MiB": ("koordinator.sh", ask(mib=1), {"koordinator.sh/gpu-memory": "1Mi"}),
+    "Koordinator, a KiB": (
+        "koordinator.sh",
+        DeviceAsk(GPU_TYPE, 1, (0, 1024, None)),
+        {"koordinator.sh/gpu-memory": "1024"},
+    ),
+    "HAMi, a TiB": ("hami", ask(mib=2**20), {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1048576"}),
+    "HAMi, a card in parts": (
+        "hami",
+        ask(core=100, mib=1024),
+        {"nvidia.com/gpu": "1", "nvidia.com/gpucores": "100", "nvidia.com/gpumem": "1024"},
+    ),
+    "elastic-gpu, alike": ("elastic-gpu", ask(core=30, ratio=30), {"nano-gpu/gpu-percent": "30"}),
+    "elastic-gpu, whole": ("elastic-gpu", ask(3, core=100, ratio=100), {"elasticgpu.io/gpu-core": "300"}),
     "plain": ("nvidia.com/gpu", ask(4, core=100, ratio=100), {"nvidia.com/gpu": "4"}),
 }
 
@@ -144,6 +212,7 @@ def test_an_annotation_names_its_container_if_it_is_not_the_first() -> None:
         "gpu-fraction-num-devices": "2",
         "gpu-fraction-container-name": "b",
     }
+    assert express(request, dialect, GPU_TYPE, "c").annotations == made.annotations
     assert express(request, dialect, GPU_TYPE, "b").annotations.keys() == made.annotations.keys() - {
         "gpu-fraction-container-name"
     }
@@ -151,14 +220,35 @@ def test_an_annotation_names_its_container_if_it_is_not_the_first() -> None:
 
 def test_what_concerns_several_containers_is_told() -> None:
     two = (ask(mib=1024), ask(mib=2048))
-    assert "asks for one container of a Pod, and 2 ask here" in "; ".join(written("kai", *two)[1].missing)
-    assert "puts all containers of a Pod on one card" in "; ".join(written("gpushare", *two)[1].missing)
-    assert written("gpushare", *two, together=True)[1].missing == []
-    assert "must share one card, and hami (HAMi) cannot say that" in "; ".join(
-        written("hami", *two, together=True)[1].missing
-    )
-    both = written("volcano-share", ask(mib=512), WHOLE, together=True)[1].missing
-    assert "reads one of volcano.sh/gpu-memory and volcano.sh/gpu-number in a Pod" in "; ".join(both)
+    told = {
+        (name, together): written(name, *two, together=together)[1].missing
+        for name in NAMES
+        for together in (False, True)
+    }
+    assert told["kai", False] == told["kai", True] == [f"{KAI} asks for one container of a Pod, and 2 ask here"]
+    assert told["gpushare", True] == told["hami", False] == []
+    assert told["gpushare", False] == [
+        f"the containers need not share one card, and {GPUSHARE} puts all containers of a Pod on one card"
+    ]
+    assert told["hami", True] == ["the containers must share one card, and hami (HAMi) cannot say that"]
+    assert written("gpushare", *two[:1])[1].missing == written("hami", *two[:1], together=True)[1].missing == []
+    assert written("volcano-share", *two, together=True)[1].missing == []
+    assert written("volcano-share", ask(mib=512), WHOLE, together=True)[1].missing == [
+        "volcano-share (Volcano GPU share) reads one of volcano.sh/gpu-memory and volcano.sh/gpu-number in a Pod"
+    ]
+
+
+def test_a_fraction_below_a_tenth_is_written_with_both_digits() -> None:
+    assert written("kai", ask(core=5, ratio=5))[1].annotations == {"gpu-fraction": "0.05"}
+
+
+def test_what_a_pod_asks_of_another_type_is_no_matter_of_the_dialect() -> None:
+    rdma = ContainerAsk("a", Phase.APP, DeviceAsk(RDMA_TYPE, 1, (50,)))
+    half = ContainerAsk("b", Phase.APP, ask(core=50, ratio=50))
+    for name in ("kai", "hami", "gpushare"):
+        assert express(PodRequest((rdma,)), table(name)[1], GPU_TYPE, "a") == Expressed()
+    made = express(PodRequest((rdma, half)), table("kai")[1], GPU_TYPE, "a")
+    assert made == Expressed({}, {"gpu-fraction": "0.5", "gpu-fraction-container-name": "b"})
 
 
 def test_cards_of_another_vendor_are_not_asked_for() -> None:
@@ -166,3 +256,56 @@ def test_cards_of_another_vendor_are_not_asked_for() -> None:
     wanted = DeviceAsk(GPU_TYPE, 1, (100, None, 100), vendor="amd")
     made = express(PodRequest((ContainerAsk("a", Phase.APP, wanted),)), dialect, GPU_TYPE, "a")
     assert made.missing == ["hami (HAMi) wants GPUs of nvidia, not of amd"]
+
+
+MODEL, UUID = "koordgate.io/model", "koordgate.io/uuid"
+T4, NO_A100 = PartOfName(MODEL, ("T4", ""), wanted=True), PartOfName(MODEL, ("A100",), wanted=False)
+IDS, NO_IDS = Requirement(UUID, Operator.IN, ("x", "y")), Requirement(UUID, Operator.NOT_IN, ("z",))
+
+
+def selecting(name: str, *requirements: Requirement | PartOfName, scope: Scope | None = None) -> Expressed:
+    """A whole card in a dialect, chosen so."""
+    hint = TypeHint(Selector(requirements) if requirements else None, scope=scope)
+    wishes = Wishes(hints=(("rdma", TypeHint()), ("gpu", hint)))
+    request = PodRequest((ContainerAsk("a", Phase.APP, ask(mib=1024)),), wishes=wishes)
+    return express(request, table(name)[1], GPU_TYPE, "a")
+
+
+@pytest.mark.parametrize(
+    ("name", "requirements", "scope", "annotations"),
+    [
+        (
+            "hami",
+            (T4, NO_A100, IDS, NO_IDS),
+            Scope.NUMA_NODE,
+            {
+                "nvidia.com/use-gputype": "T4,NVIDIA",
+                "nvidia.com/nouse-gputype": "A100",
+                "nvidia.com/use-gpuuuid": "x,y",
+                "nvidia.com/nouse-gpuuuid": "z",
+                "nvidia.com/numa-bind": "true",
+            },
+        ),
+        ("hami", (), Scope.PCIE, {}),
+        ("hami", (), None, {}),
+        ("volcano", (NO_IDS,), Scope.NUMA_NODE, {"volcano.sh/vgpu-nouse-gpuuuid": "z"}),
+    ],
+)
+def test_how_cards_are_selected_is_written_in_the_annotations_of_the_dialect(
+    name: str, requirements: tuple[Requirement | PartOfName, ...], scope: Scope | None, annotations: dict[str, str]
+) -> None:
+    made = selecting(name, *requirements, scope=scope)
+    assert (made.annotations, made.missing) == (annotations, [])
+
+
+def test_a_selection_that_a_dialect_has_no_annotation_for_is_told() -> None:
+    told = "cannot select devices by {} as this Pod does"
+    labels = [
+        Requirement(key, operator, ("v",)) for key in ("a", "zone") for operator in (Operator.IN, Operator.NOT_IN)
+    ]
+    assert selecting("hami", IDS, IDS, *labels).missing == [
+        f"hami (HAMi) {told.format(key)}" for key in (UUID, "a", "a", "zone", "zone")
+    ]
+    assert selecting("gpushare", T4, NO_IDS, Requirement(UUID, Operator.EXISTS, ())).missing == [
+        f"{GPUSHARE} {told.format(key)}" for key in (MODEL, UUID, UUID)
+    ]

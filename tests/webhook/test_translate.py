@@ -780,6 +780,14 @@ UNEQUAL: dict[str, tuple[list[Raw], list[Raw], str | None]] = {
         [{"koordinator.sh/gpu-memory": "4Gi"}, {}, {"koordinator.sh/gpu-memory": "8Gi"}],
         "spec.containers[2].resources: gpu-memory 8589934592 of a card",
     ),
+    "little core in one container only": (
+        [],
+        [
+            {"koordinator.sh/gpu-memory-ratio": 50},
+            {"koordinator.sh/gpu-core": 1, "koordinator.sh/gpu-memory-ratio": 50},
+        ],
+        "spec.containers[1].resources: gpu-core 1 of a card",
+    ),
     "core in one container only": (
         [],
         [{"koordinator.sh/gpu-memory-ratio": 50}, {"koordinator.sh/gpu": 50}],
@@ -787,7 +795,11 @@ UNEQUAL: dict[str, tuple[list[Raw], list[Raw], str | None]] = {
     ),
     "bytes beside a ratio": (
         [],
-        [{"koordinator.sh/gpu": 50}, {"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory": "8Gi"}],
+        [
+            {"koordinator.sh/gpu": 50},
+            *([{"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory": "8Gi"}] * 2),
+            {"koordinator.sh/gpu": 50},
+        ],
         (
             "spec.containers[1].resources: gpu-memory here and gpu-memory-ratio in spec.containers[0]: Koordinator's "
             "scheduler takes one of them for the whole Pod; write the same one in every container"

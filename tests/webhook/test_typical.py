@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from builders import GIB, app, ask, gpu, gpus, init, part, request
+from builders import GIB, app, ask, gpu, gpus, init, part, plain, request
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.request.typical import models_of, rounded, stated, typical_of
 from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
-from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, RDMA_TYPE
-from allocator.vocabulary.hints import Operator, Requirement, Selector, TypeHint
+from allocator.vocabulary.devicetype import BUILT_IN, FPGA_TYPE, GPU_TYPE, RDMA_TYPE
+from allocator.vocabulary.hints import Operator, PartOfName, Requirement, Scope, Selector, TypeHint
 from allocator.vocabulary.holdings import InvariantError, Share
 from allocator.vocabulary.mix import MOST_TYPICAL, MOST_WEIGHT, Mix, MixError, TypicalRequest, mix_of
 from webhook.statedmix import TypicalSettings, read_mix
@@ -174,6 +174,16 @@ def test_nothing_is_learned_unless_it_is_asked_for() -> None:
     assert SeenObjects(lambda: 0).mix is None
 
 
+MIXED_HINT = TypeHint(
+    Selector(
+        (
+            PartOfName("koordgate.io/model", ("T4",), wanted=True),
+            Requirement("koordgate.io/model", Operator.NOT_IN, ("H100",)),
+            Requirement("zone", Operator.IN, ("L4",)),
+            Requirement("koordgate.io/model", Operator.IN, ("A100",)),
+        )
+    )
+)
 HINT = TypeHint(Selector((Requirement("koordgate.io/model", Operator.IN, ("T4", "A100")),)))
 
 
@@ -221,6 +231,67 @@ HINT = TypeHint(Selector((Requirement("koordgate.io/model", Operator.IN, ("T4", 
             (("gpu", 1, (50, None, 50)), ("A100",)),
             id="the models that both the hint and the node selector allow",
         ),
+        pytest.param(
+            request(app("a", gpus(50)), wishes=Wishes(hints=(("gpu", MIXED_HINT),))),
+            (),
+            (("gpu", 1, (50, None, 50)), ("A100",)),
+            id="models are named by what must be in one label of the model",
+        ),
+        pytest.param(
+            request(app("a", gpus(50)), wishes=Wishes(hints=(("gpu", TypeHint(scope=Scope.PCIE)),))),
+            ("T4",),
+            (("gpu", 1, (50, None, 50)), ("T4",)),
+            id="a hint that selects nothing",
+        ),
+        pytest.param(
+            request(app("a", gpus(50))),
+            tuple(f"M{n:02}" for n in range(32)),
+            (("gpu", 1, (50, None, 50)), tuple(f"M{n:02}" for n in range(32))),
+            id="as many models as are named",
+        ),
+        pytest.param(
+            request(app("a", gpus(50))),
+            tuple(f"M{n:02}" for n in range(33)),
+            (("gpu", 1, (50, None, 50)), ()),
+            id="more models than are named",
+        ),
+        pytest.param(
+            request(app("a", gpus(6400)), app("b", gpus(6400))),
+            (),
+            (("gpu", 128, (100, None, 100)), ()),
+            id="as many cards as a node may have",
+        ),
+        pytest.param(request(app("a", gpus(6500)), app("b", gpus(6400))), (), None, id="more than any node has"),
+        pytest.param(
+            request(app("a", DeviceAsk(FPGA_TYPE, 1, (50,))), app("b", DeviceAsk(RDMA_TYPE, 1, (60,)))),
+            (),
+            (("fpga", 1, (50,)), ()),
+            id="without GPUs the first type",
+        ),
+        pytest.param(
+            request(app("a", DeviceAsk(FPGA_TYPE, 1, (50,))), app("b", gpus(60))),
+            (),
+            (("gpu", 1, (60, None, 60)), ()),
+            id="GPUs before the first type",
+        ),
+        pytest.param(
+            request(app("a", ask(ratio=50)), app("b", ask(core=1, ratio=40))),
+            (),
+            (("gpu", 1, (1, None, 40)), ()),
+            id="of parts the one with more compute",
+        ),
+        pytest.param(
+            request(app("a", ask(core=90, ratio=90)), app("b", ask(2, core=10, ratio=10))),
+            (),
+            (("gpu", 2, (10, None, 10)), ()),
+            id="of parts the one of more cards",
+        ),
+        pytest.param(
+            request(app("a", DeviceAsk(GPU_TYPE, 1, (0, None, 0))), app("b", DeviceAsk(RDMA_TYPE, 1, (50,)))),
+            (),
+            (("rdma", 1, (50,)), ()),
+            id="a part of nothing does not count",
+        ),
     ],
 )
 def test_a_pod_is_reduced_to_one_ask(of: PodRequest, models: tuple[str, ...], expected: object) -> None:
@@ -229,6 +300,21 @@ def test_a_pod_is_reduced_to_one_ask(of: PodRequest, models: tuple[str, ...], ex
     if one is not None and one.ask is not None:
         found = ((one.ask.type.name, one.ask.count, one.ask.amounts), one.models)
     assert found == expected
+
+
+def test_the_vendor_of_whole_cards_is_that_of_the_first() -> None:
+    one = typical_of(request(app("a", plain(1)), app("b", ask(2, core=100, ratio=100, vendor="amd"))), (), ())
+    assert one is not None
+    assert one.ask == plain(3)
+
+
+def test_cpu_and_memory_that_are_not_requested_are_none() -> None:
+    for requests in ([], [("cpu", -5), ("memory", -5)]):
+        one = typical_of(request(app("a", gpus(50))), requests, ())
+        assert one is not None
+        assert (one.cpu, one.memory, one.weight) == (0, 0, 1)
+    one = stated({"koordinator.sh/gpu": "50"}, (), 3, BUILT_IN)
+    assert (one.cpu, one.memory, one.weight) == (0, 0, 3)
 
 
 def test_cpu_and_memory_are_rounded_down_to_six_binary_digits() -> None:
@@ -243,6 +329,7 @@ def test_cpu_and_memory_are_rounded_down_to_six_binary_digits() -> None:
     ]
 
 
+MANY = [f"M{n:02}" for n in range(33)]
 TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -263,8 +350,19 @@ def term(*expressions: dict[str, object]) -> dict[str, object]:
         pytest.param({}, [term(expression("T4")), term(expression("A10"))], ("A10", "T4"), id="either term"),
         pytest.param({}, [term(expression("T4")), term()], (), id="a term that allows any"),
         pytest.param({}, [term(expression("T4", operator="NotIn"))], (), id="what must not be is not read"),
+        pytest.param({}, [term(expression("T4", operator="Gt"))], (), id="what is compared is not read"),
+        pytest.param({}, [term(expression("T4", key="zone"))], (), id="another label"),
+        pytest.param(
+            {},
+            [term(expression("a", key="zone"), expression("T4", "L4"), expression("T4"))],
+            ("T4",),
+            id="all of a term",
+        ),
         pytest.param({GPU_PRODUCT: "T4"}, [term(expression("T4", "A10"))], ("T4",), id="both"),
-        pytest.param({}, [term(expression(*(f"m{n}" for n in range(33))))], (), id="too many"),
+        pytest.param({GPU_PRODUCT: "T4"}, [term(expression("L4")), term()], ("T4",), id="a selector alone"),
+        pytest.param({}, [{"matchExpressions": ["x", None]}, "x"], (), id="what no API server sends"),
+        pytest.param({}, [term(expression(*MANY[:32]))], tuple(MANY[:32]), id="as many as are named"),
+        pytest.param({}, [term(expression(*MANY))], (), id="too many"),
     ],
 )
 def test_the_models_of_the_selected_nodes_are_read_from_labels(

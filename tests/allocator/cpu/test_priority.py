@@ -25,6 +25,14 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
     "BE of prod, by band": ("BE", {}, {"priority": 9500}, "spec.priority"),
     "BE of prod, by name": ("BE", {}, {"priorityClassName": "koord-prod"}, "spec.priorityClassName"),
     "BE of prod, by label": ("BE", {PRIORITY_CLASS_LABEL: "koord-prod"}, {}, "metadata.labels"),
+    "a label that names no class": ("LSR", {PRIORITY_CLASS_LABEL: "zzz"}, {}, "metadata.labels"),
+    "BE of a label that names no class": ("BE", {PRIORITY_CLASS_LABEL: "zzz"}, {}, ""),
+    "an empty label and a name": (
+        "LSR",
+        {PRIORITY_CLASS_LABEL: ""},
+        {"priorityClassName": "koord-mid"},
+        "spec.priorityClassName",
+    ),
     "LS of any": ("LS", {}, {"priority": 5500}, ""),
 }
 

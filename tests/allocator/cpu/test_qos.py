@@ -402,6 +402,15 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
             )
         ],
     ),
+    "overhead of a fraction beside no CPU": (
+        classed("LSR", container(**same(memory="1Gi")), overhead={"cpu": "250m"}),
+        [
+            (
+                "spec.overhead[cpu]: 250m is not a whole number of CPUs, so the Pod's sum is not either; "
+                "use a RuntimeClass whose overhead is whole, or a QoS class other than LSR"
+            )
+        ],
+    ),
     "no CPU": (
         classed("LSE", container(**same(memory="1Gi"))),
         ["spec.containers: a Pod of class LSE requests no CPU; state a whole number of CPUs in requests and limits"],

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 from builders import GIB, container, gpu, nic, node, pod
 from npus import TYPES as NPU_TYPES
-from sharings import CARD, Raw, cards, groups, held, parts, quotas, read, serves, sharing, uses, wrong
+from sharings import CARD, Raw, cards, fractions, groups, held, parts, quotas, read, serves, sharing, uses, wrong
 
 from allocator.devicequotas import device_quotas
 from allocator.devices.words import named
@@ -212,6 +212,54 @@ def test_a_group_with_a_sidecar_beside_which_another_group_begins_counts_in_full
     init = [serves("side", 10), uses("later", 70)]
     made = charged(sharing(uses("app", 50), init=init, groups={"g": ["later"]}))
     assert [one.get("gpu-core") for one in made] == [None, 130, 60]
+
+
+def test_a_group_of_a_sidecar_and_what_runs_beside_it_is_divided_among_its_members() -> None:
+    init = [uses("before", 90), serves("side", 10), uses("beside", 70)]
+    made = charged(sharing(uses("app", 60), uses("other", rdma=20), init=init, types={"gpu": {}, "rdma": {}}))
+    assert [one.get("gpu-core") for one in made] == [90, 10, 70, 60, None]
+
+
+@pytest.mark.parametrize(("core", "ratio", "counted"), [(50, 10, [10, 50]), (10, 50, [20, 50])])
+def test_what_a_group_takes_of_a_card_is_divided_as_the_greatest_share_of_it_is(
+    core: int, ratio: int, counted: list[int]
+) -> None:
+    made = charged(sharing(uses("a", core=10, ratio=20), uses("b", core=core, ratio=ratio)))
+    assert [one["gpu"] for one in made] == counted
+    assert [(one["gpu-core"], one["gpu-memory-ratio"]) for one in made] == [(10, 20), (core, ratio)]
+
+
+def test_a_sidecar_with_a_group_of_its_own_counts_for_itself() -> None:
+    obj = sharing(uses("app", 20), init=[serves("side", 10), uses("later", 30)], regions="GroupEach")
+    assert [one["gpu-core"] for one in charged(obj)] == [10, 30, 20]
+
+
+def test_a_group_over_several_regions_counts_for_no_init_container_before_it() -> None:
+    named = {"g": ["first", "app"]}
+    init = [uses("before", 5), uses("first", 30), serves("side"), uses("later", 20)]
+    obj = sharing(uses("app", 40), uses("other", 10), init=init, groups=named)
+    assert [one.get("gpu-core") for one in charged(obj)] == [5, 70, None, 90, 70, 10]
+
+
+def test_groups_come_in_the_order_of_their_first_containers_and_are_named_by_them() -> None:
+    named = {"late": ["b", "c"], "early": ["a", "d"]}
+    obj = sharing(*(uses(name, 10) for name in "abcde"), groups=named)
+    assert [(one.name, one.names) for one in read(obj).groups] == [
+        ("a", ("a", "d")),
+        ("b", ("b", "c")),
+        ("e", ("e",)),
+    ]
+
+
+def test_users_that_the_author_puts_into_one_group_divide_its_slot_though_they_run_one_after_another() -> None:
+    named = {"g": ["a", "first"]}
+    obj = sharing(uses("a"), uses("b"), init=[uses("first")], users=["first", "a", "b"], groups=named, slot=60)
+    assert fractions(obj) == {"first": HALF, "a": HALF, "b": 1}
+    assert [[ask.amounts for ask in one.requests] for one in read(obj).containers] == [
+        [(30, None, 30)],
+        [(30, None, 30)],
+        [(60, None, 60)],
+    ]
 
 
 def test_an_exclusive_card_is_divided_in_each_region_by_itself() -> None:
