@@ -300,10 +300,10 @@ def _adopted_cpus(said: CpuShare | None, placed: CpuShare | None) -> CpuShare | 
     if said is None:
         return placed
     own = placed.cpus if placed is not None else 0
-    if own and not said.cpus:
-        return f"they name no CPUs, and the Pod asks for {own.bit_count()} of its own"
-    if more := said.cpus & ~own:
-        return f"CPUs {format_cpuset(more)} are not needed"
+    if said.cpus != own:
+        more = said.cpus & ~own
+        needed = f"they name no CPUs, and the Pod asks for {own.bit_count()} of its own"
+        return f"CPUs {format_cpuset(more)} are not needed" if more else needed
     return replace(said, numa=placed.numa) if placed is not None and placed.numa else said
 
 

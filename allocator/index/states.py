@@ -41,18 +41,17 @@ class States:
         Returns:
             The number of the state, and whether it is new.
         """
-        free = next(iter(self._left), len(self._states))
-        number = self._numbers.setdefault(state, free)
-        if number == len(self._states):
-            self._states.append(state)
-            self._nodes.append(1)
-            return number, True
-        new = self._states[number] != state
-        if new:
-            self._numbers.pop(self._states[number], None)
-            self._states[number] = state
-        if not self._nodes[number]:
-            del self._left[number]
+        number = self._numbers.get(state)
+        new = number is None
+        if number is None:
+            number = self._numbers[state] = next(iter(self._left), len(self._states))
+            if number == len(self._states):
+                self._states.append(state)
+                self._nodes.append(0)
+            else:
+                self._numbers.pop(self._states[number], None)
+                self._states[number] = state
+        self._left.pop(number, None)
         self._nodes[number] += 1
         return number, new
 

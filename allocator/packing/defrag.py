@@ -433,6 +433,6 @@ def _without(room: NodeRoom, uids: Iterable[str], tenants: Mapping[str, Tenant])
 
 def _same(one: Placement, other: Placement) -> bool:
     """Whether two placements are on the same devices and CPUs of the same node."""
-    cpus = [each.cpus.cpus if each.cpus is not None else None for each in (one, other)]
+    cpus = [each.cpus.cpus if each.cpus is not None else 0 for each in (one, other)]
     ids = [{share.id for share in each.shares} for each in (one, other)]
     return one.node == other.node and ids[0] == ids[1] and cpus[0] == cpus[1]

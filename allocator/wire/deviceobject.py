@@ -67,7 +67,7 @@ class NodeDevices:
         vendor = node_labels.get(GPU_VENDOR, "").lower()
         return tuple(
             replace(device, model=device.model or product, vendor=device.vendor or vendor)
-            if device.type == TYPE_GPU and not (device.model and device.vendor)
+            if device.type == TYPE_GPU and ((product and not device.model) or (vendor and not device.vendor))
             else device
             for device in self.devices
         )
