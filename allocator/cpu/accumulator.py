@@ -124,6 +124,8 @@ def _pack(rule: TakeRule, free: int, count: int) -> int:
     """Choose `count` of the free CPUs; there are at least that many."""
     if not count:
         return 0
+    if free.bit_count() == count:
+        return free
     whole = rule.full or rule.topology.threads_per_core == 1
     taken = _whole_cores(rule, free, count) if whole else _apart(rule, free, count)
     left = count - taken.bit_count()
@@ -156,7 +158,7 @@ def _whole_cores(rule: TakeRule, free: int, count: int) -> int:
 
 def _outside_held_nodes(rule: TakeRule, free: int) -> tuple[int, ...]:
     """First the CPUs outside of NUMA nodes that are held with the same policy, then all."""
-    if rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
+    if rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL and free & rule.held_nodes:
         return (free & ~rule.held_nodes, free)
     return (free,)
 
@@ -172,22 +174,26 @@ def _best_cell(rule: TakeRule, counted: int, usable: int, enough: int, count: in
         count: how many are needed.
     """
     sockets = rule.topology.sockets
-
-    def order(cell: Cell) -> tuple[int, int]:
-        return (
-            rule.sign * (counted & cell.cpus).bit_count(),
-            rule.sign * (usable & sockets[cell.socket]).bit_count(),
-        )
-
-    fitting = [cell for cell in rule.topology.cells if (enough & cell.cpus).bit_count() >= count]
-    return min(fitting, key=order, default=None)
+    found, best = None, (0, 0)
+    for cell in rule.topology.cells:
+        if (enough & cell.cpus).bit_count() >= count:
+            key = (
+                rule.sign * (counted & cell.cpus).bit_count(),
+                rule.sign * (usable & sockets[cell.socket]).bit_count(),
+            )
+            if found is None or key < best:
+                found, best = cell, key
+    return found
 
 
 def _best_socket(rule: TakeRule, counted: int, count: int) -> int | None:
     """Find the socket that comes first of those with at least `count` of these CPUs: by their number, then its own."""
-    sizes = {socket: (counted & cpus).bit_count() for socket, cpus in rule.topology.sockets.items()}
-    fitting = [socket for socket, size in sizes.items() if size >= count]
-    return min(fitting, key=lambda socket: rule.sign * sizes[socket], default=None)
+    found, best = None, 0
+    for socket, cpus in rule.topology.sockets.items():
+        size = (counted & cpus).bit_count()
+        if size >= count and (found is None or rule.sign * size < best):
+            found, best = socket, rule.sign * size
+    return found
 
 
 def _first_cores(cores: Iterable[int], whole: int, count: int) -> int:
@@ -212,10 +218,10 @@ def _add_up(rule: TakeRule, whole: int, count: int) -> int:
     They are in one NUMA node if possible (the first in the order that has them), else in one socket, else anywhere.
     """
     topology = rule.topology
-    alone = rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL
+    avoided = rule.held_nodes if rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL else 0
 
     def order(cell: Cell) -> tuple[bool, int]:
-        return alone and bool(cell.cpus & rule.held_nodes), rule.sign * (whole & cell.cpus).bit_count()
+        return bool(cell.cpus & avoided), rule.sign * (whole & cell.cpus).bit_count()
 
     cells = sorted(topology.cells, key=order)
     for cores in (*(cell.cores for cell in cells), *topology.socket_cores.values(), topology.cores):
