@@ -1,6 +1,7 @@
 """How few Pods could leave a node: a bound that is never above what the exact choice finds."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from builders import nic
@@ -72,6 +73,17 @@ def test_nothing_is_certain_of_a_pod_that_asks_for_no_device() -> None:
     of = room("a", ("x", "0"))
     cpus = replace(wanted("1"), request=PodRequest((), CpuAsk(QosClass.LSR, 2, 2000, 0)))
     assert fewest_leaving(cpus, of.node, 0, ["x"]) == 1
+
+
+@pytest.mark.parametrize("change", [{"template": "half"}, {"amounts": (0, None, 0)}], ids=["a template", "nothing"])
+def test_nothing_is_certain_of_a_pod_that_asks_for_a_template_or_for_nothing_of_a_device(
+    change: dict[str, Any],
+) -> None:
+    of, more = room("a", ("x", "0"), ("y", "1")), wanted("5")
+    (one,) = more.request.containers
+    assert fewest_leaving(more, of.node, 0, ["x", "y"]) == NEVER
+    changed = replace(more, request=PodRequest((replace(one, ask=replace(one.ask, **change)),)))
+    assert fewest_leaving(changed, of.node, 0, ["x", "y"]) == 1
 
 
 @given(clusters(), SIZES)
