@@ -174,7 +174,7 @@ def _beside(request: PodRequest) -> dict[tuple[str, str], int]:
     return {
         (one.name, one.ask.type.name): own.get(one.name, every)
         for one in request.containers
-        if one.ask.type in together
+        if one.ask.type in together[1:]
     }
 
 

@@ -233,7 +233,7 @@ class _TypeGroups:
         ask = normalise(kind, said, derived=False)
         if isinstance(ask, str):
             return f"{names} share one holding: {ask} in all; or {way}"
-        return replace(ask, vendor=next(one.vendor for one in asks))
+        return replace(ask, vendor=asks[0].vendor)
 
     def _units(self, members: Iterable[_User]) -> str:
         """Find memory that one member states in bytes and another in percent; "" if none does."""
