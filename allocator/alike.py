@@ -34,6 +34,7 @@ def likeness(node: NodeSnapshot) -> Hashable:
         None if node.cpu is None else _cpus(node.cpu, node),
         node.order,
         node.isolation,
+        node.delivery,
         frozenset(node.functions_held()),
         tuple(sorted([(one.namespace, one.name, one.unread) for one in node.holdings.values() if one.unread])),
     )

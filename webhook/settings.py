@@ -266,12 +266,19 @@ class DeviceSettings(Section, frozen=True):
         order: which fitting device comes first: smallest (that suffices), mostUsed, leastUsed or minor; a Node's
             label and a Pod's annotation koordgate.io/device-order take precedence.
         types: device types of the administrator's own.
+        delivery: how containers get the cards that a bind chose: environment, runtimeClass, nvidia-nri, or auto, by
+            what the reporter tells of each node; a Node's label koordgate.io/delivery takes precedence.
+        runtime_class_name: the RuntimeClass that leads to NVIDIA's runtime; it counts only where the cluster has it.
+        delivery_unknown: what holds of a node of which nothing is known yet: it counts as environment, or it refuses.
     """
 
     default_slot_resource_fraction: SlotSettings = SlotSettings()
     quota_environment: bool = False
     order: DeviceOrder = DeviceOrder.SMALLEST
     types: tuple[OwnType, ...] = ()
+    delivery: Literal["auto", "environment", "runtimeClass", "nvidia-nri"] = "auto"
+    runtime_class_name: str = "nvidia"
+    delivery_unknown: Literal["environment", "refuse"] = "environment"
 
 
 class CpuSettings(Section, frozen=True):

@@ -98,7 +98,8 @@ def read_request(
         gang = read_gang(pod)
         problems.extend(gang.problems)
         isolation = str((metadata.get("labels") or {}).get(ISOLATION_PROVIDER) or "")
-        if order or gang.name or isolation or reading.together or hints is not NO_HINTS:
+        runtime_class = str((pod.get("spec") or {}).get("runtimeClassName") or "")
+        if order or gang.name or isolation or runtime_class or reading.together or hints is not NO_HINTS:
             wishes = Wishes(
                 _on_one_device(hints.hints, reading.together) if reading.together else hints.hints,
                 hints.joint,
@@ -108,6 +109,7 @@ def read_request(
                 isolation=isolation,
                 size=gang.size,
                 together=gang.together,
+                runtime_class=runtime_class,
             )
     else:
         problems.extend(hints)

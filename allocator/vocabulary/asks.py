@@ -103,6 +103,7 @@ class Wishes:
         isolation: what must keep shares of one GPU apart on the node (label gpu-isolation-provider); "" for anything.
         size: of the gang, as the Pod's annotations state it.
         together: whether the gang is to be bound as a whole or not at all.
+        runtime_class: the Pod's RuntimeClass; "" for none.
     """
 
     hints: tuple[tuple[str, TypeHint], ...] = ()
@@ -114,6 +115,7 @@ class Wishes:
     isolation: str = ""
     size: GangSize = UNSTATED
     together: bool = False
+    runtime_class: str = ""
 
     def hint(self, kind: str) -> TypeHint | None:
         """The hint for a type; None if there is none."""

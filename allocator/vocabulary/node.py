@@ -9,6 +9,7 @@ from typing import Final
 from allocator.vocabulary.adopted import ForeignHolding, counted
 from allocator.vocabulary.cpunode import MILLI, NO_USE, CpuNode, CpuUse, cpu_use
 from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.delivery import NOTHING_TOLD, NodeDelivery
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType, Unit
 from allocator.vocabulary.holdings import Holding, InvariantError, sum_used
@@ -35,6 +36,7 @@ class NodeSnapshot:
         cpu: its CPUs and NUMA nodes; None if they are not known.
         order: name of the `DeviceOrder` that the node's administrator set; "" for the Pod's or the default.
         isolation: what keeps shares of one GPU apart there, as the Node's label states; "" for nothing.
+        delivery: how Pods there get the cards that were chosen for them.
         used: device id -> resource tail -> amount, summed over holdings, claims and what Pods of other products hold;
             derived.
         unusable: ids of the devices on which nothing new may land: unhealthy, cordoned, or allocated by the kubelet;
@@ -53,6 +55,7 @@ class NodeSnapshot:
     cpu: CpuNode | None = None
     order: str = ""
     isolation: str = ""
+    delivery: NodeDelivery = NOTHING_TOLD
     claims: Mapping[str, Holding] = field(default_factory=dict)
     foreign: Mapping[str, ForeignHolding] = field(default_factory=dict)
     used: Mapping[str, Mapping[str, int]] = field(init=False, repr=False, compare=False)

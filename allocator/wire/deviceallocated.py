@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
+from allocator.vocabulary.delivery import unqualified
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Function, Share
 from allocator.vocabulary.names import (
@@ -19,6 +20,7 @@ from allocator.vocabulary.names import (
     DOMAINS,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
+    TYPE_GPU,
     shown_by,
     visible_devices,
 )
@@ -127,7 +129,8 @@ def _containers_of(annotations: Mapping[str, str]) -> dict[tuple[str, str], list
         if shown is not None:
             kind, container = shown
             for device in annotations[key].split(","):
-                found.setdefault((kind, device), []).append(container)
+                identity = unqualified(device) if kind == TYPE_GPU else device
+                found.setdefault((kind, identity), []).append(container)
     return found
 
 

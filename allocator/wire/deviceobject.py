@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.adopted import Numberings
+from allocator.vocabulary.delivery import NodeRuntime
 from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.excerpt import excerpt
@@ -23,6 +24,7 @@ from allocator.vocabulary.wiring import UNWIRED, Wiring
 from allocator.wire.cordons import read_cordons, without_cordoned
 from allocator.wire.deviceallocated import LARGEST_MINOR
 from allocator.wire.devicelinks import DEVICE_LINKS, read_links
+from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
 from allocator.wire.numberings import DEVICE_NUMBERS, read_numberings
 from allocator.wire.partitions import GPU_MODEL, GPU_PARTITIONS, GPU_VENDOR, built_in, policy_of, read_partitions
 
@@ -47,6 +49,7 @@ class NodeDevices:
         kubelet_pods: id of a device that the kubelet allocated -> UIDs of the Pods that have it, as far as stated; ""
             for those that are not.
         numberings: which card each number meant.
+        runtime: what the node's container runtime can do; None if the object does not tell.
     """
 
     node: str
@@ -60,6 +63,7 @@ class NodeDevices:
     partitioned: tuple[DeviceType, ...] = ()
     kubelet_pods: Mapping[str, frozenset[str]] = field(default_factory=dict)
     numberings: Numberings = ()
+    runtime: NodeRuntime | None = None
 
     def named(self, node_labels: Mapping[str, str]) -> tuple[Device, ...]:
         """The devices; a GPU whose model or vendor neither its entry nor the object states has that of the Node's."""
@@ -119,7 +123,8 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
     sockets = {identity: socket for identity, (_, socket) in found.items()}
     links = _read_wiring(devices, sockets, annotations, problems)
     numberings, strange = read_numberings(annotations.get(DEVICE_NUMBERS))
-    problems.extend(filter(None, [strange]))
+    runtime, unlike = read_runtime(annotations.get(NODE_RUNTIME))
+    problems.extend(filter(None, [strange, unlike]))
     return NodeDevices(
         str(metadata.get("name", "")),
         devices,
@@ -132,6 +137,7 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
         tuple(kind for kind in types.types if kind.partitioned),
         {identity: frozenset(uids) for identity, uids in held.items() if uids.difference({""})},
         numberings,
+        runtime,
     )
 
 

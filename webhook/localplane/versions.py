@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-KUBERNETES: Final = "v1.36.3"  # what is built unless another version is named; `module/` has its modules
+KUBERNETES: Final = "v1.37.2"  # what is built unless another version is named; `module/` has its modules
 VARIABLE: Final = "KOORDGATE_KUBERNETES"
 OLDER: Final = Path(__file__).parent / "older"  # a folder with go.mod and go.sum for each other version
 
