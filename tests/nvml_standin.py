@@ -13,11 +13,17 @@ _GPU = Path(__file__).parent / "reporter" / "gpu"
 QUICK = Patience(answer=30.0, first_answer=30.0, first_pause=0.001, longest_pause=0.01, end=30.0, renewal=0.0)
 
 
-def build(folder: Path) -> Path:
-    """Build the stand-in libnvidia-ml.so.1 in a folder, and return the folder; needs a C compiler."""
+def build(folder: Path, *, limits: bool = True) -> Path:
+    """Build the stand-in libnvidia-ml.so.1 in a folder, and return the folder; needs a C compiler.
+
+    Args:
+        folder: Where it goes.
+        limits: Whether it is a driver that keeps memory limits (R615).
+    """
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     assert compiler, "no C compiler (cc): install gcc, or name one in CC"
     flags = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared"]
+    flags += [] if limits else ["-DBEFORE_R615"]
     target = folder / "libnvidia-ml.so.1"
     subprocess.run([compiler, *flags, "-o", target, _GPU / "standin" / "nvml.c"], check=True)
     return folder
@@ -37,6 +43,7 @@ class Played:
         self.sysfs = folder / "sys"
         self.proc = folder / "proc"
         self.hung = folder / "hung"
+        self.limits = folder / "limits"
         self._file = folder / "node.nvml"
         self._events = folder / "events"
         self._stack = stack
@@ -48,6 +55,7 @@ class Played:
             "NVML_STANDIN_NODE": str(self._file),
             "NVML_STANDIN_EVENTS": str(self._events),
             "NVML_STANDIN_HUNG": str(self.hung),
+            "NVML_STANDIN_LIMITS": str(self.limits),
         }
 
     def play(self, name: str) -> None:
@@ -68,6 +76,11 @@ class Played:
         """Let a card have an Xid error; card -1 is one that the library does not name."""
         with self._events.open("a") as file:
             file.write(f"{card} {xid}\n" * times)
+
+    def limit(self, card: int, cgroup: Path | str, soft: int, hard: int) -> None:
+        """Limit a cgroup's memory of a card, as NVIDIA's hook does when a container is created."""
+        with self.limits.open("a") as file:
+            file.write(f"{card} {soft} {hard} {cgroup}\n")
 
     def pci(self, bus: str, root: str, numa: str, between: str = "") -> None:
         """Put a device into sysfs, behind a bridge or at the root."""

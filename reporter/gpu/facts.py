@@ -159,11 +159,13 @@ class DriverFacts:
         version: of the kernel driver, "580.159.04".
         cuda: the newest CUDA version that it can run, "13.0".
         nvml: version of the management library.
+        memory_limits: whether it keeps memory limits by cgroup (driver R615 and later); None if that is not known.
     """
 
     version: str | None
     cuda: str | None
     nvml: str | None
+    memory_limits: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,7 @@ _ACTIONS: Final = {
     pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: RecoveryAction.RESET,
     pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: RecoveryAction.REBOOT,
 }
+_LIMIT_CALLS: Final = ("nvmlDeviceSetMemoryLimits_v1", "nvmlDeviceGetMemoryLimits_v1")
 _LARGEST_MINOR: Final = 2**20 - 1  # Linux
 _NODE_WORDS: Final = 16  # of 64 bits each: more NUMA nodes than Linux is built for
 
@@ -274,6 +275,7 @@ def _read_driver() -> DriverFacts:
         version=_value(problems, pynvml.nvmlSystemGetDriverVersion),
         cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
         nvml=_value(problems, pynvml.nvmlSystemGetNVMLVersion),
+        memory_limits=all(hasattr(pynvml.nvmlLib, name) for name in _LIMIT_CALLS),
     )
 
 

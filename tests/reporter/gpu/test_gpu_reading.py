@@ -29,7 +29,7 @@ async def test_an_h200_in_a_virtual_machine_is_read_though_it_reports_no_numa_id
 
     reading = await played.nvml().read()
 
-    assert reading.driver == DriverFacts("580.159.04", "13.0", "13.580.159.04")
+    assert reading.driver == DriverFacts("580.159.04", "13.0", "13.580.159.04", memory_limits=True)
     assert reading.gpus == (
         GpuFacts(
             uuid=H200,

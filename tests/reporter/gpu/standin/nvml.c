@@ -4,11 +4,14 @@
  * NVML_STANDIN_EVENTS  Xid errors: lines `card xid`, added by a test; card -1 is an unknown one. A process hears those
  *                      that were added since it began to listen.
  * NVML_STANDIN_HUNG    a file that is made as a call begins to hang.
+ * NVML_STANDIN_LIMITS  memory limits of cgroups: lines `card soft hard path`, written by nvmlDeviceSetMemoryLimits_v1.
  *
  * A key of card 3 is `gpu.3.NAME`, or `gpu.*.NAME` for all cards. A key that is not there is "not supported".
  * `count` is read by nvmlInit alone: a process lists the cards that were there as it began, as the real library does.
  * `error.FUNCTION = CODE` (of the node, a card, or all cards) makes a function fail; `hang` and `crash` name one that
  * never returns, or ends the process; `print` is printed at each call. `gpu.3.lost = 1` is a card off the bus.
+ *
+ * Built with BEFORE_R615 it is a library without memory limits.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +22,8 @@
 typedef unsigned int nvmlReturn_t;
 typedef unsigned long long u64;
 
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, TIMEOUT = 10,
-       LOST = 15, MAX_CARDS = 32, MAX_MIGS = 8, MAX_LINES = 4096, LINE = 256, MAX_PROCESSES = 64 };
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, UNSUPPORTED = 3, PERMISSION = 4, NOT_FOUND = 6, TOO_SMALL = 7,
+       TIMEOUT = 10, LOST = 15, VERSION = 25, SYSTEM = 17, MAX_CARDS = 32, MAX_MIGS = 8, MAX_LINES = 4096, LINE = 512, MAX_PROCESSES = 64 };
 
 typedef struct { int card, mig; } handle_t; /* mig -1: the card itself */
 typedef struct { int unused; } events_t;
@@ -31,6 +34,9 @@ typedef struct {
     char busId[32];
 } pci_t;
 typedef struct { u64 total, free, used; } memory_t;
+typedef struct { unsigned int version; u64 total, reserved, free, used; } memory_v2_t;
+typedef struct { char *path; u64 soft, hard; } set_limits_t;
+typedef struct { char *path; u64 soft, hard, used; } limits_t;
 typedef struct { unsigned int gpu, memory; } utilization_t;
 typedef struct { handle_t *device; u64 type, data; unsigned int gpuInstance, computeInstance; } event_t;
 typedef struct { unsigned int version; unsigned char cluster[16]; nvmlReturn_t status; unsigned int clique, state, mask; }
@@ -204,6 +210,15 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(handle_t *h, memory_t *out) {
     if ((value = of_card(h, "memory_used"))) out->used = strtoull(value, NULL, 10), out->free -= out->used;
     return SUCCESS;
 }
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(handle_t *h, memory_v2_t *out) {
+    ENTER(h);
+    if (out->version != 0x2000028) return VERSION;
+    VALUE(h, "memory");
+    out->total = out->free = strtoull(value, NULL, 10), out->reserved = out->used = 0;
+    if ((value = of_card(h, "reserved"))) out->reserved = strtoull(value, NULL, 10), out->free -= out->reserved;
+    if ((value = of_card(h, "memory_used"))) out->used = strtoull(value, NULL, 10), out->free -= out->used;
+    return SUCCESS;
+}
 nvmlReturn_t nvmlDeviceGetUtilizationRates(handle_t *h, utilization_t *out) {
     ENTER(h);
     VALUE(h, "busy");
@@ -281,7 +296,7 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(handle_t *h, unsigned int *a, unsigned in
 }
 nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(handle_t *h, sram_t *out) {
     ENTER(h);
-    if (out->version != 0x1000068) return 25;
+    if (out->version != 0x1000068) return VERSION;
     return word(h, "sram_exceeded", &out->exceeded);
 }
 nvmlReturn_t nvmlDeviceGetRepairStatus(handle_t *h, repair_t *out) {
@@ -327,7 +342,7 @@ nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(handle_t *h, unsigned int link,
 }
 nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(handle_t *h, fabric_t *out) {
     ENTER(h);
-    if (out->version != 0x2000024) return 25;
+    if (out->version != 0x2000024) return VERSION;
     VALUE(h, "fabric"); /* state status clique */
     memset(out->cluster, 0xab, sizeof out->cluster);
     return sscanf(value, "%u %u %u", &out->state, &out->status, &out->clique) == 3 ? SUCCESS : INVALID;
@@ -411,3 +426,69 @@ static nvmlReturn_t processes(handle_t *h, const char *name, unsigned int *count
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(handle_t *h, unsigned int *n, process_t *out) { ENTER(h); return processes(h, "processes", n, out); }
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(handle_t *h, unsigned int *n, process_t *out) { ENTER(h); return processes(h, "graphics", n, out); }
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(handle_t *h, unsigned int *n, process_t *out) { ENTER(h); return processes(h, "mps", n, out); }
+
+/* Memory limits of cgroups (R615). `cgroups = no` is a machine that keeps none, `root = no` a caller who may set none,
+ * `gpu.0.used./sys/fs/cgroup/a = 1048576` what a cgroup's processes have of a card. With `dmem = yes` the kernel counts,
+ * and a cgroup that exists is told of without a limit too. */
+
+#ifndef BEFORE_R615
+static const u64 UNLIMITED = ~0ULL;
+
+static nvmlReturn_t limits_of(const handle_t *h, const char *path) {
+    const char *value = find("cgroups");
+    if ((value && !strcmp(value, "no")) || h->mig >= 0 || !getenv("NVML_STANDIN_LIMITS")) return UNSUPPORTED;
+    if ((value = of_card(h, "mig_mode")) && atoi(value)) return UNSUPPORTED;
+    return path ? SUCCESS : INVALID;
+}
+static int limit_line(const char *line, int *card, u64 *soft, u64 *hard, int *path) {
+    return sscanf(line, "%d %llu %llu %n", card, soft, hard, path) == 3;
+}
+nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(handle_t *h, set_limits_t *wanted) {
+    ENTER(h);
+    nvmlReturn_t code = limits_of(h, wanted->path);
+    const char *value, *file = getenv("NVML_STANDIN_LIMITS");
+    char line[LINE], fresh[LINE];
+    int card, path;
+    u64 soft, hard;
+    if (code) return code;
+    if ((value = find("root")) && !strcmp(value, "no")) return PERMISSION;
+    if (access(wanted->path, F_OK)) return SYSTEM;
+    value = of_card(h, "memory");
+    if (wanted->soft > wanted->hard) return INVALID;
+    if (value && wanted->hard != UNLIMITED && wanted->hard > strtoull(value, NULL, 10)) return INVALID;
+    snprintf(fresh, sizeof fresh, "%s.new", file);
+    FILE *from = fopen(file, "r"), *to = fopen(fresh, "w");
+    if (!to) return SYSTEM;
+    while (from && fgets(line, sizeof line, from)) {
+        line[strcspn(line, "\n")] = 0;
+        if (limit_line(line, &card, &soft, &hard, &path) && (card != h->card || strcmp(line + path, wanted->path)))
+            fprintf(to, "%s\n", line);
+    }
+    if (wanted->soft || wanted->hard != UNLIMITED)
+        fprintf(to, "%d %llu %llu %s\n", h->card, wanted->soft, wanted->hard, wanted->path);
+    if (from) fclose(from);
+    return fclose(to) || rename(fresh, file) ? SYSTEM : SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(handle_t *h, limits_t *out) {
+    ENTER(h);
+    nvmlReturn_t code = limits_of(h, out->path);
+    const char *value;
+    char line[LINE], key[LINE];
+    int card, path;
+    u64 soft, hard;
+    if (code) return code;
+    FILE *from = fopen(getenv("NVML_STANDIN_LIMITS"), "r");
+    code = (value = find("dmem")) && !strcmp(value, "yes") && !access(out->path, F_OK) ? SUCCESS : NOT_FOUND;
+    out->soft = 0, out->hard = UNLIMITED;
+    while (from && fgets(line, sizeof line, from)) {
+        line[strcspn(line, "\n")] = 0;
+        if (!limit_line(line, &card, &soft, &hard, &path) || card != h->card || strcmp(line + path, out->path)) continue;
+        out->soft = soft, out->hard = hard;
+        code = SUCCESS;
+    }
+    if (from) fclose(from);
+    snprintf(key, sizeof key, "used.%s", out->path);
+    out->used = (value = of_card(h, key)) ? strtoull(value, NULL, 10) : 0;
+    return code;
+}
+#endif
