@@ -137,6 +137,9 @@ class PodRequest:
         told: whether its bind states what each container may use of its devices.
         most: (resource, amount) pairs of what quotas count of the Pod. What it holds of all devices together stays
             within each.
+        memory_limits: (container, bytes of each of its GPUs) pairs of the containers that may use more memory than they
+            ask for while it is free. Only what is asked for is held, so that they decide nothing about a placement;
+            they are for whatever keeps containers to their memory.
     """
 
     containers: tuple[ContainerAsk, ...]
@@ -144,6 +147,7 @@ class PodRequest:
     wishes: Wishes = field(default=NO_WISHES)
     told: bool = False
     most: tuple[tuple[str, int], ...] = ()
+    memory_limits: tuple[tuple[str, int], ...] = ()
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:
