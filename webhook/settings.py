@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from allocator.cpu.resolve import CpuDefaults
+from allocator.devices.delivery import DeliveryRules
 from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes, Unit
@@ -477,6 +478,13 @@ def cpu_defaults(settings: WebhookSettings) -> CpuDefaults:
         NumaStrategy(cpus.numa_allocate_strategy),
         cpus.numa_topology_policy,
     )
+
+
+def delivery_rules(settings: WebhookSettings) -> DeliveryRules:
+    """How containers get their cards; the RuntimeClass counts only where the cluster has it."""
+    devices = settings.devices
+    refused = devices.delivery_unknown == "refuse"
+    return DeliveryRules(devices.delivery, devices.runtime_class_name, unknown_refused=refused)
 
 
 def without_gathering(settings: WebhookSettings) -> WebhookSettings:

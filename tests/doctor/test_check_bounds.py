@@ -13,6 +13,7 @@ from doctor.test_checks import (
     SETTINGS,
     SPACE,
     WEBHOOKS,
+    device,
     entries,
     leaf,
     meta,
@@ -248,7 +249,7 @@ def test_pods_of_several_nodes_are_compared_though_one_cannot_be_read() -> None:
     texts = ["{", AGREES, None, '{"u3": {"pod": "team/c", "agrees": false}, "u4": 7, "u5": {"agrees": false}}', "[]"]
     cluster["devices"] = [
         {**meta(f"n{at}", annotations={} if text is None else {"koordgate.io/pod-agreement": text})}
-        | {"types": [], "managers": []}
+        | {"types": [], "vendors": [], "managers": []}
         for at, text in enumerate(texts)
     ]
     found = [one for one in told("enforcement", cluster) if one[0] is not Level.OK]
@@ -302,7 +303,7 @@ def test_nodes_are_given_twice_where_the_reporter_itself_lists_cards() -> None:
         node(name, allocatable={"nvidia.com/gpu": offers[name]} if name in offers else {}) for name in names
     ]
     cluster["devices"] = [
-        {**meta(name), "types": ["rdma"] if name == "nics" else ["rdma", "gpu"]}
+        device(name, types=["rdma"] if name == "nics" else ["rdma", "gpu"])
         | {"managers": ["koordlet"] if name == "theirs" else ["koordlet", "koordgate-reporter"]}
         for name in names
     ]
@@ -327,7 +328,7 @@ def test_nodes_with_cards_are_known_by_either_label() -> None:
     cluster["nodes"] += [{**node(name), **meta(name, labels=of)} for name, of in labels.items()]
     assert told("nodes", cluster)[0] == (Level.FAILURE, "2 nodes have NVIDIA cards and no Device object: a, b")
     for name in "ab":
-        cluster["devices"].append({**meta(name), "types": ["gpu"], "managers": ["koordlet"]})
+        cluster["devices"].append(device(name, managers=["koordlet"]))
         cluster["topologies"].append({**meta(name, annotations={}), "managers": ["koordlet"]})
     assert told("nodes", cluster)[:2] == [
         (Level.OK, "4 of 6 nodes have Device objects"),
@@ -340,7 +341,7 @@ def test_what_is_known_of_a_node_is_fresh_while_its_reporter_is_ready() -> None:
     names = ("n1", "n2", "n3", "n4", "n5")
     cluster["nodes"] = [node(name, ready=name not in {"n2", "n4"}) for name in names]
     managed = {"managers": ["koordgate-reporter"]}
-    cluster["devices"] = [{**meta(name), "types": ["gpu"], **managed} for name in (*names, "gone")]
+    cluster["devices"] = [device(name, **managed) for name in (*names, "gone")]
     cluster["topologies"] = [{**meta(name), **managed} for name in names[1:]]
     cluster["pods"] = [pod(f"r-{name}", "koordgate-reporter", name) for name in ("n1", "n2", "n3", "n5")]
     cluster["pods"][2]["ready"] = False
@@ -354,27 +355,6 @@ def test_what_is_known_of_a_node_is_fresh_while_its_reporter_is_ready() -> None:
     assert (Level.WARNING, "2 nodes have no NodeResourceTopology: gone, n1") in told("nodes", cluster)
     cluster["pods"][2]["ready"] = True
     assert (Level.OK, "a reporter is ready on all 3 ready nodes that it reports") in told("nodes", cluster)
-
-
-def test_runtimes_are_judged_on_nodes_with_cards() -> None:
-    cluster = right_cluster()
-    handlers = {"a": [], "b": ["runc"], "c": ["nvidia-cdi"], "d": ["runc"], "e": [], "nic": []}
-    cluster["nodes"] = [node(name, handlers=of) for name, of in handlers.items()]
-    cluster["devices"] = [
-        {**meta(name), "types": ["rdma"] if name == "nic" else ["rdma", "gpu"], "managers": []}
-        for name in (*handlers, "gone")
-    ]
-    found = [one for one in told("nodes", cluster) if "runtime" in one[1]]
-    assert found == [
-        (Level.WARNING, "the container runtime of 2 nodes with cards has no handler nvidia: b, d"),
-        (Level.UNKNOWN, "the runtime of 2 nodes does not report its handlers: a, e"),
-    ]
-    for one in cluster["nodes"]:
-        one["handlers"] = ["runc", "nvidia"]
-    found = [one for one in told("nodes", cluster) if "runtime" in one[1]]
-    assert found == [(Level.OK, "the runtime of all 5 nodes with cards has a handler nvidia")]
-    cluster["devices"] = cluster["devices"][5:]
-    assert not [one for one in told("nodes", cluster) if "runtime" in one[1]]
 
 
 def test_kubelets_that_choose_cpus_are_counted() -> None:

@@ -76,8 +76,16 @@ def pod(name: str, of: str, node: str, image: str = "koordgate:1") -> Raw:
 
 
 def node(name: str, **about: Any) -> Raw:
-    base = {"allocatable": {}, "ready": True, "handlers": ["runc", "nvidia"], "kubelet": "v1.36.3"}
+    base = {"allocatable": {}, "ready": True, "taints": [], "kubelet": "v1.36.3"}
     return {**meta(name, labels={"nvidia.com/gpu.present": "true"}), **base, **about}
+
+
+RUNTIME = '{"handlers":["runc","nvidia"],"showing":["nvidia"],"defaultShows":false,"toolkit":"1.18.0","mode":"cdi"}'
+
+
+def device(name: str, runtime: str | None = RUNTIME, **about: Any) -> Raw:
+    annotations = {} if runtime is None else {"koordgate.io/runtime": runtime}
+    return {**meta(name, annotations=annotations), "types": ["gpu"], "vendors": ["nvidia"], "managers": [], **about}
 
 
 def entries(names: tuple[str, ...]) -> list[Raw]:
@@ -101,7 +109,7 @@ def right_cluster() -> dict[str, list[Raw]]:
     nodes = ["node-1", "node-2"]
     return {
         "nodes": [node(name) for name in nodes],
-        "devices": [{**meta(name), "types": ["gpu"], **managed} for name in nodes],
+        "devices": [device(name, **managed) for name in nodes],
         "topologies": [
             {**meta(name, annotations={"kubelet.koordinator.sh/cpu-manager-policy": '{"policy":"none"}'}), **managed}
             for name in nodes
@@ -127,7 +135,7 @@ def right_cluster() -> dict[str, list[Raw]]:
             quota("cards", {"requests.nvidia.com/gpu": "4"}),
             quota("cards.koordgate", {"requests.quota.koordgate.io/gpu": "400"}, **MIRROR),
         ],
-        "runtimes": [meta("nvidia")],
+        "runtimes": [{**meta("nvidia"), "handler": "nvidia"}],
         "budgets": [meta("koordgate", SPACE)],
         "crds": [copy.deepcopy(one) for one in SHIPPED.values()],
         "levels": [meta("koordgate"), meta("koord-scheduler")],
@@ -157,7 +165,7 @@ def bad(found: list[Finding]) -> list[Finding]:
 def test_a_right_cluster_has_no_complaint() -> None:
     found = examine(snapshot())
     assert bad(found) == []
-    areas = "versions clocks installed certificates rights enforcement quotas nodes headroom"
+    areas = "versions clocks installed certificates rights enforcement quotas nodes delivery headroom"
     assert {*areas.split(), "health lease", "other products"} == {one.area for one in found}
 
 
@@ -319,8 +327,12 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], None], Level, str]] = 
         "1 of 2 nodes have the taint koordgate.io/headroom, and nobody keeps it (headroom.mode none): node-1",
     ),
     "no topology": (without("topologies"), Level.WARNING, "no NodeResourceTopology: node-1"),
-    "no NVIDIA runtime": (first("nodes", handlers=["runc"]), Level.WARNING, "has no handler nvidia: node-1"),
-    "a silent runtime": (first("nodes", handlers=[]), Level.UNKNOWN, "does not report its handlers: node-1"),
+    "no RuntimeClass for cards": (without("runtimes"), Level.FAILURE, "Pods get no cards on 2 nodes (node-1, node-2)"),
+    "a silent runtime": (
+        lambda cluster: cluster["devices"][0]["metadata"].update(annotations={}),
+        Level.WARNING,
+        "on 1 node (node-1); environment is taken for granted: no reporter tells of its runtime",
+    ),
     "a runtime class that is not there": (
         first("daemonsets", runtimeClass="gpus"),
         Level.FAILURE,

@@ -278,6 +278,7 @@ async def test_a_cluster_that_does_not_answer_is_a_finding(
 
 META: Raw = {"name": "x", "namespace": "s", "labels": {"a": "b"}, "uid": "u", "annotations": {"c": "d"}}
 KEPT = {"name": "x", "namespace": "s", "labels": {"a": "b"}, "annotations": {}}
+VENDOR = "node.koordinator.sh/gpu-vendor"
 AGREEMENT, OPENED = "koordgate.io/pod-agreement", "koordgate.io/opened"
 POLICY = "kubelet.koordinator.sh/cpu-manager-policy"
 
@@ -294,7 +295,6 @@ OBJECTS: dict[str, tuple[str, Raw, Raw]] = {
             "status": {
                 "allocatable": {"cpu": "8"},
                 "conditions": ready(("DiskPressure", "False"), ("Ready", "True"), ("PIDPressure", "False")),
-                "runtimeHandlers": [{"name": "runc"}, {}, {"name": "nvidia"}],
                 "nodeInfo": {"kubeletVersion": "v1.36.1"},
             },
         },
@@ -302,27 +302,47 @@ OBJECTS: dict[str, tuple[str, Raw, Raw]] = {
             "metadata": KEPT,
             "allocatable": {"cpu": "8"},
             "ready": True,
-            "handlers": ["runc", "", "nvidia"],
             "short": True,
+            "taints": [{"key": "other"}, {"key": "koordgate.io/headroom"}],
             "kubelet": "v1.36.1",
         },
     ),
     "a node of which little is known": (
         "nodes",
         {"status": {"conditions": ready(("Ready", "Unknown"), ("DiskPressure", "True"))}},
-        {"metadata": KEPT, "allocatable": {}, "ready": False, "handlers": [], "short": False, "kubelet": ""},
+        {"metadata": KEPT, "allocatable": {}, "ready": False, "short": False, "taints": [], "kubelet": ""},
     ),
     "a Device": (
         "devices",
         {"spec": {"devices": [{"type": "gpu"}, 7, {"type": "rdma"}, {}]}},
-        {"metadata": KEPT, "types": ["gpu", "rdma", None], "managers": []},
+        {"metadata": KEPT, "types": ["gpu", "rdma", None], "vendors": [""], "managers": []},
+    ),
+    "a Device with cards of two vendors": (
+        "devices",
+        {
+            "spec": {
+                "devices": [
+                    {"type": "gpu", "labels": {VENDOR: "NVIDIA"}},
+                    {"type": "gpu", "labels": [7]},
+                    {"type": "gpu", "labels": {VENDOR: "other"}},
+                    {"type": "rdma", "labels": {VENDOR: "third"}},
+                ]
+            }
+        },
+        {"metadata": KEPT, "types": ["gpu"] * 3 + ["rdma"], "vendors": ["", "nvidia", "other"], "managers": []},
     ),
     "a Device of another definition": (
         "devices",
         {"spec": {"devices": {}}},
-        {"metadata": KEPT, "types": [], "managers": []},
+        {"metadata": KEPT, "types": [], "vendors": [], "managers": []},
     ),
-    "a Device that is a list": ("devices", {"spec": [1]}, {"metadata": KEPT, "types": [], "managers": []}),
+    "a Device that is a list": (
+        "devices",
+        {"spec": [1]},
+        {"metadata": KEPT, "types": [], "vendors": [], "managers": []},
+    ),
+    "a RuntimeClass": ("runtimes", {"handler": "nvidia"}, {"metadata": KEPT, "handler": "nvidia"}),
+    "a RuntimeClass without a handler": ("runtimes", {}, {"metadata": KEPT, "handler": ""}),
     "a Pod": (
         "pods",
         {
@@ -397,7 +417,14 @@ def test_of_an_object_is_kept_what_the_checks_need(key: str, obj: Raw, kept: Raw
 
 @pytest.mark.parametrize(
     ("key", "annotation"),
-    [("devices", AGREEMENT), ("topologies", POLICY), ("mutating", OPENED), ("validating", OPENED)],
+    [
+        ("nodes", "koordgate.io/delivery-proved"),
+        ("devices", AGREEMENT),
+        ("devices", "koordgate.io/runtime"),
+        ("topologies", POLICY),
+        ("mutating", OPENED),
+        ("validating", OPENED),
+    ],
 )
 def test_annotations_that_the_checks_read_are_kept_and_who_writes_the_object(key: str, annotation: str) -> None:
     keep = next(one.keep for one in wanted(SPACE, None) if one.key == key)

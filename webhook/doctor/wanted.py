@@ -2,8 +2,10 @@
 
 from typing import Any, Final
 
-from allocator.vocabulary.names import AGREEMENT, HEADROOM, OPENED
+from allocator.vocabulary.names import AGREEMENT, HEADROOM, OPENED, TYPE_GPU
+from allocator.wire.noderuntime import NODE_RUNTIME
 from allocator.wire.nodetopology import CPU_MANAGER_POLICY
+from allocator.wire.partitions import GPU_VENDOR
 from koordgate.kube.resource import (
     ADMISSION_POLICIES,
     DAEMON_SETS,
@@ -25,6 +27,7 @@ from koordgate.kube.resource import (
     TOPOLOGIES,
     VALIDATING_WEBHOOKS,
 )
+from webhook.doctor.proof import DELIVERY_PROVED
 from webhook.doctor.snapshot import RELEASE, Wanted, metadata_of
 from webhook.settings import WebhookSettings
 
@@ -54,7 +57,7 @@ def wanted(namespace: str, settings: WebhookSettings | None) -> tuple[Wanted, ..
         Wanted("policies", ADMISSION_POLICIES, keep=_named),
         Wanted("policyBindings", POLICY_BINDINGS, keep=_with_spec),
         Wanted("quotas", RESOURCE_QUOTAS),
-        Wanted("runtimes", RUNTIME_CLASSES, keep=_named),
+        Wanted("runtimes", RUNTIME_CLASSES, keep=_runtime_class),
         Wanted("budgets", DISRUPTION_BUDGETS, namespace, keep=_named),
         Wanted("crds", DEFINITIONS, names=tuple(sorted(f"{one.plural}.{one.group}" for one in CUSTOM))),
         Wanted("levels", PRIORITY_LEVELS, keep=_named, names=flows),
@@ -72,22 +75,35 @@ def _with_spec(obj: Raw) -> Raw:
 
 
 def _node(obj: Raw) -> Raw:
-    status = obj.get("status") or {}
+    status, taints = obj.get("status") or {}, (obj.get("spec") or {}).get("taints") or []
     return {
-        "metadata": metadata_of(obj),
+        "metadata": metadata_of(obj, annotations=(DELIVERY_PROVED,)),
         "allocatable": status.get("allocatable") or {},
         "ready": _ready(status),
-        "handlers": [one.get("name") or "" for one in status.get("runtimeHandlers") or ()],
-        "short": any(one.get("key") == HEADROOM for one in (obj.get("spec") or {}).get("taints") or ()),
+        "short": any(one.get("key") == HEADROOM for one in taints),
+        "taints": taints,
         "kubelet": (status.get("nodeInfo") or {}).get("kubeletVersion", ""),
     }
 
 
 def _device(obj: Raw) -> Raw:
     spec = obj.get("spec")  # another's definition may admit anything
-    devices = spec.get("devices") if isinstance(spec, dict) else None
-    types = [one.get("type") for one in devices if isinstance(one, dict)] if isinstance(devices, list) else []
-    return {"metadata": metadata_of(obj, annotations=(AGREEMENT,)), "types": types, "managers": _managers(obj)}
+    listed = spec.get("devices") if isinstance(spec, dict) else None
+    devices = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    metadata = metadata_of(obj, annotations=(AGREEMENT, NODE_RUNTIME))
+    types = [one.get("type") for one in devices]
+    vendors = {_vendor(one, metadata["labels"]) for one in devices if one.get("type") == TYPE_GPU}
+    return {"metadata": metadata, "types": types, "vendors": sorted(vendors), "managers": _managers(obj)}
+
+
+def _vendor(entry: Raw, common: Raw) -> str:
+    labels = entry.get("labels")
+    own = labels.get(GPU_VENDOR) if isinstance(labels, dict) else ""
+    return str(own or common.get(GPU_VENDOR, "")).lower()
+
+
+def _runtime_class(obj: Raw) -> Raw:
+    return {"metadata": metadata_of(obj), "handler": str(obj.get("handler") or "")}
 
 
 def _topology(obj: Raw) -> Raw:

@@ -7,6 +7,7 @@ from webhook.doctor.checks.answers import answers
 from webhook.doctor.checks.certificates import certificates
 from webhook.doctor.checks.clashes import clashes
 from webhook.doctor.checks.clocks import clocks
+from webhook.doctor.checks.delivery import delivery
 from webhook.doctor.checks.enforcement import enforcement
 from webhook.doctor.checks.headroom import headroom
 from webhook.doctor.checks.installed import installed
@@ -30,6 +31,7 @@ CHECKS: Final[tuple[Callable[[Snapshot], Iterable[Finding]], ...]] = (
     clashes,
     quotas,
     nodes,
+    delivery,
     headroom,
 )
 

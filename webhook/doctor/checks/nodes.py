@@ -1,21 +1,20 @@
-"""Nodes: what reports them, how fresh that is, and what containers there need to see devices."""
+"""Nodes: what reports them, how fresh that is, and who else chooses CPUs there."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from allocator.vocabulary.names import REPORTER_MANAGER, TYPE_GPU
+from allocator.vocabulary.names import REPORTER_MANAGER
 from allocator.wire.nodetopology import CPU_MANAGER_POLICY
 from webhook.doctor.findings import Finding, failure, listed, ok, unknown, warning
 from webhook.doctor.snapshot import REPORTER, Snapshot
 
 _AREA: Final = "nodes"
 _GPU_LABELS: Final = {"nvidia.com/gpu.present": "true", "feature.node.kubernetes.io/pci-10de.present": "true"}
-_NVIDIA: Final = "nvidia"
 
 
 def nodes(snapshot: Snapshot) -> Iterator[Finding]:
-    """Check that each node's objects are there and kept up to date, and its runtime."""
+    """Check that each node's objects are there and kept up to date."""
     read, devices, topologies = (snapshot.of(key) for key in ("nodes", "devices", "topologies"))
     for key, one in (("nodes", read), ("devices", devices), ("topologies", topologies)):
         if one.error:
@@ -26,10 +25,9 @@ def nodes(snapshot: Snapshot) -> Iterator[Finding]:
     if any(one.error or one.cut for one in (read, devices)):
         return
     known = {one["metadata"]["name"]: one for one in read.items}
-    carded = sorted(one["metadata"]["name"] for one in devices.items if TYPE_GPU in one["types"])
     yield from _unlisted(known, devices.names)
     yield from _fresh(snapshot, known)
-    yield from _runtime(snapshot, known, carded)
+    yield from _runtime_class(snapshot)
     yield from _policies(snapshot)
 
 
@@ -88,34 +86,13 @@ def _fresh(snapshot: Snapshot, known: Mapping[str, Any]) -> Iterator[Finding]:
         yield warning(_AREA, f"{len(without)} nodes have no NodeResourceTopology: {listed(without)}", todo)
 
 
-def _runtime(snapshot: Snapshot, known: Mapping[str, Any], carded: list[str]) -> Iterator[Finding]:
-    """Containers see cards by NVIDIA's runtime; the kubelet reports the runtime's handlers."""
-    carded = [name for name in carded if name in known]
-    if not carded:
-        return
-    ours = snapshot.of("daemonsets").named(REPORTER)
-    chosen = ours["runtimeClass"] if ours is not None else ""
-    if chosen and not snapshot.of("runtimes").error and chosen not in snapshot.of("runtimes").names:
-        yield failure(
-            _AREA, f"there is no RuntimeClass {chosen}", "create it, or correct reporter.gpus.runtimeClassName"
-        )
-    untold = [name for name in carded if not known[name]["handlers"]]
-    without = [name for name in carded if known[name]["handlers"] and not _sees_cards(known[name])]
-    if without:
-        todo = (
-            "install NVIDIA's container toolkit there; if its runtime is the default one, the doctor does not see this"
-        )
-        what = f"the container runtime of {len(without)} nodes with cards has no handler {_NVIDIA}: {listed(without)}"
-        yield warning(_AREA, what, todo)
-    if untold:
-        todo = "run a Pod with nvidia-smi there; containerd 2 reports its handlers"
-        yield unknown(_AREA, f"the runtime of {len(untold)} nodes does not report its handlers: {listed(untold)}", todo)
-    if not without and not untold:
-        yield ok(_AREA, f"the runtime of all {len(carded)} nodes with cards has a handler {_NVIDIA}")
-
-
-def _sees_cards(node: Mapping[str, Any]) -> bool:
-    return any(_NVIDIA in name for name in node["handlers"])
+def _runtime_class(snapshot: Snapshot) -> Iterator[Finding]:
+    """The reporter's own Pods see cards by the RuntimeClass that the chart's value names."""
+    ours, classes = snapshot.of("daemonsets").named(REPORTER), snapshot.of("runtimes")
+    wanted = ours["runtimeClass"] if ours is not None else ""
+    if wanted and not classes.error and wanted not in classes.names:
+        todo = "create it, or correct reporter.gpus.runtimeClassName"
+        yield failure(_AREA, f"there is no RuntimeClass {wanted}", todo)
 
 
 def _policies(snapshot: Snapshot) -> Iterator[Finding]:
