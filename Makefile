@@ -75,7 +75,7 @@ controlplane: setup  ## run the tests on a real etcd, kube-apiserver and kube-sc
 	$(BIN)/python -m webhook.localplane build
 	$(BIN)/python -m pytest -m controlplane $(ARGS)
 
-test-matrix: setup  ## run the control-plane tests on every supported Kubernetes: make test-matrix ARGS="--kubernetes 1.33 -x"
+test-matrix: setup  ## run the control-plane tests on every supported Kubernetes: make test-matrix ARGS="--kubernetes 1.34 -x"
 	PYTHONPATH=tests $(BIN)/python -m matrix $(ARGS)
 
 browser: setup  ## run the tests of the device map in headless Chromium

@@ -16,11 +16,11 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, add_gpu_node, metric, pod, pods_path, uuid_of
 
-from webhook.localplane import chart
+from webhook.localplane import chart, versions
 from webhook.localplane.admin import AdminClient, JsonObject
 from webhook.localplane.binaries import Binaries
 from webhook.localplane.koord import NAME, start_koord_scheduler
@@ -35,6 +35,33 @@ _USER: Final = "system:kube-scheduler"
 _GROUP: Final = "/apis/resource.k8s.io/v1"
 _SHARES: Final = (25, 50, 100)  # percent of a card, of koordgate's Pods
 _WHOLE: Final = 100
+
+
+class TaintRules(NamedTuple):
+    """How an API server serves DeviceTaintRules: since 1.37 by itself, before that only if it is told to.
+
+    Attributes:
+        api_version: of the rules.
+        gates: feature gates that must be turned on.
+        arguments: of kube-apiserver.
+    """
+
+    api_version: str
+    gates: Mapping[str, bool]
+    arguments: tuple[str, ...]
+
+    @classmethod
+    def of(cls, kubernetes: str) -> Self:
+        """What a version of Kubernetes needs, from 1.36 on."""
+        if versions.number(kubernetes)[:2] >= (1, 37):
+            return cls("resource.k8s.io/v1", {}, ())
+        served = "resource.k8s.io/v1beta2"
+        return cls(served, {"DRADeviceTaintRules": True}, (f"--runtime-config={served}=true",))
+
+    @property
+    def path(self) -> str:
+        """Where the rules are."""
+        return f"/apis/{self.api_version}/devicetaintrules"
 
 
 @dataclass(frozen=True)
@@ -174,16 +201,15 @@ class Result:
 
 async def run_mix(mix: Mix, binaries: Binaries, say: Callable[[str], None], workdir: Path) -> Result:
     """Start a cluster, and have all Pods bound and deleted again."""
-    gates = {"DRADeviceTaintRules": True} if mix.taints else {}
-    served = ("--runtime-config=resource.k8s.io/v1beta2=true",) if mix.taints else ()
+    rules = TaintRules.of(binaries.kubernetes)
     plane = ControlPlane(
         binaries,
         workdir=workdir / "plane",
         controller_manager=True,
         controllers="*,-node-lifecycle-controller",
         users={_USER: ()},
-        feature_gates=gates,
-        apiserver_args=served,
+        feature_gates=rules.gates if mix.taints else {},
+        apiserver_args=rules.arguments if mix.taints else (),
     )
     async with plane, _installed(plane, binaries, mix, workdir) as replicas, plane.admin() as admin:
         for number in range(mix.nodes):

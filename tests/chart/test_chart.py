@@ -186,7 +186,7 @@ def test_every_object_is_labelled_placed_and_its_own(render: Render, values: dic
 
 
 def test_helm_lints_it_strictly(binaries: Binaries, chart_folder: Path) -> None:
-    argv = [str(binaries["helm"]), "lint", "--strict", "--kube-version", "1.36.3", str(chart_folder)]
+    argv = [str(binaries["helm"]), "lint", "--strict", "--kube-version", "1.37.2", str(chart_folder)]
 
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
 
@@ -196,7 +196,7 @@ def test_helm_lints_it_strictly(binaries: Binaries, chart_folder: Path) -> None:
 def test_an_old_cluster_is_refused_because_it_drops_match_conditions(chart_folder: Path) -> None:
     chart = yaml.safe_load((chart_folder / "Chart.yaml").read_text())
 
-    assert chart["kubeVersion"] == ">=1.33.0-0"
+    assert chart["kubeVersion"] == ">=1.34.0-0"
 
 
 def test_every_value_is_described_in_the_readme(chart_folder: Path) -> None:
@@ -1183,7 +1183,7 @@ def test_the_scheduler_finds_what_it_reads(objects: list[JsonObject]) -> None:
     spec = pods(objects)["koord-scheduler"]["spec"]
     (container,) = spec["containers"]
 
-    assert container["image"] == "registry.k8s.io/kube-scheduler:v1.36.3"
+    assert container["image"] == "registry.k8s.io/kube-scheduler:v1.37.2"
     assert container["command"] == ["kube-scheduler", "--config=/etc/koord-scheduler/config.yaml"]
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert mounts == {"config": "/etc/koord-scheduler", "tls": "/etc/koord-scheduler-tls"}

@@ -157,8 +157,8 @@ def test_the_oldest_kubernetes_is_the_same_wherever_it_is_stated(objects: list[J
     ("version", "tag", "image"),
     [
         pytest.param("v1.34.2", "", "v1.34.2", id="a stock Kubernetes"),
-        pytest.param("v1.33.4-gke.1106006", "", "v1.33.4", id="a vendor's version"),
-        pytest.param("v1.33.1+k3s1", "", "v1.33.1", id="a distribution's version"),
+        pytest.param("v1.34.4-gke.1106006", "", "v1.34.4", id="a vendor's version"),
+        pytest.param("v1.34.1+k3s1", "", "v1.34.1", id="a distribution's version"),
         pytest.param("v1.36.3", "v1.35.1", "v1.35.1", id="the value's"),
     ],
 )

@@ -23,8 +23,8 @@ from webhook.localplane.admin import JsonObject
 from webhook.localplane.binaries import Binaries, BuildError, find_or_build, openapi_document
 from webhook.localplane.versions import KUBERNETES, number
 
-# The last patch of the oldest version that is supported.
-_OLDEST = "v1.33.13"
+# The oldest version that is supported, in the patch that `make test-matrix` runs.
+_OLDEST = "v1.34.4"
 
 
 @pytest.fixture(scope="module")

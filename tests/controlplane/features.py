@@ -1,4 +1,4 @@
-"""What a test needs of Kubernetes that older versions lack: `@pytest.mark.kubernetes(since="1.34", feature="...")`.
+"""What a test needs of Kubernetes that older versions lack: `@pytest.mark.kubernetes(since="1.36", feature="...")`.
 
 Such a test is skipped on older versions (`make test-matrix`), and never on the one that `make test` runs.
 """
@@ -18,12 +18,11 @@ class Needed(NamedTuple):
     feature: str
 
     def lacking(self, version: str) -> bool:
-        """Whether a version, such as v1.33.13, is older than the feature."""
+        """Whether a version, such as v1.34.4, is older than the feature."""
         return number(version)[:2] < number(self.since)[:2]
 
 
-RESIZE: Final = pytest.mark.kubernetes(since="1.33", feature="the resize of Pods in place")
-TAINT_RULES: Final = pytest.mark.kubernetes(since="1.36", feature="DeviceTaintRules of resource.k8s.io/v1beta2")
+TAINT_RULES: Final = pytest.mark.kubernetes(since="1.36", feature="DeviceTaintRules of a beta version or v1")
 
 
 def needed(item: pytest.Item) -> Iterator[Needed]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from claiming import DRIVER, Mix, add_dra_node, claim, claiming_pod, device_class, run_mix
+from claiming import DRIVER, Mix, TaintRules, add_dra_node, claim, claiming_pod, device_class, run_mix
 from controlplane.features import TAINT_RULES
 from controlplane.gpu_cluster import allocated, at_home, bound, pods_path, remove, scheduling, uuid_of, waits
 
@@ -17,11 +17,7 @@ from webhook.localplane.binaries import Binaries
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.waiting import until
 
-pytestmark = pytest.mark.kubernetes(since="1.34", feature="resource.k8s.io/v1")
 GROUP = "/apis/resource.k8s.io/v1"
-TAINTS = {"DRADeviceTaintRules": True}
-TAINTS_SERVED = "--runtime-config=resource.k8s.io/v1beta2=true"
-RULES = "/apis/resource.k8s.io/v1beta2/devicetaintrules"
 
 
 def claims_path(namespace: str, name: str = "", subresource: str = "") -> str:
@@ -139,35 +135,36 @@ async def test_a_pod_with_a_claim_of_its_own_and_koordgates_cards_gets_both(
 
 @TAINT_RULES
 async def test_the_webhook_may_write_only_its_own_taints(binaries: Binaries, tmp_path: Path) -> None:
+    rules = TaintRules.of(binaries.kubernetes)
     async with (
-        ControlPlane(binaries, workdir=tmp_path, feature_gates=TAINTS, apiserver_args=[TAINTS_SERVED]) as plane,
+        ControlPlane(binaries, workdir=tmp_path, feature_gates=rules.gates, apiserver_args=rules.arguments) as plane,
         plane.admin() as admin,
     ):
         await chart.install(plane, chart.render(binaries, {"dra": {"taints": True}}))
         token = await plane.service_account_token(chart.NAMESPACE, chart.RELEASE)
         async with plane.admin(token) as webhook:
-            own = rule(DeviceName(DRIVER, "n1", "gpu-0"), "resource.k8s.io/v1beta2")
-            everything = _tainting({"driver": DRIVER})
-            evicting = _tainting(own["spec"]["deviceSelector"], effect="NoExecute")
+            own = rule(DeviceName(DRIVER, "n1", "gpu-0"), rules.api_version)
+            everything = _tainting(rules, {"driver": DRIVER})
+            evicting = _tainting(rules, own["spec"]["deviceSelector"], effect="NoExecute")
             for wrong in (everything, evicting, {**own, "metadata": {"name": "another"}}):
-                await until(lambda wrong=wrong: _is_refused(webhook, wrong), "the policy is in force")
-            await webhook.create(RULES, own)
-            await admin.create(RULES, {**own, "metadata": {"name": "theirs"}})
+                await until(lambda wrong=wrong: _is_refused(webhook, rules.path, wrong), "the policy is in force")
+            await webhook.create(rules.path, own)
+            await admin.create(rules.path, {**own, "metadata": {"name": "theirs"}})
             with pytest.raises(ApiError, match="only DeviceTaintRules that it made"):
-                await webhook.delete(f"{RULES}/theirs")
-            await webhook.delete(f"{RULES}/{own['metadata']['name']}")
+                await webhook.delete(f"{rules.path}/theirs")
+            await webhook.delete(f"{rules.path}/{own['metadata']['name']}")
 
 
-def _tainting(selector: JsonObject, effect: str = "NoSchedule") -> JsonObject:
+def _tainting(rules: TaintRules, selector: JsonObject, effect: str = "NoSchedule") -> JsonObject:
     spec = {"deviceSelector": selector, "taint": {"key": "koordgate.io/held", "effect": effect}}
-    kind = {"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule"}
+    kind = {"apiVersion": rules.api_version, "kind": "DeviceTaintRule"}
     return {**kind, "metadata": {"name": "koordgate-x"}, "spec": spec}
 
 
-async def _is_refused(client: AdminClient, wrong: JsonObject) -> bool:
+async def _is_refused(client: AdminClient, path: str, wrong: JsonObject) -> bool:
     """Whether a rule is refused; a policy takes a moment until it is in force."""
     try:
-        await client.create(RULES, wrong, dryRun="All")
+        await client.create(path, wrong, dryRun="All")
     except ApiError as error:
         return error.status == 403 and "keep DRA from scheduling" in error.message
     return False

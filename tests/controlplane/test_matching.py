@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from controlplane.features import RESIZE
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, binding, pod, pods_path
 
 from allocator.request.cpus import QOS_LABEL
@@ -201,7 +200,6 @@ async def create_around_the_webhooks(admin: AdminClient, made: JsonObject) -> No
             await admin.patch(path, {"webhooks": kept})
 
 
-@RESIZE
 @pytest.mark.parametrize("qos", ["LSE", "LSR", "LS"])
 async def test_a_resize_is_sent_if_the_pod_has_cpus_of_its_own(down: None, admin: AdminClient, qos: str) -> None:
     made = saying({QOS_LABEL: qos})

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from controlplane.features import RESIZE
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, binding, pod, pods_path, refusal
 
 from webhook.localplane import chart
@@ -204,7 +203,6 @@ async def test_only_a_writer_changes_what_a_pod_states(
                 assert await refusal(tenant.patch(path, {"metadata": {"labels": {label: value}}})) == POLICY
 
 
-@RESIZE
 async def test_everybody_else_goes_on_with_a_pod_that_states_a_result(
     with_writers: ControlPlane, tenant: AdminClient
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
-from claiming import claim, listed_cards, resource_slice
+from claiming import TaintRules, claim, listed_cards, resource_slice
 from controlplane.features import TAINT_RULES
 from controlplane.gpu_cluster import (
     DEVICES,
@@ -26,7 +26,7 @@ from controlplane.gpu_cluster import (
     pods_path,
     waits,
 )
-from controlplane.test_dra import RULES, TAINTS, TAINTS_SERVED, allocate, claims_path
+from controlplane.test_dra import allocate, claims_path
 from controlplane.test_gangs import CRD, GROUPS, LABEL, WHOLE
 from sysfs_tree import Machine
 
@@ -78,6 +78,7 @@ class Audited:
     plane: ControlPlane
     log: Path
     objects: list[JsonObject]
+    rules: str  # where the DeviceTaintRules are
 
     def entries(self) -> Iterator[JsonObject]:
         for line in self.log.read_text().splitlines():
@@ -127,13 +128,14 @@ async def audited(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) 
     (folder / "policy.yaml").write_text(yaml.safe_dump(policy))
     log = folder / "audit.log"
     log.touch()
-    arguments = (f"--audit-policy-file={folder / 'policy.yaml'}", f"--audit-log-path={log}", TAINTS_SERVED)
+    rules = TaintRules.of(binaries.kubernetes)
+    arguments = (f"--audit-policy-file={folder / 'policy.yaml'}", f"--audit-log-path={log}", *rules.arguments)
     objects = chart.render(binaries, VALUES)
-    async with ControlPlane(binaries, apiserver_args=arguments, feature_gates=TAINTS) as plane:
+    async with ControlPlane(binaries, apiserver_args=arguments, feature_gates=rules.gates) as plane:
         await chart.install(plane, [CRD])
         await chart.install(plane, objects)
         await plane.ensure_namespace(TEAM)
-        yield Audited(plane, log, objects)
+        yield Audited(plane, log, objects, rules.path)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -168,7 +170,7 @@ async def works(audited: Audited, admin: AdminClient, workdir: Path) -> None:
         await admin.apply(resource_slice("wide", listed_cards("wide", 2)))
         await create(admin, [at_home("first", TEAM, asks, **home)])
         await bound(admin, TEAM, "first")
-        await until(lambda: admin.items(RULES), "the cards that it holds are tainted")
+        await until(lambda: admin.items(audited.rules), "the cards that it holds are tainted")
         await create(admin, [at_home("second", TEAM, asks, **home), at_home("large", TEAM, too_many, **home)])
         await waits(admin, TEAM, "second")
         await waits(admin, TEAM, "large")
@@ -183,7 +185,7 @@ async def works(audited: Audited, admin: AdminClient, workdir: Path) -> None:
         with pytest.raises(ApiError):  # the guard asks who the Pod is
             await admin.create(pods_path(TEAM, "gang", "binding"), binding(TEAM, "gang", "wide"))
         await admin.delete(pods_path(TEAM, "gang"), gracePeriodSeconds="0")
-        await untainted(admin)
+        await untainted(audited, admin)
         await claims(audited, admin)
         spoilt = device_object("wide", [{"type": "gpu", "id": "x", "minor": -1, "health": True, "resources": {}}])
         await admin.apply(spoilt)  # an Event on it
@@ -198,9 +200,9 @@ async def works(audited: Audited, admin: AdminClient, workdir: Path) -> None:
         await mirrors(plane, admin)
 
 
-async def untainted(admin: AdminClient) -> None:
+async def untainted(audited: Audited, admin: AdminClient) -> None:
     async def no_rules() -> bool:
-        return not await admin.items(RULES)
+        return not await admin.items(audited.rules)
 
     await until(no_rules, "no card is tainted")
 

@@ -497,16 +497,16 @@ def test_the_plainest_that_a_dialect_can_say_is_tried() -> None:
 @pytest.mark.parametrize(
     ("version", "level"),
     [
-        ("v1.32.9", Level.FAILURE),
-        ("v1.33.0", Level.OK),
-        ("1.36.9", Level.OK),
-        ("v1.37.0", Level.WARNING),
+        ("v1.33.13", Level.FAILURE),
+        ("v1.34.0", Level.OK),
+        ("1.37.9", Level.OK),
+        ("v1.38.0", Level.WARNING),
         ("v2.0.0", Level.WARNING),
         ("v0.99", Level.FAILURE),
         ("one", Level.UNKNOWN),
     ],
 )
-def test_versions_from_1_33_to_1_36_are_right(version: str, level: Level) -> None:
+def test_versions_from_1_34_to_1_37_are_right(version: str, level: Level) -> None:
     assert next(iter(versions(snapshot(version=version)))).level is level
 
 

@@ -484,7 +484,7 @@ def test_a_node_is_known_by_the_taint_that_it_has() -> None:
 
 ABOUT: dict[str, tuple[Raw, Level, str]] = {
     "an old API server": ({"version": "v1.32.4"}, Level.FAILURE, "the API server is v1.32.4"),
-    "a newer API server": ({"version": "v1.37.0-gke.1"}, Level.WARNING, "newer than 1.36"),
+    "a newer API server": ({"version": "v1.38.0-gke.1"}, Level.WARNING, "newer than 1.37"),
     "an API server without a version": ({"version": ""}, Level.UNKNOWN, "states no version"),
     "a clock behind": ({"offset": 60.0}, Level.WARNING, "60 s behind the API server's"),
     "a clock far ahead": ({"offset": -7200.0}, Level.FAILURE, "7200 s ahead of the API server's"),

@@ -8,8 +8,8 @@ from webhook.doctor.findings import Finding, failure, listed, ok, unknown, warni
 from webhook.doctor.snapshot import Snapshot
 
 _AREA: Final = "versions"
-OLDEST: Final = (1, 33)
-NEWEST: Final = (1, 36)  # the newest one that koordgate is tested with
+OLDEST: Final = (1, 34)
+NEWEST: Final = (1, 37)  # the newest one that koordgate is tested with
 _LABEL: Final = "app.kubernetes.io/version"
 _OURS: Final = ("koordgate", "koordgate-reporter")
 
