@@ -225,12 +225,12 @@ def _meant(part: ForeignPart, start: int | None, numberings: Numberings) -> set[
 def _share(part: ForeignPart, card: Device, before: Share | None) -> Share:
     """Add a part to what a Pod holds of a card; never more than the card has."""
     held = before.amounts if before is not None else dict.fromkeys(card.capacity, 0)
-    more = _amounts(part, card.capacity)
+    more = _amounts(part, card.capacity, card.reserved)
     amounts = {tail: min(held[tail] + more[tail], has) for tail, has in card.capacity.items()}
     return Share(card.type, card.id, card.minor, amounts)
 
 
-def _amounts(part: ForeignPart, capacity: Mapping[str, int]) -> dict[str, int]:
+def _amounts(part: ForeignPart, capacity: Mapping[str, int], reserved: int) -> dict[str, int]:
     """What a part is of a card: memory rounded up, in bytes and in percent, and compute."""
     if part.whole:
         return dict(capacity)
@@ -239,13 +239,13 @@ def _amounts(part: ForeignPart, capacity: Mapping[str, int]) -> dict[str, int]:
         of, every = part.part
         memory, ratio = -(-total * of // every), -(-FULL * of // every)
     else:
-        memory = min(part.memory or 0, total)
-        ratio = -(-memory * FULL // total)
+        memory = min(part.memory or 0, total + reserved)
+        ratio = -(-memory * FULL // (total + reserved))  # of what others take for the whole
     return {GPU_CORE: part.core, GPU_MEMORY: memory, GPU_MEMORY_RATIO: ratio}
 
 
 def _beyond(device: Device, *sums: Mapping[str, int]) -> bool:
-    return any(sum(one[tail] for one in sums if tail in one) > has for tail, has in device.capacity.items())
+    return any(sum(one[tail] for one in sums if tail in one) > device.has_at_most(tail) for tail in device.capacity)
 
 
 def _on(holdings: Iterable[ForeignHolding], identity: str) -> list[ForeignHolding]:

@@ -93,7 +93,7 @@ def selectable(device: Device, node: NodeSnapshot) -> Mapping[str, str]:
     labels = {DEVICE_ID: device.id, "koordgate.io/minor": str(device.minor), MODEL: device.model}
     if device.type == TYPE_GPU:
         labels[GPU_PRODUCT] = device.model
-        labels[GPU_MEMORY_MIB] = str(device.capacity[GPU_MEMORY] // _MIB)
+        labels[GPU_MEMORY_MIB] = str(device.has_at_most(GPU_MEMORY) // _MIB)
         labels[GPU_COUNT] = str(sum(one.type == TYPE_GPU for one in node.devices))
     labels.update(device.labels)
     for key in MODEL_LABELS & labels.keys():

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from allocator.vocabulary.names import NVIDIA
+from allocator.vocabulary.names import GPU_MEMORY, NVIDIA
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class Device:
         vendor: who made it, in small letters; "" if unknown.
         cordoned: an administrator has taken it out of service; it then counts as unhealthy.
         bus: its PCI address, in small letters; "" if the node does not report it.
+        reserved: bytes of its memory, beside the capacity, that its driver keeps.
     """
 
     type: str
@@ -56,10 +57,18 @@ class Device:
     vendor: str = ""
     cordoned: bool = False
     bus: str = ""
+    reserved: int = 0
 
     def is_of(self, vendor: str) -> bool:
         """Whether a vendor made it; a device of an unknown vendor counts as NVIDIA's, as all did before."""
         return (self.vendor or NVIDIA) == vendor
+
+    def has_at_most(self, tail: str) -> int:
+        """How much of a resource can be held without that it was given twice.
+
+        More than the capacity: others, and koordgate before it knew of the reserved memory, give all of a card's.
+        """
+        return self.capacity.get(tail, 0) + (self.reserved if tail == GPU_MEMORY else 0)
 
     @property
     def order(self) -> tuple[int, str]:

@@ -55,6 +55,7 @@ GANG_GATE: Final = "koordgate.io/gang"  # a scheduling gate: room for the Pod's 
 DEVICE_ID: Final = "koordgate.io/uuid"  # a label that each device has for selectors: its id
 CLASSES: Final = "koordgate.io/classes"  # on a Node: its software classes
 DEVICE_COUNTS: Final = "koordgate.io/devices"  # on a Device object: how many of each type are healthy, for people
+RESERVED_MEMORY: Final = "koordgate.io/reserved-memory"  # a label of a GPU in a Device object: bytes the driver keeps
 AGREEMENT: Final = "koordgate.io/pod-agreement"  # on a Device object: whether Pods have what was allocated to them
 PACKED: Final = "koordgate.io/packed-resources"  # on a NodeAllocation: totals and free, packed by class
 MODE_LABEL: Final = "koordgate.io/mode"  # a label of a Namespace: a `Mode`

@@ -181,8 +181,8 @@ class NodeSnapshot:
         self._check_cpus()
         for (device_id, tail), total in totals.items():
             device = by_id.get(device_id)
-            if device is not None and total > device.capacity.get(tail, 0):
-                message = f"{self.name}: {total} {tail} of {device_id} given, it has {device.capacity.get(tail, 0)}"
+            if device is not None and total > device.has_at_most(tail):
+                message = f"{self.name}: {total} {tail} of {device_id} given, it has {device.has_at_most(tail)}"
                 raise InvariantError(message)
 
     def _check_cpus(self) -> None:

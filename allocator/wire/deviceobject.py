@@ -18,7 +18,7 @@ from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTy
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.links import NO_LINKS, Links, Place, link
 from allocator.vocabulary.models import GPU_PRODUCT, model_name
-from allocator.vocabulary.names import DEVICES_CHECKPOINTS, TYPE_GPU
+from allocator.vocabulary.names import DEVICES_CHECKPOINTS, RESERVED_MEMORY, TYPE_GPU
 from allocator.vocabulary.partition import PartitionPolicy, PartitionTable
 from allocator.vocabulary.wiring import UNWIRED, Wiring
 from allocator.wire.cordons import read_cordons, without_cordoned
@@ -30,6 +30,8 @@ from allocator.wire.partitions import GPU_MODEL, GPU_PARTITIONS, GPU_VENDOR, bui
 
 _MIG: Final = "mig"
 _MOST_DEVICES: Final = 1024  # per node, and virtual functions per device; bounds the work for an absurd object
+
+_LONGEST_NUMBER: Final = 15  # digits of an amount of memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +239,13 @@ def _read_device(entry: Mapping[str, Any], common: Mapping[str, str], types: Dev
         functions=_read_functions(entry.get("vfGroups")),
         vendor=labels.get(GPU_VENDOR, common.get(GPU_VENDOR, "") if kind.model_of_node else "").lower(),
         bus=bus.lower() if isinstance(bus, str) else "",
+        reserved=_read_reserved(labels.get(RESERVED_MEMORY, "")),
     )
+
+
+def _read_reserved(text: str) -> int:
+    """Bytes that the driver keeps; 0 for anything but a plain number of bytes."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER else 0
 
 
 def _number(value: object) -> int | None:

@@ -116,7 +116,8 @@ class GpuFacts:
         uuid: its identity for life, as "GPU-...".
         minor: the N of /dev/nvidiaN.
         model: the product's name, as "NVIDIA H200"; "" if unknown.
-        memory: bytes.
+        memory: bytes, those that the driver keeps for itself among them.
+        reserved: bytes that the driver keeps for itself.
         bus: PCI address as sysfs spells it, "0000:3b:00.0".
         pcie_root: PCIe root complex, "pci0000:3a".
         numa_node: the nearest NUMA node of the host.
@@ -136,6 +137,7 @@ class GpuFacts:
     minor: int
     model: str = ""
     memory: int | None = None
+    reserved: int | None = None
     bus: str | None = None
     pcie_root: str | None = None
     numa_node: int | None = None

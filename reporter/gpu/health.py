@@ -195,7 +195,10 @@ def advance(
     for gpu in reading.gpus:
         known = node.cards.get(gpu.uuid)
         seen = SeenCard(gpu, None, events.get(gpu.uuid, ()), rebooted)
-        cards[gpu.uuid] = CardRecord(gpu, step(known.health if known else None, seen, now, policy), now)
+        facts = _settled(
+            gpu, known, same_driver=node.driver is not None and node.driver.version == reading.driver.version
+        )
+        cards[gpu.uuid] = CardRecord(facts, step(known.health if known else None, seen, now, policy), now)
     lost = {card.uuid: card for card in reading.lost if card.uuid is not None}
     places = {gpu.bus for gpu in reading.gpus if gpu.bus is not None}
     for uuid, card in node.cards.items():
@@ -221,6 +224,14 @@ def waits(health: GpuHealth, policy: HealthPolicy) -> float:
     """How long a card's present stage, quiet or proving, lasts without errors, in seconds."""
     stage = policy.proving if health.state is CardState.RECOVERING else policy.quiet
     return doubled(stage, policy.longest, max(health.falls, 1))
+
+
+def _settled(gpu: GpuFacts, known: CardRecord | None, *, same_driver: bool) -> GpuFacts:
+    """A card with what its driver was first seen to keep: that varies a little, and what the card gives must not."""
+    before = known.facts if known is not None and same_driver else None
+    if before is None or before.reserved is None or before.memory != gpu.memory:
+        return gpu
+    return replace(gpu, reserved=before.reserved)
 
 
 def _no_later(health: GpuHealth, now: float) -> GpuHealth:

@@ -13,7 +13,14 @@ from itertools import combinations
 from typing import Any, Final
 
 from allocator.vocabulary.devicetype import FULL, GPU_TYPE
-from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, KUBERNETES_DOMAIN, TYPE_GPU
+from allocator.vocabulary.names import (
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    KUBERNETES_DOMAIN,
+    RESERVED_MEMORY,
+    TYPE_GPU,
+)
 from allocator.wire.devicelinks import DEVICE_LINKS, write_links
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from reporter.gpu.facts import DriverFacts, FabricState, GpuFacts, MigDevice, Outage, Peer
@@ -36,6 +43,7 @@ _NVIDIA: Final = "nvidia"
 _LONGEST_LABEL: Final = 63  # Kubernetes, label values
 _LONGEST_MESSAGE: Final = 1024
 _LARGEST_INT32: Final = 2**31 - 1
+_KEPT_STEP: Final = 64 * 2**20  # bytes; cards of one model, whose drivers keep a little more or less, stay alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +138,12 @@ def device_lanes(gpus: Iterable[GpuFacts]) -> dict[tuple[str, str], int]:
     return {pair: lanes for pair, lanes in pairs.items() if lanes}
 
 
+def kept_by_driver(gpu: GpuFacts) -> int:
+    """The bytes of a card that no Pod can have because its driver keeps them, rounded up; 0 if it does not say."""
+    kept = -(-(gpu.reserved or 0) // _KEPT_STEP) * _KEPT_STEP
+    return kept if gpu.memory is not None and kept < gpu.memory else 0
+
+
 def timestamp(seconds: float) -> str:
     """Write a time as Kubernetes does: `2026-11-20T20:53:19Z`."""
     try:
@@ -222,8 +236,9 @@ def _explain(card: CardRecord, policy: HealthPolicy) -> str:
 def _gpu_entry(card: CardRecord, minor: int, verdict: CardVerdict, domain: str) -> dict[str, Any]:
     gpu = card.facts
     resources: dict[str, str] = {GPU_CORE: str(FULL), GPU_MEMORY_RATIO: str(FULL)}
+    kept = kept_by_driver(gpu)
     if gpu.memory is not None:
-        resources[GPU_MEMORY] = str(gpu.memory)
+        resources[GPU_MEMORY] = str(gpu.memory - kept)
     labels = {GPU_VENDOR: _NVIDIA, GPU_MODEL: model_label(gpu.model), HEALTH_STATE: card.health.state.value}
     if gpu.compute_capability is not None:
         labels[COMPUTE_CAPABILITY] = "{}.{}".format(*gpu.compute_capability)
@@ -231,6 +246,8 @@ def _gpu_entry(card: CardRecord, minor: int, verdict: CardVerdict, domain: str) 
         labels[FABRIC] = f"{gpu.fabric.cluster}.{gpu.fabric.clique}"  # as NVIDIA's feature discovery joins the two
     if gpu.mig:
         labels[MIG_MODE] = "enabled"
+    if kept:
+        labels[RESERVED_MEMORY] = str(kept)
     entry: dict[str, Any] = {
         "type": TYPE_GPU,
         "id": gpu.uuid,

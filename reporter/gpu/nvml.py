@@ -283,6 +283,7 @@ def _read_facts(handle: Any, uuid: str, index: int, sysfs_root: Path) -> GpuFact
     problems: list[str] = []
     minor = _value(problems, pynvml.nvmlDeviceGetMinorNumber, handle)
     memory = _value(problems, pynvml.nvmlDeviceGetMemoryInfo, handle)
+    detailed = _value(problems, pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
     pci = _value(problems, pynvml.nvmlDeviceGetPciInfo_v3, handle)
     bus = None if pci is None else _bus(pci)
     mig = _value(problems, pynvml.nvmlDeviceGetMigMode, handle)
@@ -294,6 +295,7 @@ def _read_facts(handle: Any, uuid: str, index: int, sysfs_root: Path) -> GpuFact
         minor=index if minor is None or minor > _LARGEST_MINOR else minor,
         model=_value(problems, pynvml.nvmlDeviceGetName, handle) or "",
         memory=None if memory is None else memory.total,
+        reserved=None if detailed is None else detailed.reserved,
         bus=bus,
         pcie_root=None if bus is None else sysfs.pcie_root(sysfs_root, bus),
         numa_node=numa,

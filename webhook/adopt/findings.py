@@ -309,7 +309,7 @@ def _twice(
                 f"koordgate, and by {theirs} through the device plugin: delete one of the Pods"
             )
         used = given.get(device.id, {})
-        over = [tail for tail, amount in used.items() if amount > device.capacity.get(tail, 0)]
+        over = [tail for tail, amount in used.items() if amount > device.has_at_most(tail)]
         if over:
             claims = [one.holder for one in snapshot.claims.values() if _has(one.shares, device.id)]
             yield (

@@ -554,3 +554,34 @@ def test_a_life_that_turns_quiet_after_a_restart_always_ends_in_service(life) ->
 @given(lives())
 def test_the_same_life_leads_to_the_same_health(life) -> None:
     assert live(None, *life or [(0.0, seen())]) == live(None, *life or [(0.0, seen())])
+
+
+def keeps(reserved: int | None, memory: int = 1, driver: str = "580.159.04") -> NodeReading:
+    return replace(
+        reading(replace(card("a"), memory=memory, reserved=reserved)), driver=DriverFacts(driver, "13.0", None)
+    )
+
+
+@pytest.mark.parametrize(
+    ("readings", "kept"),
+    [
+        pytest.param([keeps(5), keeps(7), keeps(3)], 5, id="it varies"),
+        pytest.param([keeps(None), keeps(7), keeps(3)], 7, id="it was not told at first"),
+        pytest.param([keeps(5), keeps(None), keeps(7)], 5, id="it was not told for a while"),
+        pytest.param([keeps(5), keeps(7, driver="615.1")], 7, id="another driver"),
+        pytest.param([keeps(5), keeps(7, memory=2)], 7, id="the card has more memory, such as without ECC"),
+    ],
+)
+def test_what_the_driver_keeps_is_as_first_read_until_the_driver_or_the_memory_is_another(
+    readings: list[NodeReading], kept: int
+) -> None:
+    record = NOTHING_KNOWN
+    for one in readings:
+        record = advance(record, one, (), 1000.0, POLICY)
+    assert record.cards["GPU-a"].facts.reserved == kept
+
+
+def test_a_card_that_is_gone_for_a_while_comes_back_with_what_its_driver_kept() -> None:
+    record = advance(NOTHING_KNOWN, keeps(5), (), 1000.0, POLICY)
+    record = advance(record, reading(), (), 1001.0, POLICY)
+    assert advance(record, keeps(7), (), 1002.0, POLICY).cards["GPU-a"].facts.reserved == 5

@@ -35,6 +35,7 @@ from reporter.gpu.inventory import (
 )
 
 GIB = 2**30
+MIB = 2**20
 POLICY = HealthPolicy(quiet=300.0, proving=600.0)
 DRIVER = DriverFacts("580.159.04", "13.0", "13.580.159.04")
 NOW = 1_795_208_000.0
@@ -102,10 +103,11 @@ async def test_an_h200_is_written_as_koordinator_writes_it(played, domain: str) 
                 "node.koordinator.sh/gpu-model": "H200",
                 "koordgate.io/health-state": "healthy",
                 "koordgate.io/compute-capability": "9.0",
+                "koordgate.io/reserved-memory": "671088640",
             },
             "resources": {
                 f"{domain}/gpu-core": "100",
-                f"{domain}/gpu-memory": "150754820096",
+                f"{domain}/gpu-memory": "150083731456",
                 f"{domain}/gpu-memory-ratio": "100",
             },
             "topology": {"socketID": -1, "nodeID": 0, "pcieID": "pci0000:00", "busID": "0000:00:06.0"},
@@ -487,3 +489,32 @@ def test_the_allocator_allocates_the_healthy_cards_and_no_others(gpus, sick, asi
     }
     assert {device.id for device in found.devices if device.healthy} == usable
     assert {device.id for device in found.devices} == {gpu.uuid for gpu in gpus if gpu.memory}
+
+
+@pytest.mark.parametrize(
+    ("reserved", "kept"),
+    [
+        pytest.param(None, 0, id="not told"),
+        pytest.param(0, 0, id="nothing"),
+        pytest.param(1, 64, id="a byte"),
+        pytest.param(600 * MIB, 640, id="rounded up to 64 MiB"),
+        pytest.param(615 * MIB + 64 * 1024, 640, id="another card of the model"),
+        pytest.param(640 * MIB, 640, id="exactly"),
+        pytest.param(640 * MIB + 1, 704, id="a byte more"),
+        pytest.param(141 * GIB - 64 * MIB, 141 * 1024 - 64, id="nearly all"),
+        pytest.param(141 * GIB - 64 * MIB + 1, 0, id="all of it, which cannot be"),
+    ],
+)
+def test_a_card_gives_what_its_driver_does_not_keep(reserved: int | None, kept: int) -> None:
+    (entry,) = report(known(card(0, reserved=reserved))).devices
+    (device,) = read(report(known(card(0, reserved=reserved)))).devices
+    assert entry["resources"]["kubernetes.io/gpu-memory"] == str(141 * GIB - kept * MIB)
+    assert entry["labels"].get("koordgate.io/reserved-memory") == (str(kept * MIB) if kept else None)
+    assert (device.capacity["gpu-memory"], device.reserved) == (141 * GIB - kept * MIB, kept * MIB)
+
+
+async def test_a_library_without_the_call_tells_nothing_of_it(played) -> None:
+    played.play("h200")
+    played.change({"error.nvmlDeviceGetMemoryInfo_v2": "13"})
+    (gpu,) = (await played.nvml().read()).gpus
+    assert (gpu.memory, gpu.reserved, gpu.problems) == (150754820096, None, ())

@@ -36,6 +36,7 @@ async def test_an_h200_in_a_virtual_machine_is_read_though_it_reports_no_numa_id
             minor=0,
             model="NVIDIA H200",
             memory=150754820096,
+            reserved=644939776,
             bus="0000:00:06.0",
             pcie_root="pci0000:00",
             numa_node=0,

@@ -39,6 +39,7 @@ from reporter.publish.identity import NodeIdentity
 
 NODE = NodeIdentity("n1", "node-uid")
 GIB = 2**30
+MIB = 2**20
 TYPES = BUILT_IN.with_types(
     [own_type("dsp", "example.com/dsp", Unit.DEVICES), own_type("lane", "example.com/lane", Unit.UNITS)]
 )
@@ -794,3 +795,19 @@ def test_a_reservation_that_the_machine_cannot_meet_is_reported(text: str, expec
     assert bool(made.too_large) == bool(expected)
     assert expected in made.too_large
     assert not expected or made.too_large in made.problems
+
+
+@pytest.mark.parametrize(
+    ("held", "offered"),
+    [
+        pytest.param([of_card(0)], 160 * GIB - MIB, id="a whole card from before its driver's memory was known"),
+        pytest.param([of_card(0, 50), of_card(0, 50)], 160 * GIB - MIB, id="two halves"),
+        pytest.param([of_card(0, 50)], 160 * GIB - 2 * MIB, id="a half"),
+        pytest.param([of_card(0), of_card(1)], 160 * GIB, id="both cards"),
+    ],
+)
+def test_the_kubelet_finds_what_running_pods_hold_although_a_card_has_less_to_give_now(held: Any, offered: int) -> None:
+    now = [replace(card, capacity={**card.capacity, "gpu-memory": 80 * GIB - MIB}) for card in cards(2)]
+    found = nodestatus.amounts(now, TYPES, held)
+    assert found["koordinator.sh/gpu-memory"] == found["kubernetes.io/gpu-memory"] == str(offered)
+    assert found["koordinator.sh/gpu"] == "200"

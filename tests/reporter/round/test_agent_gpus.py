@@ -104,6 +104,11 @@ def recorded_cards(name: str) -> list[dict[str, str]]:
     return found
 
 
+def given(card: Mapping[str, str]) -> int:
+    """Bytes that Pods can have of a card: without what its driver keeps, in steps of 64 MiB."""
+    return int(card["memory"]) - -(-int(card.get("reserved", "0")) // 2**26) * 2**26
+
+
 def expected_entry(number: int, card: Mapping[str, str]) -> Raw:
     """The wanted entry without its health: by hand, from the recording and the place that `told` gave the card."""
     near = int(card.get("memory_affinity", "0"), 16)
@@ -112,6 +117,8 @@ def expected_entry(number: int, card: Mapping[str, str]) -> Raw:
         "node.koordinator.sh/gpu-model": card["name"].removeprefix("NVIDIA ").replace(" ", "-"),
         "koordgate.io/compute-capability": card["capability"],
     }
+    if "reserved" in card:
+        labels["koordgate.io/reserved-memory"] = str(int(card["memory"]) - given(card))
     if card.get("mig_mode") == "1":
         labels["koordgate.io/mig-mode"] = "enabled"
     if card.get("fabric", "0").startswith("3 0 "):
@@ -124,7 +131,7 @@ def expected_entry(number: int, card: Mapping[str, str]) -> Raw:
         "labels": labels,
         "resources": {
             "kubernetes.io/gpu-core": "100",
-            "kubernetes.io/gpu-memory": card["memory"],
+            "kubernetes.io/gpu-memory": str(given(card)),
             "kubernetes.io/gpu-memory-ratio": "100",
         },
         "topology": {
@@ -178,15 +185,14 @@ async def test_each_recorded_node_is_reported_whole(site, played, start, fake: F
     assert entries == [expected_entry(number, card) for number, card in there.items()]
     assert [entry["health"] for entry in cards(site)] == [number not in sick for number in there]
     assert conditions(site) == [sick.get(number, "Healthy") for number in there]
-    total = sum(int(card["memory"]) for number, card in there.items() if number not in sick)
+    total = sum(given(card) for number, card in there.items() if number not in sick)
     assert amounts(site) == (str(healthy), str(healthy))
     assert amounts(site, "koordinator.sh/gpu-memory")[0] == str(total)
+    each = {given(card) // 2**20 for card in there.values()}
     shown = {
         "node.koordinator.sh/gpu-vendor": "nvidia",
-        **{
-            "koordgate.io/gpu-memory-mib" if key == "memory" else f"node.koordinator.sh/{key}": value
-            for key, value in node_labels.items()
-        },
+        **{f"node.koordinator.sh/{key}": value for key, value in node_labels.items() if key != "memory"},
+        **({"koordgate.io/gpu-memory-mib": str(*each)} if "memory" in node_labels else {}),
         "nvidia.com/gpu.count": str(len(there)),
         **({"nvidia.com/gpu.memory": node_labels["memory"]} if "memory" in node_labels else {}),
         **({"nvidia.com/gpu.product": product} if (product := PRODUCTS.get(name)) else {}),

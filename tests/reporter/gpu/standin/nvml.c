@@ -213,9 +213,11 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(handle_t *h, memory_t *out) {
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(handle_t *h, memory_v2_t *out) {
     ENTER(h);
     if (out->version != 0x2000028) return VERSION;
+    const char *reserved = of_card(h, "reserved");
     VALUE(h, "memory");
-    out->total = out->free = strtoull(value, NULL, 10), out->reserved = out->used = 0;
-    if ((value = of_card(h, "reserved"))) out->reserved = strtoull(value, NULL, 10), out->free -= out->reserved;
+    if (!reserved) return UNSUPPORTED;
+    out->total = out->free = strtoull(value, NULL, 10), out->used = 0;
+    out->reserved = strtoull(reserved, NULL, 10), out->free -= out->reserved;
     if ((value = of_card(h, "memory_used"))) out->used = strtoull(value, NULL, 10), out->free -= out->used;
     return SUCCESS;
 }
