@@ -1,7 +1,7 @@
 """Where the cgroups of Pods and containers are (pure).
 
 The kubelet has two drivers. `cgroupfs` nests plain names. `systemd` nests slices, whose names repeat those above them
-and write `-` as `_` (Kubernetes v1.36, pkg/kubelet/cm/cgroup_manager_linux.go). Each container runtime names the
+and write `-` as `_` (Kubernetes v1.37, pkg/kubelet/cm/cgroup_manager_linux.go). Each container runtime names the
 innermost cgroup in its own way. Paths are relative to the mount of the cpuset hierarchy.
 """
 

@@ -14,6 +14,8 @@ from reporter.kubelet.devicecheckpoint import DeviceCheckpoint, PodDevices
 from reporter.kubelet.watched import FileReading
 from reporter.pods import NodePod
 
+WHOLE_POD: Final = ""  # in the place of a container's name: what the Pod has as a whole
+
 
 @dataclass(frozen=True, slots=True)
 class ContainerResources:
@@ -30,7 +32,7 @@ class ContainerResources:
 
 @dataclass(frozen=True, slots=True)
 class PodResources:
-    """What the containers of one Pod have, as far as they are reported."""
+    """What the containers of one Pod have, and the Pod as a whole (`WHOLE_POD`), as far as they are reported."""
 
     namespace: str
     name: str
@@ -108,7 +110,8 @@ def cpus(file: FileReading[CpuState], answer: FileReading[Allocations]) -> FileR
     """Combine the kubelet's answer about CPUs with its CPU manager's file, which has the policy and the default set.
 
     The answer takes precedence. Only the static policy allocates CPUs: if some are allocated, it is in force even if
-    the file was never readable.
+    the file was never readable. Of a Pod that has CPUs as a whole (since Kubernetes 1.37, behind the gate
+    PodLevelResourceManagers), the answer does not name the sets that containers share: those are the file's.
     """
     pods = _before(answer, file.problem)
     given = any(container.cpus for containers in pods.values() for container in containers.values())
@@ -116,12 +119,16 @@ def cpus(file: FileReading[CpuState], answer: FileReading[Allocations]) -> FileR
         return file
     state = file.value or CpuState(StateLayout.V2, STATIC_POLICY, 0)
     entries = {uid: dict(containers) for uid, containers in state.entries.items()}
+    whole = dict(state.pods)
     for uid, containers in pods.items():
-        of_file = {name: cpus for name, cpus in entries.pop(uid, {}).items() if name not in containers}
         of_told = {name: container.cpus for name, container in sorted(containers.items()) if container.cpus}
+        if WHOLE_POD in of_told:
+            whole[uid] = of_told.pop(WHOLE_POD)
+        told = of_told if uid in whole else containers
+        of_file = {name: cpus for name, cpus in entries.pop(uid, {}).items() if name not in told}
         if of_file or of_told:
             entries[uid] = {**of_file, **of_told}
-    if entries == state.entries:
+    if (entries, whole) == (state.entries, state.pods):
         return file
-    merged = replace(state, entries=entries)
+    merged = replace(state, entries=entries, pods=whole)
     return FileReading(replace(merged, default=(state.known | merged.given) & ~merged.given), file.problem)

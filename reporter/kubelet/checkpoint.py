@@ -1,7 +1,7 @@
 """The common form of the kubelet's checkpoint files: JSON with a checksum over Go's view of the data.
 
 The checksum is the 32-bit FNV-1a hash of the text that go-spew prints for the Go value (`%#v`, sorted keys, no pointer
-addresses): Kubernetes v1.36, pkg/kubelet/checkpointmanager/checksum, pkg/util/hash and k8s.io/utils/dump. The text
+addresses): Kubernetes v1.37, pkg/kubelet/checkpointmanager/checksum, pkg/util/hash and k8s.io/utils/dump. The text
 names Go types, so it depends on the kubelet's version as well as on the data. This module prints only the kinds of
 values that checkpoints hold: text, lists, maps and bytes. Each may also be nil (JSON's null).
 """

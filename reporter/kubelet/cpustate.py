@@ -1,13 +1,15 @@
 """The state file of the kubelet's CPU manager (`cpu_manager_state`): which CPUs it gave to which container.
 
-Three layouts exist: v1 (up to Kubernetes 1.17) by container id; v2 by Pod UID and container name; v3 like v2, with sets
-of whole Pods (since 1.36, behind the gate PodLevelResourceManagers). In a file without entries only the checksum shows
-the layout, because it covers Go's names of the layout (v1.36, pkg/kubelet/cm/cpumanager/state/checkpoint.go).
+Four layouts exist: v1 (up to Kubernetes 1.17) by container id; v2 by Pod UID and container name; v3 like v2, with sets
+of whole Pods (1.36, behind the gate PodLevelResourceManagers); v4 (since 1.37) holds all of that as JSON in the text
+`data`, which has a checksum of its own, beside what v2 has, for an older kubelet. In a file without `data` and without
+entries only the checksum shows the layout, because it covers Go's names of the layout (v1.37,
+pkg/kubelet/cm/cpumanager/state/checkpoint.go).
 """
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import reduce
 from operator import or_
@@ -37,6 +39,7 @@ class StateLayout(IntEnum):
     V1 = 1
     V2 = 2
     V3 = 3
+    V4 = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,10 @@ class CpuState:
         layout: the file's layout.
         policy: the CPU manager's policy that wrote it, `none` or `static`.
         default: CPUs for all containers that own none.
-        entries: Pod UID to container name to the container's exclusive CPUs (v2, v3).
+        entries: Pod UID to container name to the container's exclusive CPUs (v2 and later).
         containers: container id to its exclusive CPUs (v1).
-        pods: Pod UID to the CPUs given to the whole Pod (v3).
+        pods: Pod UID to the CPUs given to the whole Pod (v3 and later).
+        baselines: like `entries`, as they were when the Pod was admitted (v4); the kubelet gives nothing by them.
     """
 
     layout: StateLayout
@@ -58,6 +62,7 @@ class CpuState:
     entries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     containers: Mapping[str, int] = field(default_factory=dict)
     pods: Mapping[str, int] = field(default_factory=dict)
+    baselines: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def given(self) -> int:
@@ -95,12 +100,9 @@ def parse(data: bytes) -> CpuState:
             list.
     """
     top = decode(data)
-    raw = _Raw(
-        policy=read_text(top.get("policyName"), "policyName"),
-        default=read_text(top.get("defaultCpuSet"), "defaultCpuSet"),
-        entries=read_map(top.get("entries", {}), "entries"),
-        pods=read_map(top.get("podEntries", {}), "podEntries"),
-    )
+    if top.get("data") or top.get("dataChecksum"):  # as the kubelet, which then falls back to no other layout
+        return _parse_v4(top)
+    raw = _raw(top)
     stated = read_checksum(top.get("checksum"))
     tried = []
     for layout, type_name in _candidates(raw):
@@ -109,6 +111,43 @@ def parse(data: bytes) -> CpuState:
             return _read(raw, layout)
         tried.append(f"{computed} as v{layout.value}")
     raise CheckpointError(f"its checksum is {stated}, its data have {' or '.join(tried) or 'no known layout'}: corrupt")
+
+
+def _parse_v4(top: Mapping[str, Any]) -> CpuState:
+    text = read_text(top.get("data"), "data")
+    stated, computed = read_checksum(top.get("dataChecksum")), _sum_of_text(text)
+    if stated != computed:
+        raise CheckpointError(f"its dataChecksum is {stated}, its data have {computed} as v4: corrupt")
+    try:
+        inner = decode(text.encode())
+    except CheckpointError as error:
+        raise CheckpointError(f"data: {error}") from error
+    state = _read(_raw(inner), StateLayout.V4)
+    return replace(state, baselines=_baselines(read_map(inner.get("baselines", {}), "baselines")))
+
+
+def _sum_of_text(text: str) -> int:
+    return checksum(f"(string){text}")
+
+
+def _baselines(found: dict[str, Any] | None) -> dict[str, dict[str, int]]:
+    sets: dict[str, dict[str, int]] = {}
+    for uid, containers in (found or {}).items():
+        where = f"baselines[{excerpt(uid)}]"
+        sets[uid] = {
+            name: _cpus(read_text((read_map(one, where) or {}).get("baseline"), where), where)
+            for name, one in (read_map(containers, where) or {}).items()
+        }
+    return sets
+
+
+def _raw(top: Mapping[str, Any]) -> "_Raw":
+    return _Raw(
+        policy=read_text(top.get("policyName"), "policyName"),
+        default=read_text(top.get("defaultCpuSet"), "defaultCpuSet"),
+        entries=read_map(top.get("entries", {}), "entries"),
+        pods=read_map(top.get("podEntries", {}), "podEntries"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +176,7 @@ def _candidates(raw: _Raw) -> Iterator[tuple[StateLayout, str]]:
 
 
 def _show(raw: _Raw, layout: StateLayout, type_name: str) -> str:
-    """Print the data as Go does: Kubernetes v1.36, VerifyChecksum of each layout."""
+    """Print the data as Go does: Kubernetes v1.37, VerifyChecksum of each layout."""
     if layout is StateLayout.V1:
         shown = show_map(_texts(raw.entries, "entries"), str)
         entries = f"(map[string]string){shown}"
@@ -229,10 +268,24 @@ def render(state: CpuState) -> bytes:
     value: dict[str, Any] = {"policyName": raw.policy, "defaultCpuSet": raw.default}
     if entries:
         value["entries"] = entries
-    if pods:
-        value["podEntries"] = pods
-    value["checksum"] = checksum(_show(raw, state.layout, _NAME))
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    if state.layout is StateLayout.V4:
+        baselines = {
+            uid: {name: {"baseline": format_cpuset(cpus)} for name, cpus in sorted(containers.items())}
+            for uid, containers in sorted(state.baselines.items())
+        }
+        more = {key: found for key, found in (("podEntries", pods), ("baselines", baselines)) if found}
+        text = _json({**value, **more})
+        value["checksum"] = checksum(_show(raw, StateLayout.V2, _NAME))
+        value |= {"data": text, "dataChecksum": _sum_of_text(text)}
+    else:
+        if pods:
+            value["podEntries"] = pods
+        value["checksum"] = checksum(_show(raw, state.layout, _NAME))
+    return _json(value).encode()
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def by_pod(state: CpuState, pod_of: Mapping[str, str] | None = None) -> tuple[dict[str, int], tuple[str, ...]]:

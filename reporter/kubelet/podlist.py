@@ -1,6 +1,6 @@
 """The kubelet's PodResources service: its answer to List, read from bytes.
 
-k8s.io/kubelet, pkg/apis/podresources/v1/api.proto (Kubernetes v1.36). Only the fields that are read are described here;
+k8s.io/kubelet, pkg/apis/podresources/v1/api.proto (Kubernetes v1.37). Only the fields that are read are described here;
 the others are dropped.
 """
 
@@ -15,7 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from allocator.vocabulary.cpuset import MAX_CPU
 from allocator.vocabulary.excerpt import excerpt
-from reporter.kubelet.allocations import ContainerResources, PodResources
+from reporter.kubelet.allocations import WHOLE_POD, ContainerResources, PodResources
 
 METHOD: Final = "/v1.PodResourcesLister/List"
 _MOST_PODS: Final = 4096
@@ -29,6 +29,7 @@ _MESSAGES: Final[dict[str, tuple[tuple[str, int, Any, bool], ...]]] = {
         ("name", 1, _TEXT, False),
         ("namespace", 2, _TEXT, False),
         ("containers", 3, "ContainerResources", True),
+        ("cpu_ids", 4, _INT64, True),
     ),
     "ContainerResources": (
         ("name", 1, _TEXT, False),
@@ -66,7 +67,7 @@ def parse(data: bytes) -> tuple[PodResources, ...]:
 
 def _counts(message: Any) -> Iterator[int]:
     for pod in message.pod_resources:
-        yield len(pod.containers)
+        yield len(pod.containers) + len(pod.cpu_ids)
         for container in pod.containers:
             yield len(container.devices) + len(container.cpu_ids)
             yield from (len(row.device_ids) for row in container.devices)
@@ -77,6 +78,8 @@ def _pod(pod: Any) -> PodResources:
     for container in pod.containers:
         if containers.setdefault(_named(container.name, "a container"), found := _container(container)) is not found:
             raise PodListError(f"its answer lists container {excerpt(container.name)!r} of one Pod twice")
+    if whole := _cpus(pod.cpu_ids):
+        containers[WHOLE_POD] = ContainerResources(cpus=whole)
     return PodResources(_named(pod.namespace, "a namespace"), _named(pod.name, "a Pod"), containers)
 
 

@@ -1,6 +1,6 @@
 """The CPUs that the kubelet reserves if only their number is configured (pure).
 
-The order is the kubelet's on a machine with all CPUs free (Kubernetes v1.36, pkg/kubelet/cm/cpumanager,
+The order is the kubelet's on a machine with all CPUs free (Kubernetes v1.37, pkg/kubelet/cm/cpumanager,
 takeByTopologyNUMAPacked): whole NUMA nodes and sockets that fit, then whole cores, then single threads beside those
 already taken. On two sockets with 12 CPUs in all, 2 reserved CPUs are 0,6 and 3 are 0,2,6.
 """

@@ -1,7 +1,7 @@
 """Allocated CPUs put into the kubelet's CPU manager state, and taken out again (pure).
 
 CPU proposal, "Create/Update NodeResourceTopology": when the CPUs of a Pod are allocated by koord-scheduler, replace
-the CPUs in the kubelet's state file. What a kubelet checks at its start (Kubernetes v1.36, staticPolicy.validateState)
+the CPUs in the kubelet's state file. What a kubelet checks at its start (Kubernetes v1.37, staticPolicy.validateState)
 holds for every planned state: the kubelet would not start otherwise.
 """
 

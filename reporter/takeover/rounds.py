@@ -94,7 +94,7 @@ def _not_again(pod: NodePod, configuration: KubeletConfiguration, topology: CpuT
     """Say why a restarting kubelet would reject a Pod that has its CPUs from us; "" if it would not.
 
     A restarting kubelet admits all Pods again. With a strict topology policy, each container's set must have as many
-    CPUs as the container requests (Kubernetes v1.36, staticPolicy.GetTopologyHints), on the same NUMA nodes as before.
+    CPUs as the container requests (Kubernetes v1.37, staticPolicy.GetTopologyHints), on the same NUMA nodes as before.
     """
     if configuration.topology_policy not in _STRICT_TOPOLOGY:
         return ""

@@ -1,7 +1,7 @@
-"""The kubelet's checkpoint files: read as Kubernetes v1.36 reads them; nothing else is accepted.
+"""The kubelet's checkpoint files: read as Kubernetes v1.37 reads them; nothing else is accepted.
 
 The files of `checkpoints/` were written, or their checksums computed, by the kubelet's own packages (v1.36.3; those of
-layout v1 of devices by its code up to v1.32).
+layout v4 of CPUs v1.37.2, and of layout v1 of devices its code up to v1.32).
 """
 
 import json
@@ -131,6 +131,21 @@ STATES = {
             "9f0c2b1e-0000-4000-8000-000000000002": parse_cpuset("2-4,10"),
         },
     ),
+    "cpu-v4-static-empty.json": CpuState(StateLayout.V4, "static", 0xFF),
+    "cpu-v4-static.json": CpuState(StateLayout.V4, "static", DEFAULT, entries=ENTRIES),
+    "cpu-v4-pod-level.json": CpuState(
+        StateLayout.V4,
+        "static",
+        DEFAULT,
+        entries=ENTRIES,
+        pods={
+            "0f0c2b1e-0000-4000-8000-000000000009": 0,
+            "9f0c2b1e-0000-4000-8000-000000000002": parse_cpuset("2-4,10"),
+        },
+        baselines={
+            "9f0c2b1e-0000-4000-8000-000000000002": {"log": parse_cpuset("4"), "train": parse_cpuset("2-3")},
+        },
+    ),
 }
 
 
@@ -142,6 +157,38 @@ def test_every_layout_of_the_cpu_state_is_read(name) -> None:
 @pytest.mark.parametrize("name", [name for name in CPUS if "null" not in name and "own" not in name])
 def test_a_state_is_written_byte_by_byte_as_the_kubelet_writes_it(name) -> None:
     assert cpustate.render(cpustate.parse(content(name))) == content(name)
+
+
+def with_data(text: str, **beside: object) -> bytes:
+    """A file of layout v4 whose checksum is right: FNV-1a of the type and the text, as Go prints it."""
+    return json.dumps({**beside, "data": text, "dataChecksum": checksum(f"(string){text}")}).encode()
+
+
+def test_of_layout_v4_the_data_count_and_not_what_is_beside_them_for_older_kubelets() -> None:
+    beside = {"policyName": "none", "defaultCpuSet": "9", "entries": {"u": {"c": "1"}}, "checksum": 1}
+    found = cpustate.parse(with_data('{"policyName":"static","defaultCpuSet":"0-7"}', **beside))
+    assert found == CpuState(StateLayout.V4, "static", 0xFF)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        pytest.param(with_data("{"), "data: not JSON", id="data that are truncated"),
+        pytest.param(with_data("[]"), "data: not a JSON object", id="data that are no object"),
+        pytest.param(with_data('{"x":"\\ud800"}'), "data: holds half a character", id="half a character"),
+        pytest.param(with_data('{"defaultCpuSet":7}'), "defaultCpuSet", id="a set that is a number"),
+        pytest.param(with_data('{"baselines":{"u":{"c":{"baseline":"x"}}}}'), "baselines", id="a baseline"),
+        pytest.param(with_data('{"baselines":{"u":{"c":"1"}}}'), "baselines", id="a baseline without its name"),
+        pytest.param(b'{"policyName":"static","defaultCpuSet":"0-7","dataChecksum":5}', "corrupt", id="no data"),
+        pytest.param(b'{"data":7,"dataChecksum":5}', "data", id="data that are a number"),
+        pytest.param(
+            b'{"policyName":"static","defaultCpuSet":"0-7","checksum":0,"data":"{}"}', "corrupt", id="no checksum"
+        ),
+    ],
+)
+def test_data_of_layout_v4_that_cannot_be_read_are_refused(data: bytes, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        cpustate.parse(data)
 
 
 def test_an_old_file_without_a_checksum_is_taken_as_the_kubelet_takes_it() -> None:
@@ -193,7 +240,7 @@ def test_a_file_cut_off_at_any_byte_is_refused(name) -> None:
 @pytest.mark.parametrize("name", [*DEVICES, *CPUS])
 def test_a_wrong_checksum_is_refused(name) -> None:
     value = json.loads(content(name))
-    key = "Checksum" if "Checksum" in value else "checksum"
+    key = next(one for one in ("Checksum", "dataChecksum", "checksum") if one in value)
     value[key] += 1
     with pytest.raises(CheckpointError, match="corrupt"):
         parser(name)(json.dumps(value).encode())

@@ -1,6 +1,7 @@
 """The kubelet's PodResources socket: it precedes the files, and no malformed answer is accepted.
 
-`podresources.bin` was serialised by k8s.io/kubelet v0.36.3 itself, with fields that are not read here.
+`podresources.bin` was serialised by k8s.io/kubelet v0.36.3 itself, with fields that are not read here, and
+`podresources-pods.bin` by v0.37.2, with CPUs and memory of a Pod as a whole.
 """
 
 import asyncio
@@ -37,6 +38,7 @@ from reporter.pods import NodePod
 MOST_BYTES = 2 * 2**20
 
 WRITTEN_BY_KUBELET = (Path(__file__).parent / "podresources.bin").read_bytes()
+OF_PODS = (Path(__file__).parent / "podresources-pods.bin").read_bytes()
 GOOD = pod("p", container("main", "nvidia.com/gpu", "GPU-1"))
 
 
@@ -190,6 +192,21 @@ def test_what_the_kubelets_own_package_writes_is_read() -> None:
     assert podlist.parse(b"") == ()
 
 
+def test_cpus_of_a_pod_as_a_whole_stand_beside_those_of_its_containers() -> None:
+    assert podlist.parse(OF_PODS) == (
+        PodResources(
+            "ml",
+            "pool",
+            {
+                "main": ContainerResources(cpus=1 << 2),
+                "log": ContainerResources(),
+                "": ContainerResources(cpus=1 << 2 | 1 << 3 | 1 << 4 | 1 << 300),
+            },
+        ),
+        PodResources("ml", "plain", {"main": ContainerResources(cpus=1 << 7)}),
+    )
+
+
 def test_cpus_are_read_one_by_one_as_well_as_together() -> None:
     apart = part(3, part(1, "main") + b"\x18\x02\x18\x04")
     assert podlist.parse(pod("p", apart)) == podlist.parse(pod("p", container("main", cpus=b"\x04\x02")))
@@ -267,6 +284,8 @@ MALFORMED = {
     "a CPU that no machine has": (pod("p", container("main", cpus=varint(4096))), "CPU 4096"),
     "too many Pods": (_many(4097), "4097 Pods"),
     "too many CPUs": (pod("p", container("main", cpus=b"\x01" * 65536)), "more than 65536 parts"),
+    "too many CPUs of a Pod": (pod("p", part(4, b"\x01" * 65537)), "more than 65536 parts"),
+    "too large a CPU of a Pod": (pod("p", part(4, varint(4096))), "CPU 4096"),
     "too many containers": (pod("p", *[b"\x1a\x00"] * 65537), "more than 65536 parts"),
 }
 
@@ -690,6 +709,54 @@ def test_sets_of_whole_pods_are_the_files() -> None:
     found = allocations.cpus(FileReading(state, None), told({"u1": {"main": has(cpus=0b0010)}}))
 
     assert found.value == replace(state, entries={"u1": {"main": 0b0010}})
+
+
+POOL = CpuState(
+    StateLayout.V4, "static", 0b1111_0001, {"u1": {"main": 0b0010, "log": 0b1100, "web": 0b1100}}, pods={"u1": 0b1110}
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "entries", "pods", "default"),
+    [
+        pytest.param(
+            {"main": has(cpus=0b0010), "log": has(), "web": has(), "": has(cpus=0b1110)},
+            POOL.entries,
+            POOL.pods,
+            0b1111_0001,
+            id="the same; the sets that containers share are not told",
+        ),
+        pytest.param(
+            {"main": has(cpus=0b0010), "log": has(cpus=0b0100), "": has(cpus=0b1110)},
+            {"u1": {"main": 0b0010, "log": 0b0100, "web": 0b1100}},
+            POOL.pods,
+            0b1111_0001,
+            id="a container has a set of its own since the file was written",
+        ),
+        pytest.param(
+            {"main": has(cpus=0b0010), "": has(cpus=0b11_1110)},
+            POOL.entries,
+            {"u1": 0b11_1110},
+            0b1100_0001,
+            id="the Pod has more since the file was written",
+        ),
+    ],
+)
+def test_of_a_pod_with_cpus_as_a_whole_the_answer_and_the_file_count_together(
+    words: Mapping[str, ContainerResources],
+    entries: Mapping[str, Mapping[str, int]],
+    pods: Mapping[str, int],
+    default: int,
+) -> None:
+    found = allocations.cpus(FileReading(POOL, None), told({"u1": words}))
+
+    assert found.value == replace(POOL, entries=entries, pods=pods, default=default)
+
+
+def test_a_pod_as_a_whole_keeps_its_cpus_where_no_file_can_be_read() -> None:
+    found = allocations.cpus(FileReading(None, BROKEN), told({"u1": {"main": has(), "": has(cpus=0b110)}}))
+
+    assert found == FileReading(CpuState(StateLayout.V2, "static", 0, pods={"u1": 0b110}), BROKEN)
 
 
 def test_who_has_cpus_without_a_readable_file_has_them_by_the_static_policy() -> None:

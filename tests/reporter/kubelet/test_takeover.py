@@ -3,6 +3,7 @@
 import os
 import resource
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ OURS = {"a": {"main": 0b11 << 10, "side": 0b11 << 10}}
 
 
 def accepted(found: CpuState, reserved=RESERVED, everything=ALL) -> None:
-    """What a kubelet checks at its start (Kubernetes v1.36, staticPolicy.validateState)."""
+    """What a kubelet checks at its start (Kubernetes v1.37, staticPolicy.validateState)."""
     assert found.default
     assert not reserved & ~found.default
     assert not found.default & found.given
@@ -61,6 +62,15 @@ def test_a_pod_level_set_goes_with_its_pod() -> None:
     assert taken.pods == {"c": 1 << 15}
     accepted(taken)
     assert plan_undo(taken, whole, OURS) == whole
+
+
+def test_the_layout_of_1_37_is_kept_with_what_pods_had_when_they_were_admitted() -> None:
+    admitted = {"a": {"main": 0b100}, "b": {"log": 0b1000000}}
+    start = state(dict(BEFORE.entries), layout=StateLayout.V4, baselines=admitted)
+    taken = plan(start, OURS, reserved=RESERVED)
+    accepted(taken)
+    assert cpustate.parse(cpustate.render(taken)) == taken == replace(taken, layout=StateLayout.V4, baselines=admitted)
+    assert plan_undo(taken, start, OURS) == start
 
 
 REFUSED = {
