@@ -128,6 +128,17 @@ def test_a_node_of_which_nothing_is_known_is_left_out(full: World) -> None:
     }
 
 
+async def test_a_node_is_left_out_whose_victims_are_a_group_that_runs_on_other_nodes_too(full: World) -> None:
+    """kube-scheduler 1.37 proposes a PodGroup as one victim, and refuses an answer with a Pod of another node."""
+    full.add_node("n2", device_entry(0))
+    full.see()
+    full.add_pod(gpu_pod("member", 100, priority=1))
+    full.see(PODS)
+    assert (await full.bind("member", "n2")).allowed
+    proposed = {"n1": ["uid-low-a", "uid-member"], "n2": ["uid-member"]}
+    assert victims(full, args(gpu_pod("new", 50, priority=7), proposed)) == {"n2": ["uid-member"]}
+
+
 async def test_a_pod_that_is_not_bound_is_no_victim(full: World) -> None:
     """kube-scheduler refuses the whole answer if it names a Pod that it does not see on the node."""
     full.add_node("n2")

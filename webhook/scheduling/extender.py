@@ -296,6 +296,8 @@ class Extender:
         yield from self._ranking.take_in()
         known = LongRefusals(pod.request)
         for node, (uids, violations) in proposed.items():
+            if any((victim := self._cluster.pods.by_uid(uid)) and victim.node not in {"", node} for uid in uids):
+                continue  # the rest of a PodGroup on other nodes: kube-scheduler refuses a whole answer that names it
             snapshot = self._ranking.snapshot(node).without([pod.uid])
             # kube-scheduler refuses a victim that is not bound to the node.
             there = (self._cluster.pods.by_uid(uid) for uid in snapshot.holdings)
