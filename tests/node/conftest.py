@@ -1,17 +1,17 @@
 """One real node with its own control plane for the tests of this folder."""
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from controlplane.needs import missing
-from node import harness, machine
+from node import harness, machine, nvidia
 
 from webhook.localplane import chart
 from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import Binaries, BuildError, find_or_build
+from webhook.localplane.binaries import NVIDIA_TOOLKIT, Binaries, BuildError, find_or_build
 from webhook.localplane.koord import NAME, start_koord_scheduler
 from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
 from webhook.localplane.process import free_port
@@ -39,7 +39,7 @@ def node_binaries() -> Binaries:
     if trouble:
         missing(trouble)
     try:
-        return find_or_build((*CONTROL_PLANE, *harness.RUNTIME, "helm"))
+        return find_or_build((*CONTROL_PLANE, *harness.RUNTIME, *NVIDIA_TOOLKIT, "helm"))
     except BuildError as error:
         missing(str(error))
 
@@ -52,10 +52,23 @@ async def node_plane(node_binaries: Binaries) -> AsyncIterator[ControlPlane]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def nvidia_toolkit(node_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[nvidia.Toolkit]:
+    """NVIDIA's container toolkit of the node; it acts on containers of its handler alone."""
+    toolkit = nvidia.Toolkit(tmp_path_factory.mktemp("nvidia"), node_binaries)
+    yield toolkit
+    toolkit.close()
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def node(node_plane: ControlPlane, node_binaries: Binaries) -> AsyncIterator[harness.Node]:
-    """A node that runs Pods."""
-    async with harness.Node(node_plane, node_binaries, name=_NAME) as started:
+async def node(
+    node_plane: ControlPlane, node_binaries: Binaries, nvidia_toolkit: nvidia.Toolkit
+) -> AsyncIterator[harness.Node]:
+    """A node that runs Pods, with runc or by NVIDIA's runtime."""
+    runtimes = {nvidia.HANDLER: nvidia_toolkit.runtime}
+    async with harness.Node(
+        node_plane, node_binaries, name=_NAME, runtimes=runtimes, cdi=nvidia_toolkit.specs
+    ) as started:
         yield started
 
 

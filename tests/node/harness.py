@@ -57,6 +57,7 @@ class Node:
         name: str = "node-1",
         kubelet: Mapping[str, Any] | None = None,
         runtimes: Mapping[str, Path] | None = None,
+        cdi: Path | None = None,
     ) -> None:
         """Describe the node.
 
@@ -67,6 +68,7 @@ class Node:
             name: The Node's name.
             kubelet: Merged over the KubeletConfiguration.
             runtimes: Programs to run containers with in place of runc, by the handler of a RuntimeClass.
+            cdi: The folder of its CDI specs.
         """
         self.name = name
         self.cgroup = CGROUP
@@ -74,6 +76,7 @@ class Node:
         self._binaries = binaries
         self._kubelet_overrides = dict(kubelet or {})
         self._runtimes = {"runc": Path("runc"), **(runtimes or {})}
+        self._cdi = cdi
         self._health_port = free_port()
         self._undo = contextlib.AsyncExitStack()
         self._folder = Path()
@@ -81,6 +84,11 @@ class Node:
     @property
     def root(self) -> Path:
         return self._folder / "kubelet"
+
+    @property
+    def nri_socket(self) -> Path:
+        """Where containerd listens to NRI plugins."""
+        return self._folder / "nri.sock"
 
     @property
     def configuration(self) -> Path:
@@ -141,6 +149,13 @@ class Node:
             if row.split()[0] == container_id:
                 return int(row.split()[1])
         raise RuntimeError(f"containerd does not run {container_id}")
+
+    async def oci_spec(self, namespace: str, pod: str, container: str) -> JsonObject:
+        """What runc was given for a running container."""
+        container_id = await self.container_id(namespace, pod, container)
+        bundle = self._folder / "state" / "io.containerd.runtime.v2.task" / "k8s.io" / container_id
+        spec: JsonObject = json.loads((bundle / "config.json").read_text())
+        return spec
 
     async def phase(self, namespace: str, pod: str, *phases: str, deadline_s: float = 60.0) -> JsonObject:
         """Wait until a Pod is in one of some phases.
@@ -292,7 +307,8 @@ class Node:
             return await admin.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")
 
     async def _start_containerd(self) -> None:
-        config = _write(self._folder / "containerd.toml", _containerd_toml(self._folder, self._runtimes))
+        toml = _containerd_toml(self._folder, self._runtimes, self.nri_socket, self._cdi or self._folder / "cdi")
+        config = _write(self._folder / "containerd.toml", toml)
         _write(self._folder / "cni" / "10-ptp.conflist", json.dumps(_network(self._folder)))
         shims = self._binaries["containerd-shim-runc-v2"].parent
         env = {**os.environ, "PATH": f"{shims}:{os.environ['PATH']}"}
@@ -506,7 +522,7 @@ def own_address() -> str:
         return str(probe.getsockname()[0])
 
 
-def _containerd_toml(folder: Path, runtimes: Mapping[str, Path]) -> str:
+def _containerd_toml(folder: Path, runtimes: Mapping[str, Path], nri_socket: Path, cdi: Path) -> str:
     handlers = "".join(
         f"""
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{name}]
@@ -526,12 +542,15 @@ address = "{folder}/containerd.sock"
 [plugins."io.containerd.internal.v1.opt"]
 path = "{folder}/opt"
 [plugins."io.containerd.nri.v1.nri"]
-disable = true
+socket_path = "{nri_socket}"
+plugin_path = "{folder}/nri/plugins"
+plugin_config_path = "{folder}/nri/conf.d"
 [plugins."io.containerd.cri.v1.images".pinned_images]
 sandbox = "{images.PAUSE}"
 [plugins."io.containerd.cri.v1.runtime"]
 restrict_oom_score_adj = true # root without CAP_SYS_RESOURCE, as in some virtual machines
 netns_mounts_under_state_dir = true
+cdi_spec_dirs = ["{cdi}"]
 {handlers}
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = ["{machine.cni_folder()}"]

@@ -28,6 +28,14 @@ OLDER_COMPONENTS: Mapping[str, str] = MappingProxyType(
         "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
     }
 )
+# NVIDIA's container toolkit, as an installation has it, less libnvidia-container. Go needs a C compiler for it.
+NVIDIA_TOOLKIT = (
+    "nvidia-cdi-hook",
+    "nvidia-container-runtime",
+    "nvidia-container-runtime-hook",
+    "nvidia-ctk",
+    "nvidia-ctk-installer",
+)
 # Programs that `go install` makes: main package and pinned version.
 TOOLS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -36,6 +44,7 @@ TOOLS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "containerd": ("github.com/containerd/containerd/v2/cmd/containerd", "v2.4.2"),
         "containerd-shim-runc-v2": ("github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", "v2.4.2"),
         "ctr": ("github.com/containerd/containerd/v2/cmd/ctr", "v2.4.2"),
+        **{name: (f"github.com/NVIDIA/nvidia-container-toolkit/cmd/{name}", "v1.20.2") for name in NVIDIA_TOOLKIT},
     }
 )
 # Programs that `go install` does not make: main package, and the folder with a go.mod and go.sum of ours. The Go module

@@ -265,6 +265,80 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(handle_t *h, unsigned int index
 nvmlReturn_t nvmlDeviceGetGpuInstanceId(handle_t *h, unsigned int *out) { ENTER(h); return word(h, "gpu_instance", out); }
 nvmlReturn_t nvmlDeviceGetComputeInstanceId(handle_t *h, unsigned int *out) { ENTER(h); return word(h, "compute_instance", out); }
 
+/* What NVIDIA's container toolkit asks as well. A GPU instance and its compute instance are the handle of the MIG device
+ * that they are for: each has one. */
+
+typedef struct { unsigned int counts[8]; u64 mib; } attributes_t;
+typedef struct { handle_t *device; unsigned int id, profile, start, size; } gpu_instance_t;
+typedef struct { handle_t *device, *instance; unsigned int id, profile, start, size; } compute_instance_t;
+typedef struct { unsigned int id, numbers[9]; u64 mib; } gpu_profile_t;
+typedef struct { unsigned int id, numbers[8]; } compute_profile_t;
+
+nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+nvmlReturn_t nvmlDeviceGetIndex(handle_t *h, unsigned int *out) {
+    ENTER(h);
+    *out = (unsigned int)(h->mig >= 0 ? h->mig : h->card);
+    return SUCCESS;
+}
+nvmlReturn_t nvmlDeviceIsMigDeviceHandle(handle_t *h, unsigned int *out) { ENTER(h); *out = h->mig >= 0; return SUCCESS; }
+nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle_t *h, handle_t **out) {
+    ENTER(h);
+    *out = &cards[h->card];
+    return SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetAttributes_v2(handle_t *h, attributes_t *out) {
+    ENTER(h);
+    VALUE(h, "memory");
+    memset(out, 0, sizeof *out);
+    out->mib = strtoull(value, NULL, 10) >> 20;
+    return SUCCESS;
+}
+/* The library's number of a profile; 3g.40gb has 3 slices. */
+static unsigned int profile_of(const handle_t *h) {
+    static const unsigned int profiles[] = {0, 0, 1, 2, 3, 0, 6, 4, 5};
+    const char *name = of_card(h, "name"), *mig = name ? strstr(name, " MIG ") : NULL;
+    unsigned int slices = mig ? (unsigned int)atoi(mig + 5) : 0;
+    return slices < sizeof profiles / sizeof *profiles ? profiles[slices] : 0;
+}
+nvmlReturn_t nvmlDeviceGetGpuInstanceById(handle_t *h, unsigned int id, handle_t **out) {
+    ENTER(h);
+    for (int i = 0; i < MAX_MIGS; i++) {
+        const char *value = of_card(&migs[h->card][i], "gpu_instance");
+        if (!value || (unsigned int)atoi(value) != id) continue;
+        *out = &migs[h->card][i];
+        return SUCCESS;
+    }
+    return NOT_FOUND;
+}
+nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(handle_t *h, unsigned int id, handle_t **out) {
+    const char *value = of_card(h, "compute_instance");
+    ENTER(h);
+    *out = h;
+    return value && (unsigned int)atoi(value) == id ? SUCCESS : NOT_FOUND;
+}
+nvmlReturn_t nvmlGpuInstanceGetInfo(handle_t *h, gpu_instance_t *out) {
+    ENTER(h);
+    *out = (gpu_instance_t){.device = &cards[h->card], .profile = profile_of(h)};
+    return word(h, "gpu_instance", &out->id);
+}
+nvmlReturn_t nvmlComputeInstanceGetInfo_v2(handle_t *h, compute_instance_t *out) {
+    ENTER(h);
+    *out = (compute_instance_t){.device = &cards[h->card], .instance = h, .profile = profile_of(h)};
+    return word(h, "compute_instance", &out->id);
+}
+nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(handle_t *h, unsigned int profile, gpu_profile_t *out) {
+    ENTER(h);
+    *out = (gpu_profile_t){.id = profile};
+    return SUCCESS;
+}
+nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(
+    handle_t *h, unsigned int profile, unsigned int engine, compute_profile_t *out) {
+    (void)engine;
+    ENTER(h);
+    *out = (compute_profile_t){.id = profile};
+    return SUCCESS;
+}
+
 /* Errors in memory */
 
 nvmlReturn_t nvmlDeviceGetEccMode(handle_t *h, unsigned int *current, unsigned int *pending) {
