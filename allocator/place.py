@@ -15,6 +15,7 @@ from allocator.cpu.choose import choose_cpus
 from allocator.devices.choose import choose_devices, choose_together
 from allocator.devices.delivery import not_delivered
 from allocator.devices.isolation import not_isolated
+from allocator.devices.memorylimits import without_limits
 from allocator.numasets import MOST_COMPARED, NOTHING_OPENED, NumaSet, kept_apart, numa_sets, opened
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
@@ -64,7 +65,7 @@ def place(
     Returns:
         The placement, or why the node cannot hold the Pod.
     """
-    refused = not_isolated(request, node) or not_delivered(request, node)
+    refused = not_isolated(request, node) or not_delivered(request, node) or without_limits(request, node)
     if refused is not None:
         return refused
     budget = budget or Budget(MOST_STEPS)

@@ -36,6 +36,7 @@ PARTS: Final = {
         "allocator/devices/hindrances.py",
         "allocator/devices/isolation.py",
         "allocator/devices/limit.py",
+        "allocator/devices/memorylimits.py",
         "allocator/devices/words.py",
         "allocator/cpu/choose.py",
         "allocator/cpu/kubelet.py",

@@ -127,6 +127,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
             "defaultSlotResourceFraction": {"types": {"gpu": 50}, "namespaces": {"team-a": {"gpu": 25}}},
         }
     },
+    "memory limits": {"limits": {"provider": "nvidia-toolkit", "require": ["*"]}},
     **{f"the dialect {name}": {"dialects": {name: _ON}} for name in _DIALECTS},
     "the dialect elastic-gpu": {"dialects": {"elastic-gpu": {"enabled": True, "memoryUnit": "1Mi"}}},
     "every dialect, some in namespaces": {

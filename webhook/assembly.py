@@ -12,6 +12,7 @@ from allocator.vocabulary.preference import Preference
 from koordgate.kube.client import KubeClient
 from koordgate.settings import DevicePool
 from webhook import calls
+from webhook.admission.limits import LimitPolicy
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.scope import PolicyScope
 from webhook.admission.slots import SlotDefaults
@@ -164,6 +165,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         together=together,
         mirror=mirror_of(settings),
         preference=scheduler.preference,
+        limits=settings.limits.provider,
     )
     scope = PolicyScope(frozenset(settings.numa.scope.namespaces), settings.numa.scope.selector)
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
@@ -231,6 +233,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
             charges=settings.quota.enabled,
             slots=SlotDefaults(slots.types, slots.namespaces),
             tells=settings.devices.quota_environment,
+            limits=LimitPolicy(settings.limits.provider, frozenset(settings.limits.require)),
         ),
         scheduler.username,
         cluster.reach.of,

@@ -31,6 +31,7 @@ from koordgate.settings import (
 from webhook.adoptsettings import AdoptSettings
 from webhook.dialectsettings import DialectSettings, NamespaceName, as_installed, dialects_on
 from webhook.leasesettings import HealthLeaseSettings
+from webhook.limitsettings import LimitSettings
 from webhook.mapsettings import MapSettings
 from webhook.statedmix import StatedMix, read_mix
 from webhook.tracingsettings import TracingSettings
@@ -395,6 +396,7 @@ class WebhookSettings(Section, frozen=True):
     ledger: LedgerSettings = LedgerSettings()
     gangs: GangSettings = GangSettings()
     devices: DeviceSettings = DeviceSettings()
+    limits: LimitSettings = LimitSettings()
     cpus: CpuSettings = CpuSettings()
     numa: NumaSettings = NumaSettings()
     quota: QuotaSettings = QuotaSettings()

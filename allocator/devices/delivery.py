@@ -1,6 +1,7 @@
 """Which way a node gives containers their cards: the one decision about delivery, by what the node's runtime can do."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from allocator.vocabulary.asks import PodRequest
@@ -13,6 +14,7 @@ from allocator.vocabulary.delivery import (
     NodeRuntime,
     Way,
 )
+from allocator.vocabulary.limits import KEEPERS, NOTHING_KEEPS, LimitProvider
 from allocator.vocabulary.names import TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
@@ -39,12 +41,14 @@ class DeliveryRules:
         runtime_class: the RuntimeClass that leads to NVIDIA's runtime; "" where the cluster has none.
         handler: of that RuntimeClass.
         unknown_refused: whether a node of which nothing is known takes no Pods for cards.
+        limits: what keeps memory limits.
     """
 
     delivery: str = AUTO
     runtime_class: str = ""
     handler: str = ""
     unknown_refused: bool = False
+    limits: LimitProvider = LimitProvider.NONE
 
 
 def delivery_of(runtime: NodeRuntime | None, label: str, rules: DeliveryRules) -> NodeDelivery:
@@ -64,7 +68,14 @@ def delivery_of(runtime: NodeRuntime | None, label: str, rules: DeliveryRules) -
     classed = _first(_classed_ways(runtime, wanted, rules))
     assumed = Way(ASSUMED.delivery, runtime.variable_kind, known=False)
     other = plain if plain.delivery is Delivery.NVIDIA_NRI else assumed
-    return NodeDelivery(plain, classed, other, rules.runtime_class, runtime.no_limits)
+    judged = partial(_limited, runtime, rules.limits)
+    return NodeDelivery(judged(plain), judged(classed), judged(other), rules.runtime_class)
+
+
+def _limited(runtime: NodeRuntime, provider: LimitProvider, way: Way) -> Way:
+    """The same way, with what is to be said of memory limits."""
+    keeper = KEEPERS.get(provider)
+    return replace(way, no_limits=NOTHING_KEEPS if keeper is None else keeper.why_not(runtime, way))
 
 
 def _plain_ways(runtime: NodeRuntime, wanted: str, rules: DeliveryRules) -> list[Way]:
@@ -140,7 +151,7 @@ def _by_variable(runtime: NodeRuntime, delivery: Delivery, *, known: bool) -> Wa
 
 
 def not_delivered(request: PodRequest, node: NodeSnapshot) -> Refusal | None:
-    """Refuse a node that cannot show a Pod its cards, or keep the limits that it requires; None for any other."""
+    """Refuse a node that cannot show a Pod its cards; None for any other."""
     if node.delivery is NOTHING_TOLD or not any(ask.ask.type.name == TYPE_GPU for ask in request.containers):
         return None
     way = node.delivery.way(request.wishes.runtime_class)

@@ -17,14 +17,14 @@ def not_isolated(request: PodRequest, node: NodeSnapshot) -> Refusal | None:
     wanted = request.wishes.isolation
     if not wanted or wanted == node.isolation:
         return None
-    if not any(_is_share(container.ask) for container in request.containers):
+    if not any(is_share(container.ask) for container in request.containers):
         return None
     has = f"is {node.isolation}" if node.isolation else "is not set"
     text = f"the Pod's label {ISOLATION_PROVIDER} is {wanted}, the Node's {has}"
     return Refusal(f"{node.name}: {text}; use nodes with this label", permanent=True, short=text)
 
 
-def _is_share(ask: DeviceAsk) -> bool:
+def is_share(ask: DeviceAsk) -> bool:
     """Whether it takes a part of a GPU; bytes always count as a part."""
     memory = ask.type.memory
     return ask.type.name == TYPE_GPU and not ask.whole and memory is not None and ask.amount(memory[1]) != FULL

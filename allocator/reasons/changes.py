@@ -18,6 +18,7 @@ from allocator.vocabulary.cpunode import MILLI
 from allocator.vocabulary.cpupolicy import REFUSING, NumaPolicy
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, Unit
+from allocator.vocabulary.names import LIMITS
 from allocator.vocabulary.node import NodeSnapshot
 
 _MOST_NAMED: Final = 8
@@ -174,6 +175,8 @@ def _easier(wishes: Wishes) -> Iterator[tuple[str, Wishes]]:
         yield "gpu-partition-spec", replace(wishes, partition=None)
     if wishes.isolation:
         yield f"the isolation {wishes.isolation}", replace(wishes, isolation="")
+    if wishes.limits:
+        yield f"the requirement of memory limits ({LIMITS})", replace(wishes, limits=False)
 
 
 def _mended(request: PodRequest, node: NodeSnapshot) -> Iterator[Change]:

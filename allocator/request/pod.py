@@ -15,7 +15,8 @@ from allocator.vocabulary.asks import NO_WISHES, Wishes
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.hints import NO_HINT, Scope, TypeHint
-from allocator.vocabulary.names import DEVICE_ORDER, DEVICE_SHARING, ISOLATION_PROVIDER
+from allocator.vocabulary.limits import REQUIRED
+from allocator.vocabulary.names import DEVICE_ORDER, DEVICE_SHARING, ISOLATION_PROVIDER, LIMITS
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.preference import DeviceOrder
 from allocator.vocabulary.sharing import TypeSharing
@@ -29,6 +30,7 @@ _SAYING: Final = (
     *HINT_ANNOTATIONS,
     DEVICE_ORDER,
     DEVICE_SHARING,
+    LIMITS,
     *GANG_ANNOTATIONS,
 )  # in addition to those that `names_cpus` knows
 
@@ -95,11 +97,16 @@ def read_request(
             message = f"{excerpt(order)!r} is no order of devices; use {', '.join(DeviceOrder)}"
             problems.append(Problem(f"metadata.annotations[{DEVICE_ORDER}]", message))
             order = ""
+        limits = annotations.get(LIMITS, "")
+        if limits not in {"", REQUIRED}:
+            message = f"{excerpt(limits)!r} is not known; write {REQUIRED}, or remove it"
+            problems.append(Problem(f"metadata.annotations[{LIMITS}]", message))
         gang = read_gang(pod)
         problems.extend(gang.problems)
         isolation = str((metadata.get("labels") or {}).get(ISOLATION_PROVIDER) or "")
         runtime_class = str((pod.get("spec") or {}).get("runtimeClassName") or "")
-        if order or gang.name or isolation or runtime_class or reading.together or hints is not NO_HINTS:
+        said = order or gang.name or isolation or runtime_class or limits
+        if said or reading.together or hints is not NO_HINTS:
             wishes = Wishes(
                 _on_one_device(hints.hints, reading.together) if reading.together else hints.hints,
                 hints.joint,
@@ -110,6 +117,7 @@ def read_request(
                 size=gang.size,
                 together=gang.together,
                 runtime_class=runtime_class,
+                limits=limits == REQUIRED,
             )
     else:
         problems.extend(hints)

@@ -104,6 +104,7 @@ class Wishes:
         size: of the gang, as the Pod's annotations state it.
         together: whether the gang is to be bound as a whole or not at all.
         runtime_class: the Pod's RuntimeClass; "" for none.
+        limits: whether its memory limits must be kept on the node.
     """
 
     hints: tuple[tuple[str, TypeHint], ...] = ()
@@ -116,6 +117,7 @@ class Wishes:
     size: GangSize = UNSTATED
     together: bool = False
     runtime_class: str = ""
+    limits: bool = False
 
     def hint(self, kind: str) -> TypeHint | None:
         """The hint for a type; None if there is none."""

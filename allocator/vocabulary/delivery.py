@@ -69,12 +69,15 @@ class Way:
         kind: the CDI kind before each UUID, in the variable or the annotation; "" for the bare UUID.
         why_not: why there is none, and the cure; a part of a sentence about the node.
         known: whether it is known that this works.
+        no_limits: why memory limits are not kept where cards come in this way, and the cure; "" where they are, None
+            where that is not known.
     """
 
     delivery: Delivery | None
     kind: str = ""
     why_not: str = ""
     known: bool = True
+    no_limits: str | None = None
 
     def named(self, identity: str) -> str:
         """A card as the variable, or the annotation, names it."""
@@ -94,15 +97,12 @@ class NodeDelivery:
         classed: to one that names the RuntimeClass of this installation.
         other: to one that names another.
         runtime_class: the RuntimeClass of this installation.
-        no_limits: why memory limits are not kept there, and the cure, as a part of a sentence; "" where they are,
-            None where that is not known.
     """
 
     plain: Way = ASSUMED
     classed: Way = ASSUMED
     other: Way = ASSUMED
     runtime_class: str = ""
-    no_limits: str | None = None
 
     def way(self, runtime_class: str) -> Way:
         """How a Pod with this `spec.runtimeClassName` gets its cards."""

@@ -49,6 +49,7 @@ ISOLATION_PROVIDER: Final = "koordinator.sh/gpu-isolation-provider"  # a label o
 DEVICE_ORDER: Final = "koordgate.io/device-order"  # on a Pod, or as a Node's label: a `DeviceOrder`
 DEVICE_SHARING: Final = "koordgate.io/device-sharing"  # on a Pod: how its containers share what it holds
 DEVICE_QUOTAS: Final = "koordgate.io/device-quotas"  # on a Pod: what each container may use of its devices
+LIMITS: Final = "koordgate.io/limits"  # on a Pod: "require" if its memory limits must be kept
 MOVABLE: Final = "koordgate.io/movable"  # on a Pod: "false" if `koordgate defrag` is to leave it where it is
 GANG_TOGETHER: Final = "koordgate.io/gang-all-or-nothing"  # on a Pod: its gang is bound as a whole or not at all
 GANG_GATE: Final = "koordgate.io/gang"  # a scheduling gate: room for the Pod's whole gang is not held yet
@@ -61,6 +62,9 @@ PACKED: Final = "koordgate.io/packed-resources"  # on a NodeAllocation: totals a
 MODE_LABEL: Final = "koordgate.io/mode"  # a label of a Namespace: a `Mode`
 VISIBLE_DEVICES_PREFIX: Final = "visible-devices.koordgate.io/"
 _DEVICE_QUOTAS_PREFIX: Final = ".device-quotas.koordgate.io/"
+# What NVIDIA's container toolkit is told of a container's memory, in MiB: the container's name follows.
+MEMORY_REQUEST_PREFIX: Final = "nvidia-gpu-memory-request.koordgate.io/"
+MEMORY_LIMIT_PREFIX: Final = "nvidia-gpu-memory-limit.koordgate.io/"
 
 # Resources that quotas count (`allocator.request.charge`). No Node has them, and schedulers are told to ignore them.
 QUOTA_DOMAIN: Final = "quota.koordgate.io"
@@ -98,6 +102,7 @@ def device_quota(container: str, tail: str) -> str:
 def is_allocation_annotation(key: str) -> bool:
     """Return whether an annotation states what a Pod holds; only the bind may write it."""
     stated = key in {DEVICE_ALLOCATED, DEVICE_QUOTAS, RESOURCE_STATUS}
+    stated = stated or key.startswith((MEMORY_REQUEST_PREFIX, MEMORY_LIMIT_PREFIX))
     return stated or _DEVICE_QUOTAS_PREFIX in key or shown_by(key) is not None
 
 

@@ -16,11 +16,13 @@ from allocator.vocabulary.cpunode import CpuShare, NumaShare
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.devicetype import BUILT_IN, Unit
 from allocator.vocabulary.holdings import Function, Holding, Share
+from allocator.vocabulary.limits import LimitProvider
 from allocator.vocabulary.preference import DeviceOrder, Preference
 from allocator.wire import nodeallocation, nodetopology
 from koordgate.settings import DevicePool, OwnType
 from webhook import settings
 from webhook.leasesettings import HealthLeaseSettings
+from webhook.limitsettings import LimitSettings
 from webhook.localplane.admin import JsonObject
 from webhook.localplane.binaries import Binaries
 from webhook.localplane.chart import ChartError, find, settings_text
@@ -239,6 +241,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "ledger",
         "gangs",
         "devices",
+        "limits",
         "cpus",
         "numa",
         "mode",
@@ -271,6 +274,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
     }
     assert set(written["guard"]) == {"plainPods"}
     assert set(written["devices"]) == {"defaultSlotResourceFraction", "quotaEnvironment", "order", "types"}
+    assert written["limits"] == {"provider": "none", "require": []}
     assert set(written["cpus"]) == {"bindPolicy", "exclusivePolicy", "numaAllocateStrategy", "numaTopologyPolicy"}
     assert set(written["numa"]) == {"scope"}
     assert set(written["numa"]["scope"]) == {"namespaces", "selector"}
@@ -336,6 +340,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
                 "order": "leastUsed",
                 "types": [QUEUE],
             },
+            "limits": {"provider": "nvidia-toolkit", "require": ["batch", "*"]},
             "cpus": {
                 "bindPolicy": "SpreadByPCPUs",
                 "exclusivePolicy": "NUMANodeLevel",
@@ -402,6 +407,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
         ),
         ledger=settings.LedgerSettings(grace_seconds=300, reconcile_seconds=7.5, gather_seconds=0.002),
         gangs=settings.GangSettings(all_or_nothing=True, hold_seconds=60),
+        limits=LimitSettings(LimitProvider.NVIDIA_TOOLKIT, ("batch", "*")),
         devices=settings.DeviceSettings(
             default_slot_resource_fraction=settings.SlotSettings({"gpu": 50}, {"batch": {"gpu": 25, "rdma": 10}}),
             quota_environment=True,
@@ -806,6 +812,10 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"devices": {"types": [NPU | {"more": 1}]}},
         {"devices": {"types": [QUEUE | {"pools": [{"devices": {"fast": 0}}]}]}},
         {"devices": {"types": [QUEUE | {"pools": [{"devices": {"a,b": 1}}]}]}},
+        {"limits": {"provider": "hami"}},
+        {"limits": {"require": ["*"]}},
+        {"limits": {"provider": "nvidia-toolkit", "require": ["Team"]}},
+        {"limits": {"provider": "nvidia-toolkit", "require": "*"}},
         {"cpus": {"bindPolicy": "Default"}},
         {"cpus": {"exclusivePolicy": "Default"}},
         {"cpus": {"numaAllocateStrategy": "Most"}},

@@ -8,7 +8,7 @@ from builders import app, asking, gpu, gpus, holding, node, part, request
 from machines import SERVER_CPUS, server, server_cpu
 
 from allocator.place import place
-from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.asks import PodRequest, Wishes
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
 from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.node import NodeSnapshot
@@ -44,6 +44,10 @@ CASES: dict[str, tuple[PodRequest, NodeSnapshot]] = {
     ),
     "the kubelet would refuse the Pod": (own(1), cpu_node(server_cpu(whole_cores=True))),
     "the Pod fits, but not under its NUMA policy": (own(20, "SingleNUMANode"), server()),
+    "the node does not keep the memory limits that the Pod requires": (
+        request(app("main", gpus(50)), wishes=Wishes(limits=True)),
+        node(*CARDS),
+    ),
     "the node has no Device object": (request(app("main", gpus(50))), node()),
 }
 

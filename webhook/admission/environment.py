@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from allocator.request.devices import ContainerReading, PodReading
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
-from allocator.vocabulary.names import device_quota, visible_devices
+from allocator.vocabulary.names import TYPE_GPU, device_quota, visible_devices
 from webhook.patch import Operation, add, remove, replace
 
 _MOST_REMOVALS: Final = 16  # of entries of one list; more cost the API server the square of the list's length
@@ -27,7 +27,9 @@ def shown_types(reading: PodReading, types: DeviceTypes) -> tuple[DeviceType, ..
     return tuple(kind for kind in types.types if kind.environment and (kind in asked or kind.nothing))
 
 
-def wanted_env(container: ContainerReading, shown: Sequence[DeviceType], *, told: bool) -> Entries:
+def wanted_env(
+    container: ContainerReading, shown: Sequence[DeviceType], *, told: bool, limits: Mapping[str, str]
+) -> Entries:
     """Write a container's environment entries.
 
     An entry refers to the container's own annotation. A container that asks for no such device gets the type's value
@@ -37,6 +39,8 @@ def wanted_env(container: ContainerReading, shown: Sequence[DeviceType], *, told
         container: as read.
         shown: the types whose variables the containers of the Pod get.
         told: whether containers find there what they may use.
+        limits: variables by which what keeps the Pod's memory limits learns them of each container with GPUs -> the
+            beginning of the annotation's key; none if no limits are required.
     """
     entries: Entries = {}
     for kind in shown:
@@ -45,6 +49,8 @@ def wanted_env(container: ContainerReading, shown: Sequence[DeviceType], *, told
             entries[variable] = _from_annotation(variable, visible_devices(container.name, kind.name))
             for tail, limit in kind.limits.items() if told else ():
                 entries[limit] = _from_annotation(limit, device_quota(container.name, tail))
+            for limit, prefix in limits.items() if kind.name == TYPE_GPU else ():
+                entries[limit] = _from_annotation(limit, f"{prefix}{container.name}")
         elif kind.nothing:
             entries[variable] = {"name": variable, "value": kind.nothing}
     return entries

@@ -97,7 +97,9 @@ class PodWebhooks:
         limits = self._limits(request.namespace) if counted else None
         if large := _too_large(request.object):
             return denied(_refusal(request, large), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
-        problems = validate.created(request, self._policy.scheduler_name, types, self._policy.scope, limits)
+        problems = validate.created(
+            request, self._policy.scheduler_name, types, self._policy.scope, limits, self._policy.limits
+        )
         if problems:
             return denied(_refusal(request, problems), RefusalReason.VALIDATION, HTTPStatus.UNPROCESSABLE_ENTITY)
         # The Pod had no UID when it was translated. From here on its UID names it, in the bind too.

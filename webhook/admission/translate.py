@@ -25,6 +25,7 @@ from allocator.request.sharing import unstated_users
 from allocator.request.unread import Unread, beside_ours, find_unread, unread_forms
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes, Unit
+from allocator.vocabulary.limits import REQUIRED
 from allocator.vocabulary.names import (
     DEFAULT_SCHEDULER,
     DEVICE_SHARING,
@@ -33,6 +34,7 @@ from allocator.vocabulary.names import (
     GANG_TOGETHER,
     KOORDINATOR_DOMAIN,
     KUBERNETES_DOMAIN,
+    LIMITS,
     ORIGINAL_REQUEST,
     RESOURCE_MAPS,
     is_quota_resource,
@@ -43,6 +45,7 @@ from allocator.wire.devicesharing import read_sharing, write_sharing
 from allocator.wire.gang import foreign_gang
 from allocator.wire.strict import annotation_path
 from webhook.admission.environment import shown_types, translate_env, wanted_env
+from webhook.admission.limits import NOT_REQUIRED, LimitPolicy
 from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.admission.slots import NO_DEFAULTS, SlotDefaults
 from webhook.admission.unread import belongs_to_others, unread_warnings
@@ -66,6 +69,7 @@ class TranslationPolicy:
         charges: whether what quotas are to count is written beside what is requested.
         slots: what containers that state no amount get together, where the Pod does not state it.
         tells: whether every container that asks for devices finds in its environment what it may use of them.
+        limits: what keeps memory limits, and where they are required.
     """
 
     domain: str
@@ -77,6 +81,7 @@ class TranslationPolicy:
     charges: bool = False
     slots: SlotDefaults = NO_DEFAULTS
     tells: bool = False
+    limits: LimitPolicy = NOT_REQUIRED
 
     def within(self, namespace: str) -> "TranslationPolicy":
         """The same for the Pods of a namespace, which may use other dialects."""
@@ -128,7 +133,8 @@ def translate(
     """
     reading = read_asks(pod, policy.types, implied=False, slots=policy.slots.of(namespace))
     unread = find_unread(pod, policy.types)
-    settled = _settled(pod, policy, reading, unread)
+    limited = policy.limits.requires(reading.request, namespace)
+    settled = _settled(pod, policy, reading, unread, limited=limited)
     if settled is not None:
         return settled
     request = reading.request
@@ -154,7 +160,8 @@ def translate(
             of_users = users.get(container.name, ())
             written[container.name] = _original(container, spec, policy.types, of_users)
         if shown:
-            translate_env(container, spec, wanted_env(container, shown, told=told), operations, warnings)
+            wanted = wanted_env(container, shown, told=told, limits=policy.limits.variables if limited else {})
+            translate_env(container, spec, wanted, operations, warnings)
     if policy.charges:
         memory = charged_memory if memory_per_gpu is None else memory_per_gpu
         counted = charges(reading, request, pod["spec"], memory)
@@ -163,6 +170,7 @@ def translate(
     if request.wishes.together:
         _gate(pod, policy, operations, warnings)
     annotations = _sharing(pod, reading, policy.types) if told else {}
+    annotations |= {LIMITS: REQUIRED} if limited and not request.wishes.limits else {}
     if written:
         annotations |= _originals(reading, known, written)
     operations[:0] = set_annotations(pod, annotations) if annotations else []
@@ -202,7 +210,7 @@ def _in_sum(reading: PodReading) -> list[Problem]:
 
 
 def _settled(
-    pod: Mapping[str, Any], policy: TranslationPolicy, reading: PodReading, unread: Unread
+    pod: Mapping[str, Any], policy: TranslationPolicy, reading: PodReading, unread: Unread, *, limited: bool
 ) -> Translation | None:
     """The answer for a Pod that is another product's, or that cannot be translated; None for any other."""
     if belongs_to_others(pod, reading, unread, policy.types):
@@ -210,6 +218,8 @@ def _settled(
     problems = [*reading.problems, *unread_forms(pod, policy.types)]
     if not problems and policy.by_sum:
         problems += _in_sum(reading)
+    if not problems and limited:
+        problems += policy.limits.problems(reading)
     if not problems:
         problems += _unequal(reading.containers, policy.domain)
     if not problems and reading.request.containers:

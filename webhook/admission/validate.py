@@ -12,9 +12,11 @@ from allocator.request.sharing import unstated_users
 from allocator.request.unread import find_unread
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.limits import REQUIRED, states_limit
 from allocator.vocabulary.names import (
     DEVICE_SHARING,
     DIALECT,
+    LIMITS,
     MIRROR_POD,
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
@@ -25,7 +27,9 @@ from allocator.vocabulary.names import (
 )
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
+from allocator.wire.strict import annotation_path
 from webhook.admission.environment import Entries, is_wanted_env, shown_types, wanted_env
+from webhook.admission.limits import NOT_REQUIRED, LimitPolicy
 from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.admission.unread import belongs_to_others
 from webhook.quotas.limits import NamespaceLimits, beyond
@@ -55,6 +59,7 @@ def created(
     types: DeviceTypes = BUILT_IN,
     scope: PolicyScope = NO_SCOPE,
     limits: NamespaceLimits | None = None,
+    memory: LimitPolicy = NOT_REQUIRED,
 ) -> list[Problem]:
     """Find what is wrong in a Pod to be created; the caller lets mirror Pods pass.
 
@@ -64,6 +69,7 @@ def created(
         types: the device types that may be asked for.
         scope: the Pods that an administrator puts under the NUMA policies of nodes.
         limits: what its namespace limits; None if the Pod need not state what quotas are to count.
+        memory: what keeps memory limits, and where they are required.
     """
     pod = request.object
     problems = [*_forged_at_birth(pod), *_self_test(pod)]
@@ -82,8 +88,15 @@ def created(
     specs = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     shown = shown_types(reading, types)
     users = unstated_users(reading.sharing or {})
+    limited = memory.requires(asked, request.namespace)
+    if limited:
+        problems.extend(memory.problems(reading))
+        if not asked.wishes.limits:
+            problems.append(_untranslated(annotation_path(LIMITS), "is missing"))
+    variables = memory.variables if limited else {}
     for container, container_spec in zip(reading.containers, specs, strict=True):
-        problems.extend(_environment(container, container_spec, wanted_env(container, shown, told=asked.told)))
+        wanted = wanted_env(container, shown, told=asked.told, limits=variables)
+        problems.extend(_environment(container, container_spec, wanted))
         problems.extend(_parts(container, container_spec, users.get(container.name, ()), types))
     if limits is not None:
         counted = charges(reading, asked, spec)
@@ -241,19 +254,25 @@ def updated(request: Request, writer: str, types: DeviceTypes = BUILT_IN, *, cha
     if request.username == writer:
         return problems
     old, new = _annotations(request.old_object), _annotations(request.object)
+    limited = old.get(LIMITS) == REQUIRED
     changed = (
         Problem(f"metadata.annotations[{key}]", message)
-        for key, message in ((key, _frozen(key)) for key in sorted(old.keys() | new.keys()))
+        for key, message in ((key, _frozen(key, limited=limited)) for key in sorted(old.keys() | new.keys()))
         if message and old.get(key) != new.get(key)
     )
     return [*problems, *changed]
 
 
-def _frozen(key: str) -> str:
-    """Say why an annotation may not be changed; "" if it may."""
-    if key in {DEVICE_SHARING, NUMA_SCOPE}:
+def _frozen(key: str, *, limited: bool) -> str:
+    """Say why an annotation may not be changed; "" if it may.
+
+    Args:
+        key: of the annotation.
+        limited: whether the Pod's memory limits must be kept.
+    """
+    if key in {DEVICE_SHARING, LIMITS, NUMA_SCOPE}:
         return "is decided when the Pod is created; leave it unchanged"
-    if is_allocation_annotation(key) or key in {ORIGINAL_REQUEST, DIALECT}:
+    if is_allocation_annotation(key) or key in {ORIGINAL_REQUEST, DIALECT} or (limited and states_limit(key)):
         return "states what the Pod holds; only the bind may write it, leave it unchanged"
     return ""
 

@@ -141,7 +141,7 @@ def outcome(result: Result, account: Account) -> list[str]:
     held = words.held(holding, account.types) if holding is not None else []
     adopted = account.adopted(result.pod)
     held += words.adopted(adopted, account.types) if adopted is not None else []
-    held += words.quotas(result.pod, account.types) if held else []
+    held += [*words.quotas(result.pod, account.types), *words.limits(result.pod)] if held else []
     trouble = words.trouble(result.pod, account) if result.state is PodFate.STANDING else ""
     warnings = [f"warning: {warning}" for warning in result.warnings]
     return [*held, *([trouble] if trouble else ()), *result.reasons, *warnings]

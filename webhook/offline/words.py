@@ -11,7 +11,8 @@ from allocator.vocabulary.cpunode import MILLI, CpuShare, NumaShare
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.names import DEVICE_ORDER, DEVICE_SHARING, ORIGINAL_REQUEST, RESOURCE_MAPS
+from allocator.vocabulary.limits import read_limits
+from allocator.vocabulary.names import DEVICE_ORDER, DEVICE_SHARING, LIMITS, ORIGINAL_REQUEST, RESOURCE_MAPS
 from allocator.vocabulary.sharing import DeviceQuota
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from allocator.wire.devicequotas import NONE, UNLIMITED, read_quotas
@@ -27,7 +28,7 @@ _GIB: Final = 2**30
 _SHORT: Final = 12  # GPU- and eight digits, or a PCI address: unique on a node
 _NAME: Final = 32
 _UNSTATED: Final = "an amount that is not stated"
-_WISHES: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, *HINT_ANNOTATIONS, DEVICE_SHARING, DEVICE_ORDER)
+_WISHES: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, *HINT_ANNOTATIONS, DEVICE_SHARING, DEVICE_ORDER, LIMITS)
 _LONGEST: Final = 200  # characters of an annotation that are shown
 
 
@@ -244,6 +245,12 @@ def quotas(pod: Raw, types: DeviceTypes) -> list[str]:
         for container, listed in read_quotas(annotations, types).items()
         for one in listed
     ]
+
+
+def limits(pod: Raw) -> list[str]:
+    """What each container may use of the memory of each of its GPUs, as the bind stated it to what keeps limits."""
+    stated = read_limits(pod["metadata"].get("annotations") or {})
+    return [f"{container} is kept to {most} MiB of each of its GPUs" for container, most in stated.items()]
 
 
 def quota_of(quota: DeviceQuota) -> str:

@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from allocator.bind import ENDING, MOST_UNBOUND, Claim, bind
 from allocator.devicequotas import device_quotas
+from allocator.memorylimits import limit_annotations
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.limits import LimitProvider
 from allocator.vocabulary.names import is_allocation_annotation
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import Preference
@@ -53,6 +55,7 @@ class Binders:
         together: whether a Pod whose gang is bound as a whole may be bound only to what is held for it.
         mirror: the products whose own annotations a bind writes as well.
         preference: by which nodes are compared, for the audit log.
+        limits: what keeps memory limits.
     """
 
     scheduler_name: str
@@ -64,6 +67,7 @@ class Binders:
     together: bool = False
     mirror: Mirror = NO_MIRROR
     preference: Preference = Preference.FRAGMENTATION
+    limits: LimitProvider = LimitProvider.NONE
 
 
 class BindingWebhooks:
@@ -146,11 +150,11 @@ class BindingWebhooks:
             new = changed is not None
             outcome, reason = decided.outcome, _reason(claim, sent, repeated=decided.repeated)
             if isinstance(outcome, Holding):
+                written = self._bounded(pod, outcome, node)
+                if isinstance(written, Refusal):
+                    return None, written
                 annotations.clear()
-                annotations.update(self._written(pod, outcome, node))
-                size = sum(len(key) + len(value) for key, value in annotations.items())
-                if size > _MOST_ANNOTATIONS:
-                    return None, _too_long(node, size)
+                annotations.update(written)
             return changed, outcome
 
         if request.dry_run:
@@ -165,7 +169,7 @@ class BindingWebhooks:
         if new and not request.dry_run:
             self.bound(pod, outcome, node)
         # Called once more for the same Binding: the account of the first answer is in the audit event already.
-        told = bool(annotations) and annotations.items() <= _carried(request).items()
+        told = bool(annotations) and annotations.items() <= _annotations(request).items()
         annotations |= self._mirrored(outcome, node)
         operations: list[Operation] = set_annotations(request.object, annotations)
         if not (request.object.get("metadata") or {}).get("uid"):
@@ -174,13 +178,33 @@ class BindingWebhooks:
         audit = {} if told else account(outcome, node, self._binders.preference, reason, recorded=recorded)
         return patched(operations, audit=audit)
 
-    def _written(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str]:
+    def _bounded(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str] | Refusal:
+        """Write as `_written`, unless that is too long for the Pod."""
+        written = self._written(pod, holding, node)
+        if isinstance(written, Refusal):
+            return written
+        size = sum(len(key) + len(value) for key, value in written.items())
+        return _too_long(node, size) if size > _MOST_ANNOTATIONS else written
+
+    def _written(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str] | Refusal:
         """Write what a Pod holds, and what each container may use of it if the Pod wants that stated."""
         annotations = write_allocation(holding, self._binders.domain, self._binders.types)
+        limits = self._limits(pod, holding, node)
+        if isinstance(limits, Refusal):
+            return limits
+        annotations |= limits
         if not pod.request.told:
             return annotations
         quotas = device_quotas(pod.request, holding.shares, self._cluster.snapshot(node).devices)
         return annotations | write_quotas(quotas, self._binders.domain)
+
+    def _limits(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str] | Refusal:
+        """Write the memory limits of a Pod that requires them, as what keeps them reads it."""
+        if not pod.request.wishes.limits:
+            return {}
+        devices = self._cluster.snapshot(node).devices
+        written = limit_annotations(pod.request, holding.shares, devices, self._binders.limits)
+        return Refusal(f"{node}: {written}") if isinstance(written, str) else written
 
     def _mirrored(self, holding: Holding, node: str) -> dict[str, str]:
         """What other products would have written. Nobody here reads it of such a Pod, and it decides nothing."""
@@ -296,10 +320,10 @@ class BindingWebhooks:
         if request.dry_run and carried:
             return allowed()  # nothing was recorded to compare with
         held = self._ledger.record(node).holdings.get(pod.uid)
-        if held is None or carried != self._written(pod, held, node):
+        if held is None or not self._states(request, pod, held, node):
             # Another replica may have written since we last saw the record.
             held = (await self._ledger.read(node, deadline)).holdings.get(pod.uid)
-        if held is not None and carried == self._written(pod, held, node):
+        if held is not None and self._states(request, pod, held, node):
             return allowed()
         what = "carries no allocation" if not carried else "carries another allocation than the ledger holds"
         return denied(
@@ -309,6 +333,14 @@ class BindingWebhooks:
             RefusalReason.FORGED,
             HTTPStatus.CONFLICT,
         )
+
+    def _states(self, request: Request, pod: PodInfo, held: Holding, node: str) -> bool:
+        """Whether a Binding carries what is written of a holding, and no other allocation annotation."""
+        written = self._written(pod, held, node)
+        if isinstance(written, Refusal):
+            return False
+        of_others = {key: value for key, value in _annotations(request).items() if key in written}
+        return _carried(request) | of_others == written
 
     async def _find(self, request: Request, deadline: float) -> tuple[PodInfo, str] | Response:
         """Find the Pod of a Binding, by a live read if the view does not know it; a Response if that settles it."""
@@ -388,8 +420,11 @@ def claim_of(pod: PodInfo, *, together: bool) -> Claim:
 
 def _carried(request: Request) -> dict[str, str]:
     """The allocation annotations of a Binding, which the API server merges into the Pod."""
-    annotations: Mapping[str, str] = (request.object.get("metadata") or {}).get("annotations") or {}
-    return {key: value for key, value in annotations.items() if is_allocation_annotation(key)}
+    return {key: value for key, value in _annotations(request).items() if is_allocation_annotation(key)}
+
+
+def _annotations(request: Request) -> Mapping[str, str]:
+    return (request.object.get("metadata") or {}).get("annotations") or {}
 
 
 def _name(request: Request) -> str:

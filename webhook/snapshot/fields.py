@@ -10,6 +10,7 @@ from typing import Final
 
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.evictions import STAY_ANNOTATIONS
+from allocator.vocabulary.limits import KEEPERS
 from allocator.vocabulary.names import (
     AGREEMENT,
     CLASSES,
@@ -18,6 +19,7 @@ from allocator.vocabulary.names import (
     DEVICE_SHARING,
     DEVICES_CHECKPOINTS,
     DIALECT,
+    LIMITS,
     MIRROR_POD,
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
@@ -89,6 +91,7 @@ _POD_ANNOTATIONS: Final = frozenset(
         HAMI_TIME,
         HAMI_TO_ALLOCATE,
         KAI_RESERVED,
+        LIMITS,
         MIRROR_POD,
         NUMA_SCOPE,
         NUMA_TOPOLOGY_SPEC,
@@ -242,6 +245,7 @@ def pod(types: DeviceTypes) -> Shape:
     variables = {kind.environment for kind in types.types} | {
         one for kind in types.types for one in kind.limits.values()
     }
+    variables.update(*(keeper.variables for keeper in KEEPERS.values()))
     container = fields(
         name=plain, resources=_RESOURCES, restartPolicy=plain, env=_variables(frozenset(variables - {""}))
     )

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 Raw = dict[str, Any]
 
 _DIGITS: Final = 12  # of a replacement: of 100,000 names, two are alike in one of 50,000 clusters
-_KEPT: Final = frozenset({"", "default", "kube-system", "kube-public", "kube-node-lease", "koordgate-system"})
+_KEPT: Final = frozenset({"", "*", "default", "kube-system", "kube-public", "kube-node-lease", "koordgate-system"})
 _KEPT_BEGINNINGS: Final = ("koordgate", "koord-", "koordlet", "system-")  # names that koordgate and Kubernetes gave
 _PLAIN_VALUE: Final = re.compile(r"-?[0-9]{1,12}|true|false|", re.ASCII)
 # Domains whose keys say nothing of their user, and keys whose values do not either.

@@ -61,10 +61,10 @@ _NEEDED: Final = (NODES, PODS)
 # The parts of the settings that decide who gets what; the others are certificates, addresses and logs.
 _SETTINGS: Final = (
     *("adopt", "cpus", "devices", "dialects", "domain", "dra", "gangs", "guard", "headroom", "identity", "ledger"),
-    *("mirror", "mode", "numa", "quota", "scheduler", "stateMemory"),
+    *("limits", "mirror", "mode", "numa", "quota", "scheduler", "stateMemory"),
 )
 _SELECTORS: Final = frozenset({"selector", "nodeSelector"})  # in the settings
-_NAMESPACES: Final = ("namespace", "namespaces")  # endings of fields of the settings that name them
+_NAMESPACES: Final = ("namespace", "namespaces", "require")  # endings of fields of the settings that name them
 
 
 @dataclass(slots=True)

@@ -1,0 +1,65 @@
+"""Which Pods must have their memory limits kept, and what is wrong in one of them (pure)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from allocator.devices.isolation import is_share
+from allocator.memorylimits import long_name
+from allocator.request.devices import PodReading
+from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.limits import KEEPERS, MIB, NOTHING_KEEPS, LimitProvider
+from allocator.vocabulary.names import GPU_MEMORY, LIMITS, NVIDIA, TYPE_GPU
+from allocator.vocabulary.outcome import Problem
+from allocator.wire.strict import annotation_path
+
+EVERYWHERE: Final = "*"
+"""In place of namespaces: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitPolicy:
+    """What keeps memory limits, and where they are required of Pods that do not ask for them.
+
+    Attributes:
+        provider: what keeps them.
+        namespaces: those in which Pods for parts of GPUs must have them, or `EVERYWHERE`.
+    """
+
+    provider: LimitProvider = LimitProvider.NONE
+    namespaces: frozenset[str] = frozenset()
+
+    def requires(self, request: PodRequest, namespace: str) -> bool:
+        """Whether the limits of a Pod must be kept: it asks for that, or the installation wants it of its namespace.
+
+        The latter holds for Pods that take a part of a GPU. One that takes whole GPUs has nobody beside it on them.
+        """
+        gpus = [one.ask for one in request.containers if one.ask.type.name == TYPE_GPU]
+        if request.wishes.limits or not gpus:
+            return bool(gpus)
+        return not self.namespaces.isdisjoint((EVERYWHERE, namespace)) and any(map(is_share, gpus))
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The variables of containers with GPUs of such a Pod, as `Keeper.variables`."""
+        return KEEPERS[self.provider].variables if self.provider in KEEPERS else {}
+
+    def problems(self, reading: PodReading) -> Iterator[Problem]:
+        """Find why the limits of a Pod for which they are required can be kept nowhere."""
+        keeper = KEEPERS.get(self.provider)
+        if keeper is None:
+            yield Problem(annotation_path(LIMITS), NOTHING_KEEPS)
+            return
+        for container in reading.containers:
+            for ask in (one for one in container.requests if one.type.name == TYPE_GPU):
+                if ask.vendor not in {"", NVIDIA}:
+                    message = f"only NVIDIA's GPUs have memory limits, and the Pod asks for {ask.vendor}; remove it"
+                    yield Problem(annotation_path(LIMITS), message)
+                if 0 < (ask.amount(GPU_MEMORY) or MIB) < MIB:
+                    message = "less than 1 MiB of a card is too little for a memory limit; ask for 1Mi or more"
+                    yield Problem(f"{container.path}.resources", message)
+                if len(container.name) > keeper.longest_name:
+                    yield Problem(f"{container.path}.name", long_name(container.name, keeper.longest_name))
+
+
+NOT_REQUIRED: Final = LimitPolicy()
