@@ -254,21 +254,28 @@ class KubeClient:
         return await self._ask(_Ask("PATCH", path, params, orjson.dumps(body), _PATCH_TYPES[content_type]), deadline)
 
     async def delete(
-        self, path: str, *, revision: str | None = None, deadline: float | None = _DEADLINE_S
+        self,
+        path: str,
+        *,
+        revision: str | None = None,
+        uid: str | None = None,
+        deadline: float | None = _DEADLINE_S,
     ) -> dict[str, Any]:
         """Delete an object.
 
         Args:
             path: of the object.
             revision: delete it only at this resourceVersion.
+            uid: delete it only if it is the object with this UID.
             deadline: in seconds.
 
         Raises:
-            Conflict: it is at another resourceVersion.
+            Conflict: it is at another resourceVersion, or is another object of this name.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if revision is not None:
-            options["preconditions"] = {"resourceVersion": revision}
+        only = {key: value for key, value in (("resourceVersion", revision), ("uid", uid)) if value is not None}
+        if only:
+            options["preconditions"] = only
         return await self._ask(_Ask("DELETE", path, {}, orjson.dumps(options)), deadline)
 
     async def watch_lines(

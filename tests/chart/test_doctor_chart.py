@@ -119,3 +119,37 @@ def test_its_account_is_limited_to_dry_runs_even_without_a_test(objects: list[Js
     assert policy["validations"][0]["expression"] == "request.dryRun"
     assert find(objects, "ValidatingAdmissionPolicyBinding", NAME)["spec"]["validationActions"] == ["Deny"]
     assert not [one for one in objects if one["kind"] == "Pod"]
+
+
+IMAGE = "registry.example.com/busybox:1.37"
+
+
+@pytest.fixture(scope="module")
+def probing(binaries: Binaries) -> list[JsonObject]:
+    """All objects with the hooks, where the test also probes."""
+    return chart.render(binaries, {"doctor": {"tryIn": "team-a", "probe": IMAGE}}, tests=True)
+
+
+def test_a_probing_test_has_the_rights_that_the_probe_uses_and_time_for_it(
+    probing: list[JsonObject], tested: list[JsonObject]
+) -> None:
+    def given(objects: list[JsonObject]) -> set[tuple[str, str, str]]:
+        hooks = [one for one in objects if HOOK in (one["metadata"].get("annotations") or {})]
+        roles = [one for one in hooks if one["kind"] in {"Role", "ClusterRole"}]
+        return {(one.verb, one.resource, one.namespace) for one in rules(roles)}
+
+    assert given(probing) - given(tested) == {
+        ("get", "pods", "team-a"),
+        ("delete", "pods", "team-a"),
+        ("list", "events", "team-a"),
+        ("patch", "nodes", ""),
+    }
+    pod, plain = find(probing, "Pod", NAME)["spec"], find(tested, "Pod", NAME)["spec"]
+    assert pod["containers"][0]["args"][-2:] == ["--probe", IMAGE]
+    assert (plain["activeDeadlineSeconds"], pod["activeDeadlineSeconds"]) == (300, 3600)
+
+
+@pytest.mark.parametrize("image", ["a b", "-x", "busybox'", "a\nb"])
+def test_a_probe_of_what_is_no_image_is_refused(image: str, render: Render) -> None:
+    with pytest.raises(chart.ChartError, match="probe"):
+        render({"doctor": {"probe": image}})

@@ -1,15 +1,19 @@
 """The forms in which `koordgate doctor` writes what it finds."""
 
 import argparse
+import asyncio
 import json
 from collections.abc import Callable
 
 import pytest
 import yaml
+from doctor.test_probe import BY_CLASS
 
 from webhook.doctor import command
-from webhook.doctor.command import COMMAND
-from webhook.doctor.findings import Finding, failure, ok, unknown
+from webhook.doctor.command import COMMAND, Looked
+from webhook.doctor.findings import failure, ok, unknown
+from webhook.doctor.probe.outcome import Outcome, Verdict
+from webhook.doctor.probe.runner import ProbePlan
 
 LONG = "a value that is longer than a terminal is wide, " * 4
 FOUND = [ok("versions", "all is right"), failure("clocks", LONG, "set the clock")]
@@ -17,8 +21,8 @@ FOUND = [ok("versions", "all is right"), failure("clocks", LONG, "set the clock"
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    async def found(*_of: object) -> list[Finding]:
-        return FOUND
+    async def found(*_of: object) -> Looked:
+        return Looked(FOUND)
 
     monkeypatch.setattr(command, "find", found)
 
@@ -52,8 +56,8 @@ def test_what_is_right_is_left_out_on_demand(run: Callable[..., tuple[int, str]]
 def test_it_is_written_line_by_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     listed = [ok("versions", "all is right"), unknown("clocks", "no time", "ask"), failure("nodes", "x" * 90, "do\nit")]
 
-    async def found(*_of: object) -> list[Finding]:
-        return listed
+    async def found(*_of: object) -> Looked:
+        return Looked(listed)
 
     monkeypatch.setattr(command, "find", found)
     parser = argparse.ArgumentParser()
@@ -71,3 +75,60 @@ def test_it_is_written_line_by_line(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         "",
         "1 failure, 0 warnings, 1 not known, 1 ok",
     ]
+
+
+Asked = list[ProbePlan | None]
+
+
+def probing(monkeypatch: pytest.MonkeyPatch, answer: Looked | BaseException) -> Asked:
+    """Let the command find this, and note which probes it was asked for."""
+    asked: Asked = []
+
+    async def found(_namespace: str, _tried: str, _context: str | None, plan: ProbePlan | None) -> Looked:
+        asked.append(plan)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(command, "find", found)
+    return asked
+
+
+def status(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    COMMAND.arguments(parser)
+    return COMMAND.run(parser.parse_args(words))
+
+
+def test_probes_are_run_on_demand_and_shown_in_a_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = Looked([ok("probe", "all is right")], [Outcome("n1", BY_CLASS, Verdict.RIGHT)])
+    asked = probing(monkeypatch, shown)
+    assert status("--probe", "registry.example.com:5000/a/busybox@sha256:0a", "--try-in", "team-a") == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[3].split() == ["NODE", "WAY", "GIVEN", "SEEN", "VERDICT"]
+    assert out[4].split() == ["n1", "runtimeClass", "-", "-", "right"]
+    assert status("--probe", "busybox", "--probe-timeout", "5", "-o", "json") == 0
+    assert [one["node"] for one in json.loads(capsys.readouterr().out)["probe"]] == ["n1"]
+    assert status() == 0
+    first, second = ("registry.example.com:5000/a/busybox@sha256:0a", "team-a", 120.0), ("busybox", "default", 5.0)
+    assert asked == [ProbePlan(*first), ProbePlan(*second), None]
+
+
+@pytest.mark.parametrize("image", ["", "a b", "-busybox", "a;b", "x" * 513])
+def test_what_is_no_image_is_refused(image: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        status(f"--probe={image}")
+    assert "is no image, such as" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("ended", "code"), [(KeyboardInterrupt(), 130), (asyncio.CancelledError(), 143)])
+def test_an_interrupted_command_says_that_no_pod_is_left(
+    ended: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    probing(monkeypatch, ended)
+    assert status("--probe", "busybox") == code
+    assert capsys.readouterr().err == "koordgate doctor: interrupted; the Pods of the probe are deleted\n"
+    assert status() == code
+    assert capsys.readouterr().err == "koordgate doctor: interrupted\n"

@@ -239,7 +239,14 @@ async def test_deleting_another_object_of_the_same_name_is_a_conflict(kube: Kube
     fake.put(NODES.path(), node("n1"))
     with pytest.raises(Conflict):
         await kube.delete(NODES.path("n1"), revision="1")
+    there = fake.get(NODES.path("n1"))["metadata"]
+    with pytest.raises(Conflict):
+        await kube.delete(NODES.path("n1"), uid="another")
+    with pytest.raises(Conflict):
+        await kube.delete(NODES.path("n1"), uid=there["uid"], revision="1")
     assert fake.get(NODES.path("n1"))
+    await kube.delete(NODES.path("n1"), uid=there["uid"], revision=there["resourceVersion"])
+    assert fake.objects(NODES.path()) == []
 
 
 async def test_forbidden_says_who_lacks_what_and_where_to_look(kube: KubeClient, fake: FakeKube) -> None:

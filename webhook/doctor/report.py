@@ -1,4 +1,4 @@
-"""The findings as a table and as data."""
+"""The findings, and what probes showed, as tables and as data."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from webhook.doctor.findings import Finding, Level
+from webhook.doctor.probe.outcome import Outcome, Verdict
 from webhook.plaintable import plain_table
 from webhook.terminal import printable
 
@@ -41,7 +42,42 @@ def summary(findings: Sequence[Finding]) -> str:
     return ", ".join(texts)
 
 
-def data(findings: Sequence[Finding], status: int) -> dict[str, Any]:
-    """The same as data; `exitStatus` is that of the command."""
+def probe_table(outcomes: Sequence[Outcome]) -> Table:
+    """Make the table of probes: a row for each node."""
+    made = plain_table("NODE", "WAY", "GIVEN", "SEEN", "VERDICT")
+    for one in outcomes:
+        style = {Verdict.RIGHT: "green", None: "cyan"}.get(one.verdict if one.verdict.result else None, "bold red")
+        way = one.found.way.delivery or "none"
+        cells = (one.node, way, _given(one), _seen(one))
+        made.add_row(*(Text(printable(cell)) for cell in cells), Text(one.verdict, style=style))
+    return made
+
+
+def _given(one: Outcome) -> str:
+    return ", ".join(f"/dev/nvidia{share.minor} {share.id}" for share in one.given) or "-"
+
+
+def _seen(one: Outcome) -> str:
+    if one.seen is None:
+        return "-"
+    return " ".join((*(f"/dev/nvidia{minor}" for minor in one.seen.minors), *one.seen.uuids)) or "no card"
+
+
+def data(findings: Sequence[Finding], status: int, outcomes: Sequence[Outcome] | None = None) -> dict[str, Any]:
+    """The same as data; `exitStatus` is that of the command. `probe` is there if anything was probed."""
     listed = [{"level": str(one.level), "area": one.area, "what": one.what, "todo": one.todo} for one in findings]
-    return {"exitStatus": status, "findings": listed}
+    probed = {} if outcomes is None else {"probe": [_outcome(one) for one in outcomes]}
+    return {"exitStatus": status, "findings": listed, **probed}
+
+
+def _outcome(one: Outcome) -> dict[str, Any]:
+    seen = None if one.seen is None else {"minors": list(one.seen.minors), "uuids": list(one.seen.uuids)}
+    return {
+        "node": one.node,
+        "way": one.found.way.delivery and str(one.found.way.delivery),
+        "runtimeClass": one.found.runtime_class,
+        "given": [{"minor": share.minor, "uuid": share.id} for share in one.given],
+        "seen": seen,
+        "verdict": str(one.verdict),
+        "why": one.why,
+    }

@@ -14,6 +14,7 @@ from webhook.doctor.findings import Finding, Level, failure, listed, ok, unknown
 from webhook.doctor.proof import DELIVERY_PROVED, DeliveryProof, Result
 from webhook.doctor.snapshot import Snapshot
 from webhook.settings import WebhookSettings, delivery_rules
+from webhook.terminal import counted
 
 _AREA: Final = "delivery"
 _ALIKE: Final = 0.4  # "nri" is meant for nvidia-nri
@@ -210,4 +211,4 @@ def _proofs(nodes: list[CardNode], ways: Mapping[str, Chosen]) -> Iterator[Findi
 
 
 def _nodes(names: list[str]) -> str:
-    return f"{len(names)} node{'s' * (len(names) != 1)} ({listed(names)})"
+    return f"{counted(len(names), 'node')} ({listed(names)})"
