@@ -486,7 +486,8 @@ def delivery_rules(settings: WebhookSettings) -> DeliveryRules:
     """How containers get their cards; the RuntimeClass counts only where the cluster has it."""
     devices = settings.devices
     refused = devices.delivery_unknown == "refuse"
-    return DeliveryRules(devices.delivery, devices.runtime_class_name, unknown_refused=refused)
+    limits = settings.limits.provider
+    return DeliveryRules(devices.delivery, devices.runtime_class_name, unknown_refused=refused, limits=limits)
 
 
 def without_gathering(settings: WebhookSettings) -> WebhookSettings:

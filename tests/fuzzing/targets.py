@@ -78,6 +78,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "gangs": "gangs: {allOrNothing: true}\nguard: {plainPods: warn}\n",
     "scope": "numa: {scope: {namespaces: [default]}}\nscheduler: {preference: mostBalanced, mostNodes: 0}\n",
     "slots": "devices: {quotaEnvironment: true, defaultSlotResourceFraction: {types: {gpu: 30}}}\n",
+    "limits": "limits: {provider: nvidia-toolkit, require: ['*']}\n",
     "types": npus.TEXT,
     "dialects": f"dialects: {{{', '.join(f'{one.name}: {{enabled: true{_unit(one)}}}' for one in PEERS)}}}\n",
 }
