@@ -13,12 +13,14 @@ from builders import container, device_entry, device_object, pod
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from webhook.adopt.command import COMMAND
-from webhook.adopt.findings import ClusterFindings, HeldBy, find
-from webhook.adopt.objects import Cluster
+from webhook.adopt.findings import ClusterFindings, HeldBy, NodeFinding, find
+from webhook.adopt.objects import Cluster, from_objects
 from webhook.adopt.steps import blockers, steps
+from webhook.adopt.tables import nodes_table
 from webhook.adopt.view import AdoptView
 from webhook.offline.cluster import OfflineCluster
 from webhook.settings import DialectSettings, WebhookSettings, parse, types_of
+from webhook.terminal import show
 
 Raw = dict[str, Any]
 GPU = {"nvidia.com/gpu": "1"}
@@ -462,3 +464,47 @@ def test_a_switch_without_a_kubeconfig_is_not_told_of_files(
 def test_a_pod_of_any_other_scheduler_is_not_koordgates(scheduler: str) -> None:
     (one,) = found(gpu_pod("p", schedulerName=scheduler)).pods
     assert one.product == "device plugin"
+
+
+def runtime_class(name: str = "nvidia") -> Raw:
+    return {"kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}
+
+
+def told_of(name: str, runtime: str, **entry: Any) -> Raw:
+    listed = [device_entry(at, id=f"GPU-{name}-{at}", domain="kubernetes.io", **entry) for at in range(2)]
+    return device_object(*listed, name=name, annotations={"koordgate.io/runtime": runtime})
+
+
+def test_of_nodes_with_nvidias_cards_it_is_told_how_containers_get_them() -> None:
+    runc = '{"handlers":["runc","nvidia"],"showing":["nvidia"],"defaultShows":false}'
+    deaf = '{"handlers":["runc"],"showing":[],"defaultShows":false}'
+    other = {"labels": {"node.koordinator.sh/gpu-vendor": "other"}}
+    made = cluster(
+        [node("a"), node("b"), node("c"), told_of("a", runc), told_of("b", deaf), told_of("c", runc, **other)]
+    )
+    assert [one.delivery for one in find(made, AdoptView(made)).nodes] == ["", "", ""]  # files without RuntimeClasses
+    made.take("RuntimeClass", runtime_class(), types_of(WITH_HAMI))
+    made.classes = True
+    told = find(made, AdoptView(made))
+    assert [(one.name, one.delivery) for one in told.nodes] == [("a", "runtimeClass"), ("b", "none"), ("c", "")]
+    (unshown,) = told.unshown
+    assert unshown.startswith("Pods get no cards on 1 node (b): each has no runtime handler nvidia")
+
+
+def test_a_file_that_has_a_runtime_class_has_all_of_them() -> None:
+    runc = '{"handlers":["runc","nvidia"],"showing":["nvidia"],"defaultShows":false}'
+    objects = [node("a"), told_of("a", runc)]
+    for more, way in ([], ""), ([runtime_class("kata")], "none"), ([runtime_class()], "runtimeClass"):
+        read = [("file", one, one["kind"]) for one in (*objects, *more)]
+        made = from_objects(read, WITH_HAMI)
+        assert [one.delivery for one in find(made, AdoptView(made)).nodes] == [way]
+
+
+def test_the_table_says_how_containers_get_their_cards(capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [NodeFinding(way or "x", True, True, 1, delivery=way) for way in ("environment", "none", "")]
+    show(nodes_table(ClusterFindings(tuple(nodes), (), {})))
+    words = " ".join(capsys.readouterr().out.replace(" -", "").split())
+    assert words == (
+        "NODE READY HELD BY STILL OFFERS environment yes 1 device cards by environment none no 1 device no way for "
+        "cards x yes 1 device"
+    )

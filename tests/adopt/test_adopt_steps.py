@@ -225,3 +225,19 @@ def test_what_another_product_gave_is_not_in_the_way_of_leaving() -> None:
 def test_nothing_is_in_the_way_of_leaving_what_was_not_enforced(mode: Mode) -> None:
     modes = {"team": mode, "other": Mode.ENFORCE, "plain": Mode.ENFORCE}
     assert list(blockers(leaving(modes=modes), ["team", "new"], Mode.OFF)) == []
+
+
+NONE = "Pods get no cards on 1 node (n1): each has no runtime; install one"
+
+
+WAYS = {("none", "none"): True, ("none", "environment"): False, ("none", ""): True, ("",): False}
+
+
+@pytest.mark.parametrize("ways", WAYS)
+def test_a_switch_is_stopped_where_no_node_could_show_cards(ways: tuple[str, ...]) -> None:
+    nodes = [node(f"n{at}", delivery=way) for at, way in enumerate(ways, 1)]
+    one = found(nodes, [pod("a", node="n1", product=OURS)], unshown=(NONE,))
+    assert (NONE in blockers(one, ["team"], Mode.ENFORCE)) is WAYS[ways]
+    assert NONE not in list(blockers(one, ["team"], Mode.SHADOW))
+    assert NONE in steps(one)[3].needed
+    assert [node_.ready for node_ in nodes] == [way != "none" for way in ways]

@@ -12,7 +12,7 @@ from fake_kube import FakeKube, answer, drop
 from foreignpods import hami, install, put_pod, reservation
 from kubeconfigs import write_kubeconfig
 
-from koordgate.kube.resource import CONFIG_MAPS, DEVICES, MUTATING_WEBHOOKS, NAMESPACES, NODES
+from koordgate.kube.resource import CONFIG_MAPS, DEVICES, MUTATING_WEBHOOKS, NAMESPACES, NODES, RUNTIME_CLASSES
 
 Raw = dict[str, Any]
 MODE = "koordgate.io/mode"
@@ -44,7 +44,8 @@ def cluster(fake: FakeKube) -> FakeKube:
     fake.put(MUTATING_WEBHOOKS.path(), {"metadata": {"name": "koordgate"}})
     for name in ("n1", "n2"):
         fake.put(NODES.path(), {"metadata": {"name": name}})
-        fake.put(DEVICES.path(), device_object(device_entry(0, id=f"GPU-{name}"), name=name))
+        told = {"koordgate.io/runtime": '{"handlers":["nvidia"],"showing":["nvidia"],"defaultShows":true}'}
+        fake.put(DEVICES.path(), device_object(device_entry(0, id=f"GPU-{name}"), name=name, annotations=told))
     for name, mode in (("done", "enforce"), ("late", None), ("team", "off")):
         fake.put(NAMESPACES.path(), namespace(name, mode))
     return fake
@@ -170,8 +171,32 @@ async def test_whether_the_webhooks_are_there_may_not_be_known(cluster: FakeKube
     assert checked(said.out)["steps"][0]["needed"] == ["no reporter is ready on n1, n2"]
 
 
+async def test_how_containers_would_get_their_cards_is_told_by_the_runtime_classes_of_the_cluster(
+    cluster: FakeKube, adopt: Koordgate
+) -> None:
+    runc = {"koordgate.io/runtime": '{"handlers":["runc","nvidia"],"showing":["nvidia"],"defaultShows":false}'}
+    for name in ("n1", "n2"):
+        cluster.put(DEVICES.path(), device_object(device_entry(0, id=f"GPU-{name}"), name=name, annotations=runc))
+    cluster.put(DEVICES.path(), device_object(device_entry(0, id="GPU-n3"), name="n3"))
+    cluster.put(NODES.path(), {"metadata": {"name": "n3"}})
+    said = await adopt("check", "-o", "json")
+    told = checked(said.out)
+    assert {one["node"]: one["delivery"] for one in told["nodes"]} == {"n1": "none", "n2": "none", "n3": "environment"}
+    (needed,) = [line for line in told["steps"][3]["needed"] if "cards" in line]
+    assert needed.startswith(
+        "Pods get no cards on 2 nodes (n1, n2): each has a default runtime that shows containers no"
+    )
+    assert "devices.runtimeClassName" in needed
+    assert said.err.startswith("koordgate adopt: it is not known whether containers get their cards on 1 node (n3)")
+    cluster.put(RUNTIME_CLASSES.path(), {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
+    told = checked((await adopt("check", "-o", "json")).out)
+    assert [one["delivery"] for one in told["nodes"][:2]] == ["runtimeClass", "runtimeClass"]
+    assert [line for line in told["steps"][3]["needed"] if "cards" in line] == []
+    assert (await adopt("switch", "team", "--to", "enforce", "--dry-run")).err == ""
+
+
 async def test_what_is_not_needed_may_be_absent_or_forbidden(cluster: FakeKube, adopt: Koordgate) -> None:
-    cluster.absent |= {"resourceslices", "noderesourcetopologies", "podgroups"}
+    cluster.absent |= {"resourceslices", "noderesourcetopologies", "podgroups", "runtimeclasses"}
     cluster.faults.always("list", "resourceclaims", answer(403, "no claims for you"))
     put_pod(cluster, waiting("a"))
     said = await adopt("check", "-o", "json")

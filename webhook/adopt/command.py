@@ -46,7 +46,7 @@ async def _do(arguments: argparse.Namespace, kube: KubeClient | None) -> int:
     cluster = await _read(arguments, kube)
     seen = AdoptView(cluster)
     found = find(cluster, seen)
-    for note in found.notes:
+    for note in (*found.notes, *(found.doubts if arguments.verb == "check" else ())):
         sys.stderr.write(f"koordgate adopt: {printable(note)}\n")
     if arguments.verb == "check":
         return _check(arguments, found)
@@ -131,8 +131,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 COMMAND: Final = Command(
     description="Move a cluster from another product to koordgate, namespace by namespace, and back.\n\n"
-    "check    shows node by node what is ready, who holds what and what would clash, the mode of each\n"
-    "         namespace, and which of the seven steps of a move are done.\n"
+    "check    shows node by node what is ready, how containers would get their cards, who holds what and what\n"
+    "         would clash, the mode of each namespace, and which of the seven steps of a move are done.\n"
     "report   places the Pods of observed namespaces as koordgate would, in memory, and shows the difference.\n"
     "switch   sets the label koordgate.io/mode of namespaces, unless that would strand Pods or give a\n"
     "         device twice.\n\n"

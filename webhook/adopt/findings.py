@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from allocator.adopted import Survey, survey
@@ -12,17 +12,21 @@ from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import sum_used
 from allocator.vocabulary.mode import Mode
-from allocator.vocabulary.names import DEVICE_ALLOCATED, ORIGINAL_REQUEST, RESOURCE_MAPS
+from allocator.vocabulary.names import DEVICE_ALLOCATED, NVIDIA, ORIGINAL_REQUEST, RESOURCE_MAPS, TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.peers import PEERS
-from webhook.adopt.objects import Cluster, about_devices
+from webhook.adopt.objects import RUNTIME_CLASS, Cluster, about_devices
 from webhook.adopt.view import AdoptView
+from webhook.doctor.checks.delivery import CardNode, Chosen, card_node, chosen, rules_of, shown
+from webhook.doctor.findings import Finding, Level
+from webhook.doctor.proof import DELIVERY_PROVED
 from webhook.settings import types_of
 
 Raw = dict[str, Any]
 OURS: Final = "koordgate"
 PLUGIN: Final = "device plugin"
 CLAIM: Final = "ResourceClaim"
+NO_WAY: Final = "none"
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _TITLES: Final = {one.name: one.title for one in PEERS}
 
@@ -83,6 +87,8 @@ class NodeFinding:
         clashes: what would clash, a sentence each.
         problems: what cannot be read.
         offers: resources of other products that its Node still states.
+        delivery: the way in which containers get NVIDIA's cards there, "none" without any; "" if that is not known, or
+            it has no such cards.
     """
 
     name: str
@@ -94,11 +100,12 @@ class NodeFinding:
     clashes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     offers: Mapping[str, str] = field(default_factory=dict)
+    delivery: str = ""
 
     @property
     def ready(self) -> bool:
         """Whether koordgate can give its devices."""
-        return self.listed and bool(self.reporter) and not self.problems
+        return self.listed and bool(self.reporter) and not self.problems and self.delivery != NO_WAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,8 @@ class ClusterFindings:
         notes: what could not be read.
         assumed: whether the settings by which it was judged are defaults that nobody confirmed.
         exempt: namespaces whose label says nothing, because koordgate does nothing there.
+        unshown: where and why containers would get none of NVIDIA's cards, and what to do, a sentence each.
+        doubts: where it is not known whether they would, likewise.
     """
 
     nodes: tuple[NodeFinding, ...]
@@ -122,6 +131,8 @@ class ClusterFindings:
     notes: tuple[str, ...] = ()
     assumed: bool = False
     exempt: frozenset[str] = frozenset()
+    unshown: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def waiting(self) -> list[DevicePod]:
@@ -155,8 +166,12 @@ def find(cluster: Cluster, seen: AdoptView) -> ClusterFindings:
         if name in listed or offers or name in on or seen.records.record(name).holdings:
             nodes.append(_node(name, seen, cluster, on.get(name, []), offers, names))
     modes = {namespace: seen.mode(namespace) for namespace in sorted({pod.namespace for pod in pods})}
-    shown = {node.name for node in nodes}
-    apart = [problem for name, told in sorted(seen.problems.items()) if name not in shown for problem in told]
+    carded = card_nodes(cluster, seen)
+    ways = chosen(carded)
+    nodes = [replace(node, delivery=_way(ways.get(node.name))) for node in nodes]
+    told = [one for one in shown(carded) if one.todo]
+    listed_nodes = {node.name for node in nodes}
+    apart = [problem for name, said in sorted(seen.problems.items()) if name not in listed_nodes for problem in said]
     return ClusterFindings(
         tuple(nodes),
         tuple(pods),
@@ -165,7 +180,33 @@ def find(cluster: Cluster, seen: AdoptView) -> ClusterFindings:
         (*cluster.notes, *apart),
         cluster.assumed,
         seen.modes.exempt,
+        tuple(_sentence(one) for one in told if one.level is Level.FAILURE),
+        tuple(_sentence(one) for one in told if one.level is not Level.FAILURE),
     )
+
+
+def card_nodes(cluster: Cluster, seen: AdoptView) -> list[CardNode]:
+    """The nodes with NVIDIA's cards, by name; none where it is not known which RuntimeClasses there are."""
+    if not cluster.classes:
+        return []
+    handlers = {obj["metadata"]["name"]: str(obj.get("handler") or "") for obj in cluster.objects(RUNTIME_CLASS)}
+    rules = rules_of(seen.settings, handlers)
+    found = []
+    for obj in cluster.objects("Node"):
+        metadata = obj["metadata"]
+        listed, labels = seen.view.nodes.devices(metadata["name"]), metadata.get("labels") or {}
+        if listed is not None and any(one.type == TYPE_GPU and one.is_of(NVIDIA) for one in listed.named(labels)):
+            proof = (metadata.get("annotations") or {}).get(DELIVERY_PROVED)
+            found.append(card_node(metadata["name"], listed.runtime, labels, proof, rules))
+    return sorted(found, key=lambda one: one.name)
+
+
+def _way(found: Chosen | None) -> str:
+    return "" if found is None else str(found.way.delivery or NO_WAY)
+
+
+def _sentence(one: Finding) -> str:
+    return f"{one.what}; {one.todo}"
 
 
 def device_pods(cluster: Cluster, seen: AdoptView, types: DeviceTypes) -> Iterator[DevicePod]:

@@ -23,6 +23,7 @@ from koordgate.kube.resource import (
     PODS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    RUNTIME_CLASSES,
     TOPOLOGIES,
     Resource,
 )
@@ -35,6 +36,7 @@ from webhook.offline.shapes import wrong_shape
 from webhook.settings import WebhookSettings
 
 Raw = dict[str, Any]
+RUNTIME_CLASS: Final = "RuntimeClass"
 _PAGE: Final = 250
 _REPORTERS: Final = (("app.kubernetes.io/name", "koordgate-reporter"), ("koord-app", "koordlet"))
 _KINDS: Final = {
@@ -47,6 +49,7 @@ _KINDS: Final = {
     RESOURCE_SLICES: "ResourceSlice",
     RESOURCE_CLAIMS: "ResourceClaim",
     PLUGIN_POD_GROUPS: gang.KIND,
+    RUNTIME_CLASSES: RUNTIME_CLASS,
 }
 _OF_ALL: Final = Adoption(peers=frozenset(Product))
 _NEEDED: Final = (NODES, DEVICES, NODE_ALLOCATIONS, NAMESPACES, PODS)
@@ -63,6 +66,7 @@ class Cluster:
         installed: whether the webhook's configuration is there; None if that is not known.
         notes: what could not be read, a sentence each.
         assumed: whether the settings are the defaults because those of the installation could not be read.
+        classes: whether it is known which RuntimeClasses there are.
     """
 
     of: dict[str, list[Raw]] = field(default_factory=dict)
@@ -71,6 +75,7 @@ class Cluster:
     installed: bool | None = None
     notes: list[str] = field(default_factory=list)
     assumed: bool = False
+    classes: bool = False
 
     def objects(self, kind: str) -> list[Raw]:
         """The objects of a kind."""
@@ -147,6 +152,7 @@ async def from_cluster(kube: KubeClient, configured: WebhookSettings | None, nam
         try:
             async for obj in _listed(kube, resource):
                 cluster.take(kind, obj, types)
+            cluster.classes = cluster.classes or kind == RUNTIME_CLASS
         except NotFound:
             if resource in {DEVICES, NODE_ALLOCATIONS}:
                 cluster.notes.append(
@@ -219,6 +225,7 @@ def from_objects(objects: Iterable[tuple[str, Raw, str]], configured: WebhookSet
             cluster.take(kind, obj, types)
         elif kind == "MutatingWebhookConfiguration" and (obj.get("metadata") or {}).get("name") == RELEASE:
             cluster.installed = True
+    cluster.classes = RUNTIME_CLASS in cluster.of  # a file without any has left them out
     return cluster
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.vocabulary.mode import Mode
-from webhook.adopt.findings import OURS, ClusterFindings, DevicePod
+from webhook.adopt.findings import NO_WAY, OURS, ClusterFindings, DevicePod
 from webhook.terminal import counted
 
 _MOST_NAMED: Final = 5
@@ -94,6 +94,7 @@ def _reported(found: ClusterFindings) -> _Made:
     if without:
         needed.append(f"no Device object: {named(without)}")
     needed += [problem for node in found.nodes for problem in node.problems]
+    needed += found.unshown
     needed += found.clashes
     return (
         "the Device objects state all devices and who has them, without a clash",
@@ -190,6 +191,9 @@ def _before_enforcing(found: ClusterFindings, among: set[str]) -> Iterator[str]:
             "(values dialects.*), else such Pods stay with the other product"
         )
     yield from found.clashes
+    ways = {node.delivery for node in found.nodes} - {""}
+    if ways == {NO_WAY}:
+        yield from found.unshown
     giving = {node.name for node in found.nodes if node.listed}
     others = [
         pod

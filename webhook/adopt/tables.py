@@ -7,7 +7,7 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from webhook.adopt.findings import ClusterFindings, HeldBy, NodeFinding
+from webhook.adopt.findings import NO_WAY, ClusterFindings, HeldBy, NodeFinding
 from webhook.adopt.report import NamespaceReport
 from webhook.adopt.steps import AdoptStep
 from webhook.terminal import counted, printable
@@ -47,7 +47,9 @@ def _readiness(node: NodeFinding) -> str:
     reporter = {None: "no reporter", False: "its reporter is not ready", True: ""}[node.reporter]
     listed = counted(node.devices, "device") if node.listed else "no Device object"
     sick = [f"{count} out of service: {why}" for why, count in node.sick.items()]
-    return "\n".join(filter(None, ("yes" if node.ready else "no", listed, reporter, *sick)))
+    way = f"cards by {node.delivery}" if node.delivery else ""
+    way = "no way for cards" if node.delivery == NO_WAY else way
+    return "\n".join(filter(None, ("yes" if node.ready else "no", listed, reporter, way, *sick)))
 
 
 def _offers(node: NodeFinding) -> list[str]:
@@ -190,4 +192,5 @@ def _node_data(node: NodeFinding) -> Raw:
         "clashes": list(node.clashes),
         "problems": list(node.problems),
         "offers": dict(node.offers),
+        "delivery": node.delivery,
     }

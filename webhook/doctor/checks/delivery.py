@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from allocator.devices.delivery import DeliveryRules, classes_help, delivery_of
-from allocator.vocabulary.delivery import DELIVERY_LABEL, Delivery, NodeDelivery, Way
+from allocator.vocabulary.delivery import DELIVERY_LABEL, Delivery, NodeDelivery, NodeRuntime, Way
 from allocator.vocabulary.names import NVIDIA
 from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
 from allocator.wire.partitions import GPU_VENDOR
@@ -84,21 +84,24 @@ def delivery(snapshot: Snapshot) -> Iterator[Finding]:
 
 def card_nodes(snapshot: Snapshot) -> list[CardNode]:
     """The nodes that have NVIDIA's cards, by name."""
-    rules = rules_of(snapshot)
+    handlers = {one["metadata"]["name"]: one["handler"] for one in snapshot.of("runtimes").items}
+    rules = rules_of(snapshot.settings or WebhookSettings(), handlers)
     known = {one["metadata"]["name"]: one for one in snapshot.of("nodes").items}
     found = []
     for device in snapshot.of("devices").items:
         node = known.get(device["metadata"]["name"])
         if node is not None and _has_cards(device, node["metadata"]["labels"]):
-            found.append(_card_node(node["metadata"], device["metadata"]["annotations"].get(NODE_RUNTIME), rules))
+            about = node["metadata"]
+            runtime, problem = read_runtime(device["metadata"]["annotations"].get(NODE_RUNTIME))
+            proof = about["annotations"].get(DELIVERY_PROVED)
+            found.append(card_node(about["name"], runtime, about["labels"], proof, rules, problem))
     return sorted(found, key=lambda one: one.name)
 
 
-def rules_of(snapshot: Snapshot) -> DeliveryRules:
-    """What the administrator decided about delivery, and the cluster's RuntimeClass for it."""
-    wanted = delivery_rules(snapshot.settings or WebhookSettings())
-    found = snapshot.of("runtimes").named(wanted.runtime_class)
-    handler = found["handler"] if found else ""
+def rules_of(settings: WebhookSettings, handlers: Mapping[str, str]) -> DeliveryRules:
+    """What the administrator decided about delivery, in a cluster with these RuntimeClasses: name -> handler."""
+    wanted = delivery_rules(settings)
+    handler = handlers.get(wanted.runtime_class, "")
     return replace(wanted, runtime_class=wanted.runtime_class if handler else "", handler=handler)
 
 
@@ -106,11 +109,27 @@ def _has_cards(device: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     return any((vendor or labels.get(GPU_VENDOR, "").lower() or NVIDIA) == NVIDIA for vendor in device["vendors"])
 
 
-def _card_node(metadata: Mapping[str, Any], text: object, rules: DeliveryRules) -> CardNode:
-    runtime, problem = read_runtime(text)
-    label = metadata["labels"].get(DELIVERY_LABEL, "")
-    proof = DeliveryProof.read(metadata["annotations"].get(DELIVERY_PROVED))
-    return CardNode(metadata["name"], delivery_of(runtime, label, rules), runtime is not None, problem, label, proof)
+def card_node(
+    name: str,
+    runtime: NodeRuntime | None,
+    labels: Mapping[str, str],
+    proof: object,
+    rules: DeliveryRules,
+    problem: str = "",
+) -> CardNode:
+    """Judge a node with NVIDIA's cards.
+
+    Args:
+        name: of the node.
+        runtime: what is told of its runtime; None if nothing is.
+        labels: of the Node.
+        proof: its annotation `DELIVERY_PROVED`; None if it has none.
+        rules: of the installation.
+        problem: why what is told of its runtime cannot be read; "" if it can.
+    """
+    label = labels.get(DELIVERY_LABEL, "")
+    way = delivery_of(runtime, label, rules)
+    return CardNode(name, way, runtime is not None, problem, label, DeliveryProof.read(proof))
 
 
 def chosen(nodes: Iterable[CardNode]) -> dict[str, Chosen]:
