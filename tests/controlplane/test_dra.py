@@ -5,9 +5,32 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from claiming import DRIVER, Mix, TaintRules, add_dra_node, claim, claiming_pod, device_class, run_mix
+from claiming import (
+    DRIVER,
+    Mix,
+    TaintRules,
+    add_dra_node,
+    claim,
+    claiming_pod,
+    device_class,
+    listed_cards,
+    resource_slice,
+    run_mix,
+)
 from controlplane.features import TAINT_RULES
-from controlplane.gpu_cluster import allocated, at_home, bound, pods_path, remove, scheduling, uuid_of, waits
+from controlplane.gpu_cluster import (
+    add_gpu_node,
+    allocated,
+    at_home,
+    bound,
+    metric,
+    pod,
+    pods_path,
+    remove,
+    scheduling,
+    uuid_of,
+    waits,
+)
 
 from allocator.vocabulary.claims import DeviceName
 from webhook.dra.taints import rule
@@ -153,6 +176,36 @@ async def test_the_webhook_may_write_only_its_own_taints(binaries: Binaries, tmp
             with pytest.raises(ApiError, match="only DeviceTaintRules that it made"):
                 await webhook.delete(f"{rules.path}/theirs")
             await webhook.delete(f"{rules.path}/{own['metadata']['name']}")
+
+
+@TAINT_RULES
+async def test_dra_takes_the_card_that_no_pod_holds_and_is_not_refused_once(binaries: Binaries, tmp_path: Path) -> None:
+    rules = TaintRules.of(binaries.kubernetes)
+    async with (
+        ControlPlane(binaries, workdir=tmp_path, feature_gates=rules.gates, apiserver_args=rules.arguments) as plane,
+        plane.admin() as admin,
+    ):
+        objects = chart.render(binaries, {"dra": {"taints": True}})
+        await chart.install(plane, objects)
+        await plane.ensure_namespace("team")
+        await add_gpu_node(plane, admin, "n1", 2)
+        await admin.apply(device_class())
+        async with scheduling(plane, objects, tmp_path / "webhook") as replicas:
+            await admin.create(pods_path("team"), pod("half", "team", {"kubernetes.io/gpu": "50"}))
+            (share,) = allocated(await bound(admin, "team", "half"))
+            held = f"gpu-{share['minor']}"
+            cards = sorted(listed_cards("n1", 2), key=lambda card: card["name"] != held)
+            await admin.apply(resource_slice("n1", cards))  # kube-scheduler takes the first that fits
+            await until(lambda: admin.items(rules.path), "the card that the Pod holds is tainted")
+            await plane.start_scheduler("default-scheduler")
+            await admin.create(claims_path("team"), claim("c", "team"))
+            await admin.create(pods_path("team"), claiming_pod("x", "team", resourceClaimName="c"))
+            await bound(admin, "team", "x")
+            await plane.stop_scheduler("default-scheduler")
+            (taken,) = (await admin.get(claims_path("team", "c")))["status"]["allocation"]["devices"]["results"]
+            refused = await metric(replicas, "koordgate_requests_total", path="/validate-claim", outcome="denied")
+            assert {taken["device"], held} == {"gpu-0", "gpu-1"}
+            assert refused == 0
 
 
 def _tainting(rules: TaintRules, selector: JsonObject, effect: str = "NoSchedule") -> JsonObject:
