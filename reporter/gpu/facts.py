@@ -262,6 +262,23 @@ class GpuProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class CgroupMemory:
+    """What the driver says of a cgroup's memory of one card.
+
+    Attributes:
+        soft: bytes that are guaranteed to it.
+        hard: bytes that it can have at most; None if it has no limit.
+        used: bytes that it has; None if the driver does not count them.
+        problem: why the driver cannot say, a part of a sentence; "" if it can.
+    """
+
+    soft: int = 0
+    hard: int | None = None
+    used: int | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Outage:
     """NVML cannot be read.
 

@@ -16,7 +16,7 @@ from typing import cast
 
 from koordgate.backoff import doubled
 from reporter.gpu import protocol
-from reporter.gpu.facts import GpuProcess, NodeReading, Outage, XidEvent
+from reporter.gpu.facts import CgroupMemory, GpuProcess, NodeReading, Outage, XidEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class Patience:
         longest_pause: the longest pause.
         end: for a process to end after it was asked to, or after it was killed.
         renewal: between restarts made only to look for a card that is missing.
+        memory: before cgroups' memory is asked for again after NVML hung or died on that: it is the newest of its
+            calls, and no card must leave service because of it.
     """
 
     answer: float = 10.0
@@ -38,6 +40,7 @@ class Patience:
     longest_pause: float = 300.0
     end: float = 5.0
     renewal: float = 300.0
+    memory: float = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +99,8 @@ class _Child(asyncio.SubprocessProtocol):
         self.transport = cast("asyncio.SubprocessTransport", transport)
         self._questions = cast("asyncio.WriteTransport", self.transport.get_pipe_transport(0))
 
-    async def ask(self, uuid: str | None) -> protocol.Said:
-        """Ask for a reading, or for the processes on a card.
+    async def ask(self, uuid: str | None, cgroups: tuple[tuple[str, str], ...] = ()) -> protocol.Said:
+        """Ask for a reading, for the processes on a card, or for the memory of cgroups.
 
         Raises:
             _EndedError: the process ended instead.
@@ -108,7 +111,7 @@ class _Child(asyncio.SubprocessProtocol):
         answer: asyncio.Future[protocol.Said] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         try:
-            self._questions.write(protocol.encode(protocol.Ask(number, uuid)))
+            self._questions.write(protocol.encode(protocol.Ask(number, uuid, cgroups)))
             said = await answer
         finally:
             del self._waiting[number]
@@ -200,6 +203,7 @@ class GuardedNvml:
         self._failures = 0
         self._retry_at = 0.0
         self._renew_at = 0.0
+        self._memory_at = 0.0
         self._outage: Outage | None = None
         self._xids: dict[tuple[str | None, int], XidEvent] = {}
         self._stirred = asyncio.Event()
@@ -251,6 +255,31 @@ class GuardedNvml:
                 raise NvmlRefusedError(said.message)
             raise await self._failed("NvmlFailed", f"the NVML process was asked for processes and answered {said!r}")
 
+    async def memory(self, cgroups: tuple[tuple[str, str], ...]) -> tuple[CgroupMemory, ...]:
+        """Tell the limit and the use of cgroups' memory.
+
+        Args:
+            cgroups: pairs of a card's UUID and the cgroup's full path on the host; one or more.
+
+        Raises:
+            NvmlRefusedError: NVML hung or died on this question not long ago.
+            NvmlUnavailableError: as for `read`.
+        """
+        async with self._turn:
+            wait = self._memory_at - self._clock()
+            if wait > 0:
+                raise NvmlRefusedError(f"NVML failed when it was asked for the memory of cgroups; next in {wait:.0f} s")
+            await self._started()
+            try:
+                said = await self._ask(None, cgroups)
+                if not isinstance(said, protocol.Memory) or len(said.memory) != len(cgroups):
+                    what = "the NVML process was asked for memory and answered something else"
+                    raise await self._failed("NvmlFailed", what)
+            except NvmlUnavailableError:
+                self._memory_at = self._clock() + self._patience.memory
+                raise
+            return said.memory
+
     async def xids(self) -> tuple[XidEvent, ...]:
         """Wait for Xid errors and take them; those of one card and number are combined into one event."""
         await self._stirred.wait()
@@ -268,12 +297,12 @@ class GuardedNvml:
         async with self._turn:
             await self._close()
 
-    async def _ask(self, uuid: str | None) -> protocol.Said:
+    async def _ask(self, uuid: str | None, cgroups: tuple[tuple[str, str], ...] = ()) -> protocol.Said:
         child = await self._started()
         seconds = self._patience.answer if child.answered else self._patience.first_answer
         try:
             async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may lose a cancellation
-                said = await child.ask(uuid)
+                said = await child.ask(uuid, cgroups)
         except TimeoutError as error:
             message = f"NVML did not answer for {seconds:g} s; if that goes on, the driver hangs: restart the node"
             raise await self._failed("NvmlHangs", message) from error

@@ -7,7 +7,7 @@ block forever or crash the process: only `reporter.gpu.worker` makes them.
 
 import ctypes
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import pynvml
 from reporter.gpu import sysfs
 from reporter.gpu.facts import (
     CardLoad,
+    CgroupMemory,
     DriverFacts,
     Fabric,
     FabricState,
@@ -42,6 +43,11 @@ _UNREPORTED: Final = frozenset(
         pynvml.NVML_ERROR_VGPU_ECC_NOT_SUPPORTED,
     }
 )
+# A cgroup without a limit; some kernels answer "not supported" for one.
+_NO_LIMIT: Final = frozenset(
+    {pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND}
+)
+_UNLIMITED: Final = 2**64 - 1
 _NO_SUCH_LINK: Final = _UNREPORTED | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
 _NO_SUCH_MIG_DEVICE: Final = _UNREPORTED | {pynvml.NVML_ERROR_NOT_FOUND}
 _CARD_GONE: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
@@ -176,6 +182,14 @@ class Nvml:
             found[process.pid] = process.usedGpuMemory if known is None else max(known, process.usedGpuMemory or 0)
         return tuple(GpuProcess(pid, found[pid]) for pid in sorted(found))
 
+    def memory(self, cgroups: Iterable[tuple[str, str]]) -> tuple[CgroupMemory, ...]:
+        """Tell the limit and the use of each cgroup on a card, as pairs of the card's UUID and the cgroup's path.
+
+        Raises:
+            LibraryError: NVML as a whole does not answer any more.
+        """
+        return tuple(_memory_of(card, path) for card, path in cgroups)
+
     def listen(self) -> bool:
         """Subscribe to Xid errors; return whether any card supports that.
 
@@ -242,6 +256,20 @@ class Nvml:
 
 def _failure(error: pynvml.NVMLError) -> LibraryError:
     return LibraryError(*_WHY.get(error.value, ("NvmlFailed", f"NVML: {error} (code {error.value})")))
+
+
+def _memory_of(card: str, path: str) -> CgroupMemory:
+    limits = pynvml.c_nvmlGetMemoryLimits_v1_t(path.encode())
+    handle = None
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(card)
+        pynvml.nvmlDeviceGetMemoryLimits_v1(handle, limits)
+    except pynvml.NVMLError as error:
+        if error.value in _LIBRARY_GONE:
+            raise _failure(error) from error
+        return CgroupMemory() if handle is not None and error.value in _NO_LIMIT else CgroupMemory(problem=str(error))
+    hard = None if limits.hardLimit == _UNLIMITED else limits.hardLimit
+    return CgroupMemory(limits.softLimit, hard, limits.currentUsed)
 
 
 def _value(

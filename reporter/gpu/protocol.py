@@ -2,7 +2,7 @@
 
 import msgspec
 
-from reporter.gpu.facts import GpuProcess, NodeReading, XidEvent
+from reporter.gpu.facts import CgroupMemory, GpuProcess, NodeReading, XidEvent
 
 LONGEST_LINE = 4 * 2**20  # bytes; a node of 16 cards needs about 50 kB
 
@@ -12,11 +12,13 @@ class Ask(msgspec.Struct, frozen=True):
 
     Attributes:
         number: its running number.
-        uuid: list the processes on this card; None asks for a full reading.
+        uuid: list the processes on this card.
+        cgroups: tell the memory of these (card's UUID, cgroup) pairs. Without either, a full reading is wanted.
     """
 
     number: int
     uuid: str | None = None
+    cgroups: tuple[tuple[str, str], ...] = ()
 
 
 class NvmlReading(msgspec.Struct, frozen=True, tag="reading"):
@@ -31,6 +33,13 @@ class Processes(msgspec.Struct, frozen=True, tag="processes"):
 
     number: int
     processes: tuple[GpuProcess, ...]
+
+
+class Memory(msgspec.Struct, frozen=True, tag="memory"):
+    """The memory of cgroups, in the order in which they were asked for."""
+
+    number: int
+    memory: tuple[CgroupMemory, ...]
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
@@ -53,7 +62,7 @@ class Xid(msgspec.Struct, frozen=True, tag="xid"):
     event: XidEvent
 
 
-Said = NvmlReading | Processes | Refused | Failed | Xid
+Said = NvmlReading | Processes | Memory | Refused | Failed | Xid
 
 _asks = msgspec.json.Decoder(Ask)
 _saids: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)

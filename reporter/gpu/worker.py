@@ -104,6 +104,8 @@ def _report_all(nvml: Nvml, output: BinaryIO) -> None:
 
 
 def _answer(nvml: Nvml, ask: protocol.Ask) -> protocol.Said:
+    if ask.cgroups:
+        return protocol.Memory(ask.number, nvml.memory(ask.cgroups))
     if ask.uuid is None:
         return protocol.NvmlReading(ask.number, nvml.read_node())
     try:
