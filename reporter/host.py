@@ -12,7 +12,7 @@ from typing import Final
 
 from reporter.cgroup.apply import Hierarchy, HierarchyError, find_hierarchy, find_layout
 from reporter.cgroup.enforcer import Enforcer, Findings
-from reporter.cgroup.layout import CgroupLayout, LayoutError
+from reporter.cgroup.layout import CgroupLayout, LayoutError, Version
 from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
 from reporter.gpu import records
 from reporter.gpu.health import NOTHING_KNOWN, NodeRecord
@@ -36,6 +36,7 @@ _MOST_HEALTH: Final = 2**20
 _NVIDIA: Final = 0x10DE
 _DISPLAY: Final = 0x03  # PCI base class
 _MOST_PODS: Final = 4096
+_HOST_CGROUPS: Final = "/sys/fs/cgroup"  # on the host, as the driver names cgroups, wherever this process sees them
 
 
 class Host:
@@ -131,6 +132,21 @@ class Host:
     def containers(self, pods: Iterable[NodePod], cgroup_root: str) -> dict[str, ContainerSeen]:
         """Inspect what containers really have; empty if no cgroups are found."""
         return self._inspected(pods, cgroup_root, environment=self._settings.proof.environment)
+
+    def cgroups(self, pods: Iterable[NodePod], cgroup_root: str) -> dict[str, str]:
+        """Find the cgroups of the running containers of Pods: container id to its full path on the host.
+
+        The path is "" with cgroup v1, which the driver keeps no limits by; nothing is found without any cgroups.
+        """
+        try:
+            hierarchy, layout = self._cgroups(cgroup_root)
+        except (HierarchyError, LayoutError, OSError):
+            return {}
+        found = evidence.cgroups(hierarchy, layout, tuple(pods)[:_MOST_PODS])
+        return {
+            identity: f"{_HOST_CGROUPS}/{path}" if hierarchy.version is Version.V2 else ""
+            for identity, path in found.items()
+        }
 
     def _inspected(self, pods: Iterable[NodePod], cgroup_root: str, *, environment: bool) -> dict[str, ContainerSeen]:
         try:

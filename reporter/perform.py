@@ -5,17 +5,17 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.settings import device_types
-from reporter.gpu.facts import GpuProcess
+from reporter.gpu.facts import CgroupMemory, GpuProcess
 from reporter.gpu.guarded import GuardedNvml, NvmlRefusedError, NvmlUnavailableError
 from reporter.host import Host
 from reporter.kubelet import configz
 from reporter.kubelet.podresources import PodResourcesSocket
-from reporter.proof import evidence
+from reporter.proof import evidence, memory
 from reporter.publish.events import EventWriter
 from reporter.publish.writer import apply
 from reporter.round.decide import Rules
@@ -49,6 +49,7 @@ from reporter.round.state import RoundPace, RoundPlan
 from reporter.settings import ReporterSettings
 
 _T = TypeVar("_T")
+_AT_ONCE: Final = 128  # cgroups of one question to the driver
 
 
 def plan_of(settings: ReporterSettings, node: str, *, gpus: bool, pace: RoundPace | None = None) -> RoundPlan:
@@ -178,7 +179,9 @@ class Performer:
         seen = await self.in_thread(partial(self._host.containers, effect.pods, effect.cgroup_root))
         processes = await self._processes(effect)
         uses = await self.in_thread(partial(evidence.card_uses, processes, self._host.proc))
-        return Proved(seen, uses, processes)
+        cgroups = await self.in_thread(partial(self._host.cgroups, memory.with_cards(effect.pods), effect.cgroup_root))
+        asked = memory.questions(effect.pods, cgroups, frozenset(effect.ask)) if effect.memory else ()
+        return Proved(seen, uses, processes, frozenset(cgroups), await self._memory(asked))
 
     async def _processes(self, effect: Prove) -> Mapping[str, tuple[GpuProcess, ...]]:
         """List the processes on each card; for a card that does not answer now, those last listed.
@@ -193,6 +196,18 @@ class Performer:
                 continue
             except NvmlUnavailableError:
                 break
+        return found
+
+    async def _memory(self, asked: tuple[memory.Question, ...]) -> dict[tuple[str, str], CgroupMemory]:
+        """Ask the driver for containers' memory; what it does not tell now is left out."""
+        found: dict[tuple[str, str], CgroupMemory] = {}
+        for at in range(0, len(asked), _AT_ONCE):
+            part = asked[at : at + _AT_ONCE]
+            try:
+                told = await self._open_nvml().memory(tuple((one.card, one.cgroup) for one in part))
+            except (NvmlRefusedError, NvmlUnavailableError):
+                break
+            found.update(((one.card, one.container), answer) for one, answer in zip(part, told, strict=True))
         return found
 
     def _open_nvml(self) -> GuardedNvml:

@@ -11,8 +11,10 @@ from allocator.request.cpus import QOS_LABEL
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.names import DEVICE_ALLOCATED, TYPE_GPU, shown_by
+from allocator.vocabulary.limits import MIB, decided_limits
+from allocator.vocabulary.names import DEVICE_ALLOCATED, GPU_MEMORY, TYPE_GPU, shown_by
 from allocator.wire.deviceallocated import read_allocation
+from allocator.wire.devicequotas import read_quotas
 from allocator.wire.resourcestatus import AnnotationError, ResourceStatus, read_resource_status
 from reporter.cgroup import plan
 from reporter.cgroup.layout import KubernetesQos, cgroup_uid
@@ -37,6 +39,8 @@ class NodePod:
         shares: the devices allocated to it, as far as they can be read.
         unread: the device types of which it holds what cannot be read.
         visible: container and device type to the ids in the container's environment.
+        limits: container to the bytes of each of its GPUs to which it is to be kept, where that was decided.
+        parts: container and id of a GPU to the bytes of it that are the container's part, where the bind stated that.
         status: the CPUs allocated to it; None if none were.
         status_unreadable: whether its resource-status cannot be read, or names no CPU of those that the Pod has alone,
             so that its CPUs are unknown.
@@ -57,6 +61,8 @@ class NodePod:
     shares: tuple[Share, ...] = ()
     unread: tuple[str, ...] = ()
     visible: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    parts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     status: ResourceStatus | None = None
     status_unreadable: bool = False
     asked: Mapping[str, int] = field(default_factory=dict)
@@ -139,6 +145,8 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
         shares=allocation.shares,
         unread=allocation.unread,
         visible=_visible(annotations) if DEVICE_ALLOCATED in annotations else {},
+        limits=_limits(annotations),
+        parts=_parts(annotations, types),
         status=decided,
         status_unreadable=status_unreadable,
         asked=asked,
@@ -175,6 +183,21 @@ def _visible(annotations: Mapping[str, str]) -> dict[tuple[str, str], frozenset[
             kind, container = shown
             found[container, kind] = frozenset(value.split(",")) if value else frozenset()
     return found
+
+
+def _limits(annotations: Mapping[str, str]) -> dict[str, int]:
+    """The memory limits that a bind decided, in bytes."""
+    return {container: mib * MIB for container, mib in decided_limits(annotations).items()}
+
+
+def _parts(annotations: Mapping[str, str], types: DeviceTypes) -> dict[tuple[str, str], int]:
+    """The memory of each GPU that is a container's part of it."""
+    return {
+        (container, quota.id): amount
+        for container, quotas in read_quotas(annotations, types).items()
+        for quota in quotas
+        if quota.type.name == TYPE_GPU and (amount := quota.amounts.get(GPU_MEMORY)) is not None
+    }
 
 
 def _whole_cpus(container: Mapping[str, Any]) -> int:

@@ -89,6 +89,11 @@ class GpuView:
     until: float = 0.0
 
     @property
+    def keeps_limits(self) -> bool | None:
+        """Whether the driver keeps memory limits; None if that is not known."""
+        return self.driver.memory_limits if self.driver is not None else None
+
+    @property
     def problems(self) -> tuple[str, ...]:
         """A sentence for each card without a known UUID."""
         return tuple(

@@ -136,6 +136,16 @@ def read_limits(annotations: Mapping[str, str]) -> dict[str, int]:
     return found
 
 
+def decided_limits(annotations: Mapping[str, str]) -> dict[str, int]:
+    """Read as `read_limits`, without what only an author stated: a bind names a container's cards beside its limit."""
+    return {
+        container: mib
+        for container, mib in read_limits(annotations).items()
+        if f"{MEMORY_LIMIT_PREFIX}{container}" in annotations
+        or f"{_FRACTIONS_PREFIX}{container}{_GPUS_DEVICES}" in annotations
+    }
+
+
 def states_limit(key: str) -> bool:
     """Whether an annotation may state a limit to a provider, in a form in which authors of Pods may state their own."""
     return key.startswith(_FRACTIONS_PREFIX)

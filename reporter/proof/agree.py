@@ -14,10 +14,15 @@ from operator import or_
 from typing import Final
 
 from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import GPU_MEMORY, NVIDIA_GPU, TYPE_GPU
 from allocator.wire.deviceobject import device_of
+from reporter.gpu.facts import CgroupMemory
 from reporter.kubelet.devicecheckpoint import PodDevices
 from reporter.pods import NodePod
+
+MEMORY: Final = "memory"
+"""The kind of a `Mismatch`: a Pod uses more memory of a card than it holds."""
 
 _LONGEST: Final = 64 * 1024  # bytes of the annotation; all of an object together may have 256 KiB
 _NOTHING: Final = ("", "void", "none", "no")
@@ -49,12 +54,14 @@ class CardUse:
         pod: the UID in its cgroup's path; None if it belongs to no Pod.
         pid: in the host's PID namespace.
         memory: bytes; None if NVML does not report it.
+        container: id of its container; "" if it is not known.
     """
 
     card: str
     pod: str | None
     pid: int
     memory: int | None
+    container: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +74,17 @@ class Evidence:
         cards: minor to UUID, for cards that are present: the driver reuses the minor of a card that is gone.
         indices: NVML's index to UUID, likewise. NVIDIA's runtime uses these indices, which follow PCI addresses and not
             minors. Empty if unknown: then a number in a container's environment is taken for a minor.
+        running: ids of the containers with cards that have a cgroup.
+        memory: card's UUID and container id to what the driver says of the container's memory of the card; those that
+            could not be asked are left out.
     """
 
     containers: Mapping[str, ContainerSeen] = field(default_factory=dict)
     uses: Sequence[CardUse] = ()
     cards: Mapping[int, str] = field(default_factory=dict)
     indices: Mapping[int, str] = field(default_factory=dict)
+    running: frozenset[str] = frozenset()
+    memory: Mapping[tuple[str, str], CgroupMemory] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +215,21 @@ def _processes(pod: NodePod, uses: Iterable[CardUse]) -> list[Mismatch]:
     memory: dict[str, int] = defaultdict(int)
     for use in uses:
         memory[use.card] += use.memory or 0
-    given = {share.id: share.amounts.get(GPU_MEMORY) for share in pod.shares}
+    given = {share.id: _most(pod, share) for share in pod.shares}
     found = []
     for card, used in sorted(memory.items()):
         if card not in given:
             found.append(Mismatch("process", f"it uses card {card}, which was not allocated to it"))
         elif (most := given[card]) is not None and used > most:
             message = f"it uses more memory of card {card} than the {most // _MIB} MiB that were allocated to it"
-            found.append(Mismatch("memory", message))
+            found.append(Mismatch(MEMORY, message))
     return found
+
+
+def _most(pod: NodePod, share: Share) -> int | None:
+    """The bytes of a card that a Pod may use: what it holds, and what its containers were granted beyond that."""
+    held = share.amounts.get(GPU_MEMORY)
+    return None if held is None else max(held, sum(pod.limits.get(name, 0) for name in share.containers))
 
 
 def card_holders(entries: Iterable[PodDevices], evidence: Evidence) -> frozenset[str]:

@@ -16,8 +16,10 @@ from reporter.pods import NodePod
 from reporter.proof.agree import CardUse, ContainerSeen
 
 _CONTAINER: Final = re.compile(r"(?:^|-)([0-9a-f]{64})(?:\.scope)?$", re.ASCII)
+_WITHIN: Final = re.compile(r"(?:^|[/-])([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.ASCII | re.MULTILINE)
 _POD: Final = re.compile(r"pod([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?:/|$)")
 _CARD: Final = re.compile(r"nvidia([0-9]{1,3})", re.ASCII)
+_OF_CRUN: Final = "container"
 _MOST_CONTAINERS: Final = 64  # of one Pod
 _MOST_BELOW: Final = 64  # cgroups of one container
 _MOST_ENVIRONMENT: Final = 256 * 1024
@@ -51,6 +53,27 @@ def containers(
             match = _CONTAINER.search(name)
             if match is not None and match[1] in pod.containers:
                 found[match[1]] = _container(f"{folder}/{name}", hierarchy.version, proc, environment=environment)
+    return found
+
+
+def cgroups(hierarchy: Hierarchy, layout: CgroupLayout, pods: Iterable[NodePod]) -> dict[str, str]:
+    """Find the cgroup of each running container of Pods, as a path below the hierarchy's root.
+
+    It is the innermost one, which limits are set on: crun makes a cgroup `container` below the one that the kubelet
+    names.
+    """
+    found: dict[str, str] = {}
+    for pod in pods:
+        try:
+            path = layout.pod(pod.qos_class, pod.cgroup)
+        except LayoutError:
+            continue
+        for name in files.names(hierarchy.root / path)[:_MOST_CONTAINERS]:
+            match = _CONTAINER.search(name)
+            if match is not None and match[1] in pod.containers:
+                own = f"{path}/{name}"
+                inner = f"{own}/{_OF_CRUN}"
+                found[match[1]] = inner if (hierarchy.root / inner).is_dir() else own
     return found
 
 
@@ -119,11 +142,12 @@ def card_uses(processes: Mapping[str, Iterable[GpuProcess]], proc: Path) -> tupl
         processes: card's UUID to its processes.
         proc: procfs of the host's PID namespace.
     """
-    return tuple(
-        CardUse(card, pod_of(files.text(proc / str(one.pid) / "cgroup") or ""), one.pid, one.memory)
-        for card, listed in sorted(processes.items())
-        for one in listed
-    )
+    found = []
+    for card, listed in sorted(processes.items()):
+        for one in listed:
+            within = files.text(proc / str(one.pid) / "cgroup") or ""
+            found.append(CardUse(card, pod_of(within), one.pid, one.memory, container_of(within)))
+    return tuple(found)
 
 
 def pod_of(cgroups: str) -> str | None:
@@ -132,3 +156,9 @@ def pod_of(cgroups: str) -> str | None:
     if match is None:
         return None
     return match[1].replace("_", "-")
+
+
+def container_of(cgroups: str) -> str:
+    """Find a container's id in /proc/PID/cgroup; "" if the process belongs to none that can be told."""
+    match = _WITHIN.search(cgroups)
+    return match[1] if match is not None else ""

@@ -17,6 +17,7 @@ from allocator.vocabulary.names import (
     TYPE_GPU,
 )
 from allocator.wire.deviceobject import read_device_object
+from allocator.wire.memoryuse import MEMORY_LIMITS
 from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
 from allocator.wire.partitions import GPU_MODEL
 from reporter.gpu.inventory import TYPE_MIG, DeviceReport, timestamp
@@ -56,11 +57,13 @@ class DeviceFacts:
         held: devices that Pods have without an allocation of ours, from the kubelet or otherwise.
         agreement: how Pods compare with their allocations, as text; left out if empty.
         numberings: which card each number meant.
+        memory: what containers have of their cards' memory, as text; left out if empty.
     """
 
     held: Collection[PodDevices] = ()
     agreement: str = ""
     numberings: Numberings = ()
+    memory: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ def others(body: Mapping[str, Any] | None) -> dict[str, StatedHealth]:
 
 def cordoned(live: Mapping[str, Any] | None) -> frozenset[str]:
     """Read which devices an administrator cordoned: an annotation of the Device object that we never write."""
-    text = _annotations(live).get(CORDONED)
+    text = annotations(live).get(CORDONED)
     return frozenset(word.strip() for word in text.split(",") if word.strip()) if isinstance(text, str) else frozenset()
 
 
@@ -130,27 +133,29 @@ def build(
     problems = list(gpus.problems)
     aside = cordoned(live)
     entries = _dated([*gpus.devices, *(_entry(one, types, aside, domain) for one in others)], live, timestamp(now))
-    annotations = dict(gpus.annotations)
+    stated = dict(gpus.annotations)
     if facts.held:
         try:
             text = checkpoints_annotation(facts.held)
         except CheckpointError as error:
             text = UNTOLD  # without the annotation, nothing would count as allocated
             problems.append(f"the kubelet's allocations cannot be reported: {error}; all devices count as allocated")
-        annotations.update(dict.fromkeys(DEVICES_CHECKPOINTS, text))
+        stated.update(dict.fromkeys(DEVICES_CHECKPOINTS, text))
     if facts.numberings:
-        annotations[DEVICE_NUMBERS] = write_numberings(facts.numberings)
+        stated[DEVICE_NUMBERS] = write_numberings(facts.numberings)
     if facts.agreement:
-        annotations[AGREEMENT] = facts.agreement
+        stated[AGREEMENT] = facts.agreement
+    if facts.memory:
+        stated[MEMORY_LIMITS] = facts.memory
     if entries:
-        annotations[DEVICE_COUNTS] = _counted(entries)
+        stated[DEVICE_COUNTS] = _counted(entries)
     body: dict[str, Any] = {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {
             "name": node.name,
             "labels": {**_MANAGED_BY, **gpus.labels},
-            "annotations": annotations,
+            "annotations": stated,
             "ownerReferences": [node.owner],
         },
         "spec": {"devices": entries},
@@ -245,7 +250,8 @@ def _dated(entries: Iterable[Mapping[str, Any]], live: Mapping[str, Any] | None,
     ]
 
 
-def _annotations(live: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def annotations(live: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The annotations of an object of any writer; empty if it has none."""
     metadata = (live or {}).get("metadata")
     found = metadata.get("annotations") if isinstance(metadata, dict) else None
     return found if isinstance(found, dict) else {}

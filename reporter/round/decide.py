@@ -7,14 +7,16 @@ from typing import Any
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import KUBERNETES_DOMAIN
 from allocator.wire.deviceobject import device_of
+from allocator.wire.memoryuse import MEMORY_LIMITS, read_uses, write_uses
 from reporter.cgroup import plan
 from reporter.gpu import inventory
 from reporter.gpu.health import HealthPolicy, NodeRecord
 from reporter.kubelet import allocations
 from reporter.kubelet.devicecheckpoint import PodDevices
 from reporter.pods import NodePod
-from reporter.proof import agree
+from reporter.proof import agree, memory
 from reporter.proof.agree import Agreement, CardClaim, Evidence, Strangers
+from reporter.proof.memory import Judged
 from reporter.publish import device, discovery, nodestatus, nodetopology
 from reporter.publish.events import Occurrence, about_node, about_pod
 from reporter.publish.identity import NodeIdentity
@@ -68,6 +70,7 @@ class Decided:
         claims: cards that containers name and that stay in service all the same.
         holders: the Pods that have not finished, with what was allocated to them.
         elsewhere: ids of the devices that Pods have without an allocation of ours.
+        memory: what each running container has of the memory of its cards.
     """
 
     device: device.DeviceObject
@@ -81,6 +84,7 @@ class Decided:
     claims: tuple[CardClaim, ...] = ()
     holders: tuple[NodePod, ...] = ()
     elsewhere: frozenset[str] = frozenset()
+    memory: tuple[Judged, ...] = ()
 
 
 def decide(
@@ -115,10 +119,13 @@ def decide(
     left_alone = frozenset(want.pod.uid for want in wants if want.pod.cpus and want.cpus != want.pod.cpus)
     agreements = tuple(agree.agreements(live, evidence, left_alone))
     unaccounted = strangers(host, live, evidence)
+    judged = memory.judged(live, evidence, keeps=gpus.keeps_limits)
+    before, _ = read_uses(device.annotations(standing.device).get(MEMORY_LIMITS))
     facts = device.DeviceFacts(
         held=(*held(host, every, gpus.node), *unaccounted.holding),
         agreement=agree.annotation(agreements),
         numberings=numberings(standing.device, gpus, now),
+        memory=write_uses(memory.steadied(before, (one.use for one in judged))),
     )
     report = _cards(gpus, host, rules, standing, now)
     devices = device.build(
@@ -139,11 +146,19 @@ def decide(
         pods=planned,
         cgroup_root=host.cgroup_root,
         agreements=agreements,
-        problems=(*host.problems, *gpus.problems, *devices.problems, *topology.problems, *unread),
+        problems=(
+            *host.problems,
+            *gpus.problems,
+            *devices.problems,
+            *topology.problems,
+            *unread,
+            *memory.problems(evidence),
+        ),
         unread=_unread(node, topology, live),
         claims=unaccounted.claims,
         holders=live,
         elsewhere=frozenset(identity for one in facts.held for identity in one.device_ids),
+        memory=judged,
     )
 
 

@@ -98,6 +98,7 @@ class Prove(RoundEffect):
         cgroup_root: the kubelet's `cgroupRoot`.
         ask: UUIDs of the cards whose processes are to be listed.
         known: each card's UUID to its processes as last listed.
+        memory: whether the driver keeps memory limits, so that it is asked for them.
     """
 
     lane: ClassVar = Lane.PROOF
@@ -105,6 +106,7 @@ class Prove(RoundEffect):
     cgroup_root: str
     ask: tuple[str, ...]
     known: Mapping[str, tuple[GpuProcess, ...]]
+    memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from reporter.cgroup.enforcer import Findings
-from reporter.gpu.facts import GpuProcess, NodeReading, Outage, XidEvent
+from reporter.gpu.facts import CgroupMemory, GpuProcess, NodeReading, Outage, XidEvent
 from reporter.gpu.health import NodeRecord
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.kubelet.watched import FileReading
@@ -212,12 +212,16 @@ class Proved(RoundEvent):
         containers: container id to what was seen of it.
         uses: processes on cards.
         processes: card's UUID to its processes as last listed.
+        running: ids of the containers with cards that have a cgroup.
+        memory: card's UUID and container id to what the driver says of the container's memory of the card.
     """
 
     lane: ClassVar = Lane.PROOF
     containers: Mapping[str, ContainerSeen]
     uses: tuple[CardUse, ...]
     processes: Mapping[str, tuple[GpuProcess, ...]]
+    running: frozenset[str] = frozenset()
+    memory: Mapping[tuple[str, str], CgroupMemory] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

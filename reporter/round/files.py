@@ -9,7 +9,7 @@ from reporter.round.decide import Decided, StandingObjects, decide
 from reporter.round.effects import Note, ReadHost, RoundEffect, ShowRound, Warn, WriteCpus
 from reporter.round.events import CpusWritten, HostRead, Lane, WatchedKind
 from reporter.round.follow import Stepped
-from reporter.round.occurrences import claim_events, occurrences
+from reporter.round.occurrences import beside_memory, claim_events, memory_occurrences, occurrences
 from reporter.round.state import CurrentRound, RoundState, Telling
 
 
@@ -96,13 +96,14 @@ def _conclude(state: RoundState, current: CurrentRound, decided: Decided, wrote:
             state.host,
             view,
             body,
-            decided.agreements,
+            beside_memory(decided.agreements, decided.memory),
             wrote.taken,
             (*decided.unread, *claim_events(decided.claims)),
         )
+        reported, of_memory = memory_occurrences(reported, decided.memory, state.proof.count)
         state = replace(state, reported=reported)
-        if found:
-            effects.append(Note(found))
+        if found or of_memory:
+            effects.append(Note((*found, *of_memory)))
     if current.complete and current.configured:  # otherwise the objects would lose what this round could not know
         state = replace(state, telling=Telling(decided, current.with_cards)).wanted(Lane.PUBLISH, now.steady)
     return state, tuple(effects)

@@ -1,17 +1,23 @@
 """The Kubernetes Events of a round (pure): one per change."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
+from allocator.vocabulary.memoryuse import Keeping
 from reporter.gpu.health import NOTHING_KNOWN, CardState, NodeRecord
-from reporter.proof.agree import Agreement, CardClaim
+from reporter.proof.agree import MEMORY, Agreement, CardClaim
+from reporter.proof.memory import Judged, exceeded_message, missing_message
 from reporter.publish import device
 from reporter.publish.events import Occurrence, about_node, about_pod
 from reporter.publish.identity import NodeIdentity
 from reporter.reading import GpuView, HostReading
 from reporter.takeover import rounds as takeover
 from reporter.takeover.rounds import TakenOver
+
+_MISSING: Final = "LimitMissing"
+_EXCEEDED: Final = "ShareExceeded"
+_Key = tuple[str, str, str]  # of a Pod's container and a card, as `Judged.key`
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,8 @@ class EventMemory:
         mismatches: the Events of Pods that do not have what was allocated to them.
         unusable: problems of the kubelet's files.
         unread: annotations of Pods that cannot be read, and cards that they only name: the message, and the UID.
+        missing: the containers and cards without their memory limit, with the proof in which that was first seen.
+        memory: what Events were written about of containers' memory: the reason, and the container and card.
     """
 
     health: NodeRecord = NOTHING_KNOWN
@@ -36,6 +44,8 @@ class EventMemory:
     mismatches: tuple[Occurrence, ...] = ()
     unusable: frozenset[str] = frozenset()
     unread: frozenset[tuple[str, str]] = frozenset()
+    missing: Mapping[_Key, int] = field(default_factory=dict)
+    memory: frozenset[tuple[str, _Key]] = frozenset()
 
 
 def occurrences(
@@ -157,6 +167,23 @@ def outage_event(node: NodeIdentity, view: GpuView, host: HostReading) -> Occurr
     return Occurrence(about_node(node), view.outage.reason, view.outage.message)
 
 
+def memory_occurrences(
+    reported: EventMemory, judged: Iterable[Judged], proofs: int
+) -> tuple[EventMemory, tuple[Occurrence, ...]]:
+    """Find the Events about containers' memory.
+
+    Args:
+        reported: what Events were written about before.
+        judged: what each running container has of the memory of its cards.
+        proofs: how many proofs there were.
+    """
+    judged = tuple(judged)
+    missing = missing_since(reported.missing, judged, proofs)
+    events = memory_events(judged, missing, proofs)
+    new = tuple(one for key, one in events.items() if key not in reported.memory)
+    return replace(reported, missing=missing, memory=frozenset(events)), new
+
+
 def mismatch_events(agreements: Iterable[Agreement]) -> list[Occurrence]:
     """List each contradiction between what a Pod has and what was allocated to it."""
     return [
@@ -164,6 +191,38 @@ def mismatch_events(agreements: Iterable[Agreement]) -> list[Occurrence]:
         for one in agreements
         for mismatch in one.mismatches
     ]
+
+
+def beside_memory(agreements: Iterable[Agreement], judged: Iterable[Judged]) -> list[Agreement]:
+    """Leave out that Pods use too much memory where `memory_events` names the container."""
+    exceeding = {one.pod.uid for one in judged if one.use.exceeds}
+    return [
+        replace(one, mismatches=tuple(found for found in one.mismatches if found.kind != MEMORY))
+        if one.pod.uid in exceeding
+        else one
+        for one in agreements
+    ]
+
+
+def missing_since(before: Mapping[_Key, int], judged: Iterable[Judged], proofs: int) -> dict[_Key, int]:
+    """Since which proof each container lacks its memory limit of a card."""
+    return {one.key: before.get(one.key, proofs) for one in judged if one.use.keeping is Keeping.MISSING}
+
+
+def memory_events(
+    judged: Iterable[Judged], missing: Mapping[_Key, int], proofs: int
+) -> dict[tuple[str, _Key], Occurrence]:
+    """List limits that two proofs in a row did not find, and containers that use more memory than they hold.
+
+    A container that was just created may not have its limit yet.
+    """
+    found: dict[tuple[str, _Key], Occurrence] = {}
+    for one in judged:
+        if missing.get(one.key, proofs) < proofs:
+            found[_MISSING, one.key] = Occurrence(about_pod(one.pod), _MISSING, missing_message(one.use))
+        if one.use.exceeds:
+            found[_EXCEEDED, one.key] = Occurrence(about_pod(one.pod), _EXCEEDED, exceeded_message(one.use))
+    return found
 
 
 def claim_events(claims: Iterable[CardClaim]) -> list[Occurrence]:

@@ -29,16 +29,18 @@ def begin_proof(state: RoundState, now: Moment) -> Stepped:
     if decided is None or proof_due(state, now) == inf:
         return state, ()
     pods = tuple(pod for pod in state.cluster.pods if not pod.finished)
-    effect = Prove(pods, decided.cgroup_root, state.cards.to_ask, state.cards.remembered)
+    effect = Prove(
+        pods, decided.cgroup_root, state.cards.to_ask, state.cards.remembered, state.cards.view.keeps_limits is True
+    )
     return replace(state.begun(Lane.PROOF), proof=replace(state.proof, subject=state.subject)), (effect,)
 
 
 def on_proved(state: RoundState, event: Proved, now: Moment) -> Stepped:
     """Keep the evidence; the next round compares it."""
     cards = state.cards.view.node
-    evidence = Evidence(event.containers, event.uses, by_minor(cards), by_index(cards))
+    evidence = Evidence(event.containers, event.uses, by_minor(cards), by_index(cards), event.running, event.memory)
     news = evidence != state.proof.evidence or not state.proof.done
-    proof = replace(state.proof, evidence=evidence)
+    proof = replace(state.proof, evidence=evidence, count=state.proof.count + 1)
     state = _proved(replace(state, proof=proof, cards=replace(state.cards, processes=event.processes)), now)
     return state.stirred(now) if news else state, ()
 

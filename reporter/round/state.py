@@ -135,12 +135,14 @@ class ProofState:
         done: whether one has ended, even by a bug: a bug there must not prevent the report of the cards.
         subject: the cards and containers that it looked at.
         not_before: the earliest time of the next one, on the steady clock.
+        count: how many have ended with evidence.
     """
 
     evidence: Evidence = field(default_factory=Evidence)
     done: bool = False
     subject: tuple[frozenset[str], frozenset[str]] | None = None
     not_before: float = 0.0
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,9 +140,11 @@ class NodeTable:
     def put_devices(self, devices: NodeDevices) -> None:
         """Take in a Device object."""
         inventory = self._inventory(devices.node)
-        if inventory.devices != devices:  # else only what is not kept of it was written
-            inventory.devices = devices
+        before, inventory.devices = inventory.devices, devices
+        if before != devices:  # else only what is not kept of it was written
             self._remake(devices.node)
+        elif before.uses != devices.uses:  # which nothing is decided by, and people are shown
+            self._changes.touch(devices.node)
 
     def drop_devices(self, name: str) -> None:
         """Take in that a Device object is gone: nothing new lands on its devices, and what is held stays held."""

@@ -17,6 +17,7 @@ from waiting import until
 
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.deviceobject import read_device_object
+from allocator.wire.memoryuse import read_uses
 from reporter.gpu.guarded import Patience
 from reporter.round.events import Due, Lane
 
@@ -636,3 +637,92 @@ async def test_a_pod_that_uses_another_card_than_its_own_is_reported(site, playe
     assert A100.format(6) in event["message"]
     assert event["involvedObject"]["uid"] == UID
     assert metric(site, "mismatches", kind="process") == 1
+
+
+# Memory limits
+
+
+def cgroup_v2(site, *boxes: str) -> None:
+    """Make the machine one with cgroup v2 on which these containers of the Pod run."""
+    shutil.rmtree(site.folder / "cgroup")
+    for path in ("", "kubepods", "kubepods/burstable", f"kubepods/burstable/pod{UID}"):
+        _cgroup_v2(site, path)
+    for box in boxes:
+        _cgroup_v2(site, f"kubepods/burstable/pod{UID}/{box}")
+
+
+def _cgroup_v2(site, path: str) -> None:
+    folder = site.folder / "cgroup" / path
+    folder.mkdir()
+    for name in ("cpuset.cpus", "cpuset.cpus.effective"):
+        (folder / name).write_text("0-7\n")
+    for name, text in {"cpuset.mems": "0-1\n", "cgroup.procs": "", "cgroup.controllers": "cpuset\n"}.items():
+        (folder / name).write_text(text)
+
+
+def limited_pod(site, mib: int | None) -> None:
+    """A Pod with half of a card, to which its container is to be kept if a limit is given."""
+    share = {"minor": 0, "id": A100.format(0), "resources": {"koordinator.sh/gpu-memory": "40Gi"}}
+    pod = site.add_pod("limited", UID, container=BOX, device_allocated=json.dumps({"gpu": [share]}))
+    pod["metadata"]["annotations"]["visible-devices.koordgate.io/main"] = A100.format(0)
+    if mib is not None:
+        pod["metadata"]["annotations"]["nvidia-gpu-memory-limit.koordgate.io/main"] = str(mib)
+    site.fake.put("/api/v1/namespaces/ns/pods", pod)
+
+
+def uses(site) -> list[tuple[str, int | None, int | None]]:
+    found, problem = read_uses(device(site)["metadata"]["annotations"].get("koordgate.io/memory-limits"))
+    assert not problem
+    return [(one.keeping.value, one.used, one.limit) for one in found]
+
+
+CGROUP = f"/sys/fs/cgroup/kubepods/burstable/pod{UID}/{BOX}"
+
+
+async def test_a_container_that_is_kept_to_its_memory_is_told_and_so_is_one_that_is_not_any_more(
+    site, played, start, fake: FakeKube
+) -> None:
+    cgroup_v2(site, BOX)
+    limited_pod(site, 40 * 1024)
+    played.limit(0, CGROUP, 0, 40 * GIB)
+    played.change({f"gpu.0.used.{CGROUP}": str(3 * GIB)})
+    await told(site, start, played, "a100x8", pace=OFTEN)
+    await until(lambda: uses(site) == [("enforced", 3 * GIB, 40 * GIB)])
+    assert not events(fake)
+
+    played.limits.unlink()
+    await until(lambda: "LimitMissing" in events(fake))
+    await until(lambda: [one[0] for one in uses(site)] == ["missing"])
+    assert events(fake)["LimitMissing"]["involvedObject"]["uid"] == UID
+
+
+async def test_a_container_that_nothing_keeps_to_its_memory_is_counted_by_its_processes(
+    site, played, start, fake: FakeKube
+) -> None:
+    limited_pod(site, None)
+    site.cgroup(f"kubepods/burstable/pod{UID}")
+    site.cgroup(f"kubepods/burstable/pod{UID}/{BOX}")
+    site.machine.file("77/cgroup", f"0::/kubepods/burstable/pod{UID}/{BOX}", site.machine.proc)
+    played.change({"gpu.0.processes": f"77:{GIB}"})
+    await told(site, start, played, "a100x8", pace=OFTEN)
+    await until(lambda: uses(site) == [("accounting", GIB, None)])
+    played.change({"gpu.0.processes": f"77:{41 * GIB}"})
+    await until(lambda: "ShareExceeded" in events(fake))
+    assert "AllocationMismatch" not in events(fake)
+
+
+async def test_a_driver_that_dies_of_the_question_takes_no_card_out_of_service(
+    site, played, start, fake: FakeKube
+) -> None:
+    cgroup_v2(site, BOX)
+    limited_pod(site, 40 * 1024)
+    nvml = await told(site, start, played, "a100x8", outage=600, pace=OFTEN)
+    await until(lambda: [one[0] for one in uses(site)] == ["missing"])
+    before = nvml.pid
+    played.change({"crash": "nvmlDeviceGetMemoryLimits_v1"})
+    await until(lambda: nvml.pid not in {None, before})
+    proofs, before = site.agent.state.proof.count, nvml.pid
+    await until(lambda: site.agent.state.proof.count > proofs + 2)
+    await until(lambda: metric(site, "nvml_up") == 1 and uses(site) == [])
+    assert conditions(site) == ["Healthy"] * 8
+    assert nvml.pid == before, "it is not asked again for a while"

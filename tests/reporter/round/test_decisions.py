@@ -738,20 +738,26 @@ def test_of_a_flood_of_cgroups_64_containers_and_64_below_each_are_looked_at(tmp
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "found", "box"),
     [
-        (f"0::/kubepods/burstable/pod{UID}/{BOX}", UID),
-        (f"3:cpuset:/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-{BOX}.scope", UID),
-        (f"1:name=systemd:/kubepods/pod{'f' * 32}/{BOX}", "f" * 32),
-        ("0::/system.slice/sshd.service", None),
-        ("", None),
+        (f"0::/kubepods/burstable/pod{UID}/{BOX}", UID, BOX),
+        (f"3:cpuset:/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-{BOX}.scope", UID, BOX),
+        (f"0::/../../kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/crio-{BOX}.scope/container", UID, BOX),
+        (f"12:cpuset:/kubepods/burstable/pod{UID}/{BOX}\n0::/", UID, BOX),
+        (f"0::/kubepods/burstable/pod{UID}/{BOX}/init.scope", UID, BOX),
+        (f"0::/kubepods/burstable/pod{UID}/main", UID, ""),
+        (f"1:name=systemd:/kubepods/pod{'f' * 32}/{BOX}", "f" * 32, BOX),
+        ("0::/system.slice/sshd.service", None, ""),
+        ("", None, ""),
     ],
-    ids=["cgroupfs", "systemd", "static", "no Pod", "unreadable"],
+    ids=["cgroupfs", "systemd", "crun", "v1", "systemd inside", "no id", "static", "no Pod", "unreadable"],
 )
-def test_a_process_belongs_to_the_pod_of_its_cgroup(tmp_path: Path, text: str, found: str | None) -> None:
+def test_a_process_belongs_to_the_pod_and_the_container_of_its_cgroup(
+    tmp_path: Path, text: str, found: str | None, box: str
+) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cgroup").write_text(f"{text}\n")
 
     uses = evidence.card_uses({"GPU-0": (GpuProcess(7, 5), GpuProcess(8, None))}, tmp_path)
 
-    assert uses == (CardUse("GPU-0", found, 7, 5), CardUse("GPU-0", None, 8, None))
+    assert uses == (CardUse("GPU-0", found, 7, 5, box), CardUse("GPU-0", None, 8, None))
