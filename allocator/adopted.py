@@ -139,7 +139,7 @@ def _holding(
         shares = {card.id: _share(ForeignPart(), card, None) for card in cards}
     else:
         for part in pod.parts:
-            reservation = reserved.get(part.group)
+            reservation = _reservation(part, reserved)
             found = _find(pod, part, cards, numberings, reservation)
             for card in found.cards:
                 shares[card.id] = _share(part if _known(found) else ForeignPart(), card, shares.get(card.id))
@@ -147,11 +147,19 @@ def _holding(
                 doubt, why = found.doubt, found.why
             if reservation is not None and not pod.reserves and found.doubt is None:
                 within = reservation.uid
-    # If one of its cards is in doubt, all of it counts beside what the reservation Pod holds.
-    within = "" if doubt is not None else within
+    # If one of its cards is in doubt, or not reserved, all of it counts beside what the reservation Pod holds.
+    apart = any(part.group and _reservation(part, reserved) is None for part in pod.parts)
+    within = "" if doubt is not None or apart else within
     return ForeignHolding(
         pod.uid, pod.namespace, pod.name, pod.peer, pod.evidence, tuple(shares.values()), within, doubt, why
     )
+
+
+def _reservation(part: ForeignPart, reserved: Mapping[str, _Reservation]) -> _Reservation | None:
+    """The reservation Pod that has the card of a part; None if none has, or if no card is reserved for it."""
+    if not part.id:
+        return reserved.get(part.group)
+    return next((one for one in reserved.values() if one.id == part.id), None) if part.group else None
 
 
 def _known(found: _Found) -> bool:
@@ -174,7 +182,7 @@ def _find(
             return _Found(one)
         why = f"{pod.evidence} names {part}, which is none of the GPUs of node {pod.node}"
         mend = _mend(pod)
-        if part.group and reservation is None:
+        if part.group and not part.id and reservation is None:
             why = f"the reservation Pod of group {part.group}, which names its GPU of node {pod.node}, was not read"
             mend = f"give that Pod too if this was read from files, and delete Pod {pod} if it is gone"
         return _Found(cards, ConflictKind.UNKNOWN_DEVICE, f"{why}. All GPUs of the node are held: {mend}")

@@ -8,6 +8,7 @@ authors asked for memory that is free at the moment.
 from collections.abc import Iterable
 
 from allocator.devicequotas import device_quotas
+from allocator.vocabulary.askedlimit import WHOLE
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Share
@@ -41,7 +42,7 @@ def memory_limits(
         if quota.type.name == TYPE_GPU
     }
     capacity = {device.id: device.capacity[GPU_MEMORY] for device in known if device.type == TYPE_GPU}
-    above = dict(request.memory_limits)
+    sizes, portions = dict(request.memory_limits), dict(request.memory_portions)
     cards: dict[str, list[str]] = {}
     for share in held:
         for container in share.containers:
@@ -49,7 +50,8 @@ def memory_limits(
     found = {}
     for container, ids in cards.items():
         least = min(parts.get((container, card), 0) for card in ids)
-        asked = min([above.get(container, 0), *(capacity.get(card, 0) for card in ids)])
+        smallest = min(capacity.get(card, 0) for card in ids)
+        asked = min(sizes.get(container) or smallest * portions.get(container, 0) // WHOLE, smallest)
         found[container] = (ids, MemoryLimit(least // MIB, max(asked, least) // MIB))
     return found
 

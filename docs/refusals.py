@@ -49,7 +49,7 @@ PARTS: Final = {
     "claim": ("allocator/claimed.py", "webhook/dra"),
 }
 # What is called with the text of a refusal, and the place of the text among its arguments.
-_MAKERS: Final = {"Problem": 1, "Refusal": 0, "denied": 0}
+_MAKERS: Final = {"Problem": 1, "Refusal": 0, "denied": 0, "_wrong": 1, "_problem": 1}
 _VARIES: Final = "..."
 _WORDS: Final = 4  # a text with fewer words is a part of others
 _SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)

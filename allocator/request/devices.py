@@ -13,16 +13,18 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
 from allocator.quantity import is_zero
+from allocator.request.annotated import Containers, read_annotated
 from allocator.request.normalise import normalise
 from allocator.request.npus import foreign_npus
 from allocator.request.oddities import odd_amounts
 from allocator.request.spoken import MAX_COUNT, Heard, dialect_of, read_said
+from allocator.vocabulary.askedlimit import AskedLimit
 from allocator.vocabulary.asks import NO_WISHES, ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.cpuask import CpuAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.hints import ExclusiveLevel, Strategy, TypeHint
-from allocator.vocabulary.names import DEVICE_SHARING, ORIGINAL_REQUEST, RESOURCE_MAPS
+from allocator.vocabulary.names import DEVICE_ALLOCATED, DEVICE_SHARING, ORIGINAL_REQUEST, RESOURCE_MAPS
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.phase import Phase
 from allocator.vocabulary.sharing import TypeSharing
@@ -99,6 +101,8 @@ class PodReading:
         most: as `PodRequest.most`.
         warnings: what is read otherwise than its author may think, a sentence each.
         dialects: the dialects that its names are in.
+        limits: (container, limit) pairs: the most memory that it may use of each of its GPUs, where that is more than
+            it asks for.
     """
 
     containers: tuple[ContainerReading, ...]
@@ -111,11 +115,20 @@ class PodReading:
     most: tuple[tuple[str, int], ...] = ()
     warnings: tuple[str, ...] = ()
     dialects: tuple[Dialect, ...] = ()
+    limits: tuple[tuple[str, AskedLimit], ...] = ()
 
     @property
     def request(self) -> PodRequest:
         """What the Pod asks for."""
-        return PodRequest(tuple(self._asks()), self.cpu, self.wishes, self.sharing is not None, self.most)
+        return PodRequest(
+            tuple(self._asks()),
+            self.cpu,
+            self.wishes,
+            self.sharing is not None,
+            self.most,
+            tuple([(container, one.size) for container, one in self.limits if one.size]),
+            tuple([(container, one.portion) for container, one in self.limits if one.portion]),
+        )
 
     def _asks(self) -> Iterator[ContainerAsk]:
         """The asks of containers, and those of groups in the place of their first container."""
@@ -179,6 +192,7 @@ class _Speech:
         users: container -> the types that it uses without an amount of its own.
         dialects: type's name -> the dialect that the Pod uses; None if it uses several.
         annotated: container -> what the Pod's annotations ask for it.
+        limits: container -> the most memory that they let it use of each card.
         heard: what is wrong so far, and what its author is warned about.
     """
 
@@ -187,6 +201,7 @@ class _Speech:
     users: Mapping[str, Collection[str]] = field(default_factory=dict)
     dialects: dict[str, Dialect | None] = field(default_factory=dict)
     annotated: dict[str, dict[str, object]] = field(default_factory=dict)
+    limits: dict[str, AskedLimit] = field(default_factory=dict)
     heard: Heard = field(default_factory=Heard)
 
     def written(self, container: str) -> Collection[str]:
@@ -206,7 +221,7 @@ def names_devices(
                 for name in (container.get("resources") or {}).get(key) or ():
                     if name in known:
                         return not foreign_npus(spec, types)
-    said = annotations and (DEVICE_SHARING in annotations or not types.annotations.keys().isdisjoint(annotations))
+    said = annotations and (DEVICE_SHARING in annotations or types.asks_in(annotations))
     return bool(said) and not foreign_npus(spec, types)
 
 
@@ -232,7 +247,7 @@ def read_pod(
     places = list(_places(spec, types))
     speech = _Speech(types, stated or {}, users)
     voices = _voices(places, types)
-    if annotations and types.annotations:
+    if annotations and types.annotated:
         _hear(annotations, places, speech, voices)
     wrong = [problem for kind, voice in voices.items() if (problem := _choose_dialect(kind, voice, speech))]
     readings = tuple(_read_container(place, speech) for place in places)
@@ -248,6 +263,7 @@ def read_pod(
         together=_together(readings, speech),
         warnings=tuple(dict.fromkeys(speech.heard.warnings)),
         dialects=tuple(filter(None, speech.dialects.values())),
+        limits=tuple(speech.limits.items()),
     )
 
 
@@ -301,20 +317,21 @@ def _hear(
     annotations: Mapping[str, object], places: Sequence[_Place], speech: _Speech, voices: dict[str, _Voice]
 ) -> None:
     """Note what annotations ask, and for which container; a translated container has it in its resources already."""
-    for key, meaning in speech.types.annotations.items():
-        apps = [place for place in places if place.phase is Phase.APP]
-        if key not in annotations or not apps:
+    every = [str(place.spec.get("name", "")) for place in places]
+    first = next((name for name, place in zip(every, places, strict=True) if place.phase is Phase.APP), None)
+    if first is None or DEVICE_ALLOCATED in annotations:  # what it holds may be told to other products in their names
+        return
+    names = Containers(every, first, speech.stated)
+    for kind, dialect in speech.types.annotated:
+        own = [key for key, meaning in speech.types.annotations.items() if meaning.dialect is dialect]
+        asked = read_annotated(annotations, dialect, own, names, speech.heard)
+        if asked is None:
             continue
-        wanted = annotations.get(meaning.dialect.container) if meaning.dialect.container else None
-        name = str(apps[0].spec.get("name", "")) if wanted is None else str(wanted)
-        if name in speech.stated:
-            continue
-        if all(place.spec.get("name") != name for place in places):
-            path = f"metadata.annotations[{meaning.dialect.container}]"
-            speech.heard.problems.append(Problem(path, "names no container of the Pod; write the name of one"))
-            continue
-        speech.annotated.setdefault(name, {})[key] = annotations[key]
-        voices.setdefault(meaning.type.name, _Voice.silent()).names.setdefault(key, "metadata.annotations")
+        speech.annotated.setdefault(asked.container, {}).update(asked.amounts)
+        for key in asked.amounts:
+            voices.setdefault(kind.name, _Voice.silent()).names.setdefault(key, "metadata.annotations")
+        if asked.limit is not None:
+            speech.limits[asked.container] = asked.limit
 
 
 def _choose_dialect(kind: str, voice: _Voice, speech: _Speech) -> Problem | None:
@@ -324,7 +341,7 @@ def _choose_dialect(kind: str, voice: _Voice, speech: _Speech) -> Problem | None
     said: dict[str, list[str]] = {}  # dialect's name -> its names in the Pod, each by its first dialect
     known: dict[str, Dialect] = {}
     for name in named:
-        first = (types.resources.get(name) or types.annotations[name]).dialect
+        first = (types.resources.get(name) or types.said[name]).dialect
         said.setdefault(first.name, []).append(name)
         known[first.name] = first
     of = types.by_name[kind]
@@ -386,7 +403,7 @@ def _of(kind: DeviceType, amounts: Mapping[str, object], types: DeviceTypes) -> 
 
 
 def _type_of(name: str, types: DeviceTypes) -> DeviceType:
-    return (types.resources.get(name) or types.annotations[name]).type
+    return (types.resources.get(name) or types.said[name]).type
 
 
 def _types_named(asked: Mapping[str, object], types: DeviceTypes) -> Sequence[DeviceType]:

@@ -10,11 +10,13 @@ from typing import Any, Final
 
 from allocator.quantity import format_bytes, format_int
 from allocator.request.devices import read_pod
+from allocator.vocabulary.askedlimit import AskedLimit
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.dialect import Dialect, Selects, Term
 from allocator.vocabulary.hints import NO_HINT, Operator, PartOfName, Requirement, Scope, Selector
-from allocator.vocabulary.names import DEVICE_ID
+from allocator.vocabulary.names import DEVICE_ID, asked_limit
+from allocator.wire.askedlimit import write_limit
 
 Amounts = dict[str, str]
 _MIB: Final = 2**20
@@ -56,15 +58,21 @@ def express(
     strange = sorted({one.ask.vendor for one in asks} - {"", dialect.vendor}) if dialect.vendor else []
     made.missing.extend(f"{dialect} wants {kind.plural} of {dialect.vendor}, not of {vendor}" for vendor in strange)
     for one in asks:
-        found = next((amounts for amounts in _candidates(one.ask, dialect) if _is_same(one, amounts, types)), None)
+        limit = _limit(request, one.name) if dialect.title else None
+        tried = _with_limit(one, limit, dialect)
+        found = next((amounts for amounts in tried if _is_same(one, limit, amounts, types)), None)
         if found is None:
-            unsaid = list(_unsaid(one.ask, dialect)) or [f"{dialect} has no names for this combination"]
+            unsaid = list(_unsaid(one.ask, limit, dialect)) or [f"{dialect} has no names for this combination"]
             made.missing.extend(f"container {one.name}: {why}" for why in unsaid)
         elif dialect.annotations:
             made.annotations.update(found)
-            made.annotations.update({dialect.container: one.name} if one.name != first else {})
+            named = any((form := dialect.form_of(key)) is not None and not form.beside for key in found)
+            made.annotations.update({dialect.container: one.name} if one.name != first and not named else {})
         else:
             made.resources[one.name] = found
+    if not dialect.title:
+        limits = {name: _limit(request, name) for one in asks for name in one.names}
+        made.annotations.update({asked_limit(name): write_limit(limit) for name, limit in limits.items() if limit})
     if len(asks) > 1 and together is not dialect.together:
         made.missing.append(
             f"the containers need not share one card, and {dialect} puts all containers of a Pod on one card"
@@ -76,6 +84,28 @@ def express(
         made.missing.append(f"{dialect} reads one of {' and '.join(both)} in a Pod")
     _select(request, dialect, kind, made)
     return made
+
+
+def _limit(request: PodRequest, container: str) -> AskedLimit | None:
+    """The most memory that a container may use of each card; None if that is what it asks for."""
+    size, portion = dict(request.memory_limits).get(container, 0), dict(request.memory_portions).get(container, 0)
+    return AskedLimit(size, portion) if size or portion else None
+
+
+def _with_limit(one: ContainerAsk, limit: AskedLimit | None, dialect: Dialect) -> Iterator[Amounts]:
+    """List ways to write what a container asks and its limit."""
+    asking = next((form for form in dialect.forms if form.states), None)
+    tried = [*_candidates(one.ask, dialect)]
+    if asking is not None and (size := one.ask.amount(asking.states)):
+        split = next((term for term in dialect.annotations if term.states == one.ask.type.split), None)
+        tried += _with_count({asking.key(one.name): format_bytes(size)}, split, one.ask.count, always=False)
+    if limit is None:
+        yield from tried
+        return
+    for form in dialect.forms:
+        text = format_bytes(limit.size) if limit.size else f"0.{limit.portion:05d}".rstrip("0")
+        if form.limits and bool(form.beside) is not bool(limit.size):
+            yield from ({**amounts, form.key(one.name): text} for amounts in tried)
 
 
 def _candidates(ask: DeviceAsk, dialect: Dialect) -> Iterator[Amounts]:
@@ -128,20 +158,20 @@ def _amount(term: Term, amount: int, count: int) -> Amounts:
     return {term.name: format_bytes(units) if term.factor == 1 and units >= _MIB else format_int(units)}
 
 
-def _is_same(one: ContainerAsk, amounts: Amounts, types: DeviceTypes) -> bool:
-    """Whether amounts ask for what a container asks for."""
+def _is_same(one: ContainerAsk, limit: AskedLimit | None, amounts: Amounts, types: DeviceTypes) -> bool:
+    """Whether amounts ask for what a container asks for, with its limit."""
     container: dict[str, Any] = {"name": one.name}
     annotations: Mapping[str, object] = amounts if types.annotations else {}
     if not types.annotations:
         container["resources"] = {"limits": amounts}
     reading = read_pod({"containers": [container]}, types=types, annotations=annotations)
-    if reading.problems:
+    if reading.problems or dict(reading.limits).get(one.name) != limit:
         return False
     read = [replace(found.ask, vendor="") for found in reading.request.containers]
     return read == [replace(one.ask, vendor="", every=False)]
 
 
-def _unsaid(ask: DeviceAsk, dialect: Dialect) -> Iterator[str]:
+def _unsaid(ask: DeviceAsk, limit: AskedLimit | None, dialect: Dialect) -> Iterator[str]:
     """Say what of an ask a dialect has no words for."""
     kind, known = ask.type, {term.states: term for term in (*dialect.terms, *dialect.annotations)}
     core = ask.amounts[0]
@@ -161,6 +191,9 @@ def _unsaid(ask: DeviceAsk, dialect: Dialect) -> Iterator[str]:
         yield f"{dialect} states no compute ({core} % here)"
     if not core and dialect.needs and all(known_states(dialect, name) == kind.tails[0] for name in dialect.needs):
         yield f"{dialect} cannot leave compute unlimited"
+    if limit is not None:
+        beside = " beside this request" if dialect.forms else ""
+        yield f"{dialect} cannot state a limit of memory above the request{beside} ({write_limit(limit)} here)"
     if ask.count > 1 and not ask.whole and kind.split not in known:
         yield f"{dialect} states no shares of several {kind.noun}s ({ask.count} here)"
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from allocator.request.askedlimits import states_limits, with_limits
 from allocator.request.charge import counted_of
 from allocator.request.cpus import names_cpus, read_cpu_ask
 from allocator.request.devices import NO_USERS, PodReading, Stated, names_devices, read_pod, too_many
@@ -47,8 +48,8 @@ def asks_by_metadata(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> b
     """Return whether the request depends on labels or annotations, which may change while the Pod waits."""
     metadata = pod.get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    saying = any(key in annotations for key in (*_SAYING, *types.annotations, *types.selections))
-    return saying or any(key in labels for key in _LABELS) or names_cpus(pod)
+    saying = any(key in annotations for key in (*_SAYING, *types.selections)) or types.asks_in(annotations)
+    return saying or states_limits(annotations) or any(key in labels for key in _LABELS) or names_cpus(pod)
 
 
 def read_request(
@@ -72,7 +73,7 @@ def read_request(
     """
     metadata = pod.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
-    reading = _read_devices(pod.get("spec") or {}, annotations, stated, types, slots)
+    reading = with_limits(_read_devices(pod.get("spec") or {}, annotations, stated, types, slots), annotations)
     cpus = read_cpu_ask(pod, devices=implied and bool(reading.request.containers), types=types)
     problems = [*reading.problems, *cpus.problems]
     if not reading.request.containers:

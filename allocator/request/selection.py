@@ -91,9 +91,8 @@ def read_selection(annotations: Mapping[str, object], dialects: Iterable[Dialect
         scope = Scope.NUMA_NODE if numa else known.scope
         hints[dialect.type] = TypeHint(selector if selector.requirements else None, scope=scope)
         mode = str(annotations.get(selects.mode, ""))
-        if selects.given and mode and not {one.strip() for one in mode.split(",")} & {*selects.given}:
-            message = f"{excerpt(mode)}: cards are not shared in this way here; remove it, or use {selects.given[0]}"
-            problems[Problem(f"metadata.annotations[{selects.mode}]", message)] = None
+        if mode and (wrong := wrong_mode(selects, selects.mode, mode)):
+            problems[wrong] = None
         for key in selects.unread:
             if key in annotations:
                 warnings[f"metadata.annotations[{key}]: has no effect here"] = None
@@ -103,6 +102,20 @@ def read_selection(annotations: Mapping[str, object], dialects: Iterable[Dialect
         tuple(warnings),
         tuple(found),
     )
+
+
+def wrong_mode(selects: Selects, key: str, mode: object) -> Problem | None:
+    """Find a way to share cards that is more than koordgate does; None if it is not.
+
+    Args:
+        selects: of the dialect.
+        key: the annotation that states it.
+        mode: as stated.
+    """
+    if not selects.given or {one.strip() for one in str(mode).split(",")} & {*selects.given}:
+        return None
+    message = f"{excerpt(mode)}: cards are not shared in this way here; remove it, or use {selects.given[0]}"
+    return Problem(f"metadata.annotations[{key}]", message)
 
 
 def with_selection(hints: Hints, selection: Selection) -> Hints:

@@ -10,6 +10,7 @@ from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.dialect import Dialect, Term
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.outcome import Problem
+from allocator.wire.askedlimit import read_bytes
 
 MAX_COUNT: Final = 128  # devices; no node has more, and it bounds the work for an absurd request
 _SMALLEST_UNIT: Final = 2**10  # bytes of memory; smaller factors are of other things
@@ -74,7 +75,7 @@ def read_said(
     for name, text in amounts.items():
         term = _term(name, dialect, types)
         try:
-            amount = _read_amount(term, text, annotation=name in types.annotations)
+            amount = _read_amount(term, text, annotation=name in types.said)
             amount = _clamped(where, kind, term, amount, heard)
         except quantity.QuantityError as error:
             heard.problems.append(Problem(f"{where}[{name}]", str(error)))
@@ -128,7 +129,7 @@ class _Notes:
 def _term(name: str, dialect: Dialect | None, types: DeviceTypes) -> Term:
     """What a name means in the dialect; if the dialect lacks it or is None, in the first dialect that has it."""
     term = dialect.by_name.get(name) if dialect is not None else None
-    return term if term is not None else (types.resources.get(name) or types.annotations[name]).term
+    return term if term is not None else (types.resources.get(name) or types.said[name]).term
 
 
 def _read_amount(term: Term, text: object, *, annotation: bool) -> int:
@@ -138,7 +139,7 @@ def _read_amount(term: Term, text: object, *, annotation: bool) -> int:
         QuantityError: it is no quantity, is negative, or is more than any node or device has.
     """
     if annotation:
-        return _read_annotation(term, text)
+        return read_bytes(text) if term.quantity else _read_annotation(term, text)
     amount = quantity.to_int(text)
     if (term.counts or term.template) and amount > MAX_COUNT:  # percentages are checked in `normalise`
         raise quantity.QuantityError(f"{amount} is more devices than any node has; ask {MAX_COUNT} at most")

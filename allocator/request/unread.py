@@ -7,11 +7,8 @@ from typing import Any, Final, NamedTuple
 from allocator.quantity import is_zero
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect
-from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.foreign import Foreign, asked_names, foreign_of
 from allocator.vocabulary.outcome import Problem
-
-_MOST_FORMS: Final = 4  # that are reported for one Pod
 
 
 class Off(NamedTuple):
@@ -72,6 +69,10 @@ def find_unread(pod: Mapping[str, Any], types: DeviceTypes) -> Unread:
         if key not in types.annotations:
             dialect = types.known.annotations[key].dialect
             dialects.setdefault(dialect.name, Off(dialect, "metadata.annotations", key))
+    for key in annotations if types.known.beginnings != types.beginnings else ():
+        form = types.known.form_of(key)
+        if form is not None and types.form_of(key) is None:
+            dialects.setdefault(form[0].name, Off(form[0], "metadata.annotations", key))
     if not dialects and not foreign and types.selections.isdisjoint(annotations):
         return NOTHING
     return Unread(tuple(dialects.values()), resources, tuple(_selections(annotations, types)), tuple(foreign))
@@ -85,24 +86,6 @@ def _selections(annotations: Mapping[str, object], types: DeviceTypes) -> Iterat
             if key in annotations and key not in read:
                 read.add(key)
                 yield dialect, key
-
-
-def unread_forms(pod: Mapping[str, Any], types: DeviceTypes) -> Iterator[Problem]:
-    """Find annotations that ask in a dialect that is on, in a form that is not read: the Pod would get no device.
-
-    Args:
-        pod: the Pod.
-        types: the table for its namespace.
-    """
-    annotations: Mapping[str, object] = (pod.get("metadata") or {}).get("annotations") or {}
-    for dialect in types.dialects:
-        instead = " or ".join(term.name for term in dialect.annotations if term.name in dialect.needs)
-        for key in sorted(key for key in annotations if dialect.is_form(key))[:_MOST_FORMS]:
-            yield Problem(
-                f"metadata.annotations[{excerpt(key)}]",
-                f"asks for GPU memory in a form of {dialect.title} that koordgate does not read; write {instead}, and "
-                f"{dialect.container} for the container",
-            )
 
 
 def beside_ours(unread: Unread) -> Iterator[Problem]:

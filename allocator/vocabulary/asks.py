@@ -141,7 +141,8 @@ class PodRequest:
             within each.
         memory_limits: (container, bytes of each of its GPUs) pairs of the containers that may use more memory than they
             ask for while it is free. Only what is asked for is held, so that they decide nothing about a placement;
-            they are for whatever keeps containers to their memory.
+            they are for whatever keeps containers to their memory (`allocator.memorylimits`).
+        memory_portions: (container, 100000ths of the memory of each of its GPUs) pairs, likewise.
     """
 
     containers: tuple[ContainerAsk, ...]
@@ -150,6 +151,7 @@ class PodRequest:
     told: bool = False
     most: tuple[tuple[str, int], ...] = ()
     memory_limits: tuple[tuple[str, int], ...] = ()
+    memory_portions: tuple[tuple[str, int], ...] = ()
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:

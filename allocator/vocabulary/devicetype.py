@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from allocator.vocabulary.dialect import Dialect, Term
+from allocator.vocabulary.dialect import Dialect, Form, Term
 from allocator.vocabulary.dialects import DIALECTS
 from allocator.vocabulary.names import (
     DOMAINS,
@@ -243,6 +243,9 @@ class DeviceTypes:
         by_name: type's name -> type; derived.
         resources: full resource name -> what it means; derived.
         annotations: key of a Pod's annotation that asks for devices -> what it means; derived.
+        said: names of annotations, and of forms of them by which Pods ask -> what they mean; derived.
+        annotated: the types and dialects that ask by annotations; derived.
+        beginnings: of the forms of annotations that ask; derived.
         selections: annotations by which a dialect's Pods choose among devices; derived.
         spoken: type's name -> its dialects, in the table's order; derived.
         restated: (type, tail) of the bytes that a ratio states as well; derived.
@@ -257,6 +260,9 @@ class DeviceTypes:
     by_name: Mapping[str, DeviceType] = field(init=False, repr=False, compare=False)
     resources: Mapping[str, ResourceName] = field(init=False, repr=False, compare=False)
     annotations: Mapping[str, ResourceName] = field(init=False, repr=False, compare=False)
+    said: Mapping[str, ResourceName] = field(init=False, repr=False, compare=False)
+    annotated: tuple[tuple[DeviceType, Dialect], ...] = field(init=False, repr=False, compare=False)
+    beginnings: tuple[str, ...] = field(init=False, repr=False, compare=False)
     selections: frozenset[str] = field(init=False, repr=False, compare=False)
     spoken: Mapping[str, tuple[Dialect, ...]] = field(init=False, repr=False, compare=False)
     restated: frozenset[tuple[str, str]] = field(init=False, repr=False, compare=False)
@@ -299,6 +305,16 @@ class DeviceTypes:
         object.__setattr__(self, "by_name", by_name)
         object.__setattr__(self, "resources", resources)
         object.__setattr__(self, "annotations", annotations)
+        said = dict(annotations)
+        annotated = []
+        for one in self.types:
+            for dialect in spoken[one.name]:
+                _add(said, one, dialect, [form.term for form in dialect.forms if form.states])
+                annotated += [(one, dialect)] if dialect.annotations or dialect.forms else []
+        object.__setattr__(self, "said", said)
+        object.__setattr__(self, "annotated", tuple(annotated))
+        beginnings = dict.fromkeys(one for _, dialect in annotated for one in dialect.beginnings)
+        object.__setattr__(self, "beginnings", tuple(beginnings))
         object.__setattr__(self, "spoken", spoken)
         keys = frozenset(key for one in (*self.dialects, *free) for key in one.selects.keys)
         object.__setattr__(self, "selections", keys)
@@ -328,6 +344,17 @@ class DeviceTypes:
     def with_scopes(self, scoped: Mapping[str, "DeviceTypes"]) -> "DeviceTypes":
         """Return the table with other tables for the Pods of some namespaces."""
         return DeviceTypes(self.types, self.dialects, self.off, dict(scoped))
+
+    def form_of(self, key: str) -> tuple[Dialect, Form] | None:
+        """What an annotation that names a container in its key is; None for one that does not ask for devices."""
+        if not key.startswith(self.beginnings):
+            return None
+        found = ((dialect, dialect.form_of(key)) for _, dialect in self.annotated)
+        return next(((dialect, form) for dialect, form in found if form is not None), None)
+
+    def asks_in(self, annotations: Iterable[str]) -> bool:
+        """Whether any of these annotations asks for devices."""
+        return any(key in self.annotations or self.form_of(key) is not None for key in annotations)
 
     def within(self, namespace: str) -> "DeviceTypes":
         """The table for the Pods of a namespace."""

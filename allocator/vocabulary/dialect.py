@@ -27,6 +27,10 @@ class Term:
         clamped: more than all of a device counts as all of it.
         decimal: an annotation that states a decimal number; others state whole numbers.
         below: the amount, in the tail's unit, must be less than this; 0 for no bound.
+        quantity: an annotation that states bytes as a Kubernetes quantity.
+        limits: an annotation that states the most memory which the container may use of each device, and not what it
+            asks for: the memory tail in whose unit; "" for any other.
+        beside: the annotation whose amount such a limit raises; "": a limit alone is what is asked as well.
     """
 
     name: str
@@ -39,6 +43,58 @@ class Term:
     clamped: bool = False
     decimal: bool = False
     below: int = 0
+    quantity: bool = False
+    limits: str = ""
+    beside: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Annotations that name the container which they are about in their key, between a beginning and an end.
+
+    Attributes:
+        beginning: of the key.
+        end: of the key.
+        states: what the value states of that container, as `Term.states`.
+        limits: as `Term.limits`.
+        beside: as `Term.beside`.
+        mode: it states how cards are to be shared, as `Selects.mode`.
+        refusal: why a Pod with such an annotation is refused, and what to write; "" if it is read.
+        term: what the value means, under a name with CONTAINER in the container's place; derived.
+    """
+
+    beginning: str
+    end: str
+    states: str = ""
+    limits: str = ""
+    beside: str = ""
+    mode: bool = False
+    refusal: str = ""
+    term: Term = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        quantity = bool(self.states or self.limits) and not self.beside
+        term = Term(
+            self.key("CONTAINER"),
+            self.states,
+            each=bool(self.states),
+            quantity=quantity,
+            decimal=bool(self.beside),
+            limits=self.limits,
+            beside=self.beside,
+        )
+        object.__setattr__(self, "term", term)
+
+    def key(self, container: str) -> str:
+        """The annotation about a container."""
+        return f"{self.beginning}{container}{self.end}"
+
+    def container(self, key: str) -> str | None:
+        """The container that an annotation of this form is about; None for any other annotation."""
+        between = len(key) - len(self.end)
+        if between < len(self.beginning) or not (key.startswith(self.beginning) and key.endswith(self.end)):
+            return None
+        return key[len(self.beginning) : between]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +161,9 @@ class Dialect:
         either: names of which a Pod may use one only.
         full_core: 100 percent of compute or more are whole devices, whatever memory is stated beside them.
         selects: the annotations by which its Pods choose among devices.
-        forms: (beginning, end) pairs of annotations that ask in a form which is not read here; a Pod with one is
-            refused.
+        forms: annotations about the container that their key names. All of a Pod are about one container.
         by_name: term's name -> term; derived.
+        beginnings: of its forms; derived.
     """
 
     name: str
@@ -130,18 +186,22 @@ class Dialect:
     either: tuple[str, ...] = ()
     full_core: bool = False
     selects: Selects = Selects()
-    forms: tuple[tuple[str, str], ...] = ()
+    forms: tuple[Form, ...] = ()
     by_name: Mapping[str, Term] = field(init=False, repr=False, compare=False)
+    beginnings: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "by_name", {term.name: term for term in (*self.terms, *self.annotations)})
+        read = (form.term for form in self.forms if form.states or form.limits)
+        terms = (*self.terms, *self.annotations, *read)
+        object.__setattr__(self, "by_name", {term.name: term for term in terms})
+        object.__setattr__(self, "beginnings", tuple(dict.fromkeys(form.beginning for form in self.forms)))
 
     def __str__(self) -> str:
         return f"{self.name} ({self.title})" if self.title else self.name
 
-    def is_form(self, key: str) -> bool:
-        """Whether an annotation asks in a form of the product which is not read here."""
-        return any(key.startswith(beginning) and key.endswith(end) for beginning, end in self.forms)
+    def form_of(self, key: str) -> Form | None:
+        """The form that an annotation has; None for any other annotation."""
+        return next((form for form in self.forms if form.container(key) is not None), None)
 
     def has(self, names: Iterable[str]) -> bool:
         """Return whether all these names belong to the dialect."""

@@ -65,6 +65,7 @@ _DEVICE_QUOTAS_PREFIX: Final = ".device-quotas.koordgate.io/"
 # What NVIDIA's container toolkit is told of a container's memory, in MiB: the container's name follows.
 MEMORY_REQUEST_PREFIX: Final = "nvidia-gpu-memory-request.koordgate.io/"
 MEMORY_LIMIT_PREFIX: Final = "nvidia-gpu-memory-limit.koordgate.io/"
+ASKED_LIMIT_PREFIX: Final = "gpu-memory-limit.koordgate.io/"  # on a Pod, with a container's name behind it
 
 # Resources that quotas count (`allocator.request.charge`). No Node has them, and schedulers are told to ignore them.
 QUOTA_DOMAIN: Final = "quota.koordgate.io"
@@ -97,6 +98,11 @@ def shown_by(key: str) -> tuple[str, str] | None:
 def device_quota(container: str, tail: str) -> str:
     """Name the annotation that states what a container may use of each of its devices of one resource."""
     return f"{tail}{_DEVICE_QUOTAS_PREFIX}{container}"
+
+
+def asked_limit(container: str) -> str:
+    """Name the annotation that states the most memory which a container may use of each of its GPUs."""
+    return f"{ASKED_LIMIT_PREFIX}{container}"
 
 
 def is_allocation_annotation(key: str) -> bool:

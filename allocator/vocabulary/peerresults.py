@@ -19,6 +19,10 @@ GPUSHARE_DEV: Final = "ALIYUN_COM_GPU_MEM_DEV"
 GPUSHARE_ASSIGNED: Final = "ALIYUN_COM_GPU_MEM_ASSIGNED"
 GPUSHARE_ASSUMED_AT: Final = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
 KAI_GROUP: Final = "runai-gpu-group"  # a label; that of several groups is runai-gpu-group/<group>
+KAI_CONTAINER: Final = "nvidia.com/container."  # annotations about a container, whose name and one of these follow:
+KAI_DEVICES: Final = ".gpus.devices"  # UUIDs, or CDI names that end in them, separated by commas
+KAI_REQUEST: Final = ".gpu-memory.request"  # bytes of each of them
+KAI_LIMIT: Final = ".gpu-memory.limit"
 KAI_RESERVED: Final = "run.ai/reserve_for_gpu_index"  # on a reservation Pod: the UUID of its card
 
 SCHEDULERS: Final = {

@@ -6,7 +6,7 @@ says where koordgate differs. A further dialect needs only one more entry here, 
 
 from typing import Final
 
-from allocator.vocabulary.dialect import Dialect, Selects, Term
+from allocator.vocabulary.dialect import Dialect, Form, Selects, Term
 from allocator.vocabulary.names import (
     GPU,
     GPU_CORE,
@@ -117,9 +117,12 @@ _GPUSHARE: Final = Dialect(
     title="Alibaba Cloud gpushare",
 )
 
-# NVIDIA/KAI-Scheduler, pkg/binder/plugins/gpusharing/gpu-request/gpu_request_validator.go; pkg/common/resources/
-# gpu_sharing.go; pkg/binder/common/gpu_access.go: which container. The forms are those of KAI 0.18 for one container
-# each: a guaranteed amount of memory and one that it may reach if it is free, which no bookkeeping here can promise.
+# kai-scheduler/KAI-Scheduler, pkg/common/constants/constants.go: the names; pkg/common/resources/gpu_sharing.go: what
+# they mean; gpu_sharing_container_ref.go: which container; gpu_sharing_validation.go: what is refused;
+# pkg/binder/plugins/nvfractions/nv_fractions.go: what its binder writes.
+_CONTAINER: Final = "nvidia.com/container."
+_BY_KAI: Final = "is written by KAI's binder when it binds a Pod; remove it"
+_EARLIER: Final = "is an earlier name of KAI's, which is not read; write nvidia.com/container.CONTAINER"
 _KAI: Final = Dialect(
     "kai",
     TYPE_GPU,
@@ -128,16 +131,28 @@ _KAI: Final = Dialect(
         Term("gpu-fraction", GPU, 100, each=True, decimal=True, below=100),
         Term("gpu-memory", GPU_MEMORY, MIB, each=True, sized=True),
         Term("gpu-fraction-num-devices", GPU_SHARED),
+        Term("gpu-fraction.limit", "", decimal=True, limits=GPU_MEMORY_RATIO, beside="gpu-fraction"),
+        Term("gpu-memory.limit", "", quantity=True, limits=GPU_MEMORY, beside="gpu-memory"),
     ),
     container="gpu-fraction-container-name",
     own=False,
     title="KAI Scheduler and Run:ai",
-    needs=("gpu-fraction", "gpu-memory"),
+    needs=("gpu-fraction", "gpu-memory", f"{_CONTAINER}CONTAINER.gpu-memory.request"),
     either=("gpu-fraction", "gpu-memory"),
-    forms=tuple(
-        (beginning, end)
-        for beginning in ("nvidia.com/container.", "nvidia.cdi.k8s.io/")
-        for end in (".gpu-memory.request", ".gpu-memory.limit", ".gpus.devices")
+    selects=Selects(mode="kai.scheduler/gpu-compute-sharing-mode", given=("time-slicing",)),
+    forms=(
+        Form(_CONTAINER, ".gpu-memory.request", GPU_MEMORY),
+        Form(_CONTAINER, ".gpu-memory.limit", limits=GPU_MEMORY),
+        Form("kai.scheduler/container.", ".gpu-memory.portion.limit", limits=GPU_MEMORY_RATIO, beside="gpu-fraction"),
+        Form(_CONTAINER, ".gpu-compute.mode", mode=True),
+        Form(_CONTAINER, ".gpu-compute.request", refusal="is not read; gpu-fraction states compute and memory alike"),
+        Form(_CONTAINER, ".gpu-compute.portion", refusal=_BY_KAI),
+        Form(_CONTAINER, ".gpus.devices", refusal=_BY_KAI),
+        *(
+            Form("nvidia.cdi.k8s.io/", end, refusal=f"{_EARLIER}{end}")
+            for end in (".gpu-memory.request", ".gpu-memory.limit")
+        ),
+        Form("nvidia.cdi.k8s.io/", ".gpus.devices", refusal=_BY_KAI),
     ),
 )
 

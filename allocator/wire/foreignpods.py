@@ -5,7 +5,8 @@ Volcano vGPU, which has the same (volcano-sh/volcano, pkg/scheduler/api/devices/
 (devices/nvidia/gpushare; volcano-sh/devices, pkg/plugin/nvidia/server.go: an index of NVML's list, which is resolved at
 each start of a container), gpushare (gpushare-scheduler-extender, pkg/utils/pod.go; gpushare-device-plugin,
 pkg/gpu/nvidia/nvidia.go: a minor, which is resolved once, when the kubelet admits the Pod), KAI
-(kai-scheduler/KAI-scheduler, pkg/binder/binding/resourcereservation: a reservation Pod has the card).
+(kai-scheduler/KAI-scheduler, pkg/binder/binding/resourcereservation: a reservation Pod has the card; from 0.18 on
+pkg/binder/plugins/nvfractions: annotations about the container that shares it).
 """
 
 import re
@@ -25,7 +26,11 @@ from allocator.vocabulary.peerresults import (
     GPUSHARE_IDX,
     GPUSHARE_POD,
     HAMI_ALLOCATED,
+    KAI_CONTAINER,
+    KAI_DEVICES,
     KAI_GROUP,
+    KAI_LIMIT,
+    KAI_REQUEST,
     KAI_RESERVED,
     VOLCANO_INDEX,
     VOLCANO_VGPU,
@@ -234,17 +239,37 @@ def _gpushare(obj: Raw, _adoption: Adoption) -> _Said | None:
 
 
 def _kai(obj: Raw, adoption: Adoption) -> _Said | None:
-    """Read the groups of a Pod that shares cards, or the card of a reservation Pod."""
+    """Read the cards and the groups of a Pod that shares cards, or the card of a reservation Pod."""
     metadata = obj["metadata"]
     labels: Mapping[str, str] = metadata.get("labels") or {}
     groups = {value for key, value in labels.items() if value and _of_group(key)}
-    if not groups:
+    named = _kai_stated(obj, KAI_DEVICES)
+    if not groups and named is None:
         return None
-    if metadata.get("namespace", "") in adoption.reservations:
+    if groups and metadata.get("namespace", "") in adoption.reservations:
         group, identity = min(groups), _annotation(obj, KAI_RESERVED)
         known = identity not in {None, "", _KAI_NONE}
         part = ForeignPart(identity or "") if known else ForeignPart(group=group)
         return _Said(KAI_RESERVED, (part,), reserves=group)
+    one = _kai_amount(obj, adoption)
+    _check_count(groups)
+    if named is None:
+        return _Said(KAI_GROUP, tuple(one._replace(group=group) for group in sorted(groups)))
+    key, text = named
+    cards = [card.strip().rpartition("=")[2] for card in text.split(",")]
+    _check_count(cards)
+    if not all(cards):
+        raise _UnreadableError(f"{key} names no card between two commas")
+    # Which group has which card is not stated. The reservation Pods hold them all, so that any group will do.
+    group = min(groups, default="")
+    return _Said(KAI_GROUP if groups else key, tuple(one._replace(id=card, group=group) for card in cards))
+
+
+def _kai_amount(obj: Raw, adoption: Adoption) -> ForeignPart:
+    """What a Pod has of each of its cards; without an amount, the whole card.
+
+    An amount of one container comes before those of the Pod, as in KAI; a limit alone is what is asked as well.
+    """
     fraction, memory = _annotation(obj, _KAI_FRACTION), _annotation(obj, _KAI_MEMORY)
     one = ForeignPart()
     if fraction is not None:
@@ -257,8 +282,24 @@ def _kai(obj: Raw, adoption: Adoption) -> _Said | None:
     elif memory is not None:
         units = _number(memory)
         one = ForeignPart(memory=units * adoption.kai_unit) if units else one
-    _check_count(groups)
-    return _Said(KAI_GROUP, tuple(one._replace(group=group) for group in sorted(groups)))
+    stated = _kai_stated(obj, KAI_REQUEST) or _kai_stated(obj, KAI_LIMIT)
+    if stated is None:
+        return one
+    key, text = stated
+    try:
+        size = to_int(text)
+    except QuantityError as error:
+        raise _UnreadableError(f"{key}: {error}") from error
+    return one._replace(memory=size, part=None) if size else one
+
+
+def _kai_stated(obj: Raw, end: str) -> tuple[str, str] | None:
+    """The annotation about a container with this end, and its text; KAI gives cards to one container of a Pod."""
+    keys = [key for key in obj["metadata"].get("annotations") or {} if key.startswith(KAI_CONTAINER)]
+    found = [key for key in keys if key.endswith(end)]
+    if len(found) > 1:
+        raise _UnreadableError(f"{len(found)} containers have {end[1:]}, and KAI gives cards to one")
+    return (found[0], _annotation(obj, found[0]) or "") if found else None
 
 
 def _of_group(key: str) -> bool:

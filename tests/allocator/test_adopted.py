@@ -258,6 +258,29 @@ def test_a_reservation_pod_that_does_not_say_its_card_vouches_for_no_other(why: 
     assert held(user, keeper) == (WHOLE, ConflictKind.UNKNOWN_DEVICE)
 
 
+@pytest.mark.parametrize(
+    ("cards", "within"),
+    [((0,), "uid-keeper"), ((0, 1), "uid-other"), ((0, 2), ""), ((2,), "")],
+    ids=["reserved", "both reserved", "one not reserved", "not reserved"],
+)
+def test_cards_that_are_named_are_within_the_reservations_if_these_have_all_of_them(
+    cards: tuple[int, ...], within: str
+) -> None:
+    keeper = of("keeper", ForeignPart(IDS[0]), peer=Product.KAI, reserves="g")
+    other = of("other", ForeignPart(IDS[1]), peer=Product.KAI, reserves="h")
+    pod = of("p", *(ForeignPart(IDS[at], group="g", memory=GIB) for at in cards), peer=Product.KAI)
+    found = adopt([keeper, other, pod], CARDS)["uid-p"]
+    assert {share.id: share.amounts["gpu-memory"] for share in found.shares} == {IDS[at]: GIB for at in cards}
+    assert (found.within, found.doubt) == (within, None)
+
+
+def test_a_named_card_that_the_node_lacks_is_any_of_its_cards() -> None:
+    pod = of("p", ForeignPart("GPU-x", group="g", memory=GIB), peer=Product.KAI)
+    found = adopt([pod], CARDS)["uid-p"]
+    assert {share.id for share in found.shares} == {*IDS}
+    assert found.why.startswith("evidence names GPU-x, which is none of the GPUs of node n1")
+
+
 def test_a_pod_of_which_one_card_is_in_doubt_counts_beside_the_reservation_pod() -> None:
     keeper = of("keeper", ForeignPart(IDS[0]), peer=Product.KAI, reserves="g")
     parts = [ForeignPart(group="g", part=(1, 2)), ForeignPart("GPU-x")]

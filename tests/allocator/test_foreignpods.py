@@ -33,6 +33,9 @@ def cards(indexes: str) -> Raw:
     return volcano(indexes, None, limits={"volcano.sh/gpu-number": 2})
 
 
+OF_A = "nvidia.com/container.a"
+
+
 def fraction(text: str) -> Raw:
     return kai("g", annotations={"gpu-fraction": text})
 
@@ -105,6 +108,56 @@ OTHERS = {
         kai("g", "h", annotations={"gpu-memory": "1"}),
         [part(mib=1, group="g"), part(mib=1, group="h")],
     ),
+    "KAI 0.18: a request of one card": (
+        kai("g", annotations={f"{OF_A}.gpus.devices": "GPU-a", f"{OF_A}.gpu-memory.request": "2000Mi"}),
+        [part("GPU-a", mib=2000, group="g")],
+    ),
+    "KAI 0.18: of two cards, as CDI names": (
+        kai(
+            "h",
+            "g",
+            annotations={
+                f"{OF_A}.gpus.devices": "k8s.device-plugin.nvidia.com/gpu=GPU-a, nvidia.com/gpu=GPU-b",
+                f"{OF_A}.gpu-memory.request": "1Gi",
+                f"{OF_A}.gpu-memory.limit": "2Gi",
+            },
+        ),
+        [part("GPU-a", mib=1024, group="g"), part("GPU-b", mib=1024, group="g")],
+    ),
+    "KAI 0.18: a fraction, in bytes by its binder": (
+        kai(
+            "g",
+            annotations={
+                "gpu-fraction": "0.5",
+                f"{OF_A}.gpus.devices": "GPU-a",
+                f"{OF_A}.gpu-memory.request": "7Gi",
+            },
+        ),
+        [part("GPU-a", mib=7168, core=50, group="g")],
+    ),
+    "KAI 0.18: without a group": (
+        running(
+            scheduler="kai-scheduler",
+            annotations={f"{OF_A}.gpus.devices": "GPU-a", f"{OF_A}.gpu-memory.request": "1Mi"},
+        ),
+        [part("GPU-a", mib=1)],
+    ),
+    "KAI 0.18: no amount is the whole card": (
+        kai("g", annotations={f"{OF_A}.gpus.devices": "GPU-a"}),
+        [part("GPU-a", group="g")],
+    ),
+    "KAI 0.18: a request where nothing keeps it": (
+        kai("g", annotations={f"{OF_A}.gpu-memory.request": "1Gi", "gpu-memory": "1024"}),
+        [part(mib=1024, group="g")],
+    ),
+    "KAI 0.18: a limit alone": (
+        kai("g", annotations={f"{OF_A}.gpu-memory.limit": "1Gi"}),
+        [part(mib=1024, group="g")],
+    ),
+    "KAI 0.18: another annotation about a container": (
+        kai("g", annotations={f"{OF_A}.gpu-compute.mode": "sm-sharing"}),
+        [part(group="g")],
+    ),
     "KAI: no amount is the whole card": (kai("g"), [part(group="g")]),
     "KAI: labels before and behind that of a group": (labelled, [part(group="g")]),
     "KAI: a reservation": (reservation("g", "GPU-a"), [part("GPU-a")]),
@@ -135,6 +188,16 @@ BAD = {
     "KAI: a fraction above one": (fraction("1.1"), "not above 0 and at most 1"),
     "KAI: a fraction of nothing": (fraction("0.0"), "not above 0 and at most 1"),
     "KAI: no fraction": (fraction("half"), "is no decimal number"),
+    "KAI 0.18: cards of two containers": (
+        kai("g", annotations={f"{OF_A}.gpus.devices": "GPU-a", "nvidia.com/container.b.gpus.devices": "GPU-a"}),
+        "2 containers have gpus.devices, and KAI gives cards to one",
+    ),
+    "KAI 0.18: no card": (kai("g", annotations={f"{OF_A}.gpus.devices": "GPU-a,,GPU-b"}), "names no card between"),
+    "KAI 0.18: an empty list": (kai("g", annotations={f"{OF_A}.gpus.devices": ""}), "names no card between"),
+    "KAI 0.18: no amount": (
+        kai("g", annotations={f"{OF_A}.gpus.devices": "GPU-a", f"{OF_A}.gpu-memory.request": "much"}),
+        "gpu-memory.request: 'much' is not a Kubernetes quantity",
+    ),
     "KAI: a point": (fraction("."), "is no decimal number"),
     "KAI: memory that is no number": (kai("g", annotations={"gpu-memory": "2Gi"}), "no whole number"),
     "two products": (

@@ -6,7 +6,7 @@ import pytest
 from builders import container, pod
 
 from allocator.request.npus import foreign_npus
-from allocator.request.unread import NOTHING, Off, Unread, beside_ours, find_unread, unread_forms
+from allocator.request.unread import NOTHING, Off, Unread, beside_ours, find_unread
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.dialects import DIALECTS
 from allocator.vocabulary.foreign import FOREIGN
@@ -77,21 +77,13 @@ def test_annotations_that_would_choose_among_devices_are_found_once_unless_they_
     assert find_unread(obj, on) == Unread(selections=((VOLCANO, ids),))
 
 
-def test_of_forms_that_are_not_read_four_are_reported_in_their_order() -> None:
-    on = DeviceTypes(BUILT_IN.types, (*DIALECTS, HAMI, KAI))
-    forms = [f"nvidia.com/container.{name}.gpu-memory.limit" for name in "edcba"]
-    annotations = dict.fromkeys([*forms, "nvidia.com/container.a.other", "gpu-fraction"], "30Gi")
-    problems = list(unread_forms(pod(annotations=annotations), on))
-    assert [one.path for one in problems] == [f"metadata.annotations[{form}]" for form in sorted(forms)[:4]]
-    assert {one.message for one in problems} == {
-        (
-            "asks for GPU memory in a form of KAI Scheduler and Run:ai that koordgate does not read; write "
-            "gpu-fraction or gpu-memory, and gpu-fraction-container-name for the container"
-        )
-    }
-    for other in (pod(annotations=annotations), pod(), {}):
-        assert list(unread_forms(other, BUILT_IN)) == []
-    assert list(unread_forms(pod(), on)) == list(unread_forms({"metadata": None}, on)) == []
+def test_annotations_that_name_a_container_are_of_a_dialect_that_is_off_until_it_is_on() -> None:
+    forms = [f"nvidia.com/container.{name}.gpu-memory.limit" for name in "ba"]
+    annotations = dict.fromkeys(["nvidia.com/container.a.other", *forms], "30Gi")
+    found = find_unread(pod(annotations=annotations), BUILT_IN)
+    assert found == Unread((Off(KAI, "metadata.annotations", forms[0]),))
+    assert find_unread(pod(annotations=annotations), DeviceTypes(BUILT_IN.types, (*DIALECTS, KAI))) == NOTHING
+    assert find_unread(pod(annotations={"nvidia.com/container.a.other": "1"}), BUILT_IN) == NOTHING
 
 
 def test_what_cannot_be_beside_devices_of_ours_is_each_named() -> None:

@@ -16,6 +16,7 @@ from allocator.request.pod import is_ours
 from allocator.request.unread import find_unread
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.names import DEVICE_SHARING
+from allocator.vocabulary.peers import PEERS
 from koordgate.settings import device_types
 from reporter import settings as reporter
 from webhook import settings
@@ -107,6 +108,8 @@ def examples() -> dict[str, JsonObject]:
     known = BUILT_IN.known
     asking = {name: pod(container(limits={name: "1"})) for name in sorted(known.resources)}
     saying = {key: pod(container(), annotations={key: "0.5"}) for key in sorted(known.annotations)}
+    forms = [form.key("main") for one in PEERS for form in one.forms]
+    saying |= {key: pod(container(), annotations={key: "1Gi"}) for key in forms}
     foreign = ["nvidia.com/mig-1g.5gb", "nvidia.com/gpu.shared", "nvidia.com/gpu-10gb", "huawei.com/Ascend910", "cpu"]
     others = {name: pod(container(), init=[container(requests={name: "1"})]) for name in foreign}
     both = {"both": pod(container(limits={"nvidia.com/gpu": "1", "tencent.com/vcuda-core": "1"}))}

@@ -17,9 +17,11 @@ NV = "nvidia"
 ALWAYS = ("koordinator", "nvidia", "npu", "mig")  # tables of names that no setting turns off
 
 
-def share(count: int = 1, *, core: int = 0, ratio: int | None = None, mib: int = 0, vendor: str = NV) -> DeviceAsk:
-    """The same share of each of some cards, with memory in MiB."""
-    return ask(count, core=core, ratio=ratio, memory=mib * MIB or None, vendor=vendor)
+def share(
+    count: int = 1, *, core: int = 0, ratio: int | None = None, mib: int = 0, memory: int = 0, vendor: str = NV
+) -> DeviceAsk:
+    """The same share of each of some cards, with memory in MiB or in bytes."""
+    return ask(count, core=core, ratio=ratio, memory=mib * MIB or memory or None, vendor=vendor)
 
 
 def cards(count: int = 1, vendor: str = NV) -> DeviceAsk:
@@ -44,6 +46,8 @@ class Row:
         annotations: of the Pod.
         settings: keys of the dialect's settings besides `enabled`.
         one_card: whether all containers share one card.
+        limit: container -> the bytes of each of its cards that it may use, where these are more than it asks for.
+        portion: container -> the 100000ths of each of its cards, likewise.
         stored: whether the API server stores such a Pod if no webhook refuses it.
     """
 
@@ -58,6 +62,8 @@ class Row:
     annotations: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     one_card: bool = False
+    limit: Mapping[str, int] = field(default_factory=dict)
+    portion: Mapping[str, int] = field(default_factory=dict)
     stored: bool = True
 
     def pod(self, **fields: Any) -> Raw:

@@ -11,6 +11,7 @@ from trials import examples
 
 from allocator.request.express import Expressed, express
 from allocator.request.original import read_asks
+from allocator.vocabulary.askedlimit import AskedLimit
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, RDMA_TYPE, DeviceTypes
 from allocator.vocabulary.dialect import Dialect, Term
@@ -309,3 +310,92 @@ def test_a_selection_that_a_dialect_has_no_annotation_for_is_told() -> None:
     assert selecting("gpushare", T4, NO_IDS, Requirement(UUID, Operator.EXISTS, ())).missing == [
         f"{GPUSHARE} {told.format(key)}" for key in (MODEL, UUID, UUID)
     ]
+
+
+OF_A = "nvidia.com/container.a.gpu-memory"
+EIGHT, HALF = ask(mib=8192), ask(core=50, ratio=50)
+LIMITED: dict[str, tuple[str, DeviceAsk, AskedLimit, dict[str, str] | list[str]]] = {
+    "KAI, bytes": (
+        "kai",
+        EIGHT,
+        AskedLimit(12 * 2**30),
+        {f"{OF_A}.request": "8Gi", f"{OF_A}.limit": "12Gi"},
+    ),
+    "KAI, bytes of each of two": (
+        "kai",
+        ask(2, mib=8192),
+        AskedLimit(12 * 2**30),
+        {"gpu-fraction-num-devices": "2", f"{OF_A}.request": "8Gi", f"{OF_A}.limit": "12Gi"},
+    ),
+    "KAI, a part": (
+        "kai",
+        HALF,
+        AskedLimit(portion=80_000),
+        {"gpu-fraction": "0.5", "kai.scheduler/container.a.gpu-memory.portion.limit": "0.8"},
+    ),
+    "KAI, a small part more": (
+        "kai",
+        ask(core=1, ratio=1),
+        AskedLimit(portion=1001),
+        {"gpu-fraction": "0.01", "kai.scheduler/container.a.gpu-memory.portion.limit": "0.01001"},
+    ),
+    "KAI, a part beside bytes": (
+        "kai",
+        EIGHT,
+        AskedLimit(portion=80_000),
+        [f"{KAI} cannot state a limit of memory above the request beside this request (80% here)"],
+    ),
+    "KAI, bytes beside a part": (
+        "kai",
+        HALF,
+        AskedLimit(12 * 2**30),
+        [f"{KAI} cannot state a limit of memory above the request beside this request (12Gi here)"],
+    ),
+    "KAI, a whole card": (
+        "kai",
+        HALF,
+        AskedLimit(portion=100_000),
+        [f"{KAI} cannot state a limit of memory above the request beside this request (100% here)"],
+    ),
+    "HAMi": (
+        "hami",
+        EIGHT,
+        AskedLimit(12 * 2**30),
+        ["hami (HAMi) cannot state a limit of memory above the request (12Gi here)"],
+    ),
+    "our own names": (
+        "kubernetes.io",
+        EIGHT,
+        AskedLimit(12 * 2**30),
+        {"gpu-memory-limit.koordgate.io/a": "12Gi"},
+    ),
+    "our own names, a part": (
+        "nvidia.com/gpu",
+        WHOLE,
+        AskedLimit(portion=80_500),
+        {"gpu-memory-limit.koordgate.io/a": "80.5%"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "wanted", "limit", "told"), LIMITED.values(), ids=LIMITED)
+def test_a_limit_above_the_request_is_written_where_the_dialect_can_say_it(
+    name: str, wanted: DeviceAsk, limit: AskedLimit, told: dict[str, str] | list[str]
+) -> None:
+    sizes = (("a", limit.size), ("x", 1)) if limit.size else ()
+    portions = (("a", limit.portion),) if limit.portion else ()
+    request = PodRequest(
+        (ContainerAsk("a", Phase.APP, wanted),), memory_limits=tuple(sizes), memory_portions=tuple(portions)
+    )
+    made = express(request, table(name)[1], GPU_TYPE, "x")
+    assert (made.missing, made.annotations) == (
+        ([f"container a: {one}" for one in told], {})
+        if isinstance(told, list)
+        else ([], {**told, **({"gpu-fraction-container-name": "a"} if "gpu-fraction" in told else {})})
+    )
+
+
+def test_bytes_that_are_no_whole_units_are_written_as_a_quantity_where_a_dialect_has_that() -> None:
+    odd = DeviceAsk(GPU_TYPE, 1, (0, MIB + 1, None))
+    assert written("kai", odd)[1].annotations == {f"{OF_A}.request": "1048577"}
+    assert written("kai", DeviceAsk(GPU_TYPE, 1, (0, MIB // 2, None)))[1].missing

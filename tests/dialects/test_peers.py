@@ -31,6 +31,17 @@ TERMS: dict[str, dict[str, tuple[object, ...]]] = {
         "gpu-fraction": ("gpu", 100, "each", "decimal", "below 100"),
         "gpu-memory": ("gpu-memory", 1_048_576, "each", "sized"),
         "gpu-fraction-num-devices": ("gpu.shared", 1),
+        "gpu-fraction.limit": ("", 1, "decimal", "limits gpu-memory-ratio", "beside gpu-fraction"),
+        "gpu-memory.limit": ("", 1, "quantity", "limits gpu-memory", "beside gpu-memory"),
+        "nvidia.com/container.CONTAINER.gpu-memory.request": ("gpu-memory", 1, "each", "quantity"),
+        "nvidia.com/container.CONTAINER.gpu-memory.limit": ("", 1, "quantity", "limits gpu-memory"),
+        "kai.scheduler/container.CONTAINER.gpu-memory.portion.limit": (
+            "",
+            1,
+            "decimal",
+            "limits gpu-memory-ratio",
+            "beside gpu-fraction",
+        ),
     },
     "tencent": {
         "tencent.com/vcuda-core": ("gpu-core", 1),
@@ -70,8 +81,10 @@ def installed(name: str) -> Dialect:
 
 
 def meaning(term: Term) -> tuple[object, ...]:
-    flags = [flag for flag in ("counts", "each", "sized", "clamped", "decimal") if getattr(term, flag)]
-    return (term.states, term.factor, *flags, *([f"below {term.below}"] if term.below else []))
+    flags = [flag for flag in ("counts", "each", "sized", "clamped", "decimal", "quantity") if getattr(term, flag)]
+    flags += [f"below {term.below}"] if term.below else []
+    flags += [f"limits {term.limits}"] if term.limits else []
+    return (term.states, term.factor, *flags, *([f"beside {term.beside}"] if term.beside else []))
 
 
 @pytest.mark.parametrize("name", TERMS)

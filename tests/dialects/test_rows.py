@@ -40,6 +40,7 @@ def test_a_pod_asks_for_what_its_product_gives(dialect: str, row: Row) -> None:
     assert told == ""
     reading = read_asks(obj, types(dialect, row.settings))
     assert {one.name: one.ask for one in reading.request.containers} == row.asks
+    assert (dict(reading.request.memory_limits), dict(reading.request.memory_portions)) == (row.limit, row.portion)
     assert (reading.together != frozenset()) is row.one_card
     if row.warned:
         assert row.warned in "; ".join(made.warnings)
@@ -72,6 +73,8 @@ def test_a_translated_pod_asks_for_the_same_even_if_the_dialect_is_turned_off(
             (one.name, one.ask) for one in wanted.containers
         ]
         assert reading.request.wishes == wanted.wishes
+        assert reading.request.memory_limits == wanted.memory_limits
+        assert reading.request.memory_portions == wanted.memory_portions
     if dialect not in ALWAYS:
         assert ORIGINAL_REQUEST in done["metadata"]["annotations"]
 

@@ -116,3 +116,27 @@ def test_a_pod_that_cannot_be_written_is_given_back_with_each_reason() -> None:
         "spec.containers[0].resources.limits: gpu 150",
         "spec.containers[1].resources.limits: gpu 250",
     ]
+
+
+def test_limits_of_memory_are_written_in_the_names_of_each_dialect_and_others_go() -> None:
+    annotations = {
+        "nvidia.com/container.main.gpu-memory.request": "4Gi",
+        "nvidia.com/container.main.gpu-memory.limit": "8Gi",
+        "nvidia.com/container.main.gpu-compute.mode": "time-slicing",
+        "example.com/x": "1",
+    }
+    ours = rewrite(pod(container("main"), annotations=annotations), dialect("kubernetes.io"), types())
+    assert (ours.missing, ours.notes) == ((), ())
+    assert resources(ours.pod) == [{"limits": {"kubernetes.io/gpu-memory": "4Gi"}}]
+    assert ours.pod["metadata"]["annotations"] == {
+        "example.com/x": "1",
+        "gpu-memory-limit.koordgate.io/main": "8Gi",
+    }
+    back = rewrite(ours.pod, dialect("kai"), types())
+    assert back.missing == ()
+    assert resources(back.pod) == [{}]
+    assert back.pod["metadata"]["annotations"] == {
+        key: text for key, text in annotations.items() if key != "nvidia.com/container.main.gpu-compute.mode"
+    }
+    (told,) = rewrite(ours.pod, dialect("hami"), types()).missing
+    assert told == "container main: hami (HAMi) cannot state a limit of memory above the request (8Gi here)"

@@ -149,10 +149,10 @@ def test_the_defaults_of_the_settings_count_where_a_container_states_no_amount(r
 
 def test_a_form_of_a_dialect_that_is_not_read_is_refused_as_in_a_cluster(run: Any) -> None:
     asked = pod({})
-    asked["metadata"]["annotations"] = {"nvidia.com/container.main.gpu-memory.request": "30Gi"}
+    asked["metadata"]["annotations"] = {"nvidia.com/container.main.gpu-compute.request": "0.5"}
     status, made, told = run(asked)
     assert (status, made) == (1, [])
-    assert "write gpu-fraction or gpu-memory, and gpu-fraction-container-name for the container" in told
+    assert "is not read; gpu-fraction states compute and memory alike" in told
     assert run(asked, settings="{}")[:2] == (0, [asked])
 
 

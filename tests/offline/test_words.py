@@ -212,6 +212,11 @@ def test_a_pod_that_asks_by_an_annotation_of_a_dialect_is_not_said_to_ask_for_no
     made = pod(container("main"), annotations={"gpu-fraction": "0.5", "example.com/own": "x"})
     assert words.asked(made, kai) == ("gpu-fraction=0.5",)
     assert words.asked(made, BUILT_IN) == ()
+    named = {"nvidia.com/container.main.gpu-memory.request": "4Gi", "gpu-memory-limit.koordgate.io/main": "8Gi"}
+    made = pod(container("main"), annotations={"example.com/own": "x", **named})
+    limit, request = "gpu-memory-limit.koordgate.io/main=8Gi", "nvidia.com/container.main.gpu-memory.request=4Gi"
+    assert words.asked(made, kai) == (f"{limit} {request}",)
+    assert words.asked(made, BUILT_IN) == (limit,)
 
 
 def test_what_the_author_wrote_comes_before_what_admission_made_of_it() -> None:

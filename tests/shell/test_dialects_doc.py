@@ -22,6 +22,8 @@ ROWS = [
 
 def unit(term: Term) -> str:
     """How the page words what one unit of a name is, for memory."""
+    if term.quantity:
+        return "bytes, as `4Gi`"
     if not term.sized:
         return f"`{format_bytes(term.factor)}`"
     return f"`{format_bytes(term.factor)}`, or `memoryUnit`" if term.factor else "`memoryUnit`, which must be set"
@@ -35,11 +37,12 @@ def test_each_name_of_a_dialect_stands_there_with_its_unit(dialect: object) -> N
     assert told.keys() == of.by_name.keys()
     for name, row in told.items():
         term = of.by_name[name]
-        assert row[1].startswith("annotation ") is (term in of.annotations)
+        assert row[1].startswith("annotation ") is (term not in of.terms)
         if term.states == "gpu-memory":
             assert row[2] == unit(term), name
-        assert (row[3].startswith("nothing")) is (not term.states)
-        assert row[3].endswith(" of each") is term.each, name
+        assert (row[3].startswith("nothing")) is (not (term.states or term.limits))
+        assert row[3].startswith("the limit of memory") is bool(term.limits)
+        assert row[3].endswith(" of each") is (term.each or bool(term.limits)), name
 
 
 @pytest.mark.parametrize("dialect", PEERS, ids=lambda one: one.name)
@@ -47,6 +50,9 @@ def test_each_annotation_of_a_dialect_stands_there(dialect: object) -> None:
     of = next(one for one in PEERS if one is dialect)
     for key in (*of.selects.keys, *filter(None, [of.container])):
         assert f"`{key}" in TEXT, key
+    for form in of.forms:
+        assert form.beginning in TEXT, form
+        assert form.end in TEXT, form
 
 
 def test_each_kind_of_devices_that_only_a_plugin_gives_stands_there() -> None:

@@ -257,3 +257,13 @@ def test_the_gang_of_a_pod_is_hidden_as_its_pod_group_is() -> None:
     group = {"metadata": {"name": "big", "namespace": "team"}, "spec": {"minMember": 2}}
     kept = object_of(SHAPES["Pod"], member, HIDING)["metadata"]["annotations"]
     assert list(kept.values()) == [object_of(SHAPES["PodGroup"], group, HIDING)["metadata"]["name"]]
+
+
+def test_annotations_that_name_a_container_are_kept_if_they_ask_for_devices_or_limit_them() -> None:
+    kept = {
+        "nvidia.com/container.main.gpu-memory.request": "4Gi",
+        "nvidia.com/container.main.gpus.devices": "GPU-a",
+        "gpu-memory-limit.koordgate.io/main": "8Gi",
+    }
+    made = pod(annotations={**kept, "nvidia.com/container.main.other": SECRET, "nvidia.com/other": SECRET})
+    assert object_of(SHAPES["Pod"], made, HIDING)["metadata"]["annotations"] == kept

@@ -22,10 +22,10 @@ from allocator.request.npus import foreign_npus
 from allocator.request.original import originals, read_asks
 from allocator.request.podsum import unequal_parts
 from allocator.request.sharing import unstated_users
-from allocator.request.unread import Unread, beside_ours, find_unread, unread_forms
+from allocator.request.unread import Unread, beside_ours, find_unread
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes, Unit
-from allocator.vocabulary.limits import REQUIRED
+from allocator.vocabulary.limits import KEEPERS, REQUIRED
 from allocator.vocabulary.names import (
     DEFAULT_SCHEDULER,
     DEVICE_SHARING,
@@ -37,10 +37,12 @@ from allocator.vocabulary.names import (
     LIMITS,
     ORIGINAL_REQUEST,
     RESOURCE_MAPS,
+    asked_limit,
     is_quota_resource,
 )
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.sharing import Regions
+from allocator.wire.askedlimit import write_limit
 from allocator.wire.devicesharing import read_sharing, write_sharing
 from allocator.wire.gang import foreign_gang
 from allocator.wire.strict import annotation_path
@@ -171,10 +173,27 @@ def translate(
         _gate(pod, policy, operations, warnings)
     annotations = _sharing(pod, reading, policy.types) if told else {}
     annotations |= {LIMITS: REQUIRED} if limited and not request.wishes.limits else {}
+    annotations |= _asked_limits(pod, reading, policy, warnings, limited=limited)
     if written:
         annotations |= _originals(reading, known, written)
     operations[:0] = set_annotations(pod, annotations) if annotations else []
     return Translation(reading, tuple(operations), tuple(warnings))
+
+
+def _asked_limits(
+    pod: Mapping[str, Any], reading: PodReading, policy: TranslationPolicy, warnings: list[str], *, limited: bool
+) -> dict[str, str]:
+    """Write the limits of memory that a Pod states in another dialect; its author is told if nothing keeps them."""
+    stated = (pod.get("metadata") or {}).get("annotations") or {}
+    limits = {asked_limit(container): write_limit(limit) for container, limit in reading.limits}
+    if limits and not limited:
+        named = ", ".join(f"{container} {write_limit(limit)}" for container, limit in reading.limits)
+        keeps = policy.limits.provider in KEEPERS
+        warnings.append(
+            f"nothing keeps this Pod to its limits of GPU memory ({named[:_LONGEST]}), so that a program may use all "
+            f"of a card; {f'write {LIMITS}: {REQUIRED}' if keeps else 'an administrator sets limits.provider'}"
+        )
+    return {key: text for key, text in limits.items() if key not in stated}
 
 
 def _originals(reading: PodReading, known: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, str]:
@@ -215,7 +234,7 @@ def _settled(
     """The answer for a Pod that is another product's, or that cannot be translated; None for any other."""
     if belongs_to_others(pod, reading, unread, policy.types):
         return Translation(reading, warnings=tuple(unread_warnings(pod, policy.types, unread, ours=False)))
-    problems = [*reading.problems, *unread_forms(pod, policy.types)]
+    problems = [*reading.problems]
     if not problems and policy.by_sum:
         problems += _in_sum(reading)
     if not problems and limited:

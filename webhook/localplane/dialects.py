@@ -28,7 +28,7 @@ def text(types: DeviceTypes = BUILT_IN) -> str:
     - `splits`: by domain, those that are not counted anywhere;
     - `annotations`: annotations by which Pods ask for devices, among them the one that names users of them;
     - `peers`: name of another product's dialect -> its `resources` and `annotations`, the `forms` (beginning and end)
-      of annotations that are refused, and whether it needs a `memoryUnit`;
+      of annotations that name a container, and whether it needs a `memoryUnit`;
     - `foreign`: names of device plugins that no dialect has, and `beginnings` of such names.
     """
     known = {
@@ -48,7 +48,7 @@ def _peer(dialect: Dialect) -> dict[str, object]:
     return {
         "resources": sorted(term.name for term in dialect.terms),
         "annotations": sorted(term.name for term in dialect.annotations),
-        "forms": [list(form) for form in dialect.forms],
+        "forms": [[form.beginning, form.end] for form in dialect.forms],
         "needsMemoryUnit": dialect.sized and not dialect.unit,
     }
 

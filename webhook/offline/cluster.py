@@ -11,7 +11,6 @@ import msgspec
 
 from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.request.pod import is_ours
-from allocator.request.unread import unread_forms
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import GANG_GATE, is_allocation_annotation
@@ -434,7 +433,7 @@ class OfflineCluster:
         namespace = pod["metadata"]["namespace"]
         types = self.parts.types.within(namespace)
         ours = is_ours(pod, types) or any(is_allocation_annotation(key) for key in annotations)
-        return ours or any(unread_forms(pod, types)) or self.parts.scope.includes(namespace, pod)
+        return ours or self.parts.scope.includes(namespace, pod)
 
     def _put(self, pod: Raw) -> None:
         """Store a Pod, and pass it to the webhook as a watch would."""

@@ -9,7 +9,14 @@ from allocator.request.express import express
 from allocator.request.original import read_asks
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect
-from allocator.vocabulary.names import DEVICE_ORDER, DIALECT, ORIGINAL_REQUEST, RESOURCE_MAPS, is_quota_resource
+from allocator.vocabulary.names import (
+    ASKED_LIMIT_PREFIX,
+    DEVICE_ORDER,
+    DIALECT,
+    ORIGINAL_REQUEST,
+    RESOURCE_MAPS,
+    is_quota_resource,
+)
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
 
 Raw = dict[str, Any]
@@ -58,6 +65,7 @@ def rewrite(pod: Raw, dialect: Dialect, types: DeviceTypes) -> Rewritten:
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     gone = {ORIGINAL_REQUEST, DIALECT, *types.known.annotations, *types.known.selections}
     gone.update(one.container for one in types.known.dialects if one.container)
+    gone.update(key for key in annotations if key.startswith(ASKED_LIMIT_PREFIX) or types.known.form_of(key))
     kept = {key: text for key, text in annotations.items() if key not in gone} | made.annotations
     metadata["annotations"] = kept
     if not kept:

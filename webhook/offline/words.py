@@ -12,7 +12,14 @@ from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.limits import read_limits
-from allocator.vocabulary.names import DEVICE_ORDER, DEVICE_SHARING, LIMITS, ORIGINAL_REQUEST, RESOURCE_MAPS
+from allocator.vocabulary.names import (
+    ASKED_LIMIT_PREFIX,
+    DEVICE_ORDER,
+    DEVICE_SHARING,
+    LIMITS,
+    ORIGINAL_REQUEST,
+    RESOURCE_MAPS,
+)
 from allocator.vocabulary.sharing import DeviceQuota
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from allocator.wire.devicequotas import NONE, UNLIMITED, read_quotas
@@ -65,7 +72,9 @@ def _lines(pod: Raw, originals: Mapping[str, Any], types: DeviceTypes) -> Iterat
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if stated := [key for key in (QOS_LABEL, PRIORITY_CLASS_LABEL) if labels.get(key)]:
         yield " ".join(f"{key.rpartition('/')[2]}={labels[key]}" for key in stated)
-    if stated := [key for key in types.annotations if key in annotations]:  # of dialects that ask by annotations
+    stated = [key for key in types.annotations if key in annotations]  # of dialects that ask by annotations
+    stated += sorted(key for key in annotations if key.startswith(ASKED_LIMIT_PREFIX) or types.form_of(key))
+    if stated:
         yield " ".join(f"{key}={_cut(' '.join(str(annotations[key]).split()))}" for key in stated)
     for key in _WISHES:
         if key in annotations:

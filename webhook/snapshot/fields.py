@@ -5,7 +5,7 @@ by which it finds its devices, and no annotation but those that koordgate or a p
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from allocator.vocabulary.devicetype import DeviceTypes
@@ -13,6 +13,7 @@ from allocator.vocabulary.evictions import STAY_ANNOTATIONS
 from allocator.vocabulary.limits import KEEPERS
 from allocator.vocabulary.names import (
     AGREEMENT,
+    ASKED_LIMIT_PREFIX,
     CLASSES,
     CORDONED,
     DEVICE_ORDER,
@@ -124,8 +125,10 @@ _VISIBLE: Final = re.compile(r"[A-Za-z0-9_.,:/-]{0,4096}", re.ASCII)  # devices 
 _FROM_ANNOTATION: Final = re.compile(r"metadata\.annotations\['[^']*'\]")
 
 
-def annotations(keys: Iterable[str], *, allocations: bool = False) -> Shape:
-    """Keep these annotations, and with `allocations` those that state what a Pod holds."""
+def annotations(
+    keys: Iterable[str], *, allocations: bool = False, asks: Callable[[str], object] = lambda _key: False
+) -> Shape:
+    """Keep these annotations, with `allocations` those that state what a Pod holds, and those that `asks` knows."""
     known = frozenset(keys)
 
     def keep(value: object, names: Namer) -> object:
@@ -133,7 +136,8 @@ def annotations(keys: Iterable[str], *, allocations: bool = False) -> Shape:
             return DROPPED
         kept = {}
         for key, text in value.items():
-            if not isinstance(text, str) or not (key in known or (allocations and is_allocation_annotation(key))):
+            stated = key in known or (allocations and is_allocation_annotation(key)) or asks(key)
+            if not isinstance(text, str) or not stated:
                 continue
             written: str | None = text
             if names.hides and key in _PATHS:
@@ -241,7 +245,11 @@ def _field_path(entry: Mapping[str, object]) -> str:
 
 def pod(types: DeviceTypes) -> Shape:
     """The shape of a Pod."""
-    noted = annotations({*_POD_ANNOTATIONS, *types.known.annotations, *types.known.selections}, allocations=True)
+    noted = annotations(
+        {*_POD_ANNOTATIONS, *types.known.annotations, *types.known.selections},
+        allocations=True,
+        asks=lambda key: key.startswith(ASKED_LIMIT_PREFIX) or types.known.form_of(key),
+    )
     variables = {kind.environment for kind in types.types} | {
         one for kind in types.types for one in kind.limits.values()
     }

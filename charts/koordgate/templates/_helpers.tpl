@@ -74,12 +74,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $chosen := get $.Values.dialects $name | default dict }}
 {{- $of := dict "resources" $peer.resources "annotations" $peer.annotations "forms" $peer.forms "namespaces" ($chosen.namespaces | default list) }}
 {{- if not $chosen.enabled }}
-{{- $off = append $off (merge (dict "namespaces" list "forms" list) $of) }}
+{{- $off = append $off (merge (dict "namespaces" list) $of) }}
 {{- else if and $peer.needsMemoryUnit (not $chosen.memoryUnit) }}
 {{- fail (printf "dialects.%s.memoryUnit is empty, and this dialect has no default: set it to what one unit of memory is, such as 1Mi" $name) }}
 {{- else if $chosen.namespaces }}
 {{- $scoped = append $scoped $of }}
-{{- $off = append $off (merge (dict "forms" list) $of) }}
+{{- $off = append $off $of }}
 {{- else }}
 {{- $forms = concat $forms $peer.forms }}
 {{- $resources = concat $resources $peer.resources }}
@@ -406,7 +406,7 @@ object.spec.containers.exists(c, {{ include "koordgate.cel.names" (merge (dict "
 has(object.spec.initContainers) && object.spec.initContainers.exists(c, {{ include "koordgate.cel.names" (merge (dict "resources" "c.resources") .) }})
 {{- end }}
 
-{{/* CEL: the annotation `key` asks in a form that is refused; takes a list of beginnings and ends. */}}
+{{/* CEL: the annotation `key` names a container for which it asks; takes a list of beginnings and ends. */}}
 {{- define "koordgate.cel.formKey" -}}
 {{- $forms := list }}
 {{- range . }}
@@ -472,15 +472,17 @@ has(object.metadata.annotations) && (size(object.metadata.annotations) > {{ incl
 {{- include "koordgate.cel.containersName" (dict "names" $dialects.foreign "beginnings" $dialects.beginnings) }}
 {{- $resources := list }}
 {{- $annotations := list }}
+{{- $forms := list }}
 {{- range (include "koordgate.peers" . | fromJson).off }}
 {{- if .namespaces }} ||
 !(request.namespace in ['{{ join "', '" .namespaces }}']) && ({{ include "koordgate.cel.asksIn" . }})
 {{- else }}
 {{- $resources = concat $resources .resources }}
 {{- $annotations = concat $annotations .annotations }}
+{{- $forms = concat $forms .forms }}
 {{- end }}
 {{- end }}
-{{- with include "koordgate.cel.asksIn" (dict "resources" (uniq $resources) "annotations" (uniq $annotations)) }} ||
+{{- with include "koordgate.cel.asksIn" (dict "resources" (uniq $resources) "annotations" (uniq $annotations) "forms" $forms) }} ||
 {{ . }}
 {{- end }}
 {{- end }}
