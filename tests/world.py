@@ -25,6 +25,7 @@ from koordgate.kube.resource import (
     PODS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    RUNTIME_CLASSES,
     TOPOLOGIES,
 )
 from webhook import patch
@@ -39,7 +40,16 @@ from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.settings import WebhookSettings, types_of
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.cluster import ClusterView, SeenObjects
-from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
+from webhook.view.feed import (
+    Complain,
+    DeviceFeed,
+    GroupFeed,
+    NodeFeed,
+    PodFeed,
+    RecordFeed,
+    RuntimeClassFeed,
+    TopologyFeed,
+)
 from webhook.view.liveclaims import kube_claims
 from webhook.view.livepods import KubeLivePods
 from webhook.view.podinfo import PodInfo
@@ -273,6 +283,7 @@ class World:
             reconciler.bound(one)
 
         self._feeds = {
+            RUNTIME_CLASSES: RuntimeClassFeed(cluster),
             NODES: NodeFeed(cluster, parts.types, parts.pools, self._complain("nodes")),
             DEVICES: DeviceFeed(cluster, parts.types, reporter.bad_object("devices")),
             TOPOLOGIES: TopologyFeed(cluster, reporter.bad_object("noderesourcetopologies")),

@@ -14,6 +14,7 @@ from koordgate.settings import DevicePool
 from webhook import calls
 from webhook.admission.limits import LimitPolicy
 from webhook.admission.pods import PodWebhooks
+from webhook.admission.runtimeclass import runtime_class
 from webhook.admission.scope import PolicyScope
 from webhook.admission.slots import SlotDefaults
 from webhook.admission.translate import TranslationPolicy
@@ -36,7 +37,7 @@ from webhook.scheduling.contradiction import Contradictions
 from webhook.scheduling.extender import Extender
 from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranking
-from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, mirror_of, types_of
+from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, delivery_rules, mirror_of, types_of
 from webhook.shadow.followed import FollowedPods
 from webhook.shadow.keeper import ListPods, ShadowKeeper, ShadowParts, no_pods
 from webhook.shadow.reviews import ShadowWebhooks
@@ -135,7 +136,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     traces = tracing(metrics)
     types = types_of(settings)
     together = settings.gangs.all_or_nothing
-    defaults = Defaults(settings.devices.order, cpu_defaults(settings))
+    defaults = Defaults(settings.devices.order, cpu_defaults(settings), delivery_rules(settings))
     stated = read_mix(settings.scheduler.mix, types)
     asks_typical = settings.scheduler.preference is Preference.FRAGMENTATION or settings.headroom.mode == "taint"
     seen = SeenObjects(
@@ -222,6 +223,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         Capacity(cluster, types), worth, types, lambda: cluster.pods.waiting(scheduler.name), extender.said_of
     )
     metrics.add(figures, QuotaFigures(limits))
+    classes = cluster.runtime_classes
     pods = PodWebhooks(
         TranslationPolicy(
             settings.domain,
@@ -240,6 +242,9 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         state_memory=settings.state_memory,
         limits=limits.of,
         rolling_out=lambda: kube is not None and monotonic() - began < _ROLL_OUT_S,
+        runtime_class=lambda pod, reading: runtime_class(
+            pod, reading, classes.rules, cluster.reach.delivery(pod), classes.handler
+        ),
     )
     bind_events = BindEvents(
         reporter.allocated,

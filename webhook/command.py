@@ -32,6 +32,7 @@ from koordgate.kube.resource import (
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
+    RUNTIME_CLASSES,
     TOPOLOGIES,
     Resource,
 )
@@ -61,7 +62,7 @@ from webhook.upkeep.headroom import HeadroomKeeper
 from webhook.upkeep.publish import Publisher, published
 from webhook.upkeep.waker import Waker
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
-from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, RecordFeed, TopologyFeed
+from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, RecordFeed, RuntimeClassFeed, TopologyFeed
 from webhook.view.liveclaims import kube_claims
 from webhook.view.livepods import KubeLivePods, list_pods
 from webhook.view.namespaces import NamespaceFeed
@@ -136,6 +137,7 @@ class Replica:
         name, self._modes_watch = self._reflector(kube, NAMESPACES, NamespaceFeed(parts.modes))
         self._watches: list[tuple[str, Watch]] = [
             (name, self._modes_watch),
+            self._reflector(kube, RUNTIME_CLASSES, RuntimeClassFeed(parts.cluster)),
             self._reflector(
                 kube,
                 NODES,

@@ -1,5 +1,6 @@
 """Which way a node gives containers their cards: the one decision about delivery, by what the node's runtime can do."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -8,6 +9,7 @@ from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.delivery import (
     ASSUMED,
     DELIVERY_LABEL,
+    LONGEST_NRI_NAME,
     NOTHING_TOLD,
     Delivery,
     NodeDelivery,
@@ -62,14 +64,14 @@ def delivery_of(runtime: NodeRuntime | None, label: str, rules: DeliveryRules) -
     wanted = label if label in list(Delivery) else rules.delivery
     if runtime is None:
         if wanted == AUTO and not rules.unknown_refused:
-            return NodeDelivery(ASSUMED, ASSUMED, ASSUMED, rules.runtime_class)
+            return NOTHING_TOLD
         runtime = NodeRuntime()
     plain = _first(_plain_ways(runtime, wanted, rules))
     classed = _first(_classed_ways(runtime, wanted, rules))
     assumed = Way(ASSUMED.delivery, runtime.variable_kind, known=False)
     other = plain if plain.delivery is Delivery.NVIDIA_NRI else assumed
     judged = partial(_limited, runtime, rules.limits)
-    return NodeDelivery(judged(plain), judged(classed), judged(other), rules.runtime_class)
+    return NodeDelivery(judged(plain), judged(classed), judged(other), runtime.showing, rules.runtime_class)
 
 
 def _limited(runtime: NodeRuntime, provider: LimitProvider, way: Way) -> Way:
@@ -152,17 +154,29 @@ def _by_variable(runtime: NodeRuntime, delivery: Delivery, *, known: bool) -> Wa
 
 def not_delivered(request: PodRequest, node: NodeSnapshot) -> Refusal | None:
     """Refuse a node that cannot show a Pod its cards; None for any other."""
-    if node.delivery is NOTHING_TOLD or not any(ask.ask.type.name == TYPE_GPU for ask in request.containers):
+    if node.delivery is NOTHING_TOLD:
+        return None
+    names = [name for ask in request.containers if ask.ask.type.name == TYPE_GPU for name in ask.names]
+    if not names:
         return None
     way = node.delivery.way(request.wishes.runtime_class)
     if way.delivery is None:
-        return Refusal(f"{node.name}: {way.why_not}", short="the node cannot show containers their cards")
+        return Refusal(f"{node.name}: the node {way.why_not}", short="the node cannot show containers their cards")
+    longest = max(names, key=len)
+    if way.delivery is Delivery.NVIDIA_NRI and len(longest) > LONGEST_NRI_NAME:
+        short = f"container {longest} has a name of more than {LONGEST_NRI_NAME} characters"
+        why = f"{short}, which does not fit into the annotation that NVIDIA's NRI plugin reads: give it a shorter name"
+        return Refusal(f"{node.name}: {why}", short=short)
     return None
 
 
-def classes_help(nodes: list[NodeDelivery]) -> bool:
-    """Whether Pods get their cards on more of these nodes, or more certainly, with the installation's RuntimeClass."""
-    return sum(map(_worth, (one.classed for one in nodes))) > sum(map(_worth, (one.plain for one in nodes)))
+def classes_help(nodes: Mapping[NodeDelivery, int]) -> bool:
+    """Whether Pods get their cards on more nodes, or more certainly, with the installation's RuntimeClass.
+
+    Args:
+        nodes: how many nodes give cards in which way.
+    """
+    return sum((_worth(way.classed) - _worth(way.plain)) * number for way, number in nodes.items()) > 0
 
 
 def _worth(way: Way) -> int:

@@ -96,12 +96,14 @@ class NodeDelivery:
         plain: to a Pod that names none.
         classed: to one that names the RuntimeClass of this installation.
         other: to one that names another.
+        showing: the handlers that are NVIDIA's runtime, as far as that is known.
         runtime_class: the RuntimeClass of this installation.
     """
 
     plain: Way = ASSUMED
     classed: Way = ASSUMED
     other: Way = ASSUMED
+    showing: tuple[str, ...] = ()
     runtime_class: str = ""
 
     def way(self, runtime_class: str) -> Way:
@@ -112,6 +114,14 @@ class NodeDelivery:
 
 
 NOTHING_TOLD: Final = NodeDelivery()
+LONGEST_NRI_NAME: Final = 53
+"""Characters of a container's name that fit into the key nvidia.cdi.k8s.io/container.NAME (63 after the slash)."""
+_NRI_PREFIX: Final = "nvidia.cdi.k8s.io/container."
+
+
+def nri_annotation(container: str) -> str:
+    """Name the annotation by which NVIDIA's NRI plugin shows a container its devices."""
+    return f"{_NRI_PREFIX}{container}"
 
 
 def unqualified(name: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
-from allocator.vocabulary.delivery import unqualified
+from allocator.vocabulary.delivery import ASSUMED, Delivery, Way, nri_annotation, unqualified
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Function, Share
 from allocator.vocabulary.names import (
@@ -33,16 +33,31 @@ _DRAFT_NAMES: Final = {  # the device proposal's spelling -> today's
 }
 
 
-def write_annotations(shares: Sequence[Share], domain: str, types: DeviceTypes = BUILT_IN) -> dict[str, str]:
-    """Write a Pod's shares: device-allocated, and the visible devices of each container and type."""
+def write_annotations(
+    shares: Sequence[Share], domain: str, types: DeviceTypes = BUILT_IN, way: Way = ASSUMED
+) -> dict[str, str]:
+    """Write a Pod's shares: device-allocated, and the visible devices of each container and type.
+
+    Args:
+        shares: what the Pod holds.
+        domain: of the resource names.
+        types: the device types.
+        way: how its containers get their GPUs, and in which form these are named. NVIDIA's NRI plugin has an annotation
+            of its own beside the one that the variable reads.
+    """
     if not shares:
         return {}
+    by_nri = way.delivery is Delivery.NVIDIA_NRI
     by_type: dict[str, list[dict[str, Any]]] = {}
     seen: dict[str, list[str]] = {}
     for share in sorted(shares, key=lambda share: (share.type, share.minor, share.id)):
         by_type.setdefault(share.type, []).append(_write_share(share, types.by_name.get(share.type), domain))
         for container in share.containers:
-            seen.setdefault(visible_devices(container, share.type), []).append(share.id)
+            gpu = share.type == TYPE_GPU
+            name = way.named(share.id) if gpu and not by_nri else share.id
+            seen.setdefault(visible_devices(container, share.type), []).append(name)
+            if gpu and by_nri:
+                seen.setdefault(nri_annotation(container), []).append(way.named(share.id))
     annotations = {DEVICE_ALLOCATED: json.dumps(by_type, separators=(",", ":"))}
     annotations.update((key, ",".join(ids)) for key, ids in seen.items())
     return annotations
@@ -69,6 +84,26 @@ def _write_share(share: Share, kind: DeviceType | None, domain: str) -> dict[str
 
 def _write_function(function: Function) -> dict[str, Any]:
     return {**({"minor": function.minor} if function.minor else {}), "busID": function.bus_id}
+
+
+def in_any_form(annotations: Mapping[str, str]) -> dict[str, str]:
+    """A Pod's annotations with its GPUs by their bare UUIDs, and without what says the same to NVIDIA's NRI plugin.
+
+    Two replicas may have heard differently of a node's runtime. What they wrote for the same holding is then equal.
+    """
+    found = dict(annotations)
+    for key in annotations:
+        kind, container = shown_by(key) or ("", "")
+        if kind == TYPE_GPU:
+            found[key] = _bare(found[key])
+            again = nri_annotation(container)
+            if again in found and _bare(found[again]) == found[key]:
+                del found[again]
+    return found
+
+
+def _bare(names: str) -> str:
+    return ",".join(map(unqualified, names.split(",")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpunode import CpuShare, NumaShare, PoolCpus
+from allocator.vocabulary.delivery import ASSUMED, Way
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import RESOURCE_STATUS
@@ -11,9 +12,11 @@ from allocator.wire.deviceallocated import write_annotations
 from allocator.wire.resourcestatus import NumaResources, ResourceStatus, read_resource_status, write_resource_status
 
 
-def write_allocation(holding: Holding, domain: str, types: DeviceTypes = BUILT_IN) -> dict[str, str]:
-    """Write a Pod's holding as annotations, resource names in this domain."""
-    annotations = write_annotations(holding.shares, domain, types)
+def write_allocation(
+    holding: Holding, domain: str, types: DeviceTypes = BUILT_IN, way: Way = ASSUMED
+) -> dict[str, str]:
+    """Write a Pod's holding as annotations, resource names in this domain, and GPUs in the form of this way."""
+    annotations = write_annotations(holding.shares, domain, types, way)
     if holding.cpus is not None:
         annotations[RESOURCE_STATUS] = write_resource_status(_status(holding.cpus))
     return annotations

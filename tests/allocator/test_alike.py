@@ -75,6 +75,7 @@ DIFFERENT: dict[str, Callable[[], NodeSnapshot]] = {
     "the order": lambda: replace(BASE, order="leastUsed"),
     "Pods of other products": lambda: replace(BASE, foreign={"f": FOREIGN}),
     "the isolation": lambda: replace(BASE, isolation="HAMi-core"),
+    "how cards are given": lambda: replace(BASE, delivery=replace(BASE.delivery, runtime_class="nvidia")),
     "CPUs unknown": lambda: replace(BASE, cpu=None),
     "CPUs reserved": lambda: cpu(reserved=1),
     "CPUs pooled": lambda: cpu(pooled=1),
@@ -128,7 +129,8 @@ def test_a_connection_of_a_device_that_the_node_does_not_list_is_no_listed_ones(
 def test_whatever_a_node_has_is_compared_or_named_here() -> None:
     """A new field fails here until `likeness` takes it in, or until it is listed as what no refusal depends on."""
     assert {one.name for one in fields(NodeSnapshot) if one.init} == {
-        *("name", "devices", "holdings", "claims", "foreign", "kubelet_held", "wiring", "cpu", "order", "isolation")
+        *("name", "devices", "holdings", "claims", "foreign", "kubelet_held", "wiring", "cpu", "order", "isolation"),
+        "delivery",
     }
     assert {one.name for one in fields(Device)} == {
         *("type", "id", "minor", "healthy", "capacity", "numa_node", "pcie", "model", "labels", "why_not"),

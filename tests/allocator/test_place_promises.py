@@ -552,6 +552,7 @@ def renamed(on: NodeSnapshot) -> NodeSnapshot:
         on.cpu,
         on.order,
         on.isolation,
+        on.delivery,
     )
 
 

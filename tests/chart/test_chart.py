@@ -273,7 +273,8 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "assumeSeconds",
     }
     assert set(written["guard"]) == {"plainPods"}
-    assert set(written["devices"]) == {"defaultSlotResourceFraction", "quotaEnvironment", "order", "types"}
+    delivery = {"delivery", "runtimeClassName", "deliveryUnknown"}
+    assert set(written["devices"]) == {"defaultSlotResourceFraction", "quotaEnvironment", "order", "types", *delivery}
     assert written["limits"] == {"provider": "none", "require": []}
     assert set(written["cpus"]) == {"bindPolicy", "exclusivePolicy", "numaAllocateStrategy", "numaTopologyPolicy"}
     assert set(written["numa"]) == {"scope"}
@@ -898,6 +899,7 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
         {"apiGroups": [""], "resources": ["pods"], "verbs": read},
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
         {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": ["list", "watch"]},
         {"apiGroups": ["scheduling.koordinator.sh"], "resources": ["devices"], "verbs": ["list", "watch"]},
         {"apiGroups": ["topology.node.k8s.io"], "resources": ["noderesourcetopologies"], "verbs": ["list", "watch"]},
         {

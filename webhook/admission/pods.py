@@ -1,11 +1,13 @@
 """`/mutate-pod` and `/validate-pod`: reviews of Pods, answered by the pure rules."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
 from allocator.quantity import format_bytes
 from allocator.request.cpus import not_aligned, without_effect
+from allocator.request.devices import PodReading
 from allocator.request.unread import find_unread
 from allocator.vocabulary.outcome import Problem
 from webhook.admission import validate
@@ -19,6 +21,7 @@ from webhook.review import RefusalReason, Request, Response, allowed, denied, pa
 _MOST_CONTAINERS: Final = 256
 _MOST_ANNOTATION_BYTES: Final = 256 * 2**10  # which the API server allows, and checks only after its webhooks
 MemoryInReach = Callable[[Mapping[str, Any]], tuple[int | None, int]]
+RuntimeClassOf = Callable[[Mapping[str, Any], PodReading], tuple[str, Sequence[str]]]
 
 
 class PodWebhooks:
@@ -33,6 +36,7 @@ class PodWebhooks:
         limits: returns what a namespace limits.
         rolling_out: returns whether replicas of a release or with settings that count nothing for quotas may serve
             beside this one. What they translated is let through, and quotas count it as little as before.
+        runtime_class: returns the RuntimeClass that a Pod is to have, "" to leave it as it is, and warnings.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class PodWebhooks:
         state_memory: bool = True,
         limits: Callable[[str], NamespaceLimits] = lambda _namespace: NO_LIMITS,
         rolling_out: Callable[[], bool] = lambda: False,
+        runtime_class: RuntimeClassOf = lambda _pod, _reading: ("", ()),
     ) -> None:
         self._policy = policy
         self._writer = writer
@@ -51,6 +56,7 @@ class PodWebhooks:
         self._state_memory = state_memory
         self._limits = limits
         self._rolling_out = rolling_out
+        self._runtime_class = runtime_class
 
     def mutate(self, request: Request) -> Response:
         """Translate a Pod that is being created."""
@@ -66,7 +72,15 @@ class PodWebhooks:
         zeros = self._limits(request.namespace).zeros if self._policy.charges else ()
         stated, largest = (same, largest) if self._state_memory else (None, 0)
         policy = self._policy.within(request.namespace)
-        translation = translate(pod, policy, stated, charged_memory=same, zeros=zeros, namespace=request.namespace)
+        translation = translate(
+            pod,
+            policy,
+            stated,
+            charged_memory=same,
+            zeros=zeros,
+            namespace=request.namespace,
+            classed=partial(self._runtime_class, pod),
+        )
         if translation.problems:
             said = "; ".join(map(str, translation.problems))
             added = may_be_added(self._limits(request.namespace), said)

@@ -9,7 +9,7 @@ because Koordinator's scheduler needs it in the resources.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as evolve
 from typing import Any, Final
@@ -121,6 +121,7 @@ def translate(
     charged_memory: int | None = None,
     zeros: Collection[str] = (),
     namespace: str = "",
+    classed: Callable[[PodReading], tuple[str, Sequence[str]]] = lambda _reading: ("", ()),
 ) -> Translation:
     """Translate a Pod.
 
@@ -132,6 +133,7 @@ def translate(
         zeros: resources of device plugins that every container is to state as 0 once they are translated, because a
             LimitRange of the namespace wants them stated.
         namespace: of the Pod.
+        classed: returns the RuntimeClass that the Pod as read is to have, "" to leave it as it is, and warnings.
     """
     reading = read_asks(pod, policy.types, implied=False, slots=policy.slots.of(namespace))
     unread = find_unread(pod, policy.types)
@@ -169,6 +171,9 @@ def translate(
         counted = charges(reading, request, pod["spec"], memory)
         _translate_charges(pod, reading, policy.types, counted, zeros, operations)
     _translate_scheduler(pod, policy.scheduler_name, operations, warnings)
+    runtime_class, told_of_it = classed(reading)
+    operations.extend([add("/spec/runtimeClassName", runtime_class)] if runtime_class else [])
+    warnings.extend(told_of_it)
     if request.wishes.together:
         _gate(pod, policy, operations, warnings)
     annotations = _sharing(pod, reading, policy.types) if told else {}

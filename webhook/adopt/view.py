@@ -11,7 +11,7 @@ from webhook.adopt.objects import Cluster
 from webhook.ledger.kube import record_or_error
 from webhook.ledger.store import Record, UnreadableError
 from webhook.offline.alike import PodReader
-from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, types_of
+from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, delivery_rules, types_of
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.classes import pools_of
 from webhook.view.cluster import ClusterView, SeenObjects
@@ -61,7 +61,7 @@ class AdoptView:
         exempt = (*self.settings.quota.exempt_namespaces, self.settings.identity.namespace)
         self.modes = NamespaceModes(self.settings.mode, exempt)
         types = types_of(self.settings)
-        defaults = Defaults(self.settings.devices.order, cpu_defaults(self.settings))
+        defaults = Defaults(self.settings.devices.order, cpu_defaults(self.settings), delivery_rules(self.settings))
         if adoption is None:  # what other products state is asked for, whichever of them the settings count
             adoption = replace(adoption_of(self.settings), peers=frozenset(Product))
         seen = SeenObjects(lambda: 0, defaults, drivers=self.settings.claimed, adoption=adoption)

@@ -1,7 +1,7 @@
 """`/mutate-binding` and `/validate-binding`: devices are chosen in the bind, and no other binder may bind the Pod."""
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -11,12 +11,14 @@ from typing import Any, Final
 from allocator.bind import ENDING, MOST_UNBOUND, Claim, bind
 from allocator.devicequotas import device_quotas
 from allocator.memorylimits import limit_annotations
+from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.limits import LimitProvider
 from allocator.vocabulary.names import is_allocation_annotation
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import Preference
+from allocator.wire.deviceallocated import in_any_form
 from allocator.wire.devicequotas import write_quotas
 from allocator.wire.mirror import NO_MIRROR, Mirror, write_mirror
 from allocator.wire.nodeallocation import RecordError
@@ -188,21 +190,22 @@ class BindingWebhooks:
 
     def _written(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str] | Refusal:
         """Write what a Pod holds, and what each container may use of it if the Pod wants that stated."""
-        annotations = write_allocation(holding, self._binders.domain, self._binders.types)
-        limits = self._limits(pod, holding, node)
+        snapshot = self._cluster.snapshot(node)
+        way = snapshot.delivery.way(pod.request.wishes.runtime_class)
+        annotations = write_allocation(holding, self._binders.domain, self._binders.types, way)
+        limits = self._limits(pod, holding, snapshot.devices, node)
         if isinstance(limits, Refusal):
             return limits
         annotations |= limits
         if not pod.request.told:
             return annotations
-        quotas = device_quotas(pod.request, holding.shares, self._cluster.snapshot(node).devices)
+        quotas = device_quotas(pod.request, holding.shares, snapshot.devices)
         return annotations | write_quotas(quotas, self._binders.domain)
 
-    def _limits(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str] | Refusal:
+    def _limits(self, pod: PodInfo, holding: Holding, devices: Sequence[Device], node: str) -> dict[str, str] | Refusal:
         """Write the memory limits of a Pod that requires them, as what keeps them reads it."""
         if not pod.request.wishes.limits:
             return {}
-        devices = self._cluster.snapshot(node).devices
         written = limit_annotations(pod.request, holding.shares, devices, self._binders.limits)
         return Refusal(f"{node}: {written}") if isinstance(written, str) else written
 
@@ -335,12 +338,12 @@ class BindingWebhooks:
         )
 
     def _states(self, request: Request, pod: PodInfo, held: Holding, node: str) -> bool:
-        """Whether a Binding carries what is written of a holding, and no other allocation annotation."""
+        """Whether a Binding states what is written of a holding, in the form of any replica, and nothing else."""
         written = self._written(pod, held, node)
         if isinstance(written, Refusal):
             return False
         of_others = {key: value for key, value in _annotations(request).items() if key in written}
-        return _carried(request) | of_others == written
+        return in_any_form(_carried(request) | of_others) == in_any_form(written)
 
     async def _find(self, request: Request, deadline: float) -> tuple[PodInfo, str] | Response:
         """Find the Pod of a Binding, by a live read if the view does not know it; a Response if that settles it."""

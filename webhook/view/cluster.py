@@ -24,7 +24,8 @@ from webhook.view.loads import NodeLoads
 from webhook.view.nodes import NodeTable
 from webhook.view.podinfo import PodInfo
 from webhook.view.pods import PodTable
-from webhook.view.reach import MemoryReach
+from webhook.view.reach import DeviceReach
+from webhook.view.runtimeclasses import RuntimeClassTable
 from webhook.view.snapshots import Defaults, Snapshots
 from webhook.view.typical import SeenMix
 
@@ -73,6 +74,7 @@ class SeenObjects:
         groups: the sizes of gangs.
         claims: ResourceClaims and ResourceSlices.
         foreign: running Pods of other products.
+        runtime_classes: the RuntimeClasses, and how containers get their cards with them.
         snapshots: of nodes on given holdings.
     """
 
@@ -95,7 +97,11 @@ class SeenObjects:
         self.groups = GroupTable()
         self.claims = ClaimTable(self.changes, drivers, refitted)
         self.foreign = ForeignTable(self.changes, adoption, refitted)
-        self.snapshots = Snapshots(self.nodes, self.pods, self.claims, self.foreign, clock, defaults or Defaults())
+        defaults = defaults or Defaults()
+        self.runtime_classes = RuntimeClassTable(defaults.delivery, self.nodes.reconsider)
+        self.snapshots = Snapshots(
+            self.nodes, self.pods, self.claims, self.foreign, clock, defaults, lambda: self.runtime_classes.rules
+        )
 
     def snapshot_on(self, node: str, holdings: Mapping[str, Holding]) -> NodeSnapshot:
         """A node with these holdings of the ledger; see `Snapshots.on`."""
@@ -110,9 +116,9 @@ class ClusterView:
         held: the ledger, whose changes `seen.changes` publishes.
 
     Attributes:
-        changes, nodes, loads, pods, groups, claims, foreign: of `seen`.
+        changes, nodes, loads, pods, groups, claims, foreign, runtime_classes: of `seen`.
         held: the ledger, to be read only.
-        reach: the GPU memory that a Pod could land on.
+        reach: the GPUs that a Pod could land on: their memory, and how it would get them.
     """
 
     def __init__(self, seen: SeenObjects, held: Held | None = None) -> None:
@@ -123,8 +129,9 @@ class ClusterView:
         self.groups = seen.groups
         self.claims = seen.claims
         self.foreign = seen.foreign
+        self.runtime_classes = seen.runtime_classes
         self.held: Held = NothingHeld() if held is None else held
-        self.reach = MemoryReach(seen.nodes)
+        self.reach = DeviceReach(seen.nodes, seen.snapshots.delivery)
         self.claims.reserved_on = self.held.nodes_of
         self._snapshots = seen.snapshots
         self._changed = seen.changes.reader()

@@ -95,6 +95,26 @@ def _key(obj: Mapping[str, Any]) -> tuple[str, str]:
 Complain = Callable[[str, tuple[str, ...]], None]
 
 
+class RuntimeClassFeed(Listing):
+    """Takes in RuntimeClasses.
+
+    Args:
+        cluster: is filled.
+    """
+
+    def __init__(self, cluster: ClusterView) -> None:
+        super().__init__()
+        self._classes = cluster.runtime_classes
+
+    def there(self, obj: Raw) -> None:
+        """Take in a RuntimeClass."""
+        self._classes.put(obj["metadata"]["name"], str(obj.get("handler") or ""))
+
+    def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
+        """Forget a RuntimeClass."""
+        self._classes.drop(name)
+
+
 class NodeFeed(Listing):
     """Takes in Nodes: labels, software classes, taints, and what they have for Pods.
 

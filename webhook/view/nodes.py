@@ -227,6 +227,11 @@ class NodeTable:
         self._changes.touch(name)
         self._refitted(name)
 
+    def reconsider(self) -> None:
+        """Publish every known node: what follows from its objects is to be made again."""
+        for name in tuple(self._known):
+            self._remake(name)
+
     def _is_bare(self, name: str) -> bool:
         one, facts = self._known[name], self._facts.get(name)
         return one.devices is None and one.topology is None and not one.blocked and not (facts and facts.classes)

@@ -1,11 +1,14 @@
-"""The memory of the GPUs that a Pod could land on, as admission needs it to state amounts in bytes."""
+"""The GPUs that a Pod could land on, as admission needs it: their memory, and how the Pod would get them."""
 
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
+from allocator.devices.delivery import classes_help
+from allocator.vocabulary.delivery import Delivery, NodeDelivery, Way
 from allocator.vocabulary.holdings import InvariantError
 from allocator.vocabulary.names import GPU_MEMORY, TYPE_GPU
 from koordgate.breaks import with_breaks
@@ -19,34 +22,74 @@ Reach = tuple[int | None, int]
 """Bytes of each GPU, where all have the same, else None; and the bytes of the largest, 0 where none is known."""
 
 
-class MemoryReach:
-    """Answers from what the nodes have, and remembers it until a Node or Device object changes.
+@dataclass(frozen=True, slots=True)
+class DeliveryReach:
+    """How a Pod would get GPUs on the nodes that it selects.
+
+    Attributes:
+        classed: whether it gets them on more nodes, or more certainly, with the RuntimeClass of the installation.
+        plain_fails: why a Pod without a RuntimeClass gets none on any of them; "" if it gets some, or no node is known.
+        classed_fails: the same with the RuntimeClass of the installation.
+        showing: the handlers that are NVIDIA's runtime, as far as that is known.
+        by_nri: whether NVIDIA's NRI plugin shows them on some, whatever the RuntimeClass.
+    """
+
+    classed: bool = False
+    plain_fails: str = ""
+    classed_fails: str = ""
+    showing: frozenset[str] = frozenset()
+    by_nri: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpus:
+    """The GPUs of one node: each one's bytes, how Pods get them, and what is kept of the Node."""
+
+    memories: tuple[int, ...]
+    delivery: NodeDelivery
+    facts: NodeFacts | None
+
+
+class DeviceReach:
+    """Answers from what the nodes have, and remembers it until a Node, Device object or RuntimeClass changes.
 
     Args:
         nodes: what nodes have.
+        delivery: how a node gives Pods their cards.
     """
 
-    def __init__(self, nodes: NodeTable) -> None:
+    def __init__(self, nodes: NodeTable, delivery: Callable[[str], NodeDelivery]) -> None:
         self._nodes = nodes
+        self._delivery = delivery
         self._remade = nodes.remade.reader(nodes.known())
-        self._of: dict[str, tuple[tuple[int, ...], NodeFacts | None]] = {}  # each GPU's bytes, of nodes that have any
+        self._of: dict[str, _Gpus] = {}  # of nodes that have any
         self._all: Counter[int] = Counter()
-        self._found: BoundedCache[bytes, Reach] = BoundedCache(_MOST_BYTES)
+        self._ways: Counter[NodeDelivery] = Counter()
+        self._found: BoundedCache[bytes, tuple[Reach, DeliveryReach]] = BoundedCache(_MOST_BYTES)
 
     def of(self, pod: Mapping[str, Any]) -> Reach:
         """Find the memory of the GPUs on the nodes that a Pod selects; unknown if its selection is very long."""
+        return self._answer(pod)[0]
+
+    def delivery(self, pod: Mapping[str, Any]) -> DeliveryReach:
+        """Find how a Pod would get GPUs on the nodes that it selects; unknown if its selection is very long."""
+        return self._answer(pod)[1]
+
+    def _answer(self, pod: Mapping[str, Any]) -> tuple[Reach, DeliveryReach]:
         self._catch_up()
         spec = pod.get("spec") or {}
         key = orjson.dumps((spec.get("nodeSelector"), spec.get("affinity"))) if selects(spec) else b""
         found = self._found.get(key)
         if found is None:
-            found = self._found.put(key, _reach(self._selected(spec) if key else set(self._all)), _weight(key))
+            memories, ways = self._selected(spec) if key else (set(self._all), self._ways)
+            found = self._found.put(key, (_reach(memories), _delivery_reach(ways)), _weight(key))
         return found
 
-    def _selected(self, spec: Mapping[str, Any]) -> set[int]:
-        """The memories of the GPUs that a Pod selects; none are known if its selection is too long to be looked at."""
-        labels = {name: facts.labels for name, (_, facts) in self._of.items() if facts is not None}
-        return {memory for name in selected(spec, labels) or () for memory in self._of[name][0]}
+    def _selected(self, spec: Mapping[str, Any]) -> tuple[set[int], Counter[NodeDelivery]]:
+        """The GPUs that a Pod selects; none are known if its selection is too long to be looked at."""
+        labels = {name: one.facts.labels for name, one in self._of.items() if one.facts is not None}
+        nodes = [self._of[name] for name in selected(spec, labels) or ()]
+        return {memory for one in nodes for memory in one.memories}, Counter(one.delivery for one in nodes)
 
     async def catch_up_slowly(self) -> None:
         """Take in what changed, with breaks; `of` takes in at once what is left by then, and what changed since."""
@@ -61,19 +104,26 @@ class MemoryReach:
         for name in self._remade.drain():
             before = self._of.pop(name, None)
             now = self._read(name)
-            if now[0]:
+            if now is not None:
                 self._of[name] = now
-            if (before or ((), None)) != (now if now[0] else ((), None)):
-                self._all.subtract(before[0] if before else ())
-                self._all.update(now[0])
+            if before != now:
+                if before is not None:
+                    self._all.subtract(before.memories)
+                    self._ways.subtract([before.delivery])
+                if now is not None:
+                    self._all.update(now.memories)
+                    self._ways.update([now.delivery])
                 self._all += Counter()  # drops what no GPU has any more
+                self._ways += Counter()
                 self._found.clear()
             yield
 
-    def _read(self, name: str) -> tuple[tuple[int, ...], NodeFacts | None]:
+    def _read(self, name: str) -> _Gpus | None:
+        """The GPUs of a node; None if it has none."""
         listed = self._nodes.devices(name)
         devices = listed.devices if listed else ()
-        return tuple(one.capacity[GPU_MEMORY] for one in devices if one.type == TYPE_GPU), self._nodes.facts(name)
+        memories = tuple([one.capacity[GPU_MEMORY] for one in devices if one.type == TYPE_GPU])
+        return _Gpus(memories, self._delivery(name), self._nodes.facts(name)) if memories else None
 
     def check_invariants(self) -> None:
         """Compare the GPUs as counted with those of the nodes.
@@ -82,17 +132,34 @@ class MemoryReach:
             InvariantError: they disagree.
         """
         self._catch_up()
-        read = {name: self._read(name) for name in self._nodes.known()}
-        read = {name: one for name, one in read.items() if one[0]}
+        read = {name: one for name in self._nodes.known() if (one := self._read(name)) is not None}
         if read != self._of:
-            raise InvariantError(f"GPU memory by node is {self._of}, not {read}")
-        counted = Counter(memory for memories, _ in read.values() for memory in memories)
+            raise InvariantError(f"GPUs by node are {self._of}, not {read}")
+        counted = Counter(memory for one in read.values() for memory in one.memories)
         if counted != self._all:
             raise InvariantError(f"GPUs by memory are {self._all}, not {counted}")
+        ways = Counter(one.delivery for one in read.values())
+        if ways != self._ways:
+            raise InvariantError(f"nodes by how they give GPUs are {self._ways}, not {ways}")
 
 
 def _reach(memories: set[int]) -> Reach:
     return (next(iter(memories)) if len(memories) == 1 else None, max(memories, default=0))
+
+
+def _delivery_reach(ways: Mapping[NodeDelivery, int]) -> DeliveryReach:
+    return DeliveryReach(
+        classes_help(ways),
+        _failure([one.plain for one in ways]),
+        _failure([one.classed for one in ways]),
+        frozenset(handler for one in ways for handler in one.showing),
+        any(one.other.delivery is Delivery.NVIDIA_NRI for one in ways),
+    )
+
+
+def _failure(ways: list[Way]) -> str:
+    """Why none of these is a way; "" if one is, or there are none."""
+    return ways[0].why_not if ways and all(way.delivery is None for way in ways) else ""
 
 
 def _weight(key: bytes) -> int:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from allocator.cpu.resolve import CpuDefaults, resolve
+from allocator.devices.delivery import DeliveryRules, delivery_of
 from allocator.vocabulary.adopted import ForeignHolding
+from allocator.vocabulary.delivery import DELIVERY_LABEL, NodeDelivery
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Holding, InvariantError, of_claims
 from allocator.vocabulary.names import DEVICE_ORDER, ISOLATION_PROVIDER
@@ -29,10 +31,12 @@ class Defaults:
     Attributes:
         order: which of the devices that fit comes first.
         cpu: CPU orchestration.
+        delivery: how containers get their cards.
     """
 
     order: DeviceOrder = DeviceOrder.SMALLEST
     cpu: CpuDefaults = field(default_factory=CpuDefaults)
+    delivery: DeliveryRules = field(default_factory=DeliveryRules)
 
 
 class Snapshots:
@@ -45,6 +49,7 @@ class Snapshots:
         foreign: what Pods of other products hold.
         clock: seconds since the epoch.
         defaults: for nodes that say nothing themselves.
+        rules: what holds now about how containers get their cards.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Snapshots:
         foreign: ForeignTable,
         clock: Callable[[], int],
         defaults: Defaults,
+        rules: Callable[[], DeliveryRules],
     ) -> None:
         self._nodes = nodes
         self._pods = pods
@@ -62,6 +68,7 @@ class Snapshots:
         self._foreign = foreign
         self._clock = clock
         self._defaults = defaults
+        self._rules = rules
         self._remade = nodes.remade.reader()
         self._empty: dict[str, NodeSnapshot] = {}  # of known nodes: all but the holdings
 
@@ -106,6 +113,10 @@ class Snapshots:
         """The devices of a node."""
         return self._without_holdings(node).devices
 
+    def delivery(self, node: str) -> NodeDelivery:
+        """How a node gives Pods their cards."""
+        return self._without_holdings(node).delivery
+
     def compared(self, pod: PodInfo) -> PodInfo:
         """A bound Pod, with what its annotations name and its node lacks as unreadable; see `on_node`."""
         return _beside(pod, self._without_holdings(pod.node))
@@ -134,6 +145,7 @@ class Snapshots:
             wiring=listed.wiring(labels) if listed else UNWIRED,
             cpu=None if topology is None else resolve(topology, labels, self._defaults.cpu),
             isolation=labels.get(ISOLATION_PROVIDER, ""),
+            delivery=delivery_of(listed.runtime if listed else None, labels.get(DELIVERY_LABEL, ""), self._rules()),
             order=order if order in list(DeviceOrder) else self._defaults.order,
         )
 

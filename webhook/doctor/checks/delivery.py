@@ -1,6 +1,7 @@
 """How nodes show containers their cards: by which way, whether that is known, and when a Pod last proved it."""
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -138,7 +139,7 @@ def chosen(nodes: Iterable[CardNode]) -> dict[str, Chosen]:
     name = next((one.delivery.runtime_class for one in nodes), "")  # the cluster's: all have the same
     if not name:
         return {one.name: Chosen(one.delivery.plain) for one in nodes}
-    classed = classes_help([one.delivery for one in nodes])
+    classed = classes_help(Counter(one.delivery for one in nodes))
     found = {}
     for node in nodes:
         ways = [Chosen(node.delivery.plain), Chosen(node.delivery.classed, name)]
