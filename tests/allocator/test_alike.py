@@ -135,6 +135,7 @@ def test_whatever_a_node_has_is_compared_or_named_here() -> None:
     assert {one.name for one in fields(Device)} == {
         *("type", "id", "minor", "healthy", "capacity", "numa_node", "pcie", "model", "labels", "why_not"),
         *("functions", "vendor", "cordoned", "bus"),
+        "reserved",  # says what may have been given; no refusal depends on it
     }
     assert {one.name for one in fields(Wiring)} == {"links", "partitions", "honour_partitions", "others"}
 
