@@ -136,6 +136,7 @@ async def test_what_the_kubelet_reports_is_what_its_files_say(
     assert (entry.pod_uid, entry.container) == (owner.cgroup, "main")
     assert frozenset(entry.device_ids) == main.devices[CARD]
     state = cpustate.parse(files[1])
+    assert state.layout is cpustate.StateLayout.V4
     assert state.entries == {owner.cgroup: {"main": main.cpus}}
     assert allocations.cpus(FileReading(state, None), reading).value == state
 
