@@ -14,6 +14,7 @@ from reporter.cgroup.apply import Hierarchy, HierarchyError, find_hierarchy, fin
 from reporter.cgroup.enforcer import Enforcer, Findings
 from reporter.cgroup.layout import CgroupLayout, LayoutError, Version
 from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
+from reporter.delivery.files import RuntimeFiles
 from reporter.gpu import records
 from reporter.gpu.health import NOTHING_KNOWN, NodeRecord
 from reporter.inventory import files
@@ -72,6 +73,8 @@ class Host:
             most_bytes=MOST_BYTES,
             absent=devicecheckpoint.absent,
         )
+        own = settings.runtime.own_handler is not None
+        self._runtime = RuntimeFiles(settings.runtime.directories, Path(roots.cgroup), Path(roots.dev) if own else None)
         self._take_over = TakeOver(kubelet / cpustate.FILE, settings.cpus.take_over)
         self._enforcer: tuple[str, Enforcer] | None = None  # the kubelet's cgroup root, and the enforcer below it
 
@@ -83,14 +86,16 @@ class Host:
             cgroup_root: the kubelet's, if it is known otherwise than from its configuration file.
         """
         cpus = self._cpus.read()
+        nvidia = has_nvidia(self._sysfs)
         reading = HostReading(
             cpus=cpus,
             zones=read_zones(self._sysfs, cpus.topology),
             devices=read_devices(self._sysfs, self._matches),
-            nvidia=has_nvidia(self._sysfs),
+            nvidia=nvidia,
             configuration=self._configuration.read(),
             cpu_state=self._take_over.in_memory(self._cpu_state.read()),
             checkpoint=self._checkpoint.read(),
+            runtime=self._runtime.read() if nvidia and self._settings.gpus.enabled else None,
         )
         return replace(reading, cpusets=self._cpusets(pods, cgroup_root or reading.cgroup_root))
 

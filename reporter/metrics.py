@@ -12,7 +12,7 @@ from reporter.devicemetrics import DeviceMetrics
 from reporter.gpu.facts import XidEvent
 from reporter.gpu.health import CardState, NodeRecord
 from reporter.gpu.xid import kind_of
-from reporter.proof.agree import Agreement, CardClaim
+from reporter.proof.agree import UNSHOWN, Agreement, CardClaim
 from reporter.publish.device import others
 from reporter.round.effects import ShowRound
 
@@ -179,7 +179,7 @@ class ReporterMetrics:
         """Show how Pods compare with their allocations."""
         self.agreeing.set(sum(not one.mismatches for one in found))
         kinds = Count(mismatch.kind for one in found for mismatch in one.mismatches)
-        for kind in ("cpuset", "environment", "process", "memory"):
+        for kind in ("cpuset", "environment", "process", "memory", UNSHOWN):
             self.mismatches.labels(kind).set(kinds[kind])
 
     def show_claims(self, found: tuple[CardClaim, ...]) -> None:

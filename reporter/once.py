@@ -17,7 +17,7 @@ from reporter.pods import read_pod
 from reporter.publish.events import EventWriter
 from reporter.round.clock import Moment
 from reporter.round.decide import Decided
-from reporter.round.effects import AskKubelet, Prove, ReadCards, ReadHost, WriteCpus
+from reporter.round.effects import AskKubelet, Prove, ReadCards, ReadHost, ReadPolicy, WriteCpus
 from reporter.round.events import Due, Listed, ObjectStands, PodsChanged, Restored, RoundEvent, WatchedKind
 from reporter.round.state import RoundPlan, RoundState
 from reporter.round.step import next_due, step, wakes_at
@@ -25,7 +25,7 @@ from reporter.settings import ReporterSettings
 from reporter.watches import in_order
 
 _OBJECTS: Final = {WatchedKind.NODE: NODES, WatchedKind.DEVICE: DEVICES, WatchedKind.TOPOLOGY: TOPOLOGIES}
-_LOOKS: Final = (ReadCards, ReadHost, WriteCpus, Prove, AskKubelet)  # performed, without changing anything
+_LOOKS: Final = (ReadCards, ReadHost, WriteCpus, Prove, AskKubelet, ReadPolicy)  # performed, without changing anything
 
 
 async def look(
@@ -52,7 +52,7 @@ async def look(
         except KubeError as error:
             problem = f"the API server: {error}"
     else:
-        plan = replace(plan, configz=False)
+        plan = replace(plan, configz=False, policies=False)
     cluster = (kube, EventWriter(kube, time.time)) if kube is not None else None
     host = Host(configured)
     performer = Performer(

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.settings import device_types
+from reporter.delivery import operator
 from reporter.gpu.facts import CgroupMemory, GpuProcess
 from reporter.gpu.guarded import GuardedNvml, NvmlRefusedError, NvmlUnavailableError
 from reporter.host import Host
@@ -26,6 +27,7 @@ from reporter.round.effects import (
     Prove,
     ReadCards,
     ReadHost,
+    ReadPolicy,
     RoundEffect,
     SaveHealth,
     SendEvents,
@@ -39,6 +41,7 @@ from reporter.round.events import (
     HealthSaved,
     HostRead,
     KubeletAnswered,
+    PolicyRead,
     Proved,
     RoundEvent,
     WriteRefused,
@@ -68,6 +71,8 @@ def plan_of(settings: ReporterSettings, node: str, *, gpus: bool, pace: RoundPac
         mems=settings.cpus.memory,
         domain=settings.domain,
         discovery=settings.gpus.discovery_labels,
+        delivery=settings.runtime.rules,
+        own_handler=settings.runtime.own_handler or "",
     )
     return RoundPlan(
         name=node,
@@ -76,6 +81,7 @@ def plan_of(settings: ReporterSettings, node: str, *, gpus: bool, pace: RoundPac
         gpus=gpus,
         enforce=settings.cpus.enforce,
         configz=settings.kubelet.configz,
+        policies=gpus and settings.runtime.policies,
         proof=settings.proof.enabled,
         settle_seconds=settings.gpus.outage_seconds,
     )
@@ -147,6 +153,8 @@ class Performer:
         match effect:
             case AskKubelet(before):
                 return KubeletAnswered(await configz.ask(kube, self._node, before))
+            case ReadPolicy(before):
+                return PolicyRead(await operator.ask(kube, before))
             case SendEvents():
                 await events.write()
                 return EventsSent()

@@ -9,6 +9,7 @@ from typing import Any, Final
 from allocator.quantity import QuantityError, to_milli
 from allocator.request.cpus import QOS_LABEL
 from allocator.vocabulary.cpuask import QosClass
+from allocator.vocabulary.delivery import unqualified
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.limits import MIB, decided_limits
@@ -38,7 +39,7 @@ class NodePod:
         qos: its label koordinator.sh/qosClass, "" without.
         shares: the devices allocated to it, as far as they can be read.
         unread: the device types of which it holds what cannot be read.
-        visible: container and device type to the ids in the container's environment.
+        visible: container and device type to the ids in the container's environment, without CDI kinds.
         limits: container to the bytes of each of its GPUs to which it is to be kept, where that was decided.
         parts: container and id of a GPU to the bytes of it that are the container's part, where the bind stated that.
         status: the CPUs allocated to it; None if none were.
@@ -181,7 +182,7 @@ def _visible(annotations: Mapping[str, str]) -> dict[tuple[str, str], frozenset[
         shown = shown_by(key)
         if shown is not None:
             kind, container = shown
-            found[container, kind] = frozenset(value.split(",")) if value else frozenset()
+            found[container, kind] = frozenset(map(unqualified, value.split(","))) if value else frozenset()
     return found
 
 

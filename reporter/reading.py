@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from allocator.wire.numazones import NumaZone
+from reporter.delivery.facts import RuntimeReading
 from reporter.gpu.facts import DriverFacts, LostCard, Outage
 from reporter.gpu.faults import STANDING
 from reporter.gpu.health import NOTHING_KNOWN, NodeRecord
@@ -35,6 +36,7 @@ class HostReading:
         checkpoint: the kubelet's device manager checkpoint.
         pod_resources: the kubelet's answer on its PodResources socket.
         cpusets: UID of each Pod that has, or may have, CPUs of its own, to the CPUs that its containers run on.
+        runtime: the files about the container runtime; None on a machine without NVIDIA's cards.
     """
 
     cpus: CpuInventory
@@ -46,6 +48,7 @@ class HostReading:
     checkpoint: FileReading[DeviceCheckpoint] = field(default_factory=_unread)
     pod_resources: FileReading[Allocations] = field(default_factory=_unread)
     cpusets: Mapping[str, int] = field(default_factory=dict)
+    runtime: RuntimeReading | None = None
 
     @property
     def problems(self) -> tuple[str, ...]:

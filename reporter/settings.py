@@ -6,10 +6,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from allocator.devices.delivery import DeliveryRules
 from allocator.quantity import to_int
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.names import KUBERNETES_DOMAIN, TYPE_FPGA, TYPE_GPU, TYPE_RDMA
 from koordgate.settings import Name, OwnType, Port, Seconds, Section, decode, device_types, read_text
+from reporter.delivery import files as runtimefiles
 from reporter.gpu.health import HealthPolicy
 from reporter.inventory.pci import FPGAS, PciMatch
 from reporter.kubelet.devicecheckpoint import PATH as DEVICE_CHECKPOINT
@@ -27,6 +29,7 @@ class HostRoots(Section, frozen=True):
         cgroup: /sys/fs/cgroup; must be writable if cpusets are enforced.
         kubelet: the kubelet's folder.
         state: where the health of the cards is saved; must be writable.
+        dev: the reporter's own /dev.
     """
 
     sysfs: Name = "/sys"
@@ -34,6 +37,7 @@ class HostRoots(Section, frozen=True):
     cgroup: Name = "/sys/fs/cgroup"
     kubelet: Name = "/var/lib/kubelet"
     state: Name = "/var/lib/koordgate"
+    dev: Name = "/dev"
 
 
 class ReporterServeSettings(Section, frozen=True):
@@ -86,6 +90,41 @@ class Gpus(Section, frozen=True):
     def policy(self) -> HealthPolicy:
         """The settings as the health state machine takes them."""
         return HealthPolicy(quiet=self.quiet_seconds, proving=self.proving_seconds)
+
+
+class RuntimeSettings(Section, frozen=True):
+    """The container runtime, and how it is to show containers their cards.
+
+    Attributes:
+        directories: where its files are, as on the host. The last part of each path says what is in it: cdi (CDI
+            specifications), containerd, crio, or nvidia-container-runtime (the configuration of NVIDIA's runtime).
+        delivery: as `devices.delivery` in the webhook's settings.
+        runtime_class_name: as `devices.runtimeClassName` there; "" if the cluster has none.
+        handler: the runtime handler of that RuntimeClass.
+        own_handler: the runtime handler of the reporter's own container, "" for the default one. null if the container
+            was not given NVIDIA_VISIBLE_DEVICES=all, so that nothing follows from the cards that it sees.
+        policies: whether the GPU Operator's ClusterPolicy is read (needs the right to list them).
+    """
+
+    directories: tuple[Name, ...] = ("/etc/cdi", "/var/run/cdi", "/etc/containerd", "/etc/nvidia-container-runtime")
+    delivery: Literal["auto", "environment", "runtimeClass", "nvidia-nri"] = "auto"
+    runtime_class_name: str = ""
+    handler: str = ""
+    own_handler: str | None = None
+    policies: bool = False
+
+    def __post_init__(self) -> None:
+        """Check what the folders are called."""
+        for one in self.directories:
+            if not one.startswith("/") or one.rpartition("/")[2] not in runtimefiles.NAMES:
+                raise ValueError(
+                    f"runtime.directories: {one} is no path of a folder that is called {', '.join(runtimefiles.NAMES)}"
+                )
+
+    @property
+    def rules(self) -> DeliveryRules:
+        """What the administrator decided about delivery."""
+        return DeliveryRules(self.delivery, self.runtime_class_name, self.handler)
 
 
 class PciType(Section, frozen=True):
@@ -207,6 +246,7 @@ class ReporterSettings(Section, frozen=True):
     serve: ReporterServeSettings = ReporterServeSettings()
     kubelet: KubeletSettings = KubeletSettings()
     gpus: Gpus = Gpus()
+    runtime: RuntimeSettings = RuntimeSettings()
     devices: ReporterDeviceSettings = ReporterDeviceSettings()
     cpus: ReporterCpuSettings = ReporterCpuSettings()
     proof: Proof = Proof()

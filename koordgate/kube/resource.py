@@ -102,6 +102,7 @@ PRIORITY_LEVELS: Final = Resource("flowcontrol.apiserver.k8s.io", "v1", "priorit
 FLOW_SCHEMAS: Final = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", namespaced=False)
 DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", namespaced=True)
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
+CLUSTER_POLICIES: Final = Resource("nvidia.com", "v1", "clusterpolicies", namespaced=False)  # of NVIDIA's GPU Operator
 RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False)
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
 ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)

@@ -14,6 +14,7 @@ from operator import or_
 from typing import Final
 
 from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.delivery import unqualified
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import GPU_MEMORY, NVIDIA_GPU, TYPE_GPU
 from allocator.wire.deviceobject import device_of
@@ -23,9 +24,12 @@ from reporter.pods import NodePod
 
 MEMORY: Final = "memory"
 """The kind of a `Mismatch`: a Pod uses more memory of a card than it holds."""
+UNSHOWN: Final = "shown"
+"""The kind of a `Mismatch`: a container does not see a card that it holds."""
 
 _LONGEST: Final = 64 * 1024  # bytes of the annotation; all of an object together may have 256 KiB
-_NOTHING: Final = ("", "void", "none", "no")
+_BY_CDI: Final = "void"  # what NVIDIA's CDI edits set: the container's device files alone tell its cards
+_NOTHING: Final = ("", _BY_CDI, "none", "no")
 _MIB: Final = 2**20
 _NVIDIA: Final = NVIDIA_GPU.partition("/")[0] + "/"
 
@@ -77,6 +81,7 @@ class Evidence:
         running: ids of the containers with cards that have a cgroup.
         memory: card's UUID and container id to what the driver says of the container's memory of the card; those that
             could not be asked are left out.
+        slices: UUID of each MIG device to the minor of its card.
     """
 
     containers: Mapping[str, ContainerSeen] = field(default_factory=dict)
@@ -85,6 +90,7 @@ class Evidence:
     indices: Mapping[int, str] = field(default_factory=dict)
     running: frozenset[str] = frozenset()
     memory: Mapping[tuple[str, str], CgroupMemory] = field(default_factory=dict)
+    slices: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ class Mismatch:
     """One contradiction.
 
     Attributes:
-        kind: cpuset, environment, process or memory.
+        kind: cpuset, environment, process, memory or shown.
         message: a sentence.
     """
 
@@ -163,6 +169,7 @@ def agreements(
         mismatches = (
             *_cpusets(pod, evidence, kubelets=pod.cgroup in left_alone),
             *_environment(pod, evidence),
+            *_unshown(pod, evidence),
             # otherwise `strangers` reports its cards as held
             *(_processes(pod, its) if pod.shares and TYPE_GPU not in pod.unread else ()),
         )
@@ -196,14 +203,36 @@ def _environment(pod: NodePod, evidence: Evidence) -> list[Mismatch]:
     found = []
     for identity, name in pod.containers.items():
         seen = evidence.containers.get(identity)
-        if not pod.visible or seen is None or seen.visible is None:
+        if not pod.visible or seen is None or seen.visible in {None, _BY_CDI}:
             continue
-        named = frozenset() if seen.visible in _NOTHING else frozenset(seen.visible.split(","))
+        named = _words(seen.visible)
         given = pod.visible.get((name, TYPE_GPU), frozenset())
         if named != given:
             shown = f"{_ids(named)}; {_ids(given)} was allocated"
             found.append(Mismatch("environment", f"the environment of container {name} names {shown}"))
     return found
+
+
+def _unshown(pod: NodePod, evidence: Evidence) -> list[Mismatch]:
+    """Find containers that hold a card whose device file they do not have."""
+    minors = {**evidence.slices, **{uuid: minor for minor, uuid in evidence.cards.items()}}
+    found = []
+    for identity, name in pod.containers.items():
+        files = evidence.containers.get(identity, _UNSEEN).minors
+        given = pod.visible.get((name, TYPE_GPU), frozenset())
+        lacks = frozenset(card for card in given if card in minors and files is not None and minors[card] not in files)
+        if lacks:
+            why = (
+                f"container {name} holds {_ids(lacks)} and has no device file of it: its runtime did not show it that "
+                "card; find out how this node shows cards (koordgate doctor), then create the Pod again"
+            )
+            found.append(Mismatch(UNSHOWN, why))
+    return found
+
+
+def _words(visible: str | None) -> frozenset[str]:
+    """The names in NVIDIA_VISIBLE_DEVICES, without CDI kinds."""
+    return frozenset() if visible is None or visible in _NOTHING else frozenset(map(unqualified, visible.split(",")))
 
 
 def _ids(ids: frozenset[str]) -> str:
@@ -274,8 +303,8 @@ def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]
     A Pod holds a card if NVML sees one of its processes on the card. A container whose environment names the card only
     claims it: an author writes the environment and can make files of any name, and would take the node's cards out of
     service. There is one exception: of a Pod whose allocation by us cannot be read, the environment counts, because
-    only the bind writes allocations. The word `all` names no card: monitors and device plugins use it on every node,
-    and many images set it.
+    only the bind writes allocations; where NVIDIA's CDI edits have replaced it, the device files count. The word `all`
+    names no card: monitors and device plugins use it on every node, and many images set it.
 
     Args:
         pods: Pods of the node.
@@ -295,8 +324,11 @@ def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]
         if used:
             holding.append(PodDevices(pod.uid, "", NVIDIA_GPU, tuple(sorted(used))))
         for identity, name in pod.containers.items():
-            named = tuple(sorted(_named_cards(evidence.containers.get(identity, _UNSEEN), evidence) - used))
-            if named and TYPE_GPU in pod.unread:
+            seen = evidence.containers.get(identity, _UNSEEN)
+            unread = TYPE_GPU in pod.unread
+            by_file = unread and seen.visible == _BY_CDI
+            named = tuple(sorted((_cards_of(seen, evidence) if by_file else _named_cards(seen, evidence)) - used))
+            if named and unread:
                 holding.append(PodDevices(pod.uid, name, NVIDIA_GPU, named))
             elif named:
                 claims.append(CardClaim(pod, name, named))
@@ -309,16 +341,21 @@ def _named_cards(seen: ContainerSeen, evidence: Evidence) -> set[str]:
     If the environment has numbers, the device files determine the cards: a number is an index in a list that may have
     changed since.
     """
-    if seen.visible is None or seen.visible in _NOTHING:
+    words = _words(seen.visible)
+    if not words:
         return set()
-    words = set(seen.visible.split(","))
     numbered = evidence.indices or evidence.cards
     by_number = {uuid for number, uuid in numbered.items() if str(number) in words}
     named = by_number | words.intersection(evidence.cards.values())
     if seen.minors is None:
         return named
-    has = {uuid for minor, uuid in evidence.cards.items() if minor in seen.minors}
+    has = _cards_of(seen, evidence)
     return has if any(word.isdecimal() for word in words) else named & has
+
+
+def _cards_of(seen: ContainerSeen, evidence: Evidence) -> set[str]:
+    """The cards whose device files a container has."""
+    return {uuid for minor, uuid in evidence.cards.items() if minor in (seen.minors or ())}
 
 
 def annotation(found: Iterable[Agreement]) -> str:

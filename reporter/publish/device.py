@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from allocator.vocabulary.adopted import Numberings
+from allocator.vocabulary.delivery import NodeRuntime
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.names import (
@@ -18,6 +19,7 @@ from allocator.vocabulary.names import (
 )
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.memoryuse import MEMORY_LIMITS
+from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
 from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
 from allocator.wire.partitions import GPU_MODEL
 from reporter.gpu.inventory import TYPE_MIG, DeviceReport, timestamp
@@ -51,19 +53,21 @@ class DeviceObject:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What the object reports about Pods.
+    """What the object reports about Pods, and about the node's container runtime.
 
     Attributes:
         held: devices that Pods have without an allocation of ours, from the kubelet or otherwise.
         agreement: how Pods compare with their allocations, as text; left out if empty.
         numberings: which card each number meant.
         memory: what containers have of their cards' memory, as text; left out if empty.
+        runtime: what the container runtime can do; None if nothing is told of it.
     """
 
     held: Collection[PodDevices] = ()
     agreement: str = ""
     numberings: Numberings = ()
     memory: str = ""
+    runtime: NodeRuntime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ def build(
         others: devices found in sysfs.
         types: the device types.
         domain: the domain of the resource names.
-        facts: what is reported about Pods.
+        facts: what is reported about Pods and the container runtime.
         live: the object in the cluster.
         now: seconds since 1970, for conditions that change now.
     """
@@ -143,6 +147,8 @@ def build(
         stated.update(dict.fromkeys(DEVICES_CHECKPOINTS, text))
     if facts.numberings:
         stated[DEVICE_NUMBERS] = write_numberings(facts.numberings)
+    if facts.runtime is not None:
+        stated[NODE_RUNTIME] = write_runtime(facts.runtime)
     if facts.agreement:
         stated[AGREEMENT] = facts.agreement
     if facts.memory:

@@ -4,11 +4,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from allocator.devices.delivery import DeliveryRules, delivery_of
+from allocator.vocabulary.delivery import DELIVERY_LABEL, NodeRuntime
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import KUBERNETES_DOMAIN
 from allocator.wire.deviceobject import device_of
 from allocator.wire.memoryuse import MEMORY_LIMITS, read_uses, write_uses
 from reporter.cgroup import plan
+from reporter.delivery.facts import UNTOLD, OperatorPolicy
+from reporter.delivery.told import CardsThere, node_runtime, shown_nothing
 from reporter.gpu import inventory
 from reporter.gpu.health import HealthPolicy, NodeRecord
 from reporter.kubelet import allocations
@@ -35,6 +39,8 @@ class Rules:
         mems: whether cpuset.mems follows the NUMA nodes that were allocated.
         domain: the domain of the Device object's resource names.
         discovery: whether the Node gets the labels of NVIDIA's feature discovery where nobody else writes them.
+        delivery: how containers are to get their cards.
+        own_handler: the runtime handler of the reporter's own container; "" for the default one.
     """
 
     types: DeviceTypes
@@ -43,15 +49,18 @@ class Rules:
     mems: bool = False
     domain: str = KUBERNETES_DOMAIN
     discovery: bool = True
+    delivery: DeliveryRules = field(default_factory=DeliveryRules)
+    own_handler: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StandingObjects:
-    """The Node and our objects as they stand in the cluster; None where they do not exist."""
+    """The Node and our objects as they stand in the cluster, None where there are none; the GPU Operator's policy."""
 
     node: Mapping[str, Any] | None = None
     device: Mapping[str, Any] | None = None
     topology: Mapping[str, Any] | None = None
+    policy: OperatorPolicy = UNTOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,7 @@ class Decided:
         holders: the Pods that have not finished, with what was allocated to them.
         elsewhere: ids of the devices that Pods have without an allocation of ours.
         memory: what each running container has of the memory of its cards.
+        unshown: an Event if the node has cards and no way to show them to containers.
     """
 
     device: device.DeviceObject
@@ -85,6 +95,7 @@ class Decided:
     holders: tuple[NodePod, ...] = ()
     elsewhere: frozenset[str] = frozenset()
     memory: tuple[Judged, ...] = ()
+    unshown: tuple[Occurrence, ...] = ()
 
 
 def decide(
@@ -121,11 +132,14 @@ def decide(
     unaccounted = strangers(host, live, evidence)
     judged = memory.judged(live, evidence, keeps=gpus.keeps_limits)
     before, _ = read_uses(device.annotations(standing.device).get(MEMORY_LIMITS))
+    runtime, of_runtime = _runtime(host, gpus, rules, standing)
+    unshown = _unshown(node, runtime, rules, standing) if gpus.node.cards else ()
     facts = device.DeviceFacts(
         held=(*held(host, every, gpus.node), *unaccounted.holding),
         agreement=agree.annotation(agreements),
         numberings=numberings(standing.device, gpus, now),
         memory=write_uses(memory.steadied(before, (one.use for one in judged))),
+        runtime=runtime,
     )
     report = _cards(gpus, host, rules, standing, now)
     devices = device.build(
@@ -153,13 +167,51 @@ def decide(
             *topology.problems,
             *unread,
             *memory.problems(evidence),
+            *of_runtime,
         ),
         unread=_unread(node, topology, live),
         claims=unaccounted.claims,
         holders=live,
         elsewhere=frozenset(identity for one in facts.held for identity in one.device_ids),
         memory=judged,
+        unshown=unshown,
     )
+
+
+def _runtime(
+    host: HostReading, gpus: GpuView, rules: Rules, standing: StandingObjects
+) -> tuple[NodeRuntime | None, tuple[str, ...]]:
+    """What is told of the container runtime, None without NVIDIA's cards; and what is wrong there, a sentence each."""
+    reading = host.runtime
+    if reading is None:
+        return None, ()
+    told = node_runtime(reading, standing.node or {}, standing.policy, cards_there(gpus), rules.own_handler)
+    return told, (*reading.problems, *filter(None, (shown_nothing(reading, rules.own_handler),)))
+
+
+def cards_there(gpus: GpuView) -> CardsThere:
+    """What delivery must know of the cards that are present."""
+    there = [card.facts for card in gpus.node.cards.values() if card.health.present]
+    whole = (facts.uuid for facts in there if not facts.mig)
+    within = (mig.uuid for facts in there for mig in facts.mig_devices)
+    return CardsThere(frozenset((*whole, *within)), any(facts.mig for facts in there), gpus.keeps_limits)
+
+
+def _unshown(
+    node: NodeIdentity, runtime: NodeRuntime | None, rules: Rules, standing: StandingObjects
+) -> tuple[Occurrence, ...]:
+    """An Event if Pods can get no card on this node, neither with the installation's RuntimeClass nor without one."""
+    if runtime is None:
+        return ()
+    label = ((standing.node or {}).get("metadata") or {}).get("labels") or {}
+    found = delivery_of(runtime, label.get(DELIVERY_LABEL, ""), rules.delivery)
+    name = rules.delivery.runtime_class
+    if found.plain.delivery is not None or (name and found.classed.delivery is not None):
+        return ()
+    message = f"no Pod gets a card of this node: it {found.plain.why_not}"
+    if name and found.classed.why_not != found.plain.why_not:
+        message += f". With RuntimeClass {name} none does either: the node {found.classed.why_not}"
+    return (Occurrence(about_node(node), "CardsCannotBeShown", message),)
 
 
 def _unread(
@@ -216,6 +268,12 @@ def held(host: HostReading, pods: Iterable[NodePod], cards: NodeRecord) -> tuple
 def by_minor(cards: NodeRecord) -> dict[int, str]:
     """Map minor to UUID, for present cards only: the driver reuses the minor of a card that is gone."""
     return {card.facts.minor: uuid for uuid, card in cards.cards.items() if card.health.present}
+
+
+def slices(cards: NodeRecord) -> dict[str, int]:
+    """Map the UUID of each MIG device to the minor of its card, for present cards only."""
+    there = (card.facts for card in cards.cards.values() if card.health.present)
+    return {mig.uuid: facts.minor for facts in there for mig in facts.mig_devices}
 
 
 def by_index(cards: NodeRecord) -> dict[int, str]:

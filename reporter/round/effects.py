@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from reporter.cgroup.enforcer import Findings
+from reporter.delivery.facts import OperatorPolicy
 from reporter.gpu.facts import CardLoad, GpuProcess, XidEvent
 from reporter.gpu.health import NodeRecord
 from reporter.kubelet.configuration import KubeletConfiguration
@@ -119,6 +120,18 @@ class AskKubelet(RoundEffect):
 
     lane: ClassVar = Lane.CONFIGZ
     before: KubeletConfiguration | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPolicy(RoundEffect):
+    """Read the GPU Operator's ClusterPolicy.
+
+    Attributes:
+        before: what was read last.
+    """
+
+    lane: ClassVar = Lane.POLICY
+    before: OperatorPolicy
 
 
 @dataclass(frozen=True, slots=True)

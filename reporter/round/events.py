@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from reporter.cgroup.enforcer import Findings
+from reporter.delivery.facts import OperatorPolicy
 from reporter.gpu.facts import CgroupMemory, GpuProcess, NodeReading, Outage, XidEvent
 from reporter.gpu.health import NodeRecord
 from reporter.kubelet.configuration import KubeletConfiguration
@@ -28,6 +29,7 @@ class Lane(StrEnum):
     ROUND = "round"  # files are read, and cpusets are written
     PROOF = "proof"  # containers and cards are inspected
     CONFIGZ = "configz"  # the kubelet is asked for its configuration
+    POLICY = "policy"  # the GPU Operator's ClusterPolicy is read
     PUBLISH = "publish"  # Events and objects are written to the API server
 
 
@@ -230,6 +232,14 @@ class KubeletAnswered(RoundEvent):
 
     lane: ClassVar = Lane.CONFIGZ
     answer: FileReading[KubeletConfiguration]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRead(RoundEvent):
+    """The GPU Operator's ClusterPolicy was read."""
+
+    lane: ClassVar = Lane.POLICY
+    policy: OperatorPolicy
 
 
 @dataclass(frozen=True, slots=True)

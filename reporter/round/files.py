@@ -3,6 +3,7 @@
 from dataclasses import replace
 from math import inf
 
+from reporter.delivery.facts import UNTOLD
 from reporter.publish.identity import NodeIdentity
 from reporter.round.clock import Moment
 from reporter.round.decide import Decided, StandingObjects, decide
@@ -37,10 +38,15 @@ def on_read(state: RoundState, event: HostRead, now: Moment) -> Stepped:
         state.cluster.pods,
         state.proof.evidence,
         state.plan.rules,
-        StandingObjects(*map(objects.get, (WatchedKind.NODE, WatchedKind.DEVICE, WatchedKind.TOPOLOGY))),
+        StandingObjects(
+            objects.get(WatchedKind.NODE),
+            objects.get(WatchedKind.DEVICE),
+            objects.get(WatchedKind.TOPOLOGY),
+            state.policy or UNTOLD,
+        ),
         now.wall,
     )
-    with_cards = state.cards_settled(now) and (state.proof.done or not state.plan.proof)
+    with_cards = state.cards_settled(now) and state.runtime_known and (state.proof.done or not state.plan.proof)
     current = replace(current, configured=state.configured, with_cards=with_cards, decided=decided)
     state = replace(state, current=current)
     if not (current.pods_known and current.configured):
@@ -71,7 +77,8 @@ def _conclude(state: RoundState, current: CurrentRound, decided: Decided, wrote:
         state = replace(
             state, reported=replace(state.reported, device=state.cluster.objects.get(WatchedKind.DEVICE) or {})
         )
-    problems = _problems(state, decided, wrote, now)
+    unshown = decided.unshown if current.with_cards else ()
+    problems = (*_problems(state, decided, wrote, now), *(one.message for one in unshown))
     view = state.cards.view
     effects: list[RoundEffect] = [
         ShowRound(
@@ -98,7 +105,7 @@ def _conclude(state: RoundState, current: CurrentRound, decided: Decided, wrote:
             body,
             beside_memory(decided.agreements, decided.memory),
             wrote.taken,
-            (*decided.unread, *claim_events(decided.claims)),
+            (*decided.unread, *unshown, *claim_events(decided.claims)),
         )
         reported, of_memory = memory_occurrences(reported, decided.memory, state.proof.count)
         state = replace(state, reported=reported)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from allocator.vocabulary.memoryuse import Keeping
 from reporter.gpu.health import NOTHING_KNOWN, CardState, NodeRecord
-from reporter.proof.agree import MEMORY, Agreement, CardClaim
+from reporter.proof.agree import MEMORY, UNSHOWN, Agreement, CardClaim
 from reporter.proof.memory import Judged, exceeded_message, missing_message
 from reporter.publish import device
 from reporter.publish.events import Occurrence, about_node, about_pod
@@ -18,6 +18,7 @@ from reporter.takeover.rounds import TakenOver
 _MISSING: Final = "LimitMissing"
 _EXCEEDED: Final = "ShareExceeded"
 _Key = tuple[str, str, str]  # of a Pod's container and a card, as `Judged.key`
+_MISMATCHES: Final = {UNSHOWN: "CardsNotShown"}  # kinds with an Event of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ def memory_occurrences(
 def mismatch_events(agreements: Iterable[Agreement]) -> list[Occurrence]:
     """List each contradiction between what a Pod has and what was allocated to it."""
     return [
-        Occurrence(about_pod(one.pod), "AllocationMismatch", mismatch.message)
+        Occurrence(about_pod(one.pod), _MISMATCHES.get(mismatch.kind, "AllocationMismatch"), mismatch.message)
         for one in agreements
         for mismatch in one.mismatches
     ]

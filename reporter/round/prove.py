@@ -1,13 +1,14 @@
-"""The lanes that inspect (pure): what containers and cards really have, and the configuration the kubelet reports."""
+"""The lanes that inspect (pure): what containers and cards have, the kubelet's configuration, the operator's policy."""
 
 from dataclasses import replace
 from math import inf
 
+from reporter.delivery.facts import UNTOLD
 from reporter.proof.agree import Evidence
 from reporter.round.clock import Moment
-from reporter.round.decide import by_index, by_minor
-from reporter.round.effects import AskKubelet, Prove
-from reporter.round.events import KubeletAnswered, Lane, Proved
+from reporter.round.decide import by_index, by_minor, slices
+from reporter.round.effects import AskKubelet, Prove, ReadPolicy
+from reporter.round.events import KubeletAnswered, Lane, PolicyRead, Proved
 from reporter.round.follow import Stepped
 from reporter.round.state import RoundState
 
@@ -39,6 +40,7 @@ def on_proved(state: RoundState, event: Proved, now: Moment) -> Stepped:
     """Keep the evidence; the next round compares it."""
     cards = state.cards.view.node
     evidence = Evidence(event.containers, event.uses, by_minor(cards), by_index(cards), event.running, event.memory)
+    evidence = replace(evidence, slices=slices(cards))
     news = evidence != state.proof.evidence or not state.proof.done
     proof = replace(state.proof, evidence=evidence, count=state.proof.count + 1)
     state = _proved(replace(state, proof=proof, cards=replace(state.cards, processes=event.processes)), now)
@@ -67,3 +69,21 @@ def on_answered(state: RoundState, event: KubeletAnswered, now: Moment) -> Stepp
     news = event.answer != state.configz
     state = replace(state.ended(Lane.CONFIGZ, now.steady + state.plan.pace.configz), configz=event.answer)
     return state.stirred(now) if news else state, ()
+
+
+def begin_policy(state: RoundState, _: Moment) -> Stepped:
+    """Read the GPU Operator's ClusterPolicy; no round waits for it."""
+    return state.begun(Lane.POLICY), (ReadPolicy(state.policy or UNTOLD),)
+
+
+def on_policy(state: RoundState, event: PolicyRead, now: Moment) -> Stepped:
+    """Keep what it says; a round follows if that changed."""
+    news = event.policy != state.policy
+    state = replace(state.ended(Lane.POLICY, now.steady + state.plan.pace.policy), policy=event.policy)
+    return state.stirred(now) if news else state, ()
+
+
+def policy_failed(state: RoundState, now: Moment) -> RoundState:
+    """Continue without it: a bug there must not prevent the report of the cards."""
+    state = state.resting(Lane.POLICY, now.steady + state.plan.pace.policy)
+    return state if state.policy is not None else replace(state, policy=UNTOLD).stirred(now)

@@ -6,6 +6,7 @@ from math import inf
 from typing import Any, Final
 
 from koordgate.kube.resource import DEVICES, NODES, TOPOLOGIES
+from reporter.delivery.facts import OperatorPolicy
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.kubelet.watched import FileReading
 from reporter.proof.agree import Evidence
@@ -36,6 +37,7 @@ class RoundPace:
         proof: between proofs if nothing changes.
         proofs_apart: the shortest time between proofs: each looks at every process of every container.
         configz: between questions for the kubelet's configuration.
+        policy: between readings of the GPU Operator's ClusterPolicy.
         save: the greatest age of the cards' saved record while only times change.
         stuck: a round that takes longer counts as hanging; the process must be restarted.
         retry: pauses after failed writes.
@@ -46,6 +48,7 @@ class RoundPace:
     proof: float = 60.0
     proofs_apart: float = 5.0
     configz: float = 60.0
+    policy: float = 300.0
     save: float = 300.0
     stuck: float = 300.0
     retry: RetryPace = field(default_factory=RetryPace)
@@ -62,6 +65,7 @@ class RoundPlan:
         gpus: whether NVML is read.
         enforce: whether cpusets are written.
         configz: whether the kubelet is asked for its configuration.
+        policies: whether the GPU Operator's ClusterPolicy is read.
         proof: whether allocations are compared with what containers and cards have.
         settle_seconds: how long NVML must be out of reach to count as an answer; see `CardsState.settled`.
     """
@@ -72,6 +76,7 @@ class RoundPlan:
     gpus: bool = True
     enforce: bool = True
     configz: bool = False
+    policies: bool = False
     proof: bool = True
     settle_seconds: float = 60.0
 
@@ -156,6 +161,7 @@ class RoundState:
         cards: what is known of the cards.
         host: the node's files as last read; None before the first time.
         configz: the kubelet's last answer about its configuration; None before the first.
+        policy: what the GPU Operator's ClusterPolicy said last; None before it was first asked for.
         proof: the proof.
         current: the round under way; None between rounds.
         decided: what the last round decided; None before the first.
@@ -172,6 +178,7 @@ class RoundState:
     cards: CardsState = field(default_factory=CardsState)
     host: HostReading | None = None
     configz: FileReading[KubeletConfiguration] | None = None
+    policy: OperatorPolicy | None = None
     proof: ProofState = ProofState()
     current: CurrentRound | None = None
     decided: Decided | None = None
@@ -185,6 +192,11 @@ class RoundState:
     def configured(self) -> bool:
         """Whether the kubelet's configuration is known."""
         return not self.plan.configz or self.configz is not None
+
+    @property
+    def runtime_known(self) -> bool:
+        """Whether all is known that tells of the container runtime: a restart must not tell less than before it."""
+        return not self.plan.policies or self.policy is not None
 
     @property
     def under_way(self) -> CurrentRound:
@@ -259,6 +271,7 @@ def _invariants(state: RoundState) -> dict[str, bool]:
         "a round is under way exactly while its lane is busy": (Lane.ROUND in busy) == (state.current is not None),
         "without GPUs no card is read": plan.gpus or busy.isdisjoint({Lane.CARDS, Lane.XIDS, Lane.HEALTH}),
         "the kubelet is asked only if the settings say so": plan.configz or Lane.CONFIGZ not in busy,
+        "the ClusterPolicy is read only if the settings say so": plan.policies or Lane.POLICY not in busy,
         "proofs are made only if the settings say so": plan.proof or Lane.PROOF not in busy,
         "no proof before the Pods are known": cluster.pods_known or not state.proof.done,
         "nothing is published before the cluster is known": cluster.complete or Lane.PUBLISH not in busy,
@@ -267,6 +280,9 @@ def _invariants(state: RoundState) -> dict[str, bool]:
         "what is published is known": telling is None
         or (cluster.complete and state.configured and bool(state.decided)),
         "cards are published once their holders are known": telling is None or not telling.with_cards or holders_known,
+        "cards are published once the runtime is known": telling is None
+        or not telling.with_cards
+        or state.runtime_known,
         "cards are written once their holders are known": not cards_written or holders_known,
         "cards go by their UUIDs": all(card.facts.uuid == uuid for uuid, card in state.cards.view.node.cards.items()),
     }

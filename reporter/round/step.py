@@ -23,6 +23,7 @@ from reporter.round.events import (
     ObjectGone,
     ObjectStands,
     PodsChanged,
+    PolicyRead,
     Proved,
     Restored,
     RoundEvent,
@@ -71,7 +72,7 @@ def _on_restored(state: RoundState, event: Restored, now: Moment) -> Stepped:
     """Start with the record of an earlier process, which has already written the Events about it."""
     cards = state.cards.restored(event.node, now)
     state = replace(state, cards=cards, reported=replace(state.reported, health=event.node))
-    for lane in {Lane.CARDS, Lane.ROUND, Lane.PROOF, Lane.CONFIGZ} - _off(state):
+    for lane in {Lane.CARDS, Lane.ROUND, Lane.PROOF, Lane.CONFIGZ, Lane.POLICY} - _off(state):
         state = state.wanted(lane, now.steady)
     return state, tuple(map(Warn, event.problems))
 
@@ -88,7 +89,9 @@ def _on_due(state: RoundState, event: Due, now: Moment) -> Stepped:
 def _off(state: RoundState) -> frozenset[Lane]:
     """The lanes that the settings switch off."""
     off = frozenset({Lane.CARDS, Lane.XIDS, Lane.HEALTH}) if not state.plan.gpus else frozenset()
-    return off | ({Lane.CONFIGZ} if not state.plan.configz else set())
+    if not state.plan.configz:
+        off |= {Lane.CONFIGZ}
+    return off | ({Lane.POLICY} if not state.plan.policies else set())
 
 
 def _on_failed(state: RoundState, event: LaneFailed, now: Moment) -> Stepped:
@@ -100,6 +103,8 @@ def _on_failed(state: RoundState, event: LaneFailed, now: Moment) -> Stepped:
         return prove.proof_failed(state, now), ()
     if lane is Lane.PUBLISH:
         return tell.failed(state, now), ()
+    if lane is Lane.POLICY:
+        return prove.policy_failed(state, now), ()
     if lane is Lane.CONFIGZ:
         return state.resting(lane, now.steady + state.plan.pace.configz), ()
     if lane is Lane.HEALTH:
@@ -144,6 +149,7 @@ _ON: Final[Mapping[type[RoundEvent], Callable[[RoundState, Any, Moment], Stepped
     CpusWritten: files.on_written,
     Proved: prove.on_proved,
     KubeletAnswered: prove.on_answered,
+    PolicyRead: prove.on_policy,
     EventsSent: tell.on_sent,
     Written: tell.on_written,
     WriteRefused: tell.on_refused,
@@ -156,5 +162,6 @@ _BEGIN: Final[Mapping[Lane, Callable[[RoundState, Moment], Stepped]]] = {
     Lane.ROUND: files.begin,
     Lane.PROOF: prove.begin_proof,
     Lane.CONFIGZ: prove.begin_configz,
+    Lane.POLICY: prove.begin_policy,
     Lane.PUBLISH: tell.begin,
 }

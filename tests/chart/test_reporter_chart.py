@@ -43,7 +43,9 @@ def read(objects: list[JsonObject]) -> settings.ReporterSettings:
 
 
 def test_the_settings_say_the_defaults_and_the_places_of_the_mounts(objects: list[JsonObject]) -> None:
-    expected = settings.parse("{roots: {sysfs: /host/sys, proc: /proc, cgroup: /host/cgroup}, serve: {host: 0.0.0.0}}")
+    runtime = "{runtimeClassName: nvidia, handler: nvidia, ownHandler: '', policies: true}"
+    roots = "{sysfs: /host/sys, proc: /proc, cgroup: /host/cgroup}"
+    expected = settings.parse(f"{{roots: {roots}, runtime: {runtime}, serve: {{host: 0.0.0.0}}}}")
 
     assert read(objects) == expected
 
@@ -68,6 +70,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
                 "provingSeconds": 2,
                 "outageSeconds": 3,
             },
+            "runtime": {"directories": ["/etc/crio"]},
             "pci": [match],
             "cpus": {"enforce": False, "memory": True, "takeOver": "write"},
             "proof": {"enabled": False, "environment": False},
@@ -95,6 +98,14 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             "quietSeconds": 1,
             "provingSeconds": 2,
             "outageSeconds": 3,
+        },
+        "runtime": {
+            "directories": ["/etc/crio"],
+            "delivery": "auto",
+            "runtimeClassName": "nvidia",
+            "handler": "nvidia",
+            "ownHandler": None,
+            "policies": False,
         },
         "devices": {"types": [kind], "pci": [match]},
         "cpus": {"enforce": False, "memory": True, "takeOver": "write"},
@@ -171,7 +182,32 @@ def test_only_cgroups_and_its_own_state_can_be_written(objects: list[JsonObject]
         "/sys/fs/cgroup": ("/host/cgroup", True),
         "/var/lib/kubelet": ("/var/lib/kubelet", False),
         "/var/lib/koordgate": ("/var/lib/koordgate", True),
+        **{folder: (folder, False) for folder in RUNTIME},
     }
+
+
+RUNTIME = ("/etc/cdi", "/var/run/cdi", "/etc/containerd", "/etc/nvidia-container-runtime")
+
+
+def test_folders_about_the_container_runtime_are_made_where_they_are_missing_and_can_be_chosen(
+    render: Render, objects: list[JsonObject]
+) -> None:
+    """A mount of a folder that is missing would keep the reporter from starting."""
+    volumes = {one["hostPath"]["path"]: one["hostPath"]["type"] for one in pod(objects)["volumes"] if "hostPath" in one}
+    assert {volumes[folder] for folder in RUNTIME} == {"DirectoryOrCreate"}
+    chosen = ["/etc/crio", "/usr/local/nvidia/toolkit/.config/nvidia-container-runtime"]
+    rendered = render({"reporter": {"runtime": {"directories": chosen}}})
+
+    assert read(rendered).runtime.directories == tuple(chosen)
+    assert {folder for folder in mounts(rendered) if folder.startswith(("/etc", "/var/run", "/usr"))} == set(chosen)
+
+
+def test_without_gpus_nothing_is_asked_about_the_container_runtime(render: Render) -> None:
+    rendered = render({"reporter": {"gpus": {"enabled": False}}})
+
+    assert not set(RUNTIME) & set(mounts(rendered))
+    assert (read(rendered).runtime.own_handler, read(rendered).runtime.policies) == (None, False)
+    assert all(rule["apiGroups"] != ["nvidia.com"] for rule in find(rendered, "ClusterRole", NAME)["rules"])
 
 
 HIDDEN = ("pods", "pki", "plugins", "plugins_registry")
@@ -252,6 +288,7 @@ def test_it_reads_its_node_and_writes_devices_topologies_and_status(objects: lis
         },
         {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+        {"apiGroups": ["nvidia.com"], "resources": ["clusterpolicies"], "verbs": ["get", "list"]},
     ]
 
 
@@ -270,6 +307,7 @@ def test_it_runs_on_every_node_or_on_selected_ones(render: Render, objects: list
     assert placed["nodeSelector"] == {"gpu": "yes"}
     assert "tolerations" not in placed
     assert placed["runtimeClassName"] == "nvidia"
+    assert "runtimeClassName" not in pod(objects)
     assert placed["affinity"] == {"nodeAffinity": {}}
 
 
@@ -316,6 +354,9 @@ def test_without_it_nothing_of_it_is_left(render: Render, objects: list[JsonObje
         {"kubelet": {"directory": "var/lib/kubelet"}},
         {"kubelet": {"directory": "/var/lib/kubelet/"}},
         {"kubelet": {"hidden": ["pods/.."]}},
+        {"runtime": {"directories": ["/etc/docker"]}},
+        {"runtime": {"directories": ["etc/cdi"]}},
+        {"runtime": {"directories": ["/etc/cdi", "/etc/cdi"]}},
         {"pci": [{"type": "dsp"}]},
         {"pci": [{"type": "dsp", "vendor": "10ee"}]},
         {"cpu": {}},
@@ -329,6 +370,9 @@ def test_without_it_nothing_of_it_is_left(render: Render, objects: list[JsonObje
         "no absolute path",
         "slash at the end",
         "no folder in it",
+        "a folder of another name",
+        "no absolute path of a folder",
+        "a folder twice",
         "no vendor",
         "no hexadecimal number",
         "misspelt",

@@ -12,6 +12,19 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if not (hasPrefix (printf "%s/" .Values.reporter.kubelet.directory) .Values.reporter.kubelet.configuration) }}yes{{ end -}}
 {{- end }}
 
+{{/* The RuntimeClass that leads to NVIDIA's runtime; empty if the cluster has none. */}}
+{{- define "koordgate.reporter.delivering" -}}
+{{- hasKey .Values.devices "runtimeClassName" | ternary .Values.devices.runtimeClassName "nvidia" }}
+{{- end }}
+
+{{/* The handler of a RuntimeClass: as the cluster has it, or, where that cannot be seen, of the same name. Takes a dict of its name. */}}
+{{- define "koordgate.reporter.handler" -}}
+{{- if .name }}
+{{- $class := lookup "node.k8s.io/v1" "RuntimeClass" "" .name }}
+{{- get ($class | default dict) "handler" | default .name }}
+{{- end }}
+{{- end }}
+
 {{/* The volume of a folder that is hidden from the reporter; takes the folder's name. */}}
 {{- define "koordgate.reporter.hiddenVolume" -}}
 hidden-{{ replace "_" "-" . }}

@@ -59,6 +59,7 @@ roots:
   cgroup: {self.folder}/cgroup
   kubelet: {kubelet}
   state: {self.folder}/state
+  dev: {self.folder}/dev
 serve: {{port: 0}}
 kubelet:
   configuration: {kubelet}/config.yaml
@@ -66,6 +67,12 @@ kubelet:
   podResources: {self.pod_resources}
   configz: {str(over.get("configz", False)).lower()}
 cpus: {{takeOver: {over.get("take_over", "leave")}}}
+runtime:
+  directories: [{self.folder}/cdi, {self.folder}/containerd]
+  runtimeClassName: nvidia
+  handler: nvidia
+  ownHandler: {over.get("own_handler", "null")}
+  policies: {str(over.get("policies", False)).lower()}
 proof: {{environment: {str(over.get("environment", False)).lower()}}}
 gpus:
   enabled: {str(over.get("gpus", False)).lower()}

@@ -31,7 +31,14 @@ from reporter.proof.agree import Agreement, CardUse, ContainerSeen, Evidence, Mi
 from reporter.publish.identity import NodeIdentity
 from reporter.reading import GpuView, HostReading
 from reporter.round.decide import Decided, Rules, StandingObjects, by_index, by_minor, decide, held
-from reporter.round.occurrences import EventMemory, claim_events, health_events, occurrences, outage_event
+from reporter.round.occurrences import (
+    EventMemory,
+    claim_events,
+    health_events,
+    mismatch_events,
+    occurrences,
+    outage_event,
+)
 from reporter.takeover.rounds import TakenOver
 
 NODE = NodeIdentity("n1", "node-uid")
@@ -95,6 +102,12 @@ def test_nvmls_index_follows_pci_addresses_and_is_unknown_where_one_address_is()
         (sharing(), ContainerSeen(visible="all"), (), ["environment"]),
         (sharing(), ContainerSeen(visible=""), (), ["environment"]),
         (sharing(), ContainerSeen(cpus=0b11, visible=None), (), []),
+        (sharing(), ContainerSeen(visible="runtime.nvidia.com/gpu=GPU-0"), (), []),
+        (sharing(), ContainerSeen(visible="runtime.nvidia.com/gpu=GPU-1"), (), ["environment"]),
+        (sharing(), ContainerSeen(visible="void"), (), []),
+        (sharing(), ContainerSeen(visible="void", minors=frozenset({0, 7})), (), []),
+        (sharing(), ContainerSeen(visible="void", minors=frozenset({1})), (), ["shown"]),
+        (sharing(), ContainerSeen(visible="GPU-0", minors=frozenset()), (), ["shown"]),
         (sharing(), ContainerSeen(), (CardUse("GPU-0", UID, 1, 100 * MIB),), []),
         (
             sharing(),
@@ -113,6 +126,12 @@ def test_nvmls_index_follows_pci_addresses_and_is_unknown_where_one_address_is()
         "all cards",
         "no card",
         "environment unread",
+        "its card by its CDI name",
+        "another card by its CDI name",
+        "what NVIDIA's edits leave",
+        "what NVIDIA's edits leave, and the card's file",
+        "what NVIDIA's edits leave, and another card's file",
+        "no file of its card",
         "its memory",
         "more memory in two processes",
         "another card",
@@ -222,6 +241,8 @@ def test_64_kib_are_told_of_all_pods_and_of_those_that_do_not_agree() -> None:
         (ContainerSeen(visible="all", minors=frozenset({0, 1})), (), set(), set()),
         (ContainerSeen(visible="all"), (CardUse("GPU-1", UID, 7, 5),), {"GPU-1"}, set()),
         (ContainerSeen(visible="void"), (), set(), set()),
+        (ContainerSeen(visible="void", minors=frozenset({0, 1})), (), set(), set()),
+        (ContainerSeen(visible="nvidia.com/gpu=GPU-1,nvidia.com/gpu=0"), (), set(), {"GPU-0", "GPU-1"}),
         (ContainerSeen(), (CardUse("GPU-0", None, 7, 5),), set(), set()),
         (ContainerSeen(visible="GPU-1", minors=frozenset({0, 1})), (), set(), {"GPU-1"}),
         (ContainerSeen(visible="0,1"), (CardUse("GPU-1", UID, 7, 5),), {"GPU-1"}, {"GPU-0"}),
@@ -234,6 +255,8 @@ def test_64_kib_are_told_of_all_pods_and_of_those_that_do_not_agree() -> None:
         "a monitor",
         "a process",
         "void",
+        "void, with every card's file",
+        "by CDI names",
         "no Pod's process",
         "by UUID of several",
         "a process on one of two",
@@ -522,6 +545,47 @@ def test_cards_are_trusted_through_a_short_outage_only(since: float, healthy: An
     assert ("koordgate.io/device-outages" in decided.device.body["metadata"]["annotations"]) is not healthy
 
 
+def test_of_a_pod_whose_allocation_cannot_be_read_the_files_count_where_nvidias_edits_replaced_the_environment() -> (
+    None
+):
+    one = pod(unread=("gpu",))
+    seen = Evidence({BOX: ContainerSeen(visible="void", minors=frozenset({1, 5}))}, (), CARDS)
+
+    found = agree.strangers([one], seen, frozenset())
+
+    assert [(held.container, held.device_ids) for held in found.holding] == [("main", ("GPU-1",))]
+    assert found.claims == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "minors", "lacks"),
+    [
+        ({"GPU-0", "GPU-1"}, frozenset({0, 1}), ""),
+        ({"GPU-0", "GPU-1"}, frozenset({1}), "GPU-0"),
+        ({"GPU-0", "GPU-1"}, frozenset(), "GPU-0,GPU-1"),
+        ({"MIG-5"}, frozenset({1}), ""),
+        ({"MIG-5"}, frozenset({0}), "MIG-5"),
+        ({"GPU-gone"}, frozenset(), ""),
+        ({"GPU-0"}, None, ""),
+        (set(), frozenset(), ""),
+    ],
+    ids=["all", "one is missing", "none", "MIG", "MIG without its card", "a card that is gone", "unread", "no card"],
+)
+def test_a_container_without_the_file_of_a_card_that_it_holds_is_an_event_on_its_pod(
+    given: set[str], minors: frozenset[int] | None, lacks: str
+) -> None:
+    share = Share("gpu", "GPU-0", 0, {"gpu-core": 50}, ("main",))
+    one = pod(shares=(share,), visible={("main", "gpu"): frozenset(given)})
+    seen = Evidence({BOX: ContainerSeen(1, "void", minors)}, (), CARDS, slices={"MIG-5": 1})
+
+    found = mismatch_events(agree.agreements([one], seen))
+
+    assert [(event.reason, event.about["kind"], event.type) for event in found] == (
+        [("CardsNotShown", "Pod", "Warning")] if lacks else []
+    )
+    assert all(event.message.startswith(f"container main holds {lacks} and has no device") for event in found)
+
+
 # Pods and evidence
 
 
@@ -530,7 +594,7 @@ def test_a_pod_is_read_with_all_that_was_decided_for_it() -> None:
         "kubernetes.io/config.hash": "f" * 32,
         "scheduling.koordinator.sh/resource-status": '{"cpuset":"2-3","numaNodeResources":[{"node":1}]}',
         "scheduling.koordinator.sh/device-allocated": '{"gpu":[{"minor":0,"id":"GPU-0"}]}',
-        "visible-devices.koordgate.io/main": "GPU-0",
+        "visible-devices.koordgate.io/main": "runtime.nvidia.com/gpu=GPU-0",
     }
     obj = {
         "metadata": {"name": "p", "namespace": "ns", "uid": UID, "annotations": annotations},

@@ -722,6 +722,8 @@ UNWRITTEN = dict.fromkeys(WATCHED, Kept())
 CONTRADICTIONS: dict[str, Callable[[RoundState], RoundState]] = {
     "a round is under way exactly while its lane is busy": lambda state: state.begun(Lane.ROUND),
     "the kubelet is asked only if the settings say so": lambda state: state.begun(Lane.CONFIGZ),
+    "the ClusterPolicy is read only if the settings say so": lambda state: state.begun(Lane.POLICY),
+    "cards are published once the runtime is known": lambda state: replace(state, plan=plan(policies=True)),
     "writes are pending only during a publication": lambda state: replace(state, publishing=((DEVICE, {}),)),
     "nothing is published before the cluster is known": lambda state: replace(
         state.begun(Lane.PUBLISH), cluster=PODS_ONLY, telling=None

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from round_driver import CARDS, Driven, cluster_node, host, node_pod, reading, uid
 
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
+from reporter.delivery.facts import UNTOLD
 from reporter.gpu.facts import Outage, XidEvent
 from reporter.gpu.health import NOTHING_KNOWN
 from reporter.kubelet.configuration import KubeletConfiguration
@@ -35,6 +36,7 @@ from reporter.round.events import (
     ObjectGone,
     ObjectStands,
     PodsChanged,
+    PolicyRead,
     Proved,
     Restored,
     WatchedKind,
@@ -53,7 +55,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.driven = Driven.of(configz=True)
+        self.driven = Driven.of(configz=True, policies=True)
         self.revision = 10
         self.identity = "node-uid"
         self.outage: Outage | None = None
@@ -178,6 +180,8 @@ class AnyOrder(RuleBasedStateMachine):
             self.feed(self.proved(effect))
         elif lane is Lane.CONFIGZ:
             self.feed(KubeletAnswered(FileReading(KubeletConfiguration(), None)))
+        elif lane is Lane.POLICY:
+            self.feed(PolicyRead(UNTOLD))
         elif isinstance(effect, Apply):
             self.feed(WriteRefused(effect.target, "refused") if refuse else self.accept(effect))
         else:
@@ -255,6 +259,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.check_cards(effect.body)
         if effect.target in {DEVICE, STATUS}:
             assert self.cards_read or self.outage is not None, "the cards are known before they are reported"
+            assert state.policy is not None, "and what the GPU Operator is told to do"
             assert id(effect.body) in self.knowing, "and who has them, when the round decides"
 
     def check_cards(self, body: Mapping[str, Any]) -> None:

@@ -1,0 +1,131 @@
+"""What was read about the node's container runtime, as frozen values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Final
+
+_PROGRAM: Final = "nvidia-container-runtime"  # also with a mode appended: nvidia-container-runtime.cdi
+_OPERATORS: Final = "/usr/local/nvidia/toolkit/"
+
+
+def is_nvidias(program: str) -> bool:
+    """Whether a program is NVIDIA's container runtime, by its file name."""
+    return PurePath(program).name.split(".")[0] == _PROGRAM
+
+
+@dataclass(frozen=True, slots=True)
+class CdiSpec:
+    """One CDI specification.
+
+    Attributes:
+        kind: as `nvidia.com/gpu`.
+        names: of its devices.
+        limits: whether its edits have the hook of NVIDIA's that sets memory limits.
+    """
+
+    kind: str
+    names: frozenset[str]
+    limits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NvidiaConfiguration:
+    """The configuration of NVIDIA's runtime, with its defaults.
+
+    Attributes:
+        mode: auto, legacy, cdi, jit-cdi or csv.
+        unprivileged: whether it heeds the variable of an unprivileged container.
+    """
+
+    mode: str = "auto"
+    unprivileged: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFile:
+    """The parts that count of one configuration file of containerd or CRI-O.
+
+    Attributes:
+        default: name of the default handler; None if it states none.
+        programs: handler to the program that it runs, as far as that is stated.
+        section: whether it has the section that these are in.
+        imports: further files that it names, as patterns.
+    """
+
+    default: str | None = None
+    programs: Mapping[str, str] = field(default_factory=dict)
+    section: bool = False
+    imports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The configuration of containerd or CRI-O, all files taken together.
+
+    Attributes:
+        default: name of the default handler; None if it is not known.
+        programs: handler to the program that it runs, as far as that is stated.
+    """
+
+    default: str | None
+    programs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def showing(self) -> tuple[str, ...]:
+        """The handlers that are NVIDIA's runtime."""
+        return tuple(sorted(name for name, program in self.programs.items() if is_nvidias(program)))
+
+    @property
+    def default_shows(self) -> bool | None:
+        """Whether the default handler is NVIDIA's runtime; None if that is not known."""
+        return None if self.default is None else is_nvidias(self.programs.get(self.default, ""))
+
+    @property
+    def operators(self) -> bool | None:
+        """Whether NVIDIA's runtime is the one that the GPU Operator brought; None without one, or with several."""
+        found = {self.programs[name].startswith(_OPERATORS) for name in self.showing}
+        return found.pop() if len(found) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeReading:
+    """The files about the container runtime, as read once.
+
+    Attributes:
+        specs: the CDI specifications.
+        nvidia: folder to the configuration of NVIDIA's runtime in it.
+        engines: folder to the configuration of containerd or CRI-O in it; None where it cannot be used.
+        own: whether the reporter's own container has device files of cards; None if nothing follows from that.
+        cgroup2: whether the node has cgroup v2.
+        problems: why a file cannot be used, a sentence each.
+    """
+
+    specs: tuple[CdiSpec, ...] = ()
+    nvidia: Mapping[str, NvidiaConfiguration] = field(default_factory=dict)
+    engines: Mapping[str, Engine | None] = field(default_factory=dict)
+    own: bool | None = None
+    cgroup2: bool = False
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPolicy:
+    """What the GPU Operator's ClusterPolicy says; None, or empty, where it does not, or where there is none.
+
+    Attributes:
+        cdi: whether cards come by CDI.
+        nri: whether NVIDIA's NRI plugin is on.
+        brings_toolkit: whether the operator installs the NVIDIA Container Toolkit.
+        toolkit: the toolkit's version, as (1, 18, 1).
+        version: of the operator.
+    """
+
+    cdi: bool | None = None
+    nri: bool | None = None
+    brings_toolkit: bool | None = None
+    toolkit: tuple[int, ...] = ()
+    version: tuple[int, ...] = ()
+
+
+UNTOLD: Final = OperatorPolicy()

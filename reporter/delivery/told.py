@@ -1,0 +1,203 @@
+"""What is told of the node's container runtime (pure): one answer from everything that was read."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allocator.vocabulary.delivery import NodeRuntime
+from reporter.delivery.facts import Engine, NvidiaConfiguration, OperatorPolicy, RuntimeReading
+
+_PREFERRED: Final = ("k8s.device-plugin.nvidia.com/gpu", "nvidia.com/gpu")
+_MANAGEMENT: Final = "management.nvidia.com/gpu"  # written by the GPU Operator; closed to most namespaces
+_CDI_BY_DEFAULT: Final = (25, 10)  # the operator's version since which NVIDIA's runtime is not made the default
+_CDI_BY_DEFAULT_TOOLKIT: Final = (1, 18)  # which that one brings
+_LIMITS_SINCE: Final = (1, 20, 1)
+_OPERATORS: Final = "/usr/local/nvidia/toolkit/"
+_K3S: Final = "-k3s"  # in the version of the containerd that k3s and RKE2 bring
+_RANCHER: Final = "/rancher/"
+_FRACTIONS: Final = "gpu-sharing.nvidia.com/Ready"
+_LIMITS_CURE: Final = "NVIDIA Container Toolkit 1.20.1 or later"
+_MOST: Final = 64  # of one list
+
+
+@dataclass(frozen=True, slots=True)
+class CardsThere:
+    """What delivery must know of the node's cards.
+
+    Attributes:
+        names: UUIDs of the cards that are not in MIG mode, and of all MIG devices.
+        mig: whether a card is in MIG mode.
+        limits: whether the driver keeps memory limits by cgroup; None if that is not known.
+    """
+
+    names: frozenset[str] = frozenset()
+    mig: bool = False
+    limits: bool | None = None
+
+
+def node_runtime(
+    reading: RuntimeReading,
+    node: Mapping[str, Any],
+    policy: OperatorPolicy,
+    cards: CardsThere,
+    own_handler: str = "",
+) -> NodeRuntime:
+    """Tell what the node's container runtime can do; what does not follow from anything stays unknown.
+
+    Args:
+        reading: the node's files.
+        node: the Node object; empty if it is not known.
+        policy: of the GPU Operator.
+        cards: the node's cards.
+        own_handler: the runtime handler of the reporter's own container; "" for the default one.
+    """
+    status = _table(node.get("status"))
+    engine = _engine(reading.engines, status)
+    found = _configuration(reading.nvidia, engine, policy)
+    handlers = tuple(filter(None, (_text(_table(one).get("name")) for one in _listed(status, "runtimeHandlers"))))
+    kinds = _kinds(reading, cards.names)
+    hooks = {spec.kind for spec in reading.specs if spec.limits}
+    toolkit = policy.toolkit if policy.brings_toolkit else ()
+    toolkit = toolkit or (_LIMITS_SINCE if hooks else ())
+    showing = {*(engine.showing if engine else ()), *((own_handler,) if own_handler and reading.own else ())}
+    unprivileged = found.unprivileged if found else True if reading.own else None
+    mode = found.mode if found else "cdi" if _is_cdi(reading, policy) else ""
+    return NodeRuntime(
+        handlers=handlers[:_MOST],
+        showing=tuple(sorted(showing))[:_MOST],
+        default_shows=_default_shows(reading, engine, policy, own_handler, deaf=unprivileged is False),
+        kinds=kinds,
+        nri=policy.nri,
+        toolkit=toolkit,
+        mode=mode,
+        unprivileged=unprivileged,
+        fractions=any(
+            _table(one).get("type") == _FRACTIONS and _table(one).get("status") == "True"
+            for one in _listed(status, "conditions")
+        ),
+        no_limits=no_limits(
+            cards,
+            cgroup2=reading.cgroup2,
+            mode=mode,
+            toolkit=toolkit,
+            hook=kinds[0] in hooks if kinds and policy.nri else None,
+        ),
+    )
+
+
+def shown_nothing(reading: RuntimeReading, own_handler: str) -> str:
+    """Why the reporter itself sees no card, and the cure; "" if it does, or if nothing follows from that."""
+    if reading.own is not False:
+        return ""
+    if own_handler:
+        return (
+            f"the runtime handler {own_handler} shows the reporter's container no card: correct "
+            "reporter.gpus.runtimeClassName, or configure NVIDIA's runtime on this node"
+        )
+    return (
+        "the node's default runtime shows the reporter's container no card: set reporter.gpus.runtimeClassName to a "
+        "RuntimeClass that does; if NVIDIA's runtime became the default since, delete this Pod"
+    )
+
+
+def no_limits(
+    cards: CardsThere, *, cgroup2: bool, mode: str, toolkit: tuple[int, ...], hook: bool | None
+) -> str | None:
+    """Why memory limits are not kept on a node, and the cure, as a part of a sentence about it.
+
+    Args:
+        cards: the node's cards.
+        cgroup2: whether it has cgroup v2.
+        mode: of NVIDIA's runtime; "" if that is not known.
+        toolkit: version of the NVIDIA Container Toolkit; empty if that is not known.
+        hook: whether the CDI specification, from which cards come, has the hook that sets limits; None if they come
+            from no file.
+
+    Returns:
+        "" if they are kept, None if that is not known.
+    """
+    reasons = {
+        "has cgroup v1, with which the driver keeps no memory limits: start it with cgroup v2": not cgroup2,
+        "has a card in MIG mode, whose memory the driver does not limit further: turn MIG mode off there": cards.mig,
+        "has a driver that keeps no memory limits: install R615 or later": cards.limits is False,
+        "has NVIDIA's runtime in mode legacy, which sets no memory limits: set its mode to auto": mode == "legacy",
+        f"has NVIDIA Container Toolkit {'.'.join(map(str, toolkit))}, which sets no memory limits: install "
+        f"{_LIMITS_CURE}": bool(toolkit) and toolkit < _LIMITS_SINCE,
+        f"has a CDI specification without the hook that sets memory limits: have it written by {_LIMITS_CURE}": hook
+        is False,
+    }
+    why = next((reason for reason, holds in reasons.items() if holds), "")
+    return why or ("" if cards.limits and (toolkit or hook) else None)
+
+
+def _engine(engines: Mapping[str, Engine | None], status: Mapping[str, Any]) -> Engine | None:
+    """The configuration of the runtime that the kubelet names; None if there is none, or several that differ."""
+    version = _text(_table(status.get("nodeInfo")).get("containerRuntimeVersion"))
+    wanted = "/crio" if version.startswith("cri-o") else "/containerd"
+    found = [
+        engine
+        for folder, engine in engines.items()
+        if folder.endswith(wanted) and (_RANCHER in folder) == (_K3S in version)
+    ]
+    return found[0] if found and all(one == found[0] for one in found) else None
+
+
+def _configuration(
+    found: Mapping[str, NvidiaConfiguration], engine: Engine | None, policy: OperatorPolicy
+) -> NvidiaConfiguration | None:
+    """The configuration of the NVIDIA runtime in use: the operator's own, or that of packages."""
+    operators = engine.operators if engine else None
+    if operators is None:
+        operators = policy.brings_toolkit
+    fitting = [one for folder, one in found.items() if operators is None or folder.startswith(_OPERATORS) == operators]
+    return fitting[0] if fitting and all(one == fitting[0] for one in fitting) else None
+
+
+def _default_shows(
+    reading: RuntimeReading, engine: Engine | None, policy: OperatorPolicy, own_handler: str, *, deaf: bool
+) -> bool | None:
+    """Whether the default runtime is NVIDIA's: by what our container was shown, its configuration, the operator.
+
+    A runtime that is NVIDIA's and ignores the variable of unprivileged containers shows our container nothing either.
+    """
+    if reading.own is not None and not own_handler and not (deaf and not reading.own):
+        return reading.own
+    stated = engine.default_shows if engine else None
+    if stated is None and policy.brings_toolkit and policy.cdi and _is_new(policy):
+        return False
+    return stated
+
+
+def _is_new(policy: OperatorPolicy) -> bool:
+    """Whether the operator leaves the default runtime alone."""
+    if policy.version:
+        return policy.version >= _CDI_BY_DEFAULT
+    return policy.toolkit >= _CDI_BY_DEFAULT_TOOLKIT
+
+
+def _is_cdi(reading: RuntimeReading, policy: OperatorPolicy) -> bool:
+    """Whether the operator runs NVIDIA's runtime in mode cdi: it does with CDI on, and writes a kind of its own."""
+    by_policy = policy.brings_toolkit and policy.cdi and _is_new(policy)
+    return bool(by_policy) or any(spec.kind == _MANAGEMENT for spec in reading.specs)
+
+
+def _kinds(reading: RuntimeReading, names: frozenset[str]) -> tuple[str, ...]:
+    """The kinds that have all of these names, the preferred one first."""
+    known: dict[str, frozenset[str]] = {}
+    for spec in reading.specs:
+        known[spec.kind] = known.get(spec.kind, frozenset()) | spec.names
+    whole = [kind for kind, has in known.items() if names and names <= has and kind != _MANAGEMENT]
+    return tuple(sorted(whole, key=lambda kind: (kind not in _PREFERRED, kind != _PREFERRED[0], kind)))[:_MOST]
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(holder: Mapping[str, Any], key: str) -> Iterable[object]:
+    value = holder.get(key)
+    return value if isinstance(value, list) else ()
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
