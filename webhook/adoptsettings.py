@@ -17,11 +17,14 @@ class AdoptSettings(Section, frozen=True):
         schedulers: the names of a product's schedulers, where they are not the product's own; a Pod of another
             scheduler does not count. Empty for a product: any.
         reservation_namespaces: the namespaces in which KAI and Run:ai keep their reservation Pods.
+        writers: the exact users of these products, who may write on Pods that exist by which annotations software of
+            the nodes shows them devices.
     """
 
     peers: tuple[Product, ...] = ()
     schedulers: dict[Product, tuple[Name, ...]] = msgspec.field(default_factory=dict)
     reservation_namespaces: tuple[NamespaceName, ...] = ("kai-resource-reservation", "runai-reservation")
+    writers: tuple[str, ...] = ()
 
     def adoption(self, share_unit: int, kai_unit: int) -> Adoption:
         """Which Pods count.

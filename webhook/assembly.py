@@ -167,6 +167,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         mirror=mirror_of(settings),
         preference=scheduler.preference,
         limits=settings.limits.provider,
+        peers=frozenset(settings.adopt.writers),
     )
     scope = PolicyScope(frozenset(settings.numa.scope.namespaces), settings.numa.scope.selector)
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
@@ -241,6 +242,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         cluster.reach.of,
         state_memory=settings.state_memory,
         limits=limits.of,
+        peers=settings.adopt.writers,
         rolling_out=lambda: kube is not None and monotonic() - began < _ROLL_OUT_S,
         runtime_class=lambda pod, reading: runtime_class(
             pod, reading, classes.rules, cluster.reach.delivery(pod), classes.handler

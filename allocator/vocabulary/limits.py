@@ -123,6 +123,8 @@ KEEPERS: Final[Mapping[LimitProvider, Keeper]] = {
     ),
 }
 """What there is beside `NONE`. A provider is one entry here."""
+LIMIT_VARIABLES: Final = tuple(sorted({variable for keeper in KEEPERS.values() for variable in keeper.variables}))
+"""The variables by which any provider learns a container's limits; no author may set them."""
 
 
 def read_limits(annotations: Mapping[str, str]) -> dict[str, int]:

@@ -67,6 +67,11 @@ MEMORY_REQUEST_PREFIX: Final = "nvidia-gpu-memory-request.koordgate.io/"
 MEMORY_LIMIT_PREFIX: Final = "nvidia-gpu-memory-limit.koordgate.io/"
 ASKED_LIMIT_PREFIX: Final = "gpu-memory-limit.koordgate.io/"  # on a Pod, with a container's name behind it
 
+# Annotations by which software of the nodes shows containers devices. It compares the beginnings of keys, which need no
+# slash: NVIDIA's NRI plugin also reads the bare `nvidia.cdi.k8s.io`, and the prefixes of NVIDIA's runtime are settings.
+_CDI_BEGINNINGS: Final = ("nvidia.cdi.k8s.io", "cdi.k8s.io")
+_FRACTIONS: Final = ("nvidia.com/container.", ".gpus.devices")  # NVIDIA's fractioning operator: beginning and end
+
 # Resources that quotas count (`allocator.request.charge`). No Node has them, and schedulers are told to ignore them.
 QUOTA_DOMAIN: Final = "quota.koordgate.io"
 QUOTA_CPUS: Final = f"{QUOTA_DOMAIN}/cpus"  # CPUs of a Pod's own
@@ -77,6 +82,7 @@ REPORTER_MANAGER: Final = "koordgate-reporter"  # the field manager of what the 
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
 
 VISIBLE_DEVICES_ENV: Final = "NVIDIA_VISIBLE_DEVICES"
+CUDA_DEVICES_ENV: Final = "CUDA_VISIBLE_DEVICES"
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 KOORD_SCHEDULER: Final = "koord-scheduler"
@@ -105,11 +111,17 @@ def asked_limit(container: str) -> str:
     return f"{ASKED_LIMIT_PREFIX}{container}"
 
 
+def is_delivery_annotation(key: str) -> bool:
+    """Return whether software of the nodes, which is not koordgate's, shows a container devices by an annotation."""
+    beginning, end = _FRACTIONS
+    return key.startswith(_CDI_BEGINNINGS) or (key.startswith(beginning) and key.endswith(end))
+
+
 def is_allocation_annotation(key: str) -> bool:
-    """Return whether an annotation states what a Pod holds; only the bind may write it."""
+    """Return whether an annotation states what a Pod holds, or shows it devices; only the bind may write it."""
     stated = key in {DEVICE_ALLOCATED, DEVICE_QUOTAS, RESOURCE_STATUS}
     stated = stated or key.startswith((MEMORY_REQUEST_PREFIX, MEMORY_LIMIT_PREFIX))
-    return stated or _DEVICE_QUOTAS_PREFIX in key or shown_by(key) is not None
+    return stated or _DEVICE_QUOTAS_PREFIX in key or shown_by(key) is not None or is_delivery_annotation(key)
 
 
 def is_quota_resource(name: str) -> bool:

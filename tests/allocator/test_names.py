@@ -93,6 +93,57 @@ def test_allocation_annotations_are_distinguished_from_all_others() -> None:
     assert told == [names.DEVICE_ALLOCATED, names.RESOURCE_STATUS, *shown, *quotas]
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "nvidia.cdi.k8s.io/container.main",
+        "nvidia.cdi.k8s.io/pod",
+        "nvidia.cdi.k8s.io",  # GetEffectiveAnnotation of containerd/nri, pkg/plugin
+        "nvidia.cdi.k8s.io/nvidia-device-plugin_1",
+        "cdi.k8s.io/gpu",
+        "cdi.k8s.io",
+        "nvidia.com/container.main.gpus.devices",
+        "nvidia.com/container.a-1.gpus.devices",
+        "nvidia.com/container..gpus.devices",
+    ],
+)
+def test_what_shows_devices_by_the_nodes_own_software_is_an_allocation(key: str) -> None:
+    assert names.is_delivery_annotation(key)
+    assert names.is_allocation_annotation(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["nvidia-gpu-memory-limit.koordgate.io/main", "nvidia-gpu-memory-request.koordgate.io/main"],
+)
+def test_a_memory_limit_is_an_allocation_that_koordgate_alone_writes(key: str) -> None:
+    assert names.is_allocation_annotation(key)
+    assert not names.is_delivery_annotation(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "nvidia.com/container.main.gpu-memory.request",
+        "nvidia.com/container.main.gpu-memory.limit",
+        "nvidia.com/container.main.gpu-compute.mode",
+        "nvidia.com/gpus.devices",
+        "nvidia.com/container.main.gpus.devices.x",
+        "example.com/container.main.gpus.devices",
+        "example.com/cdi.k8s.io",
+        "my.cdi.k8s.io/gpu",
+        "amd.cdi.k8s.io/pod",
+        "nvidia-gpu-memory-limit.koordgate.io",
+        "nvidia-gpu-memory.koordgate.io/main",
+        "xnvidia-gpu-memory-limit.koordgate.io/main",
+        "",
+    ],
+)
+def test_requests_of_authors_and_like_names_are_no_allocation(key: str) -> None:
+    assert not names.is_delivery_annotation(key)
+    assert not names.is_allocation_annotation(key)
+
+
 @given(
     st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True),
     st.sampled_from(["gpu", "rdma", "fpga"]) | st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True),

@@ -255,7 +255,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "dialects",
     }
     assert written["map"] == {"enabled": False, "port": 9445, "clients": 32}
-    assert set(written["adopt"]) == {"peers", "schedulers", "reservationNamespaces"}
+    assert set(written["adopt"]) == {"peers", "schedulers", "reservationNamespaces", "writers"}
     assert written["mirror"] == []
     assert written["tracing"] == {"endpoint": "", "samplingPercent": 10, "authority": ""}
     assert set(written["dra"]) == {"enabled", "drivers", "taints"}

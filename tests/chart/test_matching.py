@@ -36,6 +36,14 @@ from webhook.admission.scope import PolicyScope
 from webhook.localplane.admin import JsonObject
 from webhook.localplane.chart import find, settings_text
 
+KAI = "system:serviceaccount:kai-scheduler:binder"
+DELIVERY = [
+    "nvidia.cdi.k8s.io",
+    "nvidia.cdi.k8s.io/pod",
+    "nvidia.cdi.k8s.io/container.main",
+    "cdi.k8s.io/gpu",
+    "nvidia.com/container.main.gpus.devices",
+]
 OURS = "system:serviceaccount:koordgate-system:koord-scheduler"
 QUEUE = {"name": "queue", "resource": "example.com/queue", "unit": "units"}
 TYPES = BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])
@@ -113,6 +121,11 @@ KEYS = [
     visible_devices("main", "queue"),
     "xvisible-devices.koordgate.io/main",
     "visible-devices.koordgate.io.example.com/main",
+    *DELIVERY,
+    "nvidia-gpu-memory-limit.koordgate.io/main",
+    "nvidia-gpu-memory-request.koordgate.io/main",
+    "nvidia.com/container.main.gpu-memory.limit",
+    "my.cdi.k8s.io/gpu",
     "koordinator.sh/qosClass",
     "example.com/note",
 ]
@@ -179,6 +192,27 @@ def test_an_updated_pod_is_sent_if_what_was_decided_on_changes(
     frozen = any(is_allocation_annotation(key) or key in REVIEWED for key in changed)
     rebound = was != is_now and bool({was, is_now} & {"LSE", "LSR"})
     assert matches("pods.validate", obj, old) is (frozen or rebound)
+
+
+@pytest.fixture(scope="session")
+def beside_kai(render) -> Matches:
+    """The same, where KAI's binder may write by which annotations nodes show its Pods devices."""
+    return matching(render({"adopt": {"peers": ["kai"], "writers": [KAI]}, "devices": {"types": [QUEUE]}}))
+
+
+@pytest.mark.parametrize("key", DELIVERY)
+def test_what_another_products_binder_writes_for_its_own_pods_needs_no_replica(beside_kai: Matches, key: str) -> None:
+    old, new = pod(annotations={"note": "x"}), pod(annotations={"note": "x", key: "GPU-1"})
+
+    for was, becomes in ((old, new), (new, old)):
+        assert not beside_kai("pods.validate", becomes, was, user=KAI)
+        assert beside_kai("pods.validate", becomes, was, user="alice")
+    assert beside_kai("pods.validate", new, user=KAI)
+
+
+def test_another_products_binder_writes_no_allocation_of_koordgates_unseen(beside_kai: Matches) -> None:
+    for key in (DEVICE_ALLOCATED, visible_devices("main"), "nvidia-gpu-memory-limit.koordgate.io/main"):
+        assert beside_kai("pods.validate", pod(annotations={key: "x"}), pod(), user=KAI)
 
 
 @given(obj=pods())

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.limits import LIMIT_VARIABLES
 from webhook.localplane.admin import JsonObject
 from webhook.localplane.chart import ChartError, find
 
@@ -78,8 +79,14 @@ def test_the_variables_are_those_of_the_device_types_and_those_that_are_named(re
     }
     text = texts(render(values), "koordgate-visible-devices")
 
-    (listed,) = re.findall(r"e\.name in \[(.*?)\]", text)
+    listed, _ = re.findall(r"e\.name in \[(.*?)\]", text)
     assert listed == "'CUDA_DISABLE_CONTROL', 'NVIDIA_VISIBLE_DEVICES', 'QUEUE'"
+
+
+def test_the_variables_of_memory_limits_are_closed_as_in_translated_pods(objects: list[JsonObject]) -> None:
+    _, limits = re.findall(r"e\.name in \[(.*?)\]", texts(objects, "koordgate-visible-devices"))
+
+    assert re.findall(r"'(.*?)'", limits) == list(LIMIT_VARIABLES)
 
 
 def test_every_resource_that_names_a_device_is_looked_for_beside_a_node_name(render: Render) -> None:

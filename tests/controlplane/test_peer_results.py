@@ -240,6 +240,61 @@ async def test_other_subresources_write_no_annotations(
         assert not found.get("labels")
 
 
+SHOWING = {
+    "nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=GPU-1",
+    "nvidia.cdi.k8s.io": "nvidia.com/gpu=GPU-1",
+    "cdi.k8s.io/gpu": "nvidia.com/gpu=GPU-1",
+    "nvidia.com/container.main.gpus.devices": "GPU-1",
+}
+
+
+@pytest.mark.parametrize("subresource", ["", "status"])
+async def test_only_a_writer_shows_a_pod_devices_by_software_of_the_nodes(
+    with_writers: ControlPlane, tenant: AdminClient, subresource: str
+) -> None:
+    async with (
+        with_writers.admin(with_writers.tokens[WRITER]) as writer,
+        standing(tenant, noted({"note": "x"})) as name,
+    ):
+        path = pods_path(TENANT, name, subresource)
+        for key, text in SHOWING.items():
+            assert await refusal(tenant.patch(path, annotated({key: text}))) == "koordgate-allocations"
+        assert await refusal(writer.patch(path, annotated(SHOWING | {DEVICE_ALLOCATED: "{}"}))) == (
+            "koordgate-allocations"
+        )
+        await writer.patch(path, annotated(SHOWING))
+        for key in SHOWING:
+            for text in (None, "other"):
+                assert await refusal(tenant.patch(path, annotated({key: text}))) == "koordgate-allocations"
+        await writer.patch(path, annotated(dict.fromkeys(SHOWING)))
+
+
+@pytest.mark.parametrize("resource", ["binding", "bindings"])
+async def test_only_a_writers_binding_shows_a_pod_devices_by_software_of_the_nodes(
+    with_writers: ControlPlane, tenant: AdminClient, resource: str
+) -> None:
+    async with (
+        with_writers.admin(with_writers.tokens[WRITER]) as writer,
+        standing(tenant, noted()) as name,
+    ):
+        old = resource == "bindings"
+        path = f"/api/v1/namespaces/{TENANT}/bindings" if old else pods_path(TENANT, name, "binding")
+        made = binding(TENANT, name, "node-1")
+        for key, text in SHOWING.items():
+            made["metadata"]["annotations"] = {key: text}
+            assert await refusal(tenant.create(path, made, dryRun="All")) == "koordgate-bindings"
+            assert not await refusal(writer.create(path, made, dryRun="All"))
+        made["metadata"]["annotations"] = SHOWING | {DEVICE_ALLOCATED: "{}"}
+        assert await refusal(writer.create(path, made, dryRun="All")) == "koordgate-bindings"
+
+
+@pytest.mark.parametrize("key", SHOWING)
+async def test_even_a_writer_creates_no_pod_that_shows_itself_devices(with_writers: ControlPlane, key: str) -> None:
+    async with with_writers.admin(with_writers.tokens[WRITER]) as writer:
+        made = noted({key: SHOWING[key]})
+        assert await refusal(writer.create(pods_path(TENANT), made, dryRun="All")) == "koordgate-allocations"
+
+
 async def test_a_writer_creates_what_it_likes(with_writers: ControlPlane) -> None:
     async with with_writers.admin(with_writers.tokens[WRITER]) as writer:
         assert not await refusal(writer.create(pods_path(TENANT), noted(HAMI), dryRun="All"))

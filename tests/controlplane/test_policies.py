@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, binding, pod, pods_path, refusal
 
+from allocator.vocabulary.limits import LIMIT_VARIABLES
 from allocator.vocabulary.names import (
     DEVICE_QUOTAS,
     DEVICE_SHARING,
@@ -89,8 +90,10 @@ async def standing(admin: AdminClient, made: JsonObject) -> AsyncIterator[str]:
         await admin.delete(pods_path(TENANT, created["metadata"]["name"]), gracePeriodSeconds="0")
 
 
-def noted(annotations: dict[str, str], asks: dict[str, str] | None = None, **spec: Any) -> JsonObject:
-    made = pod("noted", TENANT, CPU if asks is None else asks, **spec)
+def noted(
+    annotations: dict[str, str], asks: dict[str, str] | None = None, namespace: str = TENANT, **spec: Any
+) -> JsonObject:
+    made = pod("noted", namespace, CPU if asks is None else asks, **spec)
     made["metadata"]["annotations"] = annotations
     return made
 
@@ -127,6 +130,34 @@ def initial(asks: dict[str, str]) -> JsonObject:
     return pod("initial", TENANT, CPU, nodeName="n", initContainers=[first])
 
 
+ODD_PATHS = [
+    f"{NVIDIA_MOUNT}/all",
+    NVIDIA_MOUNT,
+    f"{NVIDIA_MOUNT}/",
+    f"{NVIDIA_MOUNT}-x/all",
+    "/var/run//nvidia-container-devices/all",
+    "//var/run/nvidia-container-devices/all",
+    "/var/./run/nvidia-container-devices/all",
+    "/./var/run/nvidia-container-devices/all",
+    "/var/lib/../run/nvidia-container-devices/all",
+    "/../var/run/nvidia-container-devices/all",
+    "/a/b/../../var/run/x/../nvidia-container-devices/GPU-1",
+    "var/run/nvidia-container-devices/all",
+    "./var/run/nvidia-container-devices/all",
+    "../var/run/nvidia-container-devices/all",
+    "/run/nvidia-container-devices/all",
+]
+SHOWING = {
+    "nvidia.cdi.k8s.io/container.main": "k8s.device-plugin.nvidia.com/gpu=GPU-1",
+    "nvidia.cdi.k8s.io/container.debugger": "nvidia.com/gpu=0",
+    "nvidia.cdi.k8s.io/pod": "nvidia.com/gpu=all",
+    "nvidia.cdi.k8s.io": "nvidia.com/gpu=all",
+    "nvidia.cdi.k8s.io/any": "nvidia.com/gpu=all",
+    "cdi.k8s.io/gpu": "nvidia.com/gpu=all",
+    "cdi.k8s.io": "nvidia.com/gpu=all",
+    "nvidia.com/container.main.gpus.devices": "GPU-1",
+}
+
 ATTACKS = {
     "all cards": (setting("all"), VISIBLE),
     "numbers": (setting("0,1,2,3,4,5,6,7"), VISIBLE),
@@ -135,6 +166,23 @@ ATTACKS = {
     "a type of one's own": (setting("fast", "QUEUE"), VISIBLE),
     "a limiter's switch": (setting("true", "CUDA_DISABLE_CONTROL"), VISIBLE),
     "another variable's value": (setting("$(A)"), VISIBLE),
+    "cards and void": (setting("void,all"), VISIBLE),
+    "a space": (setting(" all"), VISIBLE),
+    "by CDI": (setting("nvidia.com/gpu=all"), VISIBLE),
+    **{f"its own {variable}": (setting("1024", variable), VISIBLE) for variable in LIMIT_VARIABLES},
+    "no limit at all": (with_env({"name": "NVIDIA_GPU_MEMORY_LIMIT"}), VISIBLE),
+    "a limit from a ConfigMap": (
+        with_env({"name": "NVIDIA_GPU_MEMORY_LIMITS", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}),
+        VISIBLE,
+    ),
+    "a limit that is a card": (
+        with_env(field("metadata.annotations['visible-devices.koordgate.io/main']", "NVIDIA_GPU_MEMORY_LIMIT")),
+        VISIBLE,
+    ),
+    "a card that is a limit": (
+        with_env(field("metadata.annotations['nvidia-gpu-memory-limit.koordgate.io/x']")),
+        VISIBLE,
+    ),
     "void, then all": (
         with_env({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}, {"name": "QUEUE", "value": "x"}),
         VISIBLE,
@@ -147,7 +195,7 @@ ATTACKS = {
         VISIBLE,
     ),
     "from a label": (with_env(field("metadata.labels['visible-devices.koordgate.io/main']")), VISIBLE),
-    "by a mount": (mounting(f"{NVIDIA_MOUNT}/all"), VISIBLE),
+    **{f"by a mount at {path}": (mounting(path), VISIBLE) for path in ODD_PATHS},
     "a claim to be a mirror": (
         noted({"kubernetes.io/config.mirror": "x"}, nodeName="n", containers=setting("all")["spec"]["containers"]),
         VISIBLE,
@@ -159,6 +207,14 @@ ATTACKS = {
     "an allocation": (noted({DEVICE_ALLOCATED: "{}"}), ALLOCATIONS),
     "CPUs": (noted({RESOURCE_STATUS: '{"cpuset":"0-7"}'}), ALLOCATIONS),
     "visible cards": (noted({visible_devices("main"): "GPU-1"}), ALLOCATIONS),
+    **{key: (noted({key: text}), ALLOCATIONS) for key, text in SHOWING.items()},
+    "CDI devices among many": (
+        noted({f"example.com/{n}": "" for n in range(900)} | {"cdi.k8s.io/x": "y"}),
+        ALLOCATIONS,
+    ),
+    "CDI devices of an asking Pod": (noted({"nvidia.cdi.k8s.io": "nvidia.com/gpu=all"}, GPU), ALLOCATIONS),
+    "a limit": (noted({"nvidia-gpu-memory-limit.koordgate.io/main": "1"}), ALLOCATIONS),
+    "a guarantee": (noted({"nvidia-gpu-memory-request.koordgate.io/main": "1"}), ALLOCATIONS),
     "quotas": (noted({DEVICE_QUOTAS: "{}"}), ALLOCATIONS),
     "a quota": (noted({device_quota("main", "gpu-memory"): "1"}), ALLOCATIONS),
     "a node for a user of cards": (noted({DEVICE_SHARING: '{"gpu":{"users":["main"]}}'}, nodeName="n"), PRESET),
@@ -187,8 +243,22 @@ HONEST = {
     "a translated Pod": with_env(
         field("metadata.annotations['visible-devices.koordgate.io/second']"),
         field("metadata.annotations['queue.visible-devices.koordgate.io/second']", "QUEUE"),
+        *(
+            field(f"metadata.annotations['nvidia-gpu-memory-{what}.koordgate.io/second']", variable)
+            for what in ("limit", "request")
+            for variable in LIMIT_VARIABLES
+            if what.upper() in variable
+        ),
     ),
     "another mount": mounting("/var/run/nvidia"),
+    "another mount in an odd spelling": mounting("/var//run/./nvidia/../x"),
+    "a directory of a like name": mounting("/data/nvidia-container-devices/logs"),
+    "what it asks of NVIDIA's fractioning": noted(
+        {f"nvidia.com/container.main.{what}": "8Gi" for what in ("gpu-memory.request", "gpu-memory.limit")}
+        | {"nvidia.com/container.main.gpu-compute.mode": "time-slicing"}
+    ),
+    "annotations of like names": noted({"my.cdi.k8s.io/gpu": "x", "example.com/container.main.gpus.devices": "x"}),
+    "CDI devices in an exempt namespace": noted(SHOWING, namespace="exempt"),
     "a node without devices": pod("preset", TENANT, CPU, nodeName="n"),
     "a node and no card": pod("preset", TENANT, {"nvidia.com/gpu": "0"}, nodeName="n"),
     "a node and others' devices": pod("preset", TENANT, {"amd.com/gpu": "1"}, nodeName="n"),
@@ -229,6 +299,35 @@ async def test_a_static_pods_mirror_passes_if_its_kubelet_writes_it(guarded: Con
         assert await refusal(kubelet.create(pods_path(TENANT), mirror, dryRun="All"))
 
 
+async def test_a_template_brings_no_pod_that_shows_itself_cards(guarded: ControlPlane, root: AdminClient) -> None:
+    """The author of a template learns it from the ReplicaSet, as he does of any Pod that is refused."""
+    path = f"/apis/apps/v1/namespaces/{TENANT}/replicasets"
+    template = noted({"nvidia.cdi.k8s.io/pod": "nvidia.com/gpu=all"})
+    about = {"annotations": template["metadata"]["annotations"], "labels": {"app": "forger"}}
+    made = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "forger", "namespace": TENANT},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": about["labels"]},
+            "template": {"metadata": about, "spec": template["spec"] | {"terminationGracePeriodSeconds": 30}},
+        },
+    }
+    await root.create(path, made)
+
+    async def told() -> str:
+        conditions = (await root.get(f"{path}/forger"))["status"].get("conditions", ())
+        return next((one["message"] for one in conditions if one["type"] == "ReplicaFailure"), "")
+
+    try:
+        message = await until(told, "the ReplicaSet cannot create its Pod")
+    finally:
+        await root.delete(f"{path}/forger")
+    assert ALLOCATIONS in message
+    assert "nvidia.cdi.k8s.io" in message
+
+
 # Ephemeral containers
 
 
@@ -248,6 +347,30 @@ async def test_an_ephemeral_container_may_show_itself_no_cards_but_those_of_its_
         assert not await debugged(root, name, {"name": "plain"})
         assert not await debugged(root, name, {"name": "same", "env": [of_main]})
         assert await debugged(root, name, {"name": "again", "volumeMounts": []}, every) == VISIBLE
+        for variable in LIMIT_VARIABLES:
+            unlimited = {"name": "more", "env": [{"name": variable, "value": "99999"}]}
+            assert await debugged(root, name, unlimited) == VISIBLE
+        limit = field("metadata.annotations['nvidia-gpu-memory-limit.koordgate.io/main']", "NVIDIA_GPU_MEMORY_LIMIT")
+        assert not await debugged(root, name, {"name": "limited", "env": [of_main, limit]})
+
+
+@pytest.mark.parametrize("path", ODD_PATHS)
+async def test_an_ephemeral_container_mounts_nothing_by_which_the_runtime_shows_cards(
+    guarded: ControlPlane, root: AdminClient, path: str
+) -> None:
+    made = mounting("/data")
+    async with standing(root, made) as name:
+        assert await debugged(root, name, {"name": "m", "volumeMounts": [{"name": "v", "mountPath": path}]}) == VISIBLE
+
+
+async def test_an_ephemeral_container_brings_no_annotation(guarded: ControlPlane, root: AdminClient) -> None:
+    async with standing(root, pod("debugged", TENANT, CPU)) as name:
+        body = {
+            "metadata": {"annotations": SHOWING},
+            "spec": {"ephemeralContainers": [{"name": "plain", "image": "none"}]},
+        }
+        await root.patch(pods_path(TENANT, name, "ephemeralcontainers"), body, STRATEGIC_PATCH)
+        assert not (await root.get(pods_path(TENANT, name)))["metadata"].get("annotations")
 
 
 async def test_what_stood_before_the_policy_stops_no_debugging(guarded: ControlPlane, root: AdminClient) -> None:
@@ -326,6 +449,9 @@ async def test_what_a_pod_holds_is_changed_by_nobody(root: AdminClient, subresou
             {device_quota("main", "gpu-core"): "1"},
             {visible_devices("main"): "GPU-1"},
             {visible_devices("main", "queue"): "fast"},
+            {"nvidia-gpu-memory-limit.koordgate.io/main": "99999"},
+            {"nvidia-gpu-memory-request.koordgate.io/main": "99999"},
+            *({key: text} for key, text in SHOWING.items()),
         ):
             assert await refusal(root.patch(path, {"metadata": {"annotations": annotations}})) == ALLOCATIONS
         await root.patch(path, {"metadata": {"annotations": {"note": None, "other": "y"}, "labels": {"a": "b"}}})
@@ -339,7 +465,10 @@ async def test_the_kubelet_goes_on_to_report_a_pod_that_holds_cards(guarded: Con
         guarded.admin(guarded.tokens[KUBELET]) as kubelet,
     ):
         given = binding(TENANT, name, "node-1")
-        given["metadata"]["annotations"] = {DEVICE_ALLOCATED: "{}", visible_devices("main"): "GPU-1"}
+        delivered = {"nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=GPU-1"}
+        delivered |= {"nvidia.com/container.main.gpus.devices": "GPU-1"}
+        delivered |= {f"nvidia-gpu-memory-{what}.koordgate.io/main": "1024" for what in ("limit", "request")}
+        given["metadata"]["annotations"] = {DEVICE_ALLOCATED: "{}", visible_devices("main"): "GPU-1", **delivered}
         await scheduler.create(pods_path(TENANT, name, "binding"), given)
 
         await kubelet.patch(pods_path(TENANT, name, "status"), {"status": {"phase": "Running"}})
@@ -348,7 +477,11 @@ async def test_the_kubelet_goes_on_to_report_a_pod_that_holds_cards(guarded: Con
         assert stored["metadata"]["annotations"][visible_devices("main")] == "GPU-1"
         forged = {"metadata": {"annotations": {visible_devices("main"): "GPU-2"}}}
         removed = {"metadata": {"annotations": {DEVICE_ALLOCATED: None}}}
-        for change in (forged, removed):
+        for change in (
+            forged,
+            removed,
+            *({"metadata": {"annotations": {key: text}}} for key in delivered for text in ("other", None)),
+        ):
             assert await refusal(root.patch(pods_path(TENANT, name), change)) == ALLOCATIONS
 
 
@@ -376,6 +509,9 @@ async def test_another_binder_brings_no_allocation(root: AdminClient, resource: 
             device_quota("main", "gpu-core"),
             visible_devices("main"),
             visible_devices("main", "queue"),
+            "nvidia-gpu-memory-limit.koordgate.io/main",
+            "nvidia-gpu-memory-request.koordgate.io/main",
+            *SHOWING,
         ):
             assert await bound({key: "{}"}) == BINDINGS
         assert await bound({f"example.com/{n}": "" for n in range(1001)}) == BINDINGS
@@ -391,7 +527,7 @@ async def test_our_scheduler_brings_allocations_by_the_subresource_alone(
         guarded.admin(await guarded.service_account_token(chart.NAMESPACE, "koord-scheduler")) as scheduler,
     ):
         given = binding(TENANT, name, "nowhere")
-        given["metadata"]["annotations"] = {DEVICE_ALLOCATED: "{}"}
+        given["metadata"]["annotations"] = {DEVICE_ALLOCATED: "{}"} | SHOWING
         path = pods_path(TENANT, name, "binding")
         assert not await refusal(scheduler.create(path, given, dryRun="All"))
         plain = binding(TENANT, name, "nowhere")
@@ -410,8 +546,26 @@ def large(variables: int, containers: int = 1) -> JsonObject:
     return made
 
 
+def many_mounts(containers: int, mounts: int, named: str = "x") -> JsonObject:
+    made = large(0, containers)
+    made["spec"]["volumes"] = [{"name": "v", "emptyDir": {}}]
+    for one in made["spec"]["containers"]:
+        one["volumeMounts"] = [{"name": "v", "mountPath": f"/data/{n}/{named}"} for n in range(mounts)]
+    return made
+
+
 @pytest.mark.parametrize(
-    "made", [large(5000), large(100, 200), large(10, 1000)], ids=["variables", "containers", "more containers"]
+    "made",
+    [
+        large(5000),
+        large(100, 200),
+        large(10, 1000),
+        many_mounts(1, 5000),
+        many_mounts(200, 50),
+        many_mounts(1, 1000, "nvidia-container-devices"),
+        noted({f"nvidia.com/container.{n}.gpu-memory.limit": "8Gi" for n in range(1000)}),
+    ],
+    ids=["variables", "containers", "more containers", "mounts", "mounts everywhere", "like mounts", "annotations"],
 )
 async def test_a_pod_larger_than_any_passes_within_the_servers_limits(root: AdminClient, made: JsonObject) -> None:
     assert not await refusal(root.create(pods_path(TENANT), made, dryRun="All"))

@@ -32,6 +32,7 @@ from webhook import patch
 from webhook.review import Response
 from webhook.scheduling.account import Occasion
 from webhook.scheduling.bindings import Binders
+from webhook.settings import parse
 
 Raw = dict[str, Any]
 TENTH = {"kubernetes.io/gpu-core": "10", "kubernetes.io/gpu-memory-ratio": "10"}
@@ -501,6 +502,66 @@ async def test_pods_without_devices_are_bound_by_anybody(world: World, by: str) 
         assert await world.mutate(asked) == Response(allowed=True)
         assert (await world.validate(asked)).allowed
     assert len(world.fake.requests) == before  # known from the watch alone
+
+
+KAI = "system:serviceaccount:kai-scheduler:binder"
+SHOWING = {
+    "nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=all",
+    "nvidia.cdi.k8s.io/pod": "nvidia.com/gpu=all",
+    "nvidia.cdi.k8s.io": "nvidia.com/gpu=all",
+    "cdi.k8s.io/gpu": "nvidia.com/gpu=0",
+    "nvidia.com/container.main.gpus.devices": "GPU-n1-0",
+}
+
+
+@pytest.fixture
+def beside_kai(fake: FakeKube, kube: KubeClient) -> World:
+    """A replica whose settings let KAI's binder say what its own Pods see."""
+    made = World(fake, kube, parse(f"{{adopt: {{writers: [other, '{KAI}']}}}}"))
+    made.add_node("n1", device_entry(0), device_entry(1))
+    return made
+
+
+@pytest.mark.parametrize("old_way", [True, False])
+@pytest.mark.parametrize("key", SHOWING)
+async def test_only_a_binder_of_another_product_shows_its_pods_devices_by_its_binding(
+    beside_kai: World, key: str, *, old_way: bool
+) -> None:
+    world = beside_kai
+    world.add_pod(plain_pod("p"))
+    world.see()
+    made = binding("p", "n1", annotations={key: SHOWING[key], "others/key": "1"})
+    assert (await world.validate(binds(made, username=KAI, old_way=old_way))).allowed
+    for by in (TENANT, "system:kube-scheduler", f"{KAI}-x"):
+        refused(await world.validate(binds(made, username=by, old_way=old_way)), 403, f"annotations {key}:", "remove")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [DEVICE_ALLOCATED, "visible-devices.koordgate.io/main", "nvidia-gpu-memory-limit.koordgate.io/main"],
+)
+async def test_a_binder_of_another_product_brings_no_allocation_of_ours(beside_kai: World, key: str) -> None:
+    world = beside_kai
+    world.add_pod(plain_pod("p"))
+    world.see()
+    made = binding("p", "n1", annotations={key: "{}"} | SHOWING)
+    refused(await world.validate(binds(made, username=KAI)), 403, f"annotations {key}:")
+
+
+async def test_a_binder_of_another_product_binds_none_of_our_pods(beside_kai: World) -> None:
+    world = beside_kai
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    made = binding("p", "n1", annotations=SHOWING)
+    refused(await world.validate(binds(made, username=KAI)), 403, "is not its scheduler")
+
+
+async def test_what_shows_devices_beside_the_ledgers_allocation_is_another_allocation(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await world.mutate(binds(binding("p", "n1")))
+    for key, text in SHOWING.items():
+        refused(await validated(world, {**allocation(), key: text}), 409, "another allocation")
 
 
 def never_translated(name: str = "p") -> Raw:

@@ -21,7 +21,14 @@ from allocator.request.original import read_asks
 from allocator.request.pod import is_ours
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, NVIDIA_GPU, ORIGINAL_REQUEST
+from allocator.vocabulary.limits import LIMIT_VARIABLES
+from allocator.vocabulary.names import (
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    NVIDIA_GPU,
+    ORIGINAL_REQUEST,
+)
 from webhook import patch
 from webhook.admission import translate as translate_module
 from webhook.admission.translate import Translation, TranslationPolicy, translate
@@ -385,6 +392,85 @@ def test_the_api_servers_default_in_our_own_entry_is_no_change() -> None:
 def test_an_entry_that_only_looks_like_ours_is_replaced(forged: Raw) -> None:
     done = applied(pod(container(limits={NVIDIA_GPU: 1}, env=[forged])))
     assert done["spec"]["containers"][0]["env"] == [env_of("main")]
+
+
+LIMIT_OF_ANOTHER = "nvidia-gpu-memory-limit.koordgate.io/other"
+
+
+@pytest.mark.parametrize("name", ["asks", "asks-none"])
+@pytest.mark.parametrize("variable", LIMIT_VARIABLES)
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"value": "1"},
+        {"value": ""},
+        {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{LIMIT_OF_ANOTHER}']"}}},
+        {"valueFrom": {"configMapKeyRef": {"name": "mine", "key": "all"}}},
+    ],
+    ids=["a figure", "nothing", "another container's", "a ConfigMap's"],
+)
+def test_a_memory_limit_of_the_authors_is_removed_with_a_warning(name: str, variable: str, value: Raw) -> None:
+    env = [{"name": "A", "value": "1"}, {"name": variable, **value}, {"name": "B", "value": "2"}]
+    obj = pod(container("asks", limits={NVIDIA_GPU: 1}), container("asks-none"))
+    index = ["asks", "asks-none"].index(name)
+    obj["spec"]["containers"][index]["env"] = env
+
+    translation = translate(obj, POLICY, None)
+
+    (warning,) = translation.warnings
+    assert warning == (
+        f"spec.containers[{index}].env: {variable} was set by the author; koordgate decides what a container may use "
+        "of its devices, and has removed it"
+    )
+    done = patch.apply(obj, translation.operations)["spec"]["containers"][index]["env"]
+    assert done == [env_of("asks") if name == "asks" else VOID, env[0], env[2]]
+
+
+def test_every_entry_with_a_memory_limit_is_removed() -> None:
+    limits = [{"name": variable, "value": str(n)} for n in range(30) for variable in LIMIT_VARIABLES]
+    for few in (limits[:5], limits):
+        env = [{"name": "A", "value": "1"}, *few, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+        done = applied(pod(container(limits={NVIDIA_GPU: 1}, env=env)))
+        assert done["spec"]["containers"][0]["env"] == [env[0], env_of("main")]
+
+
+@pytest.mark.parametrize("resource", [{"cpu": "1"}, {NVIDIA_GPU: 0}], ids=str)
+def test_a_pod_without_devices_keeps_its_variables(resource: Raw) -> None:
+    env = [{"name": "NVIDIA_GPU_MEMORY_LIMIT", "value": "1"}, {"name": "CUDA_VISIBLE_DEVICES", "value": "3"}]
+    translation = translate(pod(container(limits=resource, env=env)), POLICY, None)
+    assert (translation.operations, translation.warnings) == ((), ())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"value": "3"},
+        {"value": "0"},
+        {"value": "GPU-7b2c0f6e"},
+        {},
+        {"valueFrom": {"configMapKeyRef": {"name": "mine", "key": "cards"}}},
+        {"valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['visible-devices.koordgate.io/main']"}}},
+    ],
+    ids=str,
+)
+def test_cudas_own_choice_of_cards_stays_and_is_warned_about_where_a_container_gets_cards(value: Raw) -> None:
+    env = [{"name": "CUDA_VISIBLE_DEVICES", **value}]
+    obj = pod(
+        container("none", limits={"cpu": "1"}, env=env),
+        container("rdma", limits=amounts(rdma="50"), env=env),
+        container("asks", limits=amounts(gpu="50"), env=env),
+        init=[container("first", limits=amounts(gpu="100"), env=env)],
+    )
+
+    translation = translate(obj, POLICY, None)
+
+    told = (
+        "CUDA_VISIBLE_DEVICES was set by the author; the container sees its own cards alone, which CUDA numbers from "
+        "0, and an index or UUID of the host then names another card or none: remove it"
+    )
+    assert translation.warnings == (f"spec.initContainers[0].env: {told}", f"spec.containers[2].env: {told}")
+    done = patch.apply(obj, translation.operations)["spec"]["containers"]
+    assert [one["env"][-1] for one in done] == [*env] * 3
 
 
 # --- the original-request annotation

@@ -9,7 +9,13 @@ from world import POLICY, SCHEDULER, TENANT, US, admitted, asks, gpu_pod, invali
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.original import read_asks
 from allocator.vocabulary.devicetype import BUILT_IN
-from allocator.vocabulary.names import DEVICE_ALLOCATED, MIRROR_POD, ORIGINAL_REQUEST, RESOURCE_STATUS
+from allocator.vocabulary.limits import LIMIT_VARIABLES
+from allocator.vocabulary.names import (
+    DEVICE_ALLOCATED,
+    MIRROR_POD,
+    ORIGINAL_REQUEST,
+    RESOURCE_STATUS,
+)
 from webhook import patch
 from webhook.admission import validate
 from webhook.admission.pods import PodWebhooks
@@ -24,7 +30,19 @@ ALLOCATION = [
     "visible-devices.koordgate.io/main",
     "rdma.visible-devices.koordgate.io/main",
     "any.type.visible-devices.koordgate.io/main",  # whatever types are configured
+    "nvidia-gpu-memory-limit.koordgate.io/main",
+    "nvidia-gpu-memory-request.koordgate.io/main",
 ]
+DELIVERY = [
+    "nvidia.cdi.k8s.io/container.main",
+    "nvidia.cdi.k8s.io/pod",
+    "nvidia.cdi.k8s.io",
+    "cdi.k8s.io/gpu",
+    "cdi.k8s.io",
+    "nvidia.com/container.main.gpus.devices",
+]
+KAI = "system:serviceaccount:kai-scheduler:binder"
+BESIDE_KAI = PodWebhooks(POLICY, SCHEDULER, lambda _pod: (None, 0), peers=["other", KAI])
 Raw = dict[str, Any]
 
 
@@ -76,14 +94,38 @@ def test_no_two_webhooks_in_a_row_let_an_invalid_pod_through_as_it_is(reason: st
     assert created(done).allowed is (reason in mended)
 
 
-@pytest.mark.parametrize("key", ALLOCATION)
-@pytest.mark.parametrize("by", [TENANT, US, SCHEDULER])
+@pytest.mark.parametrize("key", [*ALLOCATION, *DELIVERY])
+@pytest.mark.parametrize("by", [TENANT, US, SCHEDULER, KAI])
 @pytest.mark.parametrize("obj", [gpu_pod("p"), plain_pod("p")], ids=["asks", "asks-none"])
 def test_nobody_may_create_a_pod_with_an_allocation(key: str, by: str, obj: Raw) -> None:
-    response = created(with_annotations(obj, **{key: "{}"}), username=by)
+    response = BESIDE_KAI.validate(asks(with_annotations(obj, **{key: "{}"}), username=by))
     assert not response.allowed
     assert f"metadata.annotations[{key}]" in response.message
     assert "remove it" in response.message
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "nvidia.com/container.main.gpu-memory.request",
+        "nvidia.com/container.main.gpu-memory.limit",
+        "nvidia.com/container.main.gpu-compute.mode",
+        "my.cdi.k8s.io/gpu",
+    ],
+)
+def test_what_authors_ask_for_is_no_allocation(key: str) -> None:
+    asking = with_annotations(plain_pod("p"), **{key: "8Gi"})
+    assert created(asking).allowed
+    assert updated(plain_pod("p"), asking).allowed
+    assert updated(asking, plain_pod("p")).allowed
+
+
+def test_what_shows_a_container_devices_is_refused_with_every_way_out() -> None:
+    told = created(with_annotations(plain_pod("p"), **{"cdi.k8s.io/gpu": "nvidia.com/gpu=all"})).message
+    assert told == (
+        "Pod default/p: metadata.annotations[cdi.k8s.io/gpu]: shows containers devices that nobody gave to the Pod; "
+        "remove it, and ask for devices as a resource, or let an administrator exempt the namespace"
+    )
 
 
 def test_a_pod_with_devices_may_not_be_born_on_a_node() -> None:
@@ -122,6 +164,26 @@ def test_a_container_that_asks_for_none_must_see_none() -> None:
     assert created(obj).allowed
     obj["spec"]["containers"][1]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
     assert "spec.containers[1].env" in created(obj).message
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("variable", LIMIT_VARIABLES)
+def test_no_container_of_a_pod_for_devices_may_bring_a_memory_limit_of_its_own(variable: str, index: int) -> None:
+    obj = admitted(pod(container("a", limits={"nvidia.com/gpu": 1}), container("b")))
+    spec = obj["spec"]["containers"][index]
+    spec["env"] = [*spec["env"], {"name": variable, "value": "1"}]
+
+    told = created(obj).message
+
+    assert f"spec.containers[{index}].env: holds {variable}, which koordgate did not write" in told
+    assert "MutatingWebhookConfigurations" in told
+
+
+@pytest.mark.parametrize("variable", LIMIT_VARIABLES)
+def test_a_pod_without_devices_may_have_any_variable(variable: str) -> None:
+    """policies.visibleDevices warns of it."""
+    bare = pod(container(env=[{"name": variable, "value": "1"}]))
+    assert created(bare).allowed
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -179,7 +241,7 @@ def test_a_mirror_of_no_node_is_none() -> None:
 # --- updated
 
 
-@pytest.mark.parametrize("key", [*ALLOCATION, ORIGINAL_REQUEST])
+@pytest.mark.parametrize("key", [*ALLOCATION, *DELIVERY, ORIGINAL_REQUEST])
 @pytest.mark.parametrize(("before", "after"), [(None, "{}"), ("{}", '{"gpu":[]}'), ("{}", None)])
 @pytest.mark.parametrize("by", [TENANT, "system:node:n1", US, f"{SCHEDULER}-x", f"x{SCHEDULER}", SCHEDULER.upper(), ""])
 def test_nobody_else_may_add_change_or_remove_an_allocation(
@@ -193,7 +255,20 @@ def test_nobody_else_may_add_change_or_remove_an_allocation(
     assert "leave it unchanged" in response.message
 
 
-@pytest.mark.parametrize("key", ALLOCATION)
+@pytest.mark.parametrize(("before", "after"), [(None, "GPU-1"), ("GPU-1", "GPU-2"), ("GPU-1", None)])
+def test_another_products_binder_shows_its_pods_devices_and_states_no_allocation(
+    before: str | None, after: str | None
+) -> None:
+    def changed(key: str, by: str) -> Response:
+        old, new = (with_annotations(plain_pod("p"), **{key: text}) for text in (before, after))
+        return BESIDE_KAI.validate(asks(new, old=old, operation="UPDATE", username=by))
+
+    assert [key for key in DELIVERY if changed(key, KAI).allowed] == DELIVERY
+    assert not any(changed(key, f"{KAI}-x").allowed for key in DELIVERY)
+    assert not any(changed(key, KAI).allowed for key in [*ALLOCATION, ORIGINAL_REQUEST])
+
+
+@pytest.mark.parametrize("key", [*ALLOCATION, *DELIVERY])
 def test_the_scheduler_may_write_allocations(key: str) -> None:
     assert updated(plain_pod("p"), with_annotations(plain_pod("p"), **{key: "{}"}), username=SCHEDULER).allowed
 

@@ -3,12 +3,13 @@
 Their values are annotations that the bind writes: the kubelet resolves them when the container starts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from allocator.request.devices import ContainerReading, PodReading
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
-from allocator.vocabulary.names import TYPE_GPU, device_quota, visible_devices
+from allocator.vocabulary.limits import LIMIT_VARIABLES
+from allocator.vocabulary.names import CUDA_DEVICES_ENV, TYPE_GPU, VISIBLE_DEVICES_ENV, device_quota, visible_devices
 from webhook.patch import Operation, add, remove, replace
 
 _MOST_REMOVALS: Final = 16  # of entries of one list; more cost the API server the square of the list's length
@@ -56,6 +57,21 @@ def wanted_env(
     return entries
 
 
+def closed_env(wanted: Entries) -> Iterator[str]:
+    """The variables that this container is to be without; none in a Pod without devices, which has no entry of ours."""
+    return (variable for variable in LIMIT_VARIABLES if wanted and variable not in wanted)
+
+
+def misleading_env(container: ContainerReading, spec: Mapping[str, Any]) -> Iterator[str]:
+    """Warn of a variable by which CUDA would look for other cards than those that the container gets."""
+    gets = any(ask.type.environment == VISIBLE_DEVICES_ENV for ask in container.requests)
+    if gets and any(entry.get("name") == CUDA_DEVICES_ENV for entry in spec.get("env") or ()):
+        yield (
+            f"{container.path}.env: {CUDA_DEVICES_ENV} was set by the author; the container sees its own cards alone, "
+            "which CUDA numbers from 0, and an index or UUID of the host then names another card or none: remove it"
+        )
+
+
 def _from_annotation(variable: str, key: str) -> dict[str, Any]:
     return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{key}']"}}}
 
@@ -80,7 +96,7 @@ def translate_env(
     operations: list[Operation],
     warnings: list[str],
 ) -> None:
-    """Make a container's environment have each of these entries exactly once."""
+    """Make a container's environment have each of these entries exactly once, and none that is closed to authors."""
     env: Sequence[Mapping[str, Any]] = spec.get("env") or ()
     at = f"{container.pointer}/env"
     missing: list[dict[str, Any]] = []
@@ -99,6 +115,14 @@ def translate_env(
             f"{container.path}.env: {variable} was set by the author; koordgate decides which devices a "
             "container sees and what it may use of them, and has replaced it"
         )
+    for variable in closed_env(wanted):
+        found = [index for index, entry in enumerate(env) if entry.get("name") == variable]
+        if found:
+            surplus += found
+            warnings.append(
+                f"{container.path}.env: {variable} was set by the author; koordgate decides what a container may use "
+                "of its devices, and has removed it"
+            )
     if len(surplus) > _MOST_REMOVALS:
         gone = set(surplus)
         kept = [first.get(index, entry) for index, entry in enumerate(env) if index not in gone]

@@ -1,6 +1,6 @@
 """`/mutate-pod` and `/validate-pod`: reviews of Pods, answered by the pure rules."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -34,6 +34,7 @@ class PodWebhooks:
             known), and the bytes of the largest known GPU (0 if none is known).
         state_memory: whether these bytes are stated beside a ratio, and an author is warned if none has enough.
         limits: returns what a namespace limits.
+        peers: the exact users of other products that bind Pods (`validate.updated`).
         rolling_out: returns whether replicas of a release or with settings that count nothing for quotas may serve
             beside this one. What they translated is let through, and quotas count it as little as before.
         runtime_class: returns the RuntimeClass that a Pod is to have, "" to leave it as it is, and warnings.
@@ -47,6 +48,7 @@ class PodWebhooks:
         *,
         state_memory: bool = True,
         limits: Callable[[str], NamespaceLimits] = lambda _namespace: NO_LIMITS,
+        peers: Collection[str] = (),
         rolling_out: Callable[[], bool] = lambda: False,
         runtime_class: RuntimeClassOf = lambda _pod, _reading: ("", ()),
     ) -> None:
@@ -55,6 +57,7 @@ class PodWebhooks:
         self._memory_in_reach = memory_in_reach
         self._state_memory = state_memory
         self._limits = limits
+        self._peers = frozenset(peers)
         self._rolling_out = rolling_out
         self._runtime_class = runtime_class
 
@@ -105,7 +108,7 @@ class PodWebhooks:
             return allowed()
         types = self._policy.types.within(request.namespace)
         if request.operation == "UPDATE":
-            problems = validate.updated(request, self._writer, types, charged=self._policy.charges)
+            problems = validate.updated(request, self._writer, types, peers=self._peers, charged=self._policy.charges)
             return denied(_refusal(request, problems), RefusalReason.VALIDATION) if problems else allowed()
         counted = self._policy.charges and not (validate.states_nothing(request.object) and self._rolling_out())
         limits = self._limits(request.namespace) if counted else None

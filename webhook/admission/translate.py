@@ -46,7 +46,7 @@ from allocator.wire.askedlimit import write_limit
 from allocator.wire.devicesharing import read_sharing, write_sharing
 from allocator.wire.gang import foreign_gang
 from allocator.wire.strict import annotation_path
-from webhook.admission.environment import shown_types, translate_env, wanted_env
+from webhook.admission.environment import misleading_env, shown_types, translate_env, wanted_env
 from webhook.admission.limits import NOT_REQUIRED, LimitPolicy
 from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.admission.slots import NO_DEFAULTS, SlotDefaults
@@ -166,6 +166,7 @@ def translate(
         if shown:
             wanted = wanted_env(container, shown, told=told, limits=policy.limits.variables if limited else {})
             translate_env(container, spec, wanted, operations, warnings)
+            warnings.extend(misleading_env(container, spec))
     if policy.charges:
         memory = charged_memory if memory_per_gpu is None else memory_per_gpu
         counted = charges(reading, request, pod["spec"], memory)

@@ -23,12 +23,13 @@ from allocator.vocabulary.names import (
     RESOURCE_MAPS,
     SELF_TEST,
     is_allocation_annotation,
+    is_delivery_annotation,
     is_quota_resource,
 )
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.strict import annotation_path
-from webhook.admission.environment import Entries, is_wanted_env, shown_types, wanted_env
+from webhook.admission.environment import Entries, closed_env, is_wanted_env, shown_types, wanted_env
 from webhook.admission.limits import NOT_REQUIRED, LimitPolicy
 from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.admission.unread import belongs_to_others
@@ -191,6 +192,9 @@ def _environment(container: ContainerReading, spec: Mapping[str, Any], wanted: E
         env = [entry for entry in spec.get("env") or () if entry.get("name") == variable]
         if not (len(env) == 1 and is_wanted_env(env[0], own)):
             yield _untranslated(f"{container.path}.env", f"does not hold koordgate's {variable}")
+    for variable in closed_env(wanted):
+        if any(entry.get("name") == variable for entry in spec.get("env") or ()):
+            yield _untranslated(f"{container.path}.env", f"holds {variable}, which koordgate did not write")
 
 
 def _parts(
@@ -220,9 +224,15 @@ def _untranslated(path: str, what: str) -> Problem:
 
 
 def _forged_at_birth(pod: Mapping[str, Any]) -> list[Problem]:
-    message = "is written by koordgate when the Pod is bound; remove it"
+    written = "is written by koordgate when the Pod is bound; remove it"
+    shows = (
+        "shows containers devices that nobody gave to the Pod; remove it, and ask for devices as a resource, or let an "
+        "administrator exempt the namespace"
+    )
     return [
-        Problem(f"metadata.annotations[{key}]", message) for key in _annotations(pod) if is_allocation_annotation(key)
+        Problem(f"metadata.annotations[{key}]", shows if is_delivery_annotation(key) else written)
+        for key in _annotations(pod)
+        if is_allocation_annotation(key)
     ]
 
 
@@ -234,7 +244,14 @@ def _self_test(pod: Mapping[str, Any]) -> Iterator[Problem]:
         )
 
 
-def updated(request: Request, writer: str, types: DeviceTypes = BUILT_IN, *, charged: bool = False) -> list[Problem]:
+def updated(
+    request: Request,
+    writer: str,
+    types: DeviceTypes = BUILT_IN,
+    *,
+    peers: Collection[str] = (),
+    charged: bool = False,
+) -> list[Problem]:
     """Find changes that are not allowed in an existing Pod.
 
     Allocation annotations, and those that admission wrote, may be changed only by `writer`. Nobody may change the QoS
@@ -246,6 +263,8 @@ def updated(request: Request, writer: str, types: DeviceTypes = BUILT_IN, *, cha
         writer: the exact user who may write allocation annotations: the scheduler, because Koordinator's does before it
             binds. koordgate itself writes them into the Binding.
         types: the device types that may be asked for.
+        peers: the exact users of other products that bind Pods, who may write by which annotations software of the
+            nodes shows these Pods devices.
         charged: whether Pods state what quotas are to count.
     """
     problems = [*_reclassified(request), *_resized(request)]
@@ -255,10 +274,11 @@ def updated(request: Request, writer: str, types: DeviceTypes = BUILT_IN, *, cha
         return problems
     old, new = _annotations(request.old_object), _annotations(request.object)
     limited = old.get(LIMITS) == REQUIRED
+    by_peer = request.username in peers
     changed = (
         Problem(f"metadata.annotations[{key}]", message)
         for key, message in ((key, _frozen(key, limited=limited)) for key in sorted(old.keys() | new.keys()))
-        if message and old.get(key) != new.get(key)
+        if message and old.get(key) != new.get(key) and not (by_peer and is_delivery_annotation(key))
     )
     return [*problems, *changed]
 
@@ -270,6 +290,11 @@ def _frozen(key: str, *, limited: bool) -> str:
         key: of the annotation.
         limited: whether the Pod's memory limits must be kept.
     """
+    if is_delivery_annotation(key):
+        return (
+            "shows containers devices; only the bind may write it, leave it unchanged. An administrator names the "
+            "binders of other products in adopt.writers"
+        )
     if key in {DEVICE_SHARING, LIMITS, NUMA_SCOPE}:
         return "is decided when the Pod is created; leave it unchanged"
     if is_allocation_annotation(key) or key in {ORIGINAL_REQUEST, DIALECT} or (limited and states_limit(key)):

@@ -15,7 +15,7 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.limits import LimitProvider
-from allocator.vocabulary.names import is_allocation_annotation
+from allocator.vocabulary.names import is_allocation_annotation, is_delivery_annotation
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import Preference
 from allocator.wire.deviceallocated import in_any_form
@@ -58,6 +58,8 @@ class Binders:
         mirror: the products whose own annotations a bind writes as well.
         preference: by which nodes are compared, for the audit log.
         limits: what keeps memory limits.
+        peers: the exact users of other products that bind Pods. Their Bindings may say by which annotations software of
+            the nodes shows these Pods devices.
     """
 
     scheduler_name: str
@@ -70,6 +72,7 @@ class Binders:
     mirror: Mirror = NO_MIRROR
     preference: Preference = Preference.FRAGMENTATION
     limits: LimitProvider = LimitProvider.NONE
+    peers: frozenset[str] = frozenset()
 
 
 class BindingWebhooks:
@@ -273,6 +276,8 @@ class BindingWebhooks:
     def _of_stranger(self, request: Request) -> Response:
         """Judge the Binding of a Pod that is not ours: it may not state that the Pod holds anything."""
         carried = _carried(request)
+        if request.username in self._binders.peers:
+            carried = {key: value for key, value in carried.items() if not is_delivery_annotation(key)}
         if request.username == self._binders.username or not carried:
             return allowed()
         names = ", ".join(sorted(carried))

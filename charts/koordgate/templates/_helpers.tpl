@@ -373,18 +373,31 @@ has is therefore not iterated; the webhook inspects it. */}}
 
 {{/* CEL: the annotation `key` states an allocation, so that only the bind may write it (allocator.vocabulary.names.is_allocation_annotation). */}}
 {{- define "koordgate.cel.allocationKey" -}}
-key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status', 'koordgate.io/device-quotas'] || {{ include "koordgate.cel.visibleKey" . }}
+key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status', 'koordgate.io/device-quotas'] || {{ include "koordgate.cel.visibleKey" . }} || {{ include "koordgate.cel.deliveryKey" . }}
 {{- end }}
 
 {{/* CEL: the annotation `key` may not change after the Pod's creation, or not as it likes: the hint decides what quotas count. */}}
 {{- define "koordgate.cel.frozenKey" -}}
-key in ['koordgate.io/original-request', 'koordgate.io/dialect', 'koordgate.io/numa-scope', 'koordgate.io/device-sharing', 'scheduling.koordinator.sh/device-allocate-hint', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status', 'koordgate.io/device-quotas'] || {{ include "koordgate.cel.visibleKey" . }}
+key in ['koordgate.io/original-request', 'koordgate.io/dialect', 'koordgate.io/numa-scope', 'koordgate.io/device-sharing', 'scheduling.koordinator.sh/device-allocate-hint', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status', 'koordgate.io/device-quotas'] || {{ include "koordgate.cel.visibleKey" . }} ||
+({{ include "koordgate.cel.deliveryKey" . }}) && !({{ include "koordgate.cel.byWriters" . }})
 {{- end }}
 
 {{/* CEL: the annotation `key` shows a container its devices (GPUs, or those of the type before the first dot), or what it may use of them
-(allocator.vocabulary.names.shown_by, device_quota). */}}
+(allocator.vocabulary.names.shown_by, device_quota, and the memory limits). */}}
 {{- define "koordgate.cel.visibleKey" -}}
-key.startsWith('visible-devices.koordgate.io/') || key.contains('.visible-devices.koordgate.io/') || key.contains('.device-quotas.koordgate.io/')
+key.startsWith('visible-devices.koordgate.io/') || key.contains('.visible-devices.koordgate.io/') || key.contains('.device-quotas.koordgate.io/') ||
+key.startsWith('nvidia-gpu-memory-limit.koordgate.io/') || key.startsWith('nvidia-gpu-memory-request.koordgate.io/')
+{{- end }}
+
+{{/* CEL: software of the nodes that is not koordgate's shows a container devices by the annotation `key`
+(allocator.vocabulary.names.is_delivery_annotation). */}}
+{{- define "koordgate.cel.deliveryKey" -}}
+key.startsWith('nvidia.cdi.k8s.io') || key.startsWith('cdi.k8s.io') || key.startsWith('nvidia.com/container.') && key.endsWith('.gpus.devices')
+{{- end }}
+
+{{/* CEL: the request is made by another product that binds Pods. It may say by such annotations what its own Pods see. */}}
+{{- define "koordgate.cel.byWriters" -}}
+request.userInfo.username in {{ .Values.adopt.writers | toJson }}
 {{- end }}
 
 {{/* CEL: `resources` has one of these names; takes resources, names and, where a large map is to count as having one, most; with asked, an amount
