@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import sum_shares
+from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.names import TYPE_GPU
 from reporter.gpu.facts import CardLoad
 from reporter.pods import NodePod
@@ -74,6 +75,42 @@ class DeviceMetrics:
             device,
             registry=registry,
         )
+        self.limited = Gauge(
+            "koordgate_reporter_device_memory_limit_bytes",
+            "Sum of the limits that the driver keeps containers to on a card; of cards on which it keeps some.",
+            device,
+            registry=registry,
+        )
+        self.kept = Gauge(
+            "koordgate_reporter_memory_limits",
+            "Running containers, on each of their cards, by whether they are kept to their memory of it.",
+            ["state"],
+            registry=registry,
+        )
+        self.exceeding = Gauge(
+            "koordgate_reporter_memory_exceeded",
+            "Running containers, on each of their cards, that use more of its memory than they hold.",
+            registry=registry,
+        )
+        container = ["namespace", "pod", "container", *device]
+        self.container_used = Gauge(
+            "koordgate_reporter_container_memory_used_bytes",
+            "Memory of a card that a container has, as last read (only with metrics.pods).",
+            container,
+            registry=registry,
+        )
+        self.container_limit = Gauge(
+            "koordgate_reporter_container_memory_limit_bytes",
+            "What the driver lets a container have of a card; absent without a limit (only with metrics.pods).",
+            container,
+            registry=registry,
+        )
+        self.container_held = Gauge(
+            "koordgate_reporter_container_memory_held_bytes",
+            "What a container holds of a card's memory (only with metrics.pods).",
+            container,
+            registry=registry,
+        )
         self.given = Gauge(
             "koordgate_reporter_pod_allocated",
             "What a Pod holds of a device, by resource (only with metrics.pods).",
@@ -98,8 +135,11 @@ class DeviceMetrics:
                 self.busy.labels(TYPE_GPU, uuid).set(load.busy / 100)
             if load.memory is not None:
                 self.memory.labels(TYPE_GPU, uuid).set(load.memory)
+        memory = [one.use for one in decided.memory]
+        self._show_limits(memory)
         if self._pods:
             self._show_pods(decided.holders, uses)
+            self._show_containers(memory)
 
     def _show_devices(self, devices: Sequence[Device], decided: Decided) -> None:
         for gauge in (self.info, self.usable, self.capacity, self.allocated, self.holders):
@@ -134,6 +174,29 @@ class DeviceMetrics:
         for (uid, card), amount in islice(memory.items(), _MOST_POD_SERIES):
             if uid in by_uid:
                 self.used.labels(by_uid[uid].namespace, by_uid[uid].name, TYPE_GPU, card).set(amount)
+
+    def _show_limits(self, uses: Sequence[MemoryUse]) -> None:
+        self.limited.clear()
+        limits: Counter[str] = Counter()
+        for use in uses:
+            if use.limit is not None:
+                limits[use.card] += use.limit
+        for card, limit in limits.items():
+            self.limited.labels(TYPE_GPU, card).set(limit)
+        states = Counter(use.keeping for use in uses)
+        for keeping in Keeping:
+            self.kept.labels(keeping.value).set(states[keeping])
+        self.exceeding.set(sum(use.exceeds for use in uses))
+
+    def _show_containers(self, uses: Sequence[MemoryUse]) -> None:
+        figures = (self.container_used, self.container_limit, self.container_held)
+        for gauge in figures:
+            gauge.clear()
+        for use in uses[:_MOST_POD_SERIES]:
+            where = (use.namespace, use.pod, use.container, TYPE_GPU, use.card)
+            for gauge, amount in zip(figures, (use.used, use.limit, use.held), strict=True):
+                if amount is not None:
+                    gauge.labels(*where).set(amount)
 
     def _units(self, kind: str) -> dict[str, str]:
         found = self._types.by_name.get(kind)

@@ -214,6 +214,20 @@ CASES = {
     "no environment names a card": Case(
         "KoordgateCardsClaimed", {'koordgate_reporter_card_claims{node="n1"}': "0x30"}, "20m"
     ),
+    "a container lacks its limit": Case(
+        "KoordgateLimitMissing",
+        {'koordgate_reporter_memory_limits{node="n1",state="missing"}': "1x30"},
+        "20m",
+        ({"node": "n1"},),
+    ),
+    "containers have their limits, or need none": Case(
+        "KoordgateLimitMissing",
+        {
+            f'koordgate_reporter_memory_limits{{node="n1",state="{state}"}}': "3x30"
+            for state in ("enforced", "accounting")
+        },
+        "20m",
+    ),
 }
 
 

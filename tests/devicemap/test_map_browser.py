@@ -184,6 +184,7 @@ def test_whatever_objects_say_is_text(chromium: Browser, tmp_path: Path) -> None
         "why": HOSTILE,
         "amounts": [[100, 50, 50]],
         "shares": [{"holder": 0, "amounts": [50], "containers": [HOSTILE]}],
+        "uses": [used(f"{HOSTILE}/{HOSTILE}", HOSTILE, "missing", 1, None, 1)],
     }
     holder = {"kind": "pod", "uid": HOSTILE, "namespace": HOSTILE, "name": HOSTILE, "note": HOSTILE, "numa": []}
     one = {"name": HOSTILE, "blocked": HOSTILE, "devices": [device], "links": [], "cpus": None, "holders": [holder]}
@@ -204,6 +205,46 @@ def test_whatever_objects_say_is_text(chromium: Browser, tmp_path: Path) -> None
     chromium.until("$('#picked')")
     assert chromium.ask("$$('#app img, #app li > b > b, #app h2 b').length") == 0
     assert HOSTILE in chromium.ask("$('.nodename').textContent")
+
+
+def used(pod: str, container: str, state: str, use: int | None, limit: int | None, held: int) -> dict[str, Any]:
+    """What a container has of a card's memory."""
+    wanted = None if state == "accounting" else held
+    return {
+        "pod": pod,
+        "container": container,
+        "state": state,
+        "used": use,
+        "limit": limit,
+        "wanted": wanted,
+        "held": held,
+    }
+
+
+def test_a_card_tells_at_once_who_is_not_kept_to_its_memory_and_the_rest_once_it_is_opened(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    document = many(1)
+    document["nodes"][0]["devices"] = document["nodes"][0]["devices"][:2]
+    document["nodes"][0]["links"] = []
+    gib = 2**30
+    document["nodes"][0]["devices"][0]["uses"] = [
+        used("team/pod-0", "kept", "enforced", gib, 4 * gib, 4 * gib),
+        used("team/pod-0", "loose", "missing", 2 * gib, None, 4 * gib),
+        used("team/pod-0", "greedy", "accounting", 9 * gib, None, 4 * gib),
+        used("team/other", "strange", "missing", gib, None, gib),
+    ]
+    chromium.open(written(tmp_path, document))
+    chromium.until("$$('.card .holder').length === 2")
+    told = "$$('.card .holders p').map((one) => one.textContent).join('|')"
+    bad = "loose uses 2 GiB (missing)|greedy uses 9 GiB (accounting, more than it holds)"
+    assert chromium.ask(told) == bad
+    chromium.ask("$('.card .more').click()")
+    chromium.until("$$('.card .holders p').length === 3")
+    assert chromium.ask(told) == f"kept uses 1 GiB of at most 4 GiB (enforced)|{bad}"
+    chromium.ask("$('.holder').click()")
+    chromium.until("$('#picked')")
+    assert "loose uses 2 GiB (missing)" in chromium.ask("$('.panel').textContent")
 
 
 def many(count: int) -> dict[str, Any]:

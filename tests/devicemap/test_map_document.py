@@ -15,6 +15,7 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes, Unit, own_type
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.links import Place, link
+from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.wiring import Wiring
 from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, NodeTopology, PodCpuAlloc
@@ -285,3 +286,22 @@ def test_what_a_device_does_not_have_is_nothing() -> None:
     ]
     (blocked,) = entry(NodeSnapshot("n", ()), blocked="why", listed=[bare])["devices"]
     assert blocked["amounts"] == [[100, 100, 0], [0, 0, 0]]
+
+
+def test_a_card_tells_what_containers_have_of_its_memory_and_other_devices_nothing() -> None:
+    enforced = MemoryUse(CARDS[1].id, "team", "p", "main", Keeping.ENFORCED, 1, GIB, GIB, GIB)
+    missing = MemoryUse(CARDS[1].id, "team", "q", "x" * 300, Keeping.MISSING, None, None, GIB, GIB)
+    stray = replace(enforced, card="GPU-none")
+    held = holding("a", share(gpu(5), "main", core=10))
+    told = entry(node(*CARDS, holdings=[held]), uses=(enforced, missing, stray))["devices"]
+    facts = {
+        "pod": "team/p",
+        "container": "main",
+        "state": "enforced",
+        "used": 1,
+        "limit": GIB,
+        "wanted": GIB,
+        "held": GIB,
+    }
+    other = {"pod": "team/q", "container": f"{'x' * 255}…", "state": "missing", "used": None, "limit": None}
+    assert [one["uses"] for one in told] == [[], [facts, other | {"wanted": GIB, "held": GIB}], []]

@@ -1,20 +1,27 @@
 """What each device is worth to the next Pod, and how it is drawn: state in, lines out."""
 
+import io
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from builders import device_entry, device_object, gpu, holding, nic, part, share
+from rich.console import Console
+from rich.table import Table
 
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.names import CLASSES, CORDONED
+from allocator.wire.deviceobject import read_device_object
+from allocator.wire.memoryuse import write_uses
 from allocator.wire.nodeallocation import write_spec
 from webhook.devices.amounts import held_of, told_bytes
 from webhook.devices.cards import Availability, Card, Summary, cards_of, summary
 from webhook.devices.nodestate import Known, NodeState, read_node
-from webhook.devices.topview import Look, ShownNode, counts, last_line, line, lines, look
+from webhook.devices.tables import devices_table, document, told_use
+from webhook.devices.topview import Look, ShownNode, counts, last_line, line, lines, look, wide_table
 from webhook.ledger.kube import record_or_error
 
 Raw = dict[str, Any]
@@ -391,3 +398,63 @@ def test_of_a_device_that_is_held_in_part_each_resource_is_told() -> None:
 def gpu_share(core: int = 0, memory: int = 0) -> Any:
     amounts = {"gpu-core": core} | ({"gpu-memory": memory} if memory else {})
     return part(gpu(0), 1)._replace(amounts=amounts)
+
+
+# What containers have of a card's memory
+
+
+USES = [
+    MemoryUse("GPU-0", "default", "pod-a", "main", Keeping.ENFORCED, 3 * GIB, 40 * GIB, 40 * GIB, 40 * GIB),
+    MemoryUse("GPU-0", "default", "pod-a", "side", Keeping.MISSING, 45 * GIB, None, 40 * GIB, 40 * GIB),
+    MemoryUse("GPU-0", "default", "pod-b", "main", Keeping.MISSING, 0, 41 * GIB, 40 * GIB, 40 * GIB),
+    MemoryUse("GPU-0", "default", "pod-b", "side", Keeping.ACCOUNTING, 512 * 2**20, None, None, 40 * GIB),
+]
+
+
+@pytest.mark.parametrize(
+    ("use", "told"),
+    [
+        (USES[0], "main uses 3Gi of at most 40Gi (enforced)"),
+        (USES[1], "side uses 45Gi, not at most 40Gi (missing, more than it holds)"),
+        (USES[2], "main uses 0 of at most 41Gi, not at most 40Gi (missing)"),
+        (USES[3], "side uses 512Mi (accounting)"),
+        (replace(USES[3], used=2**20 + 1), "side uses 2Mi (accounting)"),
+        (replace(USES[0], used=None), "main of at most 40Gi (enforced)"),
+    ],
+)
+def test_a_containers_memory_is_told_in_words(use: MemoryUse, told: str) -> None:
+    assert told_use(use) == told
+
+
+def test_each_pod_is_shown_with_what_its_containers_have_of_the_card() -> None:
+    of_card = device_object(
+        device_entry(0), device_entry(1), name="n1", annotations={"koordgate.io/memory-limits": write_uses(USES)}
+    )
+    held = [holding("a", part(gpu(0), 50), part(gpu(1), 50)), holding("b", part(gpu(0), 50))]
+    shown = NodeState(read_device_object(of_card), holdings=tuple(held))
+    first, second = cards_of(shown, BUILT_IN)
+    assert [one.container for one in first.uses_of(held[0])] == ["side", "main"]
+    assert second.uses == ()
+    said = tabled(wide_table([ShownNode(shown, [first, second], [first, second])]))
+    for words in ("main uses 3Gi of at most 40Gi (enforced)", "side uses 512Mi (accounting)"):
+        assert said.count(words) == 1
+        assert words in tabled(devices_table([shown], BUILT_IN))
+    told = document([(shown, [first, second])])["nodes"][0]["devices"]
+    assert [len(one["memoryUse"]) for one in told] == [4, 0]
+    assert told[0]["memoryUse"][0] == {
+        "namespace": "default",
+        "pod": "pod-a",
+        "container": "side",
+        "state": "missing",
+        "used": 45 * GIB,
+        "limit": None,
+        "wanted": 40 * GIB,
+        "held": 40 * GIB,
+    }
+
+
+def tabled(table: Table) -> str:
+    """A table as text, on one line."""
+    target = io.StringIO()
+    Console(file=target, width=400).print(table)
+    return " ".join(target.getvalue().split())

@@ -11,6 +11,7 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.links import LANE_WEIGHT, Links
+from allocator.vocabulary.memoryuse import MemoryUse
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.nodetopology import NodeTopology
 from webhook.devicemap.cpus import cpus_entry
@@ -55,6 +56,7 @@ def node_of(view: ClusterView, name: str, types: DeviceTypes) -> Raw:
         topology=view.nodes.topology(name),
         blocked=blocked,
         listed=view.devices(name) if blocked else (),
+        uses=view.nodes.uses(name),
     )
 
 
@@ -65,6 +67,7 @@ def node_entry(
     topology: NodeTopology | None = None,
     blocked: str = "",
     listed: Sequence[Device] = (),
+    uses: Iterable[MemoryUse] = (),
 ) -> Raw:
     """Make the entry of a node.
 
@@ -74,6 +77,7 @@ def node_entry(
         topology: as the node reports it.
         blocked: why its holdings are unknown; its devices then count as held.
         listed: the devices of a node that is blocked.
+        uses: what containers have of their cards' memory.
     """
     holders = Holders()
     shares = _shares(node, holders)
@@ -83,6 +87,11 @@ def node_entry(
         for device in (listed if blocked else node.devices)
         if device.type == kind.name
     ]
+    by_card: dict[str, list[Raw]] = {}
+    for use in uses:
+        by_card.setdefault(use.card, []).append(_use(use))
+    for device in devices:
+        device["uses"] = by_card.get(device["id"], [])
     devices += [
         _gone(types.by_name[kind], identity, found)
         for (kind, identity), found in sorted(shares.items())
@@ -160,6 +169,7 @@ def _gone(kind: DeviceType, identity: str, found: _Found) -> Raw:
         "bus": "",
         "health": "gone",
         "why": "the node has no such device",
+        "uses": [],
         "amounts": [[0, _number(sum(share.amounts.get(tail, 0) for _, share in found)), 0] for tail in tails],
         "shares": _shares_entry(found, tails),
     }
@@ -187,6 +197,18 @@ def _shares_entry(found: _Found, tails: Sequence[str]) -> list[Raw]:
         }
         for at, share in found
     ]
+
+
+def _use(use: MemoryUse) -> Raw:
+    return {
+        "pod": cut(f"{use.namespace}/{use.pod}"),
+        "container": cut(use.container),
+        "state": use.keeping.value,
+        "used": use.used,
+        "limit": use.limit,
+        "wanted": use.wanted,
+        "held": use.held,
+    }
 
 
 def _links(links: Links, devices: Sequence[Mapping[str, Any]]) -> list[list[int]]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.memoryuse import MemoryUse
 from allocator.vocabulary.node import NodeSnapshot
 from webhook.devices.nodestate import NodeState
 from webhook.devices.others import AnyHolding
@@ -51,6 +52,7 @@ class Card:
         free: resource tail -> what can still be given.
         held: who holds some of it, by namespace and name, Pods of other products last.
         bars: the resources that are drawn, the most important first.
+        uses: what containers have of its memory, as the reporter last told.
     """
 
     node: str
@@ -65,11 +67,16 @@ class Card:
     free: Mapping[str, int]
     held: tuple[tuple[AnyHolding, Share], ...]
     bars: tuple[str, ...]
+    uses: tuple[MemoryUse, ...] = ()
 
     @property
     def name(self) -> str:
         """How people name it on its node: `gpu/3`."""
         return f"{self.type}/{self.minor}"
+
+    def uses_of(self, holding: AnyHolding) -> list[MemoryUse]:
+        """What the containers of one of its holders have of its memory."""
+        return [one for one in self.uses if (one.namespace, one.pod) == (holding.namespace, holding.name)]
 
     def is_of(self, namespace: str) -> bool:
         """Whether a Pod of a namespace holds some of it; of any if it is ""."""
@@ -111,6 +118,9 @@ def cards_of(state: NodeState, types: DeviceTypes) -> list[Card]:
     for holding in state.holders:
         for share in holding.shares:
             holders.setdefault(share.id, []).append((holding, share))
+    uses: dict[str, list[MemoryUse]] = {}
+    for use in state.listed.uses:
+        uses.setdefault(use.card, []).append(use)
     cards = []
     for device in state.devices:
         held = tuple(holders.get(device.id, ()))
@@ -124,9 +134,9 @@ def cards_of(state: NodeState, types: DeviceTypes) -> list[Card]:
             free = dict(zip(total, left, strict=True))
         status, why = _state(state, node, device, free, closed=device.id in closed)
         bars = tuple(tail for tail in _bars(types.by_name[device.type]) if tail in total)
-        cards.append(
-            Card(state.node, device.type, device.minor, device.id, device, status, why, total, used, free, held, bars)
-        )
+        about = (state.node, device.type, device.minor, device.id, device)
+        of_memory = tuple(uses.get(device.id, ()))
+        cards.append(Card(*about, status, why, total, used, free, held, bars, of_memory))
     for share in state.strays():
         held = tuple(holders[share.id])
         used = dict(node.used.get(share.id, {}))

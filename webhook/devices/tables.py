@@ -10,6 +10,7 @@ from allocator.quantity import format_bytes
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.names import GPU_MEMORY
 from webhook.devices.amounts import held_of, told_bytes
 from webhook.devices.cards import Availability, Card, cards_of, summary
@@ -22,6 +23,7 @@ Raw = dict[str, Any]
 VERSION: Final = 1
 """Of the documents as data. Fields may be added; a change that a reader would misread makes it greater."""
 
+_MIB: Final = 2**20
 _STATES: Final = {
     Availability.FREE: "Free",
     Availability.PARTS: "InParts",
@@ -67,8 +69,17 @@ def _health(state: NodeState, device: Device) -> list[str]:
     return lines
 
 
-def _holder(holding: AnyHolding, share: Share) -> str:
-    return f"{told_holder(holding)}: {told_share(share)}"
+def _holder(card: Card, holding: AnyHolding, share: Share) -> str:
+    return "; ".join([f"{told_holder(holding)}: {told_share(share)}", *map(told_use, card.uses_of(holding))])
+
+
+def told_use(use: MemoryUse) -> str:
+    """Write what a container has of a card's memory, and whether it is kept to it."""
+    used = "" if use.used is None else f" uses {told_bytes(-(-use.used // _MIB) * _MIB)}"
+    most = "" if use.limit is None else f" of at most {told_bytes(use.limit)}"
+    wanted = f", not at most {told_bytes(use.wanted or 0)}" if use.keeping is Keeping.MISSING else ""
+    over = ", more than it holds" if use.exceeds else ""
+    return f"{use.container}{used}{most}{wanted} ({use.keeping}{over})"
 
 
 def told_share(share: Share) -> str:
@@ -81,7 +92,7 @@ def devices_table(states: Iterable[NodeState], types: DeviceTypes) -> Table:
     table = new_table("NODE", "TYPE", "MINOR", "ID", "MODEL", "NUMA", "PCIE ROOT", "HEALTH", "USED", "PODS")
     for state in states:
         for card in cards_of(state, types):
-            pods = [_holder(*one) for one in card.held]
+            pods = [_holder(card, *one) for one in card.held]
             about = (state.node, card.type, str(card.minor), card.id)
             device = card.device
             if device is None:
@@ -158,6 +169,20 @@ def _device_data(state: NodeState, card: Card, device: Device) -> Raw:
         "resources": {tail: {"used": card.used[tail], "total": total} for tail, total in card.total.items()},
         "free": dict(card.free),
         "pods": _pods_data(card),
+        "memoryUse": [_use_data(one) for one in card.uses],
+    }
+
+
+def _use_data(use: MemoryUse) -> Raw:
+    return {
+        "namespace": use.namespace,
+        "pod": use.pod,
+        "container": use.container,
+        "state": use.keeping.value,
+        "used": use.used,
+        "limit": use.limit,
+        "wanted": use.wanted,
+        "held": use.held,
     }
 
 

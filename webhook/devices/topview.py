@@ -12,7 +12,7 @@ from webhook.devices.amounts import held_of
 from webhook.devices.cards import Availability, Card, Summary, summary
 from webhook.devices.nodestate import NodeState
 from webhook.devices.others import told_holder
-from webhook.devices.tables import add_row, new_table
+from webhook.devices.tables import add_row, new_table, told_use
 from webhook.terminal import printable
 
 WIDTH: Final = 100
@@ -195,7 +195,9 @@ def wide_table(shown: Iterable[ShownNode]) -> Table:
             about = (device.model, numa, device.bus) if device is not None else ("", "", "")
             first, second = (*card.bars, "", "")[:2]
             state = f"{card.state}: {card.why}" if card.why else str(card.state)
-            pods = ", ".join(told_holder(holding) for holding, _ in card.held)
+            pods = ["; ".join([told_holder(one), *map(told_use, card.uses_of(one))]) for one, _ in card.held]
             amounts = (_percent(card, first), _amount(card, second))
-            add_row(table, card.node, card.name, card.id, *about, state, *amounts, pods)
+            add_row(
+                table, card.node, card.name, card.id, *about, state, *amounts, pods if card.uses else ", ".join(pods)
+            )
     return table

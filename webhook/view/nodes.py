@@ -8,6 +8,7 @@ from typing import Any
 
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import InvariantError
+from allocator.vocabulary.memoryuse import MemoryUse
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import NodeTopology
 from webhook.view.changes import Changes
@@ -171,6 +172,11 @@ class NodeTable:
         """A node's Device object; None where it has none."""
         inventory = self._known.get(name)
         return inventory.devices if inventory else None
+
+    def uses(self, name: str) -> tuple[MemoryUse, ...]:
+        """What containers of a node have of their cards' memory."""
+        devices = self.devices(name)
+        return devices.uses if devices is not None else ()
 
     def topology(self, name: str) -> NodeTopology | None:
         """A node's NodeResourceTopology; None where it has none."""

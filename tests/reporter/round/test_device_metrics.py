@@ -7,7 +7,7 @@ from nvml_standin import Played
 from round_driver import CARDS, Driven, cluster_node, host, node_pod, reading, uid
 
 from allocator.vocabulary.holdings import Share
-from reporter.gpu.facts import CardLoad, Outage
+from reporter.gpu.facts import CardLoad, CgroupMemory, Outage
 from reporter.gpu.guarded import Patience
 from reporter.gpu.health import NOTHING_KNOWN, HealthPolicy
 from reporter.metrics import ReporterMetrics
@@ -49,13 +49,19 @@ def samples(metrics: ReporterMetrics, name: str) -> dict[str, float]:
     }
 
 
-def shown(*pods: NodePod, loads: Mapping[str, CardLoad] | None = None, uses: tuple[CardUse, ...] = ()) -> ShowRound:
+def shown(
+    *pods: NodePod,
+    loads: Mapping[str, CardLoad] | None = None,
+    uses: tuple[CardUse, ...] = (),
+    memory: Mapping[tuple[str, str], CgroupMemory] | None = None,
+) -> ShowRound:
     """What a round shows of a node with three cards of 1 GiB and two NICs, whose Pods these are."""
     driven = Driven.of()
     events = (ObjectStands(WatchedKind.NODE, cluster_node()), PodsChanged(pods), *map(Listed, WatchedKind))
     driven.feed(*events, Restored(NOTHING_KNOWN))
     driven.feed(CardsRead(replace(reading(), loads=loads or {})), HealthSaved(), HostRead(host()), CpusWritten())
-    driven.feed(Proved({}, uses, {}))
+    running = frozenset(container for _, container in memory or {})
+    driven.feed(Proved({}, uses, {}, running, memory or {}))
     driven.pass_time(1.0)
     driven.feed(HostRead(host()), CpusWritten())
     return driven.asked(ShowRound)[-1]
@@ -105,6 +111,55 @@ def test_while_nvml_is_out_of_reach_no_load_is_shown() -> None:
     cards = CardsState().read(replace(reading(), loads={CARDS[0]: CardLoad(1, 1)}), (), NOW, HealthPolicy())
     assert cards.loads == {CARDS[0]: CardLoad(1, 1)}
     assert cards.away(Outage("NvmlHangs", "it hangs", 1.0)).loads == {}
+
+
+GIB = 2**30
+
+
+def kept(
+    number: int, limit: int | None, used: int, hard: int | None
+) -> tuple[NodePod, dict[tuple[str, str], CgroupMemory]]:
+    """A Pod with half of card 0, the limit that was decided for it, and what the driver says of it."""
+    limits = {} if limit is None else {"main": limit}
+    pod = node_pod(number, shares=(share(0)._replace(containers=("main",)),), limits=limits)
+    return pod, {(CARDS[0], f"{number:064x}"): CgroupMemory(0, hard, used)}
+
+
+def limited() -> tuple[tuple[NodePod, ...], dict[tuple[str, str], CgroupMemory]]:
+    pairs = [kept(1, GIB, 1, GIB), kept(2, GIB, 2, None), kept(3, None, GIB, None), kept(4, GIB, 4, GIB)]
+    return tuple(pod for pod, _ in pairs), {key: value for _, one in pairs for key, value in one.items()}
+
+
+def test_containers_are_counted_by_whether_they_are_kept_to_their_memory_and_cards_have_the_sum_of_limits() -> None:
+    metrics = ReporterMetrics()
+    pods, memory = limited()
+    metrics.show_round(shown(*pods, memory=memory))
+    assert samples(metrics, "memory_limits") == {
+        'state="enforced"': 2,
+        'state="missing"': 1,
+        'state="accounting"': 1,
+    }
+    assert "koordgate_reporter_memory_exceeded 1.0" in metrics.exposition().decode().splitlines()
+    assert samples(metrics, "device_memory_limit_bytes") == {'id="GPU-0",type="gpu"': 2 * GIB}
+    assert samples(metrics, "container_memory_used_bytes") == {}, "no Pod is named"
+    metrics.show_round(shown())
+    assert set(samples(metrics, "memory_limits").values()) == {0}
+    assert samples(metrics, "device_memory_limit_bytes") == {}
+
+
+def test_where_pods_are_named_each_containers_use_limit_and_share_are_shown() -> None:
+    metrics = ReporterMetrics(pods=True)
+    pods, memory = limited()
+    metrics.show_round(shown(*pods[:3], memory=memory))
+
+    def of(number: int) -> str:
+        return f'container="main",id="GPU-0",namespace="ns",pod="pod-{number}",type="gpu"'
+
+    assert samples(metrics, "container_memory_used_bytes") == {of(1): 1, of(2): 2, of(3): GIB}
+    assert samples(metrics, "container_memory_limit_bytes") == {of(1): GIB}
+    assert samples(metrics, "container_memory_held_bytes") == dict.fromkeys([of(1), of(2), of(3)], 2**29)
+    metrics.show_round(shown())
+    assert samples(metrics, "container_memory_used_bytes") == samples(metrics, "container_memory_held_bytes") == {}
 
 
 POD = (node_pod(1, shares=(share(0),)), node_pod(2))

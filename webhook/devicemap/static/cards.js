@@ -4,7 +4,7 @@
 (() => {
   const html = htm.bind(preact.h);
   const { useState } = preactHooks;
-  const { HEALTH, amount, heldOf, part, plainModel } = koordgate;
+  const { HEALTH, amount, heldOf, part, plainModel, usesOf } = koordgate;
   const SHOWN = 3; // holders of a card before it is opened
 
   const classes = (...names) => names.filter(Boolean).join(" ");
@@ -72,8 +72,9 @@
         })).filter((segment) => segment.value > 0)} />`)}
       ${one.why && html`<p class="why">${one.why}</p>`}
       ${shown.length > 0 && html`<ul class="holders">${shown.map((share) => html`<li><${Holder} holder=${node.holders[share.holder]} pods=${pods}
-        detail=${one.resources.map((resource, at) => amount(share.amounts[at], resource.unit)).join(" · ")} /></li>`)}</ul>`}
-      ${(left > 0 || open) && html`<button type="button" class="more" aria-expanded=${open} onClick=${() => setOpen(!open)}>${open ? "fewer" : `${left} more`}</button>`}
+        detail=${one.resources.map((resource, at) => amount(share.amounts[at], resource.unit)).join(" · ")} />
+        ${usesOf(one, node.holders[share.holder]).filter((use) => open || use.bad).map((use) => html`<p class=${use.bad ? "why" : "quiet"}>${use.text}</p>`)}</li>`)}</ul>`}
+      ${(left > 0 || open || (one.uses ?? []).length > 0) && html`<button type="button" class="more" aria-expanded=${open} onClick=${() => setOpen(!open)}>${open ? "fewer" : left > 0 ? `${left} more` : "memory"}</button>`}
     </article>`;
   }
 

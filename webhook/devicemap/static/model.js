@@ -33,6 +33,17 @@ globalThis.koordgate = (() => {
     return `${held} / ${total}`;
   }
 
+  // What a container has of a card's memory, and whether something keeps it to that.
+  function useOf(use) {
+    const words = [use.container];
+    if (use.used !== null) words.push(`uses ${amount(use.used, "bytes")}`);
+    if (use.limit !== null) words.push(`of at most ${amount(use.limit, "bytes")}`);
+    const over = use.held > 0 && use.used !== null && use.used > Math.max(use.held, use.wanted ?? 0);
+    return { text: `${words.join(" ")} (${use.state}${over ? ", more than it holds" : ""})`, bad: over || use.state === "missing" };
+  }
+
+  const usesOf = (device, holder) => (device.uses ?? []).filter((one) => one.pod === holder.label).map(useOf);
+
   const part = (value, total) => (total > 0 ? Math.min(100, (100 * value) / total) : value > 0 ? 100 : 0);
 
   function cpuList(text) {
@@ -136,5 +147,5 @@ globalThis.koordgate = (() => {
     return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
   }
 
-  return { HEALTH, amount, cpuList, heldOf, holdingsOf, hue, matches, part, plainModel, readNode, since, terms };
+  return { HEALTH, amount, cpuList, heldOf, holdingsOf, hue, matches, part, plainModel, readNode, since, terms, usesOf };
 })();

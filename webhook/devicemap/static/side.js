@@ -4,7 +4,7 @@
 (() => {
   const html = htm.bind(preact.h);
   const { useEffect, useRef, useState } = preactHooks;
-  const { amount, holdingsOf, since } = koordgate;
+  const { amount, holdingsOf, since, usesOf } = koordgate;
 
   function Picked({ nodes, pods, find }) {
     if (!pods.picked) return null;
@@ -18,7 +18,8 @@
         <ul class="plain">
           ${shares.map(({ device, share }) => html`<li><b>${device.type} ${device.minor}</b> ${device.resources.map((resource, at) =>
             `${resource.word} ${amount(share.amounts[at], resource.unit)}`).join(", ")}
-            ${share.containers.length > 0 && html` <span class="quiet">in ${share.containers.join(", ")}</span>`}</li>`)}
+            ${share.containers.length > 0 && html` <span class="quiet">in ${share.containers.join(", ")}</span>`}
+            ${usesOf(device, here).map((use) => html`<p class=${use.bad ? "why" : "quiet"}>${use.text}</p>`)}</li>`)}
           ${cpus.map((one) => html`<li><b>CPUs</b> ${one.cpus} <span class="quiet">${one.pool.toUpperCase()}</span></li>`)}
           ${here.numa.length > 0 && html`<li><b>NUMA</b> ${here.numa.join(", ")}</li>`}
         </ul>`)}
