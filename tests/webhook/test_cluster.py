@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import machines_cpu
@@ -17,6 +18,7 @@ from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
@@ -31,10 +33,11 @@ from webhook.ledger.store import Record
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking
 from webhook.scheduling.verdicts import Verdicts
+from webhook.view.changes import Changes
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
 from webhook.view.livepods import KubeLivePods, list_pods
-from webhook.view.nodes import NodeFacts
+from webhook.view.nodes import NodeFacts, NodeTable
 from webhook.view.podinfo import PodInfo, annotated_holding, read_pod_info
 
 Raw = dict[str, Any]
@@ -354,6 +357,23 @@ def test_pods_of_one_name_in_two_namespaces_are_two(view: ClusterView, pods: Pod
     pods.drop(gpu_pod("p", namespace="a", uid="1"))
     assert view.pods.get("a", "p") is None
     assert view.pods.by_uid("2") == view.pods.get("b", "p") is not None
+
+
+def test_what_containers_use_is_a_change_to_look_at_and_makes_no_pod_fit() -> None:
+    fitting: list[str] = []
+    changes = Changes()
+    nodes = NodeTable(changes, fitting.append)
+    seen, remade = changes.reader(), nodes.remade.reader()
+    told = NodeDevices("n1", (gpu(0),))
+    use = MemoryUse("GPU-0", "team", "p", "main", Keeping.ACCOUNTING, 1)
+    nodes.put_devices(told)
+    assert (list(seen.drain()), list(remade.drain()), fitting, nodes.uses("n1")) == (["n1"], ["n1"], ["n1"], ())
+    for _ in range(2):
+        nodes.put_devices(replace(told, uses=(use,)))
+        assert nodes.uses("n1") == (use,)
+    assert (list(seen.drain()), list(remade.drain()), fitting) == (["n1"], [], ["n1"])
+    assert list(seen.drain()) == []
+    assert nodes.uses("n2") == ()
 
 
 # --- memory in reach
