@@ -5,7 +5,7 @@ a new device added, we don't need modify any code": the device proposal, "Schedu
 asked for (`allocator.vocabulary.dialects`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -352,9 +352,11 @@ class DeviceTypes:
         found = ((dialect, dialect.form_of(key)) for _, dialect in self.annotated)
         return next(((dialect, form) for dialect, form in found if form is not None), None)
 
-    def asks_in(self, annotations: Iterable[str]) -> bool:
+    def asks_in(self, annotations: Collection[str]) -> bool:
         """Whether any of these annotations asks for devices."""
-        return any(key in self.annotations or self.form_of(key) is not None for key in annotations)
+        if not self.annotations.keys().isdisjoint(annotations):
+            return True
+        return bool(self.beginnings) and any(self.form_of(key) is not None for key in annotations)
 
     def within(self, namespace: str) -> "DeviceTypes":
         """The table for the Pods of a namespace."""

@@ -15,10 +15,14 @@ from allocator.request.pod import asks_by_metadata
 from allocator.vocabulary.askedlimit import AskedLimit
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.limits import LimitProvider
+from allocator.vocabulary.names import DEVICE_ALLOCATED
 from allocator.wire.askedlimit import read_limit, write_limit
+from webhook import patch
 from webhook.admission.limits import LimitPolicy
 from webhook.admission.translate import TranslationPolicy, translate
+from webhook.settings import parse, types_of
 
+KAI = types_of(parse("dialects: {kai: {enabled: true}}"))
 PREFIX = "gpu-memory-limit.koordgate.io/"
 K = "kubernetes.io/gpu"
 BYTES = container("a", limits={f"{K}-memory": "8Gi"})
@@ -192,3 +196,34 @@ def test_an_author_is_warned_where_nothing_keeps_limits(
     told = "nothing keeps this Pod to its limits of GPU memory (a 12Gi), so that a program may use all of a card; "
     assert (made.problems, made.warnings) == ((), (f"{told}{cure}",) if cure else ())
     assert not any("/gpu-memory-limit" in str(one) for one in made.operations)
+
+
+def test_what_a_bind_tells_other_products_in_kais_names_asks_for_nothing() -> None:
+    told = {
+        f"nvidia.com/container.a.{end}": text for end, text in (("gpus.devices", "GPU-0"), ("gpu-memory.limit", "8Gi"))
+    }
+    half = container("a", limits={"kubernetes.io/gpu": "50"})
+    limit = {"gpu-memory-limit.koordgate.io/a": "80%"}
+    bound = pod(half, annotations={**told, **limit, DEVICE_ALLOCATED: "{}"})
+    reading = read_asks(bound, KAI)
+    assert reading.problems == ()
+    assert reading.request == read_asks(pod(half, annotations=limit), KAI).request
+    assert read_asks(pod(half, annotations=told), KAI).problems != ()
+
+
+def test_a_limit_in_kais_names_is_stored_in_koordgates_and_only_that_counts_later() -> None:
+    annotations = {"nvidia.com/container.a.gpu-memory.request": "4Gi", "nvidia.com/container.a.gpu-memory.limit": "8Gi"}
+    policy = TranslationPolicy("kubernetes.io", "koord-scheduler", KAI)
+    obj = pod(container("a"), annotations=annotations)
+    done = patch.apply(obj, translate(obj, policy, None).operations)
+    assert done["metadata"]["annotations"]["gpu-memory-limit.koordgate.io/a"] == "8Gi"
+    done["metadata"]["annotations"] |= dict.fromkeys(annotations, "1Gi")
+    assert read_asks(done, policy.types).request.memory_limits == (("a", 8 * GIB),)
+    both = pod(container("a"), annotations={**annotations, "gpu-memory-limit.koordgate.io/a": "9Gi"})
+    (problem,) = translate(both, policy, None).problems
+    assert str(problem) == (
+        "metadata.annotations[gpu-memory-limit.koordgate.io/a]: the Pod's other annotations state 8Gi; keep one"
+    )
+    same = pod(container("a"), annotations={**annotations, "gpu-memory-limit.koordgate.io/a": "8192Mi"})
+    made = patch.apply(same, translate(same, policy, None).operations)
+    assert made["metadata"]["annotations"]["gpu-memory-limit.koordgate.io/a"] == "8192Mi"
