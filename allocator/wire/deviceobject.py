@@ -17,7 +17,6 @@ from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.links import NO_LINKS, Links, Place, link
-from allocator.vocabulary.memoryuse import MemoryUse
 from allocator.vocabulary.models import GPU_PRODUCT, model_name
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS, RESERVED_MEMORY, TYPE_GPU
 from allocator.vocabulary.partition import PartitionPolicy, PartitionTable
@@ -25,7 +24,7 @@ from allocator.vocabulary.wiring import UNWIRED, Wiring
 from allocator.wire.cordons import read_cordons, without_cordoned
 from allocator.wire.deviceallocated import LARGEST_MINOR
 from allocator.wire.devicelinks import DEVICE_LINKS, read_links
-from allocator.wire.memoryuse import MEMORY_LIMITS, read_uses
+from allocator.wire.memoryuse import LONGEST_USES, MEMORY_LIMITS
 from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
 from allocator.wire.numberings import DEVICE_NUMBERS, read_numberings
 from allocator.wire.partitions import GPU_MODEL, GPU_PARTITIONS, GPU_VENDOR, built_in, policy_of, read_partitions
@@ -54,7 +53,8 @@ class NodeDevices:
             for those that are not.
         numberings: which card each number meant.
         runtime: what the node's container runtime can do; None if the object does not tell.
-        uses: what containers have of their cards' memory. Nothing is decided by it, so that it makes no difference.
+        told: what containers have of their cards' memory, as text that `read_uses` reads. Nothing is decided by it, so
+            that it makes no difference, and it is read only where somebody looks.
     """
 
     node: str
@@ -69,7 +69,7 @@ class NodeDevices:
     kubelet_pods: Mapping[str, frozenset[str]] = field(default_factory=dict)
     numberings: Numberings = ()
     runtime: NodeRuntime | None = None
-    uses: tuple[MemoryUse, ...] = field(default=(), compare=False)
+    told: str = field(default="", compare=False)
 
     def named(self, node_labels: Mapping[str, str]) -> tuple[Device, ...]:
         """The devices; a GPU whose model or vendor neither its entry nor the object states has that of the Node's."""
@@ -130,8 +130,8 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
     links = _read_wiring(devices, sockets, annotations, problems)
     numberings, strange = read_numberings(annotations.get(DEVICE_NUMBERS))
     runtime, unlike = read_runtime(annotations.get(NODE_RUNTIME))
-    uses, unclear = read_uses(annotations.get(MEMORY_LIMITS))
-    problems.extend(filter(None, [strange, unlike, unclear]))
+    told = annotations.get(MEMORY_LIMITS)
+    problems.extend(filter(None, [strange, unlike]))
     return NodeDevices(
         str(metadata.get("name", "")),
         devices,
@@ -145,7 +145,7 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
         {identity: frozenset(uids) for identity, uids in held.items() if uids.difference({""})},
         numberings,
         runtime,
-        uses,
+        told if isinstance(told, str) and len(told) <= LONGEST_USES else "",
     )
 
 

@@ -12,7 +12,9 @@ from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.wire.values import UNREADABLE, as_json, as_list, as_object, as_text, one_of
 
 MEMORY_LIMITS: Final = "koordgate.io/memory-limits"
-_LONGEST: Final = 64 * 1024  # characters; all annotations of an object together may have 256 KiB
+LONGEST_USES: Final = 64 * 1024
+"""Characters of the annotation; all annotations of an object together may have 256 KiB."""
+
 _MOST: Final = 2**63 - 1
 _ORDER: Final = (Keeping.MISSING, Keeping.ENFORCED, Keeping.ACCOUNTING)
 
@@ -25,7 +27,7 @@ def write_uses(uses: Iterable[MemoryUse]) -> str:
     for one in found:
         entry = _entry(one)
         size += len(_text(entry)) + 1 + (0 if one.card in entries else len(_text(one.card)) + 3)
-        if size > _LONGEST:
+        if size > LONGEST_USES:
             break
         entries.setdefault(one.card, []).append(entry)
     return _text({card: entries[card] for card in sorted(entries)}) if entries else ""
@@ -53,8 +55,8 @@ def read_uses(text: object) -> tuple[tuple[MemoryUse, ...], str]:
         What it tells, by card; nothing if it is missing or cannot be read; and why it cannot be read, "" if it can.
     """
     try:
-        if isinstance(text, str) and len(text) > _LONGEST:
-            raise ValueError(f"more than {_LONGEST} characters")
+        if isinstance(text, str) and len(text) > LONGEST_USES:
+            raise ValueError(f"more than {LONGEST_USES} characters")
         return tuple(
             _use(card, as_object(entry))
             for card, entries in as_object(as_json(text)).items()

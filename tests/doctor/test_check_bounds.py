@@ -1,5 +1,6 @@
 """The checks of `koordgate doctor` at their bounds, with several nodes, Pods and entries of each kind."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -27,7 +28,9 @@ from doctor.test_checks import (
 )
 from msgspec import structs
 
+from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.peers import PEERS
+from allocator.wire.memoryuse import write_uses
 from webhook.doctor import reader, trials
 from webhook.doctor.checks import examine
 from webhook.doctor.checks.versions import versions
@@ -263,6 +266,28 @@ def test_pods_of_several_nodes_are_compared_though_one_cannot_be_read() -> None:
         Level.OK,
         "10 Pods have what was allocated to them, as far as reporters see it",
     )
+
+
+def limited(*uses: MemoryUse) -> list[tuple[Level, str]]:
+    """What is told of a node whose containers have this, beside what is told of any."""
+    cluster = right_cluster()
+    usual = told("enforcement", cluster)
+    cluster["devices"][0]["metadata"]["annotations"]["koordgate.io/memory-limits"] = write_uses(uses)
+    return [one for one in told("enforcement", cluster) if one not in usual]
+
+
+def test_pods_that_are_not_kept_to_their_memory_are_named_once_each() -> None:
+    kept = MemoryUse("GPU-0", "team", "a", "main", Keeping.ENFORCED, 1, 10, 10, 10)
+    loose = [replace(kept, pod="b", card=card, keeping=Keeping.MISSING, limit=None) for card in ("GPU-0", "GPU-1")]
+    greedy = replace(kept, pod="c", keeping=Keeping.ACCOUNTING, limit=None, wanted=None, used=11)
+    assert limited(kept, replace(kept, container="side")) == [
+        (Level.OK, "the driver keeps 2 containers to their memory of their cards")
+    ]
+    assert limited(kept, *loose, greedy) == [
+        (Level.FAILURE, "1 Pods are not kept to their memory of cards: team/b"),
+        (Level.WARNING, "1 Pods use more memory of cards than they hold: team/c"),
+    ]
+    assert limited(replace(greedy, used=10)) == []
 
 
 # Other products

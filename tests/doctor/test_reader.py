@@ -421,6 +421,7 @@ def test_of_an_object_is_kept_what_the_checks_need(key: str, obj: Raw, kept: Raw
         ("nodes", "koordgate.io/delivery-proved"),
         ("devices", AGREEMENT),
         ("devices", "koordgate.io/runtime"),
+        ("devices", "koordgate.io/memory-limits"),
         ("topologies", POLICY),
         ("mutating", OPENED),
         ("validating", OPENED),

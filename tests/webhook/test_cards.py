@@ -14,7 +14,6 @@ from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.names import CLASSES, CORDONED
-from allocator.wire.deviceobject import read_device_object
 from allocator.wire.memoryuse import write_uses
 from allocator.wire.nodeallocation import write_spec
 from webhook.devices.amounts import held_of, told_bytes
@@ -427,11 +426,9 @@ def test_a_containers_memory_is_told_in_words(use: MemoryUse, told: str) -> None
 
 
 def test_each_pod_is_shown_with_what_its_containers_have_of_the_card() -> None:
-    of_card = device_object(
-        device_entry(0), device_entry(1), name="n1", annotations={"koordgate.io/memory-limits": write_uses(USES)}
-    )
     held = [holding("a", part(gpu(0), 50), part(gpu(1), 50)), holding("b", part(gpu(0), 50))]
-    shown = NodeState(read_device_object(of_card), holdings=tuple(held))
+    told = {"koordgate.io/memory-limits": write_uses(USES)}
+    shown = state(device_entry(0), device_entry(1), holdings=held, annotations=told)
     first, second = cards_of(shown, BUILT_IN)
     assert [one.container for one in first.uses_of(held[0])] == ["side", "main"]
     assert second.uses == ()
@@ -439,9 +436,9 @@ def test_each_pod_is_shown_with_what_its_containers_have_of_the_card() -> None:
     for words in ("main uses 3Gi of at most 40Gi (enforced)", "side uses 512Mi (accounting)"):
         assert said.count(words) == 1
         assert words in tabled(devices_table([shown], BUILT_IN))
-    told = document([(shown, [first, second])])["nodes"][0]["devices"]
-    assert [len(one["memoryUse"]) for one in told] == [4, 0]
-    assert told[0]["memoryUse"][0] == {
+    listed = document([(shown, [first, second])])["nodes"][0]["devices"]
+    assert [len(one["memoryUse"]) for one in listed] == [4, 0]
+    assert listed[0]["memoryUse"][0] == {
         "namespace": "default",
         "pod": "pod-a",
         "container": "side",
@@ -458,3 +455,10 @@ def tabled(table: Table) -> str:
     target = io.StringIO()
     Console(file=target, width=400).print(table)
     return " ".join(target.getvalue().split())
+
+
+def test_what_cannot_be_read_of_memory_is_a_problem_and_every_card_is_shown() -> None:
+    shown = state(device_entry(0), annotations={"koordgate.io/memory-limits": "[]"})
+    assert [one.uses for one in cards_of(shown, BUILT_IN)] == [()]
+    (problem,) = shown.problems
+    assert problem.startswith("Device n1: annotation koordgate.io/memory-limits: a list where an object must be")

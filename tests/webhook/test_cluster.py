@@ -24,6 +24,7 @@ from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import Preference
 from allocator.wire.deviceobject import NodeDevices
+from allocator.wire.memoryuse import write_uses
 from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
 from webhook.ledger.kube import RecordHandler
@@ -369,7 +370,7 @@ def test_what_containers_use_is_a_change_to_look_at_and_makes_no_pod_fit() -> No
     nodes.put_devices(told)
     assert (list(seen.drain()), list(remade.drain()), fitting, nodes.uses("n1")) == (["n1"], ["n1"], ["n1"], ())
     for _ in range(2):
-        nodes.put_devices(replace(told, uses=(use,)))
+        nodes.put_devices(replace(told, told=write_uses([use])))
         assert nodes.uses("n1") == (use,)
     assert (list(seen.drain()), list(remade.drain()), fitting) == (["n1"], [], ["n1"])
     assert list(seen.drain()) == []

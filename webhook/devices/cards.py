@@ -119,7 +119,7 @@ def cards_of(state: NodeState, types: DeviceTypes) -> list[Card]:
         for share in holding.shares:
             holders.setdefault(share.id, []).append((holding, share))
     uses: dict[str, list[MemoryUse]] = {}
-    for use in state.listed.uses:
+    for use in state.uses:
         uses.setdefault(use.card, []).append(use)
     cards = []
     for device in state.devices:

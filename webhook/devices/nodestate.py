@@ -10,10 +10,12 @@ from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Holding, Share, of_claims
+from allocator.vocabulary.memoryuse import MemoryUse
 from allocator.vocabulary.names import PACKED, TYPE_GPU
 from allocator.wire.cordons import read_cordons
 from allocator.wire.deviceobject import NodeDevices, read_device_object
 from allocator.wire.foreignpods import NO_ADOPTION, Adoption
+from allocator.wire.memoryuse import read_uses
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import NotFound
 from koordgate.kube.resource import DEVICES, NODES, Resource
@@ -80,6 +82,7 @@ class NodeState:
         unread: whether its record cannot be read, so that nobody knows who holds what.
         foreign: what Pods of other products hold, in the same order.
         unseen: whether these Pods are not known, so that any GPU may be held by one.
+        uses: what containers have of the memory of its cards.
     """
 
     listed: NodeDevices
@@ -91,6 +94,7 @@ class NodeState:
     unread: bool = False
     foreign: tuple[ForeignHolding, ...] = ()
     unseen: bool = False
+    uses: tuple[MemoryUse, ...] = ()
 
     @property
     def node(self) -> str:
@@ -154,6 +158,8 @@ def read_node(
     """
     devices = NodeDevices(name, ()) if device is None else read_device_object(device, known.types)
     problems = [f"Device {name}: {problem}" for problem in devices.problems]
+    uses, unclear = read_uses(devices.told)
+    problems += [f"Device {name}: {unclear}"] if unclear else []
     metadata: Mapping[str, Any] = obj["metadata"] if obj is not None else {}
     classes, wrong = ((), ()) if obj is None else node_classes(metadata, known.types, known.pools)
     problems += [f"Node {name}: {problem}" for problem in wrong]
@@ -183,6 +189,7 @@ def read_node(
         isinstance(record, UnreadableError),
         others.on(devices, every) if others is not None else (),
         others is not None and bool(others.unread),
+        uses,
     )
 
 

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from allocator.vocabulary.names import AGREEMENT, HEADROOM, OPENED, TYPE_GPU
+from allocator.wire.memoryuse import MEMORY_LIMITS
 from allocator.wire.noderuntime import NODE_RUNTIME
 from allocator.wire.nodetopology import CPU_MANAGER_POLICY
 from allocator.wire.partitions import GPU_VENDOR
@@ -90,7 +91,7 @@ def _device(obj: Raw) -> Raw:
     spec = obj.get("spec")  # another's definition may admit anything
     listed = spec.get("devices") if isinstance(spec, dict) else None
     devices = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    metadata = metadata_of(obj, annotations=(AGREEMENT, NODE_RUNTIME))
+    metadata = metadata_of(obj, annotations=(AGREEMENT, MEMORY_LIMITS, NODE_RUNTIME))
     types = [one.get("type") for one in devices]
     vendors = {_vendor(one, metadata["labels"]) for one in devices if one.get("type") == TYPE_GPU}
     return {"metadata": metadata, "types": types, "vendors": sorted(vendors), "managers": _managers(obj)}

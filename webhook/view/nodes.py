@@ -10,6 +10,7 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import InvariantError
 from allocator.vocabulary.memoryuse import MemoryUse
 from allocator.wire.deviceobject import NodeDevices
+from allocator.wire.memoryuse import read_uses
 from allocator.wire.nodetopology import NodeTopology
 from webhook.view.changes import Changes
 from webhook.view.nodeselection import PREFER_NO_SCHEDULE, selected, tolerated
@@ -144,7 +145,7 @@ class NodeTable:
         before, inventory.devices = inventory.devices, devices
         if before != devices:  # else only what is not kept of it was written
             self._remake(devices.node)
-        elif before.uses != devices.uses:  # which nothing is decided by, and people are shown
+        elif before.told != devices.told:  # which nothing is decided by, and people are shown
             self._changes.touch(devices.node)
 
     def drop_devices(self, name: str) -> None:
@@ -176,7 +177,7 @@ class NodeTable:
     def uses(self, name: str) -> tuple[MemoryUse, ...]:
         """What containers of a node have of their cards' memory."""
         devices = self.devices(name)
-        return devices.uses if devices is not None else ()
+        return read_uses(devices.told)[0] if devices is not None else ()
 
     def topology(self, name: str) -> NodeTopology | None:
         """A node's NodeResourceTopology; None where it has none."""

@@ -4,7 +4,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from allocator.vocabulary.memoryuse import Keeping
 from allocator.vocabulary.names import AGREEMENT
+from allocator.wire.memoryuse import MEMORY_LIMITS, read_uses
 from webhook.doctor.findings import Finding, failure, listed, ok, unknown, warning
 from webhook.doctor.snapshot import Snapshot, enforcing
 
@@ -27,6 +29,7 @@ def enforcement(snapshot: Snapshot) -> Iterator[Finding]:
     if snapshot.reporter:
         yield from _cpusets(snapshot.reporter)
         yield from _agreement(snapshot)
+        yield from _memory(snapshot)
 
 
 def _policies(snapshot: Snapshot) -> Iterator[Finding]:
@@ -95,6 +98,29 @@ def _agreement(snapshot: Snapshot) -> Iterator[Finding]:
         yield failure(_AREA, f"{len(wrong)} Pods have other devices or CPUs than allocated: {listed(wrong)}", todo)
     elif agree:
         yield ok(_AREA, f"{agree} Pods have what was allocated to them, as far as reporters see it")
+
+
+def _memory(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether containers are kept to their memory of cards, as far as that was decided."""
+    kept, missing, over = 0, set(), set()
+    for device in snapshot.of("devices").items:
+        uses, _ = read_uses(device["metadata"]["annotations"].get(MEMORY_LIMITS))
+        for use in uses:
+            kept += use.keeping is Keeping.ENFORCED
+            if use.keeping is Keeping.MISSING:
+                missing.add(f"{use.namespace}/{use.pod}")
+            if use.exceeds:
+                over.add(f"{use.namespace}/{use.pod}")
+    if missing:
+        todo = "see the Events LimitMissing on these Pods"
+        yield failure(
+            _AREA, f"{len(missing)} Pods are not kept to their memory of cards: {listed(sorted(missing))}", todo
+        )
+    elif kept:
+        yield ok(_AREA, f"the driver keeps {kept} containers to their memory of their cards")
+    if over:
+        todo = "see the Events ShareExceeded on these Pods; memory limits keep them to what they hold"
+        yield warning(_AREA, f"{len(over)} Pods use more memory of cards than they hold: {listed(sorted(over))}", todo)
 
 
 def _rows(text: str) -> list[dict[str, Any]] | None:
