@@ -3,15 +3,16 @@
 The amounts of each resource are those of the devices in service, and what live Pods hold of the others.
 kube-scheduler and the kubelet subtract the requests of all Pods on the node. Without the second part, the Pods on a
 device out of service would take the amounts of devices in service: four idle cards could not be used while four other
-cards with Pods are cordoned, and a kubelet that restarts would reject Pods that run. For the same reason a device in
-service counts with what is held of it if that is more than it has to give now.
+cards with Pods are cordoned, and a kubelet that restarts would reject Pods that run. For the same reason a card's
+memory counts with what its driver keeps: Pods that were given all of it, or state all of it and wait, remain
+acceptable.
 
 Both domains are written, as Koordinator's noderesource controller does
 (pkg/slo-controller/noderesource/plugins/gpudeviceresource). `nvidia.com/gpu` belongs to the kubelet and is never
 touched.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -62,7 +63,7 @@ def build(
 
 
 def amounts(devices: Iterable[Device], types: DeviceTypes, shares: Iterable[Share] = ()) -> dict[str, str]:
-    """Sum up the devices in service, or what is held of them if that is more, and what is held of the others, by name.
+    """Sum up the devices in service and what is held of the others, by full resource name.
 
     A type has 0 if the node has devices of it, but none is in service or held. A type without devices has no entry.
     """
@@ -70,18 +71,15 @@ def amounts(devices: Iterable[Device], types: DeviceTypes, shares: Iterable[Shar
     devices, shares = tuple(devices), tuple(shares)
     by_id = {(device.type, device.id): device for device in devices}
     by_minor = {(device.type, device.minor): device for device in devices}
-    held: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for share in shares:
         on = by_id.get((share.type, share.id)) if share.id else by_minor.get((share.type, share.minor))
-        if on is not None and on.healthy:
-            held[on.type, on.id].update(share.amounts)
-        else:
+        if on is None or not on.healthy:
             whole = on.capacity if on is not None else {}
             stated = any(share.amounts.values())
             for name, amount in _counted(types.by_name[share.type], share.amounts if stated else whole):
                 sums[name] += amount
     for device in devices:
-        most = {tail: max(has, held[device.type, device.id][tail]) for tail, has in device.capacity.items()}
+        most = {tail: device.has_at_most(tail) for tail in device.capacity}
         for name, amount in _counted(types.by_name[device.type], most):
             sums[name] += amount if device.healthy else 0
     return {name: str(sums[name]) for name in sorted(sums)}

@@ -800,14 +800,14 @@ def test_a_reservation_that_the_machine_cannot_meet_is_reported(text: str, expec
 @pytest.mark.parametrize(
     ("held", "offered"),
     [
-        pytest.param([of_card(0)], 160 * GIB - MIB, id="a whole card from before its driver's memory was known"),
-        pytest.param([of_card(0, 50), of_card(0, 50)], 160 * GIB - MIB, id="two halves"),
-        pytest.param([of_card(0, 50)], 160 * GIB - 2 * MIB, id="a half"),
-        pytest.param([of_card(0), of_card(1)], 160 * GIB, id="both cards"),
+        pytest.param([of_card(0)], 160 * GIB, id="a whole card from before its driver's memory was known"),
+        pytest.param([], 160 * GIB, id="a Pod that states a whole card may wait"),
+        pytest.param([of_card(2, 50)], 200 * GIB, id="half of a card out of service"),
     ],
 )
-def test_the_kubelet_finds_what_running_pods_hold_although_a_card_has_less_to_give_now(held: Any, offered: int) -> None:
-    now = [replace(card, capacity={**card.capacity, "gpu-memory": 80 * GIB - MIB}) for card in cards(2)]
+def test_the_kubelet_and_the_scheduler_find_all_memory_of_cards_for_pods_that_state_it(held: Any, offered: int) -> None:
+    now = [
+        replace(card, capacity={**card.capacity, "gpu-memory": 80 * GIB - MIB}, reserved=MIB) for card in cards(3, 2)
+    ]
     found = nodestatus.amounts(now, TYPES, held)
     assert found["koordinator.sh/gpu-memory"] == found["kubernetes.io/gpu-memory"] == str(offered)
-    assert found["koordinator.sh/gpu"] == "200"

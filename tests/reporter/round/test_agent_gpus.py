@@ -186,7 +186,7 @@ async def test_each_recorded_node_is_reported_whole(site, played, start, fake: F
     assert entries == [expected_entry(number, card) for number, card in there.items()]
     assert [entry["health"] for entry in cards(site)] == [number not in sick for number in there]
     assert conditions(site) == [sick.get(number, "Healthy") for number in there]
-    total = sum(given(card) for number, card in there.items() if number not in sick)
+    total = sum(int(card["memory"]) for number, card in there.items() if number not in sick)
     assert amounts(site) == (str(healthy), str(healthy))
     assert amounts(site, "koordinator.sh/gpu-memory")[0] == str(total)
     each = {given(card) // 2**20 for card in there.values()}
