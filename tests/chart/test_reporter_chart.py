@@ -311,6 +311,74 @@ def test_it_runs_on_every_node_or_on_selected_ones(render: Render, objects: list
     assert placed["affinity"] == {"nodeAffinity": {}}
 
 
+def daemon_sets(objects: list[JsonObject]) -> dict[str, JsonObject]:
+    return {one["metadata"]["name"]: one["spec"] for one in objects if one["kind"] == "DaemonSet"}
+
+
+CARD_NODES = {"nvidia.com/gpu.present": "true"}
+
+
+def test_nodes_with_cards_have_the_runtime_class_and_all_others_a_reporter_without_it(render: Render) -> None:
+    gpus = {"runtimeClassName": "nvidia", "runtimeClassNodes": CARD_NODES}
+    rendered = render({"reporter": {"gpus": gpus, "nodeSelector": {"zone": "a"}}})
+    made = daemon_sets(rendered)
+    plain, cards = (made[name]["template"]["spec"] for name in (NAME, f"{NAME}-gpu"))
+
+    assert set(made) == {NAME, f"{NAME}-gpu"}
+    assert (plain.get("runtimeClassName"), cards["runtimeClassName"]) == (None, "nvidia")
+    assert (plain["nodeSelector"], cards["nodeSelector"]) == ({"zone": "a"}, {"zone": "a", **CARD_NODES})
+    apart = {"key": "nvidia.com/gpu.present", "operator": "NotIn", "values": ["true"]}
+    assert required(plain) == [{"matchExpressions": [apart]}]
+    assert "affinity" not in cards
+    data = find(rendered, "ConfigMap", NAME)["data"]
+    handlers = {key: settings.parse(text).runtime.own_handler for key, text in data.items()}
+    assert handlers == {"config.yaml": "", "gpu.yaml": "nvidia"}
+    (first,), (second,) = (one["containers"] for one in (plain, cards))
+    assert [one["args"][2] for one in (first, second)] == ["/etc/koordgate/config.yaml", "/etc/koordgate/gpu.yaml"]
+
+
+def required(spec: JsonObject) -> Any:
+    return spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+
+
+def test_pods_of_the_two_kinds_are_told_apart_by_their_labels(render: Render) -> None:
+    made = daemon_sets(render({"reporter": {"gpus": {"runtimeClassName": "gpu", "runtimeClassNodes": CARD_NODES}}}))
+    labels = {name: one["template"]["metadata"]["labels"] for name, one in made.items()}
+
+    assert made[f"{NAME}-gpu"]["selector"]["matchLabels"].items() <= labels[f"{NAME}-gpu"].items()
+    assert not made[f"{NAME}-gpu"]["selector"]["matchLabels"].items() <= labels[NAME].items()
+    assert {one["app.kubernetes.io/name"] for one in labels.values()} == {NAME}
+
+
+def test_the_administrators_affinity_holds_beside_staying_off_nodes_with_cards(render: Render) -> None:
+    mine = {"key": "a", "operator": "Exists"}
+    terms = [
+        {"matchExpressions": [mine]},
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+    ]
+    affinity = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}},
+        "podAffinity": {},
+    }
+    gpus = {"runtimeClassName": "nvidia", "runtimeClassNodes": CARD_NODES}
+    made = daemon_sets(render({"reporter": {"gpus": gpus, "affinity": affinity}}))
+    plain, cards = (made[name]["template"]["spec"] for name in (NAME, f"{NAME}-gpu"))
+
+    apart = {"key": "nvidia.com/gpu.present", "operator": "NotIn", "values": ["true"]}
+    assert required(plain) == [{"matchExpressions": [mine, apart]}, {**terms[1], "matchExpressions": [apart]}]
+    assert plain["affinity"]["podAffinity"] == {}
+    assert cards["affinity"] == affinity
+
+
+@pytest.mark.parametrize(
+    "gpus",
+    [{}, {"runtimeClassNodes": CARD_NODES}, {"runtimeClassName": "nvidia"}],
+    ids=["nothing stated", "nodes without a class", "a class for all nodes"],
+)
+def test_otherwise_there_is_one_kind_of_reporters(render: Render, gpus: dict[str, Any]) -> None:
+    assert set(daemon_sets(render({"reporter": {"gpus": gpus}}))) == {NAME}
+
+
 def test_it_is_probed_where_it_serves_and_started_with_its_settings(render: Render) -> None:
     only = container(render({"reporter": {"port": 9999}}))
 
@@ -351,6 +419,7 @@ def test_without_it_nothing_of_it_is_left(render: Render, objects: list[JsonObje
         {"roundSeconds": 0},
         {"domain": "nvidia.com"},
         {"gpus": {"discoveryLabels": "yes"}},
+        {"gpus": {"runtimeClassNodes": {"a": "b", "c": "d"}}},
         {"kubelet": {"directory": "var/lib/kubelet"}},
         {"kubelet": {"directory": "/var/lib/kubelet/"}},
         {"kubelet": {"hidden": ["pods/.."]}},
@@ -367,6 +436,7 @@ def test_without_it_nothing_of_it_is_left(render: Render, objects: list[JsonObje
         "round",
         "no domain of ours",
         "no switch",
+        "two labels",
         "no absolute path",
         "slash at the end",
         "no folder in it",

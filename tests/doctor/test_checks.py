@@ -233,6 +233,16 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], None], Level, str]] = 
     "one replica": (first("deployments", wanted=1), Level.WARNING, "the webhook has one replica"),
     "another's scheduler": (without("deployments", 1), Level.UNKNOWN, "koord-scheduler is not installed by this chart"),
     "no node for reporters": (first("daemonsets", wanted=0, ready=0), Level.WARNING, "no node takes it"),
+    "reporters of nodes with cards": (
+        add("daemonsets", workload("koordgate-reporter-gpu")),
+        Level.OK,
+        "koordgate-reporter-gpu: 2 of 2 Pods are ready",
+    ),
+    "reporters of nodes with cards that are not ready": (
+        add("daemonsets", workload("koordgate-reporter-gpu", ready=0)),
+        Level.FAILURE,
+        "koordgate-reporter-gpu: 0 of 2 Pods are ready",
+    ),
     "no budget": (without("budgets"), Level.WARNING, "no PodDisruptionBudget"),
     "no priority level": (without("levels"), Level.WARNING, "schema of its own: koordgate"),
     "no mutating configuration": (without("mutating"), Level.FAILURE, "there is no mutating webhook configuration"),
@@ -335,6 +345,11 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], None], Level, str]] = 
     ),
     "a runtime class that is not there": (
         first("daemonsets", runtimeClass="gpus"),
+        Level.FAILURE,
+        "there is no RuntimeClass gpus",
+    ),
+    "a runtime class of nodes with cards that is not there": (
+        add("daemonsets", {**workload("koordgate-reporter-gpu"), "runtimeClass": "gpus"}),
         Level.FAILURE,
         "there is no RuntimeClass gpus",
     ),

@@ -11,6 +11,7 @@ from webhook.settings import WebhookSettings
 Raw = dict[str, Any]
 
 REPORTER: Final = "koordgate-reporter"
+REPORTERS: Final = (REPORTER, f"{REPORTER}-gpu")  # DaemonSets: the second where nodes with cards have one of their own
 RELEASE: Final = "koordgate"
 
 

@@ -29,3 +29,102 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "koordgate.reporter.hiddenVolume" -}}
 hidden-{{ replace "_" "-" . }}
 {{- end }}
+
+{{/* A reporter's settings. Takes a dict of root and of class, the RuntimeClass of its container. */}}
+{{- define "koordgate.reporter.settings" -}}
+{{- with .root }}
+{{- $own := list }}
+{{- range .Values.devices.types }}
+{{- $own = append $own (omit . "ignoredByScheduler") }}
+{{- end }}
+domain: {{ .Values.reporter.domain | default .Values.domain }}
+logLevel: {{ .Values.logLevel }}
+logFormat: {{ .Values.logFormat }}
+roundSeconds: {{ include "koordgate.number" .Values.reporter.roundSeconds }}
+roots:
+  # The host's own: a container's sysfs shows the network devices of its own network namespace.
+  sysfs: /host/sys
+  proc: /proc
+  cgroup: /host/cgroup
+  kubelet: {{ .Values.reporter.kubelet.directory }}
+  state: /var/lib/koordgate
+serve:
+  host: {{ .Values.webhook.host | quote }}
+  port: {{ include "koordgate.number" .Values.reporter.port }}
+kubelet:
+  configuration: {{ .Values.reporter.kubelet.configuration | quote }}
+  configz: {{ .Values.reporter.kubelet.configz }}
+  podResources: {{ .Values.reporter.kubelet.podResources | ternary (printf "%s/pod-resources/kubelet.sock" .Values.reporter.kubelet.directory) "" | quote }}
+gpus:
+  enabled: {{ .Values.reporter.gpus.enabled }}
+  discoveryLabels: {{ .Values.reporter.gpus.discoveryLabels }}
+  quietSeconds: {{ include "koordgate.number" .Values.reporter.gpus.quietSeconds }}
+  provingSeconds: {{ include "koordgate.number" .Values.reporter.gpus.provingSeconds }}
+  outageSeconds: {{ include "koordgate.number" .Values.reporter.gpus.outageSeconds }}
+runtime:
+  directories: {{ .Values.reporter.runtime.directories | toJson }}
+  delivery: {{ .Values.devices.delivery | default "auto" }}
+  runtimeClassName: {{ include "koordgate.reporter.delivering" . | quote }}
+  handler: {{ include "koordgate.reporter.handler" (dict "name" (include "koordgate.reporter.delivering" .)) | quote }}
+  {{- if .Values.reporter.gpus.enabled }}
+  ownHandler: {{ include "koordgate.reporter.handler" (dict "name" $.class) | quote }}
+  {{- end }}
+  policies: {{ .Values.reporter.gpus.enabled }}
+devices:
+  types:
+    {{- $own | toYaml | nindent 4 }}
+  pci:
+    {{- .Values.reporter.pci | toYaml | nindent 4 }}
+cpus:
+  enforce: {{ .Values.reporter.cpus.enforce }}
+  memory: {{ .Values.reporter.cpus.memory }}
+  takeOver: {{ .Values.reporter.cpus.takeOver }}
+proof:
+  enabled: {{ .Values.reporter.proof.enabled }}
+  environment: {{ .Values.reporter.proof.environment }}
+metrics:
+  pods: {{ .Values.reporter.metrics.pods }}
+{{- end }}
+{{- end }}
+
+{{/*
+The kinds of reporters, a DaemonSet each, as JSON: one, or one on nodes with cards, whose container has a RuntimeClass, and one
+on all others, which may lack the handler of that. The RuntimeClass is the one that is stated, else that of devices if Helm sees it
+in the cluster.
+*/}}
+{{- define "koordgate.reporter.kinds" -}}
+{{- $gpus := .Values.reporter.gpus }}
+{{- $class := $gpus.runtimeClassName }}
+{{- $nodes := $gpus.runtimeClassNodes }}
+{{- if and $gpus.enabled (not $class) }}
+{{- $found := include "koordgate.reporter.delivering" . }}
+{{- if and $found (lookup "node.k8s.io/v1" "RuntimeClass" "" $found) }}
+{{- $class = $found }}
+{{- $nodes = $nodes | default (dict "nvidia.com/gpu.present" "true") }}
+{{- end }}
+{{- end }}
+{{- $plain := dict "name" "koordgate-reporter" "config" "config.yaml" "class" "" "nodes" dict "without" dict }}
+{{- if and $class $nodes }}
+{{- $gpu := dict "name" "koordgate-reporter-gpu" "config" "gpu.yaml" "class" $class "nodes" $nodes "without" dict }}
+{{- list (set $plain "without" $nodes) $gpu | toJson }}
+{{- else }}
+{{- list (set $plain "class" $class) | toJson }}
+{{- end }}
+{{- end }}
+
+{{/* The affinity of reporters that stay off some nodes, as JSON. Takes a dict of affinity and of without, one label of those nodes. */}}
+{{- define "koordgate.reporter.affinity" -}}
+{{- $affinity := deepCopy .affinity }}
+{{- range $key, $value := .without }}
+{{- $apart := dict "key" $key "operator" "NotIn" "values" (list $value) }}
+{{- $node := get $affinity "nodeAffinity" | default dict }}
+{{- $required := get $node "requiredDuringSchedulingIgnoredDuringExecution" | default dict }}
+{{- $terms := list }}
+{{- range get $required "nodeSelectorTerms" | default (list dict) }}
+{{- $terms = append $terms (set . "matchExpressions" (append (get . "matchExpressions" | default list) $apart)) }}
+{{- end }}
+{{- $_ := set $node "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) }}
+{{- $_ := set $affinity "nodeAffinity" $node }}
+{{- end }}
+{{- $affinity | toJson }}
+{{- end }}

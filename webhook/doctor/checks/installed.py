@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from webhook.doctor.findings import Finding, failure, listed, ok, unknown, warning
-from webhook.doctor.snapshot import RELEASE, REPORTER, Snapshot
+from webhook.doctor.snapshot import RELEASE, REPORTER, REPORTERS, Raw, Snapshot
 
 _AREA: Final = "installed"
 _SCHEDULER: Final = "koord-scheduler"
@@ -29,9 +29,22 @@ def installed(snapshot: Snapshot) -> Iterator[Finding]:
     if snapshot.settings.health_lease.enabled:
         yield from _workload(snapshot, "deployments", _LEASE)
     if snapshot.reporter:
-        yield from _workload(snapshot, "daemonsets", REPORTER)
+        for name in _reporters(snapshot) or [REPORTER]:
+            yield from _workload(snapshot, "daemonsets", name)
     yield from _budget(snapshot)
     yield from _queues(snapshot)
+
+
+def _reporters(snapshot: Snapshot) -> list[str]:
+    """The DaemonSets of reporters that have nodes: where all nodes have cards, the other has none."""
+    ours = {
+        one["metadata"]["name"] for one in snapshot.of("daemonsets").items if _ours(snapshot, one) and one["wanted"]
+    }
+    return [name for name in REPORTERS if name in ours]
+
+
+def _ours(snapshot: Snapshot, one: Raw) -> bool:
+    return bool(one["metadata"]["namespace"] == snapshot.namespace)
 
 
 def _workload(snapshot: Snapshot, key: str, name: str) -> Iterator[Finding]:

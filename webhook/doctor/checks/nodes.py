@@ -7,7 +7,7 @@ from typing import Any, Final
 from allocator.vocabulary.names import REPORTER_MANAGER
 from allocator.wire.nodetopology import CPU_MANAGER_POLICY
 from webhook.doctor.findings import Finding, failure, listed, ok, unknown, warning
-from webhook.doctor.snapshot import REPORTER, Snapshot
+from webhook.doctor.snapshot import REPORTER, REPORTERS, Snapshot
 
 _AREA: Final = "nodes"
 _GPU_LABELS: Final = {"nvidia.com/gpu.present": "true", "feature.node.kubernetes.io/pci-10de.present": "true"}
@@ -88,8 +88,8 @@ def _fresh(snapshot: Snapshot, known: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _runtime_class(snapshot: Snapshot) -> Iterator[Finding]:
     """The reporter's own Pods see cards by the RuntimeClass that the chart's value names."""
-    ours, classes = snapshot.of("daemonsets").named(REPORTER), snapshot.of("runtimes")
-    wanted = ours["runtimeClass"] if ours is not None else ""
+    ours, classes = (snapshot.of("daemonsets").named(name) for name in REPORTERS), snapshot.of("runtimes")
+    wanted = next((one["runtimeClass"] for one in ours if one is not None and one["runtimeClass"]), "")
     if wanted and not classes.error and wanted not in classes.names:
         todo = "create it, or correct reporter.gpus.runtimeClassName"
         yield failure(_AREA, f"there is no RuntimeClass {wanted}", todo)
