@@ -135,11 +135,13 @@ def _by_nri(runtime: NodeRuntime, *, stated: bool) -> Way:
 
 def _by_default_runtime(runtime: NodeRuntime, rules: DeliveryRules, *, stated: bool) -> Way:
     if runtime.default_shows is False and not stated:
-        cure = (
-            f"delete this Pod and create it again, and it gets runtimeClassName {rules.runtime_class}"
-            if rules.runtime_class and rules.handler in runtime.handlers
-            else f"create a RuntimeClass for NVIDIA's runtime (devices.runtimeClassName), or {_SWITCH_ON_NRI}"
-        )
+        if rules.runtime_class and rules.handler in runtime.handlers:
+            cure = f"delete this Pod and create it again, and it gets runtimeClassName {rules.runtime_class}"
+        elif rules.runtime_class and runtime.handlers:
+            needed = f"handler {rules.handler}, which RuntimeClass {rules.runtime_class} names"
+            cure = f"configure NVIDIA's runtime there as {needed}, or {_SWITCH_ON_NRI}"
+        else:
+            cure = f"create a RuntimeClass for NVIDIA's runtime (devices.runtimeClassName), or {_SWITCH_ON_NRI}"
         return Way(None, why_not=f"has a default runtime that shows containers no cards: {cure}")
     if runtime.default_shows is None and rules.unknown_refused and not stated:
         return Way(None, why_not=_UNKNOWN)

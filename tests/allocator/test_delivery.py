@@ -124,6 +124,13 @@ REFUSED = {
         "create a RuntimeClass for NVIDIA",
     ),
     "no runtime of NVIDIA's": (BARE, "", NO_CLASS, "", "has a default runtime that shows containers no cards"),
+    "no runtime of NVIDIA's, though there is a RuntimeClass": (
+        BARE,
+        "",
+        CLASSED,
+        "",
+        "configure NVIDIA's runtime there as handler nvidia, which RuntimeClass nvidia names",
+    ),
     "a handler that the node lacks": (BARE, "", CLASSED, "nvidia", "has no runtime handler nvidia"),
     "a runtime that ignores the variable": (BOTTLEROCKET, "", CLASSED, "", "accept-nvidia-visible-devices-envvar"),
     "no specification for the NRI plugin": (

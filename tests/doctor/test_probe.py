@@ -270,7 +270,7 @@ CURES: dict[str, tuple[Chosen, Verdict, str, Level, str]] = {
     ),
     "another failure": (BY_CLASS, Verdict.NOT_CREATED, "x", Level.FAILURE, "logs of kubelet"),
     "no allocation": (BY_CLASS, Verdict.NOT_GIVEN, "x", Level.FAILURE, "which scheduler"),
-    "no way": (NO_WAY, Verdict.NOT_PLACED, "the node cannot show containers their cards", Level.UNKNOWN, "create a R"),
+    "no way": (NO_WAY, Verdict.NOT_PLACED, "1 node-1: the node has a default runtime", Level.UNKNOWN, "create a R"),
     "full": (BY_CLASS, Verdict.NOT_PLACED, "0/1 nodes: full", Level.UNKNOWN, "that is no fault"),
     "no shell": (BY_CLASS, Verdict.NOT_RUN, NO_SHELL, Level.UNKNOWN, "an image that has /bin/sh"),
     "no image": (BY_CLASS, Verdict.NOT_RUN, "ImagePullBackOff: x", Level.UNKNOWN, "that the node can pull"),

@@ -11,7 +11,6 @@ from webhook.doctor.probe.pod import SHELL
 from webhook.terminal import counted
 
 AREA: Final = "probe"
-_NO_CARDS: Final = "cannot show containers their cards"  # as a scheduler repeats the refusal of a node
 _LET_REPORT: Final = "let koordgate's reporter of this version run there, which tells version and mode"
 # What the messages of runtimes have, and what to do.
 _NOT_CREATED: Final = {
@@ -65,7 +64,7 @@ def cure(one: Outcome) -> str:
         known = _WITHOUT[way.delivery]
     elif one.verdict is Verdict.NOT_CREATED:
         known = next((todo for words, todo in _NOT_CREATED.items() if words in one.why), "")
-    elif one.verdict is Verdict.NOT_PLACED and _NO_CARDS in one.why:
+    elif one.verdict is Verdict.NOT_PLACED and way.delivery is None:
         known = way.why_not.partition(": ")[2]
     elif one.verdict is Verdict.NOT_RUN and SHELL in one.why:
         known = f"name an image that has {SHELL}, such as busybox"
