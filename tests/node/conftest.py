@@ -82,6 +82,17 @@ async def static_node(node: harness.Node) -> AsyncIterator[harness.Node]:
         yield node
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def nvidia_class(node_plane: ControlPlane) -> AsyncIterator[None]:
+    """A RuntimeClass for NVIDIA's runtime, as the GPU operator makes one."""
+    path, name = "/apis/node.k8s.io/v1/runtimeclasses", nvidia.HANDLER
+    body = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}
+    async with node_plane.admin() as admin:
+        await admin.create(path, body)
+        yield
+        await admin.delete(f"{path}/{name}")
+
+
 @pytest.fixture(scope="session")
 def node_values(node: harness.Node) -> JsonObject:
     """Values of the chart for the node: its defaults, except the kubelet's folder, and without cards."""

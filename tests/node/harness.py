@@ -257,6 +257,17 @@ class Node:
             await self._kubelet.ready(self._kubelet_ready)
 
     @contextlib.asynccontextmanager
+    async def defaulting_to(self, handler: str) -> AsyncIterator[None]:
+        """Run Pods that name no RuntimeClass with another handler than runc for the duration."""
+        async with self.containerd_down():
+            self._configure_containerd(handler)
+        try:
+            yield
+        finally:
+            async with self.containerd_down():
+                self._configure_containerd()
+
+    @contextlib.asynccontextmanager
     async def powered_off(self) -> AsyncIterator[None]:
         """End everything on the node at once for the duration, as a power failure does: kubelet, runtime, containers.
 
@@ -307,8 +318,7 @@ class Node:
             return await admin.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")
 
     async def _start_containerd(self) -> None:
-        toml = _containerd_toml(self._folder, self._runtimes, self.nri_socket, self._cdi or self._folder / "cdi")
-        config = _write(self._folder / "containerd.toml", toml)
+        config = self._configure_containerd()
         _write(self._folder / "cni" / "10-ptp.conflist", json.dumps(_network(self._folder)))
         shims = self._binaries["containerd-shim-runc-v2"].parent
         env = {**os.environ, "PATH": f"{shims}:{os.environ['PATH']}"}
@@ -318,6 +328,11 @@ class Node:
         await self._containerd.ready(self._containerd_ready)
         for archive in await asyncio.to_thread(images.make, self._folder / "images"):
             await self.load(archive)
+
+    def _configure_containerd(self, default: str = "runc") -> Path:
+        cdi = self._cdi or self._folder / "cdi"
+        toml = _containerd_toml(self._folder, self._runtimes, default, self.nri_socket, cdi)
+        return _write(self._folder / "containerd.toml", toml)
 
     async def _containerd_ready(self) -> bool:
         try:
@@ -522,7 +537,7 @@ def own_address() -> str:
         return str(probe.getsockname()[0])
 
 
-def _containerd_toml(folder: Path, runtimes: Mapping[str, Path], nri_socket: Path, cdi: Path) -> str:
+def _containerd_toml(folder: Path, runtimes: Mapping[str, Path], default: str, nri_socket: Path, cdi: Path) -> str:
     handlers = "".join(
         f"""
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{name}]
@@ -551,6 +566,8 @@ sandbox = "{images.PAUSE}"
 restrict_oom_score_adj = true # root without CAP_SYS_RESOURCE, as in some virtual machines
 netns_mounts_under_state_dir = true
 cdi_spec_dirs = ["{cdi}"]
+[plugins."io.containerd.cri.v1.runtime".containerd]
+default_runtime_name = "{default}"
 {handlers}
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = ["{machine.cni_folder()}"]

@@ -4,10 +4,12 @@ The driver's root has the stand-in in place of the driver's libraries, and devic
 container gets, and is kept from, is decided by NVIDIA's programs, containerd and runc alone.
 """
 
+import contextlib
 import os
 import shlex
 import stat
 import subprocess
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -88,7 +90,7 @@ class Toolkit:
 
     Attributes:
         runtime: The program for containerd's handler.
-        specs: The folder of CDI specs.
+        specs: The folder of CDI specs: those of a node with the GPU operator.
         hook: NVIDIA's hook program, with the stand-in.
         told: The folder of the file `limits`: lines `card soft hard cgroup`, what the driver was told.
     """
@@ -118,6 +120,9 @@ class Toolkit:
         self._make_programs()
         self.configure("auto")
         self.cgroups("v2")
+        self._write_spec(PLUGIN_KIND, "uuid")
+        self._write_spec(REFRESHED_KIND, "index", "uuid")
+        self._write_spec(MANAGEMENT_KIND)
 
     def close(self) -> None:
         """Remove what is outside its folder; no container that it made may live."""
@@ -155,7 +160,40 @@ spec-dirs = ["{self.specs}"]
 """
         )
 
-    def write_spec(self, kind: str, *strategies: str) -> None:
+    @contextlib.asynccontextmanager
+    async def nri_plugin(self, socket: Path) -> AsyncIterator[None]:
+        """Run NVIDIA's NRI plugin, which its installer becomes when it has installed what it finds."""
+        argv = (
+            self._binaries["nvidia-ctk-installer"],
+            "--enable-nri-plugin",
+            f"--nri-socket={socket}",
+            "--nri-plugin-index=10",
+            "--nri-namespace=gpu-operator",
+            "--runtime=containerd",
+            "--ignore-errors",  # it finds nothing to install in an empty folder
+            f"--toolkit-source-root={self._folder / 'nothing'}",
+            f"--toolkit-install-dir={self._folder / 'installed'}",
+            f"--pid-file={self._folder / 'toolkit.pid'}",
+        )
+        log = self._folder / "nri-plugin.log"
+        log.unlink(missing_ok=True)
+        process = Process("nvidia-nri-plugin", argv, log)
+        process.start()
+
+        async def connected() -> bool:
+            return "Waiting for signal" in log.read_text()
+
+        try:
+            await process.ready(connected)
+            yield
+        finally:
+            await process.stop()
+
+    def asked(self) -> list[str]:
+        """The devices that the prestart hook of mode legacy asked nvidia-container-cli for, a line a container."""
+        return self._asked.read_text().splitlines() if self._asked.exists() else []
+
+    def _write_spec(self, kind: str, *strategies: str) -> None:
         """Write the CDI spec of a kind with `nvidia-ctk cdi generate`, its devices named by the given strategies."""
         vendor, _, device_class = kind.partition("/")
         management = ("--mode=management",) if kind == MANAGEMENT_KIND else ()
@@ -172,28 +210,6 @@ spec-dirs = ["{self.specs}"]
             *(f"--device-name-strategy={strategy}" for strategy in strategies),
             f"--output={self.specs / f'{vendor}.yaml'}",
         )
-
-    def nri_plugin(self, socket: Path) -> Process:
-        """NVIDIA's NRI plugin, which its installer runs when it has nothing left to install."""
-        argv = (
-            self._binaries["nvidia-ctk-installer"],
-            "--enable-nri-plugin",
-            f"--nri-socket={socket}",
-            "--nri-plugin-index=10",
-            "--nri-namespace=gpu-operator",
-            "--runtime=containerd",
-            "--ignore-errors",  # it finds nothing to install in an empty folder
-            f"--toolkit-source-root={self._folder / 'nothing'}",
-            f"--toolkit-install-dir={self._folder / 'installed'}",
-            f"--pid-file={self._folder / 'toolkit.pid'}",
-        )
-        log = self._folder / "nri-plugin.log"
-        log.unlink(missing_ok=True)
-        return Process("nvidia-nri-plugin", argv, log)
-
-    def asked(self) -> list[str]:
-        """The devices that the prestart hook of mode legacy asked nvidia-container-cli for, a line a container."""
-        return self._asked.read_text().splitlines() if self._asked.exists() else []
 
     def _make_driver(self) -> None:
         libraries = self._root / _LIBRARIES

@@ -27,7 +27,6 @@ from node.nvidia import (
 )
 
 from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.plane import ControlPlane
 from webhook.localplane.waiting import until
 
 MIB = 2**20
@@ -179,23 +178,7 @@ def here(node: Node, node_admin: AdminClient, node_namespace: str) -> Here:
     return Here(node, node_admin, node_namespace)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session", autouse=True)
-async def class_of_the_handler(node_plane: ControlPlane) -> AsyncIterator[None]:
-    """A RuntimeClass for the handler, as the GPU operator makes one."""
-    path = "/apis/node.k8s.io/v1/runtimeclasses"
-    body = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": HANDLER}, "handler": HANDLER}
-    async with node_plane.admin() as admin:
-        await admin.create(path, body)
-        yield
-        await admin.delete(f"{path}/{HANDLER}")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def specs(nvidia_toolkit: Toolkit) -> None:
-    """The CDI specs of a node with the GPU operator."""
-    nvidia_toolkit.write_spec(PLUGIN_KIND, "uuid")
-    nvidia_toolkit.write_spec(REFRESHED_KIND, "index", "uuid")
-    nvidia_toolkit.write_spec(MANAGEMENT_KIND)
+pytestmark = pytest.mark.usefixtures("nvidia_class")
 
 
 @pytest.fixture
@@ -208,15 +191,8 @@ def cgroups(nvidia_toolkit: Toolkit) -> Iterator[Callable[[CgroupVersion], None]
 @pytest_asyncio.fixture(loop_scope="session")
 async def plugin(node: Node, nvidia_toolkit: Toolkit) -> AsyncIterator[None]:
     """NVIDIA's NRI plugin, connected to containerd."""
-    process = nvidia_toolkit.nri_plugin(node.nri_socket)
-    process.start()
-
-    async def connected() -> bool:
-        return "Waiting for signal" in process.log.read_text()
-
-    await process.ready(connected)
-    yield
-    await process.stop()
+    async with nvidia_toolkit.nri_plugin(node.nri_socket):
+        yield
 
 
 def expected(cases: Mapping[str, Case]) -> dict[str, Seen]:
@@ -282,10 +258,21 @@ async def test_runc_shows_no_card_whatever_the_pod_says(here: Here) -> None:
     assert await here.seen(UNREAD, None) == expected(UNREAD)
 
 
-async def test_a_container_has_the_cards_that_nvidias_nri_plugin_reads_in_the_pods_annotation(
-    here: Here, plugin: None
+async def test_where_nvidias_runtime_is_the_default_a_pod_needs_no_runtime_class(
+    here: Here, nvidia_toolkit: Toolkit
 ) -> None:
-    assert await here.seen(BY_PLUGIN, None) == expected(BY_PLUGIN)
+    nvidia_toolkit.configure("auto")
+    cases = {**BARE, **QUALIFIED, "void": UNASKED["void"]}
+    async with here.node.defaulting_to(HANDLER):
+        assert await here.seen(cases, None) == expected(cases)
+
+
+@pytest.mark.parametrize("runtime_class", [None, HANDLER])
+async def test_a_container_has_the_cards_that_nvidias_nri_plugin_reads_in_the_pods_annotation(
+    here: Here, nvidia_toolkit: Toolkit, plugin: None, runtime_class: str | None
+) -> None:
+    nvidia_toolkit.configure("cdi", MANAGEMENT_KIND)
+    assert await here.seen(BY_PLUGIN, runtime_class) == expected(BY_PLUGIN)
 
 
 async def test_the_nri_plugin_fails_the_creation_for_a_card_that_no_spec_has(here: Here, plugin: None) -> None:
