@@ -137,8 +137,7 @@ def translate(
     """
     reading = read_asks(pod, policy.types, implied=False, slots=policy.slots.of(namespace))
     unread = find_unread(pod, policy.types)
-    limited = policy.limits.requires(reading.request, namespace)
-    settled = _settled(pod, policy, reading, unread, limited=limited)
+    settled = _settled(pod, policy, reading, unread, namespace)
     if settled is not None:
         return settled
     request = reading.request
@@ -153,6 +152,7 @@ def translate(
     written: dict[str, Any] = {}
     known = originals(pod)
     shown = shown_types(reading, policy.types)
+    limited = policy.limits.requires(request, namespace)
     told = request.told or (policy.tells and bool(request.containers))
     users = unstated_users(reading.sharing or {})
     zeros = zeros if request.containers else ()
@@ -235,7 +235,7 @@ def _in_sum(reading: PodReading) -> list[Problem]:
 
 
 def _settled(
-    pod: Mapping[str, Any], policy: TranslationPolicy, reading: PodReading, unread: Unread, *, limited: bool
+    pod: Mapping[str, Any], policy: TranslationPolicy, reading: PodReading, unread: Unread, namespace: str
 ) -> Translation | None:
     """The answer for a Pod that is another product's, or that cannot be translated; None for any other."""
     if belongs_to_others(pod, reading, unread, policy.types):
@@ -243,8 +243,8 @@ def _settled(
     problems = [*reading.problems]
     if not problems and policy.by_sum:
         problems += _in_sum(reading)
-    if not problems and limited:
-        problems += policy.limits.problems(reading)
+    if not problems:
+        problems += policy.limits.problems(reading, namespace)
     if not problems:
         problems += _unequal(reading.containers, policy.domain)
     if not problems and reading.request.containers:

@@ -90,10 +90,9 @@ def created(
     shown = shown_types(reading, types)
     users = unstated_users(reading.sharing or {})
     limited = memory.requires(asked, request.namespace)
-    if limited:
-        problems.extend(memory.problems(reading))
-        if not asked.wishes.limits:
-            problems.append(_untranslated(annotation_path(LIMITS), "is missing"))
+    problems.extend(memory.problems(reading, request.namespace))
+    if limited and not asked.wishes.limits:
+        problems.append(_untranslated(annotation_path(LIMITS), "is missing"))
     variables = memory.variables if limited else {}
     for container, container_spec in zip(reading.containers, specs, strict=True):
         wanted = wanted_env(container, shown, told=asked.told, limits=variables)
