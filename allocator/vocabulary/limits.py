@@ -55,12 +55,15 @@ class Keeper:
         variables: variable of the environment -> the beginning of the annotation that it reads; the container's name
             follows.
         longest_name: characters of a container's name that fit into its annotations.
+        asked_by: the beginning of the annotations by which a Pod's author may ask the provider too; "" for none. It
+            acts on these whatever koordgate requires.
     """
 
     why_not: Callable[[NodeRuntime, Way], str | None]
     annotations: Callable[[str, Sequence[str], MemoryLimit], dict[str, str]]
     variables: Mapping[str, str] = field(default_factory=dict)
     longest_name: int = _LONGEST_KEY
+    asked_by: str = ""
 
 
 def _toolkit_why_not(runtime: NodeRuntime, way: Way) -> str | None:
@@ -120,6 +123,7 @@ KEEPERS: Final[Mapping[LimitProvider, Keeper]] = {
         _fractions_why_not,
         _fractions_annotations,
         longest_name=_LONGEST_KEY - len(_FRACTIONS_PREFIX.rpartition("/")[2]) - len(_GPU_MEMORY_REQUEST),
+        asked_by=_FRACTIONS_PREFIX,
     ),
 }
 """What there is beside `NONE`. A provider is one entry here."""

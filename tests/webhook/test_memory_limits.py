@@ -118,6 +118,17 @@ def test_containers_with_gpus_alone_get_the_variables_in_both_spellings() -> Non
     }
 
 
+@pytest.mark.parametrize("policy", [BY_OPERATOR, BY_TOOLKIT, POLICY])
+def test_a_pod_that_asks_the_operator_itself_must_have_limits_where_the_operator_keeps_them(
+    policy: TranslationPolicy,
+) -> None:
+    types = types_of(parse("dialects: {kai: {enabled: true}}"))
+    asked = {"nvidia.com/container.a.gpu-memory.limit": "2Gi", "nvidia.com/container.a.gpu-memory.request": "1Gi"}
+    made = created(pod(container("a"), annotations=asked), replace(policy, types=types))
+    assert marked(made) == (policy is BY_OPERATOR)
+    assert not marked(created(pod(container("a"), annotations={"nvidia.com/container.a": "x"}), policy))
+
+
 def test_the_fractioning_operator_is_told_by_annotations_alone() -> None:
     made = created(requiring(uses("a", 50)), BY_OPERATOR)
     assert marked(made)

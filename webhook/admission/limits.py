@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from allocator.devices.isolation import is_share
 from allocator.memorylimits import long_name
@@ -29,24 +29,30 @@ class LimitPolicy:
     provider: LimitProvider = LimitProvider.NONE
     namespaces: frozenset[str] = frozenset()
 
-    def requires(self, request: PodRequest, namespace: str) -> bool:
-        """Whether the limits of a Pod must be kept: it asks for that, or the installation wants it of its namespace.
+    def requires(self, pod: Mapping[str, Any], request: PodRequest, namespace: str) -> bool:
+        """Whether the limits of a Pod must be kept: its author asks for that, or the installation of its namespace.
 
         The latter holds for Pods that take a part of a GPU. One that takes whole GPUs has nobody beside it on them.
         """
         gpus = [one.ask for one in request.containers if one.ask.type.name == TYPE_GPU]
-        if request.wishes.limits or not gpus:
+        if not gpus or request.wishes.limits or self._asked(pod):
             return bool(gpus)
         return not self.namespaces.isdisjoint((EVERYWHERE, namespace)) and any(map(is_share, gpus))
+
+    def _asked(self, pod: Mapping[str, Any]) -> bool:
+        """Whether the author asks the provider itself, which then needs the rest of what the bind writes."""
+        asked_by = KEEPERS[self.provider].asked_by if self.provider in KEEPERS else ""
+        annotations = (pod.get("metadata") or {}).get("annotations") or {}
+        return bool(asked_by) and any(key.startswith(asked_by) for key in annotations)
 
     @property
     def variables(self) -> Mapping[str, str]:
         """The variables of containers with GPUs of such a Pod, as `Keeper.variables`."""
         return KEEPERS[self.provider].variables if self.provider in KEEPERS else {}
 
-    def problems(self, reading: PodReading, namespace: str) -> Iterator[Problem]:
+    def problems(self, pod: Mapping[str, Any], reading: PodReading, namespace: str) -> Iterator[Problem]:
         """Find why the limits of a readable Pod for which they are required can be kept nowhere."""
-        if not self.requires(reading.request, namespace):
+        if not self.requires(pod, reading.request, namespace):
             return
         keeper = KEEPERS.get(self.provider)
         if keeper is None:

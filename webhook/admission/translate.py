@@ -152,7 +152,7 @@ def translate(
     written: dict[str, Any] = {}
     known = originals(pod)
     shown = shown_types(reading, policy.types)
-    limited = policy.limits.requires(request, namespace)
+    limited = policy.limits.requires(pod, request, namespace)
     told = request.told or (policy.tells and bool(request.containers))
     users = unstated_users(reading.sharing or {})
     zeros = zeros if request.containers else ()
@@ -244,7 +244,7 @@ def _settled(
     if not problems and policy.by_sum:
         problems += _in_sum(reading)
     if not problems:
-        problems += policy.limits.problems(reading, namespace)
+        problems += policy.limits.problems(pod, reading, namespace)
     if not problems:
         problems += _unequal(reading.containers, policy.domain)
     if not problems and reading.request.containers:

@@ -89,8 +89,8 @@ def created(
     specs = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     shown = shown_types(reading, types)
     users = unstated_users(reading.sharing or {})
-    limited = memory.requires(asked, request.namespace)
-    problems.extend(memory.problems(reading, request.namespace))
+    limited = memory.requires(pod, asked, request.namespace)
+    problems.extend(memory.problems(pod, reading, request.namespace))
     if limited and not asked.wishes.limits:
         problems.append(_untranslated(annotation_path(LIMITS), "is missing"))
     variables = memory.variables if limited else {}
