@@ -195,6 +195,6 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
         "podAnnotations": {"note": "x"},
         "imagePullSecrets": [{"name": "registry"}],
         "nodeSelector": {"role": "system"},
-        "doctor": {"tryIn": "team-a", "strict": True},
+        "doctor": {"tryIn": "team-a", "strict": True, "probe": "registry.example.com/busybox:1.37"},
     },
 }
