@@ -15,7 +15,8 @@ from reporter.inventory import files
 from reporter.pods import NodePod
 from reporter.proof.agree import CardUse, ContainerSeen
 
-_CONTAINER: Final = re.compile(r"(?:^|-)([0-9a-f]{64})(?:\.scope)?$", re.ASCII)
+# CRI-O's monitor of a container, crio-conmon-ID.scope, is none.
+_CONTAINER: Final = re.compile(r"(?:^|(?<!-conmon)-)([0-9a-f]{64})(?:\.scope)?$", re.ASCII)
 _WITHIN: Final = re.compile(r"(?:^|[/-])([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.ASCII | re.MULTILINE)
 _POD: Final = re.compile(r"pod([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?:/|$)")
 _CARD: Final = re.compile(r"nvidia([0-9]{1,3})", re.ASCII)

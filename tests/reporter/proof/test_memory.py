@@ -166,6 +166,7 @@ def test_the_cgroup_of_a_container_is_the_one_that_its_runtime_made_for_it(
     path = f"{layout.pod(KubernetesQos.BURSTABLE, UID)}/{name}"
     (tmp_path / path / inner).mkdir(parents=True)
     (tmp_path / path).with_name("d" * 64).mkdir()
+    (tmp_path / path).with_name(f"crio-conmon-{MAIN}.scope").mkdir()
     found = evidence.cgroups(Hierarchy(tmp_path, Version.V2), layout, [ONE, replace(ONE, cgroup="no/uid")])
     assert found == {MAIN: f"{path}/container" if inner == "container" else path}
 
