@@ -7,7 +7,7 @@ from typing import Any
 from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.mode import Mode
 from allocator.wire.foreignpods import Adoption
-from webhook.adopt.objects import Cluster
+from webhook.adopt.objects import RUNTIME_CLASS, Cluster
 from webhook.ledger.kube import record_or_error
 from webhook.ledger.store import Record, UnreadableError
 from webhook.offline.alike import PodReader
@@ -15,7 +15,7 @@ from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, deliver
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.classes import pools_of
 from webhook.view.cluster import ClusterView, SeenObjects
-from webhook.view.feed import Complain, DeviceFeed, Listing, NodeFeed, PodFeed, TopologyFeed
+from webhook.view.feed import Complain, DeviceFeed, Listing, NodeFeed, PodFeed, RuntimeClassFeed, TopologyFeed
 from webhook.view.namespaces import NamespaceFeed, NamespaceModes
 from webhook.view.podinfo import PodInfo
 from webhook.view.snapshots import Defaults
@@ -69,6 +69,7 @@ class AdoptView:
         pools = pools_of(self.settings)
         feeds: dict[str, Listing] = {
             "Namespace": NamespaceFeed(self.modes),
+            RUNTIME_CLASS: RuntimeClassFeed(self.view),
             "Node": NodeFeed(self.view, types, pools, self._complain("Node")),
             "Device": DeviceFeed(self.view, types, self._complain("Device")),
             "NodeResourceTopology": TopologyFeed(self.view, self._complain("NodeResourceTopology")),
@@ -76,6 +77,9 @@ class AdoptView:
             "ResourceClaim": ClaimFeed(self.view),
             "Pod": PodFeed(self.view, _nothing, _nothing, types, PodReader()),
         }
+        if not cluster.classes:  # it is not known which there are; the one that is configured is assumed
+            assumed = self.settings.devices.runtime_class_name
+            self.view.runtime_classes.put(assumed, assumed)
         for kind, feed in feeds.items():
             for obj in cluster.objects(kind):
                 feed.put(obj)

@@ -32,7 +32,7 @@ _MOST_NAMED: Final = 8
 _BESIDE: Final = ("ResourceQuota", "Event")
 _WORKLOADS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController")
 _OF_NODE: Final = ("Node", "Device")
-_SEEN: Final = ("Node", "Device", "NodeResourceTopology", "ResourceSlice", "ResourceClaim")
+_SEEN: Final = ("RuntimeClass", "Node", "Device", "NodeResourceTopology", "ResourceSlice", "ResourceClaim")
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The stand-in for the API server's own admission plugins: Priority, LimitRanger and ResourceQuota."""
+"""The stand-in for the API server's own admission plugins: Priority, LimitRanger, RuntimeClass and ResourceQuota."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -6,10 +6,11 @@ from typing import Any, Final
 from allocator.amounts import BadQuantityError
 from allocator.quantity import QuantityError, parse
 from webhook.assembly import Parts
-from webhook.offline import limitranges, priorities
+from webhook.offline import limitranges, priorities, runtimeclasses
 from webhook.offline.limitranges import AddedDefault
 from webhook.offline.priorities import Priorities
 from webhook.offline.quotas import QuotaPlugin
+from webhook.offline.runtimeclasses import RuntimeClassPlugin
 from webhook.quotas.mirror import written_names
 from webhook.quotas.table import QuotaFeed, RangeFeed
 from webhook.view.feed import Complain
@@ -17,7 +18,7 @@ from webhook.view.namespaces import NamespaceFeed
 
 Raw = dict[str, Any]
 
-KINDS: Final = frozenset({"Namespace", "LimitRange", "ResourceQuota", priorities.KIND})
+KINDS: Final = frozenset({"Namespace", "LimitRange", "ResourceQuota", priorities.KIND, runtimeclasses.KIND})
 
 
 class ApiPlugins:
@@ -36,6 +37,7 @@ class ApiPlugins:
         )
         self._ranges: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
         self._priorities = Priorities(note)
+        self._runtimes = RuntimeClassPlugin(parts.cluster)
         self._told: set[tuple[str, str, str]] = set()  # namespace, LimitRange and resource
         self._device_names = parts.types.resources
         self._feeds = {
@@ -62,6 +64,8 @@ class ApiPlugins:
                     self._note(problem)
             case priorities.KIND:
                 self._priorities.put(obj)
+            case runtimeclasses.KIND:
+                self._runtimes.put(obj)
             case _:
                 pass
 
@@ -91,6 +95,10 @@ class ApiPlugins:
                     f"do not state it, such as {one.container} of Pod {metadata['name']} (docs/quotas.md, LimitRanges)"
                 )
         return self._priorities.write(pod), added
+
+    def again(self, pod: Raw) -> str:
+        """Write what follows from what the webhooks changed; returns why the Pod is refused, "" if it is not."""
+        return self._runtimes.write(pod)
 
     def complete(self, pod: Raw) -> None:
         """Write the priority into a Pod that is there already."""

@@ -342,6 +342,8 @@ class OfflineCluster:
         verdict = await self.review(made)
         if verdict.refusal:
             return Result(dict(given), PodFate.DENIED, (verdict.refusal,), verdict.warnings, given)
+        if refusal := self._plugins.again(verdict.object):
+            return Result(dict(given), PodFate.DENIED, (refusal,), verdict.warnings, given)
         try:
             pod_amounts(verdict.object["spec"])
         except BadQuantityError as error:

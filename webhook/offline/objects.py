@@ -14,6 +14,7 @@ from koordgate.kube.resource import (
     PLUGIN_POD_GROUPS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    RUNTIME_CLASSES,
 )
 from webhook.offline.documents import InputError, read_documents
 from webhook.offline.manifests import must_have_pods, pods_in
@@ -34,10 +35,13 @@ _VERSIONS: Final = {
     "ResourceSlice": RESOURCE_SLICES.api_version,
     "ResourceClaim": RESOURCE_CLAIMS.api_version,
     "PriorityClass": "scheduling.k8s.io/v1",
+    "RuntimeClass": RUNTIME_CLASSES.api_version,
 }
 _GROUPS_READ: Final = frozenset(one.group for versions in ALL_POD_GROUPS for one in versions)
 _NAMESPACED: Final = frozenset({"Pod", gang.KIND, "ResourceClaim", "LimitRange", "ResourceQuota"})
-_CLUSTER_WIDE: Final = frozenset({"Node", "Device", nodetopology.KIND, "ResourceSlice", "Namespace", "PriorityClass"})
+_CLUSTER_WIDE: Final = frozenset(
+    {"Node", "Device", nodetopology.KIND, "ResourceSlice", "Namespace", "PriorityClass", "RuntimeClass"}
+)
 _COPIES: Final = frozenset({"ControllerRevision"})  # a Pod template that is kept as a copy, and creates no Pod
 
 
@@ -55,6 +59,7 @@ class Objects:
         namespaces: Namespaces.
         limits: LimitRanges and ResourceQuotas.
         priorities: PriorityClasses.
+        runtimes: RuntimeClasses.
         sources: Pods, and objects that have Pod templates, all in the order of the input.
         found: how many objects of each kind there are in the input.
         unused: kinds of which objects were left out.
@@ -70,6 +75,7 @@ class Objects:
     namespaces: list[Raw] = field(default_factory=list)
     limits: list[Raw] = field(default_factory=list)
     priorities: list[Raw] = field(default_factory=list)
+    runtimes: list[Raw] = field(default_factory=list)
     sources: list["InputObject"] = field(default_factory=list)
     found: Counter[str] = field(default_factory=Counter)
     unused: Counter[str] = field(default_factory=Counter)
@@ -78,7 +84,7 @@ class Objects:
     @property
     def cluster(self) -> list[Raw]:
         """What describes the nodes, the namespaces, and what these limit."""
-        about = [*self.namespaces, *self.limits, *self.priorities]
+        about = [*self.namespaces, *self.limits, *self.priorities, *self.runtimes]
         return [*self.nodes, *self.devices, *self.topologies, *self.claims, *about]
 
 
@@ -182,6 +188,7 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
         "LimitRange": objects.limits,
         "ResourceQuota": objects.limits,
         "PriorityClass": objects.priorities,
+        "RuntimeClass": objects.runtimes,
     }
     version = obj.get("apiVersion") or _VERSIONS.get(kind, "v1")
     of = f" of {version}" * (kind == gang.KIND and str(version).partition("/")[0] not in _GROUPS_READ)

@@ -201,6 +201,22 @@ class _PriorityClass(Struct, rename="camel"):
     preemption_policy: str | None = None
 
 
+class _Overhead(Struct, rename="camel"):
+    pod_fixed: _Quantities = None
+
+
+class _RuntimeScheduling(Struct, rename="camel"):
+    node_selector: _Texts = None
+    tolerations: list[_Toleration] | None = None
+
+
+class _RuntimeClass(Struct, rename="camel"):
+    metadata: _Metadata
+    handler: str
+    overhead: _Overhead | None = None
+    scheduling: _RuntimeScheduling | None = None
+
+
 class _LabelSelector(Struct, rename="camel"):
     match_labels: _Texts = None
     match_expressions: list[_Expression] | None = None
@@ -294,6 +310,7 @@ _SHAPES: Final[dict[str, type[Struct]]] = {
     "LimitRange": _LimitRange,
     "ResourceQuota": _Quota,
     "PriorityClass": _PriorityClass,
+    "RuntimeClass": _RuntimeClass,
     "PodDisruptionBudget": _Budget,
     "ConfigMap": _ConfigMap,
     "ResourceClaim": _Claim,

@@ -51,6 +51,7 @@ from allocator.wire.devicelinks import DEVICE_LINKS
 from allocator.wire.gang import GANG_ANNOTATION, GANG_ANNOTATIONS
 from allocator.wire.keptcpus import NODE_RESERVATION, SYSTEM_QOS_RESOURCE
 from allocator.wire.noderegister import REGISTERS
+from allocator.wire.noderuntime import NODE_RUNTIME
 from allocator.wire.numberings import DEVICE_NUMBERS
 from allocator.wire.partitions import GPU_PARTITIONS
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
@@ -116,12 +117,12 @@ _TOPOLOGY_ANNOTATIONS: Final = frozenset(
     }
 )
 _DEVICE_ANNOTATIONS: Final = frozenset(
-    {*DEVICES_CHECKPOINTS, AGREEMENT, CORDONED, DEVICE_LINKS, DEVICE_NUMBERS, GPU_PARTITIONS}
+    {*DEVICES_CHECKPOINTS, AGREEMENT, CORDONED, DEVICE_LINKS, DEVICE_NUMBERS, GPU_PARTITIONS, NODE_RUNTIME}
 )
 _NAMED_IN: Final = frozenset({"namespace", "name"})  # the fields of a list of Pods in JSON
 _PATHS: Final = frozenset({GANG_ANNOTATION, HAMI_NODE})
 _LISTED: Final = frozenset({nodetopology.POD_CPU_ALLOCS})
-_VISIBLE: Final = re.compile(r"[A-Za-z0-9_.,:/-]{0,4096}", re.ASCII)  # devices by id, number, or "all"
+_VISIBLE: Final = re.compile(r"[A-Za-z0-9_.,:/=-]{0,4096}", re.ASCII)  # devices by id, number, or "all"
 _FROM_ANNOTATION: Final = re.compile(r"metadata\.annotations\['[^']*'\]")
 
 
@@ -266,7 +267,7 @@ def pod(types: DeviceTypes) -> Shape:
             priority=plain,
             priorityClassName=name,
             preemptionPolicy=plain,
-            runtimeClassName=name,
+            runtimeClassName=plain,
             nodeSelector=labels,
             affinity=_AFFINITY,
             tolerations=each(label),
@@ -452,6 +453,12 @@ def shapes(types: DeviceTypes) -> dict[str, Shape]:
         nodeallocation.KIND: _ALLOCATION,
         "ResourceSlice": _SLICE,
         "ResourceClaim": _CLAIM,
+        "RuntimeClass": fields(  # the settings name one
+            metadata=fields(name=plain),
+            handler=plain,
+            overhead=fields(podFixed=amounts),
+            scheduling=fields(nodeSelector=labels, tolerations=each(label)),
+        ),
         "PriorityClass": fields(metadata=metadata(), value=plain, globalDefault=plain, preemptionPolicy=plain),
         "ResourceQuota": _QUOTA,
         "LimitRange": fields(metadata=metadata(), spec=fields(limits=each(_LIMIT))),

@@ -27,6 +27,7 @@ from koordgate.kube.resource import (
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
+    RUNTIME_CLASSES,
     TOPOLOGIES,
     Resource,
 )
@@ -49,6 +50,7 @@ _KINDS: Final[Sequence[tuple[Resource, str]]] = (
     (RESOURCE_SLICES, "ResourceSlice"),
     (RESOURCE_CLAIMS, "ResourceClaim"),
     (PRIORITY_CLASSES, "PriorityClass"),
+    (RUNTIME_CLASSES, "RuntimeClass"),
     (RESOURCE_QUOTAS, "ResourceQuota"),
     (LIMIT_RANGES, "LimitRange"),
     *((versions[0], gang.KIND) for versions in ALL_POD_GROUPS),
