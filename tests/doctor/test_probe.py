@@ -274,6 +274,7 @@ CURES: dict[str, tuple[Chosen, Verdict, str, Level, str]] = {
     "full": (BY_CLASS, Verdict.NOT_PLACED, "0/1 nodes: full", Level.UNKNOWN, "that is no fault"),
     "no shell": (BY_CLASS, Verdict.NOT_RUN, NO_SHELL, Level.UNKNOWN, "an image that has /bin/sh"),
     "no image": (BY_CLASS, Verdict.NOT_RUN, "ImagePullBackOff: x", Level.UNKNOWN, "that the node can pull"),
+    "shadow": (BY_CLASS, Verdict.NOT_RUN, "koordgate leaves Pods of this namespace alone", Level.UNKNOWN, "--try-in"),
     "late": (BY_CLASS, Verdict.NOT_RUN, "its command still runs", Level.UNKNOWN, "kubectl describe node"),
 }
 
@@ -469,7 +470,7 @@ async def test_events_that_may_not_be_read_are_left_out(run: Run) -> None:
 async def test_a_namespace_that_koordgate_leaves_alone_proves_nothing(run: Run) -> None:
     run.fake.scheduler = "default-scheduler"
     (one,) = await run.probes("n1").run()
-    assert (one.verdict, one.why) == (Verdict.NOT_RUN, "koordgate leaves Pods of namespace team alone")
+    assert (one.verdict, one.why) == (Verdict.NOT_RUN, "koordgate leaves Pods of this namespace alone")
     assert run.proof("n1") is None
 
 

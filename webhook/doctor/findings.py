@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from webhook.terminal import counted
+
 _NAMED: Final = 5  # names that one line lists
 
 
@@ -74,3 +76,8 @@ def listed(names: Sequence[str]) -> str:
     some = sorted(names)
     more = f" and {len(some) - _NAMED} more" if len(some) > _NAMED else ""
     return f"{', '.join(some[:_NAMED])}{more}"
+
+
+def named_nodes(names: Sequence[str]) -> str:
+    """Nodes in a sentence: "2 nodes (a, b)"."""
+    return f"{counted(len(names), 'node')} ({listed(names)})"

@@ -11,11 +11,10 @@ from allocator.vocabulary.delivery import DELIVERY_LABEL, Delivery, NodeDelivery
 from allocator.vocabulary.names import NVIDIA
 from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
 from allocator.wire.partitions import GPU_VENDOR
-from webhook.doctor.findings import Finding, Level, failure, listed, ok, unknown, warning
+from webhook.doctor.findings import Finding, Level, failure, named_nodes, ok, unknown, warning
 from webhook.doctor.proof import DELIVERY_PROVED, DeliveryProof, Result
 from webhook.doctor.snapshot import Snapshot
 from webhook.settings import WebhookSettings, delivery_rules
-from webhook.terminal import counted
 
 _AREA: Final = "delivery"
 _ALIKE: Final = 0.4  # "nri" is meant for nvidia-nri
@@ -157,7 +156,7 @@ def shown(nodes: Iterable[CardNode]) -> Iterator[Finding]:
     for node in nodes:
         lines.setdefault(_judge(node, ways[node.name]), []).append(node.name)
     for line, names in sorted(lines.items(), key=lambda item: item[1]):
-        yield Finding(_AREA, line.level, f"{line.before} {_nodes(names)}{line.after}", line.todo)
+        yield Finding(_AREA, line.level, f"{line.before} {named_nodes(names)}{line.after}", line.todo)
     yield from _proofs(nodes, ways)
 
 
@@ -209,7 +208,7 @@ def _labels(nodes: Iterable[CardNode]) -> Iterator[Finding]:
     for label, names in sorted(strange.items()):
         alike = difflib.get_close_matches(label.lower(), {one.lower(): one for one in Delivery}, 1, _ALIKE)
         meant = next((f"did you mean {one}? " for one in Delivery if one.lower() in alike), "")
-        what = f"label {DELIVERY_LABEL} is {label!r}, which is no way and counts for nothing, on {_nodes(names)}"
+        what = f"label {DELIVERY_LABEL} is {label!r}, which is no way and counts for nothing, on {named_nodes(names)}"
         yield warning(_AREA, what, f"{meant}write one of {', '.join(Delivery)}, or remove it")
 
 
@@ -220,15 +219,11 @@ def _proofs(nodes: list[CardNode], ways: Mapping[str, Chosen]) -> Iterator[Findi
         wrong = [node for node in able if node.proof is not None and node.proof.result is result]
         if wrong:
             last = max(node.proof.when for node in wrong if node.proof is not None)
-            what = f"a probe showed that {words}, on {_nodes([node.name for node in wrong])}, last at {last}"
+            what = f"a probe showed that {words}, on {named_nodes([node.name for node in wrong])}, last at {last}"
             yield failure(_AREA, what, f"{_PROBE} shows whether that is still so, and what to do")
     right = [node for node in able if proved(node, ways[node.name])]
     if right:
         first = min(node.proof.when for node in right if node.proof is not None)
         yield ok(_AREA, f"Pods proved it on {len(right)} of {len(able)} nodes, each at {first} or later")
     elif able:
-        yield ok(_AREA, f"no Pod has proved it yet on {_nodes([node.name for node in able])}: {_PROBE} does")
-
-
-def _nodes(names: list[str]) -> str:
-    return f"{counted(len(names), 'node')} ({listed(names)})"
+        yield ok(_AREA, f"no Pod has proved it yet on {named_nodes([node.name for node in able])}: {_PROBE} does")

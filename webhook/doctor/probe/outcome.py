@@ -12,6 +12,7 @@ from webhook.doctor.checks.delivery import Chosen
 from webhook.doctor.probe.pod import SHELL, Seen, container_status, read_seen
 from webhook.doctor.proof import DeliveryProof, Result
 
+LEFT_ALONE: Final = "koordgate leaves Pods of this namespace alone"
 _LONGEST: Final = 400  # characters of another's message
 NO_IMAGE: Final = frozenset({"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _NOT_MADE: Final = frozenset({"CreateContainerError", "RunContainerError"})

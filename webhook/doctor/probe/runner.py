@@ -13,7 +13,7 @@ from koordgate.kube.errors import Conflict, Forbidden, KubeError, NotFound, Unre
 from koordgate.kube.resource import EVENTS, NODES, PODS
 from webhook.doctor.checks.delivery import CardNode, Chosen, card_nodes, chosen
 from webhook.doctor.findings import Finding, unknown
-from webhook.doctor.probe.outcome import Ending, Outcome, Verdict, compared, ending, given_to, late
+from webhook.doctor.probe.outcome import LEFT_ALONE, Ending, Outcome, Verdict, compared, ending, given_to, late
 from webhook.doctor.probe.pod import NAME, RUN, probe_pod
 from webhook.doctor.probe.words import AREA
 from webhook.doctor.proof import DELIVERY_PROVED, DeliveryProof
@@ -103,8 +103,7 @@ class Probes:
             made = await self._kube.create(PODS.path(namespace=self._plan.namespace), body, deadline=_CALL_S)
             uid = made["metadata"]["uid"]
             if not translated_by(made, self._scheduler):
-                why = f"koordgate leaves Pods of namespace {self._plan.namespace} alone"
-                return Outcome(card_node.name, found, Verdict.NOT_RUN, why)
+                return Outcome(card_node.name, found, Verdict.NOT_RUN, LEFT_ALONE)
             pod, end = await self._watched(name)
             named = (made.get("spec") or {}).get("runtimeClassName") or ""
             found = Chosen(card_node.delivery.way(named), named)

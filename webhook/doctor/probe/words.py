@@ -5,10 +5,9 @@ from typing import Final
 
 from allocator.vocabulary.delivery import DELIVERY_LABEL, Delivery
 from webhook.doctor.checks.delivery import way_of
-from webhook.doctor.findings import Finding, Level, listed
-from webhook.doctor.probe.outcome import NO_IMAGE, Outcome, Verdict
+from webhook.doctor.findings import Finding, Level, named_nodes
+from webhook.doctor.probe.outcome import LEFT_ALONE, NO_IMAGE, Outcome, Verdict
 from webhook.doctor.probe.pod import SHELL
-from webhook.terminal import counted
 
 AREA: Final = "probe"
 _LET_REPORT: Final = "let koordgate's reporter of this version run there, which tells version and mode"
@@ -66,6 +65,8 @@ def cure(one: Outcome) -> str:
         known = next((todo for words, todo in _NOT_CREATED.items() if words in one.why), "")
     elif one.verdict is Verdict.NOT_PLACED and way.delivery is None:
         known = way.why_not.partition(": ")[2]
+    elif one.verdict is Verdict.NOT_RUN and LEFT_ALONE in one.why:
+        known = "name a namespace that koordgate enforces with --try-in (label koordgate.io/mode; exemptNamespaces)"
     elif one.verdict is Verdict.NOT_RUN and SHELL in one.why:
         known = f"name an image that has {SHELL}, such as busybox"
     elif one.verdict is Verdict.NOT_RUN and any(reason in one.why for reason in NO_IMAGE):
@@ -81,6 +82,6 @@ def findings(outcomes: Sequence[Outcome]) -> list[Finding]:
     found = []
     for (verdict, way, todo), alike in lines.items():
         level, text = _SAID[verdict]
-        what = text.format(f"{counted(len(alike), 'node')} ({listed([one.node for one in alike])})", way)
+        what = text.format(named_nodes([one.node for one in alike]), way)
         found.append(Finding(AREA, level, f"{what}: {alike[0].why}" if alike[0].why else what, todo))
     return found
