@@ -187,7 +187,15 @@ def test_whatever_objects_say_is_text(chromium: Browser, tmp_path: Path) -> None
         "uses": [used(f"{HOSTILE}/{HOSTILE}", HOSTILE, "missing", 1, None, 1)],
     }
     holder = {"kind": "pod", "uid": HOSTILE, "namespace": HOSTILE, "name": HOSTILE, "note": HOSTILE, "numa": []}
-    one = {"name": HOSTILE, "blocked": HOSTILE, "devices": [device], "links": [], "cpus": None, "holders": [holder]}
+    one = {
+        "name": HOSTILE,
+        "blocked": HOSTILE,
+        "undelivered": HOSTILE,
+        "devices": [device],
+        "links": [],
+        "cpus": None,
+        "holders": [holder],
+    }
     waits = {"uid": "", "namespace": "x", "name": HOSTILE, "state": HOSTILE, "reasons": [HOSTILE], "seconds": 1}
     resources = [{"name": "gpu-core", "word": HOSTILE, "unit": "percent"}]
     document = {
@@ -269,6 +277,7 @@ def many(count: int) -> dict[str, Any]:
         {
             "name": f"node-{number:04}",
             "blocked": "",
+            "undelivered": "",
             "links": [[a, b, 18] for b in range(8) for a in range(b)],
             "devices": [{**card, "id": f"GPU-{number:08}-{card['minor']}"} for card in cards],
             "cpus": None,

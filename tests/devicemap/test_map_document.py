@@ -8,9 +8,11 @@ import pytest
 from builders import GIB, gpu, holding, nic, node, part, share
 
 from allocator.cpu.resolve import CpuDefaults, resolve
+from allocator.devices.delivery import DeliveryRules, delivery_of
 from allocator.vocabulary.adopted import ForeignHolding, Product
 from allocator.vocabulary.cpunode import CpuShare, NumaShare
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.vocabulary.delivery import NodeRuntime
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes, Unit, own_type
 from allocator.vocabulary.holdings import Holding, Share
@@ -77,6 +79,17 @@ def test_a_node_whose_holdings_are_unknown_is_all_held() -> None:
     assert told["blocked"] == "its record cannot be read: remove it"
     assert {one["health"] for one in told["devices"]} == {"unread"}
     assert [one["amounts"] for one in told["devices"]] == [[[100, 100, 0], [80 * GIB, 80 * GIB, 0]]] * 2
+
+
+def test_a_node_that_cannot_show_cards_says_why_and_one_that_can_says_nothing() -> None:
+    bare = NodeRuntime(handlers=("runc",), default_shows=False, nri=False)
+    delivery = delivery_of(bare, "", DeliveryRules(runtime_class="nvidia", handler="nvidia"))
+    assert entry(node(*CARDS))["undelivered"] == ""
+    shown = replace(bare, default_shows=True)
+    assert entry(replace(node(*CARDS), delivery=delivery_of(shown, "", DeliveryRules())))["undelivered"] == ""
+    told = entry(replace(node(*CARDS), delivery=delivery))["undelivered"]
+    assert told.startswith("Pods get no cards here: the node has a default runtime that shows containers no cards")
+    assert entry(replace(node(), delivery=delivery))["undelivered"] == ""
 
 
 def test_a_device_that_is_held_and_gone_is_told() -> None:

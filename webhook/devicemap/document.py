@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from allocator.vocabulary.adopted import counted
+from allocator.vocabulary.delivery import NodeDelivery
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Share
@@ -100,11 +101,19 @@ def node_entry(
     return {
         "name": cut(node.name),
         "blocked": cut(blocked, LONGEST),
+        "undelivered": cut(_undelivered(node.delivery) if devices else "", LONGEST),
         "devices": devices,
         "links": _links(node.wiring.links, devices),
         "cpus": cpus_entry(node, topology, holders),
         "holders": holders.entries,
     }
+
+
+def _undelivered(delivery: NodeDelivery) -> str:
+    """Why no Pod gets cards on a node, as the bind would say; "" if some do."""
+    if any(way.delivery is not None for way in (delivery.plain, delivery.classed)):
+        return ""
+    return f"Pods get no cards here: the node {delivery.plain.why_not}"
 
 
 _Found = Sequence[tuple[int, Share]]

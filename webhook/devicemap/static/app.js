@@ -10,7 +10,7 @@
     all: ["all nodes", () => true],
     free: ["with something free", (node) => node.devices.some((one) => one.amounts.some((each) => each[2] > 0))],
     held: ["with something held", (node) => node.holders.length > 0],
-    bad: ["with a device that is not usable", (node) => node.bad > 0 || Boolean(node.blocked)],
+    bad: ["with a device that is not usable", (node) => node.bad > 0 || Boolean(node.blocked) || Boolean(node.undelivered)],
   };
   const STATES = {
     file: "as of the file",

@@ -31,6 +31,7 @@
   function Node({ node, open, toggle, move, pods }) {
     return html`<${Head} node=${node} open=${open} toggle=${toggle} move=${move} />
       ${node.blocked && html`<p class="why">${node.blocked}</p>`}
+      ${node.undelivered && html`<p class="why">${node.undelivered}</p>`}
       ${open && node.devices.length > 0 && html`<${Topology} node=${node} lit=${pods.lit} />`}
       <div class="cards">${node.devices.map((one) => html`<${Card} key=${one.type + one.id} node=${node} one=${one} pods=${pods} />`)}</div>
       ${open && node.cpus && html`<${Cpus} node=${node} pods=${pods} />`}`;
