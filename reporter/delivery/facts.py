@@ -3,10 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Final
+from typing import Final, TypeGuard
 
+_LONGEST: Final = 256  # characters
 _PROGRAM: Final = "nvidia-container-runtime"  # also with a mode appended: nvidia-container-runtime.cdi
 _OPERATORS: Final = "/usr/local/nvidia/toolkit/"
+
+
+def is_name(value: object) -> TypeGuard[str]:
+    """Whether a value can be a name, a kind or a path here: a short text that can be told and logged."""
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isascii() and value.isprintable()
 
 
 def is_nvidias(program: str) -> bool:

@@ -6,15 +6,14 @@ These files may hold credentials of registries. No message therefore quotes them
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 import yaml
 
-from reporter.delivery.facts import CdiSpec, Engine, EngineFile, NvidiaConfiguration
+from reporter.delivery.facts import CdiSpec, Engine, EngineFile, NvidiaConfiguration, is_name
 
 MOST_BYTES: Final = 256 * 1024
 _MOST: Final = 4096  # devices of a specification, handlers, imports
-_LONGEST: Final = 256  # characters of a name, a kind, a path
 _LIMITS_HOOK: Final = "apply-cuda-memory-limits"
 _CRI: Final = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri")  # versions 3, 2 and 1
 _CONTAINERDS_DEFAULT: Final = "runc"
@@ -28,10 +27,10 @@ def cdi_spec(data: bytes) -> CdiSpec:
     """
     spec = _table(_yaml(data))
     kind, devices = spec.get("kind"), spec.get("devices")
-    if not _short(kind) or not isinstance(devices, list) or len(devices) > _MOST:
+    if not is_name(kind) or not isinstance(devices, list) or len(devices) > _MOST:
         raise ValueError("is no CDI specification: it needs a kind, and a list of devices")
     entries = [_table(one) for one in devices]
-    names = frozenset(name for one in entries if _short(name := one.get("name")))
+    names = frozenset(name for one in entries if is_name(name := one.get("name")))
     return CdiSpec(kind, names, any(map(_limits, (spec, *entries))))
 
 
@@ -64,7 +63,7 @@ def nvidia_configuration(data: bytes) -> NvidiaConfiguration:
     found = _toml(data)
     mode = _table(found.get("nvidia-container-runtime")).get("mode", "auto")
     unprivileged = found.get("accept-nvidia-visible-devices-envvar-when-unprivileged", True)
-    if not _short(mode) or not isinstance(unprivileged, bool):
+    if not is_name(mode) or not isinstance(unprivileged, bool):
         raise ValueError("mode is no word, or accept-nvidia-visible-devices-envvar-when-unprivileged no boolean")
     return NvidiaConfiguration(mode, unprivileged)
 
@@ -86,7 +85,7 @@ def containerd_file(data: bytes) -> EngineFile:
         _stated(engine.get("default_runtime_name")),
         _texts(programs),
         section is not None,
-        tuple(one for one in (imports[:_MOST] if isinstance(imports, list) else ()) if _short(one)),
+        tuple(one for one in (imports[:_MOST] if isinstance(imports, list) else ()) if is_name(one)),
     )
 
 
@@ -150,14 +149,10 @@ def _table(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _short(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and 0 < len(value) <= _LONGEST
-
-
 def _stated(value: object) -> str | None:
-    return value if _short(value) else None
+    return value if is_name(value) else None
 
 
 def _texts(found: Mapping[str, object]) -> dict[str, str]:
-    kept = ((name, stated) for name, value in found.items() if (stated := _stated(value)) and _short(name))
+    kept = ((name, stated) for name, value in found.items() if (stated := _stated(value)) and is_name(name))
     return dict(sorted(kept)[:_MOST])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator.vocabulary.delivery import NodeRuntime
-from reporter.delivery.facts import Engine, NvidiaConfiguration, OperatorPolicy, RuntimeReading
+from reporter.delivery.facts import Engine, NvidiaConfiguration, OperatorPolicy, RuntimeReading, is_name
 
 _PREFERRED: Final = ("k8s.device-plugin.nvidia.com/gpu", "nvidia.com/gpu")
 _MANAGEMENT: Final = "management.nvidia.com/gpu"  # written by the GPU Operator; closed to most namespaces
@@ -54,7 +54,8 @@ def node_runtime(
     status = _table(node.get("status"))
     engine = _engine(reading.engines, status)
     found = _configuration(reading.nvidia, engine, policy)
-    handlers = tuple(filter(None, (_text(_table(one).get("name")) for one in _listed(status, "runtimeHandlers"))))
+    listed = (_table(one).get("name") for one in _listed(status, "runtimeHandlers"))
+    handlers = tuple(name for name in listed if is_name(name))
     kinds = _kinds(reading, cards.names)
     hooks = {spec.kind for spec in reading.specs if spec.limits}
     toolkit = policy.toolkit if policy.brings_toolkit else ()

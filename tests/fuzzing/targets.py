@@ -20,6 +20,7 @@ from fuzzing.trial import Case, Target, demand
 from allocator.place import Placement, place
 from allocator.quantity import QuantityError, format_bytes, format_int, parse, to_int, to_milli
 from allocator.request.original import read_asks
+from allocator.vocabulary.delivery import NodeRuntime
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.holdings import Holding
@@ -31,11 +32,15 @@ from allocator.wire.deviceallocated import read_allocation
 from allocator.wire.devicelinks import read_links
 from allocator.wire.gang import read_gang
 from allocator.wire.nodeallocation import RecordError, read_spec, write_spec
+from allocator.wire.noderuntime import read_runtime, write_runtime
 from allocator.wire.nodetopology import read_node_topology, write_node_topology
 from allocator.wire.partitions import read_partitions
 from allocator.wire.podallocated import read_cpu_share, write_allocation
 from allocator.wire.resourcespec import read_numa_topology_spec, read_resource_spec
 from allocator.wire.resourcestatus import AnnotationError, read_resource_status, write_resource_status
+from reporter.delivery import formats, operator
+from reporter.delivery.facts import RuntimeReading
+from reporter.delivery.told import CardsThere, node_runtime
 from reporter.kubelet import configuration, cpustate, devicecheckpoint, podlist
 from reporter.kubelet.checkpoint import CheckpointError
 from webhook import review
@@ -813,6 +818,43 @@ def podresources(case: Case) -> str:
     return "read" if found else "empty"
 
 
+# Files about the container runtime
+
+
+def runtimes(case: Case) -> str:
+    """The files about the container runtime, the Node and the GPU Operator's policy, and what is told from them."""
+    case = case if isinstance(case, dict) else {}
+
+    def files(key: str, parse: Callable[[bytes], Any]) -> Iterator[Any]:
+        for text in listed(case.get(key)):
+            try:
+                yield parse(str(text).encode("utf-8", "surrogatepass"))
+            except ValueError:
+                continue
+
+    node = case.get("node")
+    specs = tuple(files("specs", formats.cdi_spec))
+    nvidia = {
+        f"/{at}/nvidia-container-runtime": one for at, one in enumerate(files("nvidia", formats.nvidia_configuration))
+    }
+    engines = {
+        "/etc/containerd": formats.containerd(files("containerd", formats.containerd_file), whole=True),
+        "/etc/crio": formats.crio(files("crio", formats.crio_file), whole=True),
+    }
+    cards = CardsThere(frozenset(one for one in listed(case.get("cards")) if isinstance(one, str)), limits=True)
+    reading = RuntimeReading(specs, nvidia, engines, cgroup2=True)
+    told = node_runtime(reading, node if isinstance(node, dict) else {}, operator.policy(case.get("policies")), cards)
+    text = write_runtime(told)
+    demand(read_runtime(text) == (told, ""), "what is told of a runtime does not come back")
+    demand("hunter2" not in text, "what is told holds a password")
+    return "told" if told == NodeRuntime() else "read"
+
+
+def listed(value: object) -> list[Any]:
+    """A list; empty for anything else."""
+    return value if isinstance(value, list) else []
+
+
 # What each target is, and its share of the inputs: those that go through most of the code in a call get fewer.
 _SHARES: Final[Mapping[Target, int]] = {
     pods: 200,
@@ -829,6 +871,7 @@ _SHARES: Final[Mapping[Target, int]] = {
     checkpoints: 60,
     configz: 50,
     podresources: 110,
+    runtimes: 15,
 }
 TARGETS: Final[Mapping[str, Target]] = {target.__name__: target for target in _SHARES}
 SHARES: Final[Mapping[str, int]] = {target.__name__: share for target, share in _SHARES.items()}

@@ -324,6 +324,19 @@ def test_of_a_flood_of_handlers_and_kinds_so_many_are_told_as_can_be_read_again(
     assert read_runtime(write_runtime(found)) == (found, "")
 
 
+@pytest.mark.parametrize("name", ["x" * 257, "\ud800", "a\nb", "\u00e9", "", 5, None], ids=ascii)
+def test_what_can_be_no_name_of_a_handler_or_a_kind_is_not_told(name: object) -> None:
+    node = {"status": {"runtimeHandlers": [{"name": name}, {"name": "x" * 256}, 7]}}
+    spec_of = json.dumps({"kind": "nvidia.com/gpu", "devices": [{"name": name}, {"name": "GPU-0"}]})
+
+    found = node_runtime(reading(spec_of), node, UNTOLD, CardsThere(frozenset({"GPU-0"})))
+
+    assert (found.handlers, found.kinds) == (("x" * 256,), ("nvidia.com/gpu",))
+    assert formats.cdi_spec(spec_of.encode()).names == {"GPU-0"}
+    with pytest.raises(ValueError, match="is no CDI specification"):
+        formats.cdi_spec(json.dumps({"kind": name, "devices": []}).encode())
+
+
 # What our own container was shown
 
 
