@@ -37,7 +37,8 @@ def node(name: str, **offers: str) -> Raw:
 def devices(name: str, held: Mapping[int, str] | None = None, **entry: Any) -> Raw:
     entries = [device_entry(minor, id=f"GPU-{name}-{minor}", domain="kubernetes.io", **entry) for minor in range(2)]
     checkpoint = [{"podUID": uid, "deviceIDs": [f"GPU-{name}-{minor}"]} for minor, uid in (held or {}).items()]
-    return device_object(*entries, name=name, annotations={DEVICES_CHECKPOINTS[0]: json.dumps(checkpoint)})
+    told = {DEVICES_CHECKPOINTS[0]: json.dumps(checkpoint), "koordgate.io/runtime": '{"defaultShows":true}'}
+    return device_object(*entries, name=name, annotations=told)
 
 
 def gpu_pod(name: str, namespace: str = "team", limits: Mapping[str, str] = GPU, **about: Any) -> Raw:
@@ -355,6 +356,7 @@ CHECKED = """\
 NODE                 READY                    HELD BY                           STILL OFFERS
 n1                   yes                      Koordinator: 1 device, 1 Pod      nvidia.com/gpu: 2
                      2 devices                device plugin: 1 device, 1 Pod
+                     cards by environment
 
 NAMESPACE                      MODE       RUN     WAIT    PRODUCTS
 team                           shadow     2       1       device plugin 2, koordgate 1
@@ -482,7 +484,6 @@ def test_of_nodes_with_nvidias_cards_it_is_told_how_containers_get_them() -> Non
     made = cluster(
         [node("a"), node("b"), node("c"), told_of("a", runc), told_of("b", deaf), told_of("c", runc, **other)]
     )
-    assert [one.delivery for one in find(made, AdoptView(made)).nodes] == ["", "", ""]  # files without RuntimeClasses
     made.take("RuntimeClass", runtime_class(), types_of(WITH_HAMI))
     made.classes = True
     told = find(made, AdoptView(made))
@@ -491,10 +492,10 @@ def test_of_nodes_with_nvidias_cards_it_is_told_how_containers_get_them() -> Non
     assert unshown.startswith("Pods get no cards on 1 node (b): each has no runtime handler nvidia")
 
 
-def test_a_file_that_has_a_runtime_class_has_all_of_them() -> None:
+def test_a_file_that_has_a_runtime_class_has_all_of_them_and_one_without_any_has_the_configured_one() -> None:
     runc = '{"handlers":["runc","nvidia"],"showing":["nvidia"],"defaultShows":false}'
     objects = [node("a"), told_of("a", runc)]
-    for more, way in ([], ""), ([runtime_class("kata")], "none"), ([runtime_class()], "runtimeClass"):
+    for more, way in ([], "runtimeClass"), ([runtime_class("kata")], "none"), ([runtime_class()], "runtimeClass"):
         read = [("file", one, one["kind"]) for one in (*objects, *more)]
         made = from_objects(read, WITH_HAMI)
         assert [one.delivery for one in find(made, AdoptView(made)).nodes] == [way]

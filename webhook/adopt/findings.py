@@ -9,17 +9,18 @@ from allocator.adopted import Survey, survey
 from allocator.request.original import read_asks
 from allocator.request.pod import is_ours
 from allocator.vocabulary.adopted import Product
+from allocator.vocabulary.delivery import DELIVERY_LABEL
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import sum_used
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICE_ALLOCATED, NVIDIA, ORIGINAL_REQUEST, RESOURCE_MAPS, TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.peers import PEERS
-from webhook.adopt.objects import RUNTIME_CLASS, Cluster, about_devices
+from webhook.adopt.objects import Cluster, about_devices
 from webhook.adopt.view import AdoptView
-from webhook.doctor.checks.delivery import CardNode, Chosen, card_node, chosen, rules_of, shown
+from webhook.doctor.checks.delivery import CardNode, Chosen, chosen, shown
 from webhook.doctor.findings import Finding, Level
-from webhook.doctor.proof import DELIVERY_PROVED
+from webhook.doctor.proof import DELIVERY_PROVED, DeliveryProof
 from webhook.settings import types_of
 
 Raw = dict[str, Any]
@@ -186,18 +187,16 @@ def find(cluster: Cluster, seen: AdoptView) -> ClusterFindings:
 
 
 def card_nodes(cluster: Cluster, seen: AdoptView) -> list[CardNode]:
-    """The nodes with NVIDIA's cards, by name; none where it is not known which RuntimeClasses there are."""
-    if not cluster.classes:
-        return []
-    handlers = {obj["metadata"]["name"]: str(obj.get("handler") or "") for obj in cluster.objects(RUNTIME_CLASS)}
-    rules = rules_of(seen.settings, handlers)
+    """The nodes with NVIDIA's cards, by name."""
     found = []
     for obj in cluster.objects("Node"):
         metadata = obj["metadata"]
-        listed, labels = seen.view.nodes.devices(metadata["name"]), metadata.get("labels") or {}
+        name, labels, noted = metadata["name"], metadata.get("labels") or {}, metadata.get("annotations") or {}
+        listed = seen.view.nodes.devices(name)
         if listed is not None and any(one.type == TYPE_GPU and one.is_of(NVIDIA) for one in listed.named(labels)):
-            proof = (metadata.get("annotations") or {}).get(DELIVERY_PROVED)
-            found.append(card_node(metadata["name"], listed.runtime, labels, proof, rules))
+            proof = DeliveryProof.read(noted.get(DELIVERY_PROVED))
+            way, told = seen.view.snapshot(name).delivery, listed.runtime is not None
+            found.append(CardNode(name, way, told, "", labels.get(DELIVERY_LABEL, ""), proof))
     return sorted(found, key=lambda one: one.name)
 
 

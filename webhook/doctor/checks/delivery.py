@@ -3,11 +3,11 @@
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from allocator.devices.delivery import DeliveryRules, classes_help, delivery_of
-from allocator.vocabulary.delivery import DELIVERY_LABEL, Delivery, NodeDelivery, NodeRuntime, Way
+from allocator.vocabulary.delivery import DELIVERY_LABEL, Delivery, NodeDelivery, Way
 from allocator.vocabulary.names import NVIDIA
 from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
 from allocator.wire.partitions import GPU_VENDOR
@@ -15,6 +15,7 @@ from webhook.doctor.findings import Finding, Level, failure, named_nodes, ok, un
 from webhook.doctor.proof import DELIVERY_PROVED, DeliveryProof, Result
 from webhook.doctor.snapshot import Snapshot
 from webhook.settings import WebhookSettings, delivery_rules
+from webhook.view.runtimeclasses import RuntimeClassTable
 
 _AREA: Final = "delivery"
 _ALIKE: Final = 0.4  # "nri" is meant for nvidia-nri
@@ -84,52 +85,28 @@ def delivery(snapshot: Snapshot) -> Iterator[Finding]:
 
 def card_nodes(snapshot: Snapshot) -> list[CardNode]:
     """The nodes that have NVIDIA's cards, by name."""
-    handlers = {one["metadata"]["name"]: one["handler"] for one in snapshot.of("runtimes").items}
-    rules = rules_of(snapshot.settings or WebhookSettings(), handlers)
+    classes = RuntimeClassTable(delivery_rules(snapshot.settings or WebhookSettings()), lambda: None)
+    for one in snapshot.of("runtimes").items:
+        classes.put(one["metadata"]["name"], one["handler"])
     known = {one["metadata"]["name"]: one for one in snapshot.of("nodes").items}
     found = []
     for device in snapshot.of("devices").items:
         node = known.get(device["metadata"]["name"])
         if node is not None and _has_cards(device, node["metadata"]["labels"]):
-            about = node["metadata"]
-            runtime, problem = read_runtime(device["metadata"]["annotations"].get(NODE_RUNTIME))
-            proof = about["annotations"].get(DELIVERY_PROVED)
-            found.append(card_node(about["name"], runtime, about["labels"], proof, rules, problem))
+            noted = device["metadata"]["annotations"].get(NODE_RUNTIME)
+            found.append(_card_node(node["metadata"], noted, classes.rules))
     return sorted(found, key=lambda one: one.name)
-
-
-def rules_of(settings: WebhookSettings, handlers: Mapping[str, str]) -> DeliveryRules:
-    """What the administrator decided about delivery, in a cluster with these RuntimeClasses: name -> handler."""
-    wanted = delivery_rules(settings)
-    handler = handlers.get(wanted.runtime_class, "")
-    return replace(wanted, runtime_class=wanted.runtime_class if handler else "", handler=handler)
 
 
 def _has_cards(device: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     return any((vendor or labels.get(GPU_VENDOR, "").lower() or NVIDIA) == NVIDIA for vendor in device["vendors"])
 
 
-def card_node(
-    name: str,
-    runtime: NodeRuntime | None,
-    labels: Mapping[str, str],
-    proof: object,
-    rules: DeliveryRules,
-    problem: str = "",
-) -> CardNode:
-    """Judge a node with NVIDIA's cards.
-
-    Args:
-        name: of the node.
-        runtime: what is told of its runtime; None if nothing is.
-        labels: of the Node.
-        proof: its annotation `DELIVERY_PROVED`; None if it has none.
-        rules: of the installation.
-        problem: why what is told of its runtime cannot be read; "" if it can.
-    """
-    label = labels.get(DELIVERY_LABEL, "")
-    way = delivery_of(runtime, label, rules)
-    return CardNode(name, way, runtime is not None, problem, label, DeliveryProof.read(proof))
+def _card_node(metadata: Mapping[str, Any], text: object, rules: DeliveryRules) -> CardNode:
+    runtime, problem = read_runtime(text)
+    label = metadata["labels"].get(DELIVERY_LABEL, "")
+    proof = DeliveryProof.read(metadata["annotations"].get(DELIVERY_PROVED))
+    return CardNode(metadata["name"], delivery_of(runtime, label, rules), runtime is not None, problem, label, proof)
 
 
 def chosen(nodes: Iterable[CardNode]) -> dict[str, Chosen]:
