@@ -15,6 +15,7 @@ from controlplane.gpu_cluster import (
     device_object,
     gpu,
     pods_path,
+    refusal,
     remove,
     scheduling,
     waits,
@@ -22,11 +23,12 @@ from controlplane.gpu_cluster import (
 
 from allocator.vocabulary.delivery import NodeRuntime
 from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
+from webhook.localplane.admin import MERGE_PATCH, AdminClient, ApiError, JsonObject
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.replicas import Replicas
 
 LIMITS = "koordgate.io/limits"
+REQUEST, LIMIT = "nvidia-gpu-memory-request.koordgate.io/", "nvidia-gpu-memory-limit.koordgate.io/"
 ABLE = NodeRuntime(default_shows=True, mode="auto", toolkit=(1, 20, 2), no_limits="")
 UNABLE = NodeRuntime(default_shows=True, mode="auto", no_limits="the driver is 580.95: install R615 or later")
 HALF = {"kubernetes.io/gpu": "50"}
@@ -114,3 +116,17 @@ async def test_a_pod_that_requires_limits_waits_for_a_node_that_keeps_them(
 async def test_what_cannot_be_kept_is_refused_with_the_choices(admin: AdminClient, namespace: str, node: str) -> None:
     with pytest.raises(ApiError, match="'off' is not known; write require, or remove it"):
         await admin.create(pods_path(namespace), limited("off", namespace, "off"))
+
+
+@pytest.mark.parametrize("key", [f"{REQUEST}main", f"{LIMIT}main"])
+async def test_nobody_states_a_limit_but_the_bind(admin: AdminClient, namespace: str, node: str, key: str) -> None:
+    await tells(admin, node, ABLE)
+    forged = limited("forged", namespace)
+    forged["metadata"]["annotations"][key] = "81920"
+    assert await refusal(admin.create(pods_path(namespace), forged)) == "koordgate-allocations"
+    await admin.create(pods_path(namespace), limited("limited", namespace))
+    path = pods_path(namespace, "limited")
+    await bound(admin, namespace, "limited")
+    for text in ("81920", None):
+        change = {"metadata": {"annotations": {key: text}}}
+        assert await refusal(admin.patch(path, change, MERGE_PATCH)) == "koordgate-allocations"
