@@ -48,7 +48,7 @@ def test_each_right_of_the_chart_is_asked_about_and_no_other(values: JsonObject,
     accounts = ("koordgate", "koordgate-reporter", "koordgate-lease")
     roles = [one for one in objects if one["kind"] in {"Role", "ClusterRole"} and one["metadata"]["name"] in accounts]
     configz = bool(values.get("reporter"))
-    asked = rights.needed(settings.parse(settings_text(objects)), reporter=True, configz=configz)
+    asked = rights.needed(settings.parse(settings_text(objects)), reporter=True, configz=configz, policies=True)
     assert len(set(asked)) == len(asked)
     assert set(asked) == set(rules(roles))
 

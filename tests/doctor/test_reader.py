@@ -54,7 +54,7 @@ async def fake() -> AsyncIterator[FakeKube]:
     async with Api() as server:
         server.discovery["/version"] = {"gitVersion": "v1.36.3"}
         install(server, "koordgate", "mode: shadow\n")
-        install(server, "koordgate-reporter", "kubelet: {configz: true}\n")
+        install(server, "koordgate-reporter", "kubelet: {configz: true}\nruntime: {policies: true}\n")
         yield server
 
 
@@ -90,10 +90,10 @@ async def test_an_installation_is_read_with_its_settings_rights_and_what_became_
     assert (found.namespace, found.version, found.settings_problem) == (SPACE, "v1.36.3", "")
     assert found.settings is not None
     assert found.settings.mode == "shadow"
-    assert found.reporter == {"kubelet": {"configz": True}}
+    assert found.reporter == {"kubelet": {"configz": True}, "runtime": {"policies": True}}
     assert {right.resource for right, may in found.rights.items() if may is False} == {"events"}
     assert {right.account for right in found.rights} == {"koordgate", "koordgate-reporter"}
-    assert "nodes/proxy" in {right.resource for right in found.rights}
+    assert {"nodes/proxy", "clusterpolicies"} < {right.resource for right in found.rights}
     told = came(found)
     assert told["a Pod that asks for nvidia.com/gpu"] is Came.STORED
     assert told[ALL_CARDS] is Came.STORED

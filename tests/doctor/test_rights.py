@@ -22,10 +22,10 @@ scheduler: {clientCertificates: false}
 """
 
 
-def told(settings: str, *, reporter: bool, configz: bool) -> dict[str, str]:
+def told(settings: str, *, reporter: bool, configz: bool, policies: bool = False) -> dict[str, str]:
     """The verbs of each account by resource, name and namespace."""
     found = defaultdict(list)
-    for right in needed(parse(settings), reporter=reporter, configz=configz):
+    for right in needed(parse(settings), reporter=reporter, configz=configz, policies=policies):
         resource = f"{right.resource}.{right.group}" if right.group else right.resource
         name = f" {right.name}" if right.name else ""
         where = f" in {right.namespace}" if right.namespace else ""
@@ -39,6 +39,7 @@ OF_ALL = {
     "koordgate-lease: mutatingwebhookconfigurations.admissionregistration.k8s.io koordgate": "get patch",
     "koordgate-lease: pods in default": "create",
     "koordgate-lease: validatingwebhookconfigurations.admissionregistration.k8s.io koordgate": "get patch",
+    "koordgate-reporter: clusterpolicies.nvidia.com": "list",
     "koordgate-reporter: devices.scheduling.koordinator.sh": "create get list patch watch",
     "koordgate-reporter: events": "create patch",
     "koordgate-reporter: noderesourcetopologies.topology.node.k8s.io": "create get list patch watch",
@@ -65,6 +66,7 @@ OF_ALL = {
     "koordgate: resourceclaims.resource.k8s.io": "get list watch",
     "koordgate: resourcequotas": "create delete get list update watch",
     "koordgate: resourceslices.resource.k8s.io": "list watch",
+    "koordgate: runtimeclasses.node.k8s.io": "list watch",
     "koordgate: secrets in koordgate-system": "create",
     "koordgate: secrets koordgate-extender-tls in koordgate-system": "get update",
     "koordgate: secrets koordgate-scheduler-tls in koordgate-system": "get update",
@@ -92,6 +94,7 @@ OF_FEW = {
     "koordgate: podgroups.scheduling.sigs.k8s.io": "list watch",
     "koordgate: podgroups.scheduling.x-k8s.io": "list watch",
     "koordgate: pods": "get list watch",
+    "koordgate: runtimeclasses.node.k8s.io": "list watch",
     "koordgate: secrets in koordgate-system": "create",
     "koordgate: secrets koordgate-extender-tls in koordgate-system": "get update",
     "koordgate: secrets koordgate-tls in koordgate-system": "get update",
@@ -100,7 +103,7 @@ OF_FEW = {
 
 
 def test_all_that_settings_may_need_is_asked_for() -> None:
-    assert told(ALL, reporter=True, configz=True) == OF_ALL
+    assert told(ALL, reporter=True, configz=True, policies=True) == OF_ALL
 
 
 def test_no_more_than_the_settings_need_is_asked_for() -> None:

@@ -55,7 +55,8 @@ async def read_cluster(
     outcomes: tuple[TrialOutcome, ...] = ()
     if settings is not None:
         configz = bool((reporter.get("kubelet") or {}).get("configz"))
-        asked = rights.needed(settings, reporter=bool(reporter), configz=configz)
+        policies = bool((reporter.get("runtime") or {}).get("policies"))
+        asked = rights.needed(settings, reporter=bool(reporter), configz=configz, policies=policies)
         given = dict(await _gathered(_may(kube, right, namespace) for right in asked))
         planned, untried = trials.plan(settings, tried_in, actions(found))
         outcomes = tuple(await _tried(kube, planned, connect))

@@ -21,15 +21,16 @@ _REVIEWS: Final = (
 )
 
 
-def needed(settings: WebhookSettings, *, reporter: bool, configz: bool) -> tuple[Right, ...]:
+def needed(settings: WebhookSettings, *, reporter: bool, configz: bool, policies: bool = False) -> tuple[Right, ...]:
     """List the rights of the webhook's and the reporter's account under these settings.
 
     Args:
         settings: of the webhook.
         reporter: whether the reporter is installed.
         configz: whether it asks kubelets for their configuration.
+        policies: whether it reads the GPU Operator's ClusterPolicy.
     """
-    found = [*_webhook(settings), *(_reporter(configz=configz) if reporter else ())]
+    found = [*_webhook(settings), *(_reporter(configz=configz, policies=policies) if reporter else ())]
     found += _lease(settings) if settings.health_lease.enabled else ()
     return tuple(sorted(found))
 
@@ -40,6 +41,7 @@ def _webhook(settings: WebhookSettings) -> Iterator[Right]:
         ("", "pods", _READ),
         ("", "namespaces", _WATCH),
         ("", "nodes", _WATCH),
+        ("node.k8s.io", "runtimeclasses", _WATCH),
         (*_DEVICES, _WATCH),
         (*_TOPOLOGIES, _WATCH),
         *((group, "podgroups", _WATCH) for group in _POD_GROUPS),
@@ -88,7 +90,7 @@ def _lease(settings: WebhookSettings) -> Iterator[Right]:
     yield Right(account, "create", "", "pods", "", lease.namespace)
 
 
-def _reporter(*, configz: bool) -> Iterator[Right]:
+def _reporter(*, configz: bool, policies: bool) -> Iterator[Right]:
     rules: list[tuple[str, str, tuple[str, ...]]] = [
         ("", "pods", _WATCH),
         ("", "nodes", _READ),
@@ -97,6 +99,8 @@ def _reporter(*, configz: bool) -> Iterator[Right]:
         ("", "nodes/status", ("patch",)),
         ("", "events", ("create", "patch")),
     ]
+    if policies:
+        rules.append(("nvidia.com", "clusterpolicies", ("list",)))
     if configz:
         rules.append(("", "nodes/proxy", ("get",)))
     for group, resource, verbs in rules:
