@@ -4,6 +4,7 @@ import os
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -52,7 +53,7 @@ class WatchedFile(Generic[_T]):
         self._parse = parse
         self._most_bytes = most_bytes
         self._absent = absent
-        self._seen: bytes | None = None  # the content that `_reading` is about
+        self._seen: bytes | None = None  # the digest of what `_reading` is about: a content may hold credentials
         self._reading: FileReading[_T] = FileReading(None, f"{path}: not read yet")
         self._was_good = False
 
@@ -72,9 +73,10 @@ class WatchedFile(Generic[_T]):
             self._seen = None
             self._reading = FileReading(self._reading.value, str(error))
         else:
-            if data != self._seen:
+            digest = blake2b(data).digest()
+            if digest != self._seen:
                 self._reading = self._decode(data)
-                self._seen = data
+                self._seen = digest
         return self._reading
 
     def _missing(self) -> FileReading[_T]:

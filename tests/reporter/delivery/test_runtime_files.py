@@ -1,6 +1,7 @@
 """The files about the container runtime: what is read of them, and what they cannot do."""
 
 import json
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,14 @@ def test_a_flood_of_imports_is_not_followed_to_its_end_and_the_default_is_unknow
 
 
 # Over time
+
+
+def test_nothing_else_of_a_file_stays_in_memory(machine: Host) -> None:
+    machine.write({"etc/containerd/config.toml": CONTAINERD, "etc/containerd/conf.d/a.toml": PACKAGES})
+    files = machine.files()
+    files.read()
+
+    assert b"hunter2" not in pickle.dumps(vars(files))
 
 
 def test_what_is_corrupt_at_first_is_not_known_and_later_keeps_what_it_said(machine: Host) -> None:
