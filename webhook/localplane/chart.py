@@ -52,6 +52,7 @@ def render(
     chart: Path | None = None,
     namespace: str = NAMESPACE,
     tests: bool = False,
+    kubeconfig: Path | None = None,
 ) -> list[JsonObject]:
     """Render the chart as `helm install` would.
 
@@ -61,6 +62,7 @@ def render(
         chart: The chart's folder; ours by default.
         namespace: The release's namespace.
         tests: Whether the hooks of `helm test` are among them.
+        kubeconfig: Of the cluster in which the chart may look something up; without one, it finds nothing.
 
     Returns:
         The objects, custom resource definitions included.
@@ -74,6 +76,7 @@ def render(
         argv = (
             *(str(binaries["helm"]), "template", RELEASE, str(chart or chart_folder())),
             *("--namespace", namespace, "--values", str(values_file)),
+            *(("--dry-run=server", "--kubeconfig", str(kubeconfig)) if kubeconfig else ()),
             *("--kube-version", binaries.kubernetes, "--include-crds", *(() if tests else ("--skip-tests",))),
         )
         homes = {f"HELM_{kind}_HOME": folder for kind in ("CACHE", "CONFIG", "DATA")}  # ignore the user's own
