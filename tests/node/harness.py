@@ -91,6 +91,11 @@ class Node:
         return self._folder / "nri.sock"
 
     @property
+    def containerd_configuration(self) -> Path:
+        """The folder of containerd's configuration, which has its usual name."""
+        return self._folder / "etc" / "containerd"
+
+    @property
     def configuration(self) -> Path:
         """The kubelet's configuration file, in its folder where kubeadm puts it."""
         return self.root / "config.yaml"
@@ -332,7 +337,7 @@ class Node:
     def _configure_containerd(self, default: str = "runc") -> Path:
         cdi = self._cdi or self._folder / "cdi"
         toml = _containerd_toml(self._folder, self._runtimes, default, self.nri_socket, cdi)
-        return _write(self._folder / "containerd.toml", toml)
+        return _write(self.containerd_configuration / "config.toml", toml)
 
     async def _containerd_ready(self) -> bool:
         try:
@@ -444,6 +449,7 @@ class Reporter:
         kubeconfig: Path,
         workdir: Path,
         overrides: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Describe the reporter.
 
@@ -453,6 +459,7 @@ class Reporter:
             kubeconfig: Its credentials.
             workdir: Folder for settings, state and log.
             overrides: Merged over the settings.
+            environment: Added to this process's.
         """
         port = free_port()
         self._url = f"http://127.0.0.1:{port}"
@@ -474,7 +481,7 @@ class Reporter:
         }
         told = laid_over(laid_over(yaml.safe_load(settings), ours), overrides or {})
         config = _write(workdir / "reporter.yaml", yaml.safe_dump(told))
-        env = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+        env = {**os.environ, **(environment or {}), "KUBECONFIG": str(kubeconfig)}
         argv = (*this_koordgate(), "reporter", "--config", config)
         self.process = Process("reporter", argv, workdir / "reporter.log", env=env)
 

@@ -39,6 +39,7 @@ _CHANGES = {
 }
 _ANSWERS = {**nvml_standin.recorded("mig"), **_CHANGES}
 CARDS = tuple(_ANSWERS[f"gpu.{card}.uuid"] for card in range(3))  # the first is in MIG mode
+BUSES = tuple(_ANSWERS[f"gpu.{card}.bus"].removeprefix("0000").lower() for card in range(3))
 _INSTANCES = (0, 1, 3)
 MIGS = tuple(_ANSWERS[f"gpu.0.mig.{mig}.uuid"] for mig in _INSTANCES)
 CONTROL = frozenset({"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"})  # every container that has a card has these
@@ -92,6 +93,7 @@ class Toolkit:
         runtime: The program for containerd's handler.
         specs: The folder of CDI specs: those of a node with the GPU operator.
         hook: NVIDIA's hook program, with the stand-in.
+        configuration: The folder of the runtime's configuration.
         told: The folder of the file `limits`: lines `card soft hard cgroup`, what the driver was told.
     """
 
@@ -105,7 +107,7 @@ class Toolkit:
         self._folder = folder
         self._binaries = binaries
         self._root = folder / "driver"
-        self._config = folder / "config.toml"
+        self._config = folder / "etc" / "nvidia-container-runtime" / "config.toml"
         self._limits = folder / "told" / "limits"
         self._asked = folder / "nvidia-container-cli.asked"
         self._version = folder / "cgroup-version"
@@ -113,8 +115,9 @@ class Toolkit:
         self.runtime = folder / "nvidia-container-runtime"
         self.hook = folder / "nvidia-cdi-hook"
         self.told = self._limits.parent
-        for made in (self.specs, self.told):
-            made.mkdir()
+        self.configuration = self._config.parent
+        for made in (self.specs, self.told, self.configuration):
+            made.mkdir(parents=True)
         self._limits.touch()
         self._make_driver()
         self._make_programs()
@@ -127,6 +130,12 @@ class Toolkit:
     def close(self) -> None:
         """Remove what is outside its folder; no container that it made may live."""
         _run("unshare", "--mount", "sh", "-c", _REMOVE_CGROUPS.format(cgroup=_CGROUP))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """With these variables a program finds the stand-in in place of the driver's library."""
+        answers = {"NVML_STANDIN_NODE": self._folder / "node.nvml", "NVML_STANDIN_LIMITS": self._limits}
+        return {"LD_LIBRARY_PATH": str(self._folder), **{name: str(path) for name, path in answers.items()}}
 
     def cgroups(self, version: CgroupVersion) -> None:
         """Set which version of cgroups NVIDIA's hook finds on the machine, whichever it has."""
@@ -252,12 +261,8 @@ spec-dirs = ["{self.specs}"]
         self._script("nvidia-container-cli", _RECORD.format(file=shlex.quote(str(self._asked))), "true")
 
     def _script(self, name: str, before: str, program: str) -> None:
-        environment = {
-            "NVIDIA_CTK_CONFIG_FILE_PATH": self._config,
-            "NVML_STANDIN_NODE": self._folder / "node.nvml",
-            "NVML_STANDIN_LIMITS": self._limits,
-        }
-        exports = "\n".join(f"export {key}={shlex.quote(str(value))}" for key, value in environment.items())
+        environment = {"NVIDIA_CTK_CONFIG_FILE_PATH": str(self._config), **self.environment}
+        exports = "\n".join(f"export {key}={shlex.quote(value)}" for key, value in environment.items())
         path = self._folder / name
         path.write_text(f'#!/bin/sh\n{exports}\n{before}\nexec {program} "$@"\n')
         path.chmod(0o755)

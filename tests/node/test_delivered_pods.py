@@ -1,6 +1,6 @@
 """From `kubectl create` to the card in the container: koordgate as installed, on a node with NVIDIA's own runtime.
 
-What the node's runtime can do is told of it in its Device object, as its reporter tells it.
+The Device object says what the node's runtime can do: as the reporter tells it, or as a test writes it by hand.
 """
 
 import asyncio
@@ -11,28 +11,37 @@ import os
 import subprocess
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from controlplane.gpu_cluster import allocated, device_object, gpu, metric, waits
 from node import images
-from node.harness import Node
-from node.nvidia import CARDS, CONTROL, HANDLER, MANAGEMENT_KIND, PLUGIN_KIND, REFRESHED_KIND, Toolkit, limits_in
+from node.harness import Node, Reporter
+from node.nvidia import BUSES, CARDS, CONTROL, HANDLER, MANAGEMENT_KIND, PLUGIN_KIND, REFRESHED_KIND, Toolkit, limits_in
 
-from allocator.vocabulary.delivery import NodeRuntime
+from allocator.vocabulary.delivery import Delivery, NodeRuntime
 from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
 from webhook.localplane import chart
 from webhook.localplane.admin import AdminClient, JsonObject
 from webhook.localplane.binaries import Binaries
 from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas, this_koordgate
+from webhook.localplane.replicas import Replicas, laid_over, this_koordgate
 from webhook.localplane.waiting import until
 
 MIB, GIB = 2**20, 2**30
 HANDLERS = ("nvidia", "runc")
 TOOLKIT = (1, 20, 2)
 TELL = "echo $(find /dev -type c -name 'nvidia*' | sed 's|.*/||')"
+DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
+POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
+POLICY = {
+    "apiVersion": "nvidia.com/v1",
+    "kind": "ClusterPolicy",
+    "metadata": {"name": "cluster-policy"},
+    "spec": {"cdi": {"enabled": True, "nriPluginEnabled": True}, "toolkit": {"enabled": True, "version": "v1.20.2"}},
+}
 _NUMBERS = itertools.count(1)
 
 
@@ -41,20 +50,22 @@ class Setup:
     """A node as it is, and what is told of it.
 
     Attributes:
-        told: Of its container runtime.
+        told: Of its container runtime; None if its reporter is to tell.
         mode: Of NVIDIA's runtime.
         default_kind: Of CDI devices that NVIDIA's runtime is told without a kind.
         default: The handler of Pods without a RuntimeClass.
         plugin: Whether NVIDIA's NRI plugin runs.
         unprivileged: Whether NVIDIA's runtime heeds the variable of an unprivileged container.
+        policy: Whether there is a ClusterPolicy of the GPU Operator's that turns the plugin on.
     """
 
-    told: NodeRuntime
+    told: NodeRuntime | None
     mode: str = "cdi"
     default_kind: str = MANAGEMENT_KIND
     default: str = "runc"
     plugin: bool = False
     unprivileged: bool = True
+    policy: bool = False
 
 
 def told(**what: Any) -> NodeRuntime:
@@ -77,8 +88,9 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def node_chart(node_binaries: Binaries, node_values: JsonObject) -> list[JsonObject]:
-    """The chart for the node, with memory limits that NVIDIA's toolkit keeps where a Pod requires them."""
-    return chart.render(node_binaries, {**node_values, "limits": {"provider": "nvidia-toolkit"}})
+    """The chart for the node, with cards, and with memory limits by NVIDIA's toolkit where a Pod requires them."""
+    with_cards = laid_over(node_values, {"reporter": {"gpus": {"enabled": True}}})
+    return chart.render(node_binaries, {**with_cards, "limits": {"provider": "nvidia-toolkit"}})
 
 
 @dataclass(frozen=True)
@@ -101,7 +113,11 @@ class Installed:
                 await stack.enter_async_context(self.toolkit.nri_plugin(self.node.nri_socket))
             if setup.default != "runc":
                 await stack.enter_async_context(self.node.defaulting_to(setup.default))
-            await self._publish(setup.told)
+            if setup.policy:
+                await self.admin.create(POLICIES, POLICY)
+                stack.push_async_callback(self.admin.delete, f"{POLICIES}/{POLICY['metadata']['name']}")
+            if setup.told is not None:
+                await self._publish(setup.told)
             yield
 
     async def _publish(self, runtime: NodeRuntime) -> None:
@@ -126,6 +142,17 @@ class Installed:
             return seen == 2 * memory
 
         await until(read, "the replica has read what is told of the node")
+
+    async def reported(self) -> None:
+        """Wait until the replica has read what the reporter tells of the node's cards and runtime."""
+        path = f"{DEVICES}/{self.node.name}"
+
+        async def read() -> bool:
+            found = await self.admin.find(path)
+            there = found is not None and NODE_RUNTIME in found["metadata"].get("annotations", {})
+            return there and await metric(self.replicas, "koordgate_capacity", type="gpu", resource="gpu-core") >= 200
+
+        await until(read, "the reporter's Device object is read")
 
     async def create(
         self, name: str, *containers: JsonObject, annotations: Mapping[str, str] | None = None, **rest: Any
@@ -166,6 +193,71 @@ async def installed(
     return Installed(node, node_plane, node_admin, node_replicas, nvidia_toolkit, node_namespace)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def cluster_policies(node_plane: ControlPlane) -> AsyncIterator[None]:
+    """The kind ClusterPolicy, as the GPU Operator brings it."""
+    names = {
+        "kind": "ClusterPolicy",
+        "listKind": "ClusterPolicyList",
+        "plural": "clusterpolicies",
+        "singular": "clusterpolicy",
+    }
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    body = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "clusterpolicies.nvidia.com"},
+        "spec": {
+            "group": "nvidia.com",
+            "names": names,
+            "scope": "Cluster",
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+    await chart.install(node_plane, [body])
+    yield
+    async with node_plane.admin() as admin:
+        await admin.delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterpolicies.nvidia.com")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def reporter(
+    installed: Installed, cluster_policies: None, node_chart: list[JsonObject], tmp_path: Path
+) -> AsyncIterator[Reporter]:
+    """The node's reporter, not started; its Device object is deleted at the end."""
+    account = "koordgate-reporter"
+    node, toolkit = installed.node, installed.toolkit
+    folders = (toolkit.specs, node.containerd_configuration, toolkit.configuration)
+    sysfs = _sysfs_with_cards(tmp_path / "sys")
+    path = f"{DEVICES}/{node.name}"
+    if await installed.admin.find(path) is not None:  # another test's
+        await installed.admin.delete(path)
+    yield Reporter(
+        node,
+        chart.find(node_chart, "ConfigMap", account)["data"][chart.CONFIG_KEY],
+        kubeconfig=await node.service_account_kubeconfig(chart.NAMESPACE, account),
+        workdir=tmp_path,
+        overrides={
+            "roots": {"sysfs": str(sysfs)},
+            # It runs in no container of the node: nothing follows from the cards that it sees.
+            "runtime": {"directories": [str(folder) for folder in folders], "ownHandler": None},
+        },
+        environment=toolkit.environment,
+    )
+    await installed.admin.delete(path)
+
+
+def _sysfs_with_cards(folder: Path) -> Path:
+    """This machine's sysfs, with NVIDIA's cards on its bus: on a machine without any the reporter reads no runtime."""
+    for bus in BUSES:
+        place = folder / "bus" / "pci" / "devices" / bus
+        place.mkdir(parents=True)
+        (place / "vendor").write_text("0x10de\n")
+        (place / "class").write_text("0x030200\n")
+    (folder / "devices").symlink_to("/sys/devices")
+    return folder
+
+
 def container(name: str, asks: dict[str, str], script: str = TELL) -> JsonObject:
     return {
         "name": name,
@@ -177,7 +269,7 @@ def container(name: str, asks: dict[str, str], script: str = TELL) -> JsonObject
 
 
 @pytest.mark.parametrize("setup", WAYS.values(), ids=WAYS)
-async def test_a_container_has_the_cards_that_its_pod_was_bound_with_and_a_probe_proves_it(
+async def test_a_container_has_the_cards_that_its_pod_was_bound_with_and_no_others(
     installed: Installed, setup: Setup
 ) -> None:
     async with installed.as_in(setup):
@@ -192,8 +284,28 @@ async def test_a_container_has_the_cards_that_its_pod_was_bound_with_and_a_probe
         await installed.create("two", container("asks", {"nvidia.com/gpu": "2"}))
         assert await installed.seen("two", "asks") == {"nvidia1", "nvidia2", *CONTROL}
 
+
+REPORTED = {
+    "a handler in containerd's configuration, mode cdi": (Setup(None), Delivery.RUNTIME_CLASS),
+    "the same, mode auto": (replace(BY_CLASS_AUTO, told=None), Delivery.RUNTIME_CLASS),
+    "the default runtime in containerd's configuration": (Setup(None, default=HANDLER), Delivery.ENVIRONMENT),
+    "the GPU operator's NRI plugin": (Setup(None, plugin=True, policy=True), Delivery.NVIDIA_NRI),
+}
+
+
+@pytest.mark.parametrize(("setup", "way"), REPORTED.values(), ids=REPORTED)
+async def test_containers_get_their_cards_by_the_way_that_the_reporter_reads_on_the_node_and_a_probe_proves_it(
+    installed: Installed, reporter: Reporter, setup: Setup, way: Delivery
+) -> None:
+    async with installed.as_in(setup), reporter:
+        await installed.reported()
+        await installed.create("one", container("asks", {"nvidia.com/gpu": "1"}))
+        seen = await installed.seen("one", "asks")
         probe = await installed.probe()
-        assert (probe["verdict"], [one["level"] for one in probe["findings"]]) == ("right", ["ok"]), probe
+    (share,) = allocated(await installed.node.phase(installed.namespace, "one", "Succeeded"))
+    assert seen == {f"nvidia{share['minor']}", *CONTROL}
+    assert (probe["verdict"], probe["way"]) == ("right", str(way)), probe
+    assert [one["level"] for one in probe["findings"]] == ["ok"]
 
 
 WRONG = {
