@@ -234,7 +234,7 @@ class _Reading:
         asked = self._number(self.annotations[term.beside])
         if isinstance(text, str) and _PORTION.fullmatch(text):
             portion = Fraction(parse(text))
-            if portion > 0 and (asked is None or asked < portion):
+            if asked is None or asked < portion:
                 return AskedLimit(portion=int(portion * WHOLE))
         bound = "0" if asked is None else f"{term.beside} ({excerpt(self.annotations[term.beside])})"
         self._wrong(

@@ -89,7 +89,9 @@ def _least(ask: DeviceAsk, limit: AskedLimit) -> str | None:
 def _is_asked(ask: DeviceAsk, limit: AskedLimit) -> bool:
     """Whether a limit is just what is asked."""
     size, ratio = _memory(ask)
-    return limit.size == size if limit.size else limit.portion * FULL == (ratio or 0) * WHOLE
+    if limit.size:
+        return limit.size == size
+    return ratio is not None and limit.portion * FULL == ratio * WHOLE
 
 
 def _memory(ask: DeviceAsk) -> Sequence[int | None]:

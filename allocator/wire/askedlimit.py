@@ -34,13 +34,14 @@ def read_limit(text: object) -> AskedLimit:
     if not isinstance(text, str) or not text.endswith("%"):
         return AskedLimit(read_bytes(text))
     match = _PERCENT.fullmatch(text)
-    portion = int(match[1] + (match[2] or "").ljust(_DIGITS, "0")) if match else 0
-    if not 0 < portion <= WHOLE:
-        raise QuantityError(
-            f"{excerpt(text)!r} is no percentage above 0 and at most 100, with at most {_DIGITS} digits behind the "
-            "point; write one, or bytes"
-        )
-    return AskedLimit(portion=portion)
+    if match is not None:
+        portion = int(match[1] + (match[2] or "").ljust(_DIGITS, "0"))
+        if 0 < portion <= WHOLE:
+            return AskedLimit(portion=portion)
+    raise QuantityError(
+        f"{excerpt(text)!r} is no percentage above 0 and at most 100, with at most {_DIGITS} digits behind the point; "
+        "write one, or bytes"
+    )
 
 
 def write_limit(limit: AskedLimit) -> str:

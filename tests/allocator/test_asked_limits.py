@@ -44,6 +44,7 @@ READ = {
     "as much as asked": (limited(BYTES, a="8192Mi"), {}, {}),
     "as much of each of two": (limited(TWO, a="4Gi"), {}, {}),
     "a part, beside bytes": (limited(BYTES, a="80%"), {}, {"a": 80_000}),
+    "a very small part, beside bytes": (limited(BYTES, a="0.001%"), {}, {"a": 1}),
     "above a part": (limited(HALF, a="50.001%"), {}, {"a": 50_001}),
     "the part that is asked": (limited(HALF, a="50.0%"), {}, {}),
     "bytes, beside a part": (limited(HALF, a="1Mi"), {"a": MIB}, {}),
