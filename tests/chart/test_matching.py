@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.pod import is_ours
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.limits import states_limit
 from allocator.vocabulary.names import (
     DEVICE_ALLOCATED,
     DEVICE_ORDER,
     DEVICE_QUOTAS,
     DEVICE_SHARING,
+    LIMITS,
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
     RESOURCE_STATUS,
@@ -122,6 +124,7 @@ KEYS = [
     "xvisible-devices.koordgate.io/main",
     "visible-devices.koordgate.io.example.com/main",
     *DELIVERY,
+    LIMITS,
     "nvidia-gpu-memory-limit.koordgate.io/main",
     "nvidia-gpu-memory-request.koordgate.io/main",
     "nvidia.com/container.main.gpu-memory.limit",
@@ -134,6 +137,7 @@ REVIEWED = {
     NUMA_SCOPE,
     DEVICE_SHARING,
     DEVICE_ALLOCATE_HINT,
+    LIMITS,
 }  # besides allocations: not to be changed at will
 CLASSES = ["", "LSE", "LSR", "LS", "BE", "SYSTEM", "lsr", "other"]
 
@@ -189,7 +193,8 @@ def test_an_updated_pod_is_sent_if_what_was_decided_on_changes(
     changed = {key for key, _ in annotations(obj).items() ^ annotations(old).items()}
     was, is_now = (one["metadata"].get("labels", {}).get(QOS_LABEL, "") for one in (old, obj))
 
-    frozen = any(is_allocation_annotation(key) or key in REVIEWED for key in changed)
+    limited = LIMITS in annotations(old)
+    frozen = any(is_allocation_annotation(key) or key in REVIEWED or (limited and states_limit(key)) for key in changed)
     rebound = was != is_now and bool({was, is_now} & {"LSE", "LSR"})
     assert matches("pods.validate", obj, old) is (frozen or rebound)
 

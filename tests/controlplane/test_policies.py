@@ -13,6 +13,7 @@ from allocator.vocabulary.limits import LIMIT_VARIABLES
 from allocator.vocabulary.names import (
     DEVICE_QUOTAS,
     DEVICE_SHARING,
+    LIMITS,
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
     RESOURCE_STATUS,
@@ -457,6 +458,29 @@ async def test_what_a_pod_holds_is_changed_by_nobody(root: AdminClient, subresou
         await root.patch(path, {"metadata": {"annotations": {"note": None, "other": "y"}, "labels": {"a": "b"}}})
 
 
+ASKED = {f"nvidia.com/container.main.gpu-memory.{what}": "8Gi" for what in ("request", "limit")}
+
+
+@pytest.mark.parametrize("subresource", ["", "status"])
+@pytest.mark.parametrize("limited", [True, False])
+async def test_whoever_must_have_limits_keeps_those_that_the_bind_was_told(
+    root: AdminClient, subresource: str, *, limited: bool
+) -> None:
+    """Else an author would take the whole card when his container starts again."""
+    async with standing(root, noted(ASKED | ({LIMITS: "require"} if limited else {}))) as name:
+        path = pods_path(TENANT, name, subresource)
+        for key in ASKED:
+            for text in ("80Gi", None):
+                change = {"metadata": {"annotations": {key: text}}}
+                assert await refusal(root.patch(path, change, dryRun="All")) == (ALLOCATIONS if limited else "")
+        added = {"metadata": {"annotations": {"nvidia.com/container.side.gpu-memory.limit": "80Gi"}}}
+        assert await refusal(root.patch(path, added, dryRun="All")) == (ALLOCATIONS if limited else "")
+        for text in (None, "require", "off"):
+            unchanged = text == ("require" if limited else None)
+            change = {"metadata": {"annotations": {LIMITS: text}}}
+            assert await refusal(root.patch(path, change, dryRun="All")) == ("" if unchanged else ALLOCATIONS)
+
+
 async def test_the_kubelet_goes_on_to_report_a_pod_that_holds_cards(guarded: ControlPlane, root: AdminClient) -> None:
     await guarded.add_node("node-1", {"cpu": "8", "pods": "110"})
     async with (
@@ -505,6 +529,7 @@ async def test_another_binder_brings_no_allocation(root: AdminClient, resource: 
             ORIGINAL_REQUEST,
             NUMA_SCOPE,
             DEVICE_SHARING,
+            LIMITS,
             DEVICE_QUOTAS,
             device_quota("main", "gpu-core"),
             visible_devices("main"),

@@ -378,8 +378,9 @@ key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh
 
 {{/* CEL: the annotation `key` may not change after the Pod's creation, or not as it likes: the hint decides what quotas count. */}}
 {{- define "koordgate.cel.frozenKey" -}}
-key in ['koordgate.io/original-request', 'koordgate.io/dialect', 'koordgate.io/numa-scope', 'koordgate.io/device-sharing', 'scheduling.koordinator.sh/device-allocate-hint', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status', 'koordgate.io/device-quotas'] || {{ include "koordgate.cel.visibleKey" . }} ||
-({{ include "koordgate.cel.deliveryKey" . }}) && !({{ include "koordgate.cel.byWriters" . }})
+key in ['koordgate.io/original-request', 'koordgate.io/dialect', 'koordgate.io/numa-scope', 'koordgate.io/device-sharing', 'koordgate.io/limits', 'scheduling.koordinator.sh/device-allocate-hint', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status', 'koordgate.io/device-quotas'] || {{ include "koordgate.cel.visibleKey" . }} ||
+({{ include "koordgate.cel.deliveryKey" . }}) && !({{ include "koordgate.cel.byWriters" . }}) ||
+{{ include "koordgate.cel.limitKey" . }} && has(oldObject.metadata.annotations) && 'koordgate.io/limits' in oldObject.metadata.annotations
 {{- end }}
 
 {{/* CEL: the annotation `key` shows a container its devices (GPUs, or those of the type before the first dot), or what it may use of them
@@ -393,6 +394,12 @@ key.startsWith('nvidia-gpu-memory-limit.koordgate.io/') || key.startsWith('nvidi
 (allocator.vocabulary.names.is_delivery_annotation). */}}
 {{- define "koordgate.cel.deliveryKey" -}}
 key.startsWith('nvidia.cdi.k8s.io') || key.startsWith('cdi.k8s.io') || key.startsWith('nvidia.com/container.') && key.endsWith('.gpus.devices')
+{{- end }}
+
+{{/* CEL: the annotation `key` may state a memory limit to what keeps it, in a form in which authors may state their own; in a Pod whose limits
+must be kept it may not change (allocator.vocabulary.limits.states_limit). */}}
+{{- define "koordgate.cel.limitKey" -}}
+key.startsWith('nvidia.com/container.')
 {{- end }}
 
 {{/* CEL: the request is made by another product that binds Pods. It may say by such annotations what its own Pods see. */}}
