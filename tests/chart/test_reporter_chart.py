@@ -202,6 +202,16 @@ def test_folders_about_the_container_runtime_are_made_where_they_are_missing_and
     assert {folder for folder in mounts(rendered) if folder.startswith(("/etc", "/var/run", "/usr"))} == set(chosen)
 
 
+def test_a_reporter_that_sees_cards_by_nvidias_nri_plugin_proves_nothing_about_the_runtime(render: Render) -> None:
+    rendered = render({"reporter": {"gpus": {"byNri": True}}})
+    template = find(rendered, "DaemonSet", NAME)["spec"]["template"]
+
+    shown = template["metadata"]["annotations"]["nvidia.cdi.k8s.io/container.reporter"]
+    assert (shown, container(rendered)["name"]) == ("management.nvidia.com/gpu=all", "reporter")
+    assert {one["name"] for one in container(rendered)["env"]} == {"NODE_NAME"}
+    assert read(rendered).runtime.own_handler is None
+
+
 def test_without_gpus_nothing_is_asked_about_the_container_runtime(render: Render) -> None:
     rendered = render({"reporter": {"gpus": {"enabled": False}}})
 
@@ -420,6 +430,7 @@ def test_without_it_nothing_of_it_is_left(render: Render, objects: list[JsonObje
         {"domain": "nvidia.com"},
         {"gpus": {"discoveryLabels": "yes"}},
         {"gpus": {"runtimeClassNodes": {"a": "b", "c": "d"}}},
+        {"gpus": {"runtimeClassName": "nvidia", "byNri": True}},
         {"kubelet": {"directory": "var/lib/kubelet"}},
         {"kubelet": {"directory": "/var/lib/kubelet/"}},
         {"kubelet": {"hidden": ["pods/.."]}},
@@ -437,6 +448,7 @@ def test_without_it_nothing_of_it_is_left(render: Render, objects: list[JsonObje
         "no domain of ours",
         "no switch",
         "two labels",
+        "two ways to see cards",
         "no absolute path",
         "slash at the end",
         "no folder in it",

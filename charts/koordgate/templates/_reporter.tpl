@@ -66,7 +66,7 @@ runtime:
   delivery: {{ .Values.devices.delivery | default "auto" }}
   runtimeClassName: {{ include "koordgate.reporter.delivering" . | quote }}
   handler: {{ include "koordgate.reporter.handler" (dict "name" (include "koordgate.reporter.delivering" .)) | quote }}
-  {{- if .Values.reporter.gpus.enabled }}
+  {{- if and .Values.reporter.gpus.enabled (not .Values.reporter.gpus.byNri) }}
   ownHandler: {{ include "koordgate.reporter.handler" (dict "name" $.class) | quote }}
   {{- end }}
   policies: {{ .Values.reporter.gpus.enabled }}
@@ -96,7 +96,10 @@ in the cluster.
 {{- $gpus := .Values.reporter.gpus }}
 {{- $class := $gpus.runtimeClassName }}
 {{- $nodes := $gpus.runtimeClassNodes }}
-{{- if and $gpus.enabled (not $class) }}
+{{- if and $gpus.byNri $class }}
+{{- fail "reporter.gpus.byNri and reporter.gpus.runtimeClassName are both set: the reporter sees cards by one of the two, so leave one out" }}
+{{- end }}
+{{- if and $gpus.enabled (not $class) (not $gpus.byNri) }}
 {{- $found := include "koordgate.reporter.delivering" . }}
 {{- if and $found (lookup "node.k8s.io/v1" "RuntimeClass" "" $found) }}
 {{- $class = $found }}
