@@ -18,7 +18,6 @@ from reporter.takeover.rounds import TakenOver
 _MISSING: Final = "LimitMissing"
 _EXCEEDED: Final = "ShareExceeded"
 _Key = tuple[str, str, str]  # of a Pod's container and a card, as `Judged.key`
-_MISMATCHES: Final = {UNSHOWN: "CardsNotShown"}  # kinds with an Event of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +186,12 @@ def memory_occurrences(
 
 def mismatch_events(agreements: Iterable[Agreement]) -> list[Occurrence]:
     """List each contradiction between what a Pod has and what was allocated to it."""
-    return [
-        Occurrence(about_pod(one.pod), _MISMATCHES.get(mismatch.kind, "AllocationMismatch"), mismatch.message)
-        for one in agreements
-        for mismatch in one.mismatches
-    ]
+    found = []
+    for one in agreements:
+        for mismatch in one.mismatches:
+            reason = "CardsNotShown" if mismatch.kind == UNSHOWN else "AllocationMismatch"
+            found.append(Occurrence(about_pod(one.pod), reason, mismatch.message))
+    return found
 
 
 def beside_memory(agreements: Iterable[Agreement], judged: Iterable[Judged]) -> list[Agreement]:
