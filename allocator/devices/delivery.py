@@ -1,9 +1,9 @@
 """Which way a node gives containers their cards: the one decision about delivery, by what the node's runtime can do."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.delivery import (
@@ -66,8 +66,10 @@ def delivery_of(runtime: NodeRuntime | None, label: str, rules: DeliveryRules) -
         if wanted == AUTO and not rules.unknown_refused:
             return NOTHING_TOLD
         runtime = NodeRuntime()
-    plain = _first(_plain_ways(runtime, wanted, rules))
-    classed = _first(_classed_ways(runtime, wanted, rules))
+    ways = _WAYS.values() if wanted == AUTO else (_WAYS[Delivery(wanted)],)
+    plain = _first(one.plain(runtime, rules, wanted) for one in ways)
+    lacking = _lacks_handler(runtime, rules)
+    classed = lacking or _first(one.classed(runtime, rules, wanted) for one in ways)
     assumed = Way(ASSUMED.delivery, runtime.variable_kind, known=False)
     other = plain if plain.delivery is Delivery.NVIDIA_NRI else assumed
     judged = partial(_limited, runtime, rules.limits)
@@ -80,48 +82,27 @@ def _limited(runtime: NodeRuntime, provider: LimitProvider, way: Way) -> Way:
     return replace(way, no_limits=NOTHING_KEEPS if keeper is None else keeper.why_not(runtime, way))
 
 
-def _plain_ways(runtime: NodeRuntime, wanted: str, rules: DeliveryRules) -> list[Way]:
-    """The ways for a Pod without a RuntimeClass, the preferred one first."""
-    ways = []
-    if wanted in {AUTO, Delivery.NVIDIA_NRI}:
-        ways.append(_by_nri(runtime, stated=wanted != AUTO))
-    if wanted in {AUTO, Delivery.ENVIRONMENT}:
-        ways.append(_by_default_runtime(runtime, rules, stated=wanted != AUTO))
-    if wanted == Delivery.RUNTIME_CLASS:
-        why = "shows cards only to Pods with " + (
-            f"runtimeClassName {rules.runtime_class}: delete this Pod and create it again, and it gets that"
-            if rules.runtime_class
-            else "a RuntimeClass (delivery runtimeClass), which the cluster does not have: create it, or correct "
-            "devices.runtimeClassName"
-        )
-        ways.append(Way(None, why_not=why))
-    return ways
+def _first(ways: Iterable[Way | None]) -> Way:
+    """The first way that works, known ones before others; if there is none, why the first is none."""
+    tried = [way for way in ways if way is not None]
+    return min((way for way in tried if way.delivery is not None), key=lambda way: not way.known, default=tried[0])
 
 
-def _classed_ways(runtime: NodeRuntime, wanted: str, rules: DeliveryRules) -> list[Way]:
-    """The ways for a Pod with the installation's RuntimeClass; without its handler, its sandbox would fail."""
-    if rules.handler and runtime.handlers and rules.handler not in runtime.handlers:
-        why = (
-            f"has no runtime handler {rules.handler}, which RuntimeClass {rules.runtime_class} names (it has "
-            f"{', '.join(sorted(runtime.handlers))}): configure NVIDIA's runtime there, or keep such Pods off it by a "
-            "nodeSelector"
-        )
-        return [Way(None, why_not=why)]
-    ways = [_by_nri(runtime, stated=wanted != AUTO)] if wanted in {AUTO, Delivery.NVIDIA_NRI} else []
-    if wanted != Delivery.NVIDIA_NRI:
-        ways.append(_by_variable(runtime, Delivery.RUNTIME_CLASS, known=rules.handler in runtime.handlers))
-    return ways
+def _lacks_handler(runtime: NodeRuntime, rules: DeliveryRules) -> Way | None:
+    """Why no Pod with the installation's RuntimeClass would start there, whatever shows its cards."""
+    if not rules.handler or not runtime.handlers or rules.handler in runtime.handlers:
+        return None
+    why = (
+        f"has no runtime handler {rules.handler}, which RuntimeClass {rules.runtime_class} names (it has "
+        f"{', '.join(sorted(runtime.handlers))}): configure NVIDIA's runtime there, or keep such Pods off it by a "
+        "nodeSelector"
+    )
+    return Way(None, why_not=why)
 
 
-def _first(ways: list[Way]) -> Way:
-    """The first way that there is, known ones before others; if there is none, why the last one is none."""
-    found = [way for way in ways if way.delivery is not None]
-    return min(found, key=lambda way: not way.known) if found else ways[-1]
-
-
-def _by_nri(runtime: NodeRuntime, *, stated: bool) -> Way:
-    if not (stated or runtime.nri):
-        return Way(None, why_not=f"has no NRI plugin of NVIDIA's that is known to run: {_SWITCH_ON_NRI}")
+def _by_nri(runtime: NodeRuntime, _rules: DeliveryRules, wanted: str) -> Way | None:
+    if wanted == AUTO and not runtime.nri:
+        return None
     if runtime.nri is False:
         return Way(None, why_not=f"has no NRI plugin of NVIDIA's, by which it is to show cards: {_SWITCH_ON_NRI}")
     if not runtime.kinds:
@@ -133,8 +114,8 @@ def _by_nri(runtime: NodeRuntime, *, stated: bool) -> Way:
     return Way(Delivery.NVIDIA_NRI, runtime.kinds[0], known=bool(runtime.nri))
 
 
-def _by_default_runtime(runtime: NodeRuntime, rules: DeliveryRules, *, stated: bool) -> Way:
-    if runtime.default_shows is False and not stated:
+def _by_default_runtime(runtime: NodeRuntime, rules: DeliveryRules, wanted: str) -> Way:
+    if runtime.default_shows is False and wanted == AUTO:
         if rules.runtime_class and rules.handler in runtime.handlers:
             cure = f"delete this Pod and create it again, and it gets runtimeClassName {rules.runtime_class}"
         elif rules.runtime_class and runtime.handlers:
@@ -143,15 +124,50 @@ def _by_default_runtime(runtime: NodeRuntime, rules: DeliveryRules, *, stated: b
         else:
             cure = f"create a RuntimeClass for NVIDIA's runtime (devices.runtimeClassName), or {_SWITCH_ON_NRI}"
         return Way(None, why_not=f"has a default runtime that shows containers no cards: {cure}")
-    if runtime.default_shows is None and rules.unknown_refused and not stated:
+    if runtime.default_shows is None and rules.unknown_refused and wanted == AUTO:
         return Way(None, why_not=_UNKNOWN)
     return _by_variable(runtime, Delivery.ENVIRONMENT, known=bool(runtime.default_shows))
+
+
+def _needs_class(_runtime: NodeRuntime, rules: DeliveryRules, wanted: str) -> Way | None:
+    if wanted == AUTO:
+        return None
+    if rules.runtime_class:
+        cure = f"runtimeClassName {rules.runtime_class}: delete this Pod and create it again, and it gets that"
+    else:
+        cure = (
+            "a RuntimeClass (delivery runtimeClass), which the cluster does not have: create it, or correct "
+            "devices.runtimeClassName"
+        )
+    return Way(None, why_not=f"shows cards only to Pods with {cure}")
+
+
+def _by_class(runtime: NodeRuntime, rules: DeliveryRules, _wanted: str) -> Way:
+    return _by_variable(runtime, Delivery.RUNTIME_CLASS, known=rules.handler in runtime.handlers)
 
 
 def _by_variable(runtime: NodeRuntime, delivery: Delivery, *, known: bool) -> Way:
     if runtime.unprivileged is False:
         return Way(None, why_not=_DEAF)
     return Way(delivery, runtime.variable_kind, known=known)
+
+
+class _Entry(NamedTuple):
+    """How a delivery comes about: for a Pod without a RuntimeClass, and for one with the installation's.
+
+    Each is asked with what is told of the runtime, the rules, and the delivery that was stated, or `AUTO`. None says
+    that it is no option there.
+    """
+
+    plain: Callable[[NodeRuntime, DeliveryRules, str], Way | None]
+    classed: Callable[[NodeRuntime, DeliveryRules, str], Way | None]
+
+
+_WAYS: Final[Mapping[Delivery, _Entry]] = {  # in the order in which `AUTO` prefers them
+    Delivery.NVIDIA_NRI: _Entry(_by_nri, _by_nri),
+    Delivery.ENVIRONMENT: _Entry(_by_default_runtime, _by_class),
+    Delivery.RUNTIME_CLASS: _Entry(_needs_class, _by_class),
+}
 
 
 def not_delivered(request: PodRequest, node: NodeSnapshot) -> Refusal | None:
