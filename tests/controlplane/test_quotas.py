@@ -36,7 +36,7 @@ async def installed(
     In the namespace `before`, quotas and Pods are older than koordgate.
     """
     workdir = tmp_path_factory.mktemp("quotas")
-    async with ControlPlane(binaries, controller_manager=True) as plane:
+    async with ControlPlane(binaries, controller_manager=True, controllers="*,-node-lifecycle-controller") as plane:
         await plane.ensure_namespace("before")
         async with plane.admin() as root:
             await add_quota(root, "before", "team", {NVIDIA: "8"})
