@@ -52,11 +52,14 @@ class TaintRules(NamedTuple):
 
     @classmethod
     def of(cls, kubernetes: str) -> Self:
-        """What a version of Kubernetes needs, from 1.36 on."""
-        if versions.number(kubernetes)[:2] >= (1, 37):
+        """What a version of Kubernetes needs; before 1.36 nothing makes it serve them."""
+        number = versions.number(kubernetes)[:2]
+        if number >= (1, 37):
             return cls("resource.k8s.io/v1", {}, ())
-        served = "resource.k8s.io/v1beta2"
-        return cls(served, {"DRADeviceTaintRules": True}, (f"--runtime-config={served}=true",))
+        beta = "resource.k8s.io/v1beta2"
+        if number < (1, 36):
+            return cls(beta, {}, ())
+        return cls(beta, {"DRADeviceTaintRules": True}, (f"--runtime-config={beta}=true",))
 
     @property
     def path(self) -> str:
