@@ -23,6 +23,7 @@ from allocator.vocabulary.outcome import Refusal
 
 AUTO: Final = "auto"
 _SWITCH_ON_NRI: Final = "turn on NVIDIA's NRI plugin (GPU Operator 26.3 and later: ClusterPolicy cdi.nriPluginEnabled)"
+_WITH_CLASS: Final = "create it again, and state that where koordgate does not add it"
 _UNKNOWN: Final = (
     "is not known to show containers their cards: let koordgate's reporter run there, or state how by the Node's "
     f"label {DELIVERY_LABEL}"
@@ -117,7 +118,9 @@ def _by_nri(runtime: NodeRuntime, _rules: DeliveryRules, wanted: str) -> Way | N
 def _by_default_runtime(runtime: NodeRuntime, rules: DeliveryRules, wanted: str) -> Way:
     if runtime.default_shows is False and wanted == AUTO:
         if rules.runtime_class and rules.handler in runtime.handlers:
-            cure = f"delete this Pod and create it again, and it gets runtimeClassName {rules.runtime_class}"
+            if runtime.unprivileged is False:
+                return Way(None, why_not=_DEAF)
+            cure = f"a Pod needs runtimeClassName {rules.runtime_class} there: {_WITH_CLASS}"
         elif rules.runtime_class and runtime.handlers:
             needed = f"handler {rules.handler}, which RuntimeClass {rules.runtime_class} names"
             cure = f"configure NVIDIA's runtime there as {needed}, or {_SWITCH_ON_NRI}"
@@ -133,7 +136,7 @@ def _needs_class(_runtime: NodeRuntime, rules: DeliveryRules, wanted: str) -> Wa
     if wanted == AUTO:
         return None
     if rules.runtime_class:
-        cure = f"runtimeClassName {rules.runtime_class}: delete this Pod and create it again, and it gets that"
+        cure = f"runtimeClassName {rules.runtime_class}: {_WITH_CLASS}"
     else:
         cure = (
             "a RuntimeClass (delivery runtimeClass), which the cluster does not have: create it, or correct "

@@ -7,10 +7,11 @@ from allocator.vocabulary.names import TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
-_UNKNOWN: Final = (
-    "whether its driver and container toolkit do is not known; let koordgate's reporter run there, in a version that "
-    "tells it"
+NOT_KNOWN: Final = (
+    "it is not known whether its driver and container toolkit keep them: let koordgate's reporter run there, in a "
+    "version that tells it"
 )
+"""What is said of a node of which it is not told whether limits are kept there, and the cure."""
 
 
 def without_limits(request: PodRequest, node: NodeSnapshot) -> Refusal | None:
@@ -24,4 +25,4 @@ def without_limits(request: PodRequest, node: NodeSnapshot) -> Refusal | None:
     if why == "":
         return None
     short = "the node does not keep memory limits, which the Pod requires"
-    return Refusal(f"{node.name}: {short}: {why or _UNKNOWN}", short=short)
+    return Refusal(f"{node.name}: {short}: {why or NOT_KNOWN}", short=short)

@@ -118,13 +118,13 @@ def no_limits(
         "" if they are kept, None if that is not known.
     """
     reasons = {
-        "has cgroup v1, with which the driver keeps no memory limits: start it with cgroup v2": not cgroup2,
-        "has a card in MIG mode, whose memory the driver does not limit further: turn MIG mode off there": cards.mig,
-        "has a driver that keeps no memory limits: install R615 or later": cards.limits is False,
-        "has NVIDIA's runtime in mode legacy, which sets no memory limits: set its mode to auto": mode == "legacy",
-        f"has NVIDIA Container Toolkit {'.'.join(map(str, toolkit))}, which sets no memory limits: install "
+        "it has cgroup v1, with which the driver keeps no memory limits: start it with cgroup v2": not cgroup2,
+        "it has a card in MIG mode, whose memory the driver does not limit further: turn MIG mode off there": cards.mig,
+        "it has a driver that keeps no memory limits: install R615 or later": cards.limits is False,
+        "it has NVIDIA's runtime in mode legacy, which sets no memory limits: set its mode to auto": mode == "legacy",
+        f"it has NVIDIA Container Toolkit {'.'.join(map(str, toolkit))}, which sets no memory limits: install "
         f"{_LIMITS_CURE}": bool(toolkit) and toolkit < _LIMITS_SINCE,
-        f"has a CDI specification without the hook that sets memory limits: have it written by {_LIMITS_CURE}": hook
+        f"it has a CDI specification without the hook that sets memory limits: have it written by {_LIMITS_CURE}": hook
         is False,
     }
     why = next((reason for reason, holds in reasons.items() if holds), "")

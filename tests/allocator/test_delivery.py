@@ -114,7 +114,14 @@ REFUSED = {
         "",
         CLASSED,
         "",
-        "it gets runtimeClassName nvidia",
+        "a Pod needs runtimeClassName nvidia there: create it again",
+    ),
+    "the same with a runtime that ignores the variable whatever the Pod names": (
+        replace(OPERATOR, unprivileged=False),
+        "",
+        CLASSED,
+        "",
+        "accept-nvidia-visible-devices-envvar",
     ),
     "the same where there is no RuntimeClass": (
         OPERATOR,

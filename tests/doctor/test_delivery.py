@@ -7,9 +7,11 @@ import pytest
 from doctor.test_checks import device, meta, node, right_cluster, snapshot
 from msgspec import structs
 
+from allocator.vocabulary.limits import LimitProvider
 from webhook.doctor.checks.delivery import delivery
 from webhook.doctor.findings import Level
 from webhook.doctor.snapshot import ReadList
+from webhook.limitsettings import LimitSettings
 from webhook.settings import DeviceSettings, WebhookSettings
 
 Raw = dict[str, Any]
@@ -24,6 +26,7 @@ BY_CLASS = "runtimeClass nvidia (its runtime reads the variable), as runtime.nvi
 BY_NRI = "nvidia-nri (NVIDIA's NRI plugin reads the annotation), as nvidia.com/gpu=UUID"
 MISSING = "a probe showed that a container ran without a card that it was given, on"
 OTHERS = "a probe showed that a container saw cards that it was not given, on"
+NEEDS_CLASS = "a Pod needs runtimeClassName nvidia there"
 NONE_YET = "no Pod has proved it yet on"
 
 
@@ -32,6 +35,7 @@ def told(
     labels: dict[str, str] | None = None,
     proofs: dict[str, str] | None = None,
     classes: tuple[str, ...] = ("nvidia",),
+    limits: LimitSettings | None = None,
     **settings: Any,
 ) -> list[tuple[Level, str, str]]:
     cluster = right_cluster()
@@ -48,7 +52,7 @@ def told(
     ]
     cluster["devices"] = [device(name, runtime) for name, runtime in nodes.items()]
     cluster["runtimes"] = [{**meta(name), "handler": name} for name in classes]
-    chosen = structs.replace(WebhookSettings(), devices=DeviceSettings(**settings))
+    chosen = structs.replace(WebhookSettings(), devices=DeviceSettings(**settings), limits=limits or LimitSettings())
     return [(one.level, one.what, one.todo) for one in delivery(snapshot(cluster, settings=chosen))]
 
 
@@ -140,6 +144,51 @@ def test_a_node_that_works_only_without_the_runtime_class_that_pods_get_is_a_war
         (Level.WARNING, "Pods get no cards on 1 node (c)"),
     ]
     assert "has no runtime handler nvidia" in found[1][1]
+
+
+def test_a_node_that_needs_the_runtime_class_which_pods_do_not_get_is_a_warning_with_what_pods_must_state() -> None:
+    found = told({"a": CLASSED, "b": NRI})
+    assert found[:2] == [
+        (
+            Level.WARNING,
+            "Pods get no cards on 1 node (a): each has a default runtime that shows containers no cards",
+            f"{NEEDS_CLASS}: create it again, and state that where koordgate does not add it",
+        ),
+        (Level.OK, f"containers get their cards on 1 node (b) by {BY_NRI}", ""),
+    ]
+
+
+ONE_KEEPS = {
+    "keeps": CLASSED.replace("}", ',"noLimits":""}'),
+    "old-1": CLASSED.replace("}", ',"noLimits":"it has an old driver: install a newer one"}'),
+    "old-2": CLASSED.replace("}", ',"noLimits":"it has an old driver: install a newer one"}'),
+    "silent": CLASSED,
+    "without-cards": NOTHING,
+}
+NONE_KEEPS = {name: runtime for name, runtime in ONE_KEEPS.items() if name != "keeps"}
+PLACED = "no Pod that requires memory limits is placed on"
+KEEPING: dict[str, tuple[dict[str, str | None], tuple[str, ...], Level]] = {
+    "one node keeps them": ({**ONE_KEEPS}, ("*",), Level.WARNING),
+    "no node keeps them, and all Pods must have them": ({**NONE_KEEPS}, ("*",), Level.FAILURE),
+    "no node keeps them, and authors may ask for them": ({**NONE_KEEPS}, (), Level.WARNING),
+}
+
+
+@pytest.mark.parametrize(("nodes", "require", "level"), KEEPING.values(), ids=KEEPING)
+def test_which_nodes_keep_memory_limits_is_told_with_the_cure(
+    nodes: dict[str, str | None], require: tuple[str, ...], level: Level
+) -> None:
+    limits = LimitSettings(LimitProvider.NVIDIA_TOOLKIT, require)
+    assert [one for one in told(nodes, limits=limits) if "memory limits" in one[1]] == [
+        *[(Level.OK, "memory limits are kept on 1 node (keeps)", "") for name in nodes if name == "keeps"],
+        (level, f"{PLACED} 2 nodes (old-1, old-2): it has an old driver", "install a newer one"),
+        (
+            level,
+            f"{PLACED} 1 node (silent): it is not known whether its driver and container toolkit keep them",
+            "let koordgate's reporter run there, in a version that tells it",
+        ),
+    ]
+    assert [one for one in told(nodes) if "memory limits" in one[1]] == []
 
 
 @pytest.mark.parametrize(

@@ -376,7 +376,7 @@ async def test_the_limits_that_the_bind_wrote_are_kept_by_nvidias_hook_before_th
 
 
 async def test_limits_that_the_node_does_not_keep_are_refused_before_a_container_is_made(installed: Installed) -> None:
-    not_kept = replace(BY_CLASS, told=replace(BY_CLASS.told, no_limits="has cgroup v1: use cgroup v2"))
+    not_kept = replace(BY_CLASS, told=replace(BY_CLASS.told, no_limits="it has cgroup v1: use cgroup v2"))
     async with installed.as_in(not_kept):
         asks = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory": "20Gi"}
         await installed.create("waits", container("main", asks), annotations={"koordgate.io/limits": "require"})

@@ -124,7 +124,7 @@ WARNED = {
         {"kata": "kata"},
         OPERATOR,
         "kata",
-        "has the handler kata, which shows",
+        "has the handler kata, which is none of those that show containers cards (nvidia)",
     ),
     "a handler of NVIDIA's": ({"more": "nvidia"}, OPERATOR, "more", ""),
     "a class that does not exist": ({}, OPERATOR, "kata", ""),

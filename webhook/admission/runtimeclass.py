@@ -44,8 +44,8 @@ def runtime_class(
         handler = handler_of(stated)
         if handler and reach.showing and handler not in reach.showing and not reach.by_nri:
             cure = f"leave it out, or name {rules.runtime_class}" if rules.runtime_class else "leave it out"
-            what = f"{stated[:_LONGEST]} has the handler {handler}, which shows containers no cards"
-            return "", (f"{_PATH}: {what} ({', '.join(sorted(reach.showing))} does): {cure}",)
+            what = f"{stated[:_LONGEST]} has the handler {handler}, which is none of those that show containers cards"
+            return "", (f"{_PATH}: {what} ({', '.join(sorted(reach.showing))}): {cure}",)
         return "", ()
     wanted = rules.delivery == Delivery.RUNTIME_CLASS or (rules.delivery == AUTO and reach.classed)
     added = rules.runtime_class if wanted and not stated else ""

@@ -56,7 +56,8 @@ OPERATOR_2510 = reading(
     own=True,
 )
 NO_LIMITS_1_18 = (
-    "has NVIDIA Container Toolkit 1.18.1, which sets no memory limits: install NVIDIA Container Toolkit 1.20.1 or later"
+    "it has NVIDIA Container Toolkit 1.18.1, which sets no memory limits: "
+    "install NVIDIA Container Toolkit 1.20.1 or later"
 )
 NODES: dict[str, tuple[RuntimeReading, dict[str, Any], OperatorPolicy, str, NodeRuntime, tuple[str, str]]] = {
     "operator 25.10 with its defaults": (
@@ -167,7 +168,7 @@ NODES: dict[str, tuple[RuntimeReading, dict[str, Any], OperatorPolicy, str, Node
             default_shows=True,
             mode="legacy",
             unprivileged=True,
-            no_limits="has NVIDIA's runtime in mode legacy, which sets no memory limits: set its mode to auto",
+            no_limits="it has NVIDIA's runtime in mode legacy, which sets no memory limits: set its mode to auto",
         ),
         ("environment", "runtimeClass"),
     ),
@@ -554,7 +555,7 @@ def test_why_limits_are_not_kept_is_told_with_the_cure(
     if says:
         assert found is not None
         assert says in found
-        assert found.startswith("has ")
+        assert found.startswith("it has ")
     else:
         assert found == says
 

@@ -131,7 +131,7 @@ def test_the_device_object_waits_for_the_policy_so_that_a_restart_never_tells_le
         nri=False,
         toolkit=(1, 18, 1),
         mode="cdi",
-        no_limits="has cgroup v1, with which the driver keeps no memory limits: start it with cgroup v2",
+        no_limits="it has cgroup v1, with which the driver keeps no memory limits: start it with cgroup v2",
     )
 
 

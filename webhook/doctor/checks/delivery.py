@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from allocator.devices.delivery import DeliveryRules, classes_help, delivery_of
+from allocator.devices.memorylimits import NOT_KNOWN
 from allocator.vocabulary.delivery import DELIVERY_LABEL, Delivery, NodeDelivery, Way
+from allocator.vocabulary.limits import KEEPERS
 from allocator.vocabulary.names import NVIDIA
 from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
 from allocator.wire.partitions import GPU_VENDOR
@@ -80,7 +82,10 @@ def delivery(snapshot: Snapshot) -> Iterator[Finding]:
         todo = "run this as a user who may list runtimeclasses.node.k8s.io"
         yield unknown(_AREA, f"RuntimeClasses cannot be read: {classes.error}", todo)
         return
-    yield from shown(card_nodes(snapshot))
+    found = card_nodes(snapshot)
+    yield from shown(found)
+    if snapshot.settings.limits.provider in KEEPERS:
+        yield from kept(found, required=bool(snapshot.settings.limits.require))
 
 
 def card_nodes(snapshot: Snapshot) -> list[CardNode]:
@@ -174,6 +179,29 @@ def proved(node: CardNode, found: Chosen) -> bool:
     """Whether a Pod showed that the node's present way works."""
     proof = node.proof
     return proof is not None and proof.result is Result.RIGHT and proof.way == found.way.delivery
+
+
+def kept(nodes: Iterable[CardNode], *, required: bool) -> Iterator[Finding]:
+    """Say which nodes keep memory limits, where something is to keep them.
+
+    Args:
+        nodes: with NVIDIA's cards.
+        required: whether the installation requires limits of Pods that do not ask for them.
+    """
+    nodes = list(nodes)
+    ways = chosen(nodes)
+    found: dict[str | None, list[str]] = {}
+    for node in nodes:
+        if (way := ways[node.name].way).delivery is not None:
+            found.setdefault(way.no_limits, []).append(node.name)
+    keeping = found.pop("", [])
+    if keeping:
+        yield ok(_AREA, f"memory limits are kept on {named_nodes(keeping)}")
+    level = Level.FAILURE if required and not keeping else Level.WARNING
+    for why, names in sorted(found.items(), key=lambda item: item[1]):
+        reason, _, todo = (why or NOT_KNOWN).partition(": ")
+        what = f"no Pod that requires memory limits is placed on {named_nodes(names)}: {reason}"
+        yield Finding(_AREA, level, what, todo)
 
 
 def _labels(nodes: Iterable[CardNode]) -> Iterator[Finding]:
