@@ -5,6 +5,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator
 
 import pytest
@@ -16,6 +17,10 @@ from world import World
 from koordgate import breaks
 from koordgate.cli import main
 from koordgate.kube.client import KubeClient
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in a background job of a shell: processes that tests start would inherit it, and ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("koordgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("koordgate"), derandomize=True, print_blob=True)

@@ -107,6 +107,7 @@ def test_every_resource_is_in_a_namespace_or_in_none_as_the_api_has_it() -> None
         resource.DISRUPTION_BUDGETS: "/apis/policy/v1/namespaces/a/poddisruptionbudgets/x",
         resource.PRIORITY_CLASSES: "/apis/scheduling.k8s.io/v1/priorityclasses/x",
         resource.RUNTIME_CLASSES: "/apis/node.k8s.io/v1/runtimeclasses/x",
+        resource.CLUSTER_POLICIES: "/apis/nvidia.com/v1/clusterpolicies/x",
         resource.TOKEN_REVIEWS: "/apis/authentication.k8s.io/v1/tokenreviews/x",
         resource.ACCESS_REVIEWS: "/apis/authorization.k8s.io/v1/subjectaccessreviews/x",
         resource.POD_GROUPS[0]: "/apis/scheduling.k8s.io/v1beta1/namespaces/a/podgroups/x",

@@ -626,7 +626,7 @@ HAS: dict[str, tuple[list[str], list[str]]] = {
 @pytest.mark.parametrize("option", OPTIONS)
 async def test_a_replica_has_the_parts_that_are_turned_on(kube: KubeClient, option: str) -> None:
     replica = Replica(msgspec.structs.replace(configured(), **OPTIONS[option]), kube)
-    always = ["namespaces", "nodes", "devices", "noderesourcetopologies", "nodeallocations", "pods"]
+    always = ["namespaces", "runtimeclasses", "nodes", "devices", "noderesourcetopologies", "nodeallocations", "pods"]
     more, parts = HAS[option]
     assert [name for name, _ in replica._watches] == [*always, *more]
     optional = ("taints", "headroom", "renewal", "quotas", "client_secret")
