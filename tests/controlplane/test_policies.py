@@ -355,6 +355,29 @@ async def test_an_ephemeral_container_may_show_itself_no_cards_but_those_of_its_
         assert not await debugged(root, name, {"name": "limited", "env": [of_main, limit]})
 
 
+async def test_an_ephemeral_container_leaves_no_cards_to_its_image_where_nvidias_runtime_would_show_them(
+    guarded: ControlPlane, root: AdminClient
+) -> None:
+    """CUDA's images ask for all cards, and koordgate itself gives Pods the RuntimeClass."""
+    classes = "/apis/node.k8s.io/v1/runtimeclasses"
+    of_main = field("metadata.annotations['visible-devices.koordgate.io/main']")
+    void = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+    for name in ("nvidia", "kata"):
+        made = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}
+        await root.create(classes, made)
+    try:
+        async with standing(root, pod("classed", TENANT, CPU, runtimeClassName="nvidia")) as name:
+            assert await debugged(root, name, {"name": "left"}) == VISIBLE
+            assert await debugged(root, name, {"name": "left", "env": [{"name": "OTHER", "value": "void"}]}) == VISIBLE
+            assert not await debugged(root, name, {"name": "none", "env": [void]})
+            assert not await debugged(root, name, {"name": "same", "env": [of_main]})
+        async with standing(root, pod("other", TENANT, CPU, runtimeClassName="kata")) as name:
+            assert not await debugged(root, name, {"name": "plain"})
+    finally:
+        for name in ("nvidia", "kata"):
+            await root.delete(f"{classes}/{name}")
+
+
 @pytest.mark.parametrize("path", ODD_PATHS)
 async def test_an_ephemeral_container_mounts_nothing_by_which_the_runtime_shows_cards(
     guarded: ControlPlane, root: AdminClient, path: str
