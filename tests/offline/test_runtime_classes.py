@@ -1,5 +1,7 @@
 """RuntimeClasses in files: which Pods get one, what the API server adds with it, and what nodes refuse."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from offline.clusters import node
 from allocator.vocabulary.delivery import NodeRuntime
 from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
 from webhook.offline.cluster import OfflineCluster, PodFate
+from webhook.offline.inputs import read_cluster
 from webhook.offline.runtimeclasses import RuntimeClassPlugin
 from webhook.view.cluster import ClusterView, SeenObjects
 
@@ -52,6 +55,31 @@ async def test_without_the_class_no_node_shows_cards_and_the_author_is_told() ->
     assert found.state is PodFate.UNSCHEDULABLE
     assert NO_CARDS in found.message
     assert NO_CARDS.removeprefix("the node ") in found.warnings[-1]
+
+
+REMARKED: dict[str, tuple[Raw, tuple[Raw, ...], int]] = {
+    "the class is left out": ({"defaultShows": False}, (), 1),
+    "a class is there": ({"defaultShows": False}, (runtime_class(),), 0),
+    "the default runtime shows cards": ({"defaultShows": True}, (), 0),
+    "NVIDIA's NRI plugin shows them": ({"defaultShows": False, "nri": True}, (), 0),
+    "nothing is known": ({}, (), 0),
+}
+
+
+@pytest.mark.parametrize(("told", "classes", "remarks"), REMARKED.values(), ids=REMARKED)
+def test_classes_that_are_left_out_of_the_input_are_remarked_where_nodes_need_one(
+    tmp_path: Path, told: Raw, classes: tuple[Raw, ...], remarks: int
+) -> None:
+    annotations = {NODE_RUNTIME: json.dumps(told)}
+    of_nodes = [
+        one
+        for name in ("n1", "n2")
+        for one in (node(name), device_object(device_entry(0), name=name, annotations=annotations))
+    ]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*of_nodes, *classes]}))
+    found = [one for one in read_cluster([str(file)]).notes if "kubectl get runtimeclasses -o yaml" in one]
+    assert len(found) == remarks
 
 
 WRITTEN: dict[str, tuple[Raw, Raw, str]] = {

@@ -4,10 +4,11 @@
 holds what it holds. Commands that ask what would happen begin with these two.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
 from webhook.offline.assumed import UnknownMemoryError, assume_devices
 from webhook.offline.cluster import OfflineCluster, Result, stands
 from webhook.offline.documents import InputError
@@ -34,8 +35,21 @@ def read_cluster(
     except UnknownMemoryError as error:
         raise InputError(str(error)) from error
     objects.devices += assumed.devices
-    objects.notes += (*assumed.notes, *unready(objects.nodes))
+    objects.notes += (*assumed.notes, *unready(objects.nodes), *_without_classes(objects))
     return objects
+
+
+def _without_classes(objects: Objects) -> Iterator[str]:
+    """Remark that RuntimeClasses may have been left out, where nodes show their cards to Pods with one only."""
+    for device in objects.devices if not objects.runtimes else ():
+        annotations = device["metadata"].get("annotations") or {}
+        runtime, _ = read_runtime(annotations.get(NODE_RUNTIME))
+        if runtime is not None and runtime.default_shows is False and not runtime.nri:
+            yield (
+                "no RuntimeClass is in the input, and nodes show containers no cards without one: if the cluster has "
+                "some, add what `kubectl get runtimeclasses -o yaml` prints"
+            )
+            return
 
 
 async def standing(objects: Objects, cluster: OfflineCluster) -> dict[tuple[str, str], Result]:
