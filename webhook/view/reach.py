@@ -1,9 +1,9 @@
 """The GPUs that a Pod could land on, as admission needs it: their memory, and how the Pod would get them."""
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -18,6 +18,7 @@ from webhook.view.nodeselection import selected, selects
 
 _MOST_BYTES: Final = 4 * 2**20  # of answers remembered by what Pods select, which their authors write as they like
 _ANSWER_BYTES: Final = 300  # of an answer, beside its key
+_Counted = TypeVar("_Counted", bound=Hashable)
 Reach = tuple[int | None, int]
 """Bytes of each GPU, where all have the same, else None; and the bytes of the largest, 0 where none is known."""
 
@@ -107,14 +108,12 @@ class DeviceReach:
             if now is not None:
                 self._of[name] = now
             if before != now:
-                if before is not None:
-                    self._all.subtract(before.memories)
-                    self._ways.subtract([before.delivery])
                 if now is not None:
                     self._all.update(now.memories)
                     self._ways.update([now.delivery])
-                self._all += Counter()  # drops what no GPU has any more
-                self._ways += Counter()
+                if before is not None:
+                    _take_away(self._all, before.memories)
+                    _take_away(self._ways, [before.delivery])
                 self._found.clear()
             yield
 
@@ -141,6 +140,14 @@ class DeviceReach:
         ways = Counter(one.delivery for one in read.values())
         if ways != self._ways:
             raise InvariantError(f"nodes by how they give GPUs are {self._ways}, not {ways}")
+
+
+def _take_away(counted: Counter[_Counted], gone: Iterable[_Counted]) -> None:
+    """Count each of these once less; of what is no longer there, nothing is kept."""
+    for one in gone:
+        counted[one] -= 1
+        if not counted[one]:
+            del counted[one]
 
 
 def _reach(memories: set[int]) -> Reach:
