@@ -33,6 +33,7 @@ from sysfs_tree import Machine
 from koordgate.kube.client import KubeClient
 from reporter import once
 from reporter.agent import Agent
+from reporter.delivery import operator
 from reporter.metrics import ReporterMetrics
 from reporter.round.state import RoundPace
 from reporter.settings import ReporterSettings, parse
@@ -318,6 +319,7 @@ async def reports(audited: Audited, admin: AdminClient, folder: Path) -> None:
             ended.set()
             await running
         await once.look(configured, "reported", kube, None)
+        await operator.ask(kube)  # as a reporter with cards does
 
 
 async def keeps_the_lease(audited: Audited, admin: AdminClient) -> None:
