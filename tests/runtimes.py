@@ -1,6 +1,9 @@
-"""Files about the container runtime as they are on real nodes, and ClusterPolicies, cut to what varies."""
+"""Files about the container runtime as they are on real nodes, ClusterPolicies, and what a reporter tells of both."""
 
+from dataclasses import replace
 from typing import Any
+
+from allocator.vocabulary.delivery import NodeRuntime
 
 PLUGIN = "k8s.device-plugin.nvidia.com/gpu"
 MANAGEMENT = "management.nvidia.com/gpu"
@@ -118,3 +121,18 @@ def cluster_node(*handlers: str, version: str = "containerd://2.1.4", **over: An
             **over,
         },
     }
+
+
+# The GPU Operator 25.10 by its defaults: NVIDIA's runtime is not the default one.
+OPERATOR = NodeRuntime(
+    handlers=("nvidia", "runc"),
+    showing=("nvidia",),
+    default_shows=False,
+    kinds=(PLUGIN,),
+    nri=False,
+    toolkit=(1, 18, 1),
+    mode="cdi",
+    unprivileged=True,
+)
+# The operator 26.3 with NVIDIA's NRI plugin, and without a handler of NVIDIA's.
+OPERATOR_NRI = replace(OPERATOR, handlers=("runc",), showing=(), nri=True)

@@ -7,7 +7,8 @@ from typing import Final, TypeGuard
 
 _LONGEST: Final = 256  # characters
 _PROGRAM: Final = "nvidia-container-runtime"  # also with a mode appended: nvidia-container-runtime.cdi
-_OPERATORS: Final = "/usr/local/nvidia/toolkit/"
+OPERATORS: Final = "/usr/local/nvidia/toolkit/"
+"""Where the GPU Operator puts NVIDIA's toolkit on the node."""
 
 
 def is_name(value: object) -> TypeGuard[str]:
@@ -90,7 +91,7 @@ class Engine:
     @property
     def operators(self) -> bool | None:
         """Whether NVIDIA's runtime is the one that the GPU Operator brought; None without one, or with several."""
-        found = {self.programs[name].startswith(_OPERATORS) for name in self.showing}
+        found = {self.programs[name].startswith(OPERATORS) for name in self.showing}
         return found.pop() if len(found) == 1 else None
 
 

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator.vocabulary.delivery import NodeRuntime
-from reporter.delivery.facts import Engine, NvidiaConfiguration, OperatorPolicy, RuntimeReading, is_name
+from reporter.delivery.facts import OPERATORS, Engine, NvidiaConfiguration, OperatorPolicy, RuntimeReading, is_name
 
 _PREFERRED: Final = ("k8s.device-plugin.nvidia.com/gpu", "nvidia.com/gpu")
 _MANAGEMENT: Final = "management.nvidia.com/gpu"  # written by the GPU Operator; closed to most namespaces
 _CDI_BY_DEFAULT: Final = (25, 10)  # the operator's version since which NVIDIA's runtime is not made the default
 _CDI_BY_DEFAULT_TOOLKIT: Final = (1, 18)  # which that one brings
 _LIMITS_SINCE: Final = (1, 20, 1)
-_OPERATORS: Final = "/usr/local/nvidia/toolkit/"
 _K3S: Final = "-k3s"  # in the version of the containerd that k3s and RKE2 bring
 _RANCHER: Final = "/rancher/"
 _FRACTIONS: Final = "gpu-sharing.nvidia.com/Ready"
@@ -150,7 +149,7 @@ def _configuration(
     operators = engine.operators if engine else None
     if operators is None:
         operators = policy.brings_toolkit
-    fitting = [one for folder, one in found.items() if operators is None or folder.startswith(_OPERATORS) == operators]
+    fitting = [one for folder, one in found.items() if operators is None or folder.startswith(OPERATORS) == operators]
     return fitting[0] if fitting and all(one == fitting[0] for one in fitting) else None
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from builders import app, gpu, gpus, nic, nics, node, part, request
+from runtimes import OPERATOR, OPERATOR_NRI, PLUGIN
 
 from allocator.devices.delivery import DeliveryRules, classes_help, delivery_of
 from allocator.place import Placement, place
@@ -23,21 +24,9 @@ from allocator.vocabulary.outcome import Refusal
 from allocator.wire.deviceallocated import in_any_form, read_allocation, write_annotations
 from allocator.wire.noderuntime import read_runtime, write_runtime
 
-PLUGIN_KIND = "k8s.device-plugin.nvidia.com/gpu"
 CLASSED = DeliveryRules(runtime_class="nvidia", handler="nvidia")
 NO_CLASS = DeliveryRules()
 # What the reporter tells of nodes as people have them.
-OPERATOR = NodeRuntime(
-    handlers=("nvidia", "runc"),
-    showing=("nvidia",),
-    default_shows=False,
-    kinds=(PLUGIN_KIND,),
-    nri=False,
-    toolkit=(1, 18, 1),
-    mode="cdi",
-    unprivileged=True,
-)
-OPERATOR_NRI = replace(OPERATOR, handlers=("runc",), showing=(), nri=True)
 PACKAGES = NodeRuntime(
     handlers=("nvidia", "runc"), showing=("nvidia",), default_shows=True, toolkit=(1, 20, 2), mode="auto"
 )
@@ -57,10 +46,10 @@ WAYS = {
         (NONE, ""),
         (CLASS, MADE_IN_MEMORY),
     ),
-    "NVIDIA's NRI plugin": ((OPERATOR_NRI, "", NO_CLASS), (NRI, PLUGIN_KIND), (NRI, PLUGIN_KIND)),
+    "NVIDIA's NRI plugin": ((OPERATOR_NRI, "", NO_CLASS), (NRI, PLUGIN), (NRI, PLUGIN)),
     "the same, and a RuntimeClass without handler": (
         (OPERATOR_NRI, "", CLASSED),
-        (NRI, PLUGIN_KIND),
+        (NRI, PLUGIN),
         (NONE, ""),
     ),
     "NVIDIA's runtime is the default": ((PACKAGES, "", CLASSED), (ENV, MADE_IN_MEMORY), (CLASS, MADE_IN_MEMORY)),
@@ -80,8 +69,8 @@ WAYS = {
     ),
     "the label precedes the setting": (
         (OPERATOR_NRI, "nvidia-nri", replace(NO_CLASS, delivery="environment")),
-        (NRI, PLUGIN_KIND),
-        (NRI, PLUGIN_KIND),
+        (NRI, PLUGIN),
+        (NRI, PLUGIN),
     ),
     "nothing is told, and a label says how": ((None, "environment", CLASSED), (ENV, ""), (CLASS, "")),
 }
@@ -217,10 +206,10 @@ FORMS = {
         {"visible-devices.koordgate.io/main": "runtime.nvidia.com/gpu=GPU-0,runtime.nvidia.com/gpu=GPU-1"},
     ),
     "NVIDIA's NRI plugin": (
-        Way(NRI, PLUGIN_KIND),
+        Way(NRI, PLUGIN),
         {
             "visible-devices.koordgate.io/main": "GPU-0,GPU-1",
-            "nvidia.cdi.k8s.io/container.main": f"{PLUGIN_KIND}=GPU-0,{PLUGIN_KIND}=GPU-1",
+            "nvidia.cdi.k8s.io/container.main": f"{PLUGIN}=GPU-0,{PLUGIN}=GPU-1",
         },
     ),
 }
@@ -239,7 +228,7 @@ def test_each_way_names_cards_in_its_form_and_all_are_read_back_alike(way: Way, 
 
 TOLD = {
     "everything": NodeRuntime(
-        ("nvidia", "runc"), ("nvidia",), False, (PLUGIN_KIND,), True, (1, 20, 2), "cdi", False, True, "why"
+        ("nvidia", "runc"), ("nvidia",), False, (PLUGIN,), True, (1, 20, 2), "cdi", False, True, "why"
     ),
     "nothing": NodeRuntime(),
     "limits are kept": NodeRuntime(no_limits=""),

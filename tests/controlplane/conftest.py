@@ -136,3 +136,17 @@ async def scheduler(
     await start_koord_scheduler(plane, installed, replicas.extender)
     yield replicas
     await plane.stop_scheduler(NAME)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def webhook(webhooks: StartWebhooks) -> Replicas:
+    """One replica: what it has seen is all that any replica has."""
+    return await webhooks(count=1)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def lone_scheduler(plane: ControlPlane, installed: list[JsonObject], webhook: Replicas) -> AsyncIterator[None]:
+    """koord-scheduler with the one replica of `webhook`."""
+    await start_koord_scheduler(plane, installed, webhook.extender)
+    yield
+    await plane.stop_scheduler(NAME)

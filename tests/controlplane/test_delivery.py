@@ -12,7 +12,6 @@ from allocator.vocabulary.delivery import NodeRuntime
 from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
 from webhook.localplane.admin import AdminClient, JsonObject
 from webhook.localplane.binaries import find_or_build
-from webhook.localplane.koord import start_koord_scheduler
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.replicas import Replicas
 from webhook.localplane.waiting import until
@@ -25,18 +24,6 @@ OVERHEAD = {"cpu": "250m"}
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 VISIBLE = "visible-devices.koordgate.io/main"
 BY_NRI = "nvidia.cdi.k8s.io/container.main"
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def webhook(webhooks) -> Replicas:
-    return await webhooks(count=1)
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhook: Replicas) -> AsyncIterator[None]:
-    await start_koord_scheduler(plane, installed, webhook.extender)
-    yield
-    await plane.stop_scheduler("koord-scheduler")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -81,7 +68,7 @@ async def written(admin: AdminClient, namespace: str) -> list[JsonObject]:
 
 
 async def test_a_pod_gets_the_runtime_class_and_all_that_the_api_server_adds_with_it(
-    scheduler, admin: AdminClient, namespace: str, node: str, classed: str
+    lone_scheduler, admin: AdminClient, namespace: str, node: str, classed: str
 ) -> None:
     await tell(admin, node, OPERATOR)
     stored = await created(admin, namespace, classed)
@@ -95,7 +82,7 @@ async def test_a_pod_gets_the_runtime_class_and_all_that_the_api_server_adds_wit
 
 
 async def test_nvidias_nri_plugin_finds_its_annotation_in_the_write_that_sets_the_node(
-    scheduler, admin: AdminClient, namespace: str, node: str, classed: str
+    lone_scheduler, admin: AdminClient, namespace: str, node: str, classed: str
 ) -> None:
     await tell(admin, node, NRI)
     await created(admin, namespace, None)
@@ -108,7 +95,7 @@ async def test_nvidias_nri_plugin_finds_its_annotation_in_the_write_that_sets_th
 
 
 async def test_a_node_that_shows_no_cards_takes_no_pod_until_it_can(
-    scheduler, admin: AdminClient, namespace: str, node: str
+    lone_scheduler, admin: AdminClient, namespace: str, node: str
 ) -> None:
     await tell(admin, node, OPERATOR)
     await created(admin, namespace, None)

@@ -20,24 +20,11 @@ from controlplane.gpu_cluster import (
 )
 
 from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.koord import start_koord_scheduler
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.replicas import Replicas
 from webhook.localplane.waiting import until
 
 VISIBLE = "visible-devices.koordgate.io/main"
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def webhook(webhooks) -> Replicas:
-    return await webhooks(count=1)
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhook: Replicas) -> AsyncIterator[None]:
-    await start_koord_scheduler(plane, installed, webhook.extender)
-    yield
-    await plane.stop_scheduler("koord-scheduler")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -69,7 +56,7 @@ async def bound(admin: AdminClient, namespace: str, name: str) -> JsonObject:
     ids=["nvidia.com/gpu", "kubernetes.io/gpu", "koordinator.sh/gpu"],
 )
 async def test_a_pod_is_translated_scheduled_and_bound_with_its_devices(
-    scheduler, admin: AdminClient, namespace: str, node: str, asks: dict[str, str], translated: dict[str, str]
+    lone_scheduler, admin: AdminClient, namespace: str, node: str, asks: dict[str, str], translated: dict[str, str]
 ) -> None:
     made = pod("one", namespace, asks, nodeSelector={})
 
@@ -99,7 +86,7 @@ async def test_a_pod_is_translated_scheduled_and_bound_with_its_devices(
 
 
 async def test_no_event_shows_a_pod_bound_and_not_allocated(
-    scheduler, admin: AdminClient, namespace: str, node: str
+    lone_scheduler, admin: AdminClient, namespace: str, node: str
 ) -> None:
     events: list[JsonObject] = []
 
@@ -183,7 +170,7 @@ async def test_the_schedulers_own_binding_by_the_old_resource_is_refused(
             await scheduler.create(f"/api/v1/namespaces/{namespace}/bindings", binding(namespace, "old", node))
 
 
-async def test_a_deleted_pod_frees_its_share(scheduler, admin: AdminClient, namespace: str, node: str) -> None:
+async def test_a_deleted_pod_frees_its_share(lone_scheduler, admin: AdminClient, namespace: str, node: str) -> None:
     await admin.create(pods_path(namespace), pod("first", namespace, {"nvidia.com/gpu": "4"}))
     first = await bound(admin, namespace, "first")
     await admin.create(pods_path(namespace), pod("second", namespace, {"nvidia.com/gpu": "4"}))
@@ -243,7 +230,7 @@ async def test_a_pod_that_can_never_work_is_refused_with_what_to_do(
 
 
 async def test_allocation_annotations_cannot_be_forged_later(
-    scheduler, admin: AdminClient, namespace: str, node: str
+    lone_scheduler, admin: AdminClient, namespace: str, node: str
 ) -> None:
     await admin.create(pods_path(namespace), pod("steady", namespace, {"kubernetes.io/gpu": "50"}))
     await bound(admin, namespace, "steady")

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from builders import container, device_entry, device_object, pod
 from fake_kube import FakeKube
+from runtimes import OPERATOR, OPERATOR_NRI, PLUGIN
 from world import SETTINGS, World, asks, binding, binds, gpu_pod, plain_pod
 
 from allocator.devices.delivery import DeliveryRules
@@ -19,18 +20,7 @@ from webhook import patch
 from webhook.view.runtimeclasses import RuntimeClassTable
 
 Raw = dict[str, Any]
-PLUGIN_KIND = "k8s.device-plugin.nvidia.com/gpu"
-OPERATOR = NodeRuntime(
-    handlers=("nvidia", "runc"),
-    showing=("nvidia",),
-    default_shows=False,
-    kinds=(PLUGIN_KIND,),
-    nri=False,
-    toolkit=(1, 18, 1),
-    mode="cdi",
-)
 PACKAGES = replace(OPERATOR, default_shows=True, mode="auto")
-NRI = replace(OPERATOR, handlers=("runc",), showing=(), nri=True)
 
 
 def runtime_class(name: str, handler: str) -> Raw:
@@ -66,7 +56,7 @@ CLASSED = {
     "a cluster without the class": ({"other": "nvidia"}, {"n1": OPERATOR}, None, None),
     "a default runtime that shows cards": ({"nvidia": "nvidia"}, {"n1": PACKAGES}, None, None),
     "a cluster of which nothing is known": ({"nvidia": "nvidia"}, {"n1": None}, None, None),
-    "NVIDIA's NRI plugin": ({"nvidia": "nvidia"}, {"n1": NRI}, None, None),
+    "NVIDIA's NRI plugin": ({"nvidia": "nvidia"}, {"n1": OPERATOR_NRI}, None, None),
     "a Pod that names another": ({"nvidia": "nvidia"}, {"n1": OPERATOR}, "kata", "kata"),
     "a Pod that names it": ({"nvidia": "nvidia"}, {"n1": PACKAGES}, "nvidia", "nvidia"),
 }
@@ -128,8 +118,13 @@ WARNED = {
     ),
     "a handler of NVIDIA's": ({"more": "nvidia"}, OPERATOR, "more", ""),
     "a class that does not exist": ({}, OPERATOR, "kata", ""),
-    "NVIDIA's NRI plugin, whatever the handler": ({"kata": "kata"}, NRI, "kata", ""),
-    "the class, and no node has its handler": ({"nvidia": "nvidia"}, NRI, "nvidia", "has no runtime handler nvidia"),
+    "NVIDIA's NRI plugin, whatever the handler": ({"kata": "kata"}, OPERATOR_NRI, "kata", ""),
+    "the class, and no node has its handler": (
+        {"nvidia": "nvidia"},
+        OPERATOR_NRI,
+        "nvidia",
+        "has no runtime handler nvidia",
+    ),
 }
 
 
@@ -147,11 +142,11 @@ BOUND = {
     "the class": (OPERATOR, "nvidia", {"visible-devices.koordgate.io/main": "runtime.nvidia.com/gpu=GPU-n1-0"}),
     "nothing is known": (None, None, {"visible-devices.koordgate.io/main": "GPU-n1-0"}),
     "NVIDIA's NRI plugin": (
-        NRI,
+        OPERATOR_NRI,
         None,
         {
             "visible-devices.koordgate.io/main": "GPU-n1-0",
-            "nvidia.cdi.k8s.io/container.main": f"{PLUGIN_KIND}=GPU-n1-0",
+            "nvidia.cdi.k8s.io/container.main": f"{PLUGIN}=GPU-n1-0",
         },
     ),
 }
@@ -170,7 +165,7 @@ async def test_the_bind_names_cards_in_the_form_of_the_node(
     assert response.allowed, response.message
     annotations = world.pod("p")["metadata"]["annotations"]
     assert shown.items() <= annotations.items()
-    assert ("nvidia.cdi.k8s.io/container.main" in annotations) == (runtime is NRI)
+    assert ("nvidia.cdi.k8s.io/container.main" in annotations) == (runtime is OPERATOR_NRI)
     world.see()
     assert world.parts.cluster.snapshot("n1").holdings["uid-p"].shares[0].containers == ("main",)
 
@@ -191,7 +186,7 @@ async def test_a_replica_that_heard_otherwise_of_a_node_accepts_what_another_wro
     asked = binding("p", "n1")
     mutated = await world.mutate(binds(asked))
     written = patch.apply(asked, mutated.patch)
-    for runtime in (NRI, replace(PACKAGES, mode="legacy")):
+    for runtime in (OPERATOR_NRI, replace(PACKAGES, mode="legacy")):
         tell(world, "n1", runtime)
         world.see(DEVICES)
         assert (await world.validate(binds(written))).allowed

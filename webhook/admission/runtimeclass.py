@@ -10,11 +10,10 @@ from typing import Any, Final
 from allocator.devices.delivery import AUTO, DeliveryRules
 from allocator.request.devices import PodReading
 from allocator.vocabulary.delivery import Delivery
-from allocator.vocabulary.names import TYPE_GPU
+from allocator.vocabulary.names import NVIDIA, TYPE_GPU
 from webhook.view.reach import DeliveryReach
 
 _PATH: Final = "spec.runtimeClassName"
-_NVIDIA: Final = "nvidia"
 _LONGEST: Final = 253  # characters of a name
 
 
@@ -58,4 +57,4 @@ def runtime_class(
 
 def _asks_for_nvidia(reading: PodReading) -> bool:
     asks = (ask for container in reading.containers for ask in (*container.requests, *container.limits))
-    return any(ask.type.name == TYPE_GPU and ask.vendor in {"", _NVIDIA} for ask in asks)
+    return any(ask.type.name == TYPE_GPU and ask.vendor in {"", NVIDIA} for ask in asks)
