@@ -245,7 +245,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         peers=settings.adopt.writers,
         rolling_out=lambda: kube is not None and monotonic() - began < _ROLL_OUT_S,
         runtime_class=lambda pod, reading: runtime_class(
-            pod, reading, classes.rules, cluster.reach.delivery(pod), classes.handler
+            pod, reading, classes.rules, cluster.reach.delivery, classes.handler
         ),
     )
     bind_events = BindEvents(

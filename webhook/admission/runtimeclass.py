@@ -21,7 +21,7 @@ def runtime_class(
     pod: Mapping[str, Any],
     reading: PodReading,
     rules: DeliveryRules,
-    reach: DeliveryReach,
+    reach_of: Callable[[Mapping[str, Any]], DeliveryReach],
     handler_of: Callable[[str], str],
 ) -> tuple[str, Sequence[str]]:
     """Decide which RuntimeClass a Pod gets.
@@ -30,7 +30,7 @@ def runtime_class(
         pod: as submitted; one that names a RuntimeClass keeps it.
         reading: of the Pod.
         rules: of this installation and cluster.
-        reach: how the Pod would get cards on the nodes that it selects.
+        reach_of: how a Pod would get cards on the nodes that it selects; asked for Pods that want NVIDIA's cards only.
         handler_of: the handler of a RuntimeClass; "" where the cluster has none of this name.
 
     Returns:
@@ -38,6 +38,7 @@ def runtime_class(
     """
     if not _asks_for_nvidia(reading):
         return "", ()
+    reach = reach_of(pod)
     stated = str((pod.get("spec") or {}).get("runtimeClassName") or "")
     if stated and stated != rules.runtime_class:
         handler = handler_of(stated)
