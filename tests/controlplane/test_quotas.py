@@ -67,11 +67,12 @@ async def root(limited: ControlPlane) -> AsyncIterator[AdminClient]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def team(limited: ControlPlane) -> str:
-    """A namespace of this test's own."""
+async def team(limited: ControlPlane, root: AdminClient) -> AsyncIterator[str]:
+    """A namespace of this test's own, of which no Pod waits for cards afterwards."""
     name = f"team-{next(_NUMBERS)}"
     await limited.ensure_namespace(name)
-    return name
+    yield name
+    await root.delete(pods_path(name), {"gracePeriodSeconds": 0})
 
 
 def quotas_path(namespace: str, name: str = "") -> str:
@@ -343,7 +344,8 @@ async def test_a_limit_ranges_default_is_translated_once(root: AdminClient, team
 
 
 async def test_the_scheduler_ignores_what_quotas_count(limited: ControlPlane, root: AdminClient, team: str) -> None:
-    await add_gpu_node(limited, root, f"{team}-node", gpus=1)
+    # More cards than the Pods of the namespace `before` ask for: they wait too.
+    await add_gpu_node(limited, root, f"{team}-node", gpus=8)
     created = await root.create(pods_path(team), pod("p", team, {"kubernetes.io/gpu": "50"}))
     assert created["spec"]["containers"][0]["resources"]["requests"][f"{DOMAIN}/gpu"] == "50"
 
