@@ -32,6 +32,7 @@ class HostReading:
         devices: RDMA NICs, FPGAs and configured types.
         nvidia: whether sysfs lists an NVIDIA card, independently of NVML.
         configuration: the kubelet's configuration.
+        in_force: whether it is what the kubelet answered, with its flags.
         cpu_state: the kubelet's CPU manager state.
         checkpoint: the kubelet's device manager checkpoint.
         pod_resources: the kubelet's answer on its PodResources socket.
@@ -44,6 +45,7 @@ class HostReading:
     devices: tuple[PciDevice, ...] = ()
     nvidia: bool = False
     configuration: FileReading[KubeletConfiguration] = field(default_factory=_unread)
+    in_force: bool = False
     cpu_state: FileReading[CpuState] = field(default_factory=_unread)
     checkpoint: FileReading[DeviceCheckpoint] = field(default_factory=_unread)
     pod_resources: FileReading[Allocations] = field(default_factory=_unread)

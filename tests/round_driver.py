@@ -10,6 +10,7 @@ from reporter.cgroup.layout import KubernetesQos
 from reporter.gpu.facts import DriverFacts, GpuFacts, NodeReading
 from reporter.inventory.cpus import CpuInventory
 from reporter.inventory.pci import PciDevice
+from reporter.kubelet import devicecheckpoint
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.kubelet.cpustate import absent
 from reporter.kubelet.watched import FileReading
@@ -50,6 +51,7 @@ def host(*, nvidia: bool = True) -> HostReading:
         nvidia=nvidia,
         configuration=FileReading(KubeletConfiguration(), None),
         cpu_state=FileReading(absent(), None),
+        checkpoint=FileReading(devicecheckpoint.absent(), None),
     )
 
 

@@ -7,7 +7,7 @@ lscpu's numbers.) The kernel's own `core_id` starts again in each socket, and on
 from dataclasses import dataclass
 from pathlib import Path
 
-from allocator.vocabulary.cpuset import members
+from allocator.vocabulary.cpuset import format_cpuset, members
 from allocator.vocabulary.cputopology import Cpu, CpuTopology, TopologyError
 from allocator.wire.nodetopology import CpuBasicInfo
 from reporter.inventory import files
@@ -61,25 +61,33 @@ def read_cpus(sysfs: Path, proc: Path) -> CpuInventory:
     nodes = _nodes(system / "node")
     cpus: list[Cpu] = []
     cores: dict[int, int] = {}  # set of siblings -> number
+    alone = 0  # CPUs whose siblings are not told
     for cpu in members(online):
         place = system / "cpu" / f"cpu{cpu}" / "topology"
-        siblings = files.cpu_list(place / "core_cpus_list") or files.cpu_list(place / "thread_siblings_list")
-        siblings = ((siblings or 0) | 1 << cpu) & online
+        told = files.cpu_list(place / "core_cpus_list") or files.cpu_list(place / "thread_siblings_list")
+        siblings = ((told or 0) | 1 << cpu) & online
+        alone |= 0 if told else 1 << cpu
         core = cores.setdefault(siblings, len(cores))
         socket = files.number(place / "physical_package_id")
-        cpus.append(Cpu(cpu, core, max(socket or 0, 0), nodes.get(cpu, 0)))  # -1: the firmware does not say
+        node = nodes.get(cpu, 0) if nodes is not None else 0
+        cpus.append(Cpu(cpu, core, max(socket or 0, 0), node))  # -1: the firmware does not say
+    # Some machines tell nothing of siblings. What is told of some CPUs only could not be read of the others.
+    unread = (alone if alone != online else 0) | (online & ~sum(1 << cpu for cpu in nodes) if nodes is not None else 0)
+    if unread:
+        return CpuInventory(None, basic, f"{system}: what it tells of CPUs {format_cpuset(unread)} cannot be read")
     try:
         return CpuInventory(CpuTopology.of(cpus), basic)
     except TopologyError as error:
         return CpuInventory(None, basic, f"{system}: {error}; the CPU topology cannot be used")
 
 
-def _nodes(folder: Path) -> dict[int, int]:
-    """CPU to NUMA node; empty on a machine that reports no NUMA nodes."""
-    found: dict[int, int] = {}
+def _nodes(folder: Path) -> dict[int, int] | None:
+    """CPU to NUMA node, as far as it can be read; None on a machine that reports no NUMA nodes."""
+    found: dict[int, int] | None = None
     for name in files.names(folder):
         number = name.removeprefix("node")
         if number.isdecimal() and name != number:
+            found = found or {}
             for cpu in members(files.cpu_list(folder / name / "cpulist") or 0):
                 found[cpu] = int(number)
     return found

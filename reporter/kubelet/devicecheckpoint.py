@@ -35,7 +35,7 @@ PATH: Final = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 # All annotations of an object together may have 256 KiB. This text is written under two names, beside others.
 ANNOTATION_BYTES: Final = 64 * 1024
 # Not JSON: a reader must then assume that every device is allocated.
-UNTOLD: Final = "too many devices are allocated to be listed here"
+UNTOLD: Final = "which devices are allocated cannot be told here"
 _NUMA_KEY: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)  # -1: a device that names no NUMA node
 
 _Ids = list[str] | dict[int, list[str] | None] | None
@@ -213,6 +213,32 @@ def annotation(entries: Collection[PodDevices], limit: int = ANNOTATION_BYTES) -
         if len(text.encode()) <= limit:
             return text
     raise CheckpointError(f"{len(ordered)} entries do not fit an annotation of {limit} bytes")
+
+
+def read_annotation(text: str) -> tuple[PodDevices, ...]:
+    """Read what `annotation` wrote; the Pods are "" where only the ids were written.
+
+    Raises:
+        CheckpointError: it is `UNTOLD`, or something else that `annotation` does not write.
+    """
+    rows = [read_map(row, "an entry") or {} for row in read_list(_json(text), "the annotation") or ()]
+    return tuple(
+        PodDevices(
+            read_text(row.get("podUID"), "podUID"),
+            read_text(row.get("containerName"), "containerName"),
+            read_text(row.get("resourceName"), "resourceName"),
+            tuple(read_texts(row.get("deviceIDs"), "deviceIDs") or ()),
+            read_bytes(row.get("allocResp"), "allocResp") or b"",
+        )
+        for row in rows
+    )
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"not JSON: {error}") from error
 
 
 def _row(entry: PodDevices, *, response: bool) -> dict[str, Any]:

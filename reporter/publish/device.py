@@ -25,7 +25,7 @@ from allocator.wire.partitions import GPU_MODEL
 from reporter.gpu.inventory import TYPE_MIG, DeviceReport, timestamp
 from reporter.inventory.pci import PciDevice
 from reporter.kubelet.checkpoint import CheckpointError
-from reporter.kubelet.devicecheckpoint import UNTOLD, PodDevices
+from reporter.kubelet.devicecheckpoint import UNTOLD, PodDevices, read_annotation
 from reporter.kubelet.devicecheckpoint import annotation as checkpoints_annotation
 from reporter.publish.identity import NodeIdentity
 
@@ -56,14 +56,15 @@ class DeviceFacts:
     """What the object reports about Pods, and about the node's container runtime.
 
     Attributes:
-        held: devices that Pods have without an allocation of ours, from the kubelet or otherwise.
+        held: devices that Pods have without an allocation of ours, from the kubelet or otherwise; None if nobody can
+            tell, so that all devices count as allocated.
         agreement: how Pods compare with their allocations, as text; left out if empty.
         numberings: which card each number meant.
         memory: what containers have of their cards' memory, as text; left out if empty.
         runtime: what the container runtime can do; None if nothing is told of it.
     """
 
-    held: Collection[PodDevices] = ()
+    held: Collection[PodDevices] | None = ()
     agreement: str = ""
     numberings: Numberings = ()
     memory: str = ""
@@ -105,6 +106,20 @@ def others(body: Mapping[str, Any] | None) -> dict[str, StatedHealth]:
     return found
 
 
+def held_before(live: Mapping[str, Any] | None) -> tuple[PodDevices, ...] | None:
+    """Read which devices Pods have according to an object of any writer; None if nobody can tell."""
+    stated = annotations(live)
+    text = next((stated[key] for key in DEVICES_CHECKPOINTS if key in stated), None)
+    if text is None:
+        labels = ((live or {}).get("metadata") or {}).get("labels")
+        ours = isinstance(labels, dict) and labels.items() >= _MANAGED_BY.items()
+        return () if ours else None
+    try:
+        return read_annotation(text)
+    except CheckpointError:
+        return None
+
+
 def cordoned(live: Mapping[str, Any] | None) -> frozenset[str]:
     """Read which devices an administrator cordoned: an annotation of the Device object that we never write."""
     text = annotations(live).get(CORDONED)
@@ -138,12 +153,9 @@ def build(
     aside = cordoned(live)
     entries = _dated([*gpus.devices, *(_entry(one, types, aside, domain) for one in others)], live, timestamp(now))
     stated = dict(gpus.annotations)
-    if facts.held:
-        try:
-            text = checkpoints_annotation(facts.held)
-        except CheckpointError as error:
-            text = UNTOLD  # without the annotation, nothing would count as allocated
-            problems.append(f"the kubelet's allocations cannot be reported: {error}; all devices count as allocated")
+    if facts.held is None or facts.held:
+        text, untold = _checkpoints(facts.held)
+        problems += untold
         stated.update(dict.fromkeys(DEVICES_CHECKPOINTS, text))
     if facts.numberings:
         stated[DEVICE_NUMBERS] = write_numberings(facts.numberings)
@@ -170,6 +182,17 @@ def build(
     problems += read.problems
     devices = tuple(_set_aside(device) if device.id in aside else device for device in read.devices)
     return DeviceObject(body, devices, tuple(problems))
+
+
+def _checkpoints(held: Collection[PodDevices] | None) -> tuple[str, tuple[str, ...]]:
+    """Write what is held, and what is wrong: without the annotation, nothing would count as allocated."""
+    why = "the kubelet's checkpoint was never readable, and no object in the cluster says what it held"
+    try:
+        if held is not None:
+            return checkpoints_annotation(held), ()
+    except CheckpointError as error:
+        why = str(error)
+    return UNTOLD, (f"the kubelet's allocations cannot be reported: {why}; all devices count as allocated",)
 
 
 def _counted(entries: Iterable[Mapping[str, Any]]) -> str:

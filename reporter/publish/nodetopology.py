@@ -31,7 +31,6 @@ from reporter.pods import NodePod
 from reporter.publish.identity import NodeIdentity
 
 _MANAGED_BY: Final = "Koordinator"  # as koordlet writes it; others select by it
-_OURS: Final = ("cpu", "memory")
 _HUGE: Final = "hugepages-"
 _KEPT: Final = (NODE_RESERVATION, SYSTEM_QOS_RESOURCE)
 
@@ -43,10 +42,12 @@ class KubeletState:
     Attributes:
         configuration: its configuration; None if it was never readable.
         cpus: its CPU manager's state; likewise.
+        in_force: whether the configuration is what the kubelet answered; a file lacks its flags.
     """
 
     configuration: KubeletConfiguration | None
     cpus: CpuState | None
+    in_force: bool = False
 
     @property
     def static(self) -> bool:
@@ -56,8 +57,8 @@ class KubeletState:
 
     @property
     def gave_known(self) -> bool:
-        """Whether it is known which CPUs it allocated: from its state, or because it is configured to give none."""
-        return self.cpus is not None or (self.configuration is not None and not self.static)
+        """Whether it is known which CPUs it allocated: from its state, or because it says that it gives none."""
+        return self.cpus is not None or (self.in_force and self.configuration is not None and not self.static)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,8 @@ def build(
         zones: what its NUMA nodes have.
         kubelet: the kubelet as read.
         pods: Pods of the node that have not finished.
-        live: the object in the cluster; entries of others for a NUMA node are kept.
+        live: the object in the cluster; entries of others for a NUMA node are kept, and what it says of a kubelet whose
+            configuration was never readable.
         cpusets: UID of a Pod to the CPUs on which its containers run; needed of Pods whose resource-status cannot be
             read.
     """
@@ -123,11 +125,15 @@ def build(
         system_exclusive=system.cpus if system.exclusive else 0,
     )
     policies = read_node_topology({"topologyPolicies": list(configuration.topology_policies)})
+    told = _told_policy(kubelet, of_kubelet)
+    if kubelet.configuration is None and live is not None:
+        policies = read_node_topology(live)
+        told = policies.kubelet
     topology = NodeTopology(
         node=node.name,
         cpu=cpus.topology,
         basic=cpus.basic,
-        kubelet=_told_policy(kubelet, of_kubelet),
+        kubelet=told,
         numa_policy=policies.numa_policy,
         numa_scope=policies.numa_scope,
         pod_cpu_allocs=_with_own(pods, allocs),
@@ -284,12 +290,16 @@ def _told_policy(kubelet: KubeletState, reserved: int) -> KubeletCpus:
 
 
 def _with_foreign(zones: Mapping[int, NumaZone], live: Mapping[str, Any] | None) -> dict[int, NumaZone]:
-    """Keep entries of others for NUMA nodes that still exist: the list of zones is one field, with one owner."""
+    """Keep the entries of NUMA nodes that still exist, where nothing newer was read.
+
+    They are those of others, because the list of zones is one field with one owner, and memory that cannot be read.
+    A size of huge pages without files is gone.
+    """
     found = dict(zones)
     for number, zone in read_node_topology({"zones": (live or {}).get("zones")}).zones.items():
         if number in found:
-            foreign = [name for name in zone.allocatable if name not in _OURS and not name.startswith(_HUGE)]
             ours = found[number]
+            foreign = [name for name in zone.allocatable if name not in ours.allocatable and not name.startswith(_HUGE)]
             found[number] = NumaZone(
                 {**{name: zone.allocatable[name] for name in foreign}, **ours.allocatable},
                 {**{name: zone.capacity[name] for name in foreign}, **ours.capacity},

@@ -120,10 +120,11 @@ def decide(
         standing: our objects as they are in the cluster.
         now: seconds since 1970.
     """
+    unread = host.checkpoint.value is None
     host = with_answers(host)
     every = tuple(pods)
     live = tuple(pod for pod in every if not pod.finished)
-    kubelet = nodetopology.KubeletState(host.configuration.value, host.cpu_state.value)
+    kubelet = nodetopology.KubeletState(host.configuration.value, host.cpu_state.value, host.in_force)
     topology = nodetopology.build(node, host.cpus, host.zones, kubelet, live, standing.topology, host.cpusets)
     planned = tuple(pod.planned(mems=rules.mems) for pod in live)
     wants = plan.wants(planned, topology.pools, topology.kubelet)
@@ -135,7 +136,11 @@ def decide(
     runtime, of_runtime = _runtime(host, gpus, rules, standing)
     unshown = _unshown(node, runtime, rules, standing) if gpus.node.cards else ()
     facts = device.DeviceFacts(
-        held=(*held(host, every, gpus.node), *unaccounted.holding),
+        held=_all_held(
+            (*held(host, every, gpus.node), *unaccounted.holding),
+            device.held_before(standing.device) if unread else (),
+            every,
+        ),
         agreement=agree.annotation(agreements),
         numberings=numberings(standing.device, gpus, now),
         memory=write_uses(memory.steadied(before, (one.use for one in judged))),
@@ -145,7 +150,7 @@ def decide(
     devices = device.build(
         node, report, host.devices, rules.types, domain=rules.domain, facts=facts, live=standing.device, now=now
     )
-    unread = [f"Pod {pod}: {problem}" for pod in live for problem in pod.problems]
+    of_pods = [f"Pod {pod}: {problem}" for pod in live for problem in pod.problems]
     return Decided(
         device=devices,
         topology=topology,
@@ -165,14 +170,14 @@ def decide(
             *gpus.problems,
             *devices.problems,
             *topology.problems,
-            *unread,
+            *of_pods,
             *memory.problems(evidence),
             *of_runtime,
         ),
         unread=_unread(node, topology, live),
         claims=unaccounted.claims,
         holders=live,
-        elsewhere=frozenset(identity for one in facts.held for identity in one.device_ids),
+        elsewhere=frozenset(identity for one in facts.held or () for identity in one.device_ids),
         memory=judged,
         unshown=unshown,
     )
@@ -263,6 +268,26 @@ def held(host: HostReading, pods: Iterable[NodePod], cards: NodeRecord) -> tuple
             ids = tuple(minors.get(identity, identity) for identity in plain)
             found.append(replace(entry, device_ids=ids))
     return tuple(found)
+
+
+def _all_held(
+    found: Iterable[PodDevices], before: Iterable[PodDevices] | None, pods: Iterable[NodePod]
+) -> tuple[PodDevices, ...] | None:
+    """Add what the object in the cluster says to what was found; None if nobody can tell what is held.
+
+    Args:
+        found: what the kubelet's files and its answer say, and what containers and cards show.
+        before: what the object says where the kubelet's checkpoint was never readable, None if nobody can tell. A Pod
+            that has finished, has gone or has an allocation of ours holds nothing of it.
+        pods: all Pods of the node.
+    """
+    if before is None:
+        return None
+    found = tuple(found)
+    told = {(entry.pod_uid, entry.container, entry.resource) for entry in found}
+    holding = {"", *(uid for pod in pods if not (pod.finished or pod.has_gpu) for uid in (pod.uid, pod.cgroup))}
+    kept = (entry for entry in before if (entry.pod_uid, entry.container, entry.resource) not in told)
+    return (*found, *(entry for entry in kept if entry.pod_uid in holding))
 
 
 def by_minor(cards: NodeRecord) -> dict[int, str]:

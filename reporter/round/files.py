@@ -28,7 +28,7 @@ def on_read(state: RoundState, event: HostRead, now: Moment) -> Stepped:
     current = state.under_way
     host = event.host
     if state.configz is not None:
-        host = replace(host, configuration=state.configz)
+        host = replace(host, configuration=state.configz, in_force=True)
     state = replace(state, host=host)
     objects = state.cluster.objects
     decided = decide(

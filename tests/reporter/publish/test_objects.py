@@ -382,7 +382,7 @@ def built(
 ) -> nodetopology.TopologyObject:
     node = NodeIdentity("n1", "node-uid", annotations or {})
     zones = {number: NumaZone({"cpu": 4000, "memory": GIB}, {"cpu": 4000, "memory": GIB}) for number in (0, 1)}
-    kubelet = nodetopology.KubeletState(configuration or KubeletConfiguration(), state)
+    kubelet = nodetopology.KubeletState(configuration or KubeletConfiguration(), state, in_force=True)
     return nodetopology.build(node, topology(), zones, kubelet, pods, live, cpusets)
 
 
@@ -583,10 +583,17 @@ def test_cpus_that_were_decided_and_that_the_kubelet_gave_to_another_pod_are_rep
     [
         (nodetopology.KubeletState(STATIC, None), False),
         (nodetopology.KubeletState(None, None), False),
-        (nodetopology.KubeletState(KubeletConfiguration(), None), True),
+        (nodetopology.KubeletState(KubeletConfiguration(), None), False),
+        (nodetopology.KubeletState(KubeletConfiguration(), None, in_force=True), True),
         (nodetopology.KubeletState(None, state()), True),
     ],
-    ids=["static, its state unread", "nothing read", "not static, its state unread", "its configuration unread"],
+    ids=[
+        "static, its state unread",
+        "nothing read",
+        "not static by its file, its state unread",
+        "not static by its answer, its state unread",
+        "its configuration unread",
+    ],
 )
 def test_no_object_is_written_while_it_is_not_known_what_the_kubelet_allocated(
     kubelet: nodetopology.KubeletState, *, written: bool
