@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from allocator.vocabulary.adopted import (
+    UNNUMBERED,
     AdoptionConflict,
     ConflictKind,
     ForeignHolding,
@@ -186,7 +187,17 @@ def _find(
             why = f"the reservation Pod of group {part.group}, which names its GPU of node {pod.node}, was not read"
             mend = f"give that Pod too if this was read from files, and delete Pod {pod} if it is gone"
         return _Found(cards, ConflictKind.UNKNOWN_DEVICE, f"{why}. All GPUs of the node are held: {mend}")
+    if part.number == UNNUMBERED:
+        return _unnamed(pod, cards)
     return _numbered(pod, part, cards, numberings)
+
+
+def _unnamed(pod: ForeignPod, cards: Sequence[Device]) -> _Found:
+    """Find the cards that a Pod may have of which nothing says which it has."""
+    if len(cards) == 1:
+        return _Found(cards)
+    why = f"it asks for {pod.evidence}, and no annotation says which of the GPUs of node {pod.node} it has"
+    return _Found(cards, ConflictKind.UNKNOWN_NUMBER, f"{why}. The amounts are held of every GPU: delete Pod {pod}")
 
 
 def _mend(pod: ForeignPod) -> str:

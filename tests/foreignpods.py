@@ -1,6 +1,6 @@
 """Running Pods as other products leave them on the API server."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fake_kube import FakeKube
@@ -40,6 +40,38 @@ def running(
         "spec": {"nodeName": node, "schedulerName": scheduler, "containers": [container]},
         "status": status | ({"startTime": started} if started else {}),
     }
+
+
+def with_containers(pod: Raw, early: Sequence[Mapping[str, Any]], apps: Sequence[Mapping[str, Any]]) -> Raw:
+    """Give a Pod other containers, each with its limits; of an early one, "sidecar" says that it is one."""
+    made = [
+        [
+            {
+                "name": f"{of}-{number}",
+                "image": "none",
+                "resources": {"limits": {key: amount for key, amount in limits.items() if key != "sidecar"}},
+                **({"restartPolicy": "Always"} if limits.get("sidecar") else {}),
+            }
+            for number, limits in enumerate(group)
+        ]
+        for of, group in (("init", early), ("app", apps))
+    ]
+    pod["spec"] |= {"initContainers": made[0], "containers": made[1]}
+    return pod
+
+
+def init_ended(pod: Raw, code: int = 0) -> Raw:
+    """Let all init containers of a Pod have ended, the last with this code; sidecars run."""
+    early = pod["spec"]["initContainers"]
+    states: list[Raw] = [
+        {"running": {"startedAt": STARTED}} if "restartPolicy" in one else {"terminated": {"exitCode": 0}}
+        for one in early
+    ]
+    if code:
+        states[-1] = {"terminated": {"exitCode": code}}
+    statuses = [{"name": one["name"], "state": state} for one, state in zip(early, states, strict=True)]
+    pod["status"]["initContainerStatuses"] = statuses
+    return pod
 
 
 def hami(text: Any, **about: Any) -> Raw:

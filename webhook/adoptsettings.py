@@ -1,8 +1,11 @@
 """The settings about running Pods of other products."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from allocator.vocabulary.adopted import Product
+from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.peerresults import SCHEDULERS
 from allocator.wire.foreignpods import Adoption
 from koordgate.settings import Name, Section
@@ -26,12 +29,11 @@ class AdoptSettings(Section, frozen=True):
     reservation_namespaces: tuple[NamespaceName, ...] = ("kai-resource-reservation", "runai-reservation")
     writers: tuple[str, ...] = ()
 
-    def adoption(self, share_unit: int, kai_unit: int) -> Adoption:
+    def adoption(self, dialects: Mapping[str, Dialect]) -> Adoption:
         """Which Pods count.
 
         Args:
-            share_unit: bytes in one volcano.sh/gpu-memory.
-            kai_unit: bytes in one of KAI's annotation gpu-memory.
+            dialects: of the products, as they are installed, by name.
         """
         names = {peer: frozenset(self.schedulers.get(peer, SCHEDULERS[peer])) for peer in Product}
-        return Adoption(frozenset(self.peers), names, frozenset(self.reservation_namespaces), share_unit, kai_unit)
+        return Adoption(frozenset(self.peers), names, frozenset(self.reservation_namespaces), dialects)

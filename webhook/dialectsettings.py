@@ -33,20 +33,28 @@ class DialectSettings(Section, frozen=True):
     default_cores: Annotated[int, Meta(ge=0, le=100)] = 0
 
 
-def dialects_on(settings: Mapping[str, DialectSettings]) -> tuple[list[Dialect], dict[str, list[Dialect]]]:
-    """The dialects that are on in all namespaces, and by namespace those that are on there.
+def installed(settings: Mapping[str, DialectSettings]) -> list[Dialect]:
+    """All dialects as their products' installations read them, on or off, in the table's order.
 
     Raises:
         ValueError: a dialect is unknown, or its settings are wrong.
     """
-    known = {one.name: one for one in PEERS}
-    if strange := sorted(settings.keys() - known.keys()):
+    known = [one.name for one in PEERS]
+    if strange := sorted(settings.keys() - set(known)):
         raise ValueError(f"dialects.{strange[0]}: there is no such dialect; there are {', '.join(known)}")
+    return [as_installed(one, settings.get(one.name, DialectSettings())) for one in PEERS]
+
+
+def dialects_on(settings: Mapping[str, DialectSettings]) -> tuple[list[Dialect], dict[str, list[Dialect]]]:
+    """The dialects that are on in all namespaces, and by namespace those that are on there.
+
+    Raises:
+        ValueError: as for `installed`.
+    """
     everywhere: list[Dialect] = []
     scoped: dict[str, list[Dialect]] = {}
-    for name, dialect in known.items():  # in the table's order, which decides where names are in several
-        chosen = settings.get(name, DialectSettings())
-        read = as_installed(dialect, chosen)
+    for read in installed(settings):  # in the table's order, which decides where names are in several
+        chosen = settings.get(read.name, DialectSettings())
         if not chosen.enabled:
             continue
         if not chosen.namespaces:

@@ -14,7 +14,6 @@ from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPoli
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
-from allocator.vocabulary.peers import PEERS
 from allocator.vocabulary.preference import NODE_CLASSES, DeviceOrder, Preference
 from allocator.wire.foreignpods import Adoption
 from allocator.wire.mirror import Mirror
@@ -29,7 +28,7 @@ from koordgate.settings import (
     read_text,
 )
 from webhook.adoptsettings import AdoptSettings
-from webhook.dialectsettings import DialectSettings, NamespaceName, as_installed, dialects_on
+from webhook.dialectsettings import DialectSettings, NamespaceName, dialects_on, installed
 from webhook.leasesettings import HealthLeaseSettings
 from webhook.limitsettings import LimitSettings
 from webhook.mapsettings import MapSettings
@@ -451,24 +450,21 @@ def types_of(settings: WebhookSettings) -> DeviceTypes:
         ValueError: a dialect is unknown, its unit of memory is wrong or missing, or its names are those of a type.
     """
     everywhere, scoped = dialects_on(settings.dialects)
-    types = device_types(settings.devices.types).with_dialects(everywhere)
+    declared = device_types(settings.devices.types)
+    known = DeviceTypes(declared.types, declared.dialects, tuple(installed(settings.dialects)))
+    types = known.with_dialects(everywhere)
     return types.with_scopes({namespace: types.with_dialects(more) for namespace, more in scoped.items()})
 
 
 def adoption_of(settings: WebhookSettings) -> Adoption:
-    """Which Pods of other products count, and in which units these state memory."""
-    return settings.adopt.adoption(_unit_of("volcano-share", settings), _unit_of("kai", settings))
+    """Which Pods of other products count, and what these state."""
+    return settings.adopt.adoption({one.name: one for one in installed(settings.dialects)})
 
 
 def mirror_of(settings: WebhookSettings) -> Mirror:
     """The products whose annotations a bind writes as well, and in which unit these state memory."""
-    return Mirror(frozenset(map(Product, settings.mirror)), _unit_of("gpushare", settings))
-
-
-def _unit_of(name: str, settings: WebhookSettings) -> int:
-    """How many bytes a product means by 1 of its memory."""
-    dialect = next(one for one in PEERS if one.name == name)
-    return as_installed(dialect, settings.dialects.get(name, DialectSettings())).unit
+    units = {one.name: one.unit for one in installed(settings.dialects)}
+    return Mirror(frozenset(map(Product, settings.mirror)), units["gpushare"])
 
 
 def cpu_defaults(settings: WebhookSettings) -> CpuDefaults:

@@ -32,7 +32,9 @@ class Numbered(StrEnum):
 
 
 class ForeignPart(NamedTuple):
-    """What a Pod holds of one card that is still to be found among the node's. It is named in one of three ways.
+    """What a Pod holds of one card that is still to be found among the node's.
+
+    It is named in one of three ways, or not at all: it may then be any card of the node.
 
     Attributes:
         id: the card's UUID; "" if it is named otherwise.

@@ -1,5 +1,6 @@
-"""Names under which other products state what a Pod that they bound holds, by product."""
+"""What other products state of a Pod that they bound: under which names, in which unit, for which containers."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from allocator.vocabulary.adopted import Product
@@ -32,3 +33,42 @@ SCHEDULERS: Final = {
     Product.KAI: ("kai-scheduler", "runai-scheduler"),
 }
 """The names of each product's scheduler; gpushare extends whichever scheduler a cluster has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a product states of a Pod that it bound, and what this means.
+
+    Attributes:
+        product: that writes it.
+        evidence: the annotation or label that states it.
+        dialect: in whose names its Pods ask. The unit of its memory is that of this dialect's installation.
+        scaled: whether its amounts are in that unit; otherwise the product has multiplied them, and they are MiB.
+        every: whether each container of the Pod has its entry, init containers first. Otherwise only app containers
+            that ask have one.
+        shrinks: whether the product lets go of what init containers have once all of them have ended.
+    """
+
+    product: Product
+    evidence: str
+    dialect: str
+    scaled: bool = True
+    every: bool = False
+    shrinks: bool = False
+
+
+# Project-HAMi/HAMi, pkg/device/nvidia/device.go: GenerateResourceRequests multiplies; pkg/device/devices.go:
+# Resourcereqs, an entry for each container; pkg/device/initContainer.go: the greater of init and app containers, and
+# app containers alone once util.AllInitContainersSucceeded.
+BY_HAMI: Final = Statement(Product.HAMI, HAMI_ALLOCATED, "hami", scaled=False, every=True, shrinks=True)
+# volcano-sh/volcano, pkg/scheduler/api/devices/util.go: ExtractResourceRequest reads app containers that ask, and
+# multiplies nothing.
+BY_VGPU: Final = Statement(Product.VOLCANO, VOLCANO_VGPU, "volcano")
+# devices/nvidia/gpushare/share.go: getGPUMemoryOfPod is the greater of init and app containers, for the Pod's life.
+BY_SHARE: Final = Statement(Product.VOLCANO, VOLCANO_INDEX, "volcano-share")
+# gpushare-scheduler-extender, pkg/utils/pod.go: GetGPUMemoryFromPodResource counts app containers. The device plugin
+# (gpushare-device-plugin, pkg/gpu/nvidia/allocate.go) gives init containers the card too, and needs no annotation on a
+# node with one card.
+BY_GPUSHARE: Final = Statement(Product.GPUSHARE, GPUSHARE_IDX, "gpushare", shrinks=True)
+# kai-scheduler/KAI-Scheduler, pkg/common/resources/gpu_sharing_container_ref.go: one container of a Pod shares cards.
+BY_KAI: Final = Statement(Product.KAI, KAI_GROUP, "kai")

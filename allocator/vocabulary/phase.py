@@ -1,6 +1,7 @@
-"""The phase of a Pod's life in which a container runs."""
+"""A Pod's containers by the phase of its life in which they run."""
 
 from enum import StrEnum
+from typing import Final, NamedTuple
 
 
 class Phase(StrEnum):
@@ -9,3 +10,18 @@ class Phase(StrEnum):
     INIT = "init"
     SIDECAR = "sidecar"
     APP = "app"
+
+
+class ContainerNames(NamedTuple):
+    """A Pod's containers by name, in its order.
+
+    Attributes:
+        init: init containers and sidecars.
+        apps: all others.
+    """
+
+    init: tuple[str, ...] = ()
+    apps: tuple[str, ...] = ()
+
+
+NO_NAMES: Final = ContainerNames()

@@ -10,44 +10,56 @@ pkg/binder/plugins/nvfractions: annotations about the container that shares it).
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.adopted import LATER, ForeignPart, ForeignPod, Numbered, Product
 from allocator.vocabulary.devicetype import FULL
+from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.names import DEVICE_ALLOCATED
+from allocator.vocabulary.names import (
+    DEVICE_ALLOCATED,
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    NVIDIA_GPU,
+    RESOURCE_MAPS,
+)
 from allocator.vocabulary.peerresults import (
+    BY_GPUSHARE,
+    BY_HAMI,
+    BY_KAI,
+    BY_SHARE,
+    BY_VGPU,
     GPUSHARE_DEV,
-    GPUSHARE_IDX,
     GPUSHARE_POD,
-    HAMI_ALLOCATED,
     KAI_CONTAINER,
     KAI_DEVICES,
     KAI_GROUP,
     KAI_LIMIT,
     KAI_REQUEST,
     KAI_RESERVED,
-    VOLCANO_INDEX,
-    VOLCANO_VGPU,
+    Statement,
 )
+from allocator.vocabulary.peers import PEERS
+from allocator.vocabulary.phase import Phase
 
 MIB: Final = 2**20
 _MOST_TEXT: Final = 16 * 1024  # characters of one annotation; a card has some 60
 _MOST_PARTS: Final = 256  # of one Pod
+_MOST_CONTAINERS: Final = 256
 _MOST_STARTS: Final = 64  # containers
 _MOST_NUMBER: Final = 1023
 _MOST_MIB: Final = 2**32
 _FINISHED: Final = ("Succeeded", "Failed")
 _DECIMAL: Final = re.compile(r"[0-9]{0,3}(\.[0-9]{1,9})?", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
-_VOLCANO_MEMORY: Final = "volcano.sh/gpu-memory"
-_VOLCANO_NUMBER: Final = "volcano.sh/gpu-number"
-_GPUSHARE_MEMORY: Final = "aliyun.com/gpu-mem"
+_ALL: Final = 2**62  # bytes: more than any card has, so that all of it is held
 _KAI_FRACTION: Final = "gpu-fraction"
 _KAI_MEMORY: Final = "gpu-memory"
 _KAI_NONE: Final = "-1"
@@ -63,23 +75,29 @@ class Adoption:
         peers: the products.
         schedulers: names of a product's schedulers: a Pod that states another one does not count. Empty or absent: any.
         reservations: the namespaces of KAI's reservation Pods.
-        share_unit: bytes in one volcano.sh/gpu-memory.
-        kai_unit: bytes in one of KAI's annotation gpu-memory.
+        dialects: the products' dialects as they are installed, by name.
+        names: the resources by which Pods of these products ask; derived.
     """
 
     peers: frozenset[Product] = frozenset()
     schedulers: Mapping[Product, frozenset[str]] = field(default_factory=dict)
     reservations: frozenset[str] = frozenset()
-    share_unit: int = MIB
-    kai_unit: int = MIB
+    dialects: Mapping[str, Dialect] = field(default_factory=lambda: {one.name: one for one in PEERS})
+
+    names: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        asking = (self.dialects[by.dialect].terms for by, _ in _READERS if by.product in self.peers)
+        object.__setattr__(self, "names", frozenset(term.name for terms in asking for term in terms))
 
     @property
     def theirs(self) -> frozenset[str]:
         """The names of the schedulers of all products that count."""
         return frozenset().union(*(self.schedulers.get(peer, ()) for peer in self.peers))
 
-
-NO_ADOPTION: Final = Adoption()
+    def binds(self, peer: Product, spec: Raw) -> bool:
+        """Whether a Pod names a scheduler of a product."""
+        return (spec.get("schedulerName") or "") in self.schedulers.get(peer, ())
 
 
 class _UnreadableError(ValueError):
@@ -94,6 +112,30 @@ class _Said:
     parts: tuple[ForeignPart, ...] = ()
     starts: tuple[int, ...] = ()
     reserves: str = ""
+
+
+class _Use(NamedTuple):
+    """What a container uses of a card.
+
+    Attributes:
+        memory: bytes, or what the unit of a statement counts; `_ALL` or more for all of the card.
+        core: percent of the card's compute.
+    """
+
+    memory: int = 0
+    core: int = 0
+
+    def beside(self, other: "_Use") -> "_Use":
+        """What both use together."""
+        return _Use(self.memory + other.memory, self.core + other.core)
+
+    def or_else(self, other: "_Use") -> "_Use":
+        """What either uses at most."""
+        return _Use(max(self.memory, other.memory), max(self.core, other.core))
+
+    def part(self, **of: Any) -> ForeignPart:
+        """The same of a card."""
+        return ForeignPart(memory=self.memory if self.memory < _ALL else None, core=min(self.core, FULL), **of)
 
 
 def read_foreign_pod(obj: Raw, adoption: Adoption) -> ForeignPod | None:
@@ -117,11 +159,12 @@ def read_foreign_pod(obj: Raw, adoption: Adoption) -> ForeignPod | None:
         return None
     said: list[tuple[Product, _Said]] = []
     problems: list[tuple[Product, str, str]] = []
-    for peer, evidence, read in _READERS:
+    for by, read in _READERS:
+        peer, evidence = by.product, by.evidence
         if peer not in adoption.peers:
             continue
         try:
-            found = read(obj, adoption)
+            found = read(obj, by, adoption)
         except _UnreadableError as error:
             problems.append((peer, evidence, f"{evidence}: {error}"))
         else:
@@ -161,73 +204,84 @@ def _uncounted(spec: Raw, peer: Product, evidence: str, adoption: Adoption) -> s
     )
 
 
-def read_devices(text: str) -> tuple[ForeignPart, ...]:
-    """Read the devices of a Pod as HAMi and Volcano vGPU write them: "UUID,TYPE,MiB,percent:" each, ";" per container.
+def read_devices(text: str, unit: int = MIB) -> tuple[tuple[ForeignPart, ...], ...]:
+    """Read the devices of a Pod as HAMi and Volcano vGPU write them: "UUID,TYPE,memory,percent:" each.
+
+    Args:
+        text: entries, of which each ends with ";", the last one perhaps without.
+        unit: bytes in 1 of memory.
+
+    Returns:
+        The devices of each entry, also of an empty one: an entry's position says which container it is of.
 
     Raises:
         ValueError: the text does not have the format.
     """
     _check_length(text)
-    parts = []
-    for entry in text.replace(";", ":").split(":"):
-        if not entry.strip():
-            continue
-        fields = entry.split(",")
-        if len(fields) < 4 or not fields[0].strip() or not fields[1].strip():  # noqa: PLR2004 the format's fields
-            raise _UnreadableError(f"{excerpt(entry)!r} is not UUID,TYPE,MiB,percent")
-        mib, core = _number(fields[2]), _number(fields[3])
-        if mib > _MOST_MIB:
-            raise _UnreadableError(f"{mib} MiB is more than any card has")
-        identity, _, mig = fields[0].strip().partition("[")  # a MIG device of the card: all of it is held
-        if not identity:
-            raise _UnreadableError(f"{excerpt(entry)!r} names no card before [")
-        parts.append(ForeignPart(identity, memory=mib * MIB if mib and not mig else None, core=min(core, FULL)))
-        _check_count(parts)
-    return tuple(parts)
+    entries = text.split(";")
+    if not entries[-1].strip():
+        entries.pop()
+    if len(entries) > _MOST_CONTAINERS:
+        raise _UnreadableError(f"has entries of more than {_MOST_CONTAINERS} containers")
+    found = tuple(tuple(_device(one, unit) for one in entry.split(":") if one.strip()) for entry in entries)
+    _check_count(part for parts in found for part in parts)
+    return found
 
 
-def _hami(obj: Raw, _adoption: Adoption) -> _Said | None:
-    return _devices(obj, HAMI_ALLOCATED)
+def _device(text: str, unit: int) -> ForeignPart:
+    fields = text.split(",")
+    if len(fields) < 4 or not fields[0].strip() or not fields[1].strip():  # noqa: PLR2004 the format's fields
+        raise _UnreadableError(f"{excerpt(text)!r} is not UUID,TYPE,MiB,percent")
+    memory, core = _number(fields[2]), _number(fields[3])
+    if memory * unit > _MOST_MIB * MIB:
+        raise _UnreadableError(f"{memory * unit // MIB} MiB is more than any card has")
+    identity, _, mig = fields[0].strip().partition("[")  # a MIG device of the card: all of it is held
+    if not identity:
+        raise _UnreadableError(f"{excerpt(text)!r} names no card before [")
+    return ForeignPart(identity, memory=memory * unit if memory and not mig else None, core=min(core, FULL))
 
 
-def _vgpu(obj: Raw, _adoption: Adoption) -> _Said | None:
-    return _devices(obj, VOLCANO_VGPU)
+def _by_uuid(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
+    """Read the cards of each container: of each card the most that the Pod has of it at one time."""
+    text = _annotation(obj, by.evidence)
+    entries = read_devices(text, adoption.dialects[by.dialect].unit if by.scaled else MIB) if text is not None else ()
+    if not any(entries):
+        return _unnamed(obj, by, adoption)
+    phases = [phase for phase, _ in _containers(obj)]
+    if not by.every or len(entries) != len(phases):  # whose the entries are is not known: all may run at one time
+        phases = [Phase.APP] * len(entries)
+    uses: dict[str, list[tuple[Phase, _Use]]] = {}
+    for phase, entry in zip(phases, entries, strict=True):
+        for part in entry:
+            use = _Use(_ALL if part.memory is None else part.memory, part.core)
+            uses.setdefault(part.id, []).append((phase, use))
+    shrunk = by.shrinks and _ended(obj)
+    return _Said(by.evidence, tuple(_peak(of, ended=shrunk).part(id=card) for card, of in uses.items()))
 
 
-def _devices(obj: Raw, key: str) -> _Said | None:
-    text = _annotation(obj, key)
-    if text is None:
-        return None
-    parts = read_devices(text)
-    return _Said(key, parts) if parts else None
-
-
-def _volcano_share(obj: Raw, adoption: Adoption) -> _Said | None:
+def _volcano_share(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
     """Read an index of NVML's list, or several; Volcano's device plugin gives a Pod without its resources no card."""
-    text = _annotation(obj, VOLCANO_INDEX)
-    memory, number = _limit(obj, _VOLCANO_MEMORY), _limit(obj, _VOLCANO_NUMBER)
-    if text is None or not (memory or number):
-        return None
+    text, asked = _annotation(obj, by.evidence), _asked(obj, by, adoption)
+    if text is None or asked is None:
+        return _unnamed(obj, by, adoption)
     indexes = [_card_number(one) for one in text.split(",")]
     _check_count(indexes)
-    if memory and len(indexes) != 1:
-        raise _UnreadableError(f"names {len(indexes)} cards, and {_VOLCANO_MEMORY} is memory of one")
+    if asked.use.memory < _ALL and len(indexes) != 1:
+        raise _UnreadableError(f"names {len(indexes)} cards, and {asked.name} is memory of one")
     if len(set(indexes)) != len(indexes):
         raise _UnreadableError("names a card twice")
-    held = memory * adoption.share_unit if memory else None
-    parts = tuple(ForeignPart(by=Numbered.INDEX, number=index, memory=held) for index in indexes)
-    return _Said(VOLCANO_INDEX, parts, _container_starts(obj))
+    parts = tuple(asked.use.part(by=Numbered.INDEX, number=index) for index in indexes)
+    return _Said(by.evidence, parts, _container_starts(obj))
 
 
-def _gpushare(obj: Raw, _adoption: Adoption) -> _Said | None:
+def _gpushare(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
     """Read a minor, and which part of the card is held; without its resource, the device plugin gives no card."""
-    text = _annotation(obj, GPUSHARE_IDX)
-    asked = _limit(obj, _GPUSHARE_MEMORY)
-    if text is None or not asked:
-        return None
+    text, asked = _annotation(obj, by.evidence), _asked(obj, by, adoption)
+    if text is None or asked is None:
+        return _unnamed(obj, by, adoption)
     minor = _card_number(text)
     held, has = _annotation(obj, GPUSHARE_POD), _annotation(obj, GPUSHARE_DEV)
-    units = asked if held is None else max(asked, _number(held))
+    units = max(asked.use.memory // adoption.dialects[by.dialect].unit, 0 if held is None else _number(held))
     part: tuple[int, int] | None = None
     if has is not None:
         total = _number(has)
@@ -235,23 +289,137 @@ def _gpushare(obj: Raw, _adoption: Adoption) -> _Said | None:
             raise _UnreadableError(f"{units} units are held of a card that has {total} by {GPUSHARE_DEV}")
         part = units, total
     started = _time((obj.get("status") or {}).get("startTime"))
-    return _Said(GPUSHARE_IDX, (ForeignPart(by=Numbered.MINOR, number=minor, part=part),), (started,))
+    return _Said(by.evidence, (ForeignPart(by=Numbered.MINOR, number=minor, part=part),), (started,))
 
 
-def _kai(obj: Raw, adoption: Adoption) -> _Said | None:
+class _Asked(NamedTuple):
+    """What a Pod asks of one card in a product's names.
+
+    Attributes:
+        use: the most at one time.
+        name: the first name by which it asks.
+    """
+
+    use: _Use
+    name: str
+
+
+def _asked(obj: Raw, by: Statement, adoption: Adoption) -> _Asked | None:
+    """What a Pod has of one card at most, if all its containers have the same one; None if it asks for nothing."""
+    if not _names(obj, adoption.names):  # so that the many Pods of others cost no more than this
+        return None
+    dialect, name = adoption.dialects[by.dialect], ""
+    uses: list[tuple[Phase, _Use]] = []
+    for phase, container in _containers(obj):
+        asked = _asked_by(container, dialect)
+        if asked is not None:
+            name = name or asked.name
+            uses.append((phase, asked.use))
+    return _Asked(_peak(uses, ended=by.shrinks and _ended(obj)), name) if uses else None
+
+
+def _asked_by(container: Raw, dialect: Dialect) -> _Asked | None:
+    """What a container asks of each of its cards; all of it where that is not stated in bytes."""
+    resources = container.get("resources") or {}
+    stated = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    amounts, first = dict[str, int](), ""
+    for term in dialect.terms:
+        if term.name not in stated or not term.states:
+            continue
+        try:
+            amount = to_int(stated[term.name])
+        except QuantityError as error:
+            raise _UnreadableError(f"{term.name}: {error}") from error
+        if amount:
+            first = first or term.name
+            amounts[term.states] = amount * term.factor
+    if not first:
+        return None
+    bytes_count = GPU not in amounts and not (dialect.both == GPU_MEMORY_RATIO and GPU_MEMORY_RATIO in amounts)
+    memory = amounts.get(GPU_MEMORY, _ALL) if bytes_count else _ALL
+    return _Asked(_Use(memory, amounts.get(GPU_CORE, 0)), first)
+
+
+def _names(obj: Raw, names: Container[str]) -> bool:
+    """Whether a container of a Pod states one of these resources."""
+    spec = obj.get("spec") or {}
+    for of in ("initContainers", "containers"):
+        for container in spec.get(of) or ():
+            resources = container.get("resources") or {}
+            if any(name in names for key in RESOURCE_MAPS for name in resources.get(key) or ()):
+                return True
+    return False
+
+
+def _unnamed(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
+    """What a product's Pod has of a card that nothing names; None if the Pod is not that product's.
+
+    It is if it asks in the product's names and names its scheduler, or where any scheduler will do in names that no
+    other product has. The device plugin may give it a card all the same.
+    """
+    asked = _asked(obj, by, adoption)
+    if asked is None or not _is_of(obj, by, asked.name, adoption):
+        return None
+    return _Said(asked.name, (asked.use.part(),))
+
+
+def _is_of(obj: Raw, by: Statement, name: str, adoption: Adoption) -> bool:
+    if adoption.schedulers.get(by.product):
+        return adoption.binds(by.product, obj.get("spec") or {})
+    return name != NVIDIA_GPU
+
+
+def _containers(obj: Raw) -> Sequence[tuple[Phase, Raw]]:
+    """A Pod's containers and when they run, init containers first."""
+    spec = obj.get("spec") or {}
+    early, apps = spec.get("initContainers") or (), spec.get("containers") or ()
+    if len(early) + len(apps) > _MOST_CONTAINERS:
+        raise _UnreadableError(f"the Pod has more than {_MOST_CONTAINERS} containers")
+    sidecar = {"Always": Phase.SIDECAR}
+    return [
+        *((sidecar.get(one.get("restartPolicy"), Phase.INIT), one) for one in early),
+        *((Phase.APP, one) for one in apps),
+    ]
+
+
+def _peak(uses: Iterable[tuple[Phase, _Use]], *, ended: bool) -> _Use:
+    """The most that containers use at one time.
+
+    Args:
+        uses: in the order of `_containers`.
+        ended: whether init containers use nothing any more.
+    """
+    lasting = most = _Use()
+    for phase, use in uses:
+        if phase is not Phase.INIT:
+            lasting = lasting.beside(use)
+        elif not ended:
+            most = most.or_else(lasting.beside(use))
+    return most.or_else(lasting)
+
+
+def _ended(obj: Raw) -> bool:
+    """Whether all init containers of a Pod have ended well; while a sidecar runs, they have not."""
+    early = (obj.get("spec") or {}).get("initContainers") or ()
+    statuses = (obj.get("status") or {}).get("initContainerStatuses") or ()
+    states = [((one.get("state") or {}).get("terminated") or {}).get("exitCode") for one in statuses]
+    return len(states) == len(early) and all(code == 0 for code in states)
+
+
+def _kai(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
     """Read the cards and the groups of a Pod that shares cards, or the card of a reservation Pod."""
     metadata = obj["metadata"]
     labels: Mapping[str, str] = metadata.get("labels") or {}
     groups = {value for key, value in labels.items() if value and _of_group(key)}
     named = _kai_stated(obj, KAI_DEVICES)
     if not groups and named is None:
-        return None
+        return _kai_unnamed(obj, by, adoption)
     if groups and metadata.get("namespace", "") in adoption.reservations:
         group, identity = min(groups), _annotation(obj, KAI_RESERVED)
         known = identity not in {None, "", _KAI_NONE}
         part = ForeignPart(identity or "") if known else ForeignPart(group=group)
         return _Said(KAI_RESERVED, (part,), reserves=group)
-    one = _kai_amount(obj, adoption)
+    one = _kai_amount(obj, by, adoption)
     _check_count(groups)
     if named is None:
         return _Said(KAI_GROUP, tuple(one._replace(group=group) for group in sorted(groups)))
@@ -265,7 +433,18 @@ def _kai(obj: Raw, adoption: Adoption) -> _Said | None:
     return _Said(KAI_GROUP if groups else key, tuple(one._replace(id=card, group=group) for card in cards))
 
 
-def _kai_amount(obj: Raw, adoption: Adoption) -> ForeignPart:
+def _kai_unnamed(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
+    """What a Pod that KAI's scheduler bound has of a card that nothing names; whole cards are the kubelet's."""
+    annotations = obj["metadata"].get("annotations") or {}
+    asked = next((key for key in (_KAI_FRACTION, _KAI_MEMORY) if key in annotations), "")
+    stated = _kai_stated(obj, KAI_REQUEST) or _kai_stated(obj, KAI_LIMIT)
+    evidence = asked or (stated[0] if stated is not None else "")
+    if not evidence or not adoption.binds(by.product, obj.get("spec") or {}):
+        return None
+    return _Said(evidence, (_kai_amount(obj, by, adoption),))
+
+
+def _kai_amount(obj: Raw, by: Statement, adoption: Adoption) -> ForeignPart:
     """What a Pod has of each of its cards; without an amount, the whole card.
 
     An amount of one container comes before those of the Pod, as in KAI; a limit alone is what is asked as well.
@@ -281,7 +460,7 @@ def _kai_amount(obj: Raw, adoption: Adoption) -> ForeignPart:
         one = ForeignPart(part=part_of.as_integer_ratio(), core=-(-FULL * part_of.numerator // part_of.denominator))
     elif memory is not None:
         units = _number(memory)
-        one = ForeignPart(memory=units * adoption.kai_unit) if units else one
+        one = ForeignPart(memory=units * adoption.dialects[by.dialect].unit) if units else one
     stated = _kai_stated(obj, KAI_REQUEST) or _kai_stated(obj, KAI_LIMIT)
     if stated is None:
         return one
@@ -306,13 +485,14 @@ def _of_group(key: str) -> bool:
     return key == KAI_GROUP or key.startswith(f"{KAI_GROUP}/")
 
 
-_READERS: Final[tuple[tuple[Product, str, Callable[[Raw, Adoption], _Said | None]], ...]] = (
-    (Product.HAMI, HAMI_ALLOCATED, _hami),
-    (Product.VOLCANO, VOLCANO_VGPU, _vgpu),
-    (Product.VOLCANO, VOLCANO_INDEX, _volcano_share),
-    (Product.GPUSHARE, GPUSHARE_IDX, _gpushare),
-    (Product.KAI, KAI_GROUP, _kai),
+_READERS: Final[tuple[tuple[Statement, Callable[[Raw, Statement, Adoption], _Said | None]], ...]] = (
+    (BY_HAMI, _by_uuid),
+    (BY_VGPU, _by_uuid),
+    (BY_SHARE, _volcano_share),
+    (BY_GPUSHARE, _gpushare),
+    (BY_KAI, _kai),
 )
+NO_ADOPTION: Final = Adoption()
 
 
 def _annotation(obj: Raw, key: str) -> str | None:
@@ -347,18 +527,6 @@ def _card_number(text: str) -> int:
     if number > _MOST_NUMBER:
         raise _UnreadableError(f"no node has a card {number}")
     return number
-
-
-def _limit(obj: Raw, resource: str) -> int:
-    """What a Pod's containers have of a resource in sum, by their limits."""
-    total = 0
-    for container in (obj.get("spec") or {}).get("containers") or ():
-        amount = ((container.get("resources") or {}).get("limits") or {}).get(resource)
-        try:
-            total += 0 if amount is None else to_int(amount)
-        except QuantityError as error:
-            raise _UnreadableError(f"{resource}: {error}") from error
-    return total
 
 
 def _container_starts(obj: Raw) -> tuple[int, ...]:

@@ -1,8 +1,10 @@
 """What other products would have written on a Pod that koordgate binds, for their dashboards, agents and schedulers.
 
-`allocator.wire.foreignpods` reads the same formats and names their sources. A card that several containers use is
-stated at the first of them, because readers add up what containers have. Nothing is stated that a format cannot say:
-gpushare names one card, and Volcano GPU share indexes of NVML's list, which the node's reporter must have stated.
+`allocator.wire.foreignpods` reads the same formats and names their sources. A card is stated once, because readers add
+up what containers have: at the first app container that uses it. A card that only init containers use is stated at the
+first app container, because the Pod holds it as long as it lives, and HAMi lets go of what init containers have once
+they have ended. Nothing is stated that a format cannot say: gpushare names one card, and Volcano GPU share indexes of
+NVML's list, which the node's reporter must have stated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,6 +30,7 @@ from allocator.vocabulary.peerresults import (
     VOLCANO_INDEX,
     VOLCANO_PREDICATE_TIME,
 )
+from allocator.vocabulary.phase import ContainerNames
 
 _MIB: Final = 2**20
 _NS: Final = 1_000_000_000
@@ -56,6 +59,7 @@ def write_mirror(
     devices: Sequence[Device],
     numberings: Numberings,
     now: int,
+    containers: ContainerNames,
 ) -> dict[str, str]:
     """Write a holding as other products do; empty if it has no NVIDIA GPU that the node lists.
 
@@ -66,6 +70,7 @@ def write_mirror(
         devices: of the node.
         numberings: which card each number meant there.
         now: seconds since the epoch.
+        containers: of the Pod.
     """
     known = {device.id: device for device in devices if device.type == TYPE_GPU and device.is_of(NVIDIA)}
     shares = [share for share in holding.shares if share.type == TYPE_GPU]
@@ -73,7 +78,7 @@ def write_mirror(
         return {}
     written: dict[str, str] = {}
     if Product.HAMI in mirror.peers:
-        written |= _hami(shares, node, now)
+        written |= _hami(shares, node, now, containers)
     if Product.VOLCANO in mirror.peers:
         written |= _volcano(shares, numberings, now)
     if Product.GPUSHARE in mirror.peers:
@@ -87,20 +92,18 @@ def write_devices(containers: Sequence[Sequence[tuple[str, int, int]]]) -> str:
     return "".join(f"{entry};" for entry in entries)
 
 
-def _hami(shares: Sequence[Share], node: str, now: int) -> dict[str, str]:
-    names = dict.fromkeys(name for share in shares for name in share.containers) or {"": None}
-    first = next(iter(names))
-    containers = [
-        [
-            (share.id, -(-share.amounts.get(GPU_MEMORY, 0) // _MIB), share.amounts.get(GPU_CORE, 0))
-            for share in shares
-            if next(iter(share.containers), first) == name
-        ]
-        for name in names
-    ]
+def _hami(shares: Sequence[Share], node: str, now: int, containers: ContainerNames) -> dict[str, str]:
+    """Write an entry for each container, init containers first, because readers go by an entry's position."""
+    apps = containers.apps or ("",)
+    stated: dict[str, list[tuple[str, int, int]]] = {name: [] for name in apps}
+    for share in shares:
+        first = next((name for name in apps if name in share.containers), apps[0])
+        mib = -(-share.amounts.get(GPU_MEMORY, 0) // _MIB)
+        stated[first].append((share.id, mib, share.amounts.get(GPU_CORE, 0)))
+    entries = [*([] for _ in containers.init), *stated.values()]
     return {
-        HAMI_ALLOCATED: write_devices(containers),
-        HAMI_TO_ALLOCATE: ";" * len(containers),
+        HAMI_ALLOCATED: write_devices(entries),
+        HAMI_TO_ALLOCATE: ";" * len(entries),
         HAMI_NODE: node,
         HAMI_TIME: str(now),
         HAMI_BIND_TIME: str(now),

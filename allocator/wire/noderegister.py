@@ -1,22 +1,29 @@
 """A Node's annotation in which another product's device plugin lists its cards, with UUIDs and memory.
 
-Formats, from the products' own code: HAMi (Project-HAMi/HAMi, pkg/device/devices.go: a JSON list, and before v2.6 the
-text of docs/develop/protocol.md), Volcano vGPU, which has the same text (volcano-sh/devices, pkg/plugin/vgpu).
+Formats, from the products' own code: HAMi (Project-HAMi/HAMi, pkg/device/devices.go: a JSON list in MiB, and before
+v2.6 the text of docs/develop/protocol.md), Volcano vGPU (Project-HAMi/volcano-vgpu-device-plugin, pkg/util/util.go:
+EncodeNodeDevices, a text of other values; pkg/plugin/register.go: memory in the unit of its installation).
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from allocator.quantity import format_bytes
 from allocator.vocabulary.excerpt import excerpt
 from allocator.wire.values import UNREADABLE, as_json, as_list, as_object
 
-REGISTERS: Final = ("hami.io/node-nvidia-register", "volcano.sh/node-vgpu-register")
+_HAMI: Final = "hami.io/node-nvidia-register"
+_VOLCANO: Final = "volcano.sh/node-vgpu-register"
+REGISTERS: Final = (_HAMI, _VOLCANO)
 """The annotations that list NVIDIA's cards; the first that a Node has counts."""
 
 _MOST_TEXT: Final = 64 * 1024
 _MOST_CARDS: Final = 64
-_MOST_MIB: Final = 2**32
-_LEAST_FIELDS: Final = 7
+_MIB: Final = 2**20
+_MOST_BYTES: Final = 2**52
+_MOST_DIGITS: Final = 16
+_HAMI_FIELDS: Final = 7
+_VOLCANO_FIELDS: Final = 5
 
 
 class RegisteredCard(NamedTuple):
@@ -24,21 +31,25 @@ class RegisteredCard(NamedTuple):
 
     Attributes:
         id: its UUID.
-        memory_mib: its memory in MiB, as the product counts it: more than the card has where it overcommits memory.
+        memory: its bytes, as the product counts them: more than the card has where it overcommits memory.
         model: with the vendor's name, blanks as dashes.
         numa: its NUMA node; None if it is not stated.
         healthy: whether the product gives it.
     """
 
     id: str
-    memory_mib: int
+    memory: int
     model: str
     numa: int | None
     healthy: bool
 
 
-def read_register(annotations: Mapping[str, Any]) -> tuple[str, Sequence[RegisteredCard], str]:
+def read_register(annotations: Mapping[str, Any], vgpu_unit: int = _MIB) -> tuple[str, Sequence[RegisteredCard], str]:
     """Read the cards that a Node's annotations list, in their order, which is that of NVML.
+
+    Args:
+        annotations: of the Node.
+        vgpu_unit: bytes in 1 of memory of Volcano vGPU.
 
     Returns:
         The annotation ("" where there is none), the cards, and why it cannot be read ("" if it can).
@@ -50,7 +61,12 @@ def read_register(annotations: Mapping[str, Any]) -> tuple[str, Sequence[Registe
     try:
         if not isinstance(text, str) or len(text) > _MOST_TEXT:
             raise ValueError(f"more than {_MOST_TEXT} characters, or no text")
-        found = [_entry(one) for one in as_list(as_json(text))] if text.lstrip().startswith("[") else _of_text(text)
+        unit = vgpu_unit if key == _VOLCANO else _MIB
+        if text.lstrip().startswith("["):
+            found = [_entry(one, unit) for one in as_list(as_json(text))]
+        else:
+            line = _volcano_line if key == _VOLCANO else _hami_line
+            found = [line(part.split(","), unit) for part in text.split(":") if part.strip()]
         if len(found) > _MOST_CARDS:
             raise ValueError(f"more than {_MOST_CARDS} cards")
         if len({card.id for card in found}) < len(found):
@@ -60,37 +76,41 @@ def read_register(annotations: Mapping[str, Any]) -> tuple[str, Sequence[Registe
     return key, found, ""
 
 
-def _of_text(text: str) -> list[RegisteredCard]:
-    return [_line(part.split(",")) for part in text.split(":") if part.strip()]
+def _hami_line(fields: Sequence[str], unit: int) -> RegisteredCard:
+    identity, _, memory, _, model, numa, healthy = _values(fields, _HAMI_FIELDS)
+    return _card(identity, _number(memory), unit, model, _number(numa), healthy=healthy.strip().lower() == "true")
 
 
-def _line(fields: Sequence[str]) -> RegisteredCard:
-    if len(fields) < _LEAST_FIELDS:
-        raise ValueError(f"{excerpt(','.join(fields))!r} has fewer than {_LEAST_FIELDS} values")
-    identity, _, memory, _, model, numa, healthy = fields[:_LEAST_FIELDS]
-    return _card(identity, _number(memory), model, _number(numa), healthy=healthy.strip().lower() == "true")
+def _volcano_line(fields: Sequence[str], unit: int) -> RegisteredCard:
+    identity, _, memory, model, healthy = _values(fields, _VOLCANO_FIELDS)
+    return _card(identity, _number(memory), unit, model, None, healthy=healthy.strip().lower() == "true")
 
 
-def _entry(value: object) -> RegisteredCard:
+def _values(fields: Sequence[str], least: int) -> Sequence[str]:
+    if len(fields) < least:
+        raise ValueError(f"{excerpt(','.join(fields))!r} has fewer than {least} values")
+    return fields[:least]
+
+
+def _entry(value: object, unit: int) -> RegisteredCard:
     entry = as_object(value)
-    numa = entry.get("numa", 0)
-    return _card(
-        entry.get("id"), entry.get("devmem"), entry.get("type", ""), numa, healthy=entry.get("health", True) is True
-    )
+    numa, healthy = entry.get("numa", 0), entry.get("health", True) is True
+    return _card(entry.get("id"), entry.get("devmem"), unit, entry.get("type", ""), numa, healthy=healthy)
 
 
-def _card(identity: object, memory: object, model: object, numa: object, *, healthy: bool) -> RegisteredCard:
+def _card(identity: object, memory: object, unit: int, model: object, numa: object, *, healthy: bool) -> RegisteredCard:
     if not isinstance(identity, str) or not identity.strip() or "," in identity:
         raise ValueError(f"{excerpt(identity)!r} is no UUID")
-    if not isinstance(memory, int) or isinstance(memory, bool) or not 0 < memory <= _MOST_MIB:
-        raise ValueError(f"{excerpt(memory)!r} is no number of MiB")
+    most = _MOST_BYTES // unit
+    if not isinstance(memory, int) or isinstance(memory, bool) or not 0 < memory <= most:
+        raise ValueError(f"{excerpt(memory)!r} is no number of {format_bytes(unit)}")
     where = numa if isinstance(numa, int) and not isinstance(numa, bool) and numa >= 0 else None
     name = "-".join(str(model).split())
-    return RegisteredCard(identity.strip(), memory, name, where, healthy)
+    return RegisteredCard(identity.strip(), memory * unit, name, where, healthy)
 
 
 def _number(text: str) -> int:
     stripped = text.strip()
-    if not stripped.isascii() or not stripped.removeprefix("-").isdecimal() or len(stripped) > len(str(_MOST_MIB)):
+    if not stripped.isascii() or not stripped.removeprefix("-").isdecimal() or len(stripped) > _MOST_DIGITS:
         raise ValueError(f"{excerpt(text)!r} is no number")
     return int(stripped)

@@ -76,6 +76,8 @@ CASES = {
         of("p", by_index(1), starts=(500,)), (Numbering(100, 100, (IDS[0], "", IDS[2])),), EACH,
         ConflictKind.UNKNOWN_NUMBER,
     ),
+    "no card is named": (of("p", ForeignPart(memory=GIB)), PAST, EACH, ConflictKind.UNKNOWN_NUMBER),
+    "no card is named, and no amount": (of("p", ForeignPart()), PAST, WHOLE, ConflictKind.UNKNOWN_NUMBER),
     "a minor": (
         of("p", ForeignPart(by=Numbered.MINOR, number=2, memory=GIB), starts=(2000,)), PAST, {IDS[2]: GIB}, None,
     ),
@@ -129,6 +131,11 @@ def test_on_a_node_with_one_card_its_own_numbers_need_no_history(by: Numbered, n
     pod = of("p", ForeignPart(by=by, number=number, memory=GIB), starts=(5,))
     doubt = None if certain else ConflictKind.UNKNOWN_NUMBER
     assert held(pod, cards=[gpu(3)]) == ({"GPU-3": GIB}, doubt)
+
+
+def test_on_a_node_with_one_card_a_pod_of_which_nothing_names_a_card_has_that_card() -> None:
+    assert held(of("p", ForeignPart(memory=GIB)), cards=[gpu(3)], past=PAST) == ({"GPU-3": GIB}, None)
+    assert held(of("p", ForeignPart(memory=GIB)), cards=[FPGA]) == ({}, None)
 
 
 def test_on_a_node_with_one_card_a_number_counts_by_its_history_where_there_is_one() -> None:

@@ -63,7 +63,7 @@ def registered(cards: int = 1, mib: int = 1, length: int = 0) -> str:
 
 
 def registered_in_words(mib: str) -> str:
-    return read_register({"volcano.sh/node-vgpu-register": f"GPU-0,10,{mib},100,A,0,true:"})[2]
+    return read_register({"volcano.sh/node-vgpu-register": f"GPU-0,10,{mib},A,true:"})[2]
 
 
 def partition(size: int = 1, **more: Any) -> str:
@@ -192,8 +192,8 @@ BOUNDS: dict[str, tuple[Callable[[int], str], int, str]] = {
     "the time of a numbering": (lambda most: numbered(since=most), 253_402_300_799, "is no time in seconds"),
     "characters of a register": (lambda most: registered(length=most), 65536, "more than 65536 characters"),
     "cards of a register": (registered, 64, "more than 64 cards"),
-    "MiB of a registered card": (lambda most: registered(mib=most), 4_294_967_296, "is no number of MiB"),
-    "digits of a registered card's MiB": (lambda most: registered_in_words("1".zfill(most)), 10, "is no number"),
+    "MiB of a registered card": (lambda most: registered(mib=most), 4_294_967_296, "is no number of 1Mi"),
+    "digits of a registered card's memory": (lambda most: registered_in_words("1".zfill(most)), 16, "is no number"),
     "characters of partitions": (lambda most: "".join(read_partitions(padded("{}", most))[1]), 262_144, "256 KiB"),
     "partitions": (
         lambda most: "".join(read_partitions(json.dumps({"1": [{"minors": [at]} for at in range(most)]}))[1]),

@@ -1,9 +1,22 @@
 """What other products' Pods state: a table for each product, and the bounds on what a stranger may write."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from foreignpods import STARTED_S, Raw, gpushare, hami, kai, reservation, running, vgpu, volcano
+from foreignpods import (
+    STARTED_S,
+    Raw,
+    gpushare,
+    hami,
+    init_ended,
+    kai,
+    reservation,
+    running,
+    vgpu,
+    volcano,
+    with_containers,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
@@ -43,7 +56,7 @@ def fraction(text: str) -> Raw:
 DEVICES = {
     "one card": ("GPU-a,NVIDIA,3000,30:;", [part("GPU-a", 3000, 30)]),
     "two cards of a container": ("GPU-a,NVIDIA,1,0:GPU-b,NVIDIA,2,5:;", [part("GPU-a", 1), part("GPU-b", 2, 5)]),
-    "two containers": ("GPU-a,NVIDIA,1,0:;GPU-a,NVIDIA,2,0:;", [part("GPU-a", 1), part("GPU-a", 2)]),
+    "two containers": ("GPU-a,NVIDIA,1,0:;GPU-a,NVIDIA,2,0:;", [part("GPU-a", 3)]),
     "an empty init container": (";GPU-a,NVIDIA,1,0:;", [part("GPU-a", 1)]),
     "an empty last container": ("GPU-a,NVIDIA,1,0:;;", [part("GPU-a", 1)]),
     "no last separator": ("GPU-a,NVIDIA,1,0", [part("GPU-a", 1)]),
@@ -185,6 +198,8 @@ BAD = {
     "gpushare: a card of nothing": (gpushare("0", dev="0"), "has 0"),
     "gpushare: amounts that are no numbers": (gpushare("0", "x"), "no whole number"),
     "gpushare: a start that is no time": (gpushare("0", started="yesterday"), "is no time"),
+    "too many entries": (hami(";" * 300 + "GPU-a,NVIDIA,1,0:"), "has entries of more than 256 containers"),
+    "too many containers": (with_containers(hami("GPU-a,NVIDIA,1,0:;"), [{}] * 256, [{}]), "more than 256 containers"),
     "KAI: a fraction above one": (fraction("1.1"), "not above 0 and at most 1"),
     "KAI: a fraction of nothing": (fraction("0.0"), "not above 0 and at most 1"),
     "KAI: no fraction": (fraction("half"), "is no decimal number"),
@@ -252,6 +267,119 @@ def test_what_two_products_state_is_a_problem_of_one(hamis, volcanos, peer, evid
     assert found.problem.startswith(says)
 
 
+UNNAMED = {
+    "gpushare": (running(limits={"aliyun.com/gpu-mem": 20}), part(mib=20 * 1024), "aliyun.com/gpu-mem"),
+    "Volcano share": (
+        running(limits={"volcano.sh/gpu-memory": 9}, scheduler="volcano"),
+        part(mib=9),
+        "volcano.sh/gpu-memory",
+    ),
+    "Volcano share: whole cards": (
+        running(limits={"volcano.sh/gpu-number": 2}, scheduler="volcano"),
+        part(),
+        "volcano.sh/gpu-number",
+    ),
+    "Volcano vGPU": (
+        running(
+            limits={"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory": 9, "volcano.sh/vgpu-cores": 30},
+            scheduler="volcano",
+        ),
+        part(mib=9, core=30),
+        "volcano.sh/vgpu-number",
+    ),
+    "Volcano vGPU: a percentage": (
+        running(limits={"volcano.sh/vgpu-memory": 9, "volcano.sh/vgpu-memory-percentage": 5}, scheduler="volcano"),
+        part(),
+        "volcano.sh/vgpu-memory",
+    ),
+    "HAMi": (
+        running(limits={"nvidia.com/gpu": 1, "nvidia.com/gpumem": 9}, scheduler="hami-scheduler"),
+        part(mib=9),
+        "nvidia.com/gpu",
+    ),
+    "HAMi: whole cards": (running(limits={"nvidia.com/gpu": 1}, scheduler="hami-scheduler"), part(), "nvidia.com/gpu"),
+    "HAMi: a list without cards": (hami(";;", limits={"nvidia.com/gpumem": 9}), part(mib=9), "nvidia.com/gpumem"),
+    "KAI: a fraction": (
+        running(annotations={"gpu-fraction": "0.5"}, scheduler="kai-scheduler"),
+        part(part=(1, 2), core=50),
+        "gpu-fraction",
+    ),
+    "KAI 0.18": (
+        running(annotations={f"{OF_A}.gpu-memory.request": "1Gi"}, scheduler="kai-scheduler"),
+        part(mib=1024),
+        f"{OF_A}.gpu-memory.request",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "asked", "evidence"), UNNAMED.values(), ids=UNNAMED)
+def test_a_pod_of_a_product_without_its_annotation_has_what_it_asks_for_of_any_card(
+    pod: Raw, asked: ForeignPart, evidence: str
+) -> None:
+    found = read_foreign_pod(pod, ALL)
+    assert found is not None
+    assert (found.parts, found.evidence, found.problem, found.uncounted) == ((asked,), evidence, "", "")
+
+
+Shape = tuple[list[tuple[int, bool]], list[int], bool]
+# units of init containers and whether each is a sidecar, units of apps, whether the init containers have ended
+_SHAPES = st.tuples(
+    st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=4),
+    st.lists(st.integers(0, 50), min_size=1, max_size=3),
+    st.booleans(),
+)
+
+
+def most(early: Sequence[tuple[int, bool]], apps: Sequence[int], *, ended: bool) -> int:
+    """The most units at one moment, of the moments at which an init container, or all apps, run."""
+    at_init = [units + sum(of for of, sidecar in early[:at] if sidecar) for at, (units, _) in enumerate(early)]
+    last = sum(apps) + sum(of for of, sidecar in early if sidecar)
+    over = ended and not any(sidecar for _, sidecar in early)  # they have not all ended while a sidecar runs
+    return last if over else max(last, *at_init, 0)
+
+
+def shaped(pod: Raw, shape: Shape, resource: str, unit: int = 1) -> Raw:
+    early, apps, ended = shape
+    limits = [[{resource: units * unit} if units else {} for units in of] for of in ([one[0] for one in early], apps)]
+    marked = [{**asked, "sidecar": sidecar} for asked, (_, sidecar) in zip(limits[0], early, strict=True)]
+    made = with_containers(pod, marked, limits[1])
+    return init_ended(made) if ended else made
+
+
+def entry(units: int) -> str:
+    return f"GPU-a,NVIDIA,{units},0:" if units else ""
+
+
+@settings(max_examples=examples(200))
+@given(_SHAPES, st.sampled_from([1, 10, 1024]))
+def test_a_pod_holds_the_most_that_its_containers_have_at_one_time_by_its_products_rule(
+    shape: Shape, unit: int
+) -> None:
+    early, apps, ended = shape
+    names = ("hami", "volcano", "volcano-share", "gpushare")
+    dialects = ", ".join(f"{name}: {{memoryUnit: {unit}Mi}}" for name in names)
+    installed = adoption_of(parse(f"{{adopt: {{peers: [hami, volcano, gpushare]}}, dialects: {{{dialects}}}}}"))
+    shrunk, lasting = most(early, apps, ended=ended), most(early, apps, ended=False)
+    every = "".join(f"{entry(units * unit)};" for units in [*(units for units, _ in early), *apps])
+    asking = ";".join(entry(units) for units in apps if units)
+    asked = max(shrunk, sum(apps))
+    stated = {
+        "HAMi": (shaped(hami(every), shape, "none"), shrunk, None),
+        "Volcano vGPU": (shaped(vgpu(asking), shape, "none"), sum(apps), None),
+        "Volcano share": (shaped(volcano("0", None), shape, "volcano.sh/gpu-memory"), lasting, None),
+        "gpushare": (shaped(gpushare("0", str(sum(apps)), "999"), shape, "aliyun.com/gpu-mem"), asked, (asked, 999)),
+        "HAMi, unnamed": (shaped(running(scheduler="hami-scheduler"), shape, "nvidia.com/gpumem"), shrunk, None),
+        "Volcano vGPU, unnamed": (shaped(running(scheduler="volcano"), shape, "volcano.sh/vgpu-memory"), lasting, None),
+        "Volcano share, unnamed": (shaped(running(scheduler="volcano"), shape, "volcano.sh/gpu-memory"), lasting, None),
+        "gpushare, unnamed": (shaped(running(), shape, "aliyun.com/gpu-mem"), shrunk, None),
+    }
+    for what, (pod, units, of) in stated.items():
+        found = read_foreign_pod(pod, installed)
+        parts = [(one.memory, one.part) for one in (found.parts if found is not None else ())]
+        held = [(size, of) for size, of in parts if size != 0 and of != (0, 999)]
+        assert held == ([(None, of) if of else (units * unit * MIB, None)] if units else []), what
+
+
 def test_memory_is_the_sum_over_a_pods_containers() -> None:
     pod = volcano("0", 1000)
     containers = pod["spec"]["containers"]
@@ -311,13 +439,28 @@ def test_the_schedulers_of_a_product_can_be_named() -> None:
     assert [one is not None and one.uncounted == "" for one in found] == [True]
 
 
-def test_units_of_memory_are_those_of_the_installation() -> None:
-    text = "{adopt: {peers: [volcano, kai]}, dialects: {volcano-share: {memoryUnit: 1Gi}, kai: {memoryUnit: 10Mi}}}"
-    read = [
-        read_foreign_pod(one, adoption_of(parse(text)))
-        for one in (volcano("0"), kai("g", annotations={"gpu-memory": "3"}))
-    ]
-    assert [one.parts[0].memory for one in read if one is not None] == [1000 * 2**30, 30 * MIB]
+UNITS = {
+    "Volcano share: the Pod's resource": ("volcano-share", volcano("0", 7), 70 * MIB),
+    "Volcano vGPU: the annotation": ("volcano", vgpu("GPU-a,NVIDIA,7,0:"), 70 * MIB),
+    "KAI: the annotation": ("kai", kai("g", annotations={"gpu-memory": "7"}), 70 * MIB),
+    "HAMi: the annotation, which HAMi has multiplied": ("hami", hami("GPU-a,NVIDIA,70,0:;"), 70 * MIB),
+    "gpushare: no card is named": ("gpushare", running(limits={"aliyun.com/gpu-mem": 7}), 70 * MIB),
+}
+
+
+@pytest.mark.parametrize(("dialect", "pod", "size"), UNITS.values(), ids=UNITS)
+def test_units_of_memory_are_those_of_the_installation(dialect: str, pod: Raw, size: int) -> None:
+    text = f"{{adopt: {{peers: [hami, volcano, gpushare, kai]}}, dialects: {{{dialect}: {{memoryUnit: 10Mi}}}}}}"
+    found = read_foreign_pod(pod, adoption_of(parse(text)))
+    assert found is not None
+    assert [one.memory for one in found.parts] == [size]
+
+
+def test_more_memory_than_any_card_has_is_a_problem_in_any_unit() -> None:
+    text = "{adopt: {peers: [volcano]}, dialects: {volcano: {memoryUnit: 1Gi}}}"
+    found = read_foreign_pod(vgpu(f"GPU-a,NVIDIA,{2**32},0:"), adoption_of(parse(text)))
+    assert found is not None
+    assert "more than any card has" in found.problem
 
 
 def test_an_index_counts_as_of_each_start_of_a_container_and_a_minor_as_of_the_pods_start() -> None:
@@ -343,8 +486,8 @@ _ENTRY = st.tuples(st.from_regex(r"GPU-[0-9a-f]{1,8}", fullmatch=True), st.integ
 @settings(max_examples=examples(100))
 @given(st.lists(st.lists(_ENTRY, max_size=3), max_size=4))
 def test_written_devices_are_read_as_the_same(containers) -> None:
-    flat = [part(identity, mib, core) for one in containers for identity, mib, core in one]
-    assert list(read_devices(write_devices(containers))) == flat
+    parts = [tuple(part(*one) for one in container) for container in containers]
+    assert list(read_devices(write_devices(containers))) == parts
 
 
 @settings(max_examples=examples(200))

@@ -7,6 +7,7 @@ import pytest
 
 from allocator.wire.noderegister import RegisteredCard, read_register
 
+MIB = 2**20
 HAMI, VOLCANO = "hami.io/node-nvidia-register", "volcano.sh/node-vgpu-register"
 
 
@@ -19,30 +20,41 @@ def test_a_list_states_cards_with_what_is_left_out_as_in_go() -> None:
         {"id": "GPU-e", "devmem": 4, "numa": "1"},
     ]
     cards = [
-        RegisteredCard("GPU-a", 81920, "NVIDIA-A100-80GB", 1, healthy=True),
-        RegisteredCard("GPU-b", 1, "", 0, healthy=False),
-        RegisteredCard("GPU-c", 2, "", None, healthy=False),
-        RegisteredCard("GPU-d", 3, "", None, healthy=True),
-        RegisteredCard("GPU-e", 4, "", None, healthy=True),
+        RegisteredCard("GPU-a", 81920 * MIB, "NVIDIA-A100-80GB", 1, healthy=True),
+        RegisteredCard("GPU-b", 1 * MIB, "", 0, healthy=False),
+        RegisteredCard("GPU-c", 2 * MIB, "", None, healthy=False),
+        RegisteredCard("GPU-d", 3 * MIB, "", None, healthy=True),
+        RegisteredCard("GPU-e", 4 * MIB, "", None, healthy=True),
     ]
     assert read_register({HAMI: f" {json.dumps(listed)}", VOLCANO: "nonsense"}) == (HAMI, cards, "")
     assert read_register({HAMI: "", VOLCANO: json.dumps(listed[1:])}) == (VOLCANO, cards[1:], "")
     assert read_register({HAMI: "[]"}) == (HAMI, [], "")
 
 
-def test_a_text_states_cards_one_after_another() -> None:
+def test_hamis_text_states_cards_one_after_another() -> None:
     text = "GPU-a,10, 81920,100,NVIDIA A100,1, true:GPU-b,10,1,100,x,-1,TRUE,more: :GPU-c,10,2,100,,0,yes:"
     text += "GPU-d,10,3,100,,0,false"
-    assert read_register({VOLCANO: text}) == (
-        VOLCANO,
+    assert read_register({HAMI: text}) == (
+        HAMI,
         [
-            RegisteredCard("GPU-a", 81920, "NVIDIA-A100", 1, healthy=True),
-            RegisteredCard("GPU-b", 1, "x", None, healthy=True),
-            RegisteredCard("GPU-c", 2, "", 0, healthy=False),
-            RegisteredCard("GPU-d", 3, "", 0, healthy=False),
+            RegisteredCard("GPU-a", 81920 * MIB, "NVIDIA-A100", 1, healthy=True),
+            RegisteredCard("GPU-b", 1 * MIB, "x", None, healthy=True),
+            RegisteredCard("GPU-c", 2 * MIB, "", 0, healthy=False),
+            RegisteredCard("GPU-d", 3 * MIB, "", 0, healthy=False),
         ],
         "",
     )
+
+
+def test_volcanos_text_states_other_values_and_memory_in_the_unit_of_its_installation() -> None:
+    text = "GPU-a,10,8192,NVIDIA-NVIDIA A100,true,hami-core:GPU-b,10,1,x,false:"
+    for unit in (MIB, 10 * MIB):
+        cards = [
+            RegisteredCard("GPU-a", 8192 * unit, "NVIDIA-NVIDIA-A100", None, healthy=True),
+            RegisteredCard("GPU-b", unit, "x", None, healthy=False),
+        ]
+        assert read_register({VOLCANO: text}, unit) == (VOLCANO, cards, "")
+    assert read_register({HAMI: json.dumps([{"id": "GPU-a", "devmem": 3}])}, 10 * MIB)[1][0].memory == 3 * MIB
 
 
 def test_a_node_without_the_annotations_has_no_register() -> None:
@@ -62,10 +74,10 @@ WRONG: dict[str, tuple[object, str]] = {
     "an id of blanks": (one(id=" "), "' ' is no UUID"),
     "an id with a comma": (one(id="a,b"), "'a,b' is no UUID"),
     "a card twice": (one(id="GPU-a "), "it lists a card twice"),
-    "no memory": (one(devmem=0), "is no number of MiB"),
-    "memory below nothing": (one(devmem=-1), "is no number of MiB"),
-    "memory that is true": (one(devmem=True), "is no number of MiB"),
-    "memory as text": (one(devmem="1"), "is no number of MiB"),
+    "no memory": (one(devmem=0), "is no number of 1Mi"),
+    "memory below nothing": (one(devmem=-1), "is no number of 1Mi"),
+    "memory that is true": (one(devmem=True), "is no number of 1Mi"),
+    "memory as text": (one(devmem="1"), "is no number of 1Mi"),
     "six values": ("GPU-a,10,1,100,x,0", "has fewer than 7 values"),
     "a number of MiB that is none": ("GPU-a,10,1.5,100,x,0,true", "'1.5' is no number"),
     "a NUMA node that is none": ("GPU-a,10,1,100,x,--1,true", "'--1' is no number"),
@@ -75,8 +87,19 @@ WRONG: dict[str, tuple[object, str]] = {
 
 @pytest.mark.parametrize(("text", "told"), WRONG.values(), ids=WRONG)
 def test_a_register_that_cannot_be_read_lists_no_card_and_says_why(text: object, told: str) -> None:
-    for key in (HAMI, VOLCANO):
-        found, cards, problem = read_register({key: text})
-        assert (found, cards) == (key, ())
-        assert problem.startswith(f"annotation {key}: ")
+    found, cards, problem = read_register({HAMI: text})
+    assert (found, cards) == (HAMI, ())
+    assert problem.startswith(f"annotation {HAMI}: ")
+    assert told in problem
+
+
+def test_a_text_of_volcano_that_cannot_be_read_lists_no_card_and_says_why() -> None:
+    texts = {
+        "GPU-a,10,1,x": "has fewer than 5 values",
+        "GPU-a,10,1.5,x,true": "'1.5' is no number",
+        f"GPU-a,10,{2**32},x,true": "is no number of 10Mi",
+    }
+    for text, told in texts.items():
+        found, cards, problem = read_register({VOLCANO: text}, 10 * MIB)
+        assert (found, cards) == (VOLCANO, ())
         assert told in problem

@@ -16,6 +16,7 @@ from webhook.offline.assumed import ASSUMED, VENDORS, UnknownMemoryError, assume
 from webhook.offline.assumedtypes import assumed_entries
 from webhook.offline.documents import InputError
 from webhook.offline.inputs import key_of, read_cluster
+from webhook.settings import parse, types_of
 
 Raw = dict[str, Any]
 GIB = 2**30
@@ -139,12 +140,6 @@ def test_a_pod_without_a_namespace_is_in_the_default_one() -> None:
             id="HAMi's text",
         ),
         pytest.param(
-            "volcano.sh/node-vgpu-register",
-            REGISTERED,
-            [("GPU-b", 32768, 1, True), ("GPU-a", 32768, 0, False)],
-            id="Volcano's text",
-        ),
-        pytest.param(
             "hami.io/node-nvidia-register",
             json.dumps(LISTED),
             [("GPU-x", 24564, 0, True), ("GPU-y", 24564, 1, True)],
@@ -163,6 +158,31 @@ def test_what_a_product_registers_counts_first(key: str, text: str, cards: list[
         )
         for one in found
     ]
+
+
+UNITS = {
+    "Volcano share": (
+        "volcano-share",
+        machine({"volcano.sh/gpu-number": "2", "volcano.sh/gpu-memory": "48"}),
+        [24 * GIB] * 2,
+    ),
+    "gpushare": ("gpushare", machine({"aliyun.com/gpu-count": "2", "aliyun.com/gpu-mem": "48"}), [24 * GIB] * 2),
+    "Volcano vGPU": (
+        "volcano",
+        machine({}, A100, {"volcano.sh/node-vgpu-register": "GPU-b,10,24,NVIDIA-A10,true,hami-core:"}),
+        [24 * GIB],
+    ),
+}
+
+
+@pytest.mark.parametrize("on", ["", "enabled: true, "])
+@pytest.mark.parametrize(("dialect", "one", "sizes"), UNITS.values(), ids=UNITS)
+def test_what_a_node_states_is_read_in_the_unit_of_its_products_installation(
+    on: str, dialect: str, one: Raw, sizes: list[int]
+) -> None:
+    types = types_of(parse(f"{{dialects: {{{dialect}: {{{on}memoryUnit: 1Gi}}}}}}"))
+    (found,) = assume_devices([one], [], [], types=types).devices
+    assert [int(card["resources"]["koordinator.sh/gpu-memory"]) for card in found["spec"]["devices"]] == sizes
 
 
 @pytest.mark.parametrize("text", ["GPU-a,10", "[1]", "GPU-a,10,x,100,T,0,true:", "[{}]", "[" * 9999, "a" * 70_000])

@@ -98,6 +98,35 @@ def test_the_table_says_what_such_a_pod_holds_and_what_says_so(
     assert printed.err == ""
 
 
+async def test_memory_that_volcano_vgpu_gave_counts_in_the_unit_of_its_installation() -> None:
+    settings = "adopt: {peers: [volcano]}\ndialects: {volcano: {memoryUnit: 10Mi}}\n"
+    theirs = foreignpods.vgpu(f"{FIRST},NVIDIA,2048,0:", name="theirs", node="node-1")
+    assert used(await loaded(theirs, settings=settings)) == {FIRST: {"team/theirs": 25}, SECOND: {}}
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_what_hami_gave_init_containers_does_not_add_up_with_apps_and_ends_with_them(*, ended: bool) -> None:
+    text = f"{FIRST},NVIDIA,61440,0:;{FIRST},NVIDIA,20480,0:;"
+    theirs = foreignpods.with_containers(hami(text), [{}], [{}])
+    cluster = await loaded(foreignpods.init_ended(theirs) if ended else theirs)
+    assert used(cluster) == {FIRST: {"team/theirs": 25 if ended else 75}, SECOND: {}}
+
+
+async def test_what_volcano_share_gave_init_containers_counts_as_long_as_the_pod_lives() -> None:
+    asked = [{"volcano.sh/gpu-memory": amount} for amount in (61440, 20480)]
+    pod = foreignpods.volcano("0", None, name="theirs", node="node-1")
+    theirs = foreignpods.with_containers(pod, asked[:1], asked[1:])
+    cluster = await loaded(foreignpods.init_ended(theirs), settings="adopt: {peers: [volcano]}\n")
+    uncertain = {"team/theirs": 75}  # which card index 0 is: the Device object has no history of numbers
+    assert used(cluster) == {FIRST: uncertain, SECOND: uncertain}
+
+
+async def test_a_pod_of_gpushare_that_no_annotation_ties_to_a_card_holds_what_it_asks_for_of_each() -> None:
+    theirs = foreignpods.running("theirs", node="node-1", limits={"aliyun.com/gpu-mem": "20"})
+    cluster = await loaded(theirs, settings="adopt: {peers: [gpushare]}\n")
+    assert used(cluster) == {FIRST: {"team/theirs": 25}, SECOND: {"team/theirs": 25}}
+
+
 MISSING = "the reservation Pod of group one, which names its GPU of node node-1, was not read"
 GIVE = "give that Pod too if this was read from files, and delete Pod team/shared if it is gone"
 

@@ -146,10 +146,11 @@ def assume_devices(
     missing = [node for node in nodes if node["metadata"]["name"] not in there]
     named = _named_cards(pods, {node["metadata"]["name"] for node in missing})
     stated = {model_name(model): amount for model, amount in (memory or {}).items()}
+    units = {dialect.name: dialect.unit for dialect in (*PEERS, *types.known.dialects)}
     found, sources, own = AssumedDevices(), dict[str, list[str]](), dict[str, list[str]]()
     for node in missing:
         name = node["metadata"]["name"]
-        cards = _cards_of(node, named.get(name, {}), stated, found.notes)
+        cards = _cards_of(node, named.get(name, {}), stated, units, found.notes)
         others, stated_by = assumed_entries(node, types, found.notes)
         if cards is not None:
             found.devices.append(_device_object(name, cards))
@@ -195,11 +196,23 @@ def _named_cards(pods: Iterable[Raw], nodes: set[str]) -> dict[str, dict[str, in
 
 
 def _cards_of(
-    node: Mapping[str, Any], named: Mapping[str, int | None], stated: Mapping[str, int], notes: list[str]
+    node: Mapping[str, Any],
+    named: Mapping[str, int | None],
+    stated: Mapping[str, int],
+    units: Mapping[str, int],
+    notes: list[str],
 ) -> _Cards | None:
-    """The cards of a Node; None if nothing says that it has any."""
+    """The cards of a Node; None if nothing says that it has any.
+
+    Args:
+        node: the Node.
+        named: the ids that Pods name there.
+        stated: bytes of a card by model.
+        units: bytes in 1 of memory of each dialect.
+        notes: added to.
+    """
     name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
-    key, registered, problem = read_register(node["metadata"].get("annotations") or {})
+    key, registered, problem = read_register(node["metadata"].get("annotations") or {}, units["volcano"])
     if problem:
         notes.append(f"Node {name}: {problem}; other statements of its cards are looked at")
     elif registered:
@@ -224,11 +237,11 @@ def _cards_of(
         amount, by = _memory(vendor, labels, model, stated, f"Node {name}")
         cards = _identified(name, count, usable, amount, named)
         return _Cards(cards, model, vendor.vendor, f"{source} and {by}")
-    return _shared_out(name, capacity, labels, named)
+    return _shared_out(name, capacity, labels, named, units)
 
 
 def _registered(key: str, registered: Sequence[RegisteredCard]) -> _Cards:
-    cards = [_Card(one.id, one.memory_mib * MIB, one.healthy, one.numa) for one in registered]
+    cards = [_Card(one.id, one.memory, one.healthy, one.numa) for one in registered]
     return _Cards(cards, registered[0].model, NVIDIA, f"the annotation {key}")
 
 
@@ -287,10 +300,14 @@ def _identified(node: str, count: int, usable: int, memory: int, named: Mapping[
 
 
 def _shared_out(
-    name: str, capacity: Mapping[str, Any], labels: Mapping[str, str], named: Mapping[str, int | None]
+    name: str,
+    capacity: Mapping[str, Any],
+    labels: Mapping[str, str],
+    named: Mapping[str, int | None],
+    units: Mapping[str, int],
 ) -> _Cards | None:
     """The cards of a node whose plugin states their number and their memory in sum."""
-    for (counts, sums), unit in ((_ALIYUN, GIB), (_VOLCANO, MIB)):
+    for (counts, sums), unit in ((_ALIYUN, units["gpushare"]), (_VOLCANO, units["volcano-share"])):
         count, memory = (_whole(capacity, resource, f"Node {name}") for resource in (counts, sums))
         if 0 < count <= MOST_CARDS and memory >= count:
             cards = _identified(name, count, count, memory // count * unit, named)

@@ -175,7 +175,7 @@ class BindingWebhooks:
             self.bound(pod, outcome, node)
         # Called once more for the same Binding: the account of the first answer is in the audit event already.
         told = bool(annotations) and annotations.items() <= _annotations(request).items()
-        annotations |= self._mirrored(outcome, node)
+        annotations |= self._mirrored(pod, outcome, node)
         operations: list[Operation] = set_annotations(request.object, annotations)
         if not (request.object.get("metadata") or {}).get("uid"):
             operations.append(add("/metadata/uid", pod.uid))  # the bind then fails if another Pod has got the name
@@ -212,13 +212,14 @@ class BindingWebhooks:
         written = limit_annotations(pod.request, holding.shares, devices, self._binders.limits)
         return Refusal(f"{node}: {written}") if isinstance(written, str) else written
 
-    def _mirrored(self, holding: Holding, node: str) -> dict[str, str]:
+    def _mirrored(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str]:
         """What other products would have written. Nobody here reads it of such a Pod, and it decides nothing."""
         if not self._binders.mirror.peers:
             return {}
         listed = self._cluster.nodes.devices(node)
         numberings = listed.numberings if listed is not None else ()
-        return write_mirror(self._binders.mirror, holding, node, self._cluster.devices(node), numberings, self._clock())
+        devices, mirror = self._cluster.devices(node), self._binders.mirror
+        return write_mirror(mirror, holding, node, devices, numberings, self._clock(), pod.containers)
 
     async def _decided(
         self, uid: str, node: str, change: Change[Holding | Refusal], deadline: float

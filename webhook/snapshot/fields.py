@@ -259,6 +259,7 @@ def pod(types: DeviceTypes) -> Shape:
         name=plain, resources=_RESOURCES, restartPolicy=plain, env=_variables(frozenset(variables - {""}))
     )
     running = fields(running=fields(startedAt=plain), waiting=fields(reason=plain), terminated=fields(reason=plain))
+    ended = fields(terminated=fields(exitCode=plain))
     return fields(
         metadata=metadata(noted),
         spec=fields(
@@ -288,6 +289,7 @@ def pod(types: DeviceTypes) -> Shape:
             nominatedNodeName=name,
             conditions=each(_pod_condition),
             containerStatuses=each(fields(name=plain, ready=plain, state=running)),
+            initContainerStatuses=each(fields(name=plain, state=ended)),
         ),
     )
 

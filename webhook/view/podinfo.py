@@ -1,5 +1,6 @@
 """What is kept of a Pod that asks for devices or CPUs, or holds some: only the fields that decisions use."""
 
+import sys
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTy
 from allocator.vocabulary.hints import NO_HINT, ExclusiveLevel
 from allocator.vocabulary.holdings import Holding, Share, unnamed
 from allocator.vocabulary.names import DEVICE_ALLOCATED, GANG_GATE, RESOURCE_STATUS
+from allocator.vocabulary.phase import NO_NAMES, ContainerNames
 from allocator.wire.deviceallocated import DeviceAllocation, read_allocation
 from allocator.wire.podallocated import read_cpu_share
 from allocator.wire.resourcestatus import AnnotationError
@@ -55,6 +57,7 @@ class PodInfo:
         gates: other scheduling gates are on it.
         succeeded: it has succeeded.
         models: the models of the nodes that it selects, by labels that name them; empty: any.
+        containers: by name.
         selection: what selects nodes for it, as JSON (see `selection_of`), if its gang is bound as a whole; else empty.
     """
 
@@ -80,6 +83,7 @@ class PodInfo:
     gates: bool = False
     succeeded: bool = False
     models: tuple[str, ...] = ()
+    containers: ContainerNames = NO_NAMES
     selection: bytes = b""
 
     def __str__(self) -> str:
@@ -205,8 +209,13 @@ def read_pod_info(
         gates=any(gate != GANG_GATE for gate in gates),
         succeeded=phase == "Succeeded",
         models=models_of(spec),
+        containers=ContainerNames(*(_container_names(spec, of) for of in ("initContainers", "containers"))),
         selection=selection_of(spec) if asked[1].wishes.together else b"",
     )
+
+
+def _container_names(spec: Mapping[str, Any], of: str) -> tuple[str, ...]:
+    return tuple(sys.intern(str(one.get("name", ""))) for one in spec.get(of) or ())
 
 
 def read_stranger(obj: Mapping[str, Any]) -> Stranger:
