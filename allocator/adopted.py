@@ -18,6 +18,7 @@ from allocator.vocabulary.adopted import (
     ForeignPod,
     Numbered,
     Numberings,
+    held_at,
 )
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL
@@ -230,15 +231,8 @@ def _numbered(pod: ForeignPod, part: ForeignPart, cards: Sequence[Device], numbe
 
 def _meant(part: ForeignPart, start: int | None, numberings: Numberings) -> set[str | None]:
     """What a number may have meant at a time; "" if that is not known, None if there was no such card."""
-    if start is None or not numberings or start < numberings[0].since:
-        return {""}
-    found: set[str | None] = set()
-    for one, later in zip(numberings, (*numberings[1:], None), strict=True):
-        begun = start >= one.since or start > one.after
-        over = later is not None and start >= later.since
-        if begun and not over:
-            found.add(one.named(part.by, part.number))
-    return found
+    held = held_at(numberings, start) if start is not None else ()
+    return {one.named(part.by, part.number) for one in held} or {""}
 
 
 def _share(part: ForeignPart, card: Device, before: Share | None) -> Share:

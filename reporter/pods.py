@@ -16,6 +16,7 @@ from allocator.vocabulary.limits import MIB, decided_limits
 from allocator.vocabulary.names import DEVICE_ALLOCATED, GPU_MEMORY, TYPE_GPU, shown_by
 from allocator.wire.deviceallocated import read_allocation
 from allocator.wire.devicequotas import read_quotas
+from allocator.wire.numberings import starts_of
 from allocator.wire.resourcestatus import AnnotationError, ResourceStatus, read_resource_status
 from reporter.cgroup import plan
 from reporter.cgroup.layout import KubernetesQos, cgroup_uid
@@ -38,6 +39,7 @@ class NodePod:
         qos_class: its Kubernetes QoS class.
         qos: its label koordinator.sh/qosClass, "" without.
         shares: the devices allocated to it, as far as they can be read.
+        starts: when those were resolved that it names by minor alone; empty if there are none, or if it is not known.
         unread: the device types of which it holds what cannot be read.
         visible: container and device type to the ids in the container's environment, without CDI kinds.
         limits: container to the bytes of each of its GPUs to which it is to be kept, where that was decided.
@@ -60,6 +62,7 @@ class NodePod:
     qos_class: KubernetesQos
     qos: str = ""
     shares: tuple[Share, ...] = ()
+    starts: tuple[int, ...] = ()
     unread: tuple[str, ...] = ()
     visible: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -144,6 +147,7 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
         qos_class=_qos_class(status.get("qosClass")),
         qos=qos,
         shares=allocation.shares,
+        starts=starts_of(obj) if any(not share.id for share in allocation.shares) else (),
         unread=allocation.unread,
         visible=_visible(annotations) if DEVICE_ALLOCATED in annotations else {},
         limits=_limits(annotations),

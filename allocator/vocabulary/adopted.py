@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.names import TYPE_GPU
 
 UNNUMBERED: Final = -1
 LATER: Final = 2**62
@@ -174,7 +175,7 @@ class AdoptionConflict:
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """Which card each number meant, from a time on.
+    """Which device each number meant, from a time on.
 
     Attributes:
         since: seconds since the epoch from which this is known to hold.
@@ -182,12 +183,19 @@ class Numbering:
             Between the two, either may have held.
         indexes: UUIDs in the order of NVML's list; "" where it is not known.
         minors: UUID by minor.
+        others: type and minor of each other device, with its id. One that has gone stays until its minor is another's.
     """
 
     since: int
     after: int
     indexes: tuple[str, ...] = ()
     minors: tuple[tuple[int, str], ...] = ()
+    others: tuple[tuple[str, int, str], ...] = ()
+
+    def device(self, kind: str, minor: int) -> str | None:
+        """The id of a device of any type; "" if that is not known, None if there was none with that minor."""
+        of_kind = self.minors if kind == TYPE_GPU else [one[1:] for one in self.others if one[0] == kind]
+        return dict(of_kind).get(minor) if of_kind else ""
 
     def named(self, by: Numbered, number: int) -> str | None:
         """The UUID of a card; "" if that is not known, None if there was none with that number."""
@@ -198,6 +206,16 @@ class Numbering:
 
 Numberings = tuple[Numbering, ...]
 """What is known of the past, the oldest first."""
+
+
+def held_at(numberings: Numberings, time: int) -> Numberings:
+    """Those that may have held at a time, in seconds since the epoch; none if that is not known."""
+    ends = (*(one.since for one in numberings[1:]), LATER + 1)
+    return tuple(
+        one
+        for at, (one, end) in enumerate(zip(numberings, ends, strict=False))
+        if (time >= one.since or (at and time > one.after)) and time < end
+    )
 
 
 def counted(holdings: Mapping[str, ForeignHolding]) -> Iterable[ForeignHolding]:

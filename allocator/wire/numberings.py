@@ -1,11 +1,13 @@
-"""The Device object's annotation koordgate.io/device-numbers: which card each number meant, and since when.
+"""The Device object's annotation koordgate.io/device-numbers: which device each number meant, and since when.
 
-Products that name a card by its number mean the one that had it when the Pod started. The reporter appends an entry
-when the numbers change; the oldest are dropped.
+Who names a device by its number means the one that had it when the Pod started. The reporter appends an entry when the
+numbers change; the oldest are dropped.
 """
 
 import itertools
 import json
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from allocator.vocabulary.adopted import Numbering, Numberings
@@ -15,6 +17,7 @@ from allocator.wire.values import UNREADABLE, as_json, as_list, as_object, as_te
 DEVICE_NUMBERS: Final = "koordgate.io/device-numbers"
 MOST_NUMBERINGS: Final = 16  # of some 1 KB each for a node of 16 cards
 _MOST_CARDS: Final = 1024
+_MOST_TYPES: Final = 64
 _LATEST: Final = 253_402_300_799  # the last second of the year 9999
 
 
@@ -26,10 +29,18 @@ def write_numberings(numberings: Numberings) -> str:
             **({"after": one.after} if one.after != one.since else {}),
             "indexes": list(one.indexes),
             "minors": {str(minor): identity for minor, identity in one.minors},
+            **({"others": _by_type(one)} if one.others else {}),
         }
         for one in numberings[-MOST_NUMBERINGS:]
     ]
     return json.dumps(entries, separators=(",", ":"))
+
+
+def _by_type(one: Numbering) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for kind, minor, identity in one.others:
+        found.setdefault(kind, {})[str(minor)] = identity
+    return found
 
 
 def read_numberings(text: object) -> tuple[Numberings, str]:
@@ -56,12 +67,42 @@ def _read(entry: dict[str, Any]) -> Numbering:
     for time in (since, after):
         if not isinstance(time, int) or isinstance(time, bool) or not 0 <= time <= _LATEST:
             raise ValueError(f"{excerpt(time)!r} is no time in seconds")
-    indexes, minors = as_list(entry.get("indexes")), as_object(entry.get("minors"))
-    if max(len(indexes), len(minors)) > _MOST_CARDS:
-        raise ValueError(f"more than {_MOST_CARDS} cards")
+    indexes, others = as_list(entry.get("indexes")), as_object(entry.get("others") or {})
+    if len(indexes) > _MOST_CARDS or len(others) > _MOST_TYPES:
+        raise ValueError(f"more than {_MOST_CARDS} cards, or more than {_MOST_TYPES} other types")
     return Numbering(
         since or 0,
         after or 0,
         tuple(as_text(identity) for identity in indexes),
-        tuple(sorted((int(minor), as_text(identity)) for minor, identity in minors.items())),
+        _minors(entry.get("minors")),
+        tuple((kind, *one) for kind in sorted(others) for one in _minors(others[kind])),
     )
+
+
+def _minors(value: object) -> tuple[tuple[int, str], ...]:
+    minors = as_object(value)
+    if len(minors) > _MOST_CARDS:
+        raise ValueError(f"more than {_MOST_CARDS} cards, or other devices of a type")
+    return tuple(sorted((int(minor), as_text(identity)) for minor, identity in minors.items()))
+
+
+def starts_of(pod: Mapping[str, Any]) -> tuple[int, ...]:
+    """When the minors of a bound Pod were resolved, seconds since the epoch; empty if that is not known.
+
+    A container gets its devices when it starts. While none runs, the Pod has those that it was bound to.
+    """
+    status = pod.get("status") or {}
+    running = ((one.get("state") or {}).get("running") or {} for one in status.get("containerStatuses") or ())
+    bound = (
+        one.get("lastTransitionTime") for one in status.get("conditions") or () if one.get("type") == "PodScheduled"
+    )
+    started = {_time(one.get("startedAt")) for one in running} - {None}
+    times = started or {_time(one) for one in bound} - {None} or {_time(status.get("startTime"))} - {None}
+    return tuple(sorted(time for time in times if time is not None))
+
+
+def _time(text: object) -> int | None:
+    try:
+        return int(datetime.fromisoformat(text).timestamp()) if isinstance(text, str) else None
+    except (ValueError, OverflowError):
+        return None

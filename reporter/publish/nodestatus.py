@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from allocator.numbered import meant
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.holdings import Share
@@ -70,9 +71,8 @@ def amounts(devices: Iterable[Device], types: DeviceTypes, shares: Iterable[Shar
     sums: dict[str, int] = defaultdict(int)
     devices, shares = tuple(devices), tuple(shares)
     by_id = {(device.type, device.id): device for device in devices}
-    by_minor = {(device.type, device.minor): device for device in devices}
-    for share in shares:
-        on = by_id.get((share.type, share.id)) if share.id else by_minor.get((share.type, share.minor))
+    for share, ids in meant(shares, (), (), devices):
+        on = next((by_id[share.type, identity] for identity in ids if (share.type, identity) in by_id), None)
         if on is None or not on.healthy:
             whole = on.capacity if on is not None else {}
             stated = any(share.amounts.values())

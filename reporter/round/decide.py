@@ -1,12 +1,16 @@
 """What a round decides (pure): the objects, the cpusets and the problems, from everything that was read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from allocator.devices.delivery import DeliveryRules, delivery_of
+from allocator.numbered import meant
+from allocator.vocabulary.adopted import Numberings
 from allocator.vocabulary.delivery import DELIVERY_LABEL, NodeRuntime
+from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import KUBERNETES_DOMAIN
 from allocator.wire.deviceobject import device_of
 from allocator.wire.memoryuse import MEMORY_LIMITS, read_uses, write_uses
@@ -132,6 +136,7 @@ def decide(
     agreements = tuple(agree.agreements(live, evidence, left_alone))
     unaccounted = strangers(host, live, evidence)
     judged = memory.judged(live, evidence, keeps=gpus.keeps_limits)
+    known = numberings(standing.device, gpus, now, host.devices)
     before, _ = read_uses(device.annotations(standing.device).get(MEMORY_LIMITS))
     runtime, of_runtime = _runtime(host, gpus, rules, standing)
     unshown = _unshown(node, runtime, rules, standing) if gpus.node.cards else ()
@@ -142,7 +147,7 @@ def decide(
             every,
         ),
         agreement=agree.annotation(agreements),
-        numberings=numberings(standing.device, gpus, now),
+        numberings=known,
         memory=write_uses(memory.steadied(before, (one.use for one in judged))),
         runtime=runtime,
     )
@@ -159,7 +164,7 @@ def decide(
             devices.devices,
             report.labels,
             rules.types,
-            [share for pod in live for share in pod.shares],
+            [share._replace(id=identity) for share, identity in _meant(live, known, devices.devices)],
             _discovered(gpus, standing) if rules.discovery else {},
         ),
         pods=planned,
@@ -181,6 +186,13 @@ def decide(
         memory=judged,
         unshown=unshown,
     )
+
+
+def _meant(pods: Iterable[NodePod], known: Numberings, devices: Sequence[Device]) -> Iterator[tuple[Share, str]]:
+    """Each share with the id of its device; of several that it may be of the first, because it counts once."""
+    for pod in pods:
+        for share, ids in meant(pod.shares, pod.starts, known, devices):
+            yield share, (*ids, "")[0]
 
 
 def _runtime(

@@ -6,8 +6,9 @@ import pytest
 
 from allocator.vocabulary.adopted import Numbering
 from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
-from reporter.gpu.facts import DriverFacts, GpuFacts, LostCard, NodeReading
+from reporter.gpu.facts import DriverFacts, GpuFacts, LostCard, NodeReading, Outage
 from reporter.gpu.health import HealthPolicy
+from reporter.inventory.pci import PciDevice
 from reporter.publish.numbers import numberings
 from reporter.round.cards import CardsState
 from reporter.round.clock import Moment
@@ -65,6 +66,32 @@ def test_a_boot_makes_new_numbers_at_one_moment() -> None:
     anew = card(1, uuid=C.uuid)
     _, found = numberings(live(FIRST), read(CardsState(), 2000, A, anew, booted=1500.0).view, 2001)
     assert (found.since, found.after, found.indexes) == (1500, 1500, (A.uuid, C.uuid))
+
+
+def nics(*buses: str) -> list[PciDevice]:
+    return [PciDevice("rdma", bus, minor) for minor, bus in enumerate(buses)]
+
+
+def test_other_devices_have_their_minors_there_until_another_takes_them() -> None:
+    first = numberings(None, CardsState().view, 901, nics("0000:1a:00.0", "0000:1b:00.0"))
+    told = (("rdma", 0, "0000:1a:00.0"), ("rdma", 1, "0000:1b:00.0"))
+    assert first == (Numbering(902, 902, others=told),)
+    assert numberings(live(*first), CardsState().view, 910, nics("0000:1a:00.0")) == first
+    _, moved = numberings(live(*first), CardsState().view, 920.9, nics("0000:1b:00.0"))
+    assert moved == Numbering(921, 921, others=(("rdma", 0, "0000:1b:00.0"), ("rdma", 1, "0000:1b:00.0")))
+
+
+def test_other_devices_that_change_leave_the_numbers_of_cards_as_they_are() -> None:
+    view = read(CardsState(), 900, A, B, C).view
+    _, found = numberings(live(FIRST), view, 905, nics("0000:1a:00.0"))
+    assert found == Numbering(906, 906, ALL, MINORS, (("rdma", 0, "0000:1a:00.0"),))
+    away = read(CardsState(), 900, A, B, C).away(Outage("NvmlNotFound", "gone", 900.0))
+    assert numberings(live(FIRST), away.view, 905, nics("0000:1a:00.0")) == (FIRST, found)
+
+
+def test_the_first_entry_waits_for_the_cards_so_that_it_may_reach_back_to_the_boot() -> None:
+    away = CardsState().away(Outage("NvmlNotFound", "gone", 900.0))
+    assert numberings(None, away.view, 905, nics("0000:1a:00.0")) == ()
 
 
 def test_from_a_card_on_that_does_not_answer_indexes_are_not_known() -> None:

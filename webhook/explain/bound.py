@@ -104,7 +104,7 @@ def standing(scene: Scene) -> Whereabouts | None:
         return None
     ranking, view = scene.ranking, scene.seen.view
     without = ranking.snapshot(node)
-    holding = annotated_holding(given, without.devices, 0, without.own_cpus)
+    holding = annotated_holding(view.compared(given), without.devices, 0, without.own_cpus)
     names = sorted(view.nodes.known())
     levels = ranking.standing(info, names)
     parts = ranking.parts(info, names)

@@ -181,7 +181,7 @@ class Account:
         if info is None or not info.node or info.finished:
             return None
         node = self._nodes.get(info.node)
-        return annotated_holding(info, node.snapshot.devices if node else (), 0)
+        return annotated_holding(self.view.compared(info), node.snapshot.devices if node else (), 0)
 
     def adopted(self, pod: Mapping[str, Any]) -> ForeignHolding | None:
         """What a Pod of another product holds by that product's statement; None if it is none that counts."""

@@ -169,7 +169,7 @@ class ClusterView:
         return self._snapshots.devices(node)
 
     def compared(self, pod: PodInfo) -> PodInfo:
-        """A bound Pod, with what its annotations name and its node lacks as unreadable."""
+        """A bound Pod beside its node: what it names by numbers is found there; see `on_node`."""
         return self._snapshots.compared(pod)
 
     def requested(self, node: str, holders: Iterable[str]) -> dict[str, int]:

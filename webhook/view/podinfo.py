@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Self
 
+from allocator.numbered import meant
 from allocator.quantity import LARGEST
 from allocator.request.original import read_asks
 from allocator.request.pod import asks_by_metadata, is_ours
 from allocator.request.typical import models_of
+from allocator.vocabulary.adopted import Numberings
 from allocator.vocabulary.asks import NO_WISHES, PodRequest
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.cpunode import CpuShare
@@ -20,6 +22,7 @@ from allocator.vocabulary.holdings import Holding, Share, unnamed
 from allocator.vocabulary.names import DEVICE_ALLOCATED, GANG_GATE, RESOURCE_STATUS
 from allocator.vocabulary.phase import NO_NAMES, ContainerNames
 from allocator.wire.deviceallocated import DeviceAllocation, read_allocation
+from allocator.wire.numberings import starts_of
 from allocator.wire.podallocated import read_cpu_share
 from allocator.wire.resourcestatus import AnnotationError
 from webhook.view.loads import BoundRequests, Requests, read_requests
@@ -27,6 +30,7 @@ from webhook.view.nodeselection import selection_of
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _OWN_CPUS: Final = (QosClass.LSE, QosClass.LSR)
+_MOST_NAMED: Final = 8  # devices that one minor may have meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class PodInfo:
         request: what it asks for.
         problem: why the request cannot be read; "" if it can.
         shares: the devices in its device-allocated annotation.
+        starts: when those were resolved that it names by minor alone, as `starts_of` says; empty if there are none.
         unread: the device types of its unreadable holdings; it may hold any device of them.
         annotation_problem: why an annotation cannot be read; "" if all can.
         cpus: the CPUs in its resource-status annotation; None if there are none.
@@ -72,6 +77,7 @@ class PodInfo:
     request: PodRequest
     problem: str = ""
     shares: tuple[Share, ...] = ()
+    starts: tuple[int, ...] = ()
     unread: tuple[str, ...] = ()
     annotation_problem: str = ""
     cpus: CpuShare | None = None
@@ -198,6 +204,7 @@ def read_pod_info(
         request=asked[1],
         problem=asked[2],
         shares=allocation.shares,
+        starts=starts_of(obj) if any(not share.id for share in allocation.shares) else (),
         unread=allocation.unread,
         annotation_problem=annotation_problem,
         cpus=cpus,
@@ -279,36 +286,43 @@ def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodReq
     return canonical, request, "; ".join(str(problem) for problem in reading.problems)
 
 
-def on_node(pod: PodInfo, devices: Sequence[Device], cpus: int) -> PodInfo:
+def on_node(pod: PodInfo, devices: Sequence[Device], cpus: int, numberings: Numberings = ()) -> PodInfo:
     """Compare a bound Pod with its node: a type, or CPUs, that it names by numbers unknown there cannot be read.
 
-    Without an id, the minor is the only identity of a device. Where the node lists no device of the type, or no CPUs,
-    nothing can be compared: its objects may not have been seen yet, or may be gone.
+    Without an id, the minor is the only identity of a device. The Pod holds the device that had it when the minor was
+    resolved, and each that may have had it. Where the node lists no device of the type, or no CPUs, nothing can be
+    compared: its objects may not have been seen yet, or may be gone.
 
     Args:
         pod: the Pod, with what its annotations say by themselves.
         devices: of its node.
         cpus: all CPUs of its node, bit i for CPU i; 0 if they are not known.
+        numberings: which device each number meant there.
     """
     if not pod.node or not (pod.cpus or any(not share.id for share in pod.shares)):
         return pod
-    there = {(device.type, device.minor) for device in devices}
     listed = {device.type for device in devices}.difference(pod.unread)
-    lost = {
-        share.type: share.minor
-        for share in pod.shares
-        if not share.id and share.type in listed and (share.type, share.minor) not in there
-    }
-    problems = [f"{DEVICE_ALLOCATED}: names {kind} {minor}, which the node lacks" for kind, minor in lost.items()]
+    shares: list[Share] = []
+    lost: dict[str, int] = {}
+    problems = []
+    for share, ids in meant(pod.shares, pod.starts, numberings, devices):
+        shares += [share._replace(id=identity) for identity in ids] or [share]
+        if not ids and share.type in listed:
+            lost[share.type] = share.minor
+        if len(ids) > 1:
+            either = " or ".join(ids[:_MOST_NAMED])
+            problems.append(f"names {share.type} {share.minor}, which may have meant {either}; each of them is held")
+    problems = [
+        f"{DEVICE_ALLOCATED}: {problem}"
+        for problem in (*(f"names {kind} {minor}, which the node lacks" for kind, minor in lost.items()), *problems)
+    ]
     own = pod.cpus.cpus if pod.cpus is not None and _may_own_cpus(pod.request) else 0
     strange = bool(own and cpus) and not own & cpus
     if strange:
         problems.append(f"{RESOURCE_STATUS}: names no CPU that the node has")
-    if not problems:
-        return pod
     return replace(
         pod,
-        shares=tuple(share for share in pod.shares if share.type not in lost),
+        shares=tuple(share for share in shares if share.type not in lost),
         unread=(*pod.unread, *lost),
         annotation_problem="; ".join(filter(None, (pod.annotation_problem, *problems))),
         any_cpus=pod.any_cpus or strange,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from allocator.cpu.resolve import CpuDefaults, resolve
 from allocator.devices.delivery import DeliveryRules, delivery_of
-from allocator.vocabulary.adopted import ForeignHolding
+from allocator.vocabulary.adopted import ForeignHolding, Numberings
 from allocator.vocabulary.delivery import DELIVERY_LABEL, NodeDelivery
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Holding, InvariantError, of_claims
@@ -88,7 +88,7 @@ class Snapshots:
         held = {uid: one for uid, one in holdings.items() if not one.fence} if reserved else dict(holdings)
         for uid, pod in self._pods.on(node).items():
             if uid not in held and pod.holds and not pod.finished:
-                seen = _beside(pod, empty)
+                seen = self._beside(pod, empty)
                 adopted = annotated_holding(seen, empty.devices, self._clock(), empty.own_cpus)
                 if adopted is not None:
                     held[uid] = adopted
@@ -101,8 +101,7 @@ class Snapshots:
 
     def _adopted(self, node: str, empty: NodeSnapshot) -> Mapping[str, ForeignHolding]:
         """What Pods of other products hold, beside what annotations and the ledger say of the same Pods."""
-        listed = self._nodes.devices(node)
-        return self._foreign.on(node, empty.devices, listed.numberings if listed is not None else ())
+        return self._foreign.on(node, empty.devices, self._numberings(node))
 
     def _kubelet_held(self, node: str, empty: NodeSnapshot, foreign: Mapping[str, ForeignHolding]) -> frozenset[str]:
         """The devices that the kubelet gave to Pods of which it is not known exactly what they hold of them."""
@@ -118,8 +117,17 @@ class Snapshots:
         return self._without_holdings(node).delivery
 
     def compared(self, pod: PodInfo) -> PodInfo:
-        """A bound Pod, with what its annotations name and its node lacks as unreadable; see `on_node`."""
-        return _beside(pod, self._without_holdings(pod.node))
+        """A bound Pod beside its node: what it names by numbers is found there; see `on_node`."""
+        return self._beside(pod, self._without_holdings(pod.node))
+
+    def _beside(self, pod: PodInfo, node: NodeSnapshot) -> PodInfo:
+        return on_node(
+            pod, node.devices, node.cpu.topology.all if node.cpu is not None else 0, self._numberings(node.name)
+        )
+
+    def _numberings(self, node: str) -> Numberings:
+        listed = self._nodes.devices(node)
+        return listed.numberings if listed is not None else ()
 
     def _without_holdings(self, node: str) -> NodeSnapshot:
         for changed in self._remade.drain():
@@ -160,7 +168,3 @@ class Snapshots:
                 raise InvariantError(f"{node}: what is remembered of the node is not what its objects say")
         if lost := self._empty.keys() - self._nodes.known():
             raise InvariantError(f"nodes that are remembered and not known: {sorted(lost)}")
-
-
-def _beside(pod: PodInfo, node: NodeSnapshot) -> PodInfo:
-    return on_node(pod, node.devices, node.cpu.topology.all if node.cpu is not None else 0)
