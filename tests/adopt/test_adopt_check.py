@@ -509,3 +509,24 @@ def test_the_table_says_how_containers_get_their_cards(capsys: pytest.CaptureFix
         "NODE READY HELD BY STILL OFFERS environment yes 1 device cards by environment none no 1 device no way for "
         "cards x yes 1 device"
     )
+
+
+def test_devices_are_assumed_for_nodes_without_a_device_object_and_are_no_clash(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cards = node("gke", **{"nvidia.com/gpu": "2"})
+    cards["metadata"]["labels"] = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+    objects = [cards, node("odd", **{"nvidia.com/gpu": "1"}), gpu_pod("runs", nodeName="gke"), gpu_pod("waits")]
+    path = file_of(tmp_path, *objects)
+    assert run("check", "-f", path, "-o", "json") == 3
+    told = capsys.readouterr()
+    assert "GPUs left out on odd: they are of an unknown model" in told.err
+    assert "assumed GPUs: 2 on gke, from nvidia.com/gpu and the model L4" in told.err
+    nodes = json.loads(told.out)["nodes"]
+    assert [(one["node"], one["devices"], one["deviceObject"]) for one in nodes] == [
+        ("gke", 2, False),
+        ("odd", 0, False),
+    ]
+    assert run("report", "team", "-f", path, "-o", "json") == 0
+    (report,) = json.loads(capsys.readouterr().out)["namespaces"]
+    assert {name: one["node"] for name, one in report["placed"].items()} == {"team/runs": "gke", "team/waits": "gke"}

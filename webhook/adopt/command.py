@@ -20,6 +20,7 @@ from webhook.adopt.switch import NOT_NOW, switch
 from webhook.adopt.view import AdoptView
 from webhook.devices.nodestate import CommandError
 from webhook.devices.session import add_cluster
+from webhook.offline.assumed import assume_devices
 from webhook.offline.documents import InputError
 from webhook.offline.objects import add_files
 from webhook.terminal import printable
@@ -44,6 +45,10 @@ async def _main(arguments: argparse.Namespace) -> int:
 
 async def _do(arguments: argparse.Namespace, kube: KubeClient | None) -> int:
     cluster = await _read(arguments, kube)
+    nodes, devices, pods = (cluster.objects(kind) for kind in ("Node", "Device", "Pod"))
+    assumed = assume_devices(nodes, devices, pods, types=settings.types_of(cluster.settings))
+    cluster.unlisted = assumed.devices
+    cluster.notes += assumed.notes
     seen = AdoptView(cluster)
     found = find(cluster, seen)
     for note in (*found.notes, *(found.doubts if arguments.verb == "check" else ())):

@@ -82,7 +82,7 @@ class NodeFinding:
         name: of the node.
         listed: whether it has a Device object.
         reporter: whether its reporter is ready; None if it has none.
-        devices: how many it has.
+        devices: how many it has; without a Device object, how many are assumed.
         sick: why some take nothing new: reason -> number.
         held: who holds what, by device and holder.
         clashes: what would clash, a sentence each.
@@ -159,13 +159,15 @@ def find(cluster: Cluster, seen: AdoptView) -> ClusterFindings:
     for pod in pods:
         on.setdefault(pod.node, []).append(pod)
     listed = {obj["metadata"]["name"] for obj in cluster.objects("Device")}
+    unlisted = {obj["metadata"]["name"]: len(obj["spec"]["devices"]) for obj in cluster.unlisted}
     names = dict(_names(cluster))
     nodes = []
     for obj in sorted(cluster.objects("Node"), key=lambda obj: str(obj["metadata"]["name"])):
         name = obj["metadata"]["name"]
         offers = _offers(obj, types)
-        if name in listed or offers or name in on or seen.records.record(name).holdings:
-            nodes.append(_node(name, seen, cluster, on.get(name, []), offers, names))
+        if name in listed or name in unlisted or offers or name in on or seen.records.record(name).holdings:
+            one = _node(name, seen, cluster, on.get(name, []), offers, names)
+            nodes.append(replace(one, devices=one.devices or unlisted.get(name, 0)))
     modes = {namespace: seen.mode(namespace) for namespace in sorted({pod.namespace for pod in pods})}
     carded = card_nodes(cluster, seen)
     ways = chosen(carded)

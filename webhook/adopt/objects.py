@@ -67,6 +67,7 @@ class Cluster:
         notes: what could not be read, a sentence each.
         assumed: whether the settings are the defaults because those of the installation could not be read.
         classes: whether it is known which RuntimeClasses there are.
+        unlisted: Device objects that are assumed for Nodes without one.
     """
 
     of: dict[str, list[Raw]] = field(default_factory=dict)
@@ -76,6 +77,7 @@ class Cluster:
     notes: list[str] = field(default_factory=list)
     assumed: bool = False
     classes: bool = False
+    unlisted: list[Raw] = field(default_factory=list)
 
     def objects(self, kind: str) -> list[Raw]:
         """The objects of a kind."""

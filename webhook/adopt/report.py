@@ -81,6 +81,7 @@ async def report(
     standing = [pod for pod in cluster.objects("Pod") if pod["metadata"].get("uid") not in moved]
     standing = [pod for pod in map(_running, standing) if pod is not None]
     devices = [_without_kubelet(obj, moved.keys()) for obj in cluster.objects("Device")]
+    devices += cluster.unlisted
     others = [obj for kind in _OTHERS for obj in cluster.objects(kind)]
     await offline.load([*cluster.objects("Node"), *devices, *others, *standing])
     chosen = [pod for pod in cluster.objects("Pod") if pod["metadata"].get("uid") in moved]

@@ -45,7 +45,8 @@ def nodes_table(found: ClusterFindings) -> Table:
 
 def _readiness(node: NodeFinding) -> str:
     reporter = {None: "no reporter", False: "its reporter is not ready", True: ""}[node.reporter]
-    listed = counted(node.devices, "device") if node.listed else "no Device object"
+    devices = counted(node.devices, "device")
+    listed = devices if node.listed else "no Device object" + f"\n{devices} assumed" * bool(node.devices)
     sick = [f"{count} out of service: {why}" for why, count in node.sick.items()]
     way = f"cards by {node.delivery}" if node.delivery else ""
     way = "no way for cards" if node.delivery == NO_WAY else way

@@ -11,7 +11,7 @@ from webhook.adopt.view import AdoptView
 from webhook.devices.installed import RELEASE
 from webhook.offline import priorities
 from webhook.offline.apiserver import with_defaults
-from webhook.offline.assumed import UnknownMemoryError, assume_devices
+from webhook.offline.assumed import assume_devices
 from webhook.offline.documents import InputError
 from webhook.offline.objects import read_all
 from webhook.offline.priorities import Priorities
@@ -53,7 +53,7 @@ def read_files(paths: Sequence[str], configured: WebhookSettings | None) -> Read
         configured: settings to be used instead of those of an installation that is among the objects.
 
     Raises:
-        InputError: something cannot be read, or the memory of a Node's cards is not known.
+        InputError: something cannot be read.
     """
     listed, notes = _latest(read_all(paths))
     notes += _prioritize(listed)
@@ -145,7 +145,7 @@ def with_assumed(listed: list[Found], configured: WebhookSettings | None) -> tup
         configured: settings to be used instead of those of an installation that is among the objects.
 
     Raises:
-        InputError: the memory of a Node's cards is not known, or the settings are wrong.
+        InputError: the settings are wrong.
     """
     nodes, devices, pods = ([obj for _, obj, kind in listed if kind == of] for of in ("Node", "Device", "Pod"))
     stated = next((obj for _, obj, _ in filter(is_settings, listed)), None)
@@ -153,10 +153,7 @@ def with_assumed(listed: list[Found], configured: WebhookSettings | None) -> tup
     wrong = [one for one in (*nodes, *devices, *pods, *maps) if wrong_shape(str(one.get("kind")), one)]
     if wrong:
         return listed, []  # what is wrong with them is reported when they are read
-    try:
-        assumed = assume_devices(nodes, devices, pods, types=types_of(configured or settings_of(stated)))
-    except UnknownMemoryError as error:
-        raise InputError(str(error)) from error
+    assumed = assume_devices(nodes, devices, pods, types=types_of(configured or settings_of(stated)))
     return [*listed, *(("assumed", one, "Device") for one in assumed.devices)], list(assumed.notes)
 
 

@@ -1,7 +1,7 @@
 """Devices that are assumed for Nodes without a Device object, from what others write on the Node (pure).
 
 Before koordgate's reporter runs, nothing lists a cluster's cards one by one. A device plugin states how many there are,
-feature discovery states their model and memory, HAMi's and Volcano's plugins list them. What Pods that run state of
+labels state their model and memory, HAMi's and Volcano's plugins list them. What Pods that run state of
 their cards gives these cards their ids. The result is a Device object with an annotation that says what it is based on.
 """
 
@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from allocator.quantity import QuantityError, parse, to_int
+from allocator.quantity import QuantityError, is_zero, to_int
 from allocator.vocabulary.adopted import Numbering, Product
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.dialects import DIALECTS
-from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT, model_name
+from allocator.vocabulary.models import GPU_PRODUCT, model_name
 from allocator.vocabulary.names import NVIDIA, TYPE_GPU
-from allocator.vocabulary.peers import GIB, MIB, PEERS
+from allocator.vocabulary.peers import PEERS
 from allocator.wire.deviceallocated import read_allocation
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
 from allocator.wire.noderegister import RegisteredCard, read_register
@@ -23,6 +23,18 @@ from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from koordgate.kube.resource import DEVICES
 from webhook.offline.assumedtypes import assumed_entries
+from webhook.offline.cardlabels import (
+    OF_VENDOR,
+    REPLICAS,
+    is_shared,
+    labels_of,
+    machine_model,
+    model_label,
+    number_label,
+    parts_label,
+    text_label,
+    whole_number,
+)
 from webhook.offline.cardmemory import memory_of
 
 Raw = dict[str, Any]
@@ -31,44 +43,29 @@ ASSUMED: Final = "koordgate.io/assumed"
 """On a Device object: what its devices are assumed from. On a running Pod of a device plugin: how many of its devices
 were assumed. Both exist only in memory and in the output of offline commands."""
 
+REPLICA: Final = ".shared"
+"""Ends the name of a resource whose plugin shares devices by time and renames what it offers (`renameByDefault`)."""
+
 MOST_CARDS: Final = 64  # of one node
 _MOST_NAMED: Final = 4  # nodes in one note
-_REPLICAS: Final = "nvidia.com/gpu.replicas"  # feature discovery: how many times the plugin offers each card
-_MIG_MODEL: Final = "-MIG-"  # in the model, where each counted device is a slice of a card
 _MIG: Final = "nvidia.com/mig-"
 _ALIYUN: Final = ("aliyun.com/gpu-count", "aliyun.com/gpu-mem")
 _VOLCANO: Final = ("volcano.sh/gpu-number", "volcano.sh/gpu-memory")
-_AMD_PRODUCT: Final = ("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
-_AMD_VRAM: Final = ("amd.com/gpu.vram", "beta.amd.com/gpu.vram")
+_OS: Final = "kubernetes.io/os"
+_LINUX: Final = "linux"
 _EVERY: Final = Adoption(frozenset(Product))
 
 
 class _Vendor(NamedTuple):
-    """How a vendor's plugin and labels state cards.
-
-    Attributes:
-        resource: that counts whole cards.
-        vendor: as the label gpu-vendor spells it.
-        models: labels of the model, the first that is there counts.
-        memory: labels of a card's memory.
-        unit: bytes in 1 of these.
-        number: label of the number of cards; "" for none.
-        replicas: label of how many times the plugin offers each card; "" for none.
-    """
+    """A resource of a device plugin that counts whole cards, and the vendor as the label gpu-vendor spells it."""
 
     resource: str
     vendor: str
-    models: tuple[str, ...] = ()
-    memory: tuple[str, ...] = ()
-    unit: int = MIB
-    number: str = ""
-    replicas: str = ""
 
-
-_LABELS: Final = {
-    NVIDIA: _Vendor("", "", (GPU_PRODUCT,), (GPU_MEMORY_MIB,), MIB, GPU_COUNT, _REPLICAS),
-    "amd": _Vendor("", "", _AMD_PRODUCT, _AMD_VRAM, GIB),
-}
+    @property
+    def shared(self) -> str:
+        """The name of a card's replicas where the plugin renames them."""
+        return f"{self.resource}{REPLICA}"
 
 
 def _vendors() -> Iterator[_Vendor]:
@@ -76,15 +73,14 @@ def _vendors() -> Iterator[_Vendor]:
     for dialect in (*DIALECTS, *PEERS):
         for term in dialect.terms:
             if dialect.type == TYPE_GPU and not dialect.own and term.counts and term.name not in _VOLCANO:
-                vendor = dialect.vendor or NVIDIA
-                yield _LABELS.get(vendor, _Vendor("", ""))._replace(resource=term.name, vendor=vendor)
+                yield _Vendor(term.name, dialect.vendor or NVIDIA)
 
 
 VENDORS: Final = tuple(_vendors())
 
 
-class UnknownMemoryError(ValueError):
-    """The memory of a Node's cards is not known; the message says what to write."""
+class _UnreadError(ValueError):
+    """A Node's cards cannot be told; the message says why, and what to write."""
 
 
 @dataclass(slots=True)
@@ -123,6 +119,10 @@ class _Cards(NamedTuple):
     source: str
 
 
+class _Where(dict[str, list[str]]):
+    """What is said of nodes -> the nodes."""
+
+
 def assume_devices(
     nodes: Iterable[Mapping[str, Any]],
     devices: Iterable[Mapping[str, Any]],
@@ -132,25 +132,30 @@ def assume_devices(
 ) -> AssumedDevices:
     """Assume the GPUs, and the devices of configured types, of each Node that has no Device object.
 
+    The cards of a Node that do not follow from what it states are left out, and a note says so.
+
     Args:
         nodes: all Nodes.
         devices: all Device objects.
         pods: all Pods; those that run may name the cards that they hold.
         memory: bytes of a card by model, in any spelling, where the user states it; "" for any other model.
         types: the device types.
-
-    Raises:
-        UnknownMemoryError: a Node has cards of which nothing says how much memory they have.
     """
     there = {obj["metadata"]["name"] for obj in devices}
     missing = [node for node in nodes if node["metadata"]["name"] not in there]
     named = _named_cards(pods, {node["metadata"]["name"] for node in missing})
     stated = {model_name(model): amount for model, amount in (memory or {}).items()}
     units = {dialect.name: dialect.unit for dialect in (*PEERS, *types.known.dialects)}
-    found, sources, own = AssumedDevices(), dict[str, list[str]](), dict[str, list[str]]()
+    found, sources, own, unread = AssumedDevices(), _Where(), _Where(), _Where()
     for node in missing:
         name = node["metadata"]["name"]
-        cards = _cards_of(node, named.get(name, {}), stated, units, found.notes)
+        cards = None
+        try:
+            cards = _cards_of(node, named.get(name, {}), stated, units, found.notes)
+        except _UnreadError as error:
+            unread.setdefault(str(error), []).append(name)
+        for resource in _sliced(node):
+            unread.setdefault(f"{resource} counts parts of cards (MIG), which are not given", []).append(name)
         others, stated_by = assumed_entries(node, types, found.notes)
         if cards is not None:
             found.devices.append(_device_object(name, cards))
@@ -160,6 +165,8 @@ def assume_devices(
                 found.devices.append(_device_object(name, _Cards((), "", NVIDIA, "")))
             _add(found.devices[-1], others, stated_by)
             own.setdefault(", ".join(stated_by), []).append(f"{len(others)} on {name}")
+    for why, where in unread.items():
+        found.notes.append(f"GPUs left out on {_listed(where)}: {why}")
     for source, where in own.items():
         found.notes.append(f"assumed devices: {_listed(where)}, from {source}: no Device object lists them")
     for source, where in sources.items():
@@ -217,27 +224,44 @@ def _cards_of(
         notes.append(f"Node {name}: {problem}; other statements of its cards are looked at")
     elif registered:
         return _registered(key, registered)
-    status = node.get("status") or {}
-    capacity = status.get("capacity") or status.get("allocatable") or {}
-    allocatable = status.get("allocatable") or capacity
+    capacity, allocatable = _stated(node)
     for vendor in VENDORS:
-        model = _first(labels, vendor.models) or labels.get(GPU_MODEL, "")
-        if vendor.resource not in capacity and not labels.get(vendor.number):
+        offers = [name for name in (vendor.resource, vendor.shared) if _whole(capacity, name)]
+        number = _number_key(labels, vendor.vendor)
+        if not (offers or number):
             continue
-        if _MIG_MODEL in model:
-            notes.append(
-                f"Node {name}: {vendor.resource} counts slices ({GPU_PRODUCT}={model}), of which no parts are given; "
-                "no devices are assumed"
-            )
-            return None
-        count, usable = _counted(vendor, capacity, allocatable, labels, f"Node {name}")
+        if labels.get(_OS, _LINUX) != _LINUX:
+            raise _UnreadError(f"{_OS}={labels[_OS]}: koordgate's reporter does not run there")
+        if parts := parts_label(labels, vendor.vendor):
+            raise _UnreadError(f"{vendor.resource} counts parts of cards there ({parts}), which are not given")
+        count, usable = _counted(vendor, capacity, allocatable, labels)
         if not count:
             continue
-        source = vendor.resource if vendor.resource in capacity else vendor.number
-        amount, by = _memory(vendor, labels, model, stated, f"Node {name}")
+        model = model_label(labels, vendor.vendor, GPU_MODEL)
+        amount, by = _memory(vendor, labels, model, stated)
         cards = _identified(name, count, usable, amount, named)
+        source = " and ".join(offers) or (vendor.resource if vendor.resource in capacity else number)
         return _Cards(cards, model, vendor.vendor, f"{source} and {by}")
     return _shared_out(name, capacity, labels, named, units)
+
+
+def _stated(node: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The capacity of a Node, and what of it is allocatable."""
+    status = node.get("status") or {}
+    capacity = status.get("capacity") or status.get("allocatable") or {}
+    return capacity, status.get("allocatable") or capacity
+
+
+def _sliced(node: Mapping[str, Any]) -> Iterator[str]:
+    """The resources of a Node that count MIG devices beside whole cards."""
+    capacity, _ = _stated(node)
+    return (name for name in sorted(capacity) if name.startswith(_MIG) and not is_zero(capacity[name]))
+
+
+def _number_key(labels: Mapping[str, str], vendor: str) -> str:
+    """The label by which a vendor's own discovery counts cards, whether or not its plugin runs; "" without one."""
+    own = OF_VENDOR.get(vendor)
+    return next((key for key in (own.numbers if own else ()) if number_label(labels, (key,))), "")
 
 
 def _registered(key: str, registered: Sequence[RegisteredCard]) -> _Cards:
@@ -246,46 +270,90 @@ def _registered(key: str, registered: Sequence[RegisteredCard]) -> _Cards:
 
 
 def _counted(
-    vendor: _Vendor,
-    capacity: Mapping[str, Any],
-    allocatable: Mapping[str, Any],
-    labels: Mapping[str, str],
-    where: str,
+    vendor: _Vendor, capacity: Mapping[str, Any], allocatable: Mapping[str, Any], labels: Mapping[str, str]
 ) -> tuple[int, int]:
-    """The number of cards, and how many of them the plugin gives."""
-    has, usable = (_whole(of, vendor.resource, where) for of in (capacity, allocatable))
-    replicas = _label(labels, vendor.replicas) or 1
-    count = -(-has // replicas)
-    # Feature discovery counts cards in MIG mode too, which the plugin counts under other names.
-    if not any(name.startswith(_MIG) for name in capacity):
-        count = _label(labels, vendor.number) or count
+    """Count the cards, and how many of them the plugin gives.
+
+    A plugin that shares cards by time offers each several times, under their own name or under one of its own. It may
+    share some cards only.
+    """
+    writers = labels_of(vendor.vendor)
+    plain, shared = (
+        tuple(_whole(of, name) for of in (capacity, allocatable)) for name in (vendor.resource, vendor.shared)
+    )
+    # Discovery counts cards in MIG mode too, which the plugin counts under other names.
+    keys = () if any(name.startswith(_MIG) for name in capacity) else (key for one in writers for key in one.numbers)
+    number = number_label(labels, keys)
+    times = number_label(labels, (key for one in writers for key in one.replicas))
+    if not times:
+        times = _times(vendor, plain[0], shared[0], number, labels)
+    groups = [(plain, 1), (shared, times)] if shared[0] else [(plain, times)]
+    count = number or sum(-(-offered // replicas) for (offered, _), replicas in groups)
     if count > MOST_CARDS:
-        raise UnknownMemoryError(
-            f"{where}: {vendor.resource} says {count} cards, more than {MOST_CARDS}: give the Node's Device object"
-        )
-    return count, min(-(-usable // replicas), count) if vendor.resource in capacity else count
+        told = f"{vendor.resource} says {count} cards, more than {MOST_CARDS}"
+        raise _UnreadError(f"{told}: give the Node's Device object")
+    if vendor.resource not in capacity and not shared[0]:
+        return count, count
+    whole = len(groups) == 1
+    given = (
+        _given(count if whole else -(-offered // replicas), replicas, offered, usable)
+        for (offered, usable), replicas in groups
+    )
+    return count, min(sum(given), count)
 
 
-def _memory(
-    vendor: _Vendor, labels: Mapping[str, str], model: str, stated: Mapping[str, int], where: str
-) -> tuple[int, str]:
+def _times(vendor: _Vendor, plain: int, shared: int, number: int, labels: Mapping[str, str]) -> int:
+    """How many times a plugin offers each card where no label says it."""
+    offered, cards = (shared, number - plain) if shared else (plain, number)
+    if cards > 0:
+        return max(-(-offered // cards), 1)
+    if not (shared or (vendor.vendor == NVIDIA and is_shared(labels))):
+        return 1
+    raise _UnreadError(
+        f"{vendor.shared if shared else vendor.resource} counts each card several times, and nothing says how often: "
+        f"write the label {REPLICAS} on the Node, or give its Device object"
+    )
+
+
+def _given(count: int, replicas: int, offered: int, usable: int) -> int:
+    """How many cards a plugin gives: a card that it does not give takes all its replicas away.
+
+    Args:
+        count: of the cards.
+        replicas: how many times a card is offered that is shared.
+        offered: how many replicas the plugin has, those of cards that it does not share among them.
+        usable: how many of these it gives.
+    """
+    more, rest = divmod(offered - count, replicas - 1) if replicas > 1 else (0, 0)
+    exact = not rest and 0 <= more <= count
+    once = count - more if exact else 0
+    here = min(count, offered if exact else -(-offered // replicas))
+    lost = max(offered - usable, 0)
+    alone = min(lost, once)
+    return max(here - alone + (alone - lost) // replicas, 0)
+
+
+def _memory(vendor: _Vendor, labels: Mapping[str, str], model: str, stated: Mapping[str, int]) -> tuple[int, str]:
     """The bytes of a card, and what says so."""
     own = stated.get(model_name(model)) or stated.get("")
     if own:
         return own, "--gpu-memory"
-    for key in vendor.memory:
-        amount = _number(str(labels.get(key, "")).removesuffix("i").removesuffix("G"))
-        if amount:
-            return amount * vendor.unit, f"the label {key}"
-    known = memory_of(model)
-    if known:
-        return known, f"the model {model}"
-    label = vendor.memory[0] if vendor.memory else GPU_MEMORY_MIB
+    writers = labels_of(vendor.vendor)
+    for writer in writers:
+        for key in writer.memory:
+            amount = whole_number(str(labels.get(key, "")).removesuffix("i").removesuffix("G"))
+            if amount:
+                return amount * writer.unit, f"the label {key}"
+    for known in (model, machine_model(labels)):
+        if memory := memory_of(known):
+            return memory, f"the model {known}"
+    own_label = OF_VENDOR.get(vendor.vendor)
+    label = f"write the label {own_label.memory[0]} on the Node, " if own_label else ""
     what = f"of model {model}" if model else "of an unknown model"
     example = f"{model}=24Gi" if model else "24Gi"
-    raise UnknownMemoryError(
-        f"{where}: its GPUs are {what}, and nothing says how much memory they have: write --gpu-memory {example}, the "
-        f"label {label} on the Node, or give its Device object"
+    raise _UnreadError(
+        f"they are {what}, and nothing says how much memory they have: {label}give its Device object, or state "
+        f"--gpu-memory {example} to koordgate simulate"
     )
 
 
@@ -308,35 +376,18 @@ def _shared_out(
 ) -> _Cards | None:
     """The cards of a node whose plugin states their number and their memory in sum."""
     for (counts, sums), unit in ((_ALIYUN, units["gpushare"]), (_VOLCANO, units["volcano-share"])):
-        count, memory = (_whole(capacity, resource, f"Node {name}") for resource in (counts, sums))
+        count, memory = (_whole(capacity, resource) for resource in (counts, sums))
         if 0 < count <= MOST_CARDS and memory >= count:
             cards = _identified(name, count, count, memory // count * unit, named)
-            return _Cards(cards, _first(labels, (GPU_PRODUCT, GPU_MODEL)), NVIDIA, f"{counts} and {sums}")
+            return _Cards(cards, text_label(labels, (GPU_PRODUCT, GPU_MODEL)), NVIDIA, f"{counts} and {sums}")
     return None
 
 
-def _whole(amounts: Mapping[str, Any], resource: str, where: str) -> int:
+def _whole(amounts: Mapping[str, Any], resource: str) -> int:
     try:
         return to_int(amounts.get(resource, "0"))
     except QuantityError as error:
-        raise UnknownMemoryError(f"{where}: {resource}: {error}; correct it") from error
-
-
-def _first(labels: Mapping[str, str], keys: Iterable[str]) -> str:
-    return next((str(labels[key]) for key in keys if labels.get(key)), "")
-
-
-def _label(labels: Mapping[str, str], key: str) -> int:
-    """A number that a label states; 0 if it states none."""
-    return _number(str(labels.get(key, "")))
-
-
-def _number(text: str) -> int:
-    try:
-        value = parse(text)
-    except QuantityError:
-        return 0
-    return max(value.numerator // value.denominator, 0)
+        raise _UnreadError(f"{resource}: {error}; correct it") from error
 
 
 def _add(device: Raw, entries: Sequence[Raw], stated_by: Sequence[str]) -> None:

@@ -9,9 +9,8 @@ from typing import Any
 
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
-from webhook.offline.assumed import UnknownMemoryError, assume_devices
+from webhook.offline.assumed import assume_devices
 from webhook.offline.cluster import OfflineCluster, Result, stands
-from webhook.offline.documents import InputError
 from webhook.offline.objects import Objects, read
 from webhook.offline.predicates import unready
 
@@ -27,13 +26,10 @@ def read_cluster(
         types: the device types.
 
     Raises:
-        InputError: something cannot be used, or the memory of a Node's cards is not known.
+        InputError: something cannot be used.
     """
     objects = read(paths)
-    try:
-        assumed = assume_devices(objects.nodes, objects.devices, objects.pods, memory, types)
-    except UnknownMemoryError as error:
-        raise InputError(str(error)) from error
+    assumed = assume_devices(objects.nodes, objects.devices, objects.pods, memory, types)
     objects.devices += assumed.devices
     objects.notes += (*assumed.notes, *unready(objects.nodes), *_without_classes(objects))
     return objects

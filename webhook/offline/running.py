@@ -20,9 +20,10 @@ from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.deviceallocated import write_annotations
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
 from webhook.offline.alike import PodReader
-from webhook.offline.assumed import ASSUMED
+from webhook.offline.assumed import ASSUMED, REPLICA
 from webhook.settings import WebhookSettings
-from webhook.view.podinfo import PodInfo
+from webhook.view.loads import Requests
+from webhook.view.podinfo import PodInfo, read_stranger
 
 Raw = dict[str, Any]
 
@@ -42,9 +43,18 @@ def plugin_devices(info: PodInfo, types: DeviceTypes) -> dict[str, int]:
     """
     if info.canonical or info.holds or not info.node or info.finished:
         return {}
+    return _whole_devices(info.requests, types)
+
+
+def _whole_devices(requests: Requests, types: DeviceTypes) -> dict[str, int]:
+    """Count the devices of each type that a device plugin gave for these amounts, whether or not its names are read.
+
+    A replica of a device that is shared by time holds the device: Pods that share it ask koordgate for nothing.
+    """
     found: dict[str, int] = {}
-    for name, amount in info.requests:
-        known = types.resources.get(name)
+    for name, amount in requests:
+        own = name.removesuffix(REPLICA)
+        known = types.resources.get(own) or types.known.resources.get(own)
         if known is not None and known.counts_devices and not known.dialect.own and amount:
             found[known.type.name] = found.get(known.type.name, 0) + amount
     return found
@@ -64,17 +74,20 @@ def assume(pods: Iterable[Raw], snapshot: Callable[[str], NodeSnapshot], types: 
     read = PodReader()
     for pod in pods:
         info = read(pod, None, types)
-        wanted = plugin_devices(info, types) if info is not None else {}
-        if info is None or not wanted:
+        there = info.counted if info is not None else read_stranger(pod).counted
+        if there is None:
             continue
-        node = snapshot(info.node)
-        stated = node.foreign.get(info.uid)
+        wanted = plugin_devices(info, types) if info is not None else _whole_devices(there.requests, types)
+        if not wanted:
+            continue
+        node = snapshot(there.node)
+        stated = node.foreign.get(pod["metadata"]["uid"])
         if stated is not None and stated.doubt is not ConflictKind.UNCOUNTED:
             continue
-        busy = taken.setdefault(info.node, {*node.used, *node.kubelet_held})
+        busy = taken.setdefault(node.name, {*node.used, *node.kubelet_held})
         shares = []
         for kind, count in wanted.items():
-            at = (info.node, kind)
+            at = (node.name, kind)
             given = [one.id for one in node.devices if one.type == kind and one.id in node.kubelet_held]
             accounted = min(known.setdefault(at, len(given)), count)
             known[at] -= accounted

@@ -93,7 +93,7 @@ COMMAND: Final = Command(
     "objects and NodeResourceTopologies in the files. kubectl get -o yaml writes such files.\n\n"
     "It reads Deployments, StatefulSets, DaemonSets, Jobs, CronJobs (one run) and all others that contain Pod\n"
     "templates; the modes of Namespaces, LimitRanges, ResourceQuotas, PriorityClasses, RuntimeClasses, PodGroups.\n"
-    "A Node without a Device object gets cards that are assumed from nvidia.com/gpu and labels; the output says so.\n\n"
+    "A Node without a Device object gets cards that are assumed from its amounts and labels; the output says so.\n\n"
     "A Pod with spec.nodeName is there already, and holds what its annotations, another product or a device\n"
     "plugin gave it (with --config: products in adopt.peers); a finished one holds nothing. A stand-in\n"
     "for kube-scheduler counts taints, node selection, sums of resources and the order by priority, but not Pod\n"
