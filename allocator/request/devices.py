@@ -95,7 +95,7 @@ class PodReading:
         problems: what is wrong.
         cpu: the request for CPUs and NUMA nodes; None if these are left to the kubelet.
         wishes: how the devices are to be chosen.
-        together: names of the types of which several containers ask, and must share one device.
+        together: names of the types of which several containers ask for a part, and must share one device.
         sharing: type's name -> how the Pod's annotation says that containers share it; None without the annotation.
         groups: the groups of containers that ask for devices of these types together, in the Pod's order.
         most: as `PodRequest.most`.
@@ -277,12 +277,12 @@ def too_many(readings: Sequence[ContainerReading]) -> list[Problem]:
 
 
 def _together(readings: Sequence[ContainerReading], speech: _Speech) -> frozenset[str]:
-    """Name the types of which the Pod's dialect lets all containers share one device, if several ask for some."""
+    """Name the types of which the Pod's dialect lets all containers share one device, if several ask for a part."""
     named = {kind for kind, dialect in speech.dialects.items() if dialect is not None and dialect.together}
     named.update(*(stated.together for stated in speech.stated.values()))
     if not named:
         return frozenset()
-    asking = Counter(ask.type.name for reading in readings for ask in reading.requests)
+    asking = Counter(ask.type.name for reading in readings for ask in reading.requests if not ask.whole)
     return frozenset(kind for kind in named if asking[kind] > 1)
 
 

@@ -73,7 +73,7 @@ def express(
     if not dialect.title:
         limits = {name: _limit(request, name) for one in asks for name in one.names}
         made.annotations.update({asked_limit(name): write_limit(limit) for name, limit in limits.items() if limit})
-    if len(asks) > 1 and together is not dialect.together:
+    if sum(not one.ask.whole for one in asks) > 1 and together is not dialect.together:
         made.missing.append(
             f"the containers need not share one card, and {dialect} puts all containers of a Pod on one card"
             if dialect.together

@@ -153,7 +153,7 @@ class Dialect:
         size: bytes of each device's memory that are asked if a container states none, in place of `memory`; 0: none.
         core: percent of each device's compute that are asked if a container states none; 0: none.
         defaulted: an installation of the product may set `size` and `core`.
-        together: all containers of the Pod share one device.
+        together: all containers of the Pod share one device, where they ask for parts of it.
         vendor: whose devices are meant, in small letters; "": anybody's.
         title: the product, as people name it; "" for koordgate's own names.
         both: the tail of the memory that counts if a container states bytes and a ratio; "": that is refused.

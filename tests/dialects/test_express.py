@@ -234,6 +234,7 @@ def test_what_concerns_several_containers_is_told() -> None:
     assert told["hami", True] == ["the containers must share one card, and hami (HAMi) cannot say that"]
     assert written("gpushare", *two[:1])[1].missing == written("hami", *two[:1], together=True)[1].missing == []
     assert written("volcano-share", *two, together=True)[1].missing == []
+    assert written("volcano-share", WHOLE, WHOLE)[1].missing == []
     assert written("volcano-share", ask(mib=512), WHOLE, together=True)[1].missing == [
         "volcano-share (Volcano GPU share) reads one of volcano.sh/gpu-memory and volcano.sh/gpu-number in a Pod"
     ]

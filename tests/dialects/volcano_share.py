@@ -14,6 +14,7 @@ ROWS = (
     Row("much memory", ({MEM: 40960},), {"a": share(mib=40960)}, source=_DOC),
     Row("a card", ({N: 1},), {"a": cards()}, source="docs/user-guide/how_to_use_gpu_number.md"),
     Row("four cards", ({N: 4},), {"a": cards(4)}, source=_SHARE),
+    Row("cards of two containers", ({N: 1}, {N: 2}), {"a": cards(), "b": cards(2)}, source=_NUMBER),
     Row("memory 0", ({MEM: 0},), {}, source=_SHARE),
     Row("number 0", ({N: 0},), {}, source=_SHARE),
     Row("number 0 beside memory", ({MEM: 512, N: 0},), {"a": share(mib=512)}, source=_SHARE),

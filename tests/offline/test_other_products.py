@@ -55,6 +55,15 @@ async def test_a_shared_card_is_counted_once_by_the_pod_that_reserves_it() -> No
     assert used(cluster) == {FIRST: {"kai-resource-reservation/reserve": 100}, SECOND: {}}
 
 
+async def test_whole_cards_that_volcanos_containers_count_are_cards_of_their_own() -> None:
+    cluster = await loaded(settings="dialects: {volcano-share: {enabled: true}}")
+    pod = gpus("whole", 100)
+    asked = {"volcano.sh/gpu-number": "1"}
+    pod["spec"]["containers"] = [{"name": name, "image": "i", "resources": {"limits": asked}} for name in "ab"]
+    assert (await cluster.submit(pod)).state is PodFate.BOUND
+    assert used(cluster) == {FIRST: {"default/whole": 100}, SECOND: {"default/whole": 100}}
+
+
 async def test_what_the_settings_do_not_count_is_assumed_and_told() -> None:
     one, two = hami(f"{SECOND},NVIDIA,20480,30:;"), hami(f"{SECOND},NVIDIA,20480,30:;", "second")
     cluster = await loaded(one, two, settings="")
