@@ -34,12 +34,14 @@ class Unread:
         resources: whether a container uses one of them; otherwise only annotations do.
         selections: annotations that choose among devices, of dialects that are off.
         foreign: names that no dialect has: place, name, and what it is.
+        strange: place and name of resources in a domain of other products of which nothing is known.
     """
 
     dialects: tuple[Off, ...] = ()
     resources: bool = False
     selections: tuple[tuple[Dialect, str], ...] = ()
     foreign: tuple[tuple[str, str, Foreign], ...] = ()
+    strange: tuple[tuple[str, str], ...] = ()
 
 
 NOTHING: Final = Unread()
@@ -55,27 +57,37 @@ def find_unread(pod: Mapping[str, Any], types: DeviceTypes) -> Unread:
     spec = pod.get("spec") or {}
     annotations: Mapping[str, object] = (pod.get("metadata") or {}).get("annotations") or {}
     read, known = types.resources, types.known.resources
-    strange = [one for one in asked_names(spec) if one[1] not in read]
+    others = [one for one in asked_names(spec) if one[1] not in read]
     dialects: dict[str, Off] = {}
     foreign: dict[tuple[str, str, Foreign], None] = {}
-    for path, name, amount in strange:
+    unknown: dict[str, str] = {}
+    for path, name, amount in others:
         if name in known:
             if not is_zero(amount):
                 dialects.setdefault(known[name].dialect.name, Off(known[name].dialect, path, name))
-        elif (found := foreign_of(name)) is not None and not is_zero(amount):
-            foreign[path, name, found] = None
+        elif (found := foreign_of(name)) is not None:
+            foreign.update({} if is_zero(amount) else {(path, name, found): None})
+        elif name.partition("/")[0] in types.known.domains and not is_zero(amount):
+            unknown.setdefault(name, path)
     resources = bool(dialects)
-    for key in types.known.annotations.keys() & annotations.keys() if annotations else ():
+    for off in _annotated(annotations, types) if annotations else ():
+        dialects.setdefault(off.dialect.name, off)
+    if not dialects and not foreign and not unknown and types.selections.isdisjoint(annotations):
+        return NOTHING
+    selections = tuple(_selections(annotations, types))
+    strange = tuple((path, name) for name, path in unknown.items())
+    return Unread(tuple(dialects.values()), resources, selections, tuple(foreign), strange)
+
+
+def _annotated(annotations: Mapping[str, object], types: DeviceTypes) -> Iterator[Off]:
+    """List the annotations that would ask for devices if a dialect were on."""
+    for key in types.known.annotations.keys() & annotations.keys():
         if key not in types.annotations:
-            dialect = types.known.annotations[key].dialect
-            dialects.setdefault(dialect.name, Off(dialect, "metadata.annotations", key))
+            yield Off(types.known.annotations[key].dialect, "metadata.annotations", key)
     for key in annotations if types.known.beginnings != types.beginnings else ():
         form = types.known.form_of(key)
         if form is not None and types.form_of(key) is None:
-            dialects.setdefault(form[0].name, Off(form[0], "metadata.annotations", key))
-    if not dialects and not foreign and types.selections.isdisjoint(annotations):
-        return NOTHING
-    return Unread(tuple(dialects.values()), resources, tuple(_selections(annotations, types)), tuple(foreign))
+            yield Off(form[0], "metadata.annotations", key)
 
 
 def _selections(annotations: Mapping[str, object], types: DeviceTypes) -> Iterator[tuple[Dialect, str]]:

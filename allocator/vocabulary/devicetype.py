@@ -247,6 +247,7 @@ class DeviceTypes:
         annotated: the types and dialects that ask by annotations; derived.
         beginnings: of the forms of annotations that ask; derived.
         selections: annotations by which a dialect's Pods choose among devices; derived.
+        domains: of the resources of other products' dialects; derived.
         spoken: type's name -> its dialects, in the table's order; derived.
         restated: (type, tail) of the bytes that a ratio states as well; derived.
         charged_bytes: the resources that quotas count in bytes; derived.
@@ -264,6 +265,7 @@ class DeviceTypes:
     annotated: tuple[tuple[DeviceType, Dialect], ...] = field(init=False, repr=False, compare=False)
     beginnings: tuple[str, ...] = field(init=False, repr=False, compare=False)
     selections: frozenset[str] = field(init=False, repr=False, compare=False)
+    domains: frozenset[str] = field(init=False, repr=False, compare=False)
     spoken: Mapping[str, tuple[Dialect, ...]] = field(init=False, repr=False, compare=False)
     restated: frozenset[tuple[str, str]] = field(init=False, repr=False, compare=False)
     charged_bytes: frozenset[str] = field(init=False, repr=False, compare=False)
@@ -318,6 +320,8 @@ class DeviceTypes:
         object.__setattr__(self, "spoken", spoken)
         keys = frozenset(key for one in (*self.dialects, *free) for key in one.selects.keys)
         object.__setattr__(self, "selections", keys)
+        theirs = (term.name for one in self.dialects if not one.own for term in one.terms)
+        object.__setattr__(self, "domains", frozenset(name.partition("/")[0] for name in theirs))
         restated = frozenset((one.name, one.restated) for one in self.types if one.restated)
         object.__setattr__(self, "restated", restated)
         in_bytes = frozenset(one.charged[tail] for one in self.types for tail in one.tails if one.in_bytes(tail))

@@ -63,6 +63,16 @@ def test_a_pod_of_another_product_may_not_name_the_node_whose_cards_the_kubelet_
     assert [problem.path for problem in problems] == ["spec.nodeName"] * refused
 
 
+def test_a_name_that_nobody_knows_beside_devices_of_ours_is_told_with_what_to_write() -> None:
+    amd = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, types_of(parse("dialects: {amd: {enabled: true}}")))
+    made = translate(of({"amd.com/gpu": 1, "amd.com/gpumem": 8192}), amd, None)
+    (told,) = made.warnings
+    assert told.startswith("spec.containers[0]: amd.com/gpumem is not read: koordgate gives nothing for it")
+    assert "Of amd.com koordgate reads amd.com/gpu; for a part of a card, write kubernetes.io/gpu-memory" in told
+    assert made.operations
+    assert translate(of({"amd.com/gpumem": 8192}), amd, None).warnings == ()  # it is none of ours
+
+
 OFF_HERE = "which is off here: koordgate gives nothing for it. If it were on, the Pod would ask for"
 ON = "An administrator turns it on with dialects"
 FOREIGN = "which koordgate does not give; the vendor's device plugin and the kubelet choose them"
