@@ -73,6 +73,8 @@ MACHINES: dict[str, Callable[[], CpuTopology]] = {
     "AMD, two sockets, 16 nodes of one CCX": lambda: build(2, 8, 4, 2, siblings_far),
     "ARM, 128 cores, 4 nodes, no SMT": lambda: build(2, 2, 32, 1, siblings_far),
     "POWER, two sockets, four threads a core": lambda: build(2, 1, 4, 4, siblings_of_four),
+    "two sockets of two cores, SMT": lambda: build(2, 1, 2, 2, siblings_near),
+    "two sockets of one core, four threads": lambda: build(2, 1, 1, 4, siblings_of_four),
     "shuffled, two sockets, 4 nodes, SMT": lambda: build(2, 2, 6, 2, shuffled),
 }
 

@@ -5,9 +5,10 @@ give a Pod the same CPUs, ties included: one NUMA node if it suffices, otherwise
 strategy decides which NUMA node or socket comes first. There, FullPCPUs takes whole free cores, and SpreadByPCPUs one
 thread of every core before the second of any (CPU proposal, "Resource spec").
 
-Four promises of the CPU proposal go beyond Koordinator: NUMANodeLevel falls back to PCPULevel ("Resource spec"),
-DistributeEvenly distributes ("NUMA allocate strategy"), a required policy is kept or refused ("CPU bind policy"), and a
-core is whole if all its own threads are free. If cores have unequal numbers of threads, cores are taken that add up.
+Five promises of the CPU proposal go beyond Koordinator: NUMANodeLevel falls back to PCPULevel ("Resource spec"), an
+exclusive policy supplements SpreadByPCPUs (the same), DistributeEvenly distributes ("NUMA allocate strategy"), a
+required policy is kept or refused ("CPU bind policy"), and a core is whole if all its own threads are free. If cores
+have unequal numbers of threads, cores are taken that add up.
 """
 
 from collections.abc import Iterable, Sequence
@@ -112,7 +113,8 @@ def wishes_given_up(
     for given_up, usable in enumerate(steps):
         if fitting(usable).bit_count() >= count:
             return given_up
-    return len(steps) + (steps[0].bit_count() < count)
+    # Every core is used before a second thread, those that are avoided too.
+    return len(steps) + (steps[0] != free if spread else steps[0].bit_count() < count)
 
 
 def _kept(rule: TakeRule, chosen: int) -> bool:
@@ -278,9 +280,10 @@ def _level_cores(rule: TakeRule, free: int, count: int) -> int:
 
 
 def _apart(rule: TakeRule, free: int, count: int) -> int:
-    """Take one thread of each core; 0 if the machine has too few cores, so that second threads are needed as well.
+    """Take as many cores as possible, then as few of them as possible that are to be avoided.
 
-    It takes the smallest place in which every core gives one thread: a NUMA node, a socket, the machine.
+    It takes the smallest place in which every core gives one thread: a NUMA node, a socket, the machine. 0 if nothing
+    is to be avoided and the machine has too few cores.
     """
     topology = rule.topology
     if rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL and not rule.level:
@@ -293,7 +296,9 @@ def _apart(rule: TakeRule, free: int, count: int) -> int:
         threads = topology.leads(usable)
         if threads.bit_count() >= count:
             return _one_thread_each(rule, usable, threads, count)
-    return _level(rule, [(free, free)], count) if rule.level else 0
+    if rule.level:
+        return _level(rule, [(free, free)], count)
+    return 0 if rule.exclusive is ExclusivePolicy.NONE else nearest(rule, free, 0, count, rule.held_cores)
 
 
 def _one_thread_each(rule: TakeRule, usable: int, threads: int, count: int) -> int:
@@ -313,19 +318,20 @@ def _one_thread_each(rule: TakeRule, usable: int, threads: int, count: int) -> i
 
 
 def _passes(rule: TakeRule, free: int) -> tuple[int, ...]:
-    """The CPUs from which one thread per core is taken, in the order of attempts.
+    """The CPUs of which every one may be taken, in the order of attempts to take one thread of each core.
 
     If no NUMA node outside the held ones suffices, NUMANodeLevel continues as PCPULevel (CPU proposal, "Resource
     spec"). Koordinator continues without avoiding anything; the result is the same if no free CPU is on a held core.
     """
+    outside = free & ~rule.held_cores
+    everything = (free,) if rule.level or rule.exclusive is ExclusivePolicy.NONE else ()
     if rule.exclusive is ExclusivePolicy.PCPU_LEVEL:
-        return free & ~rule.held_cores, free
+        return outside, *everything
     if rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
-        outside = free & ~rule.held_cores
         if rule.level:  # a single NUMA node was not tried before
             return outside & ~rule.held_nodes, free & ~rule.held_nodes, outside, free
-        return outside & ~rule.held_nodes, outside, free
-    return (free,)
+        return outside & ~rule.held_nodes, outside
+    return everything
 
 
 def _evenly(rule: TakeRule, parts: Iterable[tuple[int, int]], count: int) -> int:

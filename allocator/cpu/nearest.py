@@ -25,14 +25,24 @@ def _spill_passes(rule: TakeRule, free: int, taken: int) -> Iterator[int]:
     yield free
 
 
-def nearest(rule: TakeRule, usable: int, taken: int, count: int) -> int:
-    """Take up to `count` CPUs, one thread of each core before the second of any, the cores in order of nearness."""
+def nearest(rule: TakeRule, usable: int, taken: int, count: int, avoided: int = 0) -> int:
+    """Take up to `count` CPUs, one thread of each core before the second of any, the cores in order of nearness.
+
+    Of cores that would give the last threads, those with `avoided` CPUs come after the others.
+    """
     chosen = 0
     cpus = usable
     while cpus and count:
         threads = rule.topology.leads(cpus)
         size = threads.bit_count()
         if size > count:
+            if avoided and (others := threads & ~avoided):
+                if others.bit_count() >= count:
+                    return chosen | _nearest_cores(rule, usable, taken, others, count)
+                chosen |= others
+                taken |= chosen
+                threads ^= others
+                count -= others.bit_count()
             return chosen | _nearest_cores(rule, usable, taken, threads, count)
         chosen |= threads
         count -= size

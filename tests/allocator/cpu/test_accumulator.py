@@ -88,7 +88,7 @@ def vectors(*kinds: str) -> dict[str, tuple[Ask, int | None]]:
 
 AGREED = vectors("")
 TOO_MANY, EVENLY, FALLEN_BACK, THREADS = (vectors(kind) for kind in ("count", "even", "fallback", "threads"))
-APART = vectors("spread")
+APART, TIED = vectors("spread"), vectors("tie")
 
 
 @pytest.mark.parametrize(("ask", "theirs"), AGREED.values(), ids=AGREED)
@@ -132,6 +132,11 @@ def test_where_koordinator_takes_siblings_beside_idle_cores_we_take_one_of_each_
     cores = cores_in(ask.topology, chosen(ask))
     assert len(cores) == min(ask.count, len(cores_in(ask.topology, ask.free)))
     assert len(cores) > len(cores_in(ask.topology, theirs))
+
+
+@pytest.mark.parametrize(("ask", "theirs"), TIED.values(), ids=TIED)
+def test_where_koordinator_takes_another_of_equal_cores_it_keeps_no_more_preferences(ask, theirs) -> None:
+    assert preferences(ask, chosen(ask)) == preferences(ask, theirs)
 
 
 @pytest.mark.parametrize(("ask", "theirs"), THREADS.values(), ids=THREADS)
@@ -480,6 +485,33 @@ def test_every_core_of_the_machine_gives_a_thread_before_any_gives_a_second(ask)
         assert len(cores_in(ask.topology, got)) == min(ask.count, len(cores))
 
 
+def preferences(ask: Ask, cpus: int) -> tuple[list[int], bool, int]:
+    """What SpreadByPCPUs with an exclusive policy wants little of, in this order.
+
+    Cores without a first, a second, ... thread; under NUMANodeLevel a held NUMA node; CPUs of held cores.
+    """
+    threads = sorted(-core.bit_count() for core in cores_in(ask.topology, cpus))
+    spread = [sum(1 for of in threads if of <= -at) for at in range(1, ask.topology.threads_per_core + 1)]
+    node = ask.exclusive is NUMA and cpus & ask.held_nodes > 0
+    return [-cores for cores in spread], node, (cpus & ask.held_cores).bit_count()
+
+
+@given(
+    st.sampled_from((SMALL, "two sockets of two cores, SMT", "two sockets of one core, four threads")).flatmap(
+        lambda name: asks(machine=name, bind=SPREAD)
+    )
+)
+@example(Ask("two sockets of two cores, SMT", parse("0-1,3-5"), 4, SPREAD, PCPU, held_cores=parse("2-3")))
+def test_an_exclusive_policy_supplements_spread_by_pcpus(ask) -> None:
+    """Compared with every choice of as many CPUs."""
+    ask = ask._replace(held_nodes=ask.topology.nodes_of(ask.held_cores))
+    free = list(members(ask.free))
+    assume(ask.count <= len(free) and ask.strategy is not EVEN and ask.exclusive is not FREE_FOR_ALL)
+    got = chosen(ask)
+    every = itertools.combinations(free, ask.count)
+    assert preferences(ask, got) == min(preferences(ask, sum(1 << cpu for cpu in some)) for some in every)
+
+
 @given(asks(bind=SPREAD, exclusive=PCPU))
 def test_held_cores_are_avoided_where_a_numa_node_can(ask) -> None:
     outside = ask.free & ~ask.held_cores
@@ -579,7 +611,8 @@ GIVEN_UP: dict[str, tuple[str, int, BindPolicy, ExclusivePolicy, str, str, int]]
     "two cores for four threads": ("0-3", 4, SPREAD, FREE_FOR_ALL, "", "", 1),
     "a core to itself": ("0-7", 3, SPREAD, PCPU, "6", "", 0),
     "one core is held": ("0-7", 4, SPREAD, PCPU, "6-7", "", 1),
-    "one core is held, and two threads must share": ("0-5", 4, SPREAD, PCPU, "4-5", "", 2),
+    "two threads must share, and the held core is taken before": ("0-5", 4, SPREAD, PCPU, "4-5", "", 3),
+    "two threads must share, and no free core is held": ("0-3,6", 4, SPREAD, PCPU, "4-5", "", 2),
     "one core is held, and too few CPUs are free beside it": ("0-4", 4, SPREAD, PCPU, "2-4", "", 3),
     "whole cores share with all": ("0-7", 4, FULL, PCPU, "0-7", "", 0),
     "whole cores, the node is not held": ("0-3,16-19", 4, FULL, NUMA, "0-3", "0-15", 0),
@@ -589,7 +622,8 @@ GIVEN_UP: dict[str, tuple[str, int, BindPolicy, ExclusivePolicy, str, str, int]]
     "apart, on a held node beside held cores": ("0-3,16-17", 2, SPREAD, NUMA, "0-1", "0-15", 1),
     "apart, on held cores": ("0-3,16-17", 3, SPREAD, NUMA, "0-1", "0-15", 2),
     "apart, and threads must share": ("0-3,16-17", 4, SPREAD, NUMA, "0-1", "0-15", 4),
-    "threads must share on the node that is not held": ("0-1,16-21", 5, SPREAD, NUMA, "", "0-1", 3),
+    "threads must share, and the held node is taken before": ("0-1,16-21", 5, SPREAD, NUMA, "", "0-1", 4),
+    "threads must share on a node that is not held": ("16-21", 5, SPREAD, NUMA, "", "0-1", 3),
     "nothing is asked that is not there": ("0-1,16-17", 5, SPREAD, NUMA, "", "", 4),
 }
 
