@@ -42,8 +42,8 @@ def device_quotas(request: PodRequest, shares: Iterable[Share], devices: Iterabl
                 if capacity is None:
                     continue
                 slot = _slot(ask, capacity, share)
-            for member, amounts in _divided(ask, slot):
-                quotas.setdefault(member, []).append(DeviceQuota(ask.ask.type, share.id, amounts))
+            for member, amounts, fractions in _divided(ask, slot):
+                quotas.setdefault(member, []).append(DeviceQuota(ask.ask.type, share.id, amounts, fractions))
     return quotas
 
 
@@ -54,16 +54,25 @@ def _slot(ask: ContainerAsk, capacity: Mapping[str, int], share: Share) -> dict[
     return {tail: min(amount, share.amounts.get(tail, 0)) for tail, amount in zip(tails, amounts, strict=True)}
 
 
-def _divided(ask: ContainerAsk, slot: Mapping[str, int]) -> list[tuple[str, dict[str, int | None]]]:
-    """Divide what a group has of a device among its members."""
+def _divided(
+    ask: ContainerAsk, slot: Mapping[str, int]
+) -> list[tuple[str, dict[str, int | None], dict[str, Fraction]]]:
+    """Divide what a group has of a device among its members: each with its amounts, and its fractions of the slot."""
     members = ask.members
     if not members:  # it shares with no other container, and has all of what it asks for
         asked = zip(ask.ask.type.tails, ask.ask.amounts, strict=True)
-        return [(ask.name, {tail: None if amount == 0 else slot.get(tail, 0) for tail, amount in asked})]
+        return [(ask.name, {tail: None if amount == 0 else slot.get(tail, 0) for tail, amount in asked}, {})]
     found: list[dict[str, int | None]] = [{} for _ in members]
     for at, tail in enumerate(ask.ask.type.tails):
         parts = [member.parts[at] for member in members]
         amounts = divide_among(slot.get(tail, 0), members, [part or Fraction(0) for part in parts])
         for one, part, amount in zip(found, parts, amounts, strict=True):
             one[tail] = None if part is None else amount
-    return [(member.name, amounts) for member, amounts in zip(members, found, strict=True)]
+    return [
+        (
+            member.name,
+            amounts,
+            {tail: part for tail, part in zip(ask.ask.type.tails, member.parts, strict=True) if part is not None},
+        )
+        for member, amounts in zip(members, found, strict=True)
+    ]

@@ -35,7 +35,7 @@ from webhook.mapsettings import MapSettings
 from webhook.statedmix import StatedMix, read_mix
 from webhook.tracingsettings import TracingSettings
 
-_Percent = Annotated[int, Meta(ge=1, le=100)]
+_Slot = Annotated[int, Meta(ge=1, le=100)] | Annotated[str, Meta(pattern=r"^1/([1-9][0-9]?|100)$")]
 Days = Annotated[float, Meta(gt=0, le=1_000_000)]
 _NAMESPACE = "koordgate-system"
 _NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -244,12 +244,12 @@ class SlotSettings(Section, frozen=True):
     """What containers that use devices and state no amount get together of one device, if their Pod does not state it.
 
     Attributes:
-        types: device type -> percent of one device.
+        types: device type -> percent of one device, or 1/N where a device has N slots.
         namespaces: namespace -> the same for its Pods; precedes `types`.
     """
 
-    types: dict[Name, _Percent] = msgspec.field(default_factory=dict)
-    namespaces: dict[NamespaceName, dict[Name, _Percent]] = msgspec.field(default_factory=dict)
+    types: dict[Name, _Slot] = msgspec.field(default_factory=dict)
+    namespaces: dict[NamespaceName, dict[Name, _Slot]] = msgspec.field(default_factory=dict)
 
     @property
     def named(self) -> set[str]:

@@ -4,7 +4,8 @@ Rules of FLIP-53:
 
 - "Fraction Based Quota Strategy": a container that states an amount has its request over its group's. Of n containers
   that state none, each has 1/n, or its weight over the sum of their weights.
-- "Operator Resource Requirements": a Pod states amounts in all containers that use a type, or in none of them.
+- "Operator Resource Requirements": a Pod states amounts in all containers that use a type, or in none of them. What a
+  container does not state beside an amount is 0, unless it speaks another product's dialect: there it is not limited.
 - "Slot Sharing": by default containers that run at the same time are one group, and later ones reuse what earlier ones
   held. A sidecar runs in several regions; these are one group, which holds the greatest of the regions' sums. Groups
   that the author names are respected. A group asks for the sum of what its containers state, or for the default slot.
@@ -50,12 +51,21 @@ class Shared:
 
 
 class _User(NamedTuple):
-    """A container that uses devices of a type: its place in the Pod, and what it asks for (None: no amount)."""
+    """A container that uses devices of a type.
+
+    Attributes:
+        place: its place in the Pod.
+        name: of the container.
+        phase: when it runs.
+        ask: what it asks for; None if it states no amount.
+        own: whether it states that in names of the two domains, by which what is not stated is 0.
+    """
 
     place: int
     name: str
     phase: Phase
     ask: DeviceAsk | None
+    own: bool
 
 
 def unstated_users(sharing: Sharing) -> dict[str, frozenset[str]]:
@@ -75,14 +85,14 @@ def share(containers: Sequence[ContainerReading], sharing: Sharing, types: Devic
     shared = Shared(list(containers))
     for kind in types.types:
         if kind.name in sharing:
-            _TypeGroups(kind, sharing[kind.name], shared).form()
+            _TypeGroups(kind, sharing[kind.name], shared, types).form()
     return shared
 
 
 class _TypeGroups:
     """The groups of one type, and what is wrong with them."""
 
-    def __init__(self, kind: DeviceType, sharing: TypeSharing, shared: Shared) -> None:
+    def __init__(self, kind: DeviceType, sharing: TypeSharing, shared: Shared, types: DeviceTypes) -> None:
         self.kind = kind
         self.sharing = sharing
         self.shared = shared
@@ -95,7 +105,7 @@ class _TypeGroups:
             if ask.type.name == kind.name
         }
         self.using = {
-            one.name: _User(place, one.name, one.phase, stated.get(place))
+            one.name: _User(place, one.name, one.phase, stated.get(place), _in_own_names(one, kind, types))
             for place, one in enumerate(shared.containers)
             if place in stated or one.name in sharing.users
         }
@@ -267,12 +277,17 @@ class _TypeGroups:
         return Said({tail: amount for tail, amount in sums.items() if amount or kind.simple})
 
 
+def _in_own_names(container: ContainerReading, kind: DeviceType, types: DeviceTypes) -> bool:
+    meanings = [types.resources[name] for names in container.names for name in names]
+    return any(one.dialect.own for one in meanings if one.type.name == kind.name)
+
+
 def _by_amount(
     kind: DeviceType, members: Sequence[_User], at_once: Sequence[Sequence[int]]
 ) -> list[tuple[Fraction | None, ...]]:
     """The fractions of members that state amounts: their own over the group's greatest sum, resource by resource.
 
-    Memory has one fraction, whichever of its units states it. A member alone has all.
+    Memory has one fraction, whichever of its units states it. A member alone has all that it states.
     """
     asks = [one.ask for one in members if one.ask is not None]
     pair = kind.memory or ()
@@ -281,8 +296,8 @@ def _by_amount(
         stated = [tail] if tail not in pair else [one for one in pair if any(ask.amount(one) for ask in asks)]
         own = [sum(_total(ask, one) for one in stated) for ask in asks]
         group = max(sum(own[at] for at in region) for region in at_once)
-        for at, amount in enumerate(own):
-            parts[at].append(Fraction(amount, group) if amount else None)
+        for part, member, amount in zip(parts, members, own, strict=True):
+            part.append(Fraction(amount, group) if amount else Fraction(0) if member.own else None)
     return [tuple(one) for one in parts]
 
 

@@ -49,7 +49,7 @@ class Member(NamedTuple):
         place: its place in the Pod, init containers first.
         phase: when it runs.
         parts: of each of the type's tails, the container's fraction of what the group holds on a device; None if the
-            container asks for none of it, so that it is not counted and not limited.
+            container cannot state it in its dialect, so that it is not counted and not limited.
     """
 
     name: str
@@ -64,13 +64,15 @@ class DeviceQuota(NamedTuple):
     Attributes:
         type: device type.
         id: the device's identity.
-        amounts: resource tail -> percent, bytes or units; None for one that is not limited, because the container asks
-            for none of it and nobody counts it.
+        amounts: resource tail -> percent, bytes or units; None for one that is not limited, because nobody counts it.
+        fractions: resource tail -> the container's part of what its group holds of the device, of those that are
+            limited; empty if it is in no group.
     """
 
     type: DeviceType
     id: str
     amounts: Mapping[str, int | None]
+    fractions: Mapping[str, Fraction] = {}
 
 
 Quotas = dict[str, list[DeviceQuota]]  # container -> its quotas, by type, then in the order of minors

@@ -2,6 +2,7 @@
 
 koordgate.io/device-quotas is JSON: container -> device type -> one entry per device, in the order of minors. For the
 downward API there is one more annotation per container and resource, which lists the same amounts as plain numbers.
+A container of a group has its fractions of the group's holding beside its amounts (FLIP-53, step 3): `3/4`.
 
 A limiter may take 0, or an empty text, for "no limit". An amount of nothing is therefore written as `none`, and what is
 not limited as `unlimited`.
@@ -9,6 +10,7 @@ not limited as `unlimited`.
 
 import json
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, Final
 
 from allocator.quantity import format_bytes, format_int, to_int
@@ -29,7 +31,11 @@ def write_quotas(quotas: Quotas, domain: str) -> dict[str, str]:
     variables: dict[str, list[str]] = {}
     for container in sorted(quotas):
         for one in quotas[container]:
-            entry = {"id": one.id, "resources": _resources(one, domain)}
+            entry: dict[str, Any] = {"id": one.id, "resources": _resources(one, domain)}
+            if one.fractions:
+                entry["fractions"] = {
+                    _name(one, tail, domain): str(part) for tail, part in sorted(one.fractions.items())
+                }
             listed.setdefault(container, {}).setdefault(one.type.name, []).append(entry)
             for tail in one.type.limits:
                 variables.setdefault(device_quota(container, tail), []).append(_plain(one.amounts[tail]))
@@ -38,11 +44,12 @@ def write_quotas(quotas: Quotas, domain: str) -> dict[str, str]:
 
 
 def _resources(quota: DeviceQuota, domain: str) -> dict[str, str]:
-    named = {
-        quota.type.resource_name(domain, tail): _written(quota.type, tail, quota.amounts[tail])
-        for tail in quota.type.tails
-    }
+    named = {_name(quota, tail, domain): _written(quota.type, tail, quota.amounts[tail]) for tail in quota.type.tails}
     return dict(sorted(named.items()))
+
+
+def _name(quota: DeviceQuota, tail: str, domain: str) -> str:
+    return quota.type.resource_name(domain, tail)
 
 
 def _written(kind: DeviceType, tail: str, amount: int | None) -> str:
@@ -69,7 +76,8 @@ def read_quotas(annotations: Mapping[str, str], types: DeviceTypes) -> Quotas:
 
 def _read(kind: str, entry: Mapping[str, Any], types: DeviceTypes) -> DeviceQuota:
     amounts = {types.resources[name].tail: _amount(text) for name, text in entry["resources"].items()}
-    return DeviceQuota(types.by_name[kind], str(entry["id"]), amounts)
+    fractions = {types.resources[name].tail: Fraction(text) for name, text in entry.get("fractions", {}).items()}
+    return DeviceQuota(types.by_name[kind], str(entry["id"]), amounts, fractions)
 
 
 def _amount(text: object) -> int | None:

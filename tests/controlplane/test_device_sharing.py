@@ -94,7 +94,7 @@ RIGHT: dict[str, tuple[Mapping[str, Any], list[JsonObject], list[JsonObject], di
         {},
         [container("a", gpu_core=30, gpu_memory_ratio=25), container("b", gpu_memory_ratio=25)],
         [],
-        {"a": ("30", "20Gi"), "b": ("unlimited", "20Gi")},
+        {"a": ("30", "20Gi"), "b": ("none", "20Gi")},
     ),
     "users": ({**USERS, "slot": 40}, [container("a"), container("b")], [], {"a": ("20", "16Gi"), "b": ("20", "16Gi")}),
     "users-by-default": (USERS, [container("a"), container("b")], [], {"a": ("25", "20Gi"), "b": ("25", "20Gi")}),

@@ -44,6 +44,7 @@ from reporter.delivery.told import CardsThere, node_runtime
 from reporter.kubelet import configuration, cpustate, devicecheckpoint, podlist
 from reporter.kubelet.checkpoint import CheckpointError
 from webhook import review
+from webhook.admission.slots import SlotDefaults
 from webhook.scheduling.extender import BadExtenderArgsError
 from webhook.settings import parse as parse_settings
 from webhook.settings import without_gathering
@@ -234,7 +235,8 @@ def _same_asks(before: Mapping[str, Any], after: Mapping[str, Any], replica: Rep
     """A translated Pod asks for what its author wrote: by our reader, and by sums of our own for the plainest names."""
     if before == after and _is_anothers(before):
         return
-    types, slots = replica.parts.types, replica.parts.settings.devices.default_slot_resource_fraction.types
+    types = replica.parts.types
+    slots = SlotDefaults(replica.parts.settings.devices.default_slot_resource_fraction.types).of("")
     was, now = (
         read_asks(_believed(before, after), types, implied=False, slots=slots),
         read_asks(after, types, implied=False),

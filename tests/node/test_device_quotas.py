@@ -79,7 +79,7 @@ async def test_users_of_a_slot_find_their_parts_in_bytes_and_percent(
     assert [core for _, _, core in split.values()] == ["37", "13", "none"]  # of 50: 37.45, 12.48 and 0.06
 
 
-async def test_containers_that_state_amounts_find_these_and_what_nobody_counts_is_unlimited(
+async def test_containers_that_state_amounts_find_these_and_nothing_of_what_they_do_not_state(
     replicas: Replicas, node: Node, node_admin: AdminClient, node_namespace: str
 ) -> None:
     asks = {
@@ -93,7 +93,7 @@ async def test_containers_that_state_amounts_find_these_and_what_nobody_counts_i
 
     (share,) = allocated(found)
     words = await told(node, node_namespace, found)
-    assert words == {"a": f"{share['id']} {4 * GIB} 25", "b": f"{share['id']} {4 * GIB} unlimited"}
+    assert words == {"a": f"{share['id']} {4 * GIB} 25", "b": f"{share['id']} {4 * GIB} none"}
 
 
 async def test_whole_cards_that_are_shared_have_an_entry_each(

@@ -242,7 +242,8 @@ async def test_the_bind_tells_each_container_its_quota_in_bytes_and_percent(worl
         "kubernetes.io/gpu-memory": "10Gi",
         "kubernetes.io/gpu-memory-ratio": "12",
     }
-    assert quotas["loader"] == {"gpu": [{"id": "GPU-n1-0", "resources": resources}]}
+    fractions = dict.fromkeys(resources, "1/4")
+    assert quotas["loader"] == {"gpu": [{"id": "GPU-n1-0", "resources": resources, "fractions": fractions}]}
     (share,) = world.holdings()["uid-p"].shares
     assert dict(share.amounts) == {"gpu-core": 50, "gpu-memory": 40 * GIB, "gpu-memory-ratio": 50}
     world.audit()
@@ -262,9 +263,12 @@ async def test_nothing_is_never_told_as_a_number(world: World) -> None:
     assert variables(created(sharing(uses("c", ratio=10))))["c"][CORE] == ""
 
 
-async def test_what_is_not_counted_is_unlimited(world: World) -> None:
-    told = variables(await bound(world, sharing(uses("a", ratio=10), uses("b", 20))))
-    assert (told["a"][CORE], told["b"][CORE]) == ("unlimited", "20")
+@pytest.mark.parametrize(("types", "core"), [({"gpu": {}}, "none"), ({}, "unlimited")])
+async def test_what_a_container_of_a_group_does_not_state_is_nothing_and_otherwise_nobody_counts_it(
+    world: World, types: dict[str, Any], core: str
+) -> None:
+    told = variables(await bound(world, sharing(uses("a", ratio=10), uses("b", 20), types=types)))
+    assert (told["a"][CORE], told["b"][CORE]) == (core, "20")
 
 
 async def test_a_repeated_bind_tells_the_same(world: World) -> None:
@@ -309,6 +313,9 @@ def test_a_pod_that_only_names_users_may_be_bound_by_nobody_else() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("{types: {gpu: 1/0}}", "defaultSlotResourceFraction"),
+        ("{types: {gpu: 2/3}}", "defaultSlotResourceFraction"),
+        ("{types: {gpu: 1/101}}", "defaultSlotResourceFraction"),
         ("{types: {tpu: 50}}", "names tpu: the types that are given in percent are gpu, rdma, fpga"),
         ("{namespaces: {team: {queue: 50}}}", "names queue"),
         ("{types: {gpu: 0}}", "defaultSlotResourceFraction"),
@@ -322,7 +329,7 @@ def test_default_slots_are_of_known_types_and_of_one_device(text: str, told: str
 
 
 async def test_the_settings_reach_admission(fake: FakeKube, kube: KubeClient) -> None:
-    text = "devices: {quotaEnvironment: true, defaultSlotResourceFraction: {namespaces: {default: {gpu: 30}}}}"
+    text = "devices: {quotaEnvironment: true, defaultSlotResourceFraction: {namespaces: {default: {gpu: 1/3}}}}"
     parts = World(fake, kube, parse(text)).parts
     response = parts.pods.mutate(asks(sharing(uses("a"), users=["a"])))
     assert response.allowed
@@ -334,7 +341,7 @@ async def test_the_settings_reach_admission(fake: FakeKube, kube: KubeClient) ->
 async def test_simulate_tells_what_each_container_may_use(world: World) -> None:
     found = await bound(world, sharing(uses("a", ratio=10), uses("b", 20)))
     assert words.quotas(found, world.parts.types) == [
-        "a may use of gpu GPU-n1-0: core unlimited, memory 8 GiB (10 %)",
+        "a may use of gpu GPU-n1-0: core none, memory 8 GiB (10 %)",
         "b may use of gpu GPU-n1-0: core 20 %, memory 16 GiB (20 %)",
     ]
     assert words.quotas(created(example()), world.parts.types) == []

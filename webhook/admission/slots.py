@@ -2,25 +2,30 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final
+
+from allocator.vocabulary.devicetype import FULL
 
 
 @dataclass(frozen=True, slots=True)
 class SlotDefaults:
-    """The default slots of an installation (FLIP-53: `taskmanager.defaultSlotResourceFraction`).
+    """The default slots of an installation.
+
+    FLIP-53, "Public Interfaces": `taskmanager.defaultSlotResourceFraction`, and `taskmanager.numberOfTaskSlots` as 1/N.
 
     Attributes:
-        types: type's name -> percent of one device.
+        types: type's name -> percent of one device, or "1/N" for the slots of a device that has N of them.
         namespaces: namespace -> the same, which precedes `types` there.
     """
 
-    types: Mapping[str, int] = field(default_factory=dict)
-    namespaces: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    types: Mapping[str, int | str] = field(default_factory=dict)
+    namespaces: Mapping[str, Mapping[str, int | str]] = field(default_factory=dict)
 
     def of(self, namespace: str) -> Mapping[str, int]:
-        """The default slots in a namespace."""
-        own = self.namespaces.get(namespace)
-        return self.types if own is None else {**self.types, **own}
+        """The default slots in a namespace, in percent; N of 1/N fit on a device."""
+        stated = {**self.types, **self.namespaces.get(namespace, {})}
+        return {kind: slot if isinstance(slot, int) else int(FULL * Fraction(slot)) for kind, slot in stated.items()}
 
 
 NO_DEFAULTS: Final = SlotDefaults()

@@ -5,18 +5,23 @@ from fractions import Fraction
 
 import pytest
 from builders import GIB, container, pod
-from sharings import CARD, cards, fractions, groups, held, quotas, read, serves, sharing, uses, wrong
+from made_dialects import BLOCKS
+from sharings import CARD, cards, fractions, groups, held, parts, quotas, read, serves, sharing, uses, wrong
 
+from allocator.devicequotas import device_quotas
 from allocator.request.original import read_asks
-from allocator.vocabulary.names import DEVICE_SHARING, ORIGINAL_REQUEST
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.names import DEVICE_QUOTAS, DEVICE_SHARING, ORIGINAL_REQUEST
 from allocator.vocabulary.phase import Phase
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
+from allocator.wire.devicequotas import write_quotas
 from webhook import patch
 from webhook.admission.slots import SlotDefaults
 from webhook.admission.translate import TranslationPolicy, translate
 
 ONE, HALF, THIRD = Fraction(1), Fraction(1, 2), Fraction(1, 3)
-POLICY = TranslationPolicy("kubernetes.io", "koord-scheduler", slots=SlotDefaults({"gpu": 40}, {"team": {"gpu": 25}}))
+DEFAULTS = {"team": {"gpu": 25}, "thirds": {"gpu": "1/3"}}
+POLICY = TranslationPolicy("kubernetes.io", "koord-scheduler", slots=SlotDefaults({"gpu": 40}, DEFAULTS))
 
 
 # --- "Public Interfaces"
@@ -24,12 +29,19 @@ POLICY = TranslationPolicy("kubernetes.io", "koord-scheduler", slots=SlotDefault
 
 @pytest.mark.parametrize(
     ("said", "namespace", "slot"),
-    [({}, "any", 40), ({}, "team", 25), ({"slot": 70}, "team", 70), ({"slot": 70}, "any", 70)],
+    [
+        ({}, "any", 40),
+        ({}, "team", 25),
+        ({}, "thirds", 33),
+        ({"slot": 70}, "team", 70),
+        ({"slot": 70}, "thirds", 70),
+        ({"slot": 70}, "any", 70),
+    ],
 )
 def test_the_default_slot_is_that_of_the_pod_else_of_the_namespace_else_of_the_cluster(
     said: dict[str, int], namespace: str, slot: int
 ) -> None:
-    """FLIP-53, "Public Interfaces": taskmanager.defaultSlotResourceFraction."""
+    """FLIP-53, "Public Interfaces": taskmanager.defaultSlotResourceFraction, and numberOfTaskSlots as 1/N."""
     obj = sharing(uses("a"), uses("b"), types={"gpu": {"users": ["a", "b"], **said}})
     made = patch.apply(obj, translate(obj, POLICY, None, namespace=namespace).operations)
     (group,) = read(made).groups
@@ -73,9 +85,34 @@ def test_a_container_gets_its_own_request_or_a_fair_part() -> None:
 def test_what_a_container_does_not_state_beside_its_amounts_is_none() -> None:
     """FLIP-53, "Operator Resource Requirements": dimensions that are not specified are 0."""
     obj = sharing(uses("a", core=30, ratio=20), uses("b", ratio=40))
-    assert fractions(obj, "gpu-core") == {"a": ONE, "b": None}
+    assert fractions(obj, "gpu-core") == {"a": ONE, "b": 0}
     assert fractions(obj) == {"a": THIRD, "b": Fraction(2, 3)}
-    assert quotas(obj, "gpu-core") == {"a": [30], "b": [None]}
+    assert quotas(obj, "gpu-core") == {"a": [30], "b": [0]}
+    nobody = sharing(uses("a", ratio=20), uses("b", ratio=40))
+    assert quotas(nobody, "gpu-core") == {"a": [0], "b": [0]}
+    assert quotas(sharing(uses("a", ratio=20)), "gpu-core") == {"a": [0]}
+
+
+def test_what_a_container_leaves_out_in_another_products_dialect_is_not_limited() -> None:
+    apps = [container(name, limits={"example.com/blocks": "8"}) for name in "ab"]
+    reading = read(sharing(*apps), types=BUILT_IN.with_dialects([BLOCKS]))
+    assert parts(reading.groups, "gpu-core") == {"a": None, "b": None}
+    assert parts(reading.groups) == {"a": HALF, "b": HALF}
+
+
+def test_the_bind_writes_the_fraction_beside_the_quota() -> None:
+    """FLIP-53, step 3: the fractions are in the configuration of each operator."""
+    obj = sharing(uses("a", core=30, ratio=20), uses("b", ratio=40))
+    on = cards()
+    found = device_quotas(read(obj).request, held(obj, on), on.devices)
+    written = json.loads(write_quotas(found, "kubernetes.io")[DEVICE_QUOTAS])
+    ((a,), (b,)) = (written[name]["gpu"] for name in "ab")
+    names = ("kubernetes.io/gpu-core", "kubernetes.io/gpu-memory", "kubernetes.io/gpu-memory-ratio")
+    assert a["fractions"] == dict(zip(names, ("1", "1/3", "1/3"), strict=True))
+    assert b["fractions"] == dict(zip(names, ("0", "2/3", "2/3"), strict=True))
+    unknown = sharing(uses("a"), uses("b"), uses("c"), users=list("abc"), slot=50)
+    for listed in device_quotas(read(unknown).request, held(unknown, on), on.devices).values():
+        assert set(listed[0].fractions.values()) == {THIRD}
 
 
 def test_containers_that_state_nothing_are_unknown_where_the_pod_names_them_and_use_nothing_otherwise() -> None:
