@@ -1,7 +1,9 @@
 """A cluster on a fake API server, and one replica's parts: the test decides what the replica has seen."""
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -290,7 +292,7 @@ class World:
             NODE_ALLOCATIONS: RecordHandler(RecordFeed(cluster, parts.ledger, reporter.bad_object("nodeallocations"))),
             RESOURCE_SLICES: SliceFeed(cluster, self._complain("resourceslices")),
             RESOURCE_CLAIMS: ClaimFeed(cluster),
-            PODS: PodFeed(cluster, ended, bound, parts.types),
+            PODS: PodFeed(cluster, ended, bound, parts.types, listed=reconciler.listed),
             PLUGIN_POD_GROUPS: GroupFeed(
                 cluster, PLUGIN_POD_GROUPS.group, reporter.bad_object("podgroups.scheduling.x-k8s.io")
             ),
@@ -425,6 +427,24 @@ class World:
     async def idle(self) -> None:
         """Wait until no background work is left."""
         await self.parts.ledger.idle()
+
+
+@asynccontextmanager
+async def releasing(*worlds: World) -> AsyncIterator[None]:
+    """These replicas release what Pods and claims held as they see them end."""
+    tasks = [
+        asyncio.create_task(run())
+        for world in worlds
+        for run in (world.parts.reconciler.run_releases, world.parts.claim_keeper.run_releases)
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
 
 
 def annotation_of(operations: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -151,7 +151,14 @@ class Replica:
             self._reflector(
                 kube,
                 PODS,
-                ObservedPodFeed(parts.cluster, self._pod_ended, self._pod_bound, parts.types, parts.shadow_keeper),
+                ObservedPodFeed(
+                    parts.cluster,
+                    self._pod_ended,
+                    self._pod_bound,
+                    parts.types,
+                    parts.shadow_keeper,
+                    parts.reconciler.listed,
+                ),
             ),
         ]
         self._taints: tuple[ServedWatch, TaintKeeper] | None = None
@@ -223,7 +230,7 @@ class Replica:
             _LOG.error("a bug while %s were taken in: %s", about, error, exc_info=error)
 
     def _pod_ended(self, pod: PodInfo) -> None:
-        """A Pod finished or is gone: its holding can be released, and its assumed placement ends."""
+        """A Pod is over or gone: its holding can be released, and its assumed placement ends."""
         self.parts.ranking.assumed.drop(pod.uid)
         self.parts.reconciler.ended(pod)
 

@@ -140,7 +140,7 @@ class Bound:
     """What a live read tells of a Pod."""
 
     node: str
-    finished: bool = False
+    over: bool = False
     together: bool = False
 
 

@@ -61,6 +61,8 @@ def wander(begin: S, ways: Ways[S], wrong: Callable[[S], str], *, walks: int, le
             kinds: dict[str, list[tuple[str, S]]] = {}
             for what, after in ways(state):
                 kinds.setdefault(" ".join(what.split()[:2]), []).append((what, after))
+            if not kinds:
+                break
             what, state = random.choice(kinds[random.choice(list(kinds))])
             story.append(what)
             visited.add(state)

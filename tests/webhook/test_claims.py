@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from builders import container, device_entry, pod
 from claims import DRIVER, Raw, allocation, cards, claim, listed, resource_slice, result, with_status
-from fake_kube import answer
+from fake_kube import answer, hold
 from waiting import until
-from world import World, admitted, asks, gpu_pod
+from world import World, admitted, asks, gpu_pod, releasing
 
 from allocator.vocabulary.claims import ResourceClaim
 from allocator.vocabulary.devicetype import GPU_TYPE
@@ -332,6 +332,24 @@ async def test_a_reservation_ends_with_its_claim(two: World) -> None:
     await settle(two)
     assert reserved(two) == {}
     assert metric(two, "koordgate_ledger_reconciled_total", kind="gone") == 1
+
+
+@pytest.mark.parametrize("end", ["deleted", "deallocated"])
+async def test_a_reservation_that_is_written_after_its_claim_was_seen_to_end_is_released(two: World, end: str) -> None:
+    stored = put_claim(two, claim("c"))
+    write = hold()
+    two.fake.faults.add("create", "nodeallocations", write)
+    async with releasing(two):
+        allocating = asyncio.create_task(allocate(two, stored, result("gpu-0"), perform=False))
+        await write.reached.wait()
+        if end == "deleted":
+            delete_claim(two, stored)
+        else:
+            put_claim(two, {**stored, "metadata": {**stored["metadata"], "labels": {"x": "y"}}})
+        assert write.gate
+        write.gate.set()
+        assert (await allocating).allowed
+        await until(lambda: reserved(two) == {})
 
 
 async def test_that_a_list_does_not_name_a_claim_proves_nothing(two: World) -> None:

@@ -3,14 +3,13 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from builders import container, device_entry, device_object, gpu, part, pod
 from fake_kube import answer, hold
-from world import World, binding, binds, gpu_pod, koordinator_annotation, plain_pod
+from world import World, binding, binds, gpu_pod, koordinator_annotation, plain_pod, releasing
 
 from allocator.vocabulary.holdings import Holding
 from koordgate.kube.client import KubeClient
@@ -480,17 +479,6 @@ async def test_the_timer_continues_after_a_failure(world: World) -> None:
 
 
 # --- immediately
-
-
-@asynccontextmanager
-async def releasing(world: World) -> AsyncIterator[None]:
-    task = asyncio.create_task(world.parts.reconciler.run_releases())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 @pytest.mark.parametrize("how", ["deleted", "finished"])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
-from webhook.upkeep.sweep import is_suspect, judge, patience
+from webhook.upkeep.sweep import is_suspect, judge, look, patience
 
 GRACE = 100.0
 DAY = 86400
@@ -14,7 +14,7 @@ DAY = 86400
 
 class Pod(NamedTuple):
     node: str = ""
-    finished: bool = False
+    over: bool = False
     together: bool = False
 
 
@@ -46,8 +46,9 @@ def test_a_holding_of_a_pod_that_is_not_bound_is_left_for_a_time(of: Holding, se
     [
         pytest.param(None, "", "gone", id="no Pod of that name"),
         pytest.param(("other", Pod("n")), "", "gone", id="another Pod of that name"),
-        pytest.param(("u", None), "", "gone", id="a Pod that is none of ours"),
-        pytest.param(("u", Pod("n", finished=True)), "", "finished", id="finished"),
+        pytest.param(("u", None), "", None, id="a Pod that is none of ours, and may be bound yet"),
+        pytest.param(("u", Pod("n", over=True)), "", "finished", id="finished"),
+        pytest.param(("u", Pod(over=True)), "", "finished", id="being deleted before it was bound"),
         pytest.param(("u", Pod("m")), "", "moved", id="bound elsewhere, to a node before it by name"),
         pytest.param(("u", Pod("other")), "", "moved", id="bound elsewhere, to a node behind it"),
         pytest.param(("u", Pod("m")), "m", "moved", id="bound elsewhere after the mark"),
@@ -64,8 +65,33 @@ def test_a_pod_that_is_bound_or_gone_decides_at_once(
 def test_only_what_a_live_pod_holds_on_its_node_is_beyond_suspicion() -> None:
     assert not is_suspect(holding(), "n", Pod("n"))
     assert is_suspect(holding(ending="m"), "n", Pod("n"))
-    for pod in (None, Pod(), Pod("m"), Pod("other"), Pod("n", finished=True)):
+    for pod in (None, Pod(), Pod("m"), Pod("other"), Pod("n", over=True)):
         assert is_suspect(holding(), "n", pod)
+
+
+@pytest.mark.parametrize(
+    ("of", "pod", "when"),
+    [
+        pytest.param(holding(), Pod("n"), None, id="bound here"),
+        pytest.param(holding(), None, "now", id="not known"),
+        pytest.param(holding(1600), None, "now", id="not known, and room is held for it"),
+        pytest.param(holding(), Pod("n", over=True), "now", id="finished"),
+        pytest.param(holding(), Pod(over=True), "now", id="being deleted before it was bound"),
+        pytest.param(holding(), Pod("m"), "now", id="bound elsewhere"),
+        pytest.param(holding(), Pod(), "later", id="to be bound"),
+        pytest.param(holding(1600), Pod(), None, id="to be bound, and its gang's keeper tends what is held for it"),
+        pytest.param(holding(ending="m"), Pod("n"), "now", id="bound here, and marked"),
+    ],
+)
+def test_a_holding_that_is_seen_for_the_first_time_is_looked_at_if_its_pod_may_have_ended(
+    of: Holding, pod: Pod | None, when: str | None
+) -> None:
+    assert look(of, "n", pod) == when
+
+
+def test_what_a_pod_that_is_none_of_ours_holds_is_marked_and_released_as_that_of_one_that_is_not_bound() -> None:
+    assert judge(holding(), "n", ("u", None), 51.0, GRACE) == "end"
+    assert judge(holding(ending="m"), "n", ("u", None), 101.0, GRACE) == "unbound"
 
 
 @pytest.mark.parametrize(

@@ -73,10 +73,16 @@ class ClaimKeeper:
         self._seen: dict[Key, tuple[Holding, float]] = {}  # reservations that nobody is known to use, and since when
         self._ended: asyncio.Queue[str] = asyncio.Queue()
         cluster.claims.ended = self._end
+        ledger.recorded.append(self._recorded)
 
     def _end(self, uid: str) -> None:
         if self._ledger.nodes_of(uid):
             self._ended.put_nowait(uid)
+
+    def _recorded(self, _node: str, reservation: Holding) -> None:
+        """A reservation is seen for the first time; `run_releases` releases it if its claim has let go of it by now."""
+        if reservation.fence and self._cluster.claims.is_over(reservation):
+            self._ended.put_nowait(reservation.uid)
 
     async def run_releases(self) -> None:
         """Release what was reserved for claims as these let go of it, until cancelled."""

@@ -73,6 +73,10 @@ class Ledger:
             Pod after another to the same node, and one write can carry them all.
         published: makes what is published beside the holdings; every write carries it.
         tracing: records how long a change takes, and the write that carries it.
+
+    Attributes:
+        recorded: each is called with a node and a holding that is seen there for the first time, or that has begun anew
+            since it was seen; whoever wrote it.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class Ledger:
         *,
         tracing: Tracing = OFF,
     ) -> None:
+        self.recorded: list[Callable[[str, Holding], object]] = []
         self._tracing = tracing
         self._store = store
         self._counters = counters or Counters()
@@ -121,12 +126,17 @@ class Ledger:
         if self.knows(record.node, record.revision):
             return
         known = self._records.get(record.node)
-        for uid in known.holdings.keys() - record.holdings.keys() if known else ():
+        before: Holdings = known.holdings if known else {}
+        for uid in before.keys() - record.holdings.keys():
             self._leave(uid, record.node)
         for uid in record.holdings:
             self._nodes_of[uid].add(record.node)
         self._records[record.node] = record
         self._watched(record.node)
+        for uid, holding in record.holdings.items():
+            if (old := before.get(uid)) is None or (old.since, old.fence) != (holding.since, holding.fence):
+                for tell in self.recorded:
+                    tell(record.node, holding)
 
     def forget(self, node: str, revision: float = math.inf) -> None:
         """Take in that a node's record was deleted or damaged; a record newer than `revision` stays known."""

@@ -285,7 +285,7 @@ class ObservedPodFeed(PodFeed):
     """Takes in Pods as `PodFeed` does, and shows them to the keeper of observed ones.
 
     Args:
-        cluster, ended, bound, types: as for `PodFeed`.
+        cluster, ended, bound, types, listed: as for `PodFeed`.
         keeper: of the observed Pods.
     """
 
@@ -296,8 +296,9 @@ class ObservedPodFeed(PodFeed):
         bound: Callable[[PodInfo], None],
         types: DeviceTypes,
         keeper: ShadowKeeper,
+        listed: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(cluster, ended, bound, types)
+        super().__init__(cluster, ended, bound, types, listed=listed)
         self._keeper = keeper
 
     def there(self, obj: Raw) -> None:

@@ -3,6 +3,9 @@
 A holding is released when its Pod (by UID) is gone, finished, or bound elsewhere. That of a Pod that is not bound is
 marked first, and released after a grace that is longer than any API request lives (`sweep.py`). Unless a watch reported
 it, a live read confirms it first.
+
+The same is asked of both events, of a Pod's end and of a holding that is seen for the first time: whichever comes
+second finds the other. Where a Pod is not known here, or where nothing is seen of its bind, the API server is asked.
 """
 
 import asyncio
@@ -21,7 +24,7 @@ from koordgate.breaks import Breaks, with_breaks
 from koordgate.kube.errors import KubeError
 from webhook.ledger.ledger import BusyError, Change, Ledger
 from webhook.ledger.marks import new_mark
-from webhook.upkeep.sweep import Ended, is_suspect, judge, patience
+from webhook.upkeep.sweep import Ended, is_suspect, judge, look, patience
 from webhook.view.cluster import ClusterView
 from webhook.view.livepods import LivePods
 from webhook.view.podinfo import PodInfo
@@ -32,6 +35,8 @@ _READ_S: Final = 30.0
 _WRITE_S: Final = 5.0
 _AT_ONCE: Final = 16  # concurrent changes
 _SOONEST_S: Final = 1.0  # between two looks at holdings that are due
+_BIND_S: Final = 0.5  # in which a bind is performed and seen, if all is well
+_RARER: Final = 4  # times as long before the next look at what is still not seen to be bound
 
 Kind = Ended | Literal["adopted"]
 
@@ -111,20 +116,49 @@ class Reconciler:
         self._seen: dict[tuple[str, str], tuple[Holding, float]] = {}  # suspects by node and UID, and since when
         self._reports = reports
         self._released = released
-        self._ended: asyncio.Queue[str] = asyncio.Queue()
+        self._looks: asyncio.Queue[tuple[str, str, float]] = asyncio.Queue()  # node, UID, when to look again
+        self._listed = asyncio.Event()
+        self._pods_known = False
+        ledger.recorded.append(self._begun)
 
     def ended(self, pod: PodInfo) -> None:
-        """A Pod finished or is gone; `run_releases` will release what it held."""
-        if self._ledger.nodes_of(pod.uid):
-            self._ended.put_nowait(pod.uid)
+        """A Pod is over or gone; `run_releases` will release what it held."""
+        for node in self._ledger.nodes_of(pod.uid):
+            self._look(node, pod.uid)
 
     def bound(self, pod: PodInfo) -> None:
         """A Pod is bound; `run_releases` will release what it held on other nodes.
 
         Nothing may be released before: a bind that seemed to fail may still succeed until another one has.
         """
-        if any(node != pod.node for node in self._ledger.nodes_of(pod.uid)):
-            self._ended.put_nowait(pod.uid)
+        for node in self._ledger.nodes_of(pod.uid):
+            if node != pod.node:
+                self._look(node, pod.uid)
+
+    def _begun(self, node: str, holding: Holding) -> None:
+        """A holding is seen for the first time; `run_releases` will release it if its Pod has ended.
+
+        Before the first list of Pods, the first reconciliation does that.
+        """
+        if holding.fence or not self._pods_known:
+            return
+        when = look(holding, node, self._cluster.pods.by_uid(holding.uid))
+        if when == "now":
+            self._look(node, holding.uid)
+        elif when == "later":
+            self._look_later(node, holding.uid, _BIND_S)
+
+    def listed(self) -> None:
+        """All Pods were listed: `run_timer` compares the ledger with them now, unless this is the first time."""
+        if self._pods_known:
+            self._listed.set()
+        self._pods_known = True
+
+    def _look(self, node: str, uid: str, again_s: float = _BIND_S) -> None:
+        self._looks.put_nowait((node, uid, again_s))
+
+    def _look_later(self, node: str, uid: str, wait_s: float) -> None:
+        asyncio.get_running_loop().call_later(wait_s, self._look, node, uid, wait_s * _RARER)
 
     async def run_releases(self) -> None:
         """Release what ended Pods held, and what bound Pods held on other nodes, as this happens, until cancelled."""
@@ -134,24 +168,57 @@ class Reconciler:
 
     async def _release_ended(self) -> None:
         while True:
-            uid = await self._ended.get()
-            pod = self._cluster.pods.by_uid(uid)
-            for node in self._ledger.nodes_of(uid):
-                if pod is None or pod.finished:
-                    await self._release(uid, node, "gone")
-                elif pod.node not in {"", node}:
-                    await self._release(uid, node, "moved")
+            node, uid, again_s = await self._looks.get()
+            holding = self._held(node, uid)
+            if holding is None or not is_suspect(holding, node, self._cluster.pods.by_uid(uid)):
+                continue
+            if await self._settled(node, holding):
+                continue
+            if self._held(node, uid) is not None and again_s < patience(holding, self._grace):
+                self._look_later(node, uid, again_s)  # later than that, the timer looks
+
+    async def _settled(self, node: str, holding: Holding) -> bool:
+        """Look at what a Pod holds on a node, and release it if it may be; False if this may have to be tried again."""
+        try:
+            live = await self._told(holding)
+        except KubeError as error:
+            _LOG.warning("a Pod could not be read; it is tried again: %s", error, extra={"uid": holding.uid})
+            return False
+        match judge(holding, node, live, 0.0, self._grace):
+            case "gone" | "finished" | "moved" as ended:
+                return await self._release(holding.uid, node, ended)
+            case None:  # a watch will tell the end of a Pod that is bound, and its gang's keeper gives back a hold
+                return bool(holding.until) or bool(live and live[1] and live[1].node)
+            case _:
+                return True  # the timer does that
+
+    async def _told(self, holding: Holding) -> tuple[str, PodInfo | None] | None:
+        """What is certain of the Pod of that name, as `judge` takes it: what a watch showed, or the API server says."""
+        pod = self._cluster.pods.by_uid(holding.uid)
+        if pod is not None and (pod.over or pod.node):
+            return pod.uid, pod
+        if self._cluster.pods.is_gone(holding.uid):
+            return None
+        return await self._live.read(holding.namespace, holding.name, _READ_S)
+
+    def _held(self, node: str, uid: str) -> Holding | None:
+        return self._ledger.record(node).holdings.get(uid)
 
     async def run_timer(self, every: float) -> None:
         """Reconcile at this interval, in seconds, until cancelled. A failure is logged; the next round tries again.
 
-        What becomes due before the next round is looked at when it does.
+        What becomes due before the next round is looked at when it does. After a list of all Pods, a round begins.
         """
         left = every
         while True:
             wait = min(left, max(self._due_in(), _SOONEST_S))
-            await asyncio.sleep(wait)
-            left -= wait
+            try:
+                await asyncio.wait_for(self._listed.wait(), wait)
+            except TimeoutError:
+                left -= wait
+            else:
+                self._listed.clear()
+                left = 0
             try:
                 if left > 0:
                     await self._all(self._check(node, holding) for node, holding in self._due())
@@ -311,7 +378,7 @@ class Reconciler:
 
     async def _check(self, node: str, holding: Holding) -> None:
         pod = self._cluster.pods.by_uid(holding.uid)
-        if pod is not None and pod.finished:
+        if pod is not None and pod.over:
             await self._release(holding.uid, node, "finished")
             return
         seen_s = self._seen_s(node, holding)
@@ -323,7 +390,7 @@ class Reconciler:
                 pass
             case "end":
                 await self._change(holding.uid, node, end(holding, new_mark()))
-                marked = self._ledger.record(node).holdings.get(holding.uid)
+                marked = self._held(node, holding.uid)
                 if marked is not None and marked.ending:
                     self._seen[node, holding.uid] = marked, self._clock()
             case "keep":
@@ -335,10 +402,13 @@ class Reconciler:
             case kind:
                 await self._release(holding.uid, node, kind)
 
-    async def _release(self, uid: str, node: str, kind: Ended, *, ending: str | None = None) -> None:
-        if await self._change(uid, node, release(uid, ending=ending)):
+    async def _release(self, uid: str, node: str, kind: Ended, *, ending: str | None = None) -> bool:
+        """Release a holding; tell whether that was done here."""
+        done = await self._change(uid, node, release(uid, ending=ending))
+        if done:
             self._reports.mended(kind)
             self._released(node)
+        return done
 
     async def _change(self, uid: str, node: str, change: Change[bool]) -> bool:
         """Correct the ledger; tell whether it was changed."""

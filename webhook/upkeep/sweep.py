@@ -8,6 +8,10 @@ first one may be of any length; only the second one must outlast a request.
 
 What a Pod of a gang that is bound as a whole was given is held for it again then: the others may be bound already, and
 the gang would be half without this room. The gang's keeper gives it back if none of them is.
+
+A Pod may end while its bind is under way. Its end and what the bind records are two events, and either may be seen
+first: whoever sees the second one releases the holding. A Pod's end finds what is recorded; a holding that is seen for
+the first time is looked at (`look`), because the Pod's end may have come before it.
 """
 
 import math
@@ -21,6 +25,9 @@ Ended = Literal["gone", "finished", "unbound", "moved"]
 Sweep = Ended | Literal["end", "keep", "hold again"]
 """What is done: release the holding for this reason, mark it, remove the mark, or make it a hold of its gang again."""
 
+Look = Literal["now", "later"]
+"""When a Pod is looked for: at once, or if nothing was seen of its bind in the time that a bind takes."""
+
 _LONGEST_HOLD_S: Final = 24 * 3600  # of a gang, as the settings allow
 
 
@@ -32,8 +39,8 @@ class BoundTo(Protocol):
         """The node that it is bound to; "" for none."""
 
     @property
-    def finished(self) -> bool:
-        """Whether all its containers have ended for good."""
+    def over(self) -> bool:
+        """Whether it holds nothing and will never be bound."""
 
     @property
     def together(self) -> bool:
@@ -48,7 +55,24 @@ def is_suspect(holding: Holding, node: str, pod: BoundTo | None) -> bool:
         node: where it is.
         pod: as last seen; None where it was not.
     """
-    return pod is None or pod.node != node or pod.finished or bool(holding.ending)
+    return pod is None or pod.node != node or pod.over or bool(holding.ending)
+
+
+def look(holding: Holding, node: str, pod: BoundTo | None) -> Look | None:
+    """Decide when a holding that is seen for the first time is looked at; None: nothing is to be found out.
+
+    A Pod that waits is looked at later as well: the watch that tells its end may be late.
+
+    Args:
+        holding: of the Pod.
+        node: where it is.
+        pod: as last seen; None where it was not, or is gone.
+    """
+    if not is_suspect(holding, node, pod):
+        return None
+    if pod is None or pod.over or pod.node:
+        return "now"
+    return None if holding.until else "later"
 
 
 def patience(holding: Holding, grace: float) -> float:
@@ -76,20 +100,20 @@ def judge(
         holding: as it is recorded.
         node: where it is.
         live: the UID and the state of the Pod of that name, as read from the API server after the holding was seen;
-            None where there is none, and None for the state of a Pod that is not ours.
+            None where there is none, and None for the state of a Pod that is not ours: nothing of it shows its bind.
         seen_s: seconds for which the holding has been seen as it is.
         grace: as for `patience`.
     """
-    pod = live[1] if live else None
-    if live is None or live[0] != holding.uid or pod is None:
+    if live is None or live[0] != holding.uid:
         return "gone"
-    if pod.finished:
+    pod = live[1]
+    if pod is not None and pod.over:
         return "finished"
-    if pod.node:
+    if pod is not None and pod.node:
         right: Sweep | None = "keep" if holding.ending else None
         return right if pod.node == node else "moved"
     if seen_s <= patience(holding, grace):
         return None
     if not holding.ending:
         return "end"
-    return "hold again" if pod.together and not holding.until else "unbound"
+    return "hold again" if pod is not None and pod.together and not holding.until else "unbound"

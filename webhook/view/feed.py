@@ -221,11 +221,12 @@ class PodFeed(Listing):
 
     Args:
         cluster: is filled.
-        ended: called with each of our Pods that finished or is gone: what it held can be released.
+        ended: called with each of our Pods that is over or gone: what it held can be released.
         bound: called with each of our Pods that is bound: what it holds on other nodes, from binds that failed, can be
             released.
         types: the device types that Pods may ask for.
         read: reads a Pod, given what was known of it.
+        listed: called after each list: of Pods that came and went before it, nothing else was seen.
     """
 
     def __init__(
@@ -235,8 +236,10 @@ class PodFeed(Listing):
         bound: Callable[[PodInfo], None],
         types: DeviceTypes,
         read: Callable[[Raw, PodInfo | None, DeviceTypes], PodInfo | None] = read_pod_info,
+        listed: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
+        self._listed_all = listed
         self._types = types
         self._read = read
         self._cluster = cluster
@@ -256,7 +259,7 @@ class PodFeed(Listing):
             return
         held = self._cluster.held.record(pod.node).holdings.get(pod.uid) if pod.holds else None
         self._cluster.pods.put(lean_pod(pod, held))
-        if pod.finished and not (known is not None and known.finished):
+        if pod.over and not (known is not None and known.uid == pod.uid and known.over):
             self._ended(pod)
         elif pod.node and not (known is not None and known.uid == pod.uid and known.node):
             self._bound(pod)
@@ -267,6 +270,11 @@ class PodFeed(Listing):
         known = self._cluster.pods.drop(namespace, name)
         if known is not None:
             self._ended(known)
+
+    def end_list(self) -> None:
+        """The list is complete."""
+        super().end_list()
+        self._listed_all()
 
 
 class GroupFeed(Listing):

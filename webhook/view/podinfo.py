@@ -101,6 +101,14 @@ class PodInfo:
         return bool(self.request) or bool(self.problem)
 
     @property
+    def over(self) -> bool:
+        """Whether it holds nothing and will never be bound: it has finished, or is being deleted before it was bound.
+
+        The API server binds no Pod that is being deleted (pkg/registry/core/pod/storage of kubernetes).
+        """
+        return self.finished or (self.terminating and not self.node)
+
+    @property
     def together(self) -> bool:
         """Whether it asks that its gang is bound as a whole."""
         return self.request.wishes.together

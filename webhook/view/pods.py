@@ -48,8 +48,9 @@ class PodTable:
         # One entry for each live Pod at most: a Pod that is deleted, or that a list does not name, is dropped by the
         # feed.
         self._strangers: dict[tuple[str, str], Stranger] = {}
-        # UID -> the node it was bound to, of those whose holding may not have left the ledger yet. One that is
-        # forgotten too early makes its node look fuller than it is until the ledger follows; no bind depends on it.
+        # UID -> the node it was bound to ("" for none), of those whose holding may not have left the ledger yet, or may
+        # be seen there only now. One that is forgotten too early makes its node look fuller than it is until the ledger
+        # follows, or costs a request to the API server; no bind depends on it.
         self._ended: BoundedCache[str, str] = BoundedCache(_MOST_ENDED)
 
     def put(self, pod: PodInfo) -> None:
@@ -58,11 +59,12 @@ class PodTable:
         self._replace(self.get(pod.namespace, pod.name), pod)
 
     def put_stranger(self, namespace: str, name: str, pod: Stranger) -> None:
-        """Take in a Pod that is none of ours; one of ours that had its name is gone."""
-        self._replace(self.get(namespace, name), None)
-        known = self._strangers.get((namespace, name))
+        """Take in a Pod that is none of ours; another one of ours that had its name is gone."""
+        known = self.get(namespace, name)
+        self._replace(known, None, lives=known is not None and known.uid == pod.uid)
+        before = self._strangers.get((namespace, name))
         self._strangers[namespace, name] = pod
-        self._loads.move(known.counted if known else None, pod.counted)
+        self._loads.move(before.counted if before else None, pod.counted)
 
     def _forget_stranger(self, namespace: str, name: str) -> None:
         known = self._strangers.pop((namespace, name), None)
@@ -76,7 +78,8 @@ class PodTable:
         self._replace(known, None)
         return known
 
-    def _replace(self, known: PodInfo | None, pod: PodInfo | None) -> None:
+    def _replace(self, known: PodInfo | None, pod: PodInfo | None, *, lives: bool = False) -> None:
+        """Replace what is known under a name; `lives`: the Pod that was known there, which is none of ours any more."""
         if known == pod:  # as in a list that is repeated: nothing that is derived from the Pod is stale
             return
         same = known is not None and pod is not None and pod.uid == known.uid
@@ -88,7 +91,7 @@ class PodTable:
         self._loads.move(known.counted if known else None, pod.counted if pod else None)
         if self._mix is not None:
             self._mix.move(known, pod)
-        if known is not None and known.node and (pod is None or pod.uid != known.uid):
+        if known is not None and not lives and not same:
             self._end(known)
         if pod is not None and pod.node and pod.finished:
             self._end(pod)
@@ -117,15 +120,16 @@ class PodTable:
             self._together.setdefault(gang, {})[pod.uid] = pod
 
     def _end(self, pod: PodInfo) -> None:
-        """Take in that a Pod ended: what it held counts as free from now on.
+        """Take in that a Pod ended: what it held where it was bound counts as free from now on.
 
         The ledger follows within milliseconds, before a bind can result. But kube-scheduler is as quick, and backs off
         from Pods that are refused.
         """
         before = self._ended.get(pod.uid)
         self._ended.put(pod.uid, pod.node)
-        self._changes.touch(pod.node)
-        if before is not None and before != pod.node:  # what the ledger has for it there counts again
+        if pod.node:
+            self._changes.touch(pod.node)
+        if before and before != pod.node:  # what the ledger has for it there counts again
             self._changes.touch(before)
 
     def get(self, namespace: str, name: str) -> PodInfo | None:
@@ -170,9 +174,13 @@ class PodTable:
         """When a Pod that waits was first seen; None if it does not wait."""
         return self._waiting.get(pod.scheduler_name, {}).get(pod.uid)
 
+    def is_gone(self, uid: str) -> bool:
+        """Whether one of our Pods was seen to vanish; of very many, that is forgotten again."""
+        return uid not in self._by_uid and self._ended.get(uid) is not None
+
     def has_ended(self, uid: str, node: str) -> bool:
         """Whether a Pod that was bound to this node ended: what it holds there is about to leave the ledger."""
-        return self._ended.get(uid) == node
+        return bool(node) and self._ended.get(uid) == node
 
     def is_stranger(self, namespace: str, name: str, uid: str) -> bool:
         """Whether a Pod is known to be none of ours; without a UID, whether one of that name is."""
