@@ -1,6 +1,5 @@
 """The HTTPS server: which handler answers which path, and on which ports."""
 
-import asyncio
 import contextlib
 import logging
 import ssl
@@ -10,9 +9,9 @@ from typing import Final
 from aiohttp import web
 
 from koordgate.kube.client import KubeClient
+from koordgate.serving import serve as served
 from webhook import shapes
 from webhook.assembly import Parts, wall_clock
-from webhook.connections import HANDSHAKE_S, Connection, Connections
 from webhook.devicemap.access import TokenGuard
 from webhook.devicemap.feed import MapFeed
 from webhook.devicemap.server import MapServer
@@ -22,7 +21,6 @@ from webhook.settings import ServeSettings
 
 _LOG: Final = logging.getLogger(__name__)
 _IN_FLIGHT_S: Final = 30.0  # how long the shutdown waits for answers that are under way
-_GOODBYE_S: Final = 3.0  # for which a peer may take to end a TLS connection
 
 
 def make_app(
@@ -122,34 +120,23 @@ async def listen(
         serve: the address, and how many connections there may be.
         context: with the certificate.
         port: instead of the one in `serve`; 0 for any free one.
-        closed: called for each connection that is closed because there are too many, or no request comes.
+        closed: as for `koordgate.connections.Connections`.
 
     Yields:
         The port.
     """
-    connections = Connections(serve.connections, serve.deadline_seconds, closed)
-    app.on_response_prepare.append(connections.answered)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_IN_FLIGHT_S)
-    await runner.setup()
-    handled = runner.server
-    if handled is None:
-        raise RuntimeError("a runner that is set up has a server")
-    server = await asyncio.get_running_loop().create_server(
-        lambda: Connection(handled, connections),
+    async with served(
+        app,
         serve.host,
         serve.port if port is None else port,
-        ssl=context,
-        backlog=1024,
-        ssl_handshake_timeout=HANDSHAKE_S,
-        ssl_shutdown_timeout=_GOODBYE_S,
-    )
-    try:
-        taken: int = server.sockets[0].getsockname()[1]
+        context=context,
+        most=serve.connections,
+        longest=serve.deadline_seconds,
+        in_flight=_IN_FLIGHT_S,
+        closed=closed,
+    ) as taken:
         _LOG.info("serving on %s:%d", serve.host, taken)
         yield taken
-    finally:
-        server.close()
-        await runner.cleanup()
 
 
 @contextlib.asynccontextmanager

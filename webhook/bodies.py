@@ -2,7 +2,8 @@
 
 A small body is always read. A large one is read when there is room for all of it, in the order of arrival; the room is
 given back when the request is answered, because what was parsed takes memory for as long. Whoever sends many large
-bodies slowly therefore keeps others with large ones waiting, and nobody with a small one.
+bodies slowly therefore keeps others with large ones waiting, and nobody with a small one. A body must state its size:
+API servers and kube-scheduler do, and one in chunks could have trailers, which no bound counts.
 """
 
 import asyncio
@@ -48,25 +49,24 @@ class Bodies:
         Raises:
             TimeoutError: it is not there by then.
             web.RequestPayloadError: it cannot be read.
+            web.HTTPLengthRequired: it comes in chunks.
             web.HTTPRequestEntityTooLarge: it is above the limit.
             web.HTTPServiceUnavailable: there is no room for it now.
         """
-        size = self._size(http)
-        self._check(size)
+        size = http.content_length or 0
+        if http.content_length is None and http.can_read_body:
+            raise web.HTTPLengthRequired(text="a request must state its Content-Length")
+        if size > self._limit:
+            raise web.HTTPRequestEntityTooLarge(self._limit)
         content = http.content
         if size <= SMALL and content.is_eof():  # all of it came with the head, so there is nothing to wait for
-            whole = await content.readany()
-            self._check(len(whole))
-            return whole
+            return await content.readany()
         async with asyncio.timeout_at(until):
-            body = bytearray()
-            if size > SMALL and http.content_length is not None:
+            if size > SMALL:
                 await self._claim(http, size, until)
+            body = bytearray()
             while chunk := await content.readany():
                 body += chunk
-                self._check(len(body))
-                if len(body) > SMALL and _CLAIM not in http:  # its size is not stated
-                    await self._claim(http, size, until)
             return bytes(body)
 
     def done(self, http: web.Request) -> None:
@@ -76,17 +76,6 @@ class Bodies:
             del http[_CLAIM]
             self.held -= claim
             self._admit()
-
-    def _size(self, http: web.Request) -> int:
-        """The bytes that a body may take: what is stated, or the limit if nothing is, or it is packed."""
-        stated = http.content_length
-        if stated is None:
-            return self._limit if http.can_read_body else 0
-        return max(stated, self._limit) if "Content-Encoding" in http.headers else stated
-
-    def _check(self, size: int) -> None:
-        if size > self._limit:
-            raise web.HTTPRequestEntityTooLarge(self._limit)
 
     async def _claim(self, http: web.Request, size: int, until: float) -> None:
         if self._waiting or self.held + size > self._most:

@@ -13,6 +13,7 @@ import orjson
 from aiohttp import web
 
 from koordgate import log
+from koordgate.failure import failure
 from webhook import calls, review, shapes
 from webhook.bodies import Bodies
 from webhook.metrics import WebhookMetrics
@@ -119,7 +120,7 @@ class Edge:
                 return self._fail(HTTPStatus.BAD_REQUEST, str(error))
             except web.HTTPException as error:
                 count["bad"]()
-                error.text = review.failure(HTTPStatus(error.status), error.text or error.reason).decode()
+                error.text = failure(HTTPStatus(error.status), error.text or error.reason).decode()
                 error.content_type = _JSON
                 raise
             with self._call(http, path, calls.of_review(path, question)) as span:
@@ -262,7 +263,7 @@ class Edge:
             _LOG.warning("a review was not answered: %s", message)
 
     def _fail(self, code: HTTPStatus, message: str) -> web.Response:
-        return self._respond(review.failure(code, message), code)
+        return self._respond(failure(code, message), code)
 
     def _respond(self, body: bytes, status: HTTPStatus) -> web.Response:
         response = web.Response(body=body, status=status, content_type=_JSON)

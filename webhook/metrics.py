@@ -177,7 +177,8 @@ class WebhookMetrics:
         )
         self.connections_closed = Counter(
             "koordgate_connections_closed_total",
-            "Connections closed because there were too many or no request came, by port (webhooks, extender, map).",
+            "Connections closed because there were too many, no request came, or one was compressed or had a head of "
+            "more than 32 KiB, by port (webhooks, extender, map).",
             ["port"],
             registry=registry,
         )

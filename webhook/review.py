@@ -2,7 +2,7 @@
 
 Handlers map a `Request` to a `Response` and never see HTTP. A malformed review is `BadReviewError`, an HTTP 400 to the
 API server. A bad object is a `denied` response, a 4xx inside the review for its author. Our own failure is `errored`, a
-5xx after which the caller retries. Of an HTTP failure the API server quotes only the message of a `Status`: `failure`.
+5xx after which the caller retries; what is sent then is in `koordgate.failure`.
 """
 
 import base64
@@ -14,16 +14,12 @@ from typing import Any, Final
 
 import orjson
 
+from koordgate.failure import reason_of
+
 API_VERSION: Final = "admission.k8s.io/v1"
-_REASONS: Final = {
-    HTTPStatus.BAD_REQUEST: "BadRequest",
-    HTTPStatus.FORBIDDEN: "Forbidden",
-    HTTPStatus.CONFLICT: "Conflict",
-    HTTPStatus.UNPROCESSABLE_ENTITY: "Invalid",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
-    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailable",
-    HTTPStatus.GATEWAY_TIMEOUT: "Timeout",
-}
+_MOST_VALUES: Final = (
+    500_000  # each takes some hundred bytes once it is parsed; both versions of a large Pod have 50,000
+)
 
 
 class BadReviewError(ValueError):
@@ -131,8 +127,11 @@ def decode(body: bytes) -> Request:
     """Read a review.
 
     Raises:
-        BadReviewError: it is not JSON, not an AdmissionReview, has another version, or lacks a required part.
+        BadReviewError: it is not JSON, not an AdmissionReview, has another version, lacks a required part, or has so
+            many values that they would take far more memory.
     """
+    if len(body) > _MOST_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise BadReviewError(f"the AdmissionReview has more than {_MOST_VALUES} values")
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -181,16 +180,6 @@ def _text(holder: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def failure(code: HTTPStatus, message: str) -> bytes:
-    """Write the body of an HTTP failure: a Status of meta/v1.
-
-    The API server puts its message behind "failed calling webhook", where the author of the object reads it, and
-    kube-scheduler into an Event of the Pod. Of any other body, a review included, it states only the status in words.
-    """
-    status = {"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure"}
-    return orjson.dumps({**status, "code": int(code), "reason": _reason(code), "message": message})
-
-
 def encode(uid: str, response: Response) -> bytes:
     """Write the answer to the review with this uid."""
     answer: dict[str, Any] = {"uid": uid, "allowed": response.allowed}
@@ -202,10 +191,6 @@ def encode(uid: str, response: Response) -> bytes:
     if response.audit:
         answer["auditAnnotations"] = dict(response.audit)
     if not response.allowed:
-        reason = _reason(response.code)
+        reason = reason_of(response.code)
         answer["status"] = {"code": int(response.code), "reason": reason, "message": response.message}
     return orjson.dumps({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": answer})
-
-
-def _reason(code: HTTPStatus) -> str:
-    return _REASONS.get(code, code.phrase)

@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from aiohttp import web
-
+from koordgate.serving import serve
 from webhook.devicemap.access import LoopbackGuard
 from webhook.devicemap.document import VERSION, node_of, types_entry
 from webhook.devicemap.feed import MapFeed
@@ -30,7 +29,6 @@ _HOST: Final = "127.0.0.1"
 _CLIENTS: Final = 16
 _LAST_PORT: Final = 65535
 _DIGITS: Final = re.compile("[0-9]{1,5}")
-_SHUTDOWN_S: Final = 1.0
 _PLACED: Final = (PodFate.BOUND, PodFate.STANDING)
 
 
@@ -94,20 +92,14 @@ async def serving(results: Sequence[Result], account: Account, port: int) -> Asy
         return waiting
 
     feed = MapFeed(account.view, account.types, waiting_now, lambda: 0)
-    runner = web.AppRunner(
-        MapServer(feed, LoopbackGuard(), _CLIENTS).app(), access_log=None, shutdown_timeout=_SHUTDOWN_S
-    )
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, _HOST, port)
-        await site.start()
-        (_, taken), *_ = runner.addresses
+    app = MapServer(feed, LoopbackGuard(), _CLIENTS).app()
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            taken = await stack.enter_async_context(serve(app, _HOST, port))
+        except OSError as error:
+            message = f"--map-port {port}: cannot be used ({error.strerror}); name a free port, or 0 for any"
+            raise MapError(message) from error
         yield f"http://{_HOST}:{taken}/"
-    except OSError as error:
-        message = f"--map-port {port}: cannot be used ({error.strerror}); name a free port, or 0 for any"
-        raise MapError(message) from error
-    finally:
-        await runner.cleanup()
 
 
 def watched() -> bool:

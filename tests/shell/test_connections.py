@@ -1,17 +1,19 @@
-"""The connections of a port: too many, silent ones, and those on which no request comes."""
+"""The connections of a port: too many, silent ones, those on which no request comes, and what one may send."""
 
 import asyncio
+import gzip
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import orjson
 import pytest
 from aiohttp import web
 from waiting import until
 
-from webhook import connections as module
-from webhook.app import listen
-from webhook.settings import Certificate, ServeSettings
+from koordgate import connections as module
+from koordgate.serving import serve
+from webhook.settings import Certificate
 from webhook.tls.certs import MemorySource
 
 ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -54,9 +56,10 @@ async def port(most: int = 10, longest: float = 4.0) -> AsyncIterator[Port]:
     await source.start()
     made.trust = ssl.create_default_context(cadata=source.ca_bundle.decode())
     app = web.Application()
-    app.router.add_get("/", made.answer)
-    serve = ServeSettings(host="127.0.0.1", port=0, connections=most, deadline_seconds=longest)
-    async with listen(app, serve, source.context, closed=made.count) as made.port:
+    app.router.add_route("*", "/", made.answer)
+    async with serve(
+        app, "127.0.0.1", 0, context=source.context, most=most, longest=longest, closed=made.count
+    ) as made.port:
         yield made
 
 
@@ -133,7 +136,7 @@ async def test_one_that_was_answered_in_time_is_kept(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_handshake_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.app.HANDSHAKE_S", 0.05)
+    monkeypatch.setattr("koordgate.serving.HANDSHAKE_S", 0.05)
     async with port() as made:
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
         assert await reader.read() == b""
@@ -141,3 +144,91 @@ async def test_a_handshake_that_never_ends_is_given_up(monkeypatch: pytest.Monke
         peer = await made.connect(ask=True)
         await answered(*peer)
         peer[1].close()
+
+
+# --- what one may send
+
+
+async def refusal(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+    """The status and the body of an answer behind which the connection is closed."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    return int(head.split()[1]), orjson.loads(await reader.read())
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "identity", "gzip, gzip", "GZIP", "\xff"])
+@pytest.mark.parametrize("head", ["GET /", "POST /", "POST /nothing-there"])
+async def test_a_compressed_body_is_refused_by_its_head_alone(head: str, encoding: str) -> None:
+    async with port() as made:
+        reader, writer = await made.connect()
+        sent = f"{head} HTTP/1.1\r\nHost: x\r\nContent-Encoding: {encoding}\r\nContent-Length: 1000000\r\n\r\n"
+        writer.write(sent.encode("latin-1"))
+        status, body = await refusal(reader)
+        assert (status, body["kind"], body["reason"], made.closed) == (415, "Status", "UnsupportedMediaType", 1)
+        assert body["message"] == "Content-Encoding: no body is decompressed; send it plain"
+        writer.close()
+
+
+async def test_what_comes_compressed_all_the_same_is_not_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
+    inflated: list[object] = []
+    monkeypatch.setattr(
+        "aiohttp.http_parser.ZLibDecompressor.decompress_sync", lambda *given, **_: inflated.append(given)
+    )
+    async with port() as made:
+        reader, writer = await made.connect()
+        bomb = gzip.compress(bytes(10_000_000))
+        head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n"
+        writer.write(head.encode() + bomb)
+        assert (await refusal(reader))[0] == 415
+        assert not inflated
+        writer.close()
+
+
+@pytest.mark.parametrize("before", [0, 1, 2], ids=["the first", "the second", "the third"])
+async def test_a_head_that_does_not_end_is_cut_off_at_32_kib(before: int) -> None:
+    async with port() as made:
+        reader, writer = await made.connect()
+        for _ in range(before):
+            await answered(reader, writer)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        for number in range(15):
+            writer.write(f"x-{number}: ".encode() + b"x" * 2000 + b"\r\n")
+        await writer.drain()
+        assert made.closed == 0
+        writer.write(b"y: " + b"y" * 6000)
+        assert await reader.read() == b""
+        assert made.closed == 1
+        writer.close()
+
+
+@pytest.mark.parametrize(("headers", "status"), [(15, 200), (20, 431)])
+async def test_a_whole_head_has_at_most_32_kib(headers: int, status: int) -> None:
+    async with port() as made:
+        reader, writer = await made.connect()
+        head = "".join(f"x-{number}: {'x' * 2000}\r\n" for number in range(headers))
+        writer.write(f"GET / HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode())
+        assert f" {status} ".encode() in await reader.readline()
+        writer.close()
+
+
+async def test_bodies_count_for_no_head() -> None:
+    async with port() as made:
+        reader, writer = await made.connect()
+        for _ in range(3):
+            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+            for _ in range(10):
+                writer.write(b" " * 10_000)
+                await writer.drain()
+            assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(2)
+        assert made.closed == 0
+        writer.close()
+
+
+async def test_a_body_that_nobody_reads_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_DRAIN_S", 0.05)
+    async with port() as made:
+        reader, writer = await made.connect()
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+        assert b" 200 " in await reader.readline()
+        await reader.read()  # until the end
+        writer.close()

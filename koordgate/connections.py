@@ -1,14 +1,20 @@
-"""The connections of a port: how many there may be, and how long one may be there without a request.
+"""The connections of a port: how many there may be, how long one may be there without a request, and what one may send.
 
 When there are too many, the one that was silent for longest is closed, if no request of it can be under way; otherwise
 the new one. An idle connection costs its owner a new handshake. Refusing new ones would keep out the kubelet's probes.
+
+No body is ever decompressed: of some kilobytes anybody could make hundreds of megabytes, before it is known who asks.
+Neither API servers nor kube-scheduler nor browsers compress what they send.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Final
 
-from aiohttp import web
+from aiohttp import EMPTY_PAYLOAD, web
+
+from koordgate.failure import failure
 
 HANDSHAKE_S: Final = 5.0
 FIRST_ANSWER_S: Final = 15.0
@@ -17,7 +23,13 @@ FIRST_ANSWER_S: Final = 15.0
 IDLE_S: Final = 120.0
 """How long one may be there after an answer; API servers close theirs after 90 s (Go's http.DefaultTransport)."""
 
+MOST_HEAD: Final = 32 * 2**10
+"""Bytes of a request's head; those of API servers have some hundred."""
+
+_DRAIN_S: Final = 1.0  # for which what is left of a body is taken, so that its sender reads the answer
 _NEVER: Final = float("-inf")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Connections:
@@ -26,7 +38,8 @@ class Connections:
     Args:
         most: how many there may be.
         longest: seconds that a request may take; one that was silent for longer has none under way.
-        closed: called for each connection that is closed because there are too many, or no request comes.
+        closed: called for each connection that is closed because there are too many, because no request comes, or
+            because of what it sends.
     """
 
     def __init__(self, most: int, longest: float, closed: Callable[[], object] = lambda: None) -> None:
@@ -55,6 +68,24 @@ class Connections:
         """A connection is gone."""
         self._open.pop(connection, None)
 
+    @web.middleware
+    async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse a request by its head, before anything of its body is read."""
+        if "Content-Encoding" in request.headers:
+            code, message = (
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                "Content-Encoding: no body is decompressed; send it plain",
+            )
+        elif sum(len(key) + len(value) for key, value in request.raw_headers) > MOST_HEAD:
+            code = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            message = f"the request's head has more than {MOST_HEAD} bytes"
+        else:
+            return await handler(request)
+        self._closed()
+        refused = web.Response(status=code, body=failure(code, message), content_type="application/json")
+        refused.force_close()
+        return refused
+
     async def answered(self, request: web.Request, _answer: web.StreamResponse) -> None:
         """A request is answered (a signal of aiohttp's applications)."""
         protocol = request.protocol
@@ -70,11 +101,20 @@ class Connection(web.RequestHandler):
         answered: whether a request was answered.
     """
 
-    def __init__(self, server: web.Server, connections: Connections, **more: Any) -> None:
+    def __init__(self, server: web.Server, connections: Connections) -> None:
         loop = asyncio.get_running_loop()
-        super().__init__(server, loop=loop, access_log=None, keepalive_timeout=IDLE_S, **more)  # type: ignore[arg-type]
+        super().__init__(
+            server,
+            loop=loop,
+            access_log=None,  # type: ignore[arg-type]
+            keepalive_timeout=IDLE_S,
+            lingering_time=_DRAIN_S,
+            auto_decompress=False,
+        )
         self.heard = _NEVER
         self.answered = False
+        self._head = 0  # bytes of a head that is not complete
+        self._body = EMPTY_PAYLOAD  # of the latest request
         self._clock = loop.time
         self._connections = connections
         self._timer: asyncio.TimerHandle | None = None
@@ -96,7 +136,14 @@ class Connection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         """Something came."""
         self.heard = self._clock()
+        requests, in_head = self._request_count, self._body.is_eof()
         super().data_received(data)
+        if self._request_count > requests:
+            self._head, self._body = 0, self._messages[-1][1]
+        elif in_head:
+            self._head += len(data)
+            if self._head > MOST_HEAD:
+                self._connections.close(self)
 
     def _look(self) -> None:
         if not self.answered:
