@@ -373,7 +373,7 @@ class WebhookSettings(Section, frozen=True):
 
     Attributes:
         domain: the domain that resource names are written in; both are read.
-        state_memory: whether a translation also states gpu-memory if all GPUs in reach have the same. Turn it off with
+        state_memory: whether a translation also states gpu-memory, of the smallest GPU in reach. Turn it off with
             Koordinator's own scheduler, which refuses ratio and memory side by side.
         log_level: debug, info, warning or error.
         log_format: json or text.

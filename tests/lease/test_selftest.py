@@ -110,7 +110,7 @@ def test_only_a_probe_that_asks_for_something_bears_the_annotation(probe: Probe)
 
 @pytest.mark.parametrize("probe", list(Probe))
 def test_the_webhook_translates_every_probe_and_refuses_those_that_ask_for_it(probe: Probe) -> None:
-    webhooks = PodWebhooks(POLICY_OF_TRANSLATION, WRITER, lambda _pod: (None, 0))
+    webhooks = PodWebhooks(POLICY_OF_TRANSLATION, WRITER, lambda _pod: (0, 0))
     translated = patch.apply(pod(probe), webhooks.mutate(asks(pod(probe))).patch)
     response = webhooks.validate(asks(translated))
     assert response.allowed is (probe is Probe.TRANSLATED)

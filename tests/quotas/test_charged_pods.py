@@ -49,7 +49,7 @@ def charged(obj: Raw) -> list[Raw]:
 
 
 def webhooks(limits: NamespaceLimits = NO_LIMITS, memory: int | None = None) -> PodWebhooks:
-    return PodWebhooks(POLICY, SCHEDULER, lambda _pod: (memory, memory or 0), limits=lambda _namespace: limits)
+    return PodWebhooks(POLICY, SCHEDULER, lambda _pod: (memory or 0, memory or 0), limits=lambda _namespace: limits)
 
 
 def judged(obj: Raw, limits: NamespaceLimits = NO_LIMITS) -> Response:
@@ -231,7 +231,7 @@ def rolling(obj: Raw, *, over: bool = False) -> Response:
     """The answer of a new replica while others may serve beside it, or once that is over."""
     limits = replace(ranges("Container", 40), counted=COUNTED.counted)
     new = PodWebhooks(
-        POLICY, SCHEDULER, lambda _pod: (None, 0), limits=lambda _namespace: limits, rolling_out=lambda: not over
+        POLICY, SCHEDULER, lambda _pod: (0, 0), limits=lambda _namespace: limits, rolling_out=lambda: not over
     )
     return new.validate(asks(obj))
 
@@ -432,5 +432,5 @@ def test_a_hint_that_changes_no_amount_may_be_changed_and_any_of_a_pod_without_d
 
 def test_a_hint_may_be_changed_where_quotas_are_turned_off() -> None:
     exclusive = json.dumps({"gpu": {"exclusivePolicy": "DeviceLevel"}})
-    off = PodWebhooks(PLAIN, "", lambda _pod: (None, 0))
+    off = PodWebhooks(PLAIN, "", lambda _pod: (0, 0))
     assert rehinted(None, exclusive, of=off).allowed

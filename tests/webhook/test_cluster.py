@@ -384,20 +384,20 @@ def devices(name: str, *memories: int) -> NodeDevices:
     return NodeDevices(name, tuple(gpu(minor, memory) for minor, memory in enumerate(memories)), frozenset(), ())
 
 
-def test_memory_is_stated_only_where_all_cards_in_reach_agree(view: ClusterView) -> None:
+def test_the_smallest_and_the_largest_card_in_reach_follow_the_nodes(view: ClusterView) -> None:
     anywhere = pod()
-    assert view.reach.of(anywhere) == (None, 0)
+    assert view.reach.of(anywhere) == (0, 0)
     others = (Device("disk", "disk-0", 0, True, {}), nic(0))
     view.nodes.put_devices(NodeDevices("n1", (gpu(0, 8 * GIB), gpu(1, 8 * GIB), *others)))
     assert view.reach.of(anywhere) == (8 * GIB, 8 * GIB)
     view.nodes.put_devices(devices("n2", 80 * GIB))
-    assert view.reach.of(anywhere) == (None, 80 * GIB)
+    assert view.reach.of(anywhere) == (8 * GIB, 80 * GIB)
     view.nodes.drop_devices("n2")
     assert view.reach.of(anywhere) == (8 * GIB, 8 * GIB)
     view.nodes.put_devices(devices("n1", 24 * GIB))
     assert view.reach.of(anywhere) == (24 * GIB, 24 * GIB)
     view.nodes.put_devices(devices("n1"))
-    assert view.reach.of(anywhere) == (None, 0)
+    assert view.reach.of(anywhere) == (0, 0)
 
 
 def test_a_pod_that_selects_nodes_reaches_only_their_memory(view: ClusterView) -> None:
@@ -408,9 +408,9 @@ def test_a_pod_that_selects_nodes_reaches_only_their_memory(view: ClusterView) -
     view.nodes.put_devices(devices("unknown", 1 * GIB))  # its Node is not seen yet
     t4, none = pod(nodeSelector={"gpu": "t4"}), pod(nodeSelector={"gpu": "l4"})
     assert view.reach.of(t4) == (16 * GIB, 16 * GIB)
-    assert view.reach.of(none) == (None, 0)
+    assert view.reach.of(none) == (0, 0)
     view.nodes.put("n2", NodeFacts({"gpu": "t4"}))
-    assert view.reach.of(t4) == (None, 80 * GIB)
+    assert view.reach.of(t4) == (16 * GIB, 80 * GIB)
     view.nodes.drop("n2")
     assert view.reach.of(t4) == (16 * GIB, 16 * GIB)
     view.nodes.put_devices(devices("n1", 15 * GIB))
@@ -419,15 +419,15 @@ def test_a_pod_that_selects_nodes_reaches_only_their_memory(view: ClusterView) -
 
 def test_selections_that_authors_make_up_are_remembered_up_to_four_mebibytes(view: ClusterView) -> None:
     first = pod(nodeSelector={"made-up": "x"})
-    assert view.reach.of(first) == view.reach.of(first) == (None, 0)
+    assert view.reach.of(first) == view.reach.of(first) == (0, 0)
     assert view.reach._found.weight == len('[{"made-up":"x"},null]') + 300
     for number in range(300):
         made_up = pod(nodeSelector={"made-up": f"{number:016384}"})
-        assert view.reach.of(made_up) == view.reach.of(made_up) == (None, 0)
+        assert view.reach.of(made_up) == view.reach.of(made_up) == (0, 0)
     assert 2**22 - 17_000 < view.reach._found.weight <= 2**22
     assert view.reach._found._most == 4 * 1024 * 1024
     huge = pod(nodeSelector={"made-up": "x" * 2**22})
-    assert view.reach.of(huge) == (None, 0)
+    assert view.reach.of(huge) == (0, 0)
     assert view.reach._found.weight <= 2**22
 
 

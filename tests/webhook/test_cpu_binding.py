@@ -42,7 +42,7 @@ from webhook.review import Response
 from webhook.scheduling.account import Occasion
 
 Raw = dict[str, Any]
-WEBHOOKS = PodWebhooks(POLICY, SCHEDULER, lambda _pod: (None, 0))
+WEBHOOKS = PodWebhooks(POLICY, SCHEDULER, lambda _pod: (0, 0))
 NEAR = machines_cpu.build(2, 1, 4, 2, machines_cpu.siblings_near)  # CPUs 2k and 2k+1 are a core; 0-7 and 8-15 a node
 
 

@@ -33,7 +33,7 @@ def webhooks(policy: TranslationPolicy = POLICY, memory: int | None = 80 * GIB) 
     return PodWebhooks(
         policy,
         SCHEDULER,
-        lambda _pod: (memory, memory or 0),
+        lambda _pod: (memory or 0, memory or 0),
         limits=lambda _: NamespaceLimits(),
     )
 

@@ -33,7 +33,7 @@ ELSEWHERE = replace(POLICY, limits=LimitPolicy(LimitProvider.NVIDIA_TOOLKIT, fro
 
 
 def webhooks(policy: TranslationPolicy) -> PodWebhooks:
-    return PodWebhooks(policy, SCHEDULER, lambda _pod: (None, 0))
+    return PodWebhooks(policy, SCHEDULER, lambda _pod: (0, 0))
 
 
 def created(obj: Raw, policy: TranslationPolicy) -> Raw:

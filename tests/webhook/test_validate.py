@@ -21,7 +21,7 @@ from webhook.admission import validate
 from webhook.admission.pods import PodWebhooks
 from webhook.review import Response
 
-WEBHOOKS = PodWebhooks(POLICY, SCHEDULER, lambda _pod: (None, 0))
+WEBHOOKS = PodWebhooks(POLICY, SCHEDULER, lambda _pod: (0, 0))
 ALLOCATION = [
     DEVICE_ALLOCATED,
     RESOURCE_STATUS,
@@ -42,7 +42,7 @@ DELIVERY = [
     "nvidia.com/container.main.gpus.devices",
 ]
 KAI = "system:serviceaccount:kai-scheduler:binder"
-BESIDE_KAI = PodWebhooks(POLICY, SCHEDULER, lambda _pod: (None, 0), peers=["other", KAI])
+BESIDE_KAI = PodWebhooks(POLICY, SCHEDULER, lambda _pod: (0, 0), peers=["other", KAI])
 Raw = dict[str, Any]
 
 
@@ -394,19 +394,59 @@ def test_all_else_may_be_resized(place: str) -> None:
 
 
 def test_bytes_that_no_known_card_has_are_warned_about_and_waited_for() -> None:
-    webhooks = PodWebhooks(POLICY, "", lambda _pod: (None, 24 * GIB))
+    webhooks = PodWebhooks(POLICY, "", lambda _pod: (GIB, 24 * GIB))
     asked = pod(container(limits={"kubernetes.io/gpu-memory": "40Gi"}))
     response = webhooks.mutate(asks(asked))
     assert response.allowed
     assert [warning for warning in response.warnings if "24Gi" in warning]
     fits = pod(container(limits={"kubernetes.io/gpu-memory": "24Gi"}))
     assert webhooks.mutate(asks(fits)).warnings == []
-    nothing_known = PodWebhooks(POLICY, "", lambda _pod: (None, 0))
+    nothing_known = PodWebhooks(POLICY, "", lambda _pod: (0, 0))
     assert nothing_known.mutate(asks(asked)).warnings == []
 
 
+@pytest.mark.parametrize(
+    ("asked", "memory"),
+    [
+        ({"nvidia.com/gpu": "2"}, "32Gi"),
+        ({"kubernetes.io/gpu": "33"}, "5669356830"),
+        ({"kubernetes.io/gpu-core": "10", "kubernetes.io/gpu-memory-ratio": "50"}, "8Gi"),
+        ({"kubernetes.io/gpu-memory": "4Gi"}, "4Gi"),
+    ],
+)
+def test_where_cards_differ_memory_is_that_of_the_smallest_and_quotas_count_by_none(
+    asked: dict[str, str], memory: str
+) -> None:
+    """Device proposal, "User apply device resources scenarios": the request has all three resources."""
+    webhooks = PodWebhooks(POLICY, "", lambda _pod: (16 * GIB, 80 * GIB))
+    obj = pod(container(limits=asked))
+    response = webhooks.mutate(asks(obj))
+    made = patch.apply(obj, response.patch)
+    assert made["spec"]["containers"][0]["resources"]["requests"]["kubernetes.io/gpu-memory"] == memory
+    own = "kubernetes.io/gpu-memory" in asked
+    assert [warning for warning in response.warnings if "16Gi" in warning and "80Gi" in warning] == (
+        [] if own else response.warnings
+    )
+    assert ("quota.koordgate.io/gpu-memory" in made["spec"]["containers"][0]["resources"]["requests"]) is own
+    again = PodWebhooks(POLICY, "", lambda _pod: (8 * GIB, 8 * GIB)).mutate(asks(made))
+    asked_of = [read_asks(one).request.containers for one in (made, patch.apply(made, again.patch))]
+    assert asked_of[0] == asked_of[1]
+    assert webhooks.validate(asks(made)).allowed
+
+
+def test_no_memory_is_stated_beside_a_percentage_where_the_setting_is_off() -> None:
+    webhooks = PodWebhooks(POLICY, "", lambda _pod: (16 * GIB, 80 * GIB), state_memory=False)
+    obj = pod(container(limits={"nvidia.com/gpu": "1"}))
+    response = webhooks.mutate(asks(obj))
+    assert response.warnings == []
+    assert (
+        "kubernetes.io/gpu-memory"
+        not in patch.apply(obj, response.patch)["spec"]["containers"][0]["resources"]["limits"]
+    )
+
+
 def test_a_resource_spec_without_a_class_is_warned_about() -> None:
-    webhooks = PodWebhooks(POLICY, "", lambda _pod: (None, 0))
+    webhooks = PodWebhooks(POLICY, "", lambda _pod: (0, 0))
     spec = '{"preferredCPUBindPolicy":"FullPCPUs"}'
     made = pod(container(requests={"cpu": 1}), annotations={"scheduling.koordinator.sh/resource-spec": spec})
     (warning,) = webhooks.mutate(asks(made)).warnings

@@ -12,7 +12,7 @@ from allocator.request.unread import find_unread
 from allocator.vocabulary.outcome import Problem
 from webhook.admission import validate
 from webhook.admission.account import asked
-from webhook.admission.translate import TranslationPolicy, translate
+from webhook.admission.translate import TranslationPolicy, states_least, translate
 from webhook.admission.unread import unread_warnings
 from webhook.patch import apply
 from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, may_be_added
@@ -20,7 +20,7 @@ from webhook.review import RefusalReason, Request, Response, allowed, denied, pa
 
 _MOST_CONTAINERS: Final = 256
 _MOST_ANNOTATION_BYTES: Final = 256 * 2**10  # which the API server allows, and checks only after its webhooks
-MemoryInReach = Callable[[Mapping[str, Any]], tuple[int | None, int]]
+MemoryInReach = Callable[[Mapping[str, Any]], tuple[int, int]]
 RuntimeClassOf = Callable[[Mapping[str, Any], PodReading], tuple[str, Sequence[str]]]
 
 
@@ -30,9 +30,10 @@ class PodWebhooks:
     Args:
         policy: how this installation translates.
         writer: the exact user who may write allocation annotations on a Pod that exists.
-        memory_in_reach: returns for a Pod the bytes of every GPU that it could land on (None if they differ or none is
-            known), and the bytes of the largest known GPU (0 if none is known).
-        state_memory: whether these bytes are stated beside a ratio, and an author is warned if none has enough.
+        memory_in_reach: returns for a Pod the bytes of the smallest GPU that it could land on, and of the largest; 0
+            and 0 if none is known.
+        state_memory: whether bytes of the smallest are stated beside a ratio, and an author is warned if none has
+            enough.
         limits: returns what a namespace limits.
         peers: the exact users of other products that bind Pods (`validate.updated`).
         rolling_out: returns whether replicas of a release or with settings that count nothing for quotas may serve
@@ -71,15 +72,15 @@ class PodWebhooks:
         marks = self._policy.scope.marks(request.namespace, pod)
         if marks:
             pod = apply(pod, marks)
-        same, largest = self._memory_in_reach(pod)
+        smallest, largest = self._memory_in_reach(pod)
         zeros = self._limits(request.namespace).zeros if self._policy.charges else ()
-        stated, largest = (same, largest) if self._state_memory else (None, 0)
         policy = self._policy.within(request.namespace)
         translation = translate(
             pod,
             policy,
-            stated,
-            charged_memory=same,
+            smallest or None if self._state_memory else None,
+            alike=smallest == largest,
+            charged_memory=smallest or None if smallest == largest else None,
             zeros=zeros,
             namespace=request.namespace,
             classed=partial(self._runtime_class, pod),
@@ -96,8 +97,16 @@ class PodWebhooks:
             f"{format_bytes(largest)}, and the Pod waits until a larger one joins"
             for container in translation.reading.containers
             for ask in container.requests
-            if largest and ask.type.states_memory and (ask.amount(ask.type.restated) or 0) > largest
+            if self._state_memory
+            and largest
+            and ask.type.states_memory
+            and (ask.amount(ask.type.restated) or 0) > largest
         )
+        if self._state_memory and smallest < largest and any(map(states_least, translation.reading.containers)):
+            warnings.append(
+                f"gpu-memory is stated for the smallest card that this Pod could get ({format_bytes(smallest)}); "
+                f"others have up to {format_bytes(largest)}, and the Pod gets its percentage of the card that is chosen"
+            )
         operations = (*marks, *translation.operations)
         audit = {"requested": asked(translation.reading)} if operations else {}
         return patched(operations, warnings=warnings, audit=audit)

@@ -118,6 +118,7 @@ def translate(
     policy: TranslationPolicy,
     memory_per_gpu: int | None,
     *,
+    alike: bool = True,
     charged_memory: int | None = None,
     zeros: Collection[str] = (),
     namespace: str = "",
@@ -128,8 +129,9 @@ def translate(
     Args:
         pod: as submitted.
         policy: of this installation.
-        memory_per_gpu: bytes of every GPU that the Pod could land on, if they are equal; memory is then stated.
-        charged_memory: the same, for what quotas count, if it is not to be stated.
+        memory_per_gpu: bytes of the smallest GPU that the Pod could land on: memory is then stated; None to state none.
+        alike: whether all that it could land on have as much: only then quotas count by it.
+        charged_memory: what quotas count by if memory is not to be stated.
         zeros: resources of device plugins that every container is to state as 0 once they are translated, because a
             LimitRange of the namespace wants them stated.
         namespace: of the Pod.
@@ -168,7 +170,7 @@ def translate(
             translate_env(container, spec, wanted, operations, warnings)
             warnings.extend(misleading_env(container, spec))
     if policy.charges:
-        memory = charged_memory if memory_per_gpu is None else memory_per_gpu
+        memory = charged_memory if memory_per_gpu is None else memory_per_gpu if alike else None
         counted = charges(reading, request, pod["spec"], memory)
         _translate_charges(pod, reading, policy.types, counted, zeros, operations)
     _translate_scheduler(pod, policy.scheduler_name, operations, warnings)
@@ -405,6 +407,12 @@ def _written(asks: Sequence[DeviceAsk], policy: TranslationPolicy, memory_per_gp
     for ask in asks:
         target |= {} if ask.empty else canonical(ask, policy.domain, memory_per_gpu, split=policy.split)
     return target
+
+
+def states_least(container: ContainerReading) -> bool:
+    """Whether the bytes that a container states follow from the memory of cards."""
+    asks = (ask for ask in container.requests if ask.type.memory and ask.type.states_memory and not ask.template)
+    return any(ask.amount(ask.type.restated) is None for ask in asks)
 
 
 def _writes(container: ContainerReading) -> bool:

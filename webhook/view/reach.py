@@ -19,8 +19,8 @@ from webhook.view.nodeselection import selected, selects
 _MOST_BYTES: Final = 4 * 2**20  # of answers remembered by what Pods select, which their authors write as they like
 _ANSWER_BYTES: Final = 300  # of an answer, beside its key
 _Counted = TypeVar("_Counted", bound=Hashable)
-Reach = tuple[int | None, int]
-"""Bytes of each GPU, where all have the same, else None; and the bytes of the largest, 0 where none is known."""
+Reach = tuple[int, int]
+"""Bytes of the smallest GPU and of the largest; 0 and 0 where none is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def _take_away(counted: Counter[_Counted], gone: Iterable[_Counted]) -> None:
 
 
 def _reach(memories: set[int]) -> Reach:
-    return (next(iter(memories)) if len(memories) == 1 else None, max(memories, default=0))
+    return min(memories, default=0), max(memories, default=0)
 
 
 def _delivery_reach(ways: Mapping[NodeDelivery, int]) -> DeliveryReach:
