@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from allocator.vocabulary.excerpt import excerpt
@@ -14,10 +14,18 @@ _ZONE_NAME: Final = re.compile(r"node-(0|[1-9][0-9]{0,8})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class NumaZone:
-    """What one NUMA node has, by resource: cpu in thousandths, memory in bytes, others in their unit."""
+    """What one NUMA node has, by resource: cpu in thousandths, memory in bytes, others in their unit.
+
+    Attributes:
+        allocatable: what Pods may have.
+        capacity: what there is.
+        available: what no Pod holds yet, for other readers; what is not named is all available. Nobody here decides by
+            it, so that zones that differ in it alone are equal.
+    """
 
     allocatable: Mapping[str, int]
     capacity: Mapping[str, int]
+    available: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 def read_zones(value: object, problems: Problems) -> dict[int, NumaZone]:
@@ -49,28 +57,32 @@ def _zone_node(value: object) -> int | None:
 def _read_zone(where: str, value: object, problems: Problems) -> NumaZone:
     allocatable: dict[str, int] = {}
     capacity: dict[str, int] = {}
-    for name, has, could in problems.each(where, _zone_resource, value):
+    available: dict[str, int] = {}
+    for name, has, could, free in problems.each(where, _zone_resource, value):
         if name in allocatable:
             problems.append(f"{where}: {excerpt(name)!r} occurs twice; the first counts")
             continue
         allocatable[name] = has
         capacity[name] = could
-    return NumaZone(allocatable, capacity)
+        available[name] = free
+    return NumaZone(allocatable, capacity, available)
 
 
-def _zone_resource(value: object) -> tuple[str, int, int]:
-    """Read a resource's name, what Pods may have of it, and what there is; the latter may be left out."""
+def _zone_resource(value: object) -> tuple[str, int, int, int]:
+    """Read a resource's name, what Pods may have of it, what there is, and what is free; the last two may be absent."""
     entry = as_object(value)
     name = as_text(entry.get("name"))
     if not name:
         raise ValueError("no name")
     has = read_amount(name, entry.get("allocatable"))
-    could = entry.get("capacity")
-    return name, has, has if could is None else read_amount(name, could)
+    could, free = (
+        has if (one := entry.get(key)) is None else read_amount(name, one) for key in ("capacity", "available")
+    )
+    return name, has, could, free
 
 
 def write_zones(zones: Mapping[int, NumaZone]) -> list[dict[str, Any]]:
-    """Write the zones by NUMA node, as koordlet does: all that is allocatable is available."""
+    """Write the zones by NUMA node."""
     return [
         {"name": f"node-{node}", "type": _ZONE_TYPE, "resources": _write_zone(zone)}
         for node, zone in sorted(zones.items())
@@ -83,7 +95,7 @@ def _write_zone(zone: NumaZone) -> list[dict[str, str]]:
             "name": name,
             "capacity": write_amount(name, zone.capacity[name]),
             "allocatable": write_amount(name, amount),
-            "available": write_amount(name, amount),
+            "available": write_amount(name, zone.available.get(name, amount)),
         }
         for name, amount in sorted(zone.allocatable.items())
     ]

@@ -3,8 +3,9 @@
 CPU proposal, "NodeResourceTopology CRD"; Koordinator, pkg/koordlet/statesinformer.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -141,7 +142,7 @@ def build(
         best_effort_pools=shared.best_effort,
         reservation=NodeReservation(kept),
         system=system,
-        zones=_with_foreign(zones, live),
+        zones=_with_available(_with_foreign(zones, live), zones, pods, allocs, cpus.topology),
         managed_by=_MANAGED_BY,
     )
     body = _written(topology, node, readable=not unread) if kubelet.gave_known else None
@@ -303,5 +304,33 @@ def _with_foreign(zones: Mapping[int, NumaZone], live: Mapping[str, Any] | None)
             found[number] = NumaZone(
                 {**{name: zone.allocatable[name] for name in foreign}, **ours.allocatable},
                 {**{name: zone.capacity[name] for name in foreign}, **ours.capacity},
+                {name: zone.available[name] for name in foreign},
             )
+    return found
+
+
+def _with_available(
+    zones: Mapping[int, NumaZone],
+    ours: Mapping[int, NumaZone],
+    pods: Sequence[NodePod],
+    allocs: Iterable[PodCpuAlloc],
+    topology: CpuTopology,
+) -> dict[int, NumaZone]:
+    """State what no Pod holds of what the reporter reads: allocatable less the CPUs and amounts that Pods were given.
+
+    CPU proposal, "NodeResourceTopology CRD". A Pod that has CPUs of its own holds these, even if its amounts are less.
+    """
+    cpus = {pod.cgroup: pod.cpus for pod in pods}
+    for alloc in allocs:
+        cpus[alloc.uid] = cpus.get(alloc.uid, 0) | alloc.cpus
+    stated = {(pod.cgroup, one.node): one.amounts for pod in pods if pod.status is not None for one in pod.status.numa}
+    found = dict(zones)
+    for number in ours.keys() & zones.keys():
+        held = Counter[str]()
+        for uid, own in cpus.items():
+            amounts = stated.get((uid, number), {})
+            whole = 1000 * (own & topology.nodes.get(number, 0)).bit_count()
+            held.update({**amounts, "cpu": max(amounts.get("cpu", 0), whole)})
+        free = {name: max(has - held[name], 0) for name, has in ours[number].allocatable.items()}
+        found[number] = replace(zones[number], available={**zones[number].available, **free})
     return found

@@ -22,7 +22,7 @@ from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, DOMAINS
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import CpuBasicInfo, PodCpuAlloc, read_node_topology
 from allocator.wire.numazones import NumaZone
-from allocator.wire.resourcestatus import ResourceStatus
+from allocator.wire.resourcestatus import NumaResources, ResourceStatus
 from reporter.cgroup import plan
 from reporter.cgroup.layout import KubernetesQos
 from reporter.cgroup.plan import SharedCpus
@@ -692,6 +692,25 @@ def test_without_a_configuration_only_a_static_policy_is_known(policy: str, expe
     assert read_node_topology(made.body).kubelet.policy == expected
 
 
+def test_available_of_a_zone_is_what_no_pod_holds_of_it() -> None:
+    """CPU proposal, "NodeResourceTopology CRD": a zone's available is less than its allocatable."""
+    aligned = ResourceStatus(0b11, (NumaResources(0, {"cpu": 2500, "memory": GIB // 4}),))
+    shared = ResourceStatus(0, (NumaResources(1, {"cpu": 500, "memory": 2 * GIB, "example.com/nic": 1}),))
+    pods = [
+        replace(pod("own", "0-1", "LSR"), status=aligned),
+        replace(pod("aligned", "", "LS"), status=shared),
+        pod("alone", "6-7", "LSE"),
+        pod("kubelets"),
+    ]
+    made = built(pods, STATIC, state(kubelets="2", gone="3"))
+
+    assert made.body is not None
+    zones = read_node_topology(made.body).zones
+    assert zones[0].available == {"cpu": 0, "memory": GIB - GIB // 4}  # 2.5, and the kubelet's two CPUs
+    assert zones[1].available == {"cpu": 1500, "memory": 0}
+    assert zones[0].allocatable == zones[1].allocatable == {"cpu": 4000, "memory": GIB}
+
+
 def test_what_others_report_about_a_zone_stays_and_zones_that_are_gone_go() -> None:
     live = {
         "zones": [
@@ -699,7 +718,7 @@ def test_what_others_report_about_a_zone_stays_and_zones_that_are_gone_go() -> N
                 "name": f"node-{number}",
                 "type": "Node",
                 "resources": [
-                    {"name": "example.com/x", "capacity": "2", "allocatable": "1"},
+                    {"name": "example.com/x", "capacity": "2", "allocatable": "1", "available": "0"},
                     {"name": "memory", "capacity": "9Gi", "allocatable": "9Gi"},
                     {"name": "hugepages-2Mi", "capacity": "4Mi", "allocatable": "4Mi"},
                     {"name": "example.com/y", "capacity": "4", "allocatable": "3"},
@@ -715,6 +734,7 @@ def test_what_others_report_about_a_zone_stays_and_zones_that_are_gone_go() -> N
     assert list(zones) == [0, 1]
     assert zones[0].allocatable == {"cpu": 4000, "memory": GIB, "example.com/x": 1, "example.com/y": 3}
     assert zones[0].capacity == {"cpu": 4000, "memory": GIB, "example.com/x": 2, "example.com/y": 4}
+    assert zones[0].available == {"cpu": 4000, "memory": GIB, "example.com/x": 0, "example.com/y": 3}
 
 
 def test_without_cpus_no_object_is_written_and_the_reason_is_reported() -> None:
