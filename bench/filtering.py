@@ -26,8 +26,8 @@ from webhook.ledger.memory import MemoryStore
 from webhook.ledger.store import Record
 from webhook.offline import api
 from webhook.settings import WebhookSettings, without_gathering
+from webhook.view.livepods import LivePods
 from webhook.view.nodes import NodeFacts
-from webhook.view.podinfo import PodInfo
 
 GPUS, CPUS = 8, 128
 GIB = 2**30
@@ -37,10 +37,10 @@ HALF = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}
 LSR = {"cpu": "8", "memory": "8Gi"}
 
 
-class NoPods:
+class NoPods(LivePods):
     """Stands in for the API server; it has no Pods."""
 
-    async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:
+    async def find(self, namespace: str, name: str, deadline: float) -> None:
         return None
 
 

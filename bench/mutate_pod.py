@@ -29,6 +29,7 @@ from webhook.assembly import assemble
 from webhook.ledger.memory import MemoryStore
 from webhook.settings import Certificate, ServeSettings, WebhookSettings
 from webhook.tls.certs import MemorySource
+from webhook.view.livepods import LivePods
 
 SERVERS = ("ours", "translate", "empty")
 CONNECTIONS = 8
@@ -98,8 +99,8 @@ def bare(*, translates: bool) -> web.Application:
     return app
 
 
-class NoPods:
-    async def read(self, namespace: str, name: str, deadline: float) -> None:
+class NoPods(LivePods):
+    async def find(self, namespace: str, name: str, deadline: float) -> None:
         return None
 
 

@@ -168,6 +168,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         preference=scheduler.preference,
         limits=settings.limits.provider,
         peers=frozenset(settings.adopt.writers),
+        adoption=adoption_of(settings),
     )
     scope = PolicyScope(frozenset(settings.numa.scope.namespaces), settings.numa.scope.selector)
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)

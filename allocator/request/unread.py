@@ -79,6 +79,45 @@ def find_unread(pod: Mapping[str, Any], types: DeviceTypes) -> Unread:
     return Unread(tuple(dialects.values()), resources, selections, tuple(foreign), strange)
 
 
+class Taken(NamedTuple):
+    """A resource by which another product would give a Pod devices of koordgate's.
+
+    Attributes:
+        name: of the resource.
+        dialect: that has it, which is off; "" for none.
+        type: of the devices, by name.
+        vendor: whose devices are meant; "": anybody's.
+    """
+
+    name: str
+    dialect: str
+    type: str
+    vendor: str
+
+
+def taken_by_others(spec: Mapping[str, Any], types: DeviceTypes) -> tuple[Taken, ...]:
+    """Find by which resources other products would give a Pod devices of koordgate's, the first of each dialect.
+
+    Args:
+        spec: the Pod's `spec`.
+        types: the table for its namespace.
+    """
+    found: dict[tuple[str, str], Taken] = {}
+    for _, name, amount in asked_names(spec):
+        if name in types.resources:
+            continue
+        meaning, foreign = types.known.resources.get(name), foreign_of(name)
+        if meaning is not None and (meaning.term.states or meaning.term.template):
+            taken = Taken(name, meaning.dialect.name, meaning.type.name, meaning.dialect.vendor)
+        elif meaning is None and foreign is not None and foreign.of:
+            taken = Taken(name, "", foreign.of, "")
+        else:
+            continue
+        if not is_zero(amount):
+            found.setdefault((taken.dialect, taken.type), taken)
+    return tuple(found.values())
+
+
 def _annotated(annotations: Mapping[str, object], types: DeviceTypes) -> Iterator[Off]:
     """List the annotations that would ask for devices if a dialect were on."""
     for key in types.known.annotations.keys() & annotations.keys():

@@ -6,7 +6,7 @@ A Pod with one of them beside devices of ours could not work: koordgate decides 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from allocator.vocabulary.names import RESOURCE_MAPS
+from allocator.vocabulary.names import RESOURCE_MAPS, TYPE_GPU
 
 
 class Foreign(NamedTuple):
@@ -17,12 +17,14 @@ class Foreign(NamedTuple):
         begins: whether other names begin with it.
         what: what it counts.
         cure: what makes koordgate allocate such devices; "" for nothing.
+        of: the type of the devices of koordgate's that the plugin would give to whoever asks for these; "" for none.
     """
 
     name: str
     begins: bool
     what: str
     cure: str = ""
+    of: str = ""
 
     def has(self, name: str) -> bool:
         """Return whether a resource is one of these."""
@@ -32,8 +34,8 @@ class Foreign(NamedTuple):
 # NVIDIA/k8s-device-plugin: MIG strategies and renamed replicas; nebuly-ai/nos: slices of a card by MPS.
 FOREIGN: Final = (
     Foreign("nvidia.com/mig-", True, "MIG devices"),
-    Foreign("nvidia.com/gpu.shared", False, "replicas of a card, whose size only the node knows"),
-    Foreign("nvidia.com/gpu-", True, "slices of a card"),
+    Foreign("nvidia.com/gpu.shared", False, "replicas of a card, whose size only the node knows", of=TYPE_GPU),
+    Foreign("nvidia.com/gpu-", True, "slices of a card", of=TYPE_GPU),
     Foreign("huawei.com/Ascend", True, "NPUs", "declare a type with these names in devices.types"),
     Foreign("huawei.com/npu", True, "NPUs", "declare a type with these names in devices.types"),
 )

@@ -95,9 +95,16 @@ class Adoption:
         """The names of the schedulers of all products that count."""
         return frozenset().union(*(self.schedulers.get(peer, ()) for peer in self.peers))
 
-    def binds(self, peer: Product, spec: Raw) -> bool:
-        """Whether a Pod names a scheduler of a product."""
-        return (spec.get("schedulerName") or "") in self.schedulers.get(peer, ())
+    def binds(self, peer: Product, scheduler_name: str) -> bool:
+        """Whether a scheduler of this name is one of a product."""
+        return scheduler_name in self.schedulers.get(peer, ())
+
+    def counts(self, dialect: str, scheduler_name: str) -> bool:
+        """Whether a Pod counts that asks in a product's dialect and names this scheduler."""
+        product = next((by.product for by, _ in _READERS if by.dialect == dialect), None)
+        if product is None or product not in self.peers:
+            return False
+        return not self.schedulers.get(product) or self.binds(product, scheduler_name)
 
 
 class _UnreadableError(ValueError):
@@ -363,9 +370,13 @@ def _unnamed(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
     return _Said(asked.name, (asked.use.part(),))
 
 
+def _scheduler_of(obj: Raw) -> str:
+    return (obj.get("spec") or {}).get("schedulerName") or ""
+
+
 def _is_of(obj: Raw, by: Statement, name: str, adoption: Adoption) -> bool:
     if adoption.schedulers.get(by.product):
-        return adoption.binds(by.product, obj.get("spec") or {})
+        return adoption.binds(by.product, _scheduler_of(obj))
     return name != NVIDIA_GPU
 
 
@@ -439,7 +450,7 @@ def _kai_unnamed(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
     asked = next((key for key in (_KAI_FRACTION, _KAI_MEMORY) if key in annotations), "")
     stated = _kai_stated(obj, KAI_REQUEST) or _kai_stated(obj, KAI_LIMIT)
     evidence = asked or (stated[0] if stated is not None else "")
-    if not evidence or not adoption.binds(by.product, obj.get("spec") or {}):
+    if not evidence or not adoption.binds(by.product, _scheduler_of(obj)):
         return None
     return _Said(evidence, (_kai_amount(obj, by, adoption),))
 

@@ -15,7 +15,8 @@ from webhook.settings import WebhookSettings, types_of, without_gathering
 from webhook.shapes import BindingShape, ClaimShape, PodShape
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
-from webhook.view.podinfo import PodInfo, read_pod_info
+from webhook.view.livepods import LivePods
+from webhook.view.podinfo import PodInfo, Stranger, read_either
 
 T = TypeVar("T")
 Raw = Mapping[str, Any]
@@ -32,7 +33,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return _LOOP.run_until_complete(work)
 
 
-class Replica:
+class Replica(LivePods):
     """The parts of a replica, and the objects that it was fed.
 
     Attributes:
@@ -65,10 +66,10 @@ class Replica:
         }
         self._fed: list[tuple[str, Raw]] = []
 
-    async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:  # noqa: ARG002
-        """Read a live Pod (a `LivePods`)."""
+    async def find(self, namespace: str, name: str, deadline: float) -> PodInfo | Stranger | None:  # noqa: ARG002
+        """Read a live Pod."""
         obj = self.pods.get((namespace, name))
-        return None if obj is None else (obj["metadata"]["uid"], read_pod_info(obj, types=self._types))
+        return None if obj is None else read_either(obj, self._types)
 
     def feed(self, resource: str, obj: Raw) -> None:
         """Take in an object, as from a watch."""

@@ -283,12 +283,12 @@ def test_pods_of_all_kinds_are_distinguished(view: ClusterView, pods: PodFeed) -
         False,
         False,
     ]
-    assert view.pods.is_stranger("default", "annotated", "")  # with an empty allocation
-    assert view.pods.is_stranger("default", "stranger", "uid-stranger")
-    assert view.pods.is_stranger("default", "stranger", "")
-    assert not view.pods.is_stranger("default", "stranger", "another")
-    assert not view.pods.is_stranger("default", "ours", "")
-    assert not view.pods.is_stranger("default", "nobody", "")
+    assert view.pods.stranger("default", "annotated", "")  # with an empty allocation
+    assert view.pods.stranger("default", "stranger", "uid-stranger")
+    assert view.pods.stranger("default", "stranger", "")
+    assert not view.pods.stranger("default", "stranger", "another")
+    assert not view.pods.stranger("default", "ours", "")
+    assert not view.pods.stranger("default", "nobody", "")
 
 
 def test_a_stranger_that_gets_an_allocation_becomes_ours_and_holds_nothing_without_it(
@@ -299,7 +299,7 @@ def test_a_stranger_that_gets_an_allocation_becomes_ours_and_holds_nothing_witho
     kept = view.pods.get("default", "p")
     assert kept
     assert kept.shares
-    assert not view.pods.is_stranger("default", "p", "uid-p")
+    assert not view.pods.stranger("default", "p", "uid-p")
     pods.put(plain_pod("p"))
     kept = view.pods.get("default", "p")
     assert kept is None or not (kept.asks or kept.shares)

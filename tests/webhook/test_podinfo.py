@@ -341,7 +341,7 @@ def test_a_pod_that_gives_up_its_numa_policy_while_it_waits_is_no_longer_ours() 
     feed.put(aligned)
     assert view.pods.get("default", "p")
     feed.put(cpu_pod("p", 1, ""))
-    assert view.pods.is_stranger("default", "p", "uid-p")
+    assert view.pods.stranger("default", "p", "uid-p")
 
 
 def test_gangs_follow_what_is_read_again() -> None:

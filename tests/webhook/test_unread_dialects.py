@@ -1,10 +1,11 @@
 """A dialect that is off, and devices that only a plugin gives: nobody is stopped, and nothing is silent."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import GIB, container, pod
+from builders import GIB, container, device_entry, pod
 from dialects.rows import ALWAYS, Row
 from dialects.test_rows import EVERY
 from world import World, asks, binding, binds
@@ -16,7 +17,7 @@ from koordgate.settings import SettingsError
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.admission.validate import created
-from webhook.settings import DialectSettings, WebhookSettings, parse, types_of
+from webhook.settings import DialectSettings, WebhookSettings, adoption_of, parse, types_of
 
 OFF = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER)
 Raw = dict[str, Any]
@@ -171,7 +172,102 @@ async def test_a_pod_that_is_left_alone_gets_no_card_of_ours_either(world: World
     world.see()
     answer = await world.validate(binds(binding("p", "n1"), username="hami"))
     assert not answer.allowed
-    assert "was never translated by koordgate" in answer.message
+    assert "asks for nvidia.com/gpumem, which koordgate does not read" in answer.message
+    assert "set dialects.hami.enabled, count the product's Pods (adopt.peers) or keep them off" in answer.message
+
+
+TAKING = {
+    "Volcano share": {"volcano.sh/gpu-memory": 1000},
+    "Volcano share: whole cards": {"volcano.sh/gpu-number": 1},
+    "Volcano vGPU": {"volcano.sh/vgpu-number": 1},
+    "gpushare": {"aliyun.com/gpu-mem": 4},
+    "Tencent": {"tencent.com/vcuda-core": 10},
+    "elastic-gpu": {"elasticgpu.io/gpu-core": 10},
+    "nano-gpu": {"nano-gpu/gpu-percent": 10},
+    "HAMi without a number": {"nvidia.com/gpumem": 1000},
+    "replicas of a card": {"nvidia.com/gpu.shared": 1},
+    "slices of a card": {"nvidia.com/gpu-10gb": 1},
+}
+NOT_TAKING = {
+    "cards of another vendor": {"amd.com/gpu": 1},
+    "MIG devices, which no card of koordgate's has": {"nvidia.com/mig-1g.5gb": 1},
+    "a name that Nodes alone state": {"aliyun.com/gpu-count": 1},
+    "0 of it": {"aliyun.com/gpu-mem": 0},
+    "a name of nobody's": {"example.com/gpu": 1},
+}
+
+
+def theirs(limits: Raw, scheduler: str = "theirs") -> Raw:
+    return of(limits, name="p", uid="uid-p", schedulerName=scheduler)
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["by the watch", "by a live read"])
+@pytest.mark.parametrize("limits", TAKING.values(), ids=TAKING)
+async def test_what_takes_a_card_of_ours_by_another_product_is_kept_off_it(
+    limits: Raw, *, seen: bool, world: World
+) -> None:
+    world.add_node("n1")
+    world.add_bare_node("bare")
+    world.see()
+    world.add_pod(theirs(limits))
+    if seen:
+        world.see()
+    told = [await world.validate(binds(binding("p", node), username="theirs")) for node in ("n1", "bare")]
+    assert [one.allowed for one in told] == [False, True]
+    assert "which koordgate does not read, and koordgate gives the devices of node n1" in told[0].message
+
+
+@pytest.mark.parametrize("limits", NOT_TAKING.values(), ids=NOT_TAKING)
+async def test_what_takes_no_card_of_ours_is_not_ours_to_stop(limits: Raw, world: World) -> None:
+    world.add_node("n1")
+    world.add_pod(theirs(limits))
+    world.see()
+    assert (await world.validate(binds(binding("p", "n1"), username="theirs"))).allowed
+
+
+async def test_a_card_of_another_vendor_that_koordgate_gives_is_guarded_as_well(world: World) -> None:
+    world.add_node("n1", device_entry(0, labels={"node.koordinator.sh/gpu-vendor": "amd"}))
+    for name, limits in (("p", {"amd.com/gpu": 1}), ("q", {"volcano.sh/gpu-memory": 1})):
+        world.add_pod(of(limits, name=name, uid=f"uid-{name}", schedulerName="theirs"))
+    world.see()
+    answers = [(await world.validate(binds(binding(name, "n1"), username="theirs"))).allowed for name in "pq"]
+    assert answers == [False, True]
+
+
+COUNTED = {
+    "by its scheduler": ("volcano", {"volcano.sh/gpu-memory": 1}, True),
+    "by another scheduler, so that it does not count": ("mine", {"volcano.sh/gpu-memory": 1}, False),
+    "gpushare by any scheduler": ("any", {"aliyun.com/gpu-mem": 1}, True),
+    "a product that does not count": ("hami-scheduler", {"nvidia.com/gpumem": 1}, False),
+    "a product that cannot count": ("any", {"tencent.com/vcuda-core": 1}, False),
+    "one that counts beside one that does not": (
+        "volcano",
+        {"volcano.sh/gpu-memory": 1, "nvidia.com/gpumem": 1},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("scheduler", "limits", "passes"), COUNTED.values(), ids=COUNTED)
+async def test_a_product_whose_pods_count_gives_devices_of_our_nodes(
+    scheduler: str, limits: Raw, *, passes: bool, world: World
+) -> None:
+    adoption = adoption_of(parse("adopt: {peers: [volcano, gpushare]}"))
+    world.parts.bindings._binders = replace(world.parts.bindings._binders, adoption=adoption)
+    world.add_node("n1")
+    world.add_pod(theirs(limits, scheduler))
+    world.see()
+    assert (await world.validate(binds(binding("p", "n1"), username="theirs"))).allowed is passes
+
+
+async def test_where_plain_pods_pass_with_a_warning_so_do_those_of_other_products(world: World) -> None:
+    world.parts.bindings._binders = replace(world.parts.bindings._binders, warn_only=True)
+    world.add_node("n1")
+    world.add_pod(theirs({"aliyun.com/gpu-mem": 4}))
+    world.see()
+    answer = await world.validate(binds(binding("p", "n1"), username="theirs"))
+    assert answer.allowed
+    assert "another product would choose a device for it that another Pod may hold" in answer.warnings[0]
 
 
 def scoped(**more: Any) -> WebhookSettings:

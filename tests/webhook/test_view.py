@@ -222,8 +222,8 @@ def test_one_of_our_pods_that_another_of_the_same_name_replaces_is_gone_from_eve
         assert not view.pods.has_ended("uid-1", other), "what it holds there is from a bind that failed"
     assert not view.pods.has_ended("uid-2", ""), "it was never bound, so it holds nothing that counts as free"
     assert view.snapshot("n1").used == {}, "the ledger follows"
-    assert view.pods.is_stranger("default", "a", uids[0]) is (foreign == "none of ours")
-    assert not view.pods.is_stranger("default", "a", "uid-1")
+    assert (view.pods.stranger("default", "a", uids[0]) is not None) is (foreign == "none of ours")
+    assert not view.pods.stranger("default", "a", "uid-1")
 
 
 def test_a_pod_that_finished_unbound_counts_as_ended_on_no_node() -> None:

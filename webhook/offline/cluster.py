@@ -30,7 +30,8 @@ from webhook.offline.scheduler import KubeScheduler, finished
 from webhook.settings import WebhookSettings, adoption_of, types_of, without_gathering
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed, TopologyFeed
-from webhook.view.podinfo import PodInfo, read_pod_info
+from webhook.view.livepods import LivePods
+from webhook.view.podinfo import PodInfo, Stranger, read_either
 
 Raw = dict[str, Any]
 _STOCK_SCHEDULER: Final = "system:kube-scheduler"
@@ -86,7 +87,7 @@ def gates(pod: Mapping[str, Any]) -> list[Raw]:
     return list(pod["spec"].get("schedulingGates") or ())
 
 
-class Pods:
+class Pods(LivePods):
     """The Pods of the cluster, in place of the API server from which the webhook reads live Pods.
 
     Args:
@@ -97,10 +98,10 @@ class Pods:
         self._types = types
         self.by_name: dict[tuple[str, str], Raw] = {}
 
-    async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:  # noqa: ARG002
+    async def find(self, namespace: str, name: str, deadline: float) -> PodInfo | Stranger | None:  # noqa: ARG002
         """Read a Pod."""
         pod = self.by_name.get((namespace, name))
-        return None if pod is None else (pod["metadata"]["uid"], read_pod_info(pod, types=self._types))
+        return None if pod is None else read_either(pod, self._types)
 
 
 class OfflineCluster:

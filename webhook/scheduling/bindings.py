@@ -1,7 +1,7 @@
 """`/mutate-binding` and `/validate-binding`: devices are chosen in the bind, and no other binder may bind the Pod."""
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import Preference
 from allocator.wire.deviceallocated import in_any_form
 from allocator.wire.devicequotas import write_quotas
+from allocator.wire.foreignpods import NO_ADOPTION, Adoption
 from allocator.wire.mirror import NO_MIRROR, Mirror, write_mirror
 from allocator.wire.nodeallocation import RecordError
 from allocator.wire.podallocated import write_allocation
@@ -35,7 +36,7 @@ from webhook.scheduling.extender import unformatted
 from webhook.scheduling.pace import SearchTime
 from webhook.view.cluster import ClusterView
 from webhook.view.livepods import LivePods
-from webhook.view.podinfo import PodInfo, annotated_holding
+from webhook.view.podinfo import PodInfo, Stranger, annotated_holding
 
 # The annotations of a Pod may have 256 KiB in all (Kubernetes, k8s.io/apimachinery/pkg/api/validation): beyond that, no
 # later update of the Pod is accepted, its status included.
@@ -58,6 +59,7 @@ class Binders:
         mirror: the products whose own annotations a bind writes as well.
         preference: by which nodes are compared, for the audit log.
         limits: what keeps memory limits.
+        adoption: which Pods of other products count, so that their schedulers may bind them to koordgate's nodes.
         peers: the exact users of other products that bind Pods. Their Bindings may say by which annotations software of
             the nodes shows these Pods devices.
     """
@@ -73,6 +75,7 @@ class Binders:
     preference: Preference = Preference.FRAGMENTATION
     limits: LimitProvider = LimitProvider.NONE
     peers: frozenset[str] = frozenset()
+    adoption: Adoption = NO_ADOPTION
 
 
 class BindingWebhooks:
@@ -122,7 +125,8 @@ class BindingWebhooks:
             found = await self._find(request, deadline)
             if isinstance(found, Response):
                 return found
-            return await self._allocate(request, *found, deadline)
+            pod, node = found
+            return allowed() if isinstance(pod, Stranger) else await self._allocate(request, pod, node, deadline)
         except (KubeError, BusyError, RecordError, TimeoutError) as error:
             return errored(f"Binding of Pod {request.namespace}/{_name(request)}: {error}")
 
@@ -263,8 +267,11 @@ class BindingWebhooks:
         try:
             found = await self._find(request, deadline)
             if isinstance(found, Response):
-                return found if not found.allowed else self._of_stranger(request)
+                return found
             pod, node = found
+            if isinstance(pod, Stranger):
+                judged = self._of_stranger(request)
+                return self._taking(request, pod, node) if judged.allowed else judged
             if not pod.in_scope(self._binders.scheduler_name):
                 judged = self._of_stranger(request)
                 return self._plain(request, pod, node) if judged.allowed else judged
@@ -295,26 +302,58 @@ class BindingWebhooks:
         On a node whose devices koordgate gives, the kubelet would choose one for it that another Pod may hold. The
         device proposal refuses such a Binding, at the end of its upgrade strategy.
         """
-        asked = {kind.name for kind in pod.request.types()}
+        if pod.takes:
+            return self._taking(request, pod, node)
+        asked = [(one.ask.type.name, one.ask.vendor) for one in pod.request.containers]
         if request.username == self._binders.username or not self._gives(node, asked):
             return allowed()
-        message = (
+        return self._kept_off(
             f"Pod {pod} was never translated by koordgate, which gives the devices of node {node}: the kubelet would "
             "choose a device for it that another Pod may hold. Delete the Pod and create it again; koordgate then "
             f"translates it, and {self._binders.scheduler_name} binds it"
         )
-        return allowed(warnings=[message]) if self._binders.warn_only else denied(message, RefusalReason.UNTRANSLATED)
 
-    def _gives(self, node: str, kinds: set[str]) -> bool:
-        """Whether koordgate gives, or has given, devices of one of these types on a node.
+    def _taking(self, request: Request, pod: PodInfo | Stranger, node: str) -> Response:
+        """Judge the Binding of a Pod that asks another product for devices, in a dialect that is off, say.
+
+        That product gives them as the kubelet does, without knowing what koordgate gave. Where its Pods count, an
+        administrator lets both give devices of the same nodes.
+        """
+        counts = self._binders.adoption.counts
+        taken = [one for one in pod.takes if not counts(one.dialect, pod.scheduler_name)]
+        asked = [(one.type, one.vendor) for one in taken]
+        if request.username == self._binders.username or not self._gives(node, asked):
+            return allowed()
+        names = " and ".join(one.name for one in taken)
+        on = " and ".join(f"dialects.{one.dialect}.enabled" for one in taken if one.dialect)
+        return self._kept_off(
+            f"Pod {request.namespace}/{_name(request)} asks for {names}, which koordgate does not read, and koordgate "
+            f"gives the devices of node {node}: another product would choose a device for it that another Pod may "
+            f"hold. Ask in koordgate's names, or let an administrator {f'set {on}, ' if on else ''}count the product's "
+            "Pods (adopt.peers) or keep them off this node by a taint"
+        )
+
+    def _kept_off(self, message: str) -> Response:
+        if self._binders.warn_only:
+            return allowed(warnings=[message])
+        return denied(message, RefusalReason.UNTRANSLATED)
+
+    def _gives(self, node: str, wanted: Collection[tuple[str, str]]) -> bool:
+        """Whether koordgate gives, or has given, devices of one of these types and vendors ("": any) on a node.
 
         Pods hold their devices although the Device object is gone. A record that cannot be read may state anything.
         """
-        listed = self._cluster.nodes.devices(node)
-        given = {device.type for device in listed.devices} if listed is not None else set()
-        for holding in self._cluster.snapshot(node).holdings.values():
-            given.update(share.type for share in holding.shares)
-        return not kinds.isdisjoint(given) or (bool(kinds) and bool(self._cluster.nodes.blocked(node)))
+        devices = self._cluster.devices(node)
+        listed = {device.id for device in devices}
+        if any(
+            device.type == kind and (not vendor or device.is_of(vendor))
+            for device in devices
+            for kind, vendor in wanted
+        ):
+            return True
+        held = self._cluster.snapshot(node).holdings.values() if wanted else ()
+        gone = {share.type for one in held for share in one.shares if share.id not in listed}
+        return any(kind in gone for kind, _ in wanted) or (bool(wanted) and bool(self._cluster.nodes.blocked(node)))
 
     def _foreign(self, request: Request, pod: PodInfo) -> str:
         return (
@@ -351,8 +390,8 @@ class BindingWebhooks:
         of_others = {key: value for key, value in _annotations(request).items() if key in written}
         return in_any_form(_carried(request) | of_others) == in_any_form(written)
 
-    async def _find(self, request: Request, deadline: float) -> tuple[PodInfo, str] | Response:
-        """Find the Pod of a Binding, by a live read if the view does not know it; a Response if that settles it."""
+    async def _find(self, request: Request, deadline: float) -> tuple[PodInfo | Stranger, str] | Response:
+        """Find the Pod of a Binding, by a live read if the view does not know it; a Response if there is none."""
         binding = request.object
         name = _name(request)
         node = (binding.get("target") or {}).get("name")
@@ -366,22 +405,17 @@ class BindingWebhooks:
         pod = self._cluster.pods.get(request.namespace, name)
         if pod is not None and uid in {"", pod.uid} and not (pod.node or pod.terminating or not uid):
             return pod, node
-        if uid and self._cluster.pods.is_stranger(request.namespace, name, uid):
-            return allowed()
-        live = await self._read(request, uid, deadline)
-        return live if isinstance(live, Response) else (live, node)
-
-    async def _read(self, request: Request, uid: str, deadline: float) -> PodInfo | Response:
-        """Read the Pod from the API server; a Response if it is gone, has another UID, or is not ours."""
-        name = _name(request)
-        live = await self._live.read(request.namespace, name, deadline)
-        if live is None or (uid and live[0] != uid):
+        known = self._cluster.pods.stranger(request.namespace, name, uid) if uid else None
+        if known is not None:
+            return known, node
+        live = await self._live.find(request.namespace, name, deadline)
+        if live is None or (uid and live.uid != uid):
             return denied(
                 f"Pod {request.namespace}/{name} of this Binding does not exist any more",
                 RefusalReason.OUTDATED,
                 HTTPStatus.CONFLICT,
             )
-        return allowed() if live[1] is None else live[1]
+        return live, node
 
     def _unbindable(self, pod: PodInfo, node: str) -> Response | None:
         if pod.problem or pod.annotation_problem:

@@ -255,7 +255,7 @@ class PodFeed(Listing):
         if known is not None and known.uid != obj["metadata"]["uid"]:
             self._ended(known)  # deleted and created again between two events
         if pod is None:
-            self._cluster.pods.put_stranger(namespace, name, lean_stranger(read_stranger(obj)))
+            self._cluster.pods.put_stranger(namespace, name, lean_stranger(read_stranger(obj, self._types)))
             return
         held = self._cluster.held.record(pod.node).holdings.get(pod.uid) if pod.holds else None
         self._cluster.pods.put(lean_pod(pod, held))

@@ -98,7 +98,7 @@ def lean_pod(pod: PodInfo, held: Holding | None) -> PodInfo:
 
 def lean_stranger(pod: Stranger) -> Stranger:
     """A Pod of others that shares what others say alike."""
-    return pod._replace(node=same_text(pod.node), resources=same(pod.resources))
+    return pod._replace(node=same_text(pod.node), resources=same(pod.resources), takes=same(pod.takes))
 
 
 def lean_amounts(amounts: Requests) -> Mapping[str, int]:

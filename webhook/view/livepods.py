@@ -1,13 +1,14 @@
 """Reads Pods from the API server itself, for when the view may be behind."""
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from allocator.vocabulary.devicetype import DeviceTypes
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import NotFound
 from koordgate.kube.resource import PODS
-from webhook.view.podinfo import PodInfo, read_pod_info
+from webhook.view.podinfo import PodInfo, Stranger, read_either
 
 _PAGE: Final = 500
 
@@ -23,7 +24,22 @@ async def list_pods(kube: KubeClient, namespace: str) -> AsyncIterator[dict[str,
             yield obj
 
 
-class KubeLivePods:
+class LivePods(ABC):
+    """Reads a Pod from the API server itself."""
+
+    @abstractmethod
+    async def find(self, namespace: str, name: str, deadline: float) -> PodInfo | Stranger | None:
+        """Read a Pod: what is kept of it if it is ours, or of others'; None where there is no such Pod."""
+
+    async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:
+        """Read a Pod: its UID, and what is kept of it if it is ours; None where there is no such Pod."""
+        found = await self.find(namespace, name, deadline)
+        if found is None:
+            return None
+        return found.uid, found if isinstance(found, PodInfo) else None
+
+
+class KubeLivePods(LivePods):
     """Reads Pods by GET.
 
     Args:
@@ -35,8 +51,8 @@ class KubeLivePods:
         self._kube = kube
         self._types = types
 
-    async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:
-        """Read a Pod: its UID, and what is kept of it if it is ours; None where there is no such Pod."""
+    async def find(self, namespace: str, name: str, deadline: float) -> PodInfo | Stranger | None:
+        """Read a Pod, as `LivePods.find`."""
         try:
             path = PODS.path(name, namespace)
         except ValueError:
@@ -45,11 +61,4 @@ class KubeLivePods:
             obj = await self._kube.get(path, deadline=deadline)
         except NotFound:
             return None
-        return obj["metadata"]["uid"], read_pod_info(obj, types=self._types)
-
-
-class LivePods(Protocol):
-    """Reads a Pod from the API server itself."""
-
-    async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:
-        """Read a Pod: its UID, and what is kept of it if it is ours; None where there is no such Pod."""
+        return read_either(obj, self._types)

@@ -11,6 +11,7 @@ from allocator.quantity import LARGEST
 from allocator.request.original import read_asks
 from allocator.request.pod import asks_by_metadata, is_ours
 from allocator.request.typical import models_of
+from allocator.request.unread import Taken, taken_by_others
 from allocator.vocabulary.adopted import Numberings
 from allocator.vocabulary.asks import NO_WISHES, PodRequest
 from allocator.vocabulary.cpuask import QosClass
@@ -63,6 +64,7 @@ class PodInfo:
         succeeded: it has succeeded.
         models: the models of the nodes that it selects, by labels that name them; empty: any.
         containers: by name.
+        takes: by which resources that are not read here another product would give it devices of koordgate's.
         selection: what selects nodes for it, as JSON (see `selection_of`), if its gang is bound as a whole; else empty.
     """
 
@@ -90,6 +92,7 @@ class PodInfo:
     succeeded: bool = False
     models: tuple[str, ...] = ()
     containers: ContainerNames = NO_NAMES
+    takes: tuple[Taken, ...] = ()
     selection: bytes = b""
 
     def __str__(self) -> str:
@@ -147,12 +150,16 @@ class Stranger(NamedTuple):
         node: where it is bound; "" while it is not, and once it has finished.
         resources: what it requests there, by name.
         amounts: of these, as 64-bit integers.
+        takes: as `PodInfo.takes`.
+        scheduler_name: of its spec, where it takes something; otherwise "".
     """
 
     uid: str
     node: str = ""
     resources: tuple[str, ...] = ()
     amounts: bytes = b""
+    takes: tuple[Taken, ...] = ()
+    scheduler_name: str = ""
 
     @classmethod
     def requesting(cls, uid: str, node: str, requests: Requests) -> Self:
@@ -224,6 +231,7 @@ def read_pod_info(
         gates=any(gate != GANG_GATE for gate in gates),
         succeeded=phase == "Succeeded",
         models=models_of(spec),
+        takes=taken_by_others(spec, types) if not asked[0] and not spec.get("nodeName") else (),
         containers=ContainerNames(*(_container_names(spec, of) for of in ("initContainers", "containers"))),
         selection=selection_of(spec) if asked[1].wishes.together else b"",
     )
@@ -233,14 +241,26 @@ def _container_names(spec: Mapping[str, Any], of: str) -> tuple[str, ...]:
     return tuple(sys.intern(str(one.get("name", ""))) for one in spec.get(of) or ())
 
 
-def read_stranger(obj: Mapping[str, Any]) -> Stranger:
-    """Read what is kept of a Pod that is none of ours."""
-    spec = obj.get("spec") or {}
+def read_stranger(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> Stranger:
+    """Read what is kept of a Pod that is none of ours.
+
+    Args:
+        obj: the Pod.
+        types: the device types that may be asked for.
+    """
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
     node = spec.get("nodeName") or ""
-    uid = obj["metadata"]["uid"]
-    if not node or (obj.get("status") or {}).get("phase") in _FINISHED:
-        return Stranger(uid)
-    return Stranger.requesting(uid, node, read_requests(spec))
+    if (obj.get("status") or {}).get("phase") in _FINISHED:
+        return Stranger(metadata["uid"])
+    if node:
+        return Stranger.requesting(metadata["uid"], node, read_requests(spec))
+    takes = taken_by_others(spec, types.within(metadata.get("namespace", "")))
+    return Stranger(metadata["uid"], takes=takes, scheduler_name=(spec.get("schedulerName") or "") if takes else "")
+
+
+def read_either(obj: Mapping[str, Any], types: DeviceTypes) -> PodInfo | Stranger:
+    """Read a Pod that is ours, or one that is not."""
+    return read_pod_info(obj, types=types) or read_stranger(obj, types)
 
 
 def _read_allocation(

@@ -182,10 +182,10 @@ class PodTable:
         """Whether a Pod that was bound to this node ended: what it holds there is about to leave the ledger."""
         return bool(node) and self._ended.get(uid) == node
 
-    def is_stranger(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether a Pod is known to be none of ours; without a UID, whether one of that name is."""
+    def stranger(self, namespace: str, name: str, uid: str) -> Stranger | None:
+        """A Pod that is known to be none of ours; without a UID, the one of that name."""
         known = self._strangers.get((namespace, name))
-        return known is not None and uid in {"", known.uid}
+        return known if known is not None and uid in {"", known.uid} else None
 
     def check_invariants(self) -> None:
         """Compare the indices with the Pods by name.
