@@ -6,7 +6,7 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final
 
-from allocator.quantity import QuantityError, to_milli
+from allocator.quantity import QuantityError, to_int, to_milli
 from allocator.request.cpus import QOS_LABEL
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.delivery import unqualified
@@ -48,6 +48,7 @@ class NodePod:
         status_unreadable: whether its resource-status cannot be read, or names no CPU of those that the Pod has alone,
             so that its CPUs are unknown.
         asked: container, including init containers, to the whole CPUs that it requests; 0 if it requests none.
+        needs: whole CPUs that its containers request in sum, rounded up; of Koordinator's batch-cpu too. 1 at least.
         containers: id of each container, without its runtime, to its name.
         acknowledged: whether the kubelet has written its status, and so has admitted it.
         deleted: whether it was deleted: it has ended, or is about to.
@@ -70,6 +71,7 @@ class NodePod:
     status: ResourceStatus | None = None
     status_unreadable: bool = False
     asked: Mapping[str, int] = field(default_factory=dict)
+    needs: int = 1
     containers: Mapping[str, str] = field(default_factory=dict)
     acknowledged: bool = False
     deleted: bool = False
@@ -120,6 +122,7 @@ class NodePod:
             mems=reduce(or_, (1 << one.node for one in numa), 0) if mems else 0,
             whole_cpus=self.whole_cpus,
             unreadable=self.status_unreadable,
+            needs=self.needs,
         )
 
 
@@ -155,6 +158,7 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
         status=decided,
         status_unreadable=status_unreadable,
         asked=asked,
+        needs=max(-(-sum(map(_milli, spec.get("containers") or ())) // _CPU), 1),
         containers=_container_ids(status),
         acknowledged=bool(status.get("startTime")),
         deleted="deletionTimestamp" in metadata,
@@ -212,6 +216,15 @@ def _whole_cpus(container: Mapping[str, Any]) -> int:
     except QuantityError:
         return 0
     return milli // _CPU if milli > 0 and milli % _CPU == 0 else 0
+
+
+def _milli(container: Mapping[str, Any]) -> int:
+    """Thousandths of a CPU that a container requests; Koordinator's batch-cpu counts these itself."""
+    cpu, batch = map(((container.get("resources") or {}).get("requests") or {}).get, _CPU_NAMES)
+    try:
+        return (to_milli(cpu) if cpu is not None else 0) + (to_int(batch) if batch is not None else 0)
+    except QuantityError:
+        return 0
 
 
 def _container_ids(status: Mapping[str, Any]) -> dict[str, str]:

@@ -4,7 +4,8 @@
   allocation mechanism of the Pod dimension").
 - LS, and Pods without a class that are not BestEffort: the shared pool, or the parts of it on the NUMA nodes that the
   Pod was bound to (cpuSharedPools).
-- BE, and Kubernetes' BestEffort: the BE pool, likewise.
+- BE, and Kubernetes' BestEffort: the BE pool, likewise. They use the CPUs that the kubelet reserves first, as long as
+  there is one for each of these Pods, or as many as it requests; then all of the pool.
 - A Pod whose resource-status cannot be read keeps the cpusets that it has: it may have CPUs of its own. If it is LSE or
   LSR, these CPUs are in no shared pool.
 - CPUs that the kubelet's static policy manages are left alone, with a note: two writers of one cpuset would undo each
@@ -39,6 +40,7 @@ class Pod:
         whole_cpus: whether one of its containers requests whole CPUs: if the Pod is Guaranteed, the static policy gives
             it exclusive CPUs.
         unreadable: whether its resource-status cannot be read: its CPUs are unknown.
+        needs: whole CPUs that it requests, 1 at least.
     """
 
     uid: str
@@ -50,6 +52,12 @@ class Pod:
     mems: int = 0
     whole_cpus: bool = False
     unreadable: bool = False
+    needs: int = 1
+
+    @property
+    def best_effort(self) -> bool:
+        """Whether it runs in the BE pool."""
+        return self.qos == BE or (not self.qos and self.qos_class is KubernetesQos.BEST_EFFORT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +88,14 @@ class KubeletRules:
         given: Pod UID to container to exclusive CPUs, from its state file.
         default: the CPUs of all other containers; 0 if it sets none.
         static_memory: whether its memory manager has the static policy and therefore binds Guaranteed Pods' memory.
+        reserved: CPUs that it reserves and gives to no container as its own.
     """
 
     static: bool = False
     given: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     default: int = 0
     static_memory: bool = False
+    reserved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +120,21 @@ class WantedCpusets:
 
 def wants(pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletRules) -> tuple[WantedCpusets, ...]:
     """Plan the cpusets of all Pods of the node."""
-    return tuple(_want(pod, pools, kubelet) for pod in pods)
+    pods = tuple(pods)
+    first = pools.best_effort & kubelet.reserved
+    if first.bit_count() < sum(pod.needs for pod in pods if pod.best_effort):
+        first = 0
+    return tuple(_want(pod, pools, kubelet, first) for pod in pods)
 
 
-def _want(pod: Pod, pools: SharedCpus, kubelet: KubeletRules) -> WantedCpusets:
+def _want(pod: Pod, pools: SharedCpus, kubelet: KubeletRules, first: int) -> WantedCpusets:
     reason = owned_by_kubelet(pod, kubelet)
     if reason:
         given = reduce(or_, kubelet.given.get(pod.uid, {}).values(), 0)
         return WantedCpusets(pod, 0, 0, room=given | kubelet.default, note=reason)
     if pod.unreadable:
         return WantedCpusets(pod, 0, 0, note=f"{pod.name}: its resource-status cannot be read; its CPUs are left alone")
-    cpus, note = _cpus(pod, pools)
+    cpus, note = _cpus(pod, pools, first)
     mems = pod.mems
     if mems and kubelet.static_memory and pod.qos_class is KubernetesQos.GUARANTEED:
         mems, note = 0, f"{pod.name}: the kubelet's static memory policy owns its NUMA nodes; cpuset.mems is left alone"
@@ -148,20 +162,25 @@ def owned_by_kubelet(pod: Pod, kubelet: KubeletRules) -> str:
     return f"{pod.name}: the kubelet's static policy {has}; left alone"
 
 
-def _cpus(pod: Pod, pools: SharedCpus) -> tuple[int, str]:
-    """The CPUs of a Pod whose CPUs we manage, and a note."""
+def _cpus(pod: Pod, pools: SharedCpus, first: int) -> tuple[int, str]:
+    """The CPUs of a Pod whose CPUs we manage, and a note.
+
+    Args:
+        pod: the Pod.
+        pools: the shared CPUs.
+        first: those that suffice for all Pods of the BE pool and that these use first; 0 if there are none.
+    """
     if pod.cpus:
         return pod.cpus, ""
     if pod.qos == SYSTEM:
         return pools.system, ""
-    best_effort = pod.qos == BE or (not pod.qos and pod.qos_class is KubernetesQos.BEST_EFFORT)
-    whole = pools.best_effort if best_effort else pools.shared
-    parts = pools.best_effort_by_node if best_effort else pools.shared_by_node
-    name = "BE pool" if best_effort else "shared pool"
+    whole = pools.best_effort if pod.best_effort else pools.shared
+    parts = pools.best_effort_by_node if pod.best_effort else pools.shared_by_node
+    name = "BE pool" if pod.best_effort else "shared pool"
     if not whole:
         return 0, f"{pod.name}: the {name} has no CPU left; its containers stay where they are"
     if not pod.pools:
-        return whole, ""
+        return (first if first and pod.best_effort else whole), ""
     bound = reduce(or_, (cpus for node, cpus in parts.items() if pod.pools >> node & 1), 0)
     if not bound:
         shown = format_cpuset(pod.pools)

@@ -146,6 +146,7 @@ def build(
         managed_by=_MANAGED_BY,
     )
     body = _written(topology, node, readable=not unread) if kubelet.gave_known else None
+    planned = replace(planned, reserved=of_kubelet)
     return TopologyObject(body, plan_pools(shared, system.cpus), planned, tuple(problems), too_large)
 
 

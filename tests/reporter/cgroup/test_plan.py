@@ -44,6 +44,28 @@ DECIDED = {
 }
 
 
+RESERVED = KubeletRules(static=True, reserved=parse("0-2"))
+BE, BEST_EFFORT = {"qos": "BE"}, {"qos_class": KubernetesQos.BEST_EFFORT}
+FIRST = {
+    "one": ([BE], ["0-1"]),
+    "as many as CPUs": ([BE, BEST_EFFORT], ["0-1"] * 2),
+    "more": ([BE, BEST_EFFORT, BE], ["0-1,4-15"] * 3),
+    "one that requests all": ([{**BE, "needs": 2}], ["0-1"]),
+    "one that requests more": ([{**BE, "needs": 3}], ["0-1,4-15"]),
+    "one that is bound to a NUMA node": ([BE, {**BE, "pools": 0b10}], ["0-1", "8-15"]),
+    "others": ([BE, {}, BE, {}], ["0-1", "0-1,6-15"] * 2),
+}
+
+
+@pytest.mark.parametrize(("asked", "cpus"), FIRST.values(), ids=FIRST)
+def test_be_pods_use_the_cpus_that_the_kubelet_reserves_as_long_as_these_suffice(
+    asked: list[dict[str, Any]], cpus: list[str]
+) -> None:
+    """CPU proposal, "Take over kubelet CPU management policies", 2.1."""
+    planned = wants([pod(**one) for one in asked], POOLS, RESERVED)
+    assert [format_cpuset(want.cpus) for want in planned] == cpus
+
+
 @pytest.mark.parametrize(("asked", "cpus"), DECIDED.values(), ids=DECIDED)
 def test_a_pod_gets_the_cpus_of_its_class(asked, cpus) -> None:
     (want,) = wants([asked], POOLS, OFF)

@@ -445,7 +445,7 @@ def test_the_kubelets_policies_and_what_it_gave_are_reported() -> None:
     assert made.body is not None
     read = read_node_topology(made.body)
     assert read.pod_cpu_allocs == (PodCpuAlloc("ns", "k", "k", parse("1-2"), managed_by_kubelet=True),)
-    assert (read.kubelet.policy, read.kubelet.reserved) == ("static", 0b1)
+    assert (read.kubelet.policy, read.kubelet.reserved, made.kubelet.reserved) == ("static", 0b1, 0b1)
     assert made.body["topologyPolicies"] == ["RestrictedPodLevel"]
     assert made.kubelet.given["k"] == {"main": parse("1-2")}
     assert made.kubelet.default == parse("0,3-7")

@@ -45,6 +45,25 @@ def test_whole_cpus_are_counted_for_each_container(cpus: tuple[Any, ...], whole:
     assert read.whole_cpus is any(whole)
 
 
+@pytest.mark.parametrize(
+    ("requests", "needs"),
+    [
+        ([{}], 1),
+        ([{"cpu": "200m"}, {"cpu": "300m"}], 1),
+        ([{"cpu": "1500m"}, {"cpu": 1}], 3),
+        ([{"kubernetes.io/batch-cpu": "4000"}, {}], 4),
+        ([{"cpu": "no amount"}, {"cpu": "-3"}], 1),
+    ],
+)
+def test_a_pod_needs_the_whole_cpus_that_its_containers_request_and_one_at_least(
+    requests: list[dict[str, Any]], needs: int
+) -> None:
+    obj = pod(*[None] * len(requests))
+    for container, one in zip(obj["spec"]["containers"], requests, strict=True):
+        container["resources"] = {"requests": one}
+    assert (read_pod(obj).needs, read_pod(obj).planned(mems=False).needs) == (needs, needs)
+
+
 def test_a_pod_without_a_status_is_bound_to_no_pool_and_no_memory() -> None:
     planned = read_pod(pod("1")).planned(mems=True)
 
