@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -555,6 +556,31 @@ async def test_a_pod_bound_around_us_is_an_event_and_a_metric_once(world: World)
     assert world.holders() == []
 
 
+STATIC = {"kubernetes.io/config.mirror": "hash"}
+REPLACED = {
+    "a bare Pod": ((), {}, "delete it and create it again; koord-scheduler then binds it"),
+    "a DaemonSet's": (("DaemonSet",), {}, "delete it, and let its DaemonSet create another one, which koord-scheduler"),
+    "a static Pod": (("Node",), STATIC, "a static Pod, which koordgate never binds: remove its manifest from node n1"),
+}
+
+
+@pytest.mark.parametrize(("owners", "annotations", "told"), REPLACED.values(), ids=REPLACED)
+async def test_what_to_do_about_a_pod_bound_around_us_depends_on_what_creates_it(
+    owners: Sequence[str], annotations: dict[str, str], told: str, world: World
+) -> None:
+    obj = gpu_pod("p", nodeName="n1", annotations=annotations)
+    obj["metadata"]["ownerReferences"] = [
+        {"kind": "Other", "name": "x", "uid": "x"},
+        *({"kind": kind, "name": "it", "uid": "it", "controller": True} for kind in owners),
+    ]
+    world.add_pod(obj)
+    world.see()
+    await reconcile(world)
+    (event,) = around(world)
+    assert told in event["message"]
+    assert ("delete it" in event["message"]) is not bool(annotations)
+
+
 @pytest.mark.parametrize("what", ["ours", "plain", "never translated", "finished", "unbound"])
 async def test_other_pods_are_not_reported(world: World, what: str) -> None:
     match what:
@@ -645,6 +671,23 @@ async def test_a_card_that_two_hold_is_an_event_on_both_and_a_metric(world: Worl
     world.see()
     await reconcile(world)
     assert metric(world, "koordgate_devices_held_twice") == 0
+
+
+async def test_nobody_is_told_to_delete_the_mirror_of_a_static_pod(world: World) -> None:
+    held = koordinator_annotation((0, HALF, "GPU-n1-0"))
+    world.add_pod(gpu_pod("p", nodeName="n1", annotations=held))
+    static = plugin_pod("theirs")
+    static["metadata"]["annotations"] = STATIC
+    world.add_pod(static)
+    world.add_pod(gpu_pod("odd", nodeName="n1", annotations={**STATIC, **dict.fromkeys(held, "{")}))
+    annotations = given_away(theirs="GPU-n1-0")
+    world.fake.put(DEVICES.path(), device_object(device_entry(0, id="GPU-n1-0"), name="n1", annotations=annotations))
+    world.see()
+    await reconcile(world)
+    for event in twice(world):
+        assert "of static Pods (default/theirs) remove the manifest from the node" in event["message"]
+    (event,) = [one for one in world.fake.objects(EVENTS.path()) if one["reason"] == "AllocationUnreadable"]
+    assert "is corrected, or the static Pod's manifest is removed from the node" in event["message"]
 
 
 @pytest.mark.parametrize("owner", ["uid-p", "uid-of-nobody", "other-card"])

@@ -79,7 +79,7 @@ class EventReports:
         for pod in self._new("BoundWithoutDevices", pods):
             message = (
                 f"bound to {pod.node} without koordgate, so it holds none of the devices or CPUs that it asks for; "
-                "delete it, and let its controller create another one, which koord-scheduler binds"
+                f"{_anew(pod)}"
             )
             _LOG.warning("a Pod was bound without koordgate", extra={"pod": str(pod), "node": pod.node})
             self._event(_about(pod), "BoundWithoutDevices", message)
@@ -93,7 +93,7 @@ class EventReports:
             )
             message = (
                 f"what it holds cannot be read: {pod.annotation_problem}. Nothing new lands on any {closed} of "
-                f"node {pod.node} until the annotation is corrected, or the Pod is deleted"
+                f"node {pod.node} until the annotation is corrected, or {_ended(pod)}"
             )
             _LOG.warning("what a Pod holds cannot be read", extra={"pod": str(pod), "node": pod.node})
             self._event(_about(pod), "AllocationUnreadable", message)
@@ -109,7 +109,7 @@ class EventReports:
             message = (
                 f"{device.type} {device.identity} of node {device.node} is held by {names} as well: koordgate and the "
                 "kubelet's device plugin gave it away independently; delete one of the Pods, and create those that ask "
-                "for the plugin's resource again, so that koordgate translates them"
+                f"for the plugin's resource again, so that koordgate translates them{_statics(device.pods)}"
             )
             _LOG.warning("a device is held twice", extra={"pod": str(pod), "node": device.node})
             self._event(_about(pod), "DeviceHeldTwice", message)
@@ -252,3 +252,27 @@ def _place(name: str) -> dict[str, str]:
 
 def _about(pod: PodInfo) -> dict[str, str]:
     return {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+
+
+def _anew(pod: PodInfo) -> str:
+    """How a Pod that was bound without koordgate is replaced by one that is bound by it."""
+    match pod.maker:
+        case "Node":
+            return (
+                f"it is a static Pod, which koordgate never binds: remove its manifest from node {pod.node}, and let a "
+                "DaemonSet create it, say"
+            )
+        case "":
+            return "delete it and create it again; koord-scheduler then binds it"
+        case kind:
+            return f"delete it, and let its {kind} create another one, which koord-scheduler binds"
+
+
+def _ended(pod: PodInfo) -> str:
+    return "the static Pod's manifest is removed from the node" if pod.maker == "Node" else "the Pod is deleted"
+
+
+def _statics(pods: Sequence[PodInfo]) -> str:
+    """Say of which Pods a deletion ends nothing."""
+    static = ", ".join(sorted(str(pod) for pod in pods if pod.maker == "Node"))
+    return f"; of static Pods ({static}) remove the manifest from the node instead of deleting them" if static else ""
