@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from allocator.wire.values import UNREADABLE, parse_json
+
 MAX_BITS: Final = 63  # an amount is a non-negative int64
 MAX_COUNT: Final = 1024  # devices of a node
 MAX_CLASSES: Final = 64  # per text
@@ -163,19 +165,12 @@ def read_packed(text: object) -> tuple[Packed, ...]:
     if not isinstance(text, str) or len(text) > MAX_TEXT:
         raise PackedError(f"packed resources must be a text of at most {MAX_TEXT} characters")
     try:
-        raw = json.loads(text, object_pairs_hook=_object)
-    except (ValueError, RecursionError) as error:
+        raw = parse_json(text, MAX_TEXT, once=True)
+    except UNREADABLE as error:
         raise PackedError(f"packed resources are no JSON object with each key once: {error}") from error
     if not isinstance(raw, dict) or len(raw) > MAX_CLASSES:
         raise PackedError(f"packed resources must be a JSON object of at most {MAX_CLASSES} classes")
     return tuple(_read_class(name, raw[name]) for name in sorted(raw))
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return made
 
 
 def _read_class(name: str, raw: object) -> Packed:

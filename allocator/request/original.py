@@ -1,14 +1,14 @@
 """A Pod's asks, translated or not: its resources, completed by its original-request annotation."""
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from allocator.quantity import QuantityError, is_zero, to_int
+from allocator.quantity import QuantityError, format_bytes, is_zero, to_int
 from allocator.request.devices import PodReading, Stated
 from allocator.request.pod import NO_SLOTS, read_request
+from allocator.request.size import too_large
 from allocator.request.spoken import Heard, dialect_of, read_said
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.dialect import Dialect
@@ -16,6 +16,7 @@ from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.names import ORIGINAL_REQUEST, RESOURCE_MAPS
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.strict import annotation_path
+from allocator.wire.values import MOST_TEXT, UNREADABLE, as_json, as_object
 
 
 def read_asks(
@@ -39,6 +40,8 @@ def read_asks(
         implied: as for `read_request`.
         slots: as for `read_request`.
     """
+    if large := too_large(pod) or _too_long(pod):
+        return PodReading((), (large,))
     known = types.known  # the dialect may have been turned off since
     written = originals(pod)
     stated = {name: _stated(original, known) for name, original in written.items()}
@@ -48,15 +51,32 @@ def read_asks(
 
 
 def originals(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the original-request annotation: container -> its device resources as written; {} if it cannot be read."""
-    text = ((pod.get("metadata") or {}).get("annotations") or {}).get(ORIGINAL_REQUEST)
+    """Read the original-request annotation: container -> its device resources as written; {} if it cannot be read.
+
+    What it states of containers that the Pod does not have is left out.
+    """
+    text = _text(pod)
     if text is None:
         return {}
     try:
-        raw = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
+        raw = as_object(as_json(text))
+    except UNREADABLE:
         return {}
-    return raw if isinstance(raw, dict) else {}
+    spec = pod.get("spec") or {}
+    names = [one.get("name") for key in ("initContainers", "containers") for one in spec.get(key) or ()]
+    return {name: raw[name] for name in names if name in raw}
+
+
+def _text(pod: Mapping[str, Any]) -> object:
+    return ((pod.get("metadata") or {}).get("annotations") or {}).get(ORIGINAL_REQUEST)
+
+
+def _too_long(pod: Mapping[str, Any]) -> Problem | None:
+    """Find an annotation that was not written by koordgate, and would take long to read."""
+    if len(str(_text(pod))) <= MOST_TEXT:
+        return None
+    most = format_bytes(MOST_TEXT)
+    return Problem(annotation_path(ORIGINAL_REQUEST), f"has more than {most}; remove it, koordgate writes less")
 
 
 def _mixed(written: Mapping[str, object], types: DeviceTypes) -> Problem | None:

@@ -4,7 +4,6 @@ A Node's annotation `koordgate.io/classes` lists them. `{"queue":{"fast":10,"slo
 type `queue`, a device `fast` with 10 units and a device `slow` with 40 units.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -13,8 +12,9 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.names import CLASSES
+from allocator.wire.values import MOST_OF_NODE, UNREADABLE, parse_json
 
-_MOST: Final = 128  # devices of one type on one node
+_MOST: Final = 128  # types, and devices of one type, on one node
 
 
 def read_classes(text: object, types: DeviceTypes) -> tuple[tuple[Device, ...], tuple[str, ...]]:
@@ -48,10 +48,12 @@ def named_types(text: object) -> frozenset[str]:
 def _load(text: object) -> dict[str, Any] | str:
     """Read the annotation's JSON object, or say why it cannot be read."""
     try:
-        raw = json.loads(text) if isinstance(text, str) else text
-    except (ValueError, RecursionError) as error:
+        raw = parse_json(text, MOST_OF_NODE) if isinstance(text, str) else text
+    except UNREADABLE as error:
         return f"annotation {CLASSES}: not JSON ({error}); no class is read"
-    return raw if isinstance(raw, dict) else f"annotation {CLASSES}: not an object of types; no class is read"
+    if isinstance(raw, dict) and len(raw) <= _MOST:
+        return raw
+    return f"annotation {CLASSES}: not an object of at most {_MOST} types; no class is read"
 
 
 def class_devices(kind: DeviceType, amounts: Mapping[str, object], problems: list[str]) -> list[Device]:

@@ -24,6 +24,7 @@ from allocator.vocabulary.names import (
     shown_by,
     visible_devices,
 )
+from allocator.wire.values import UNREADABLE, parse_json
 
 LARGEST_MINOR: Final = 2**31 - 1  # an int32 in Koordinator
 _DRAFT_NAMES: Final = {  # the device proposal's spelling -> today's
@@ -127,8 +128,8 @@ def read_allocation(annotations: Mapping[str, str], types: DeviceTypes = BUILT_I
     if text is None:
         return DeviceAllocation()
     try:
-        entries = [(kind, listed) for kind, listed in json.loads(text).items() if kind in types.by_name]
-    except (ValueError, AttributeError, RecursionError) as error:
+        entries = [(kind, listed) for kind, listed in parse_json(text).items() if kind in types.by_name]
+    except (*UNREADABLE, AttributeError) as error:
         return DeviceAllocation(unread=tuple(types.by_name), problem=_unlike(error))
     containers = _containers_of(annotations)
     shares: list[Share] = []

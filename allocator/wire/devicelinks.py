@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.links import MAX_DEVICES, MAX_LANES, SWITCH, Lanes
+from allocator.wire.values import MOST_OF_NODE, UNREADABLE, parse_json
 
 DEVICE_LINKS: Final = "koordgate.io/device-links"
-_MAX_TEXT: Final = 2**18  # bytes: Kubernetes' limit for all annotations of an object
 _MAX_PROBLEMS: Final = 8
 
 
@@ -69,12 +69,9 @@ def read_links(text: object, ids: Collection[str]) -> tuple[dict[tuple[str, str]
 
 
 def _object(text: object, problems: _Problems) -> dict[str, Any]:
-    if not isinstance(text, str) or len(text) > _MAX_TEXT:
-        problems.note("not a text of at most 256 KiB; no links are read")
-        return {}
     try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        raw = parse_json(text, MOST_OF_NODE)
+    except UNREADABLE as error:
         problems.note(f"not JSON ({error}); no links are read")
         return {}
     if not isinstance(raw, dict):

@@ -5,7 +5,6 @@ The reader understands today's fields and those of the device proposal's first d
 two annotations of our own: how devices are linked, and which are cordoned.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -28,9 +27,13 @@ from allocator.wire.memoryuse import LONGEST_USES, MEMORY_LIMITS
 from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
 from allocator.wire.numberings import DEVICE_NUMBERS, read_numberings
 from allocator.wire.partitions import GPU_MODEL, GPU_PARTITIONS, GPU_VENDOR, built_in, policy_of, read_partitions
+from allocator.wire.values import MOST_OF_NODE, UNREADABLE, as_list, parse_json
 
 _MIG: Final = "mig"
 _MOST_DEVICES: Final = 1024  # per node, and virtual functions per device; bounds the work for an absurd object
+_MOST_FUNCTIONS: Final = 8192  # virtual functions per node
+_MOST_GROUPS: Final = 64  # of virtual functions, per device
+_MOST_LABELS: Final = 256  # per device, and per group of virtual functions
 
 _LONGEST_NUMBER: Final = 15  # digits of an amount of memory
 
@@ -171,6 +174,11 @@ def _read_devices(
         if twice:
             problems.append(f"spec.devices[{index}]: virtual function {twice[0]} is another device's too; left out")
             device = replace(device, functions=tuple(f for f in device.functions if f.bus_id not in functions))
+        if len(functions) + len(device.functions) > _MOST_FUNCTIONS:
+            problems.append(
+                f"spec.devices[{index}]: with it the node has more than {_MOST_FUNCTIONS} virtual functions; left out"
+            )
+            break
         functions.update(one.bus_id for one in device.functions)
         devices[device.id] = (device, _number((entry.get("topology") or {}).get("socketID")))
         minors.add((device.type, device.minor))
@@ -229,7 +237,7 @@ def _read_device(entry: Mapping[str, Any], common: Mapping[str, str], types: Dev
         raise ValueError(f"minor {minor!r} is not from 0 to 2^31-1")
     topology = entry.get("topology") or {}
     pcie, bus = topology.get("pcieID"), topology.get("busID")
-    labels = {str(key): str(value) for key, value in (entry.get("labels") or {}).items()}
+    labels = _labels(entry)
     healthy = entry.get("health") is True
     return Device(
         type=kind.name,
@@ -247,6 +255,13 @@ def _read_device(entry: Mapping[str, Any], common: Mapping[str, str], types: Dev
         bus=bus.lower() if isinstance(bus, str) else "",
         reserved=_read_reserved(labels.get(RESERVED_MEMORY, "")),
     )
+
+
+def _labels(holder: Mapping[str, Any]) -> dict[str, str]:
+    labels = holder.get("labels") or {}
+    if len(labels) > _MOST_LABELS:
+        raise ValueError(f"labels: more than {_MOST_LABELS}")
+    return {str(key): str(value) for key, value in labels.items()}
 
 
 def _read_reserved(text: str) -> int:
@@ -272,8 +287,10 @@ def _read_functions(groups: object) -> tuple[VirtualFunction, ...]:
     functions: dict[str, VirtualFunction] = {}
     if not isinstance(groups, list | None):
         raise TypeError("vfGroups: not a list")
+    if len(groups or ()) > _MOST_GROUPS:
+        raise ValueError(f"vfGroups: more than {_MOST_GROUPS}")
     for group in groups or ():
-        labels = {str(key): str(value) for key, value in (group.get("labels") or {}).items()}
+        labels = _labels(group)
         for entry in group.get("vfs") or ():
             bus_id, minor = entry.get("busID"), entry.get("minor", 0)
             if not isinstance(bus_id, str) or not bus_id or not isinstance(minor, int) or isinstance(minor, bool):
@@ -317,11 +334,11 @@ def _read_checkpoints(
         if key not in annotations:
             continue
         try:
-            for entry in json.loads(annotations[key]) or ():
+            for entry in as_list(parse_json(annotations[key], MOST_OF_NODE)):
                 uid = entry.get("podUID")
                 for identity in _read_ids(entry):
                     held.setdefault(identity, set()).add(uid if isinstance(uid, str) else "")
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (*UNREADABLE, AttributeError) as error:
             problems.append(
                 f"annotation {key}: not the expected JSON ({error}); until it is corrected or removed, nothing new "
                 "lands on this node's devices, because the kubelet may have allocated any of them"

@@ -17,7 +17,7 @@ from allocator.quantity import format_bytes, format_int, to_int
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
 from allocator.vocabulary.names import DEVICE_QUOTAS, device_quota
 from allocator.vocabulary.sharing import DeviceQuota, Quotas
-from allocator.wire.values import UNREADABLE
+from allocator.wire.values import UNREADABLE, parse_json
 
 NONE: Final = "none"
 UNLIMITED: Final = "unlimited"
@@ -65,7 +65,7 @@ def _plain(amount: int | None) -> str:
 def read_quotas(annotations: Mapping[str, str], types: DeviceTypes) -> Quotas:
     """Read the annotation, for people; {} if there is none, or one that cannot be read."""
     try:
-        raw = json.loads(annotations.get(DEVICE_QUOTAS, "{}"))
+        raw = parse_json(annotations.get(DEVICE_QUOTAS, "{}"))
         return {
             container: [_read(kind, entry, types) for kind, entries in by_type.items() for entry in entries]
             for container, by_type in raw.items()

@@ -55,11 +55,9 @@ def read_uses(text: object) -> tuple[tuple[MemoryUse, ...], str]:
         What it tells, by card; nothing if it is missing or cannot be read; and why it cannot be read, "" if it can.
     """
     try:
-        if isinstance(text, str) and len(text) > LONGEST_USES:
-            raise ValueError(f"more than {LONGEST_USES} characters")
         return tuple(
             _use(card, as_object(entry))
-            for card, entries in as_object(as_json(text)).items()
+            for card, entries in as_object(as_json(text, LONGEST_USES)).items()
             for entry in as_list(entries)
         ), ""
     except UNREADABLE as error:

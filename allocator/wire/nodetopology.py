@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
 from allocator.vocabulary.cpunode import PoolCpus
@@ -27,6 +28,7 @@ from allocator.wire.keptcpus import (
 )
 from allocator.wire.numazones import NumaZone, read_zones, write_zones
 from allocator.wire.values import (
+    MOST_OF_NODE,
     UNREADABLE,
     Problems,
     as_cpus,
@@ -190,8 +192,10 @@ def read_node_topology(obj: Mapping[str, Any]) -> NodeTopology:
     labels = problems.object("metadata.labels", metadata.get("labels"))
     annotations = problems.object("metadata.annotations", metadata.get("annotations"))
 
+    read_json = partial(as_json, most=MOST_OF_NODE)
+
     def annotation(key: str) -> Any:
-        return problems.read(f"annotation {key}", as_json, annotations.get(key), None)
+        return problems.read(f"annotation {key}", read_json, annotations.get(key), None)
 
     def pools(key: str) -> tuple[PoolCpus, ...]:
         return problems.each(f"annotation {key}", read_pool, annotation(key))

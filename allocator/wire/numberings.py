@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from allocator.vocabulary.adopted import Numbering, Numberings
 from allocator.vocabulary.excerpt import excerpt
-from allocator.wire.values import UNREADABLE, as_json, as_list, as_object, as_text
+from allocator.wire.values import MOST_OF_NODE, UNREADABLE, as_json, as_list, as_object, as_text
 
 DEVICE_NUMBERS: Final = "koordgate.io/device-numbers"
 MOST_NUMBERINGS: Final = 16  # of some 1 KB each for a node of 16 cards
@@ -50,7 +50,7 @@ def read_numberings(text: object) -> tuple[Numberings, str]:
         What is known of the past, and why the annotation cannot be read; nothing is known then. "" if it can.
     """
     try:
-        entries = as_list(as_json(text))
+        entries = as_list(as_json(text, MOST_OF_NODE))
         if len(entries) > MOST_NUMBERINGS:
             raise ValueError(f"more than {MOST_NUMBERINGS} entries")
         found = tuple(_read(as_object(entry)) for entry in entries)

@@ -1,12 +1,12 @@
 """Partition tables of nodes: annotations of the Device object, and built-in tables."""
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.partition import HOPPER, Board, Partition, PartitionPolicy, PartitionTable
+from allocator.wire.values import MOST_OF_NODE, UNREADABLE, parse_json
 
 GPU_PARTITIONS: Final = "scheduling.koordinator.sh/gpu-partitions"
 
@@ -21,9 +21,6 @@ GPU_MODEL: Final = "node.koordinator.sh/gpu-model"
 
 
 _KEYS: Final = frozenset({"minors", "gpuLinkType", "ringBusBandwidth", "allocationScore"})
-
-
-_MAX_TEXT: Final = 2**18  # bytes: Kubernetes' limit for all annotations of an object
 
 
 _MAX_PARTITIONS: Final = 1024
@@ -94,12 +91,9 @@ def _table(found: Mapping[tuple[int, ...], Partition], problems: list[str]) -> t
 
 
 def _object(text: object, problems: list[str]) -> dict[str, Any]:
-    if not isinstance(text, str) or len(text) > _MAX_TEXT:
-        problems.append("not a text of at most 256 KiB; no partition is read")
-        return {}
     try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        raw = parse_json(text, MOST_OF_NODE)
+    except UNREADABLE as error:
         problems.append(f"not JSON ({error}); no partition is read")
         return {}
     if not isinstance(raw, dict):

@@ -6,7 +6,6 @@ spec"; `requiredCPUBindPolicy` is Koordinator's, apis/extension/numa_aware.go) a
 ignores a misspelt key; here every key and value outside the format is a problem.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,6 +15,7 @@ from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExcl
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.strict import annotation_path
+from allocator.wire.values import UNREADABLE, parse_json
 
 RESOURCE_SPEC: Final = "scheduling.koordinator.sh/resource-spec"
 NUMA_TOPOLOGY_SPEC: Final = "scheduling.koordinator.sh/numa-topology-spec"
@@ -94,8 +94,8 @@ def _read(
     where = annotation_path(key)
     keys = ", ".join(allowed)
     try:
-        raw = json.loads(text, object_pairs_hook=_once)
-    except (ValueError, TypeError, RecursionError) as error:
+        raw = parse_json(text, once=True)
+    except UNREADABLE as error:
         why = excerpt(error)
         problems.append(Problem(where, f"not JSON ({why}); write an object with any of {keys}, or remove it"))
         return None
@@ -108,14 +108,6 @@ def _read(
         Problem(where, f"{excerpt(name)!r} is not a key of it; the keys are {keys}") for name in unknown[:_NAMED]
     )
     return raw
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its pairs; no key may occur twice, because readers differ in which one counts."""
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("it states a key twice")
-    return made
 
 
 def _choose(

@@ -8,7 +8,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpuset import format_cpuset
@@ -25,6 +25,8 @@ from allocator.wire.values import (
     read_amount,
     write_amount,
 )
+
+_MOST_NODES: Final = 256  # NUMA nodes
 
 
 class AnnotationError(ValueError):
@@ -99,8 +101,8 @@ def read_resource_status(annotations: Mapping[str, Any], *, own: bool = False) -
 def _read(raw: Mapping[str, Any]) -> ResourceStatus:
     return ResourceStatus(
         as_cpus(raw.get("cpuset")),
-        tuple(_read_numa(as_object(entry)) for entry in as_list(raw.get("numaNodeResources"))),
-        tuple(read_pool(entry) for entry in as_list(raw.get("cpuSharedPools"))),
+        tuple(_read_numa(as_object(entry)) for entry in as_list(raw.get("numaNodeResources"), _MOST_NODES)),
+        tuple(read_pool(entry) for entry in as_list(raw.get("cpuSharedPools"), _MOST_NODES)),
     )
 
 

@@ -3,15 +3,14 @@
 As in Go, null and "" mean that a field is left out.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.outcome import Problem
+from allocator.wire.values import UNREADABLE, parse_json
 
 MOST_TERMS: Final = 64  # entries of a list
-_MOST_TEXT: Final = 2**16  # bytes of one annotation; one with every field has under two thousand
 _MOST_PROBLEMS: Final = 16
 
 
@@ -34,12 +33,9 @@ class StrictReader:
     def load(self, annotation: str, text: object) -> dict[str, Any]:
         """Read an annotation's JSON object."""
         path = annotation_path(annotation)
-        if not isinstance(text, str) or len(text) > _MOST_TEXT:
-            self.note(path, "must be a text of at most 64 KiB")
-            return {}
         try:
-            raw = json.loads(text, object_pairs_hook=_without_doubles)
-        except (ValueError, RecursionError) as error:
+            raw = parse_json(text, once=True)
+        except UNREADABLE as error:
             self.note(path, f"must be a JSON object ({excerpt(error)})")
             return {}
         return self.mapping(path, raw)
@@ -78,18 +74,6 @@ class StrictReader:
             self.note(path, f"must be a list of at most {MOST_TERMS}")
             return []
         return value
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its members.
-
-    Raises:
-        ValueError: a key occurs twice.
-    """
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return found
 
 
 def either(words: Iterable[str]) -> str:

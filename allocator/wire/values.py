@@ -14,13 +14,24 @@ from allocator.vocabulary.cputopology import MAX_ID
 from allocator.vocabulary.excerpt import excerpt
 
 UNREADABLE: Final = (ValueError, TypeError, RecursionError)  # what the functions here raise
+MOST_TEXT: Final = 2**16
+"""Characters of a Pod's annotation that is parsed: it may come from anybody, and all that reads it takes as long."""
+
+MOST_OF_NODE: Final = 2**18
+"""Characters of one of a node's objects: Kubernetes' limit for all annotations of an object."""
+
+_MOST_ENTRIES: Final = 4096  # of one list, and of all lists of one object; the largest nodes have some thousand
 
 _Read = TypeVar("_Read")
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 class Problems(list[str]):
-    """One sentence for each value that could not be read, in order."""
+    """One sentence for each value of an object that could not be read, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left = _MOST_ENTRIES
 
     def read(self, where: str, read: Callable[[Any], _Read], value: object, instead: _Read) -> _Read:
         """Read a value; if that fails, note that it is left out and return `instead`."""
@@ -36,9 +47,14 @@ class Problems(list[str]):
         return self.read(where, as_object, value, nothing)
 
     def list(self, where: str, value: Any) -> list[Any]:
-        """Read a list; empty if it is left out or wrong."""
+        """Read a list; empty if it is left out or wrong, or has more entries than are left of what is read."""
         nothing: list[Any] = []
-        return self.read(where, as_list, value, nothing)
+        found = self.read(where, as_list, value, nothing)
+        self._left -= len(found)
+        if self._left < 0:
+            self.append(f"{where}: with it the object has more than {_MOST_ENTRIES} entries; left out")
+            return nothing
+        return found
 
     def each(self, where: str, read: Callable[[Any], _Read], value: Any) -> tuple[_Read, ...]:
         """Read the entries of a list and leave out those that cannot be read."""
@@ -51,18 +67,44 @@ class Problems(list[str]):
         return tuple(found)
 
 
-def as_json(text: object) -> Any:
+def as_json(text: object, most: int = MOST_TEXT) -> Any:
     """Read an annotation's JSON; None if the annotation is absent or empty."""
     if text is None or text == "":
         return None
-    if not isinstance(text, str):
-        raise TypeError(f"a {type(text).__name__} where text must be")
     try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError("JSON nested too deeply") from error
+        return parse_json(text, most)
     except ValueError as error:
         raise ValueError(f"not JSON ({error})") from error
+
+
+def parse_json(text: object, most: int = MOST_TEXT, *, once: bool = False) -> Any:
+    """Parse JSON that others wrote: the only place that does.
+
+    Args:
+        text: the JSON.
+        most: characters that it may have.
+        once: whether no object may have a key twice; readers differ in which one counts.
+
+    Raises:
+        ValueError: it is none, or too long to be parsed.
+        TypeError: it is no text.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"a {type(text).__name__} where text must be")
+    if len(text) > most:
+        raise ValueError(f"more than the {most // 2**10} KiB that are read")
+    try:
+        return json.loads(text, object_pairs_hook=_once if once else None)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its members."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
 
 
 def as_object(value: object) -> dict[str, Any]:
@@ -74,12 +116,14 @@ def as_object(value: object) -> dict[str, Any]:
     return value
 
 
-def as_list(value: object) -> list[Any]:
+def as_list(value: object, most: int = _MOST_ENTRIES) -> list[Any]:
     """Read a list."""
     if value is None:
         return []
     if not isinstance(value, list):
         raise TypeError(f"a {type(value).__name__} where a list must be")
+    if len(value) > most:
+        raise ValueError(f"more than {most} entries")
     return value
 
 

@@ -175,7 +175,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "deep": ("joint", DEEP, "", "must be a JSON object"),
     "a list": ("partition", "[]", "", "must be a JSON object"),
     "text": ("partition", '"Restricted"', "", "must be a JSON object"),
-    "too long": ("hint", "{}" + " " * 2**16, "", "must be a text of at most 64 KiB"),
+    "too long": ("hint", "{}" + " " * 2**16, "", "more than the 64 KiB that are read"),
     "a key twice": ("hint", '{"gpu":{},"gpu":{"exclusivePolicy":"DeviceLevel"}}', "", "a key occurs twice"),
     "a number without end": ("partition", '{"ringBusBandwidth":' + "9" * 5000 + "}", "", "must be a JSON object"),
     "an unknown type": ("hint", '{"gpus":{}}', "", "unknown key 'gpus'; use fpga or gpu or rdma"),

@@ -3,21 +3,25 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import ask, device_entry, device_object, nic_entry
+from builders import ask, container, device_entry, device_object, nic_entry, pod
 from claims import DRIVER, claim, listed, resource_slice, result
 from foreignpods import Raw, hami, kai, volcano
 
+import allocator
+from allocator.amounts import BadQuantityError, node_amounts, pod_amounts
 from allocator.index.packed import Packed, PackedError, read_packed, write_packed
 from allocator.index.query import QueryError, Want
+from allocator.request.original import read_asks
 from allocator.vocabulary.adopted import Numbering, Product
 from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.mix import MixError, TypicalRequest
-from allocator.vocabulary.names import DEVICE_ALLOCATED
+from allocator.vocabulary.names import DEVICE_ALLOCATED, DEVICE_SHARING, ORIGINAL_REQUEST, RESOURCE_STATUS
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, PodHints, read_hints
 from allocator.wire.classes import read_classes
 from allocator.wire.deviceallocated import read_allocation
@@ -30,8 +34,11 @@ from allocator.wire.numberings import read_numberings, write_numberings
 from allocator.wire.partitions import read_partitions
 from allocator.wire.resourceclaim import read_resource_claim
 from allocator.wire.resourceslice import read_resource_slice
+from allocator.wire.resourcespec import RESOURCE_SPEC
+from allocator.wire.resourcestatus import AnnotationError, read_resource_status
 
 ADOPTED = Adoption(frozenset(Product))
+OWN = BUILT_IN.with_types([own_type(f"queue{at}", f"example.com/queue{at}", Unit.UNITS) for at in range(129)])
 QUEUES = BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])
 
 
@@ -164,6 +171,67 @@ def naming(models: tuple[str, ...], count: int = 1, weight: int = 1, cpu: int = 
     return ""
 
 
+def zones(number: int) -> str:
+    obj = {"metadata": {"name": "n1"}, "zones": [{"type": "Socket"}] * number}
+    return "".join(read_node_topology(obj).problems)
+
+
+def resources_of_zones(number: int) -> str:
+    listed = [{"name": f"r{at}", "allocatable": "1"} for at in range(number)]
+    zone = {"type": "Node", "name": "node-0", "resources": listed}
+    return "".join(read_node_topology({"metadata": {"name": "n1"}, "zones": [zone]}).problems)
+
+
+def functions_of_all(number: int) -> str:
+    cards = [
+        nic_entry(
+            at, vfGroups=[{"vfs": [{"busID": f"{at}-{of}"} for of in range(at * 1000, min(number, at * 1000 + 1000))]}]
+        )
+        for at in range(-(-number // 1000))
+    ]
+    return devices(*cards)
+
+
+def status(text: str) -> str:
+    try:
+        read_resource_status({RESOURCE_STATUS: text})
+    except AnnotationError as error:
+        return str(error)
+    return ""
+
+
+def asked(obj: Raw) -> str:
+    return "".join(map(str, read_asks(obj).problems))
+
+
+def annotated(key: str, text: str) -> str:
+    return asked(pod(container("a", limits={"kubernetes.io/gpu": "50"}), annotations={key: text}))
+
+
+def requesting(number: int, containers: int = 1) -> Raw:
+    return {
+        "containers": [{"name": "a", "resources": {"requests": {f"example.com/{at}": "1" for at in range(number)}}}]
+        * containers
+    }
+
+
+def summed(spec: Raw) -> str:
+    try:
+        pod_amounts(spec)
+    except BadQuantityError as error:
+        return str(error)
+    return ""
+
+
+def allocatable(number: int) -> str:
+    node = {"metadata": {"name": "n1"}, "status": {"allocatable": {f"example.com/{at}": "1" for at in range(number)}}}
+    try:
+        node_amounts(node)
+    except BadQuantityError as error:
+        return str(error)
+    return ""
+
+
 # how a number of them is read, the most, the problem with one more
 
 BOUNDS: dict[str, tuple[Callable[[int], str], int, str]] = {
@@ -204,7 +272,7 @@ BOUNDS: dict[str, tuple[Callable[[int], str], int, str]] = {
     "the score of a partition": (lambda most: partition(allocationScore=most), 2_147_483_647, "allocationScore is not"),
     "characters of links": (lambda most: linked(padded("{}", most)), 262_144, "256 KiB"),
     "lanes": (lambda most: linked(json.dumps({"a": {"b": most}})), 64, "not a number of lanes from 0 to 64"),
-    "characters of hints": (lambda most: hinted(padded("{}", most)), 65536, "at most 64 KiB"),
+    "characters of hints": (lambda most: hinted(padded("{}", most)), 65536, "more than the 64 KiB"),
     "labels of a selector": (
         lambda most: selecting({"matchLabels": {f"a{at}": "b" for at in range(most)}}),
         64,
@@ -246,6 +314,72 @@ BOUNDS: dict[str, tuple[Callable[[int], str], int, str]] = {
         lambda most: cpus(padded("0", most)),
         32768,
         "32769 characters; 32768 are read",
+    ),
+    "characters of what a Pod was translated from": (
+        lambda most: annotated(ORIGINAL_REQUEST, padded("{}", most)),
+        65536,
+        "has more than 64Ki; remove it, koordgate writes less",
+    ),
+    "characters of how containers share": (
+        lambda most: annotated(DEVICE_SHARING, padded("{}", most)),
+        65536,
+        "more than the 64 KiB that are read",
+    ),
+    "characters of a resource-spec": (
+        lambda most: annotated(RESOURCE_SPEC, padded("{}", most)),
+        65536,
+        "more than the 64 KiB that are read",
+    ),
+    "characters of what was given": (
+        lambda most: read_allocation({DEVICE_ALLOCATED: padded("{}", most)}).problem,
+        65536,
+        "more than the 64 KiB that are read",
+    ),
+    "characters of a status": (lambda most: status(padded("{}", most)), 65536, "more than the 64 KiB that are read"),
+    "NUMA nodes of a status": (
+        lambda most: status(json.dumps({"numaNodeResources": [{"node": at} for at in range(most)]})),
+        256,
+        "more than 256 entries",
+    ),
+    "zones of a topology": (zones, 4096, "zones: more than 4096 entries; left out"),
+    "zones and their resources": (
+        resources_of_zones,
+        4095,
+        "zones[0].resources: with it the object has more than 4096",
+    ),
+    "virtual functions of a node": (functions_of_all, 8192, "the node has more than 8192 virtual functions; left out"),
+    "groups of virtual functions": (lambda most: devices(nic_entry(0, vfGroups=[{}] * most)), 64, "more than 64"),
+    "labels of a device": (
+        lambda most: devices(device_entry(0, labels={f"a{at}": "" for at in range(most)})),
+        256,
+        "labels: more than 256",
+    ),
+    "containers of a Pod": (
+        lambda most: asked(pod(*(container(f"c{at}") for at in range(most)))),
+        256,
+        "257 containers; koordgate reads 256 at most",
+    ),
+    "amounts of a Pod": (
+        lambda most: asked({"spec": requesting(most)}),
+        4096,
+        "state 4097 amounts; koordgate reads 4096 at most",
+    ),
+    "annotations of a Pod": (
+        lambda most: asked(pod(container("a"), annotations={f"a{at}": "" for at in range(most)})),
+        4096,
+        "4097 annotations; koordgate reads 4096 at most",
+    ),
+    "resources of a container": (lambda most: summed(requesting(most)), 1024, "more than 1024 resources"),
+    "containers and requests that are summed": (
+        lambda most: summed({"containers": requesting(9, 200)["containers"] + [{}] * (most - 2000)}),
+        2560,
+        "more than 2560 containers and requests",
+    ),
+    "resources of a node": (allocatable, 1024, "more than 1024 resources"),
+    "types of software classes": (
+        lambda most: "".join(read_classes({f"queue{at}": {} for at in range(most)}, OWN)[1]),
+        128,
+        "not an object of at most 128 types",
     ),
     "software classes of a type": (
         lambda most: "".join(read_classes({"queue": {str(at): 1 for at in range(most)}}, QUEUES)[1]),
@@ -353,3 +487,10 @@ def test_a_numbering_of_no_time_is_not_read(wrong: object) -> None:
         assert found == ()
         assert "is no time in seconds" in problem
     assert read_numberings('[{"since":0}]') == ((Numbering(0, 0),), "")
+
+
+def test_json_that_others_wrote_is_parsed_in_one_place_alone() -> None:
+    package = Path(allocator.__file__).parent
+    assert [str(one.relative_to(package)) for one in package.rglob("*.py") if "json.loads" in one.read_text()] == [
+        "wire/values.py"
+    ]

@@ -76,7 +76,7 @@ UNREADABLE = {
     "an unknown word": ('{"GPU-a":[{"pod":"a/b","state":"kept"}]}', "'kept' is none of enforced, missing"),
     "a negative amount": ('{"GPU-a":[{"state":"missing","used":-1}]}', "used is no number of bytes"),
     "a fraction": ('{"GPU-a":[{"state":"missing","held":1.5}]}', "held is no number of bytes"),
-    "too long": ('{"GPU-a":[' + " " * 65536 + "]}", "more than 65536 characters"),
+    "too long": ('{"GPU-a":[' + " " * 65536 + "]}", "more than the 64 KiB that are read"),
     "nested": ("[" * 60000, "nested too deeply"),
     "no text": (7, "a int where text must be"),
 }

@@ -398,7 +398,7 @@ LEFT_OUT: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "nested too deeply": (
         {"annotations": {CPU_MANAGER_POLICY: DEEP}},
         {"kubelet": KubeletCpus()},
-        f"annotation {CPU_MANAGER_POLICY}: JSON nested too deeply; left out",
+        f"annotation {CPU_MANAGER_POLICY}: not JSON (nested too deeply); left out",
     ),
     "one Pod of two": (
         {"annotations": {POD_CPU_ALLOCS: [{"cpuset": "3-0"}, GOOD_POD]}},

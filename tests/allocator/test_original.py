@@ -103,12 +103,32 @@ def test_bytes_that_an_author_stated_beside_a_ratio_are_an_ask_whatever_is_left(
         assert problems == told
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "1", 5, None, "[" * 100_000])
+@pytest.mark.parametrize("text", ["{", "[]", "1", 5, None, "[" * 60_000])
 def test_an_annotation_that_cannot_be_read_states_nothing(text: object) -> None:
     obj = pod(container("a", limits=LEFT))
     obj["metadata"]["annotations"] = {ORIGINAL_REQUEST: text}
     assert originals(obj) == {}
     assert read_asks(obj).problems == ()
+
+
+@pytest.mark.parametrize("text", ["[" * 65_537, json.dumps({"a": "x" * 70_000}), " " * 65_537])
+def test_an_annotation_that_is_longer_than_koordgate_writes_is_refused_unread(text: str) -> None:
+    obj = pod(container("a", limits=LEFT), annotations={ORIGINAL_REQUEST: text})
+    reading = read_asks(obj)
+    assert [str(one) for one in reading.problems] == [
+        "metadata.annotations[koordgate.io/original-request]: has more than 64Ki; remove it, koordgate writes less"
+    ]
+    assert not reading.containers
+
+
+def test_what_an_annotation_states_of_containers_that_the_pod_lacks_is_not_looked_at() -> None:
+    strangers = {f"s{at}": limits(_memory="1Gi") for at in range(500)}
+    mixed = {"s": {"limits": {f"{K}-memory": "1Gi", "aliyun.com/gpu-mem": "1", "nvidia.com/gpu": "1"}}}
+    obj = pod(container("a", limits=LEFT), init=[container("i")])
+    obj["metadata"]["annotations"] = {ORIGINAL_REQUEST: json.dumps({**strangers, **mixed, "a": {}, "i": {}})}
+    assert originals(obj) == {"i": {}, "a": {}}
+    alone = pod(container("a", limits=LEFT), init=[container("i")], annotations={ORIGINAL_REQUEST: '{"a":{},"i":{}}'})
+    assert read_asks(obj) == read_asks(alone)
 
 
 def test_an_annotation_that_mixes_dialects_of_a_type_is_refused() -> None:

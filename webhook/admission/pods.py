@@ -3,11 +3,12 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
 from allocator.quantity import format_bytes
 from allocator.request.cpus import not_aligned, without_effect
 from allocator.request.devices import PodReading
+from allocator.request.size import too_large
 from allocator.request.unread import find_unread
 from allocator.vocabulary.outcome import Problem
 from webhook.admission import validate
@@ -18,8 +19,6 @@ from webhook.patch import apply
 from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, may_be_added
 from webhook.review import RefusalReason, Request, Response, allowed, denied, patched
 
-_MOST_CONTAINERS: Final = 256
-_MOST_ANNOTATION_BYTES: Final = 256 * 2**10  # which the API server allows, and checks only after its webhooks
 MemoryInReach = Callable[[Mapping[str, Any]], tuple[int, int]]
 RuntimeClassOf = Callable[[Mapping[str, Any], PodReading], tuple[str, Sequence[str]]]
 
@@ -67,8 +66,8 @@ class PodWebhooks:
         pod = request.object
         if validate.is_mirror(pod, request.username, request.groups):
             return allowed()
-        if problems := _too_large(pod):
-            return denied(_refusal(request, problems), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
+        if large := too_large(pod):
+            return denied(_refusal(request, [large]), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
         marks = self._policy.scope.marks(request.namespace, pod)
         if marks:
             pod = apply(pod, marks)
@@ -121,8 +120,8 @@ class PodWebhooks:
             return denied(_refusal(request, problems), RefusalReason.VALIDATION) if problems else allowed()
         counted = self._policy.charges and not (validate.states_nothing(request.object) and self._rolling_out())
         limits = self._limits(request.namespace) if counted else None
-        if large := _too_large(request.object):
-            return denied(_refusal(request, large), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
+        if large := too_large(request.object):
+            return denied(_refusal(request, [large]), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
         problems = validate.created(
             request, self._policy.scheduler_name, types, self._policy.scope, limits, self._policy.limits
         )
@@ -135,24 +134,10 @@ class PodWebhooks:
     def warn(self, request: Request) -> Response:
         """Tell the author of a Pod that is none of ours what it asks for in names that are not read here."""
         pod = request.object
-        if _too_large(pod):
+        if too_large(pod):
             return allowed()
         types = self._policy.types.within(request.namespace)
         return allowed(warnings=list(unread_warnings(pod, types, find_unread(pod, types), ours=False)))
-
-
-def _too_large(pod: Mapping[str, Any]) -> tuple[Problem, ...]:
-    """Say what is too large to be read in a time in which others can wait."""
-    spec, metadata = pod.get("spec") or {}, pod.get("metadata") or {}
-    containers = sum(len(spec.get(key) or ()) for key in ("initContainers", "containers"))
-    if containers > _MOST_CONTAINERS:
-        return (Problem("spec.containers", f"{containers} containers; koordgate reads {_MOST_CONTAINERS} at most"),)
-    annotations = metadata.get("annotations") or {}
-    length = sum(len(key) + len(str(value)) for key, value in annotations.items())
-    if length > _MOST_ANNOTATION_BYTES:
-        most = format_bytes(_MOST_ANNOTATION_BYTES)
-        return (Problem("metadata.annotations", f"{length} characters; Kubernetes stores {most} at most"),)
-    return ()
 
 
 def _refusal(request: Request, problems: Sequence[Problem]) -> str:

@@ -276,8 +276,8 @@ def updated(
     by_peer = request.username in peers
     changed = (
         Problem(f"metadata.annotations[{key}]", message)
-        for key, message in ((key, _frozen(key, limited=limited)) for key in sorted(old.keys() | new.keys()))
-        if message and old.get(key) != new.get(key) and not (by_peer and is_delivery_annotation(key))
+        for key in sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+        if (message := _frozen(key, limited=limited)) and not (by_peer and is_delivery_annotation(key))
     )
     return [*problems, *changed]
 

@@ -133,8 +133,8 @@ def test_ids_before_and_after_the_word_for_switches_are_devices() -> None:
 
 
 WRONG: dict[str, tuple[object, dict[tuple[str, str], int], str]] = {
-    "not text": (12, {}, "not a text"),
-    "too long": (" " * 2**18 + "{}", {}, "not a text"),
+    "not text": (12, {}, "not JSON"),
+    "too long": (" " * 2**18 + "{}", {}, "more than the 256 KiB that are read"),
     "not JSON": ("{", {}, "not JSON"),
     "deep": ("[" * 100_000, {}, "not JSON"),
     "a list": ("[]", {}, "not an object of devices"),

@@ -250,8 +250,8 @@ def test_koordinators_format_is_read() -> None:
 
 
 WRONG: dict[str, tuple[object, int, str]] = {
-    "not text": (None, 0, "not a text"),
-    "too long": (" " * 2**18 + "{}", 0, "not a text"),
+    "not text": (None, 0, "not JSON"),
+    "too long": (" " * 2**18 + "{}", 0, "more than the 256 KiB that are read"),
     "not JSON": ("{", 0, "not JSON"),
     "deep": ("[" * 100_000, 0, "not JSON"),
     "a list": ("[]", 0, "not an object"),
