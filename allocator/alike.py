@@ -79,6 +79,7 @@ def _device(device: Device, node: NodeSnapshot) -> Hashable:
         device.cordoned,
         None if used is None else _items(used),
         device.id in node.kubelet_held,
+        device.id in node.disputed,
         device.id in node.alone,
         device.id in node.unshared,
         device.id in node.claimed,

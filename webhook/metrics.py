@@ -119,6 +119,14 @@ class WebhookMetrics:
             "Devices that koordgate gave to one Pod and the kubelet's device plugin to another.",
             registry=registry,
         )
+        self.troubles = Gauge(
+            "koordgate_device_troubles",
+            "What is wrong with devices that Pods hold, by reason of the Event about it: Pods whose annotation and the "
+            "ledger differ (AllocationDisputed), Pods whose node lacks their device (DeviceVanished), nodes that list "
+            "a GPU of another (DeviceListedTwice).",
+            ["reason"],
+            registry=registry,
+        )
         self.claimed_too = Gauge(
             "koordgate_devices_claimed_too",
             "Devices that koordgate gave to Pods and DRA to ResourceClaims, together more than there is.",

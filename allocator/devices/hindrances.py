@@ -38,6 +38,7 @@ def hindrances(terms: Terms) -> Iterator[Hindrance]:
     if selector:
         yield Hindrance("not selected", lambda one: not selector.matches(selectable(one, node)))
     yield Hindrance("held by the kubelet's device plugin", lambda one: one.id in node.kubelet_held)
+    yield Hindrance("stated differently by the ledger and by a Pod's annotation", lambda one: one.id in node.disputed)
     only = terms.only
     if only is not None:
         yield Hindrance("not named", lambda one: one.id not in only)

@@ -31,6 +31,7 @@ class NodeSnapshot:
         claims: what ResourceClaims hold, by their UID. Nobody here decides about them: they are no victims of
             preemption, and share no gang.
         foreign: what Pods of other products hold, by their UID. koordgate decides nothing about these Pods either.
+        disputed: ids of devices of which the ledger and the annotation of a Pod there state different.
         kubelet_held: ids of devices that the kubelet's device manager allocated; they are never given to a Pod here.
         wiring: how its devices are connected.
         cpu: its CPUs and NUMA nodes; None if they are not known.
@@ -39,8 +40,8 @@ class NodeSnapshot:
         delivery: how Pods there get the cards that were chosen for them.
         used: device id -> resource tail -> amount, summed over holdings, claims and what Pods of other products hold;
             derived.
-        unusable: ids of the devices on which nothing new may land: unhealthy, cordoned, or allocated by the kubelet;
-            derived.
+        unusable: ids of the devices on which nothing new may land: unhealthy, cordoned, allocated by the kubelet, or
+            disputed; derived.
         alone: ids of the devices whose holder has their PCIe root to itself; derived.
         unshared: ids of the devices whose holder does not share them; derived.
         claimed: ids of the devices of which ResourceClaims hold some; derived.
@@ -58,6 +59,7 @@ class NodeSnapshot:
     delivery: NodeDelivery = NOTHING_TOLD
     claims: Mapping[str, Holding] = field(default_factory=dict)
     foreign: Mapping[str, ForeignHolding] = field(default_factory=dict)
+    disputed: frozenset[str] = frozenset()
     used: Mapping[str, Mapping[str, int]] = field(init=False, repr=False, compare=False)
     unusable: frozenset[str] = field(init=False, repr=False, compare=False)
     alone: frozenset[str] = field(init=False, repr=False, compare=False)
@@ -75,7 +77,8 @@ class NodeSnapshot:
         adopted = [share.id for one in counted(self.foreign) for share in one.shares] if self.foreign else ()
         object.__setattr__(self, "adopted", frozenset(adopted))
         broken = [device.id for device in self.devices if not device.healthy]
-        object.__setattr__(self, "unusable", self.kubelet_held.union(broken) if broken else self.kubelet_held)
+        closed = self.kubelet_held | self.disputed if self.disputed else self.kubelet_held
+        object.__setattr__(self, "unusable", closed.union(broken) if broken else closed)
         lone = [
             share for holding in self.holdings.values() for share in holding.shares if share.alone or share.unshared
         ]

@@ -63,6 +63,8 @@ SECRETS: Final = Resource("", "v1", "secrets", namespaced=True)
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", namespaced=True)
 LIMIT_RANGES: Final = Resource("", "v1", "limitranges", namespaced=True)
 EVENTS: Final = Resource("", "v1", "events", namespaced=True)
+TOLD_AGAIN_S: Final = 1800
+"""Seconds after which an Event about what is still so is written again: Kubernetes keeps Events for an hour."""
 DEVICES: Final = Resource("scheduling.koordinator.sh", "v1alpha1", "devices", namespaced=False)
 TOPOLOGIES: Final = Resource("topology.node.k8s.io", "v1alpha1", "noderesourcetopologies", namespaced=False)
 NODE_ALLOCATIONS: Final = Resource("koordgate.io", "v1alpha1", "nodeallocations", namespaced=False)

@@ -70,6 +70,7 @@ DIFFERENT: dict[str, Callable[[], NodeSnapshot]] = {
     "other CPUs held": lambda: holding_of(HALF, mask=0b1100),
     "an annotation that cannot be read": lambda: holding_of(HALF, unread=("gpu",)),
     "a card held by the kubelet": lambda: replace(BASE, kubelet_held=frozenset({"GPU-3"})),
+    "a disputed card": lambda: replace(BASE, disputed=frozenset({"GPU-3"})),
     "no connections": lambda: replace(BASE, wiring=replace(BASE.wiring, links=NO_LINKS)),
     "partitions honoured": lambda: replace(BASE, wiring=replace(BASE.wiring, honour_partitions=True)),
     "the order": lambda: replace(BASE, order="leastUsed"),
@@ -130,7 +131,7 @@ def test_whatever_a_node_has_is_compared_or_named_here() -> None:
     """A new field fails here until `likeness` takes it in, or until it is listed as what no refusal depends on."""
     assert {one.name for one in fields(NodeSnapshot) if one.init} == {
         *("name", "devices", "holdings", "claims", "foreign", "kubelet_held", "wiring", "cpu", "order", "isolation"),
-        "delivery",
+        *("delivery", "disputed"),
     }
     assert {one.name for one in fields(Device)} == {
         *("type", "id", "minor", "healthy", "capacity", "numa_node", "pcie", "model", "labels", "why_not"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
-from controlplane.gpu_cluster import add_gpu_node, pod, pods_path
+from controlplane.gpu_cluster import add_gpu_node, ledger, pod, pods_path, remove
 
 from webhook.localplane import chart
 from webhook.localplane.admin import AdminClient, ApiError, JsonObject
@@ -24,6 +24,8 @@ FORBIDDEN, INVALID = 403, 422
 HINT = "scheduling.koordinator.sh/device-allocate-hint"
 NVIDIA = "requests.nvidia.com/gpu"
 GPU = f"requests.{DOMAIN}/gpu"
+PATIENCE = 10  # Pods that ended since
+HONEST = 5
 _NUMBERS = itertools.count(1)
 
 
@@ -400,3 +402,75 @@ async def test_what_a_replica_without_quotas_translates_and_a_new_one_judges_is_
         await replicas.stop(0)
         settings.write_text(written)
         await replicas.start(0)
+
+
+async def holders(root: AdminClient) -> set[str]:
+    """The UIDs of all who hold something by the ledger."""
+    return {uid for held in (await ledger(root)).values() for uid in held}
+
+
+async def create_and_delete(
+    root: AdminClient, team: str, prefix: str, ended: list[str], over: asyncio.Event
+) -> list[set[str]]:
+    """Create Pods, and delete each soon, until it is over; returns what was held when each had ended.
+
+    Args:
+        root: the administrator.
+        team: the namespace.
+        prefix: of the Pods' names.
+        ended: gets the UIDs of the Pods that ended.
+        over: ends it.
+    """
+    seen: list[set[str]] = []
+    for number in itertools.count():
+        name = f"{prefix}-{number}"
+        try:
+            made = await root.create(pods_path(team), pod(name, team, {"nvidia.com/gpu": "1"}))
+        except ApiError:
+            continue  # the quota: the other's Pod is there
+        for _ in range(number % 9):  # from none to some hundred milliseconds
+            await root.get(pods_path(team, name))
+        await root.delete(pods_path(team, name), {"gracePeriodSeconds": 0})
+        ended.append(made["metadata"]["uid"])
+        before = set(ended[:-PATIENCE])
+        seen.append(before & await holders(root))
+        if over.is_set() and len(seen) >= 2 * PATIENCE:
+            return seen
+    raise AssertionError
+
+
+async def test_pods_that_are_deleted_while_they_are_bound_hold_nothing_and_others_are_bound_meanwhile(
+    limited: ControlPlane, root: AdminClient, team: str
+) -> None:
+    """No reconciliation takes part: the replicas compare the ledger with Pods once a minute."""
+    home, other = f"{team}-gpu", f"{team}-other"
+    await limited.ensure_namespace(other)
+    await add_gpu_node(limited, root, home, gpus=4)
+    await add_quota(root, team, "card", {NVIDIA: "1"})
+
+    async def mirrored() -> bool:
+        mirror = await root.find(quotas_path(team, "card.koordgate"))
+        return mirror is not None and bool((mirror.get("status") or {}).get("hard"))
+
+    await until(mirrored, "the quota's mirror is enforced")
+    ended: list[str] = []
+    over = asyncio.Event()
+    loops = [asyncio.create_task(create_and_delete(root, team, name, ended, over)) for name in ("a", "b")]
+    for number in range(HONEST):
+        name = f"honest-{number}"
+        await root.create(pods_path(other), pod(name, other, {"nvidia.com/gpu": "2"}))
+
+        async def bound(name: str = name) -> bool:
+            return bool((await root.get(pods_path(other, name)))["spec"].get("nodeName"))
+
+        await until(bound, f"{name} is bound", deadline_s=30)
+        await root.delete(pods_path(other, name), {"gracePeriodSeconds": 0})
+    over.set()
+    for seen in await asyncio.gather(*loops):
+        assert [held for held in seen if held] == [], f"held although {PATIENCE} others had ended since"
+
+    async def released() -> bool:
+        return not set(ended) & await holders(root)
+
+    await until(released, "nothing is held for Pods that ended", deadline_s=30)
+    await remove(root, other, [home])

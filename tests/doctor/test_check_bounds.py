@@ -590,7 +590,8 @@ def test_five_names_are_listed(names: str, text: str) -> None:
 
 def test_without_settings_nothing_is_judged_by_them() -> None:
     found = examine(snapshot(settings=None, settings_problem="no ConfigMap", outcomes=()))
-    assert {one.area for one in found} == {"versions", "clocks", "installed", "rights", "other products", "nodes"}
+    judged = {"versions", "clocks", "installed", "rights", "other products", "nodes", "told"}
+    assert {one.area for one in found} == judged
 
 
 # Names beside those that are looked for

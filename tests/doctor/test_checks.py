@@ -98,6 +98,12 @@ def quota(name: str, hard: Mapping[str, str], **about: Any) -> Raw:
     return {"metadata": metadata, "spec": {"hard": dict(hard)}}
 
 
+def event(reason: str, about: str, minutes: float) -> Raw:
+    """What a replica said so many minutes ago."""
+    at = (NOW - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**meta("e", "team"), "reason": reason, "about": about, "message": "why", "at": at}
+
+
 MIRROR = {
     "labels": {"quota.koordgate.io/mirror": "true"},
     "ownerReferences": [{"kind": "ResourceQuota", "uid": "uid-cards"}],
@@ -135,6 +141,7 @@ def right_cluster() -> dict[str, list[Raw]]:
             quota("cards", {"requests.nvidia.com/gpu": "4"}),
             quota("cards.koordgate", {"requests.quota.koordgate.io/gpu": "400"}, **MIRROR),
         ],
+        "events": [event("AllocationDisputed", "team/p", minutes=33), event("GangWaits", "team/q", minutes=1)],
         "runtimes": [{**meta("nvidia"), "handler": "nvidia"}],
         "budgets": [meta("koordgate", SPACE)],
         "crds": [copy.deepcopy(one) for one in SHIPPED.values()],
@@ -165,7 +172,7 @@ def bad(found: list[Finding]) -> list[Finding]:
 def test_a_right_cluster_has_no_complaint() -> None:
     found = examine(snapshot())
     assert bad(found) == []
-    areas = "versions clocks installed certificates rights enforcement quotas nodes delivery headroom"
+    areas = "versions clocks installed certificates rights enforcement quotas nodes told delivery headroom"
     assert {*areas.split(), "health lease", "other products"} == {one.area for one in found}
 
 
@@ -335,6 +342,18 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], None], Level, str]] = 
         first("nodes", short=True),
         Level.WARNING,
         "1 of 2 nodes have the taint koordgate.io/headroom, and nobody keeps it (headroom.mode none): node-1",
+    ),
+    "two that were told to be disputed": (
+        lambda cluster: cluster["events"].extend(
+            [event("AllocationDisputed", name, minutes=31) for name in ("team/p", "team/r", "team/p")]
+        ),
+        Level.FAILURE,
+        "AllocationDisputed about 2 objects: team/p, team/r; team/p: why",
+    ),
+    "a card that vanished": (
+        add("events", event("DeviceVanished", "team/p", minutes=0)),
+        Level.FAILURE,
+        "DeviceVanished about 1 object: team/p",
     ),
     "no topology": (without("topologies"), Level.WARNING, "no NodeResourceTopology: node-1"),
     "no RuntimeClass for cards": (without("runtimes"), Level.FAILURE, "Pods get no cards on 2 nodes (node-1, node-2)"),

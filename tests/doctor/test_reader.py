@@ -288,6 +288,28 @@ def ready(*conditions: tuple[str, str]) -> list[Raw]:
 
 
 OBJECTS: dict[str, tuple[str, Raw, Raw]] = {
+    "an Event": (
+        "events",
+        {
+            "reason": "DeviceVanished",
+            "involvedObject": {"kind": "Pod", "namespace": "team", "name": "p", "uid": "u"},
+            "message": "why",
+            "lastTimestamp": "2026-11-27T10:00:00Z",
+            "count": 1,
+        },
+        {
+            "metadata": KEPT,
+            "reason": "DeviceVanished",
+            "about": "team/p",
+            "message": "why",
+            "at": "2026-11-27T10:00:00Z",
+        },
+    ),
+    "an Event about a Node, of another writer": (
+        "events",
+        {"involvedObject": {"name": "n1"}},
+        {"metadata": KEPT, "reason": "", "about": "n1", "message": "", "at": ""},
+    ),
     "a node": (
         "nodes",
         {
@@ -447,6 +469,9 @@ def test_each_resource_is_read_where_it_is() -> None:
     }
     assert {key: one.selector for key, one in read_.items() if one.selector} == {
         "pods": "app.kubernetes.io/part-of=koordgate"
+    }
+    assert {key: one.fields for key, one in read_.items() if one.fields} == {
+        "events": "reportingComponent=koordgate,type=Warning"
     }
     assert read_["levels"].names == read_["flows"].names == ("koordgate", "koord-scheduler")
     assert read_["secrets"].names == ("koordgate-tls", "koordgate-extender-tls")

@@ -11,6 +11,7 @@ from reporter.gpu import nvml
 from reporter.gpu.health import CardState
 from reporter.inventory import pci
 from reporter.round import occurrences
+from webhook.upkeep.troubles import Wrong
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -56,6 +57,7 @@ def reasons() -> set[str]:
     found = set(made())
     found |= {why for why, _ in nvml._WHY.values()}
     found |= {pci.LINK_DOWN, pci.LINK_UNKNOWN, pci.NO_PORT, pci.FALLEN_OFF_BUS}
+    found |= set(Wrong)
     found |= {occurrences._MISSING, occurrences._EXCEEDED}
     found |= {f"Gpu{state.value.capitalize()}" for state in (CardState.HEALTHY, CardState.RECOVERING)}
     return found | {"Xid"}  # with the number of the error

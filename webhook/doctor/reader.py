@@ -149,7 +149,8 @@ async def _named(kube: KubeClient, one: Wanted) -> ReadList:
 
 
 async def _listed(kube: KubeClient, one: Wanted) -> ReadList:
-    params = {"labelSelector": one.selector} if one.selector else None
+    selectors = {"labelSelector": one.selector, "fieldSelector": one.fields}
+    params = {key: selector for key, selector in selectors.items() if selector}
     items: list[Raw] = []
     try:
         async for page, _ in kube.list_pages(one.resource.path(namespace=one.namespace), limit=_PAGE, params=params):

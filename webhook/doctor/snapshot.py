@@ -114,6 +114,7 @@ class Wanted:
         namespace: where; None for everywhere.
         keep: what to keep of an object.
         selector: of labels.
+        fields: a selector of fields.
         names: get these objects instead of a list.
     """
 
@@ -122,6 +123,7 @@ class Wanted:
     namespace: str | None = None
     keep: Callable[[Raw], Raw] = dict
     selector: str = ""
+    fields: str = ""
     names: tuple[str, ...] = ()
 
 

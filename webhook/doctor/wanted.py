@@ -14,6 +14,7 @@ from koordgate.kube.resource import (
     DEPLOYMENTS,
     DEVICES,
     DISRUPTION_BUDGETS,
+    EVENTS,
     FLOW_SCHEMAS,
     LEASES,
     MUTATING_WEBHOOKS,
@@ -36,6 +37,7 @@ Raw = dict[str, Any]
 
 CUSTOM: Final = (DEVICES, NODE_ALLOCATIONS, TOPOLOGIES)
 _NODE_LEASES: Final = "kube-node-lease"
+_WARNINGS: Final = "reportingComponent=koordgate,type=Warning"  # what replicas say
 _PUBLIC: Final = ("tls.crt", "ca.crt")
 _PART_OF: Final = "app.kubernetes.io/part-of=koordgate"
 
@@ -58,6 +60,7 @@ def wanted(namespace: str, settings: WebhookSettings | None) -> tuple[Wanted, ..
         Wanted("policies", ADMISSION_POLICIES, keep=_named),
         Wanted("policyBindings", POLICY_BINDINGS, keep=_with_spec),
         Wanted("quotas", RESOURCE_QUOTAS),
+        Wanted("events", EVENTS, keep=_event, fields=_WARNINGS),
         Wanted("runtimes", RUNTIME_CLASSES, keep=_runtime_class),
         Wanted("budgets", DISRUPTION_BUDGETS, namespace, keep=_named),
         Wanted("crds", DEFINITIONS, names=tuple(sorted(f"{one.plural}.{one.group}" for one in CUSTOM))),
@@ -152,6 +155,17 @@ def _workload(obj: Raw) -> Raw:
 
 def _webhooks(obj: Raw) -> Raw:
     return {"metadata": metadata_of(obj, annotations=(OPENED,)), "webhooks": obj.get("webhooks") or []}
+
+
+def _event(obj: Raw) -> Raw:
+    about = obj.get("involvedObject") or {}
+    return {
+        "metadata": metadata_of(obj),
+        "reason": obj.get("reason", ""),
+        "about": "/".join(filter(None, (about.get("namespace"), about.get("name")))),
+        "message": obj.get("message", ""),
+        "at": obj.get("lastTimestamp") or "",
+    }
 
 
 def _secret(obj: Raw) -> Raw:

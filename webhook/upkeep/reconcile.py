@@ -25,6 +25,7 @@ from koordgate.kube.errors import KubeError
 from webhook.ledger.ledger import BusyError, Change, Ledger
 from webhook.ledger.marks import new_mark
 from webhook.upkeep.sweep import Ended, is_suspect, judge, look, patience
+from webhook.upkeep.troubles import Trouble, troubles
 from webhook.view.cluster import ClusterView
 from webhook.view.livepods import LivePods
 from webhook.view.podinfo import PodInfo
@@ -72,6 +73,9 @@ class Reports(Protocol):
 
     def held_twice(self, devices: list[HeldTwice]) -> None:
         """These devices were given to Pods by koordgate and by the kubelet."""
+
+    def troubles(self, found: list[Trouble]) -> None:
+        """This is wrong with devices that Pods hold."""
 
 
 class Reconciler:
@@ -248,6 +252,7 @@ class Reconciler:
             self._reports.bound_around(await with_breaks(self._bound_around()))
             self._reports.unreadable(await with_breaks(self._unreadable()))
             self._reports.held_twice(await with_breaks(self._held_twice()))
+            self._reports.troubles(await with_breaks(troubles(self._cluster, self._ledger)))
 
     async def _all(self, mendings: Iterator[Coroutine[None, None, None]]) -> None:
         """Perform all of these, a few at once; the first failure is raised when all are over."""

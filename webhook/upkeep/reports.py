@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,10 +22,12 @@ from koordgate.kube.resource import (
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
+    TOLD_AGAIN_S,
     TOPOLOGIES,
 )
 from webhook.metrics import WebhookMetrics
 from webhook.upkeep.reconcile import HeldTwice, Kind
+from webhook.upkeep.troubles import Trouble, Wrong
 from webhook.view.podinfo import PodInfo
 
 _LOG: Final = logging.getLogger(__name__)
@@ -62,7 +65,7 @@ class EventReports:
         self._metrics = metrics
         self._kube = kube
         self._clock = clock
-        self._reported: dict[str, set[str]] = {}  # reason -> UIDs
+        self._reported: dict[str, dict[str, float]] = {}  # reason -> UIDs, or names of Nodes, and when
         self._claimed_too: set[tuple[str, tuple[str, ...]]] = set()  # devices and claims that were reported
         self._unmatched: set[str] = set()  # claims that were reported
         self._conflicts: set[tuple[str, str, tuple[str, ...]]] = set()  # kind, node and Pods that were reported
@@ -113,6 +116,18 @@ class EventReports:
             )
             _LOG.warning("a device is held twice", extra={"pod": str(pod), "node": device.node})
             self._event(_about(pod), "DeviceHeldTwice", message)
+
+    def troubles(self, found: list[Trouble]) -> None:
+        """This is wrong with devices that Pods hold: count all, and report each."""
+        for reason in Wrong:
+            of = {(one.node, str(one.pod or "")): one for one in found if one.reason == reason}
+            self._metrics.troubles.labels(reason).set(len(of))
+            subjects = {one.pod.uid if one.pod is not None else one.node: one for one in of.values()}
+            for subject in self._untold(reason, list(subjects)):
+                one = subjects[subject]
+                _LOG.warning("%s: %s", reason, one.message, extra={"node": one.node, "pod": str(one.pod or "")})
+                about = {**_KINDS[NODES.plural], "name": one.node} if one.pod is None else _about(one.pod)
+                self._event(about, reason, one.message)
 
     def claimed_too(self, devices: list[ClaimedToo]) -> None:
         """These devices were given to Pods by koordgate, and to claims by DRA: count all, and report each once."""
@@ -179,10 +194,18 @@ class EventReports:
             self._event(_about(pod), "GangWaits", why)
 
     def _new(self, reason: str, pods: list[PodInfo]) -> list[PodInfo]:
-        """The Pods that were not reported for this reason yet, at most `_TOLD_AT_ONCE`."""
-        reported = self._reported.get(reason, set())
-        new = [pod for pod in pods if pod.uid not in reported][:_TOLD_AT_ONCE]
-        self._reported[reason] = {pod.uid for pod in pods if pod.uid in reported} | {pod.uid for pod in new}
+        """The Pods that are to be reported for this reason now."""
+        new = set(self._untold(reason, [pod.uid for pod in pods]))
+        return [pod for pod in pods if pod.uid in new]
+
+    def _untold(self, reason: str, subjects: list[str]) -> list[str]:
+        """Those that are to be reported for this reason now, at most `_TOLD_AT_ONCE`: new ones, and after a time again.
+
+        Kubernetes keeps Events for an hour, and `koordgate doctor` reads what is wrong from them.
+        """
+        now, told = self._clock(), self._reported.get(reason, {})
+        new = [one for one in subjects if now - told.get(one, -math.inf) >= TOLD_AGAIN_S][:_TOLD_AT_ONCE]
+        self._reported[reason] = {one: told[one] for one in subjects if one in told} | dict.fromkeys(new, now)
         return new
 
     def bad_object(self, resource: str) -> Callable[[str, tuple[str, ...]], None]:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from allocator.disputed import Dispute
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import Holding, InvariantError
@@ -163,6 +164,10 @@ class ClusterView:
     def snapshot_on(self, node: str, holdings: Mapping[str, Holding]) -> NodeSnapshot:
         """A node with these holdings of the ledger; see `Snapshots.on`."""
         return self._snapshots.on(node, holdings)
+
+    def disputes(self, node: str) -> Mapping[str, Dispute]:
+        """What the ledger and the annotations of a node's live Pods state differently, by the Pods' UIDs."""
+        return self._snapshots.disputes(node, self.held.record(node).holdings)
 
     def devices(self, node: str) -> Sequence[Device]:
         """The devices of a node."""

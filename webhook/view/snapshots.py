@@ -8,7 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from allocator.cpu.resolve import CpuDefaults, resolve
 from allocator.devices.delivery import DeliveryRules, delivery_of
+from allocator.disputed import AGREED, Dispute, disputed_cpus, disputed_devices
+from allocator.numbered import meant
 from allocator.vocabulary.adopted import ForeignHolding, Numberings
+from allocator.vocabulary.cpuask import QosClass
+from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.delivery import DELIVERY_LABEL, NodeDelivery
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Holding, InvariantError, of_claims
@@ -77,7 +81,8 @@ class Snapshots:
 
         The second part matters where a ledger was lost, or where Koordinator bound before us: what the annotations of a
         running Pod name is never given again, whatever the ledger says. An annotation that cannot be read withholds
-        what it may name. The ledger's holding takes precedence over an annotation that became unreadable later.
+        what it may name. The ledger's holding takes precedence over an annotation that became unreadable later. Where
+        both can be read and differ, both are held (`allocator.disputed`).
 
         What ResourceClaims hold stands apart, in the snapshot's `claims`: as seen, and as the ledger has it for those
         whose allocation may not have been seen yet. So does what Pods of other products hold, in `foreign`. Where the
@@ -92,12 +97,31 @@ class Snapshots:
                 adopted = annotated_holding(seen, empty.devices, self._clock(), empty.own_cpus)
                 if adopted is not None:
                     held[uid] = adopted
+        disputes = self.disputes(node, holdings)
+        if disputes:
+            empty = replace(empty, disputed=frozenset().union(*(one.devices for one in disputes.values())))
+            held.update((uid, _with_cpus(held[uid], one.cpus)) for uid, one in disputes.items() if one.cpus)
         claims = self._claims.on(node, empty.devices, reserved)
         foreign = self._adopted(node, empty)
         if not (claims or foreign):
             return empty.holding_all(held)
         kubelet_held = self._kubelet_held(node, empty, foreign)
         return replace(empty, holdings=held, claims=claims, foreign=foreign, kubelet_held=kubelet_held)
+
+    def disputes(self, node: str, holdings: Mapping[str, Holding]) -> dict[str, Dispute]:
+        """What the ledger and the annotations of a node's live Pods state differently, by the Pods' UIDs."""
+        found = {}
+        for uid, pod in self._pods.on(node).items():
+            held = holdings.get(uid)
+            if held is None or held.fence or not pod.holds or pod.finished or pod.annotation_problem:
+                continue
+            if held.shares != pod.shares or disputed_cpus(held.cpus, pod.cpus):
+                said = meant(pod.shares, pod.starts, self._numberings(node), self.devices(node))
+                pairs = {kind.name: kind.memory for kind in pod.kinds if kind.memory}
+                one = Dispute(disputed_devices(held.shares, said, pairs), disputed_cpus(held.cpus, pod.cpus))
+                if one != AGREED:
+                    found[uid] = one
+        return found
 
     def _adopted(self, node: str, empty: NodeSnapshot) -> Mapping[str, ForeignHolding]:
         """What Pods of other products hold, beside what annotations and the ledger say of the same Pods."""
@@ -168,3 +192,9 @@ class Snapshots:
                 raise InvariantError(f"{node}: what is remembered of the node is not what its objects say")
         if lost := self._empty.keys() - self._nodes.known():
             raise InvariantError(f"nodes that are remembered and not known: {sorted(lost)}")
+
+
+def _with_cpus(held: Holding, more: int) -> Holding:
+    """A holding that has these CPUs too."""
+    cpus = held.cpus or CpuShare(QosClass.LSE, 0)
+    return replace(held, cpus=replace(cpus, cpus=cpus.cpus | more))

@@ -15,6 +15,7 @@ from webhook.doctor.checks.lease import lease
 from webhook.doctor.checks.nodes import nodes
 from webhook.doctor.checks.quotas import quotas
 from webhook.doctor.checks.rights import rights
+from webhook.doctor.checks.told import told
 from webhook.doctor.checks.versions import versions
 from webhook.doctor.findings import Finding
 from webhook.doctor.snapshot import Snapshot
@@ -31,6 +32,7 @@ CHECKS: Final[tuple[Callable[[Snapshot], Iterable[Finding]], ...]] = (
     clashes,
     quotas,
     nodes,
+    told,
     delivery,
     headroom,
 )
