@@ -73,6 +73,7 @@ def plan_of(settings: ReporterSettings, node: str, *, gpus: bool, pace: RoundPac
         discovery=settings.gpus.discovery_labels,
         delivery=settings.runtime.rules,
         own_handler=settings.runtime.own_handler or "",
+        volcano_unit=settings.mirror.unit,
     )
     return RoundPlan(
         name=node,

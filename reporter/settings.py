@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from allocator.devices.delivery import DeliveryRules
-from allocator.quantity import to_int
+from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.names import KUBERNETES_DOMAIN, TYPE_FPGA, TYPE_GPU, TYPE_RDMA
 from koordgate.settings import Name, OwnType, Port, Seconds, Section, decode, device_types, read_text
@@ -16,6 +16,7 @@ from reporter.gpu.health import HealthPolicy
 from reporter.inventory.pci import FPGAS, PciMatch
 from reporter.kubelet.devicecheckpoint import PATH as DEVICE_CHECKPOINT
 
+_MOST_UNIT = 2**40
 _HEX = r"^0x[0-9A-Fa-f]{1,4}$"
 _CLASS = r"^0x[0-9A-Fa-f]{2}([0-9A-Fa-f]{2})?$"
 
@@ -226,6 +227,29 @@ class Proof(Section, frozen=True):
     environment: bool = False
 
 
+class ReporterMirror(Section, frozen=True):
+    """Amounts of the Node in other products' names.
+
+    Attributes:
+        volcano_unit: what one volcano.sh/gpu-memory is, such as 1Mi; if empty, the Node states none.
+    """
+
+    volcano_unit: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the unit."""
+        if self.volcano_unit and not 1 <= self.unit <= _MOST_UNIT:
+            raise ValueError(f"mirror.volcanoUnit is {self.volcano_unit}: one unit is from 1 byte to 1Ti")
+
+    @property
+    def unit(self) -> int:
+        """The bytes of one unit; 0 if the Node states none."""
+        try:
+            return to_int(self.volcano_unit) if self.volcano_unit else 0
+        except QuantityError as error:
+            raise ValueError(f"mirror.volcanoUnit: {error}") from error
+
+
 class ReporterSettings(Section, frozen=True):
     """All settings of `koordgate reporter`.
 
@@ -251,6 +275,7 @@ class ReporterSettings(Section, frozen=True):
     cpus: ReporterCpuSettings = ReporterCpuSettings()
     proof: Proof = Proof()
     metrics: ReporterMetricSettings = ReporterMetricSettings()
+    mirror: ReporterMirror = ReporterMirror()
 
     def __post_init__(self) -> None:
         """Check rules that involve several keys."""

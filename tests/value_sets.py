@@ -166,6 +166,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
             "writers": ["system:serviceaccount:kube-system:hami-scheduler"],
         },
         "mirror": ["hami", "volcano", "gpushare"],
+        "dialects": {"volcano-share": {"enabled": True, "memoryUnit": "1Gi"}},
     },
     "headroom kept": {"headroom": {"mode": "taint"}},
     "headroom removed": {"headroom": {"mode": "remove"}},

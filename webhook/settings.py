@@ -467,6 +467,12 @@ def mirror_of(settings: WebhookSettings) -> Mirror:
     return Mirror(frozenset(map(Product, settings.mirror)), units["gpushare"])
 
 
+def tells_volcano(settings: WebhookSettings) -> bool:
+    """Whether Nodes state the amounts of Volcano GPU share's device plugin, as its users read them."""
+    share = settings.dialects.get("volcano-share", DialectSettings())
+    return share.enabled and "volcano" in settings.mirror
+
+
 def cpu_defaults(settings: WebhookSettings) -> CpuDefaults:
     """The rules for CPUs if neither the Pod nor the Node states anything."""
     cpus = settings.cpus

@@ -20,6 +20,8 @@ from allocator.vocabulary.names import (
 
 MIB: Final = 2**20
 GIB: Final = 2**30
+VOLCANO_MEMORY: Final = "volcano.sh/gpu-memory"
+VOLCANO_NUMBER: Final = "volcano.sh/gpu-number"
 _ALL: Final = 100  # percent of a device's memory
 
 # Project-HAMi/HAMi, pkg/device/nvidia/device.go: MutateAdmission and GenerateResourceRequests; pkg/device/devices.go:
@@ -92,14 +94,14 @@ _VOLCANO_SHARE: Final = Dialect(
     "volcano-share",
     TYPE_GPU,
     (
-        Term("volcano.sh/gpu-memory", GPU_MEMORY, MIB, sized=True),
-        Term("volcano.sh/gpu-number", GPU, counts=True),
+        Term(VOLCANO_MEMORY, GPU_MEMORY, MIB, sized=True),
+        Term(VOLCANO_NUMBER, GPU, counts=True),
     ),
     own=False,
     together=True,
     vendor=NVIDIA,
     title="Volcano GPU share",
-    either=("volcano.sh/gpu-memory", "volcano.sh/gpu-number"),
+    either=(VOLCANO_MEMORY, VOLCANO_NUMBER),
 )
 
 # AliyunContainerService/gpushare-scheduler-extender, pkg/utils/pod.go and pkg/cache/nodeinfo.go: the sum of a Pod's

@@ -4,16 +4,15 @@ Selectors and schedulers know these labels. A label that the Node has is left al
 API server notes the owners of each field in `metadata.managedFields`, and forgets ours if another writer changes it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT
 from reporter.gpu.facts import GpuFacts
 from reporter.gpu.inventory import label
-from reporter.publish.identity import MANAGER
+from reporter.publish.owners import is_ours
 
 _MIB: Final = 2**20
-_MOST_ENTRIES: Final = 256  # of managedFields; with more, every label counts as somebody else's
 
 
 def discovery_labels(cards: Iterable[GpuFacts], live: Mapping[str, Any] | None) -> dict[str, str]:
@@ -31,19 +30,4 @@ def discovery_labels(cards: Iterable[GpuFacts], live: Mapping[str, Any] | None) 
     stated[GPU_PRODUCT] = label(models.pop()) if len(models) == 1 else ""
     size = sizes.pop() if len(sizes) == 1 else None
     stated[GPU_MEMORY_MIB] = str(size // _MIB) if size is not None else ""
-    return {key: value for key, value in stated.items() if value and _is_ours(key, live["metadata"])}
-
-
-def _is_ours(key: str, metadata: Mapping[str, Any]) -> bool:
-    if key not in (metadata.get("labels") or {}):
-        return True
-    entries = metadata.get("managedFields") or []
-    return len(entries) <= _MOST_ENTRIES and set(_owners(key, entries)) == {MANAGER}
-
-
-def _owners(key: str, entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The field managers that own a label."""
-    for entry in entries:
-        fields = (entry.get("fieldsV1") or {}).get("f:metadata") or {}
-        if f"f:{key}" in (fields.get("f:labels") or {}):
-            yield str(entry.get("manager"))
+    return {key: value for key, value in stated.items() if value and is_ours(live, ("metadata", "labels"), key)}

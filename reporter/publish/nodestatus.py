@@ -9,7 +9,8 @@ acceptable.
 
 Both domains are written, as Koordinator's noderesource controller does
 (pkg/slo-controller/noderesource/plugins/gpudeviceresource). `nvidia.com/gpu` belongs to the kubelet and is never
-touched.
+touched. With the mirror, the amounts of Volcano GPU share's device plugin are written as well, where no plugin does
+(volcano-sh/devices, pkg/plugin/nvidia/utils.go: units of memory of all cards, and the number of cards).
 """
 
 from collections import defaultdict
@@ -20,10 +21,12 @@ from allocator.numbered import meant
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.names import GPU_MEMORY, KOORDINATOR_DOMAIN, TYPE_GPU
+from allocator.vocabulary.names import GPU_MEMORY, KOORDINATOR_DOMAIN, NVIDIA, TYPE_GPU
+from allocator.vocabulary.peers import VOLCANO_MEMORY, VOLCANO_NUMBER
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from reporter.gpu.inventory import DRIVER_VERSION
 from reporter.publish.identity import NodeIdentity
+from reporter.publish.owners import is_ours
 
 MEMORY_LABEL: Final = "koordgate.io/gpu-memory-mib"  # of each card, if all have the same
 _MIB: Final = 2**20
@@ -36,6 +39,7 @@ def build(
     types: DeviceTypes,
     shares: Iterable[Share] = (),
     discovered: Mapping[str, str] | None = None,
+    told: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Write what is applied to the Node through its `status` subresource, which gives no right to its spec.
 
@@ -46,6 +50,7 @@ def build(
         types: the device types.
         shares: what the node's live Pods hold.
         discovered: labels of NVIDIA's feature discovery that are ours to write.
+        told: amounts in other products' names that are ours to write.
     """
     devices = tuple(devices)
     copied = {key: labels[key] for key in (GPU_VENDOR, GPU_MODEL, DRIVER_VERSION) if key in labels}
@@ -54,13 +59,37 @@ def build(
         copied[MEMORY_LABEL] = str(sizes.pop() // _MIB)
     # Each status sync of the kubelet sets allocatable to capacity, for each name (pkg/kubelet/nodestatus/setters.go of
     # Kubernetes): with the totals as capacity, each would overwrite the other. The totals are on the Device object.
-    usable = amounts(devices, types, shares)
+    usable = {**amounts(devices, types, shares), **(told or {})}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": node.name, "labels": {**copied, **(discovered or {})}},
         "status": {"capacity": usable, "allocatable": dict(usable)},
     }
+
+
+def volcano_amounts(devices: Iterable[Device], unit: int, live: Mapping[str, Any] | None) -> dict[str, str]:
+    """Write what Volcano GPU share's device plugin states of a node, as far as it is ours to write.
+
+    Args:
+        devices: of the node.
+        unit: bytes in one volcano.sh/gpu-memory; 0 to write nothing.
+        live: the Node in the cluster; None if it is not known.
+    """
+    cards = [one for one in devices if one.type == TYPE_GPU and one.is_of(NVIDIA)] if unit and live is not None else []
+    if not cards or live is None:
+        return {}
+    usable = [card for card in cards if card.healthy]
+    units = sum(card.has_at_most(GPU_MEMORY) // unit for card in usable)
+    stated = {VOLCANO_MEMORY: str(units), VOLCANO_NUMBER: str(len(usable))}
+    ours = all(_is_free(live, of, name) for of in ("capacity", "allocatable") for name in stated)
+    return stated if ours else {}
+
+
+def _is_free(live: Mapping[str, Any], of: str, name: str) -> bool:
+    """Whether nobody else states an amount: after a reboot the kubelet sets what no device plugin states to 0."""
+    present = ((live.get("status") or {}).get(of) or {}).get(name)
+    return present in {None, "0", 0} or is_ours(live, ("status", of), name)
 
 
 def amounts(devices: Iterable[Device], types: DeviceTypes, shares: Iterable[Share] = ()) -> dict[str, str]:

@@ -45,6 +45,7 @@ class Rules:
         discovery: whether the Node gets the labels of NVIDIA's feature discovery where nobody else writes them.
         delivery: how containers are to get their cards.
         own_handler: the runtime handler of the reporter's own container; "" for the default one.
+        volcano_unit: bytes in one volcano.sh/gpu-memory, if the Node is to state such amounts; otherwise 0.
     """
 
     types: DeviceTypes
@@ -55,6 +56,7 @@ class Rules:
     discovery: bool = True
     delivery: DeliveryRules = field(default_factory=DeliveryRules)
     own_handler: str = ""
+    volcano_unit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,7 @@ def decide(
             rules.types,
             [share._replace(id=identity) for share, identity in _meant(live, known, devices.devices)],
             _discovered(gpus, standing) if rules.discovery else {},
+            nodestatus.volcano_amounts(devices.devices, rules.volcano_unit, standing.node),
         ),
         pods=planned,
         cgroup_root=host.cgroup_root,

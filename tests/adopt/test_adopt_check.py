@@ -96,6 +96,14 @@ async def test_node_by_node_it_is_told_who_holds_what_by_which_evidence() -> Non
     assert held.clashes == []
 
 
+@pytest.mark.parametrize("mirror", [True, False])
+def test_amounts_that_the_reporter_mirrors_are_no_offer_of_another_product(*, mirror: bool) -> None:
+    settings = f"{{mirror: [{'volcano' if mirror else 'hami'}], dialects: {{volcano-share: {{enabled: true}}}}}}"
+    amounts = {"volcano.sh/gpu-memory": "49152", "volcano.sh/gpu-number": "2", "nvidia.com/gpu": "2"}
+    (one,) = found(node("n1", **amounts), devices("n1"), reporter("n1"), settings=parse(settings)).nodes
+    assert one.offers == ({"nvidia.com/gpu": "2"} if mirror else amounts)
+
+
 PRODUCTS: dict[str, tuple[dict[str, Any], str, bool]] = {
     "plain": ({"limits": GPU}, "device plugin", True),
     "HAMi": ({"limits": HAMI}, "HAMi", True),

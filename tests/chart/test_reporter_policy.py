@@ -12,6 +12,7 @@ from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from reporter.gpu.inventory import DRIVER_VERSION
 from reporter.publish import nodestatus
+from reporter.settings import parse
 from webhook.localplane.admin import JsonObject
 from webhook.localplane.chart import ChartError, find
 
@@ -120,6 +121,18 @@ def test_the_resources_are_those_that_are_published_and_never_the_kubelets(rende
 
     assert nodestatus.amounts(devices, TYPES).keys() <= allowed
     assert allowed == TYPES.resources.keys() - {"nvidia.com/gpu"}
+
+
+@pytest.mark.parametrize(("mirror", "on"), [(["volcano"], True), (["volcano"], False), (["hami"], True)])
+def test_volcanos_amounts_are_stated_and_allowed_where_its_dialect_is_on_and_mirrored(
+    render: Render, mirror: list[str], *, on: bool
+) -> None:
+    rendered = render({"mirror": mirror, "dialects": {"volcano-share": {"enabled": on, "memoryUnit": "1Gi"}}})
+    names = {"volcano.sh/gpu-memory", "volcano.sh/gpu-number"}
+    told = on and mirror == ["volcano"]
+    assert named(rendered, "name") & names == (names if told else set())
+    (config,) = (one for one in rendered if one["kind"] == "ConfigMap" and is_of_the_reporter(one))
+    assert parse(config["data"]["config.yaml"]).mirror.unit == (2**30 if told else 0)
 
 
 @pytest.mark.parametrize(

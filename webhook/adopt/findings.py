@@ -15,13 +15,13 @@ from allocator.vocabulary.holdings import sum_used
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICE_ALLOCATED, NVIDIA, ORIGINAL_REQUEST, RESOURCE_MAPS, TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.vocabulary.peers import PEERS
+from allocator.vocabulary.peers import PEERS, VOLCANO_MEMORY, VOLCANO_NUMBER
 from webhook.adopt.objects import Cluster, about_devices
 from webhook.adopt.view import AdoptView
 from webhook.doctor.checks.delivery import CardNode, Chosen, chosen, shown
 from webhook.doctor.findings import Finding, Level
 from webhook.doctor.proof import DELIVERY_PROVED, DeliveryProof
-from webhook.settings import types_of
+from webhook.settings import WebhookSettings, tells_volcano, types_of
 
 Raw = dict[str, Any]
 OURS: Final = "koordgate"
@@ -164,7 +164,7 @@ def find(cluster: Cluster, seen: AdoptView) -> ClusterFindings:
     nodes = []
     for obj in sorted(cluster.objects("Node"), key=lambda obj: str(obj["metadata"]["name"])):
         name = obj["metadata"]["name"]
-        offers = _offers(obj, types)
+        offers = _offers(obj, types, seen.settings)
         if name in listed or name in unlisted or offers or name in on or seen.records.record(name).holdings:
             one = _node(name, seen, cluster, on.get(name, []), offers, names)
             nodes.append(replace(one, devices=one.devices or unlisted.get(name, 0)))
@@ -256,11 +256,13 @@ def _names(cluster: Cluster) -> Iterator[tuple[str, str]]:
         yield metadata.get("uid", ""), f"{metadata.get('namespace', '')}/{metadata['name']}"
 
 
-def _offers(node: Mapping[str, Any], types: DeviceTypes) -> dict[str, str]:
-    """What device plugins of other products state on a Node: names that koordgate's reporter never writes."""
+def _offers(node: Mapping[str, Any], types: DeviceTypes, settings: WebhookSettings) -> dict[str, str]:
+    """What device plugins of other products state on a Node: names that koordgate's reporter does not write."""
     stated: Mapping[str, Any] = (node.get("status") or {}).get("allocatable") or {}
     known = types.known.resources
-    foreign = (name for name in stated if name in known and (not known[name].dialect.own or known[name].dialect.title))
+    mirrored = (VOLCANO_MEMORY, VOLCANO_NUMBER) if tells_volcano(settings) else ()
+    others = (name for name in stated if name in known and name not in mirrored)
+    foreign = (name for name in others if not known[name].dialect.own or known[name].dialect.title)
     return {name: str(stated[name]) for name in sorted(foreign) if str(stated[name]) != "0"}
 
 

@@ -124,11 +124,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $names | sortAlpha | toJson -}}
 {{- end }}
 
-{{/* The device resources that the reporter may state of its Node: all but those of vendors' device plugins, as a JSON list. */}}
+{{/* The device resources that the reporter may state of its Node: all but those of vendors' device plugins that it does not mirror, as a JSON
+list. */}}
 {{- define "koordgate.reportedResources" -}}
 {{- $names := include "koordgate.deviceResources" . | fromJsonArray }}
 {{- range concat (include "koordgate.dialects" . | fromJson).plugins (include "koordgate.peers" . | fromJson).resources }}
 {{- $names = without $names . }}
+{{- end }}
+{{- if include "koordgate.reporter.volcanoUnit" . }}
+{{- $names = concat $names (list "volcano.sh/gpu-memory" "volcano.sh/gpu-number") }}
 {{- end }}
 {{- $names | toJson -}}
 {{- end }}

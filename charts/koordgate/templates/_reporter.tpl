@@ -84,7 +84,15 @@ proof:
   environment: {{ .Values.reporter.proof.environment }}
 metrics:
   pods: {{ .Values.reporter.metrics.pods }}
+mirror:
+  volcanoUnit: {{ include "koordgate.reporter.volcanoUnit" . | quote }}
 {{- end }}
+{{- end }}
+
+{{/* What one volcano.sh/gpu-memory of a Node is; empty if Nodes state none. */}}
+{{- define "koordgate.reporter.volcanoUnit" -}}
+{{- $share := index .Values.dialects "volcano-share" }}
+{{- if and $share.enabled (has "volcano" .Values.mirror) }}{{ $share.memoryUnit | default "1Mi" }}{{ end -}}
 {{- end }}
 
 {{/*

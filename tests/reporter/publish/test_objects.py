@@ -297,6 +297,46 @@ def test_a_sync_of_the_kubelet_leaves_nothing_to_write_again(healthy: bool) -> N
     assert wanted["status"]["capacity"]["kubernetes.io/rdma"] == ("100" if healthy else "0")
 
 
+VOLCANO = ("volcano.sh/gpu-memory", "volcano.sh/gpu-number")
+
+
+def volcano_node(amount: str | None, *managers: str) -> dict[str, Any]:
+    """A Node with these amounts of Volcano's, or none, and who wrote them."""
+    stated = {"cpu": "8"} | ({} if amount is None else dict.fromkeys(VOLCANO, amount))
+    fields = {f"f:{of}": {f"f:{name}": {} for name in VOLCANO} for of in ("capacity", "allocatable")}
+    entries = [{"manager": manager, "fieldsV1": {"f:status": fields}} for manager in managers]
+    return {"metadata": {"managedFields": entries}, "status": {"capacity": stated, "allocatable": stated}}
+
+
+def test_volcanos_amounts_are_units_of_the_usable_cards_and_their_number() -> None:
+    cards = device.build(NODE, report(gpu(0, gib=24), gpu(1, gib=24), gpu(2, health=False, gib=24)), [], TYPES).devices
+    other = replace(cards[0], id="GPU-x", vendor="amd")
+    for unit, units in ((GIB, 48), (MIB, 49_152), (10 * GIB, 4)):
+        told = nodestatus.volcano_amounts([*cards, other], unit, volcano_node(None))
+        assert told == dict(zip(VOLCANO, (str(units), "2"), strict=True))
+    body = nodestatus.build(NODE, cards, {}, TYPES, told={VOLCANO[1]: "2"})["status"]
+    assert body["capacity"][VOLCANO[1]] == body["allocatable"][VOLCANO[1]] == "2"
+
+
+STATED = {
+    "nobody": (volcano_node(None), True),
+    "the reporter": (volcano_node("5", "koordgate-reporter"), True),
+    "the kubelet, 0 after a reboot": (volcano_node("0", "kubelet", "koordgate-reporter"), True),
+    "Volcano's device plugin": (volcano_node("5", "kubelet"), False),
+    "the plugin after the reporter": (volcano_node("5", "koordgate-reporter", "kubelet"), False),
+    "nobody knows": (volcano_node("5"), False),
+}
+
+
+@pytest.mark.parametrize(("live", "writes"), STATED.values(), ids=STATED)
+def test_volcanos_amounts_are_written_where_no_device_plugin_states_them(live: dict[str, Any], *, writes: bool) -> None:
+    cards = device.build(NODE, report(gpu(0)), [], TYPES).devices
+    assert bool(nodestatus.volcano_amounts(cards, GIB, live)) is writes
+    assert nodestatus.volcano_amounts(cards, 0, live) == {}
+    assert nodestatus.volcano_amounts((), GIB, live) == {}
+    assert nodestatus.volcano_amounts(cards, GIB, None) == {}
+
+
 def test_cards_of_unlike_memory_have_no_label_of_it() -> None:
     devices = device.build(NODE, report(gpu(0), gpu(1, gib=40)), [], TYPES).devices
 
