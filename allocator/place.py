@@ -12,6 +12,7 @@ from typing import Final
 
 from allocator.budget import Budget, BudgetSpentError
 from allocator.cpu.choose import choose_cpus
+from allocator.cpu.kubelet import aligned_by_kubelet
 from allocator.devices.choose import choose_devices, choose_together
 from allocator.devices.delivery import not_delivered
 from allocator.devices.isolation import not_isolated
@@ -90,15 +91,14 @@ def _unfinished(request: PodRequest, node: NodeSnapshot, where: str) -> Refusal:
 def numa_policy(request: PodRequest, node: CpuNode | None) -> NumaPolicy:
     """Return how strictly a Pod is aligned: by its own policy, else by the node's.
 
-    Never less strictly than the kubelet aligns a Pod to which it gives CPUs: the kubelet would reject the Pod
-    (TopologyAffinityError).
+    Never less strictly than the kubelet aligns what it gives the Pod.
     """
     cpu = request.cpu
     policy = cpu.numa_policy if cpu is not None else None
     if node is None:
         return policy or NumaPolicy.NONE
     policy = policy or node.policy
-    if cpu is None or not cpu.static or node.kubelet_by_container:
+    if cpu is None or node.kubelet_by_container or not aligned_by_kubelet(cpu, node):
         return policy
     return max(policy, node.kubelet_policy, key=_STRICTNESS.index)
 

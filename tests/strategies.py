@@ -6,7 +6,7 @@ from builders import ask, gpu, nic, node, request
 from hypothesis import strategies as st
 
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk, QosClass
 from allocator.vocabulary.cpunode import CpuNode, CpuShare, NumaShare, Zone
 from allocator.vocabulary.cpupolicy import (
     REFUSING,
@@ -256,7 +256,7 @@ def aligned_cpus(draw: st.DrawFn) -> CpuAsk:
         exclusive=draw(st.sampled_from([None, *_EXCLUSIVE])) if own else None,
         numa_policy=draw(st.sampled_from([None, *(one for one in NumaPolicy if one is not NumaPolicy.NONE)])),
         single_numa_exclusive=draw(st.sampled_from([None, None, *NumaExclusive])),
-        static=draw(st.sampled_from([(), ((Phase.APP, count),)])) if count else (),
+        of_kubelet=draw(st.sampled_from([(), (KubeletAsk(Phase.APP, count),)])) if count else (),
     )
 
 

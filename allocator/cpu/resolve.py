@@ -6,6 +6,8 @@ would reject is kept apart: no label makes it accept a Pod (`allocator.cpu.kubel
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from allocator.vocabulary.cpunode import CpuNode, Zone
@@ -56,6 +58,7 @@ def resolve(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefa
         return None
     kubelet = topology.kubelet
     pooled = kubelet.reserved & ~replace(topology, kubelet=replace(kubelet, reserved=0)).reserved
+    known_to_kubelet = kubelet.reserved | reduce(or_, (alloc.cpus for alloc in topology.by_kubelet), 0)
     unknown = topology.holders_unknown
     return CpuNode(
         topology.cpu,
@@ -71,11 +74,12 @@ def resolve(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefa
         default_exclusive=defaults.exclusive,
         zones={at: _zone(zone) for at, zone in topology.zones.items()},
         architecture=labels.get(ARCHITECTURE, ""),
-        # If the CPU manager allocates no CPUs, the topology manager has none to align.
-        kubelet_policy=topology.numa_policy
-        if kubelet.policy is CpuManagerPolicy.STATIC and topology.numa_policy in REFUSING
-        else NumaPolicy.NONE,
+        kubelet_policy=topology.numa_policy if topology.numa_policy in REFUSING else NumaPolicy.NONE,
         kubelet_by_container=topology.numa_scope is NumaScope.CONTAINER,
+        kubelet_gives_cpus=kubelet.policy is CpuManagerPolicy.STATIC,
+        kubelet_by_socket=kubelet.align_by_socket,
+        kubelet_reserved=kubelet.reserved,
+        not_kubelets=topology.reserved & ~known_to_kubelet,
         holders_unknown=unknown,
     )
 

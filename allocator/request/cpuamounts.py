@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_milli
+from allocator.vocabulary.cpuask import KubeletAsk
 from allocator.vocabulary.names import RESOURCE_MAPS, is_quota_resource
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.phase import Phase
@@ -80,15 +81,23 @@ class PodCpuAmounts:
         return limit + self.overhead_milli if limit else 0
 
     @property
-    def static(self) -> tuple[tuple[Phase, int], ...]:
-        """(phase, CPUs) for each container to which the kubelet's static policy would give CPUs."""
-        if self.pod.cpu != _UNSTATED or self.pod.memory != _UNSTATED:
-            return ()
-        # Kubernetes' QoS class Guaranteed (pkg/apis/core/v1/helper/qos)
-        if not (_fixed([one.cpu for one in self.containers]) and _fixed([one.memory for one in self.containers])):
-            return ()
-        asked = [(one.phase, _default(one.cpu)) for one in self.containers]
-        return tuple((phase, milli // CPU) for phase, milli in asked if milli and not milli % CPU)
+    def of_kubelet(self) -> tuple[KubeletAsk, ...]:
+        """What the kubelet's CPU manager and device manager would give each container, if anything."""
+        static = self.pod.cpu == self.pod.memory == _UNSTATED and (
+            # Kubernetes' QoS class Guaranteed (pkg/apis/core/v1/helper/qos)
+            _fixed([one.cpu for one in self.containers]) and _fixed([one.memory for one in self.containers])
+        )
+        asked = []
+        for one in self.containers:
+            milli = (_default(one.cpu) or 0) if static else 0
+            devices = sorted((name, amount) for name, amount in one.others.items() if amount and _is_device(name))
+            asked.append(KubeletAsk(one.phase, 0 if milli % CPU else milli // CPU, tuple(devices)))
+        return tuple(one for one in asked if one.cpus or one.devices)
+
+
+def _is_device(name: str) -> bool:
+    """Whether a resource may be a device plugin's; huge pages are the memory manager's."""
+    return not name.startswith("hugepages-")
 
 
 def as_object(value: object, path: str, problems: list[Problem]) -> Mapping[str, Any]:

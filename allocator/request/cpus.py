@@ -210,7 +210,7 @@ def _ask(label: QosClass | None, wishes: ResourceSpec, numa: NumaTopologySpec, a
         exclusive=exclusive,
         numa_policy=policy,
         single_numa_exclusive=numa.exclusive or (NumaExclusive.REQUIRED if policy else None),
-        static=amounts.static,
+        of_kubelet=amounts.of_kubelet,
         others=amounts.others,
     )
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
 from allocator.vocabulary.phase import Phase
@@ -15,6 +16,20 @@ class QosClass(StrEnum):
     LS = "LS"
     BE = "BE"
     SYSTEM = "SYSTEM"
+
+
+class KubeletAsk(NamedTuple):
+    """What the kubelet itself gives a container, and aligns to NUMA nodes (Kubernetes, pkg/kubelet/cm).
+
+    Attributes:
+        phase: when the container runs.
+        cpus: the CPUs that the CPU manager's static policy gives it; 0 if none.
+        devices: amounts of resources of device plugins, by name.
+    """
+
+    phase: Phase
+    cpus: int
+    devices: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +48,9 @@ class CpuAsk:
         numa_policy: NUMA alignment policy; None if its author leaves that to the node.
         single_numa_exclusive: how strictly a NUMA node is kept for Pods in one NUMA node. Required if a policy is
             stated without it (Koordinator, pkg/scheduler/frameworkext/topologymanager).
-        static: the CPUs that the kubelet's static policy would give: (phase, count) for each container of a Guaranteed
-            Pod that requests whole CPUs, in starting order. Empty for other Pods, and for Pods that state resources for
-            the Pod as a whole (Kubernetes, pkg/kubelet/cm/cpumanager).
+        of_kubelet: what the kubelet would give each container, in starting order, without those to which it gives
+            nothing. It gives CPUs to the containers of a Guaranteed Pod that request whole CPUs, unless the Pod states
+            resources for itself as a whole (Kubernetes, pkg/kubelet/cm/cpumanager).
         others: amounts of resources other than CPU, memory, disk and devices of ours, by name, each in its unit. They
             count on nodes whose NUMA nodes report them.
         implied: whether the author states nothing about CPU orchestration. A node's NUMA policy still applies to the
@@ -52,7 +67,7 @@ class CpuAsk:
     exclusive: ExclusivePolicy | None = None
     numa_policy: NumaPolicy | None = None
     single_numa_exclusive: NumaExclusive | None = None
-    static: tuple[tuple[Phase, int], ...] = ()
+    of_kubelet: tuple[KubeletAsk, ...] = ()
     others: tuple[tuple[str, int], ...] = ()
     implied: bool = False
 

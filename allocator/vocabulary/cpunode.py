@@ -79,9 +79,13 @@ class CpuNode:
         default_exclusive: exclusive policy of Pods that state none.
         zones: NUMA node -> what it has.
         architecture: as in the label kubernetes.io/arch; some policies are not supported on every architecture.
-        kubelet_policy: the policy by which the kubelet refuses Pods to which it gives CPUs, regardless of `policy`:
-            Restricted, SingleNUMANode, or NumaPolicy.NONE if it refuses none.
+        kubelet_policy: the policy by which the kubelet refuses Pods to which it gives CPUs or devices, regardless of
+            `policy`: Restricted, SingleNUMANode, or NumaPolicy.NONE if it refuses none.
         kubelet_by_container: whether the kubelet aligns each container by itself instead of the whole Pod.
+        kubelet_gives_cpus: whether the kubelet's CPU manager gives CPUs to containers.
+        kubelet_by_socket: whether it may give CPUs of any NUMA node of a socket in place of an aligned one's.
+        kubelet_reserved: the CPUs that the kubelet keeps for itself.
+        not_kubelets: reserved CPUs that the kubelet takes for free: an administrator's, or of the system.
         holders_unknown: it is not known which CPUs are held, so all are reserved.
     """
 
@@ -98,6 +102,10 @@ class CpuNode:
     architecture: str = ""
     kubelet_policy: NumaPolicy = NumaPolicy.NONE
     kubelet_by_container: bool = False
+    kubelet_gives_cpus: bool = True
+    kubelet_by_socket: bool = False
+    kubelet_reserved: int = 0
+    not_kubelets: int = 0
     holders_unknown: bool = False
 
     def cpus_of(self, nodes: Iterable[int]) -> int:

@@ -55,6 +55,7 @@ BE_CPU_SHARED_POOLS: Final = "node.koordinator.sh/be-cpu-shared-pools"
 
 FULL_PCPUS_ONLY: Final = "full-pcpus-only"
 DISTRIBUTE_ACROSS_NUMA: Final = "distribute-cpus-across-numa"
+ALIGN_BY_SOCKET: Final = "align-by-socket"
 
 _TRUE: Final = ("1", "t", "T", "true", "TRUE", "True")  # the spellings of Go, and therefore of the kubelet
 
@@ -91,6 +92,11 @@ class KubeletCpus:
     def distribute_across_numa(self) -> bool:
         """Whether it spreads CPUs evenly if it takes more than one NUMA node."""
         return self._has(DISTRIBUTE_ACROSS_NUMA)
+
+    @property
+    def align_by_socket(self) -> bool:
+        """Whether it aligns CPUs to sockets instead of NUMA nodes."""
+        return self._has(ALIGN_BY_SOCKET)
 
     def _has(self, option: str) -> bool:
         return self.policy is CpuManagerPolicy.STATIC and self.options.get(option) in _TRUE

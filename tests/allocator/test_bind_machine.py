@@ -67,7 +67,7 @@ class Binds(RuleBasedStateMachine):  # hypothesis wants a class
             healthy = tuple(replace(device, healthy=True) for device in before.devices)
             cpu = None if before.cpu is None else replace(before.cpu, policy=NumaPolicy.NONE, reserved=0)
             before = replace(before, devices=healthy, kubelet_held=frozenset(), cpu=cpu)
-            of = of if of.cpu is None else replace(of, cpu=replace(of.cpu, numa_policy=None, static=()))
+            of = of if of.cpu is None else replace(of, cpu=replace(of.cpu, numa_policy=None, of_kubelet=()))
         placed = place(of, before)
         return Holding(uid, "d", uid, 0, placed.shares, placed.cpus) if isinstance(placed, Placement) else None
 

@@ -19,7 +19,7 @@ from trials import examples
 from allocator.alike import depends_on_names, likeness, retold
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk, QosClass
 from allocator.vocabulary.cpunode import CpuNode, CpuShare, Zone
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy, NumaStrategy
 from allocator.vocabulary.cputopology import CpuTopology
@@ -186,7 +186,7 @@ def cpu_asks(draw: st.DrawFn) -> CpuAsk:
         preferred = required or draw(binds)
         exclusive = draw(st.none() | st.sampled_from(EXCLUSIVE))
         parts = draw(st.sampled_from([(), (count,), (1,) * count]))
-        static = tuple((Phase.APP, part) for part in parts)
+        given_by_kubelet = tuple(KubeletAsk(Phase.APP, part) for part in parts)
         return CpuAsk(
             QosClass.LSR,
             count,
@@ -198,12 +198,12 @@ def cpu_asks(draw: st.DrawFn) -> CpuAsk:
             exclusive,
             policy,
             apart,
-            static,
+            given_by_kubelet,
         )
     milli = draw(st.just(0) | st.integers(0, 9000))
     burst = draw(st.none() | st.just(BindPolicy.CONSTRAINED_BURST))
-    static = ((Phase.APP, milli // 1000),) if milli and milli % 1000 == 0 else ()
-    return CpuAsk(QosClass.LS, 0, milli, memory, milli + 500, None, burst, None, policy, apart, static)
+    given_by_kubelet = (KubeletAsk(Phase.APP, milli // 1000),) if milli and milli % 1000 == 0 else ()
+    return CpuAsk(QosClass.LS, 0, milli, memory, milli + 500, None, burst, None, policy, apart, given_by_kubelet)
 
 
 def requests() -> st.SearchStrategy[PodRequest]:
@@ -373,12 +373,12 @@ def check_cpus(of: PodRequest, on: NodeSnapshot, share: CpuShare | None) -> None
 def check_kubelet(ask: CpuAsk, cpu: CpuNode, others: int, share: CpuShare) -> None:
     """No SMTAlignmentError, and no TopologyAffinityError."""
     if cpu.whole_cores:
-        assert all(count % cpu.topology.threads_per_core == 0 for _, count in ask.static)
-    if cpu.kubelet_policy is not NumaPolicy.SINGLE_NUMA_NODE or not ask.static:
+        assert all(one.cpus % cpu.topology.threads_per_core == 0 for one in ask.of_kubelet)
+    if cpu.kubelet_policy is not NumaPolicy.SINGLE_NUMA_NODE or not ask.of_kubelet:
         return
     if cpu.kubelet_by_container:
         largest = max((inside & ~cpu.reserved & ~others).bit_count() for inside in cpu.topology.nodes.values())
-        assert all(count <= largest for _, count in ask.static)
+        assert all(one.cpus <= largest for one in ask.of_kubelet)
     elif share.cpus:
         assert len({at for at, inside in cpu.topology.nodes.items() if inside & share.cpus}) == 1
 

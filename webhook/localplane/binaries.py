@@ -47,23 +47,27 @@ TOOLS: Mapping[str, tuple[str, str]] = MappingProxyType(
         **{name: (f"github.com/NVIDIA/nvidia-container-toolkit/cmd/{name}", "v1.20.2") for name in NVIDIA_TOOLKIT},
     }
 )
+MODULE = Path(__file__).parent / "module"
 # Programs that `go install` does not make: main package, and the folder with a go.mod and go.sum of ours. The Go module
-# proxy does not list Kueue's versions, which `go install` asks for; a build from a go.mod does not.
+# proxy does not list Kueue's versions, which `go install` asks for; a build from a go.mod does not. A package that
+# begins with a dot is ours.
 APART: Mapping[str, tuple[str, Path]] = MappingProxyType(
-    {"kueue": ("sigs.k8s.io/kueue/cmd/kueue", Path(__file__).parent / "kueue")}
+    {
+        "kueue": ("sigs.k8s.io/kueue/cmd/kueue", Path(__file__).parent / "kueue"),
+        "kubelet-admission": ("./admission", MODULE),
+    }
 )
 EVERYTHING = (*COMPONENTS, *TOOLS, *APART)
-# Modules whose files are read, with the folder of their go.mod and go.sum: APART's, and two of which nothing is built.
+# Modules whose files are read, with the folder of their go.mod and go.sum: Kueue's, and two of which nothing is built.
 _DEFINITIONS = Path(__file__).parent / "definitions"
 SOURCES: Mapping[str, tuple[str, Path]] = MappingProxyType(
     {
-        **{name: (package.partition("/cmd/")[0], folder) for name, (package, folder) in APART.items()},
+        "kueue": ("sigs.k8s.io/kueue", APART["kueue"][1]),
         "cert-manager": ("github.com/cert-manager/cert-manager", _DEFINITIONS),
         "prometheus-operator": ("github.com/prometheus-operator/prometheus-operator", _DEFINITIONS),
     }
 )
 
-MODULE = Path(__file__).parent / "module"
 _OLDER_FILES = ("go.mod", "go.sum")
 _MODULE_FILES = (*_OLDER_FILES, "main.go")
 _BUILD = ("build", "-mod=readonly", "-trimpath")
@@ -225,7 +229,8 @@ class _Program:
             return "@".join(TOOLS[self.name])
         if self.name in APART:
             package, folder = APART[self.name]
-            return _digest(package, (folder / file for file in _OLDER_FILES))
+            ours = sorted((folder / package).glob("*")) if package.startswith(".") else ()
+            return _digest(package, (*(folder / file for file in _OLDER_FILES), *ours))
         folder, files = (OLDER / self.version, _OLDER_FILES) if self.older else (MODULE, _MODULE_FILES)
         return _digest(self.version, (folder / file for file in files))
 

@@ -11,7 +11,7 @@ from machines_cpu import build, siblings_far, siblings_near
 
 from allocator.cpu.choose import bind_policy, choose_cpus, shared_milli
 from allocator.cpu.words import cpu_amount, not_free
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk, QosClass
 from allocator.vocabulary.cpunode import NO_USE, CpuNode, CpuShare, CpuUse, NumaShare, Zone, cpu_use
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.cpuset import format_cpuset, parse
@@ -594,7 +594,7 @@ def test_a_pod_of_the_system_gets_no_shared_pool() -> None:
 
 @pytest.mark.parametrize("qos", QosClass)
 def test_no_class_hides_a_pod_that_the_kubelet_would_refuse(qos: QosClass) -> None:
-    ask = CpuAsk(qos, 0, 3000, 0, 3000, static=((Phase.APP, 3),))
+    ask = CpuAsk(qos, 0, 3000, 0, 3000, of_kubelet=(KubeletAsk(Phase.APP, 3),))
     answer = choose_cpus(ask, "node-1", CpuNode(TWO, whole_cores=True), NO_USE)
     assert isinstance(answer, Refusal)
     assert "SMTAlignmentError" in answer.message

@@ -13,7 +13,7 @@ from strategies import json_near, json_values
 
 from allocator.quantity import to_milli
 from allocator.request.cpus import PRIORITY_CLASS_LABEL, QOS_LABEL, names_cpus, read_cpu_ask
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk, QosClass
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
 from allocator.vocabulary.phase import Phase
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
@@ -236,7 +236,7 @@ def test_every_ask_is_read(made: dict[str, Any], expected: CpuAsk) -> None:
     told = read_cpu_ask(made)
     assert told.problems == ()
     assert told.ask is not None
-    assert replace(told.ask, static=()) == expected
+    assert replace(told.ask, of_kubelet=()) == expected
     assert names_cpus(made)
     assert isinstance(hash(told.ask), int)
     assert told.ask.constrained_burst == (expected.preferred is BURST)
@@ -285,7 +285,16 @@ def test_what_the_kubelet_itself_would_give_is_known_by_container(
 ) -> None:
     told = read_cpu_ask(made)
     assert told.ask is not None, told.problems
-    assert list(told.ask.static) == expected
+    assert list(told.ask.of_kubelet) == [KubeletAsk(*one) for one in expected]
+
+
+def test_devices_of_plugins_are_known_by_container_and_huge_pages_are_none() -> None:
+    nics = {"cpu": "500m", "example.com/nic": 2, "hugepages-2Mi": "4Mi", "example.com/fpga": 1}
+    made = classed("LS", container(**same(1, "1Gi")), container("b", requests=nics, limits=nics))
+    told = read_cpu_ask(made)
+    assert told.ask is not None
+    assert told.ask.of_kubelet == (KubeletAsk(APP, 0, (("example.com/fpga", 1), ("example.com/nic", 2))),)
+    assert dict(told.ask.others)["hugepages-2Mi"] == 4 * 2**20
 
 
 NOTHING: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ from allocator.cpu.resolve import (
     CpuDefaults,
     resolve,
 )
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk, QosClass
 from allocator.vocabulary.cpunode import NO_USE, CpuShare, Zone
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.cpuset import parse
@@ -157,29 +157,48 @@ def test_the_numa_policy_is_the_labels_then_the_kubelets_then_the_configured(
     assert node.policy is policy
 
 
-# What the kubelet's topology manager refuses: its policy, its CPU manager's; the policy by which Pods are refused
+# What the kubelet's topology manager refuses: its policy, its CPU manager's; the policy by which Pods are refused, and
+# whether for CPUs too
 
-REFUSES: dict[str, tuple[NumaPolicy, CpuManagerPolicy, NumaPolicy]] = {
-    "SingleNUMANode": (SINGLE, STATIC, SINGLE),
-    "Restricted": (STRICT, STATIC, STRICT),
-    "BestEffort refuses none": (BEST, STATIC, NONE),
-    "None": (NONE, STATIC, NONE),
-    "a CPU manager that gives none": (SINGLE, CpuManagerPolicy.NONE, NONE),
-    "a CPU manager that is not known": (SINGLE, CpuManagerPolicy.UNKNOWN, NONE),
+REFUSES: dict[str, tuple[NumaPolicy, CpuManagerPolicy, NumaPolicy, bool]] = {
+    "SingleNUMANode": (SINGLE, STATIC, SINGLE, True),
+    "Restricted": (STRICT, STATIC, STRICT, True),
+    "BestEffort refuses none": (BEST, STATIC, NONE, True),
+    "None": (NONE, STATIC, NONE, True),
+    "a CPU manager that gives none": (SINGLE, CpuManagerPolicy.NONE, SINGLE, False),
+    "a CPU manager that is not known": (SINGLE, CpuManagerPolicy.UNKNOWN, SINGLE, False),
 }
 
 
 @pytest.mark.parametrize("label", ["None", "BestEffort", None], ids=str)
 @pytest.mark.parametrize("scope", NumaScope)
-@pytest.mark.parametrize(("policy", "manager", "refuses"), REFUSES.values(), ids=REFUSES)
+@pytest.mark.parametrize("row", REFUSES.values(), ids=REFUSES)
 def test_no_label_hides_by_what_policy_the_kubelet_refuses_pods(
-    policy: NumaPolicy, manager: CpuManagerPolicy, refuses: NumaPolicy, scope: NumaScope, label: str | None
+    row: tuple[NumaPolicy, CpuManagerPolicy, NumaPolicy, bool], scope: NumaScope, label: str | None
 ) -> None:
+    policy, manager, refuses, gives = row
     told = topology(numa_policy=policy, numa_scope=scope, kubelet=kubelet(policy=manager))
     node = resolve(told, {} if label is None else {NEW_POLICY: label}, CpuDefaults())
     assert node is not None
     assert node.policy is (policy if label is None else NumaPolicy(label))
     assert (node.kubelet_policy, node.kubelet_by_container) == (refuses, scope is NumaScope.CONTAINER)
+    assert node.kubelet_gives_cpus is gives
+
+
+def test_the_kubelet_knows_its_own_reservation_and_pods_and_no_other_reservation() -> None:
+    allocs = (
+        PodCpuAlloc("default", "static", "uid-1", parse("4-5"), managed_by_kubelet=True),
+        PodCpuAlloc("default", "lsr", "uid-2", parse("6-7")),
+    )
+    told = topology(
+        kubelet=kubelet("align-by-socket", reserved="0-1"),
+        pod_cpu_allocs=allocs,
+        reservation=NodeReservation(parse("1-2,4,8")),
+        system=SystemCpus(parse("9")),
+    )
+    node = resolve(told, {}, CpuDefaults())
+    assert node is not None
+    assert (node.kubelet_reserved, node.not_kubelets, node.kubelet_by_socket) == (parse("0-1"), parse("2,8-9"), True)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +268,9 @@ def test_a_node_of_which_it_cannot_be_read_what_is_held_gives_no_cpu_and_says_wh
     node = resolve(read_node_topology(obj), {}, CpuDefaults())
     assert node is not None
     assert (node.holders_unknown, node.reserved, node.pooled) == (True, TWO.all, 0)
-    own = choose_cpus(CpuAsk(QosClass.LSR, 2, 2000, 0, 2000, static=((Phase.APP, 2),)), "node-1", node, NO_USE)
+    own = choose_cpus(
+        CpuAsk(QosClass.LSR, 2, 2000, 0, 2000, of_kubelet=(KubeletAsk(Phase.APP, 2),)), "node-1", node, NO_USE
+    )
     assert isinstance(own, Refusal)
     assert own.permanent
     assert own.message.startswith("node-1: which of its CPUs are held or reserved cannot be read from its NodeResource")
