@@ -111,6 +111,31 @@ def plain_pod(name: str, **about: Any) -> Raw:
     return pod(name=name, **{"uid": f"uid-{name}", **about})
 
 
+def applied_again(stored: Raw, manifest: Raw) -> Raw:
+    """The Pod as the API server would have it if somebody applied its manifest again, before admission.
+
+    Maps are merged, and lists by name; what the manifest leaves out stays. A limit is the default of its request.
+    """
+
+    def merged(there: Any, wanted: Any, key: str = "") -> Any:
+        if key in {"containers", "initContainers", "env"}:
+            named = {one["name"]: one for one in wanted or ()}
+            kept = [merged(one, named.pop(one["name"], {})) for one in there or ()]
+            return [*kept, *named.values()] if there or wanted else there
+        if not (isinstance(there, dict) and isinstance(wanted, dict)):
+            return wanted
+        return {
+            name: merged(there.get(name), wanted[name], name) if name in wanted else there[name]
+            for name in {**there, **wanted}
+        }
+
+    made: Raw = merged(stored, manifest)
+    for one in (*made["spec"].get("initContainers", ()), *made["spec"]["containers"]):
+        if "limits" in one.get("resources", {}):
+            one["resources"]["requests"] = {**one["resources"]["limits"], **one["resources"].get("requests", {})}
+    return made
+
+
 def binding(
     name: str,
     node: str,

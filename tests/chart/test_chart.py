@@ -553,6 +553,7 @@ def test_these_webhooks_see_these_requests_at_these_paths(objects: list[JsonObje
     changed = [(["CREATE", "UPDATE"], ["pods"]), (["UPDATE"], ["pods/status", "pods/resize"])]
     assert seen == {
         "pods.mutate": ("/mutate-pod", created, "Fail", 2, "None", "IfNeeded"),
+        "updates.mutate": ("/mutate-pod", [(["UPDATE"], ["pods"])], "Ignore", 2, "None", "IfNeeded"),
         "bindings.mutate": ("/mutate-binding", binding, "Fail", 5, "NoneOnDryRun", "IfNeeded"),
         "pods.validate": ("/validate-pod", changed, "Fail", 2, "None", None),
         "bindings.validate": ("/validate-binding", binding, "Fail", 4, "None", None),
@@ -649,7 +650,7 @@ def test_only_the_guard_and_the_review_of_claims_follow_their_policies(
 ) -> None:
     hooks = webhooks(render({value: {"failurePolicy": policy}}))
 
-    for told in ("dialects.warn", "pods.shadow", "bindings.shadow"):
+    for told in ("dialects.warn", "pods.shadow", "bindings.shadow", "updates.mutate"):
         assert hooks.pop(told)["failurePolicy"] == "Ignore"
     assert hooks.pop(name)["failurePolicy"] == policy
     left = [hooks.pop(other)["failurePolicy"] for other in ("guard.validate", "claims.validate") if other in hooks]
@@ -686,7 +687,7 @@ IN_MODE = {
 def test_each_webhook_and_policy_is_for_the_namespaces_of_its_mode(render: Render, default: str) -> None:
     rendered = render({"mode": default, "guard": {"failurePolicy": "Fail"}})
     hooks = webhooks(rendered)
-    for name in ("bindings.mutate", "bindings.validate"):
+    for name in ("bindings.mutate", "bindings.validate", "updates.mutate"):
         assert len(hooks.pop(name)["namespaceSelector"]["matchExpressions"]) == 1, "our scheduler's, in every mode"
     for name, hook in hooks.items():
         mode = "shadow" if name.endswith(".shadow") else "enforce"

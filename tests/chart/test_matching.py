@@ -398,3 +398,32 @@ def test_only_a_new_allocation_of_our_devices_is_sent(
 ) -> None:
     where = {"resource": "resourceclaims", "subresource": "status"}
     assert matches("claims.validate", new, old, **where) is sent
+
+
+# Updates of translated Pods
+
+
+def test_only_an_update_that_may_undo_a_translation_is_sent(matches: Matches) -> None:
+    old = pod(container(limits={"kubernetes.io/gpu-core": "100"}), schedulerName="koord-scheduler")
+    again = pod(
+        container(limits={"kubernetes.io/gpu-core": "100", "nvidia.com/gpu": "1"}), schedulerName="koord-scheduler"
+    )
+    other = {"schedulerName": "default-scheduler"}
+
+    assert matches("updates.mutate", again, old)
+    assert not matches("updates.mutate", {**old, "metadata": {"name": "p", "labels": {"team": "a"}}}, old)
+    assert not matches("updates.mutate", {**old, "status": {"phase": "Running"}}, old)
+    assert not matches("updates.mutate", again, {**old, "spec": {**old["spec"], **other}})
+    assert not matches("updates.mutate", again, {**old, "spec": {"containers": []}})
+
+
+def test_an_update_of_what_containers_share_is_sent(matches: Matches) -> None:
+    def shared(text: str | None) -> JsonObject:
+        return pod(
+            annotations={"a/b": "c"} if text is None else {DEVICE_SHARING: text}, schedulerName="koord-scheduler"
+        )
+
+    assert matches("updates.mutate", shared("{}"), shared('{"gpu":{}}'))
+    assert matches("updates.mutate", shared(None), shared("{}"))
+    assert matches("updates.mutate", pod(schedulerName="koord-scheduler"), shared("{}"))
+    assert not matches("updates.mutate", shared("{}"), shared("{}"))

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 from builders import GIB
 from dialects.rows import ALWAYS, Row, types
-from world import asks
+from world import applied_again, asks
 
 from allocator.request.original import read_asks
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.names import DIALECT, KOORD_SCHEDULER, KUBERNETES_DOMAIN, ORIGINAL_REQUEST
 from allocator.vocabulary.peers import PEERS
 from webhook import patch
+from webhook.admission.reapply import reapply
 from webhook.admission.translate import Translation, TranslationPolicy, translate
 from webhook.admission.validate import created
 
@@ -77,6 +78,19 @@ def test_a_translated_pod_asks_for_the_same_even_if_the_dialect_is_turned_off(
         assert reading.request.memory_portions == wanted.memory_portions
     if dialect not in ALWAYS:
         assert ORIGINAL_REQUEST in done["metadata"]["annotations"]
+
+
+@ROWS
+def test_a_manifest_that_is_applied_again_leaves_the_pod_as_it_is(dialect: str, row: Row) -> None:
+    obj, made = translated(dialect, row)
+    if made.problems or not row.asks:
+        return
+    stored = patch.apply(obj, made.operations)
+    for later in (types(dialect, row.settings), types("npu") if dialect == "npu" else BUILT_IN):
+        again = applied_again(stored, obj)
+        answer = reapply(stored, again, later, KOORD_SCHEDULER)
+        assert answer.problems == []
+        assert patch.apply(again, answer.operations) == stored
 
 
 @ROWS

@@ -41,7 +41,7 @@ POLICIES = (
     "koordgate-while-open",
 )
 WEBHOOKS = {
-    "mutating": ("bindings.mutate.koordgate.io", "pods.mutate.koordgate.io"),
+    "mutating": ("bindings.mutate.koordgate.io", "pods.mutate.koordgate.io", "updates.mutate.koordgate.io"),
     "validating": ("bindings.validate.koordgate.io", "guard.validate.koordgate.io", "pods.validate.koordgate.io"),
 }
 AUTHORITY = new_authority("koordgate", NOW - timedelta(days=1), 365)

@@ -338,6 +338,18 @@ async def test_the_settings_reach_admission(fake: FakeKube, kube: KubeClient) ->
     assert WebhookSettings().devices.quota_environment is False
 
 
+async def test_users_may_state_none_of_a_device_plugins_resource_as_a_limit_range_wants(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    parts = World(fake, kube, parse("devices: {defaultSlotResourceFraction: {types: {gpu: 50}}}")).parts
+    obj = sharing(uses("a"), uses("b"), users=["a", "b"])
+    done = patch.apply(obj, parts.pods.mutate(asks(obj)).patch)
+    for one in done["spec"]["containers"]:
+        for amounts in one["resources"].values():
+            amounts["nvidia.com/gpu"] = "0"
+    assert parts.pods.validate(asks(done)).allowed
+
+
 async def test_simulate_tells_what_each_container_may_use(world: World) -> None:
     found = await bound(world, sharing(uses("a", ratio=10), uses("b", 20)))
     assert words.quotas(found, world.parts.types) == [

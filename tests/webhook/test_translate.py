@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from npus import TYPES as NPU_TYPES
 from strategies import pod_specs
 from trials import examples
-from world import asks
+from world import applied_again, asks
 
 from allocator.quantity import to_int
 from allocator.request.original import read_asks
@@ -31,6 +31,7 @@ from allocator.vocabulary.names import (
 )
 from webhook import patch
 from webhook.admission import translate as translate_module
+from webhook.admission.reapply import reapply
 from webhook.admission.translate import Translation, TranslationPolicy, translate
 from webhook.admission.validate import created
 
@@ -745,6 +746,27 @@ def test_translation_never_changes_what_is_asked(
     again = translate(done, policy, later)
     assert again.problems == ()
     assert read_asks(patch.apply(done, again.operations), implied=False).request == once.reading.request
+
+
+@given(obj=PODS, policy=DOMAINS, memory=MEMORY, charged=st.booleans())
+@settings(max_examples=examples(200))
+def test_a_manifest_that_is_applied_again_leaves_the_translated_pod_as_it_is(
+    obj: Raw, policy: TranslationPolicy, memory: int | None, *, charged: bool
+) -> None:
+    obj["metadata"].get("annotations", {}).pop(ORIGINAL_REQUEST, None)
+    for one in [*obj["spec"].get("initContainers", ()), *obj["spec"]["containers"]]:
+        if one.get("env"):  # which the API server merges by name
+            one["env"] = list({entry["name"]: entry for entry in one["env"]}.values())
+    submitted = applied_again(obj, obj)
+    policy = replace(policy, charges=charged)
+    once = translate(submitted, policy, memory)
+    if once.problems or not once.reading.request:
+        return
+    stored = patch.apply(submitted, once.operations)
+    again = applied_again(stored, obj)
+    answer = reapply(stored, again, policy.types, policy.scheduler_name)
+    assert answer.problems == []
+    assert patch.apply(again, answer.operations) == stored
 
 
 @given(askers(), MEMORY)

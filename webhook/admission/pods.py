@@ -13,6 +13,7 @@ from allocator.request.unread import find_unread
 from allocator.vocabulary.outcome import Problem
 from webhook.admission import validate
 from webhook.admission.account import asked
+from webhook.admission.reapply import reapply
 from webhook.admission.translate import TranslationPolicy, states_least, translate
 from webhook.admission.unread import unread_warnings
 from webhook.patch import apply
@@ -62,7 +63,9 @@ class PodWebhooks:
         self._runtime_class = runtime_class
 
     def mutate(self, request: Request) -> Response:
-        """Translate a Pod that is being created."""
+        """Translate a Pod that is being created; of one that exists, put back what an update would undo."""
+        if request.operation == "UPDATE":
+            return self._reapply(request)
         pod = request.object
         if validate.is_mirror(pod, request.username, request.groups):
             return allowed()
@@ -109,6 +112,19 @@ class PodWebhooks:
         operations = (*marks, *translation.operations)
         audit = {"requested": asked(translation.reading)} if operations else {}
         return patched(operations, warnings=warnings, audit=audit)
+
+    def _reapply(self, request: Request) -> Response:
+        scheduler_name = self._policy.scheduler_name
+        if (request.old_object.get("spec") or {}).get("schedulerName") != scheduler_name:
+            return allowed()
+        if large := _too_large(request.object):
+            return denied(_refusal(request, large), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
+        types = self._policy.types.within(request.namespace)
+        answer = reapply(request.old_object, request.object, types, scheduler_name)
+        if answer.problems:
+            refusal = _refusal(request, answer.problems)
+            return denied(refusal, RefusalReason.VALIDATION, HTTPStatus.UNPROCESSABLE_ENTITY)
+        return patched(answer.operations, warnings=answer.warnings)
 
     def validate(self, request: Request) -> Response:
         """Refuse a Pod that can never work, that carries forged annotations, or that was not translated."""

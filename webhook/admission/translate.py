@@ -173,7 +173,7 @@ def translate(
         memory = charged_memory if memory_per_gpu is None else memory_per_gpu if alike else None
         counted = charges(reading, request, pod["spec"], memory)
         _translate_charges(pod, reading, policy.types, counted, zeros, operations)
-    _translate_scheduler(pod, policy.scheduler_name, operations, warnings)
+    translate_scheduler(pod, policy.scheduler_name, operations, warnings)
     runtime_class, told_of_it = classed(reading)
     operations.extend([add("/spec/runtimeClassName", runtime_class)] if runtime_class else [])
     warnings.extend(told_of_it)
@@ -465,9 +465,10 @@ def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None, *, split:
     return {kind.resource_name(domain, tail): text for tail, text in sorted(written.items())}
 
 
-def _translate_scheduler(
+def translate_scheduler(
     pod: Mapping[str, Any], scheduler_name: str, operations: list[Operation], warnings: list[str]
 ) -> None:
+    """Send a Pod to the one scheduler that binds it, whichever its author named."""
     current = pod["spec"].get("schedulerName")
     if current == scheduler_name:
         return

@@ -210,7 +210,9 @@ def _parts(
             found = {
                 one.tail: _amount(resources[name])
                 for name in names
-                if (one := types.resources[name]).type == kind and one.tail != kind.restated
+                if (one := types.resources[name]).type == kind
+                and one.tail != kind.restated
+                and _amount(resources[name]) != 0  # a LimitRange wants it stated, and nothing is asked by it
             }
             if found != wanted:
                 told = ", ".join(f"{tail} {amount}" for tail, amount in wanted.items()) or "nothing"

@@ -15,7 +15,10 @@ _AREA: Final = "certificates"
 _SOON: Final = timedelta(days=5)
 _EXTENDER_SOON: Final = timedelta(days=90)
 _PRESENT: Final = (
-    ("mutating", ("bindings.mutate.koordgate.io", "pods.mutate.koordgate.io")),
+    (
+        "mutating",
+        ("bindings.mutate.koordgate.io", "pods.mutate.koordgate.io", "updates.mutate.koordgate.io"),
+    ),
     ("validating", ("bindings.validate.koordgate.io", "guard.validate.koordgate.io", "pods.validate.koordgate.io")),
 )
 _MUST_FAIL: Final = ("bindings.mutate.koordgate.io", "bindings.validate.koordgate.io")  # Pods': see lease.py
