@@ -6,7 +6,7 @@ import pytest
 from chart.conftest import Render
 
 from webhook import settings
-from webhook.doctor import rights, wanted
+from webhook.doctor import policies, rights, wanted
 from webhook.doctor.snapshot import Right
 from webhook.localplane import chart
 from webhook.localplane.admin import JsonObject
@@ -86,6 +86,9 @@ def test_the_test_may_read_what_the_command_reads_but_no_secret(tested: list[Jso
         (one.resource.group, one.resource.plural, "get" if one.names else "list")
         for one in wanted.wanted(chart.NAMESPACE, None)
     }
+    of_kubernetes = "admissionregistration.k8s.io"
+    used |= {(of_kubernetes, "mutatingadmissionpolicies", "list")}
+    used |= {(group, "*", "list") for group in policies.READ if group != of_kubernetes}
     writes = {
         ("", "pods", "create"),
         ("", "pods/binding", "create"),

@@ -637,7 +637,7 @@ def test_each_configuration_is_looked_for_by_its_own_name() -> None:
         cluster[key] = [*beside, {**cluster[key][0], **meta(f"the-{key}")}, *beside]
     found = told("certificates", cluster, settings=structs.replace(SETTINGS, identity=identity))
     assert found[:2] == [
-        (Level.OK, "the mutating webhook configuration the-mutating has 2 entries with a CA"),
+        (Level.OK, "the mutating webhook configuration the-mutating has 3 entries with a CA"),
         (Level.OK, "the validating webhook configuration the-validating has 3 entries with a CA"),
     ]
 

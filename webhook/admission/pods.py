@@ -117,8 +117,8 @@ class PodWebhooks:
         scheduler_name = self._policy.scheduler_name
         if (request.old_object.get("spec") or {}).get("schedulerName") != scheduler_name:
             return allowed()
-        if large := _too_large(request.object):
-            return denied(_refusal(request, large), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
+        if large := too_large(request.object):
+            return denied(_refusal(request, [large]), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
         types = self._policy.types.within(request.namespace)
         answer = reapply(request.old_object, request.object, types, scheduler_name)
         if answer.problems:

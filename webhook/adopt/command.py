@@ -51,7 +51,7 @@ async def _do(arguments: argparse.Namespace, kube: KubeClient | None) -> int:
     cluster.notes += assumed.notes
     seen = AdoptView(cluster)
     found = find(cluster, seen)
-    for note in (*found.notes, *(found.doubts if arguments.verb == "check" else ())):
+    for note in (*found.notes, *((*found.doubts, *found.policies) if arguments.verb == "check" else ())):
         sys.stderr.write(f"koordgate adopt: {printable(note)}\n")
     if arguments.verb == "check":
         return _check(arguments, found)

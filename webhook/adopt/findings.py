@@ -20,6 +20,7 @@ from webhook.adopt.objects import Cluster, about_devices
 from webhook.adopt.view import AdoptView
 from webhook.doctor.checks.delivery import CardNode, Chosen, chosen, shown
 from webhook.doctor.findings import Finding, Level
+from webhook.doctor.policies import cure, removed, what
 from webhook.doctor.proof import DELIVERY_PROVED, DeliveryProof
 from webhook.settings import WebhookSettings, tells_volcano, types_of
 
@@ -123,6 +124,7 @@ class ClusterFindings:
         exempt: namespaces whose label says nothing, because koordgate does nothing there.
         unshown: where and why containers would get none of NVIDIA's cards, and what to do, a sentence each.
         doubts: where it is not known whether they would, likewise.
+        policies: those of the cluster's own that do not apply to Pods that are translated, a sentence each.
     """
 
     nodes: tuple[NodeFinding, ...]
@@ -134,6 +136,7 @@ class ClusterFindings:
     exempt: frozenset[str] = frozenset()
     unshown: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
 
     @property
     def waiting(self) -> list[DevicePod]:
@@ -185,6 +188,7 @@ def find(cluster: Cluster, seen: AdoptView) -> ClusterFindings:
         seen.modes.exempt,
         tuple(_sentence(one) for one in told if one.level is Level.FAILURE),
         tuple(_sentence(one) for one in told if one.level is not Level.FAILURE),
+        tuple(_policies(cluster, removed(types, seen.settings.domain))),
     )
 
 
@@ -200,6 +204,11 @@ def card_nodes(cluster: Cluster, seen: AdoptView) -> list[CardNode]:
             way, told = seen.view.snapshot(name).delivery, listed.runtime is not None
             found.append(CardNode(name, way, told, "", labels.get(DELIVERY_LABEL, ""), proof))
     return sorted(found, key=lambda one: one.name)
+
+
+def _policies(cluster: Cluster, gone: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    yield from cluster.policies.problems
+    yield from (f"{what(one)}; {cure(one.names, gone)}" for one in cluster.policies.outdated)
 
 
 def _way(found: Chosen | None) -> str:

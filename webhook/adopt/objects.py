@@ -30,6 +30,7 @@ from koordgate.kube.resource import (
 from koordgate.settings import SettingsError
 from webhook import settings
 from webhook.devices.installed import CONFIG_KEY, RELEASE, UnknownSettingsError, installed_settings
+from webhook.doctor.policies import PolicyFindings, outdated, search_policies
 from webhook.offline.documents import InputError
 from webhook.offline.objects import read_all
 from webhook.offline.shapes import wrong_shape
@@ -68,6 +69,7 @@ class Cluster:
         assumed: whether the settings are the defaults because those of the installation could not be read.
         classes: whether it is known which RuntimeClasses there are.
         unlisted: Device objects that are assumed for Nodes without one.
+        policies: the cluster's own that do not apply to Pods that are translated.
     """
 
     of: dict[str, list[Raw]] = field(default_factory=dict)
@@ -78,6 +80,7 @@ class Cluster:
     assumed: bool = False
     classes: bool = False
     unlisted: list[Raw] = field(default_factory=list)
+    policies: PolicyFindings = field(default_factory=PolicyFindings)
 
     def objects(self, kind: str) -> list[Raw]:
         """The objects of a kind."""
@@ -164,6 +167,7 @@ async def from_cluster(kube: KubeClient, configured: WebhookSettings | None, nam
             if resource in _NEEDED:
                 raise
             cluster.notes.append(f"{resource.plural} are left out: {error}")
+    cluster.policies = await search_policies(kube, types, cluster.settings.domain)
     return cluster
 
 
@@ -227,6 +231,7 @@ def from_objects(objects: Iterable[tuple[str, Raw, str]], configured: WebhookSet
             cluster.take(kind, obj, types)
         elif kind == "MutatingWebhookConfiguration" and (obj.get("metadata") or {}).get("name") == RELEASE:
             cluster.installed = True
+    cluster.policies = outdated((obj for _, _, obj in found), types, cluster.settings.domain)
     cluster.classes = RUNTIME_CLASS in cluster.of  # a file without any has left them out
     return cluster
 

@@ -177,6 +177,7 @@ def check_data(found: ClusterFindings, made: Iterable[AdoptStep]) -> Raw:
             for step in made
         ],
         "notes": list(found.notes),
+        "policies": list(found.policies),
     }
 
 

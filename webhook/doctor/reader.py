@@ -15,10 +15,11 @@ from koordgate.kube.resource import ACCESS_REVIEWS, CONFIG_MAPS, PODS
 from koordgate.settings import SettingsError
 from webhook.data import MissingDataError, data_folder
 from webhook.doctor import rights, trials
+from webhook.doctor.policies import search_policies
 from webhook.doctor.snapshot import RELEASE, REPORTER, ReadList, Right, Snapshot, Wanted, enforcing
 from webhook.doctor.trials import Came, Trial, TrialOutcome
 from webhook.doctor.wanted import wanted
-from webhook.settings import WebhookSettings, parse
+from webhook.settings import WebhookSettings, parse, types_of
 from webhook.trialpod import UNCALLED
 
 Raw = dict[str, Any]
@@ -53,6 +54,7 @@ async def read_cluster(
     found: dict[str, ReadList] = dict(await _gathered(_keyed(kube, one) for one in wanted(namespace, settings)))
     given: dict[Right, bool | None] = {}
     outcomes: tuple[TrialOutcome, ...] = ()
+    searched = None
     if settings is not None:
         configz = bool((reporter.get("kubelet") or {}).get("configz"))
         policies = bool((reporter.get("runtime") or {}).get("policies"))
@@ -61,6 +63,7 @@ async def read_cluster(
         planned, untried = trials.plan(settings, tried_in, actions(found))
         outcomes = tuple(await _tried(kube, planned, connect))
         outcomes += tuple(_not_written(name, tried_in) for name in untried)
+        searched = await search_policies(kube, types_of(settings), settings.domain)
     offset = kube.server_offset
     return Snapshot(
         namespace,
@@ -74,6 +77,7 @@ async def read_cluster(
         given,
         outcomes,
         shipped(),
+        searched,
     )
 
 

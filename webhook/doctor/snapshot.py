@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koordgate.kube.resource import Resource
+from webhook.doctor.policies import PolicyFindings
 from webhook.doctor.trials import TrialOutcome
 from webhook.settings import WebhookSettings
 
@@ -60,6 +61,7 @@ class Snapshot:
         rights: rights of our accounts, and whether RBAC gives them; None for those that could not be asked.
         outcomes: what became of each trial.
         crds: definitions of custom resources that the chart ships: name -> object.
+        policies: the cluster's own that no longer apply to Pods; None if they were not searched.
     """
 
     namespace: str
@@ -73,6 +75,7 @@ class Snapshot:
     rights: Mapping["Right", bool | None] = field(default_factory=dict)
     outcomes: tuple[TrialOutcome, ...] = ()
     crds: Mapping[str, Raw] = field(default_factory=dict)
+    policies: PolicyFindings | None = None
 
     def of(self, key: str) -> ReadList:
         """What was read under a key."""

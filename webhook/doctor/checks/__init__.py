@@ -13,6 +13,7 @@ from webhook.doctor.checks.headroom import headroom
 from webhook.doctor.checks.installed import installed
 from webhook.doctor.checks.lease import lease
 from webhook.doctor.checks.nodes import nodes
+from webhook.doctor.checks.policies import policies
 from webhook.doctor.checks.quotas import quotas
 from webhook.doctor.checks.rights import rights
 from webhook.doctor.checks.told import told
@@ -30,6 +31,7 @@ CHECKS: Final[tuple[Callable[[Snapshot], Iterable[Finding]], ...]] = (
     enforcement,
     lease,
     clashes,
+    policies,
     quotas,
     nodes,
     told,
