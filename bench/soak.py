@@ -3,7 +3,8 @@
 Three replicas whose clocks differ. One is killed (SIGKILL) every two seconds and one is paused for longer than the
 ledger's grace; the API server is killed every minute; all connections of the replicas to it are cut; etcd stands still
 for moments. Pods are bound by koord-scheduler's user to nodes at random, each request that is not answered is sent
-again, and Pods are deleted again, so that the cards are handed out thousands of times.
+again, and Pods are deleted again, so that the cards are handed out thousands of times. One Pod in ten is deleted while
+its bind is under way, and every ten seconds somebody edits a record: it states another card for a running Pod.
 
 Several runs add up: with `--tally FILE` each run appends a line with its seed, binds, events and faults, and the sum of
 all lines is printed. A run that is interrupted (SIGINT, SIGTERM) ends as if it had bound enough.

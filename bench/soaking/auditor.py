@@ -7,6 +7,7 @@ of a device exceed it.
 import asyncio
 import contextlib
 import json
+import time
 from collections import Counter
 
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, pods_path
@@ -31,13 +32,17 @@ class Auditor:
         self._findings = findings
         self._held: dict[str, tuple[str, dict[str, int]]] = {}  # UID -> Pod, and GPU -> percent
         self._used: Counter[str] = Counter()
-        self._seen: set[str] = set()
+        self._seen: dict[str, float] = {}  # UID -> when it was first seen bound
         self.watching = asyncio.Event()
 
     @property
     def holders(self) -> int:
         """How many Pods hold something now."""
         return len(self._held)
+
+    def seen_for(self, uid: str) -> float:
+        """Seconds since this Pod was first seen bound; 0 where it holds nothing now."""
+        return time.monotonic() - self._seen[uid] if uid in self._held else 0.0
 
     def has_seen(self, uid: str) -> bool:
         """Whether it has seen this Pod bound."""
@@ -85,7 +90,7 @@ class Auditor:
         for gpu, percent in has.items():
             self._used[gpu] += percent
         if uid not in self._seen:
-            self._seen.add(uid)
+            self._seen[uid] = time.monotonic()
             self._findings.bound += 1
         asked = int(metadata["labels"][ASKS])
         if sum(has.values()) != asked or any(not gpu.startswith(f"GPU-{node}-") for gpu in has):

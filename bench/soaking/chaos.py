@@ -1,11 +1,16 @@
 """What is done to the cluster while Pods are bound."""
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from soaking.plan import API_KILLED, CUT, ETCD_PAUSED, KILLED, PAUSED, Findings, Soak
+from controlplane.gpu_cluster import ALLOCATIONS, uuid_of
+
+from soaking.auditor import Auditor
+from soaking.plan import API_KILLED, CARDS, CUT, EDITED, ETCD_PAUSED, KILLED, LOST, PAUSED, Findings, Soak
+from webhook.localplane.admin import AdminClient, ApiError
 from webhook.localplane.balancer import Balancer
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.process import StartError
@@ -16,8 +21,17 @@ class Chaos:
     """Kills, pauses and cuts, each in its own rhythm."""
 
     def __init__(
-        self, soak: Soak, plane: ControlPlane, running: Replicas, between: Balancer, findings: Findings
+        self,
+        soak: Soak,
+        plane: ControlPlane,
+        running: Replicas,
+        between: Balancer,
+        auditor: Auditor,
+        admin: AdminClient,
+        findings: Findings,
     ) -> None:
+        self._auditor = auditor
+        self._admin = admin
         self._soak = soak
         self._plane = plane
         self._running = running
@@ -37,6 +51,7 @@ class Chaos:
             self._every(soak.cut_every, self._cut),
             self._every(soak.pause_every, self._pause),
             self._every(soak.etcd_every, self._pause_etcd),
+            self._every(soak.edit_every, self._edit),
         )
 
     async def _every(self, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
@@ -111,6 +126,24 @@ class Chaos:
             await asyncio.sleep(self._soak.etcd_pause)
         finally:
             etcd.signal(signal.SIGCONT)
+
+    async def _edit(self) -> None:
+        """Edit a record by hand: a Pod that has run for a while holds another card of its node than it was given."""
+        path = f"{ALLOCATIONS}/{self._random.choice(self._soak.names)}"
+        with contextlib.suppress(ApiError, *LOST):
+            record = await self._admin.get(path)
+            node = record["metadata"]["name"]
+            held = [
+                one["devices"]
+                for one in record["spec"].get("allocations") or ()
+                if self._auditor.seen_for(one["uid"]) > self._soak.settled_s
+            ]
+            if held:
+                shares = self._random.choice(held)
+                minor = self._random.choice([*{*range(CARDS)}.difference(share["minor"] for share in shares)])
+                self._random.choice(shares).update(id=uuid_of(node, minor), minor=minor)
+                await self._admin.replace(path, record)
+                self._findings.done[EDITED] += 1
 
     async def mend(self) -> None:
         """Let everything run again."""

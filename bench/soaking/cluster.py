@@ -55,7 +55,7 @@ async def soak_cluster(
             async with plane.admin(token) as binder:
                 auditor = Auditor(admin, findings)
                 load = Load(soak, admin, binder, auditor, findings, ended or asyncio.Event())
-                chaos = Chaos(soak, plane, running, between, findings)
+                chaos = Chaos(soak, plane, running, between, auditor, admin, findings)
                 async with asyncio.TaskGroup() as tasks:
                     beside = tasks.create_task(auditor.run()), tasks.create_task(_tell(findings, auditor, say))
                     await _raged(load, chaos)

@@ -11,13 +11,14 @@ from typing import Final
 from controlplane.gpu_cluster import binding, pod, pods_path
 
 from soaking.auditor import Auditor
-from soaking.plan import ASKS, AWAY_S, CARDS, LOST, NAMESPACE, Findings, Soak
+from soaking.plan import ASKS, AWAY_S, CARDS, LOST, NAMESPACE, RACED, Findings, Soak
 from webhook.localplane.admin import AdminClient, ApiError, JsonObject
 from webhook.localplane.waiting import until
 
 _KINDS: Final = ((50, 60), (25, 20), (100, 15), (200, 5))  # percent of a card, and how many of a hundred Pods ask that
 _NODES_TRIED: Final = 6  # of a Pod, before it is given up as one for which there is no room
 _BLIND: Final = 0.1  # the share of Pods that are sent to any node, whatever room it seems to have
+_RACE_S: Final = 0.12  # in which a Pod is deleted that is being bound
 _LONGEST_S: Final = 2.0  # between tries of a request that was not answered
 _PATIENCE_S: Final = 240.0
 
@@ -80,7 +81,11 @@ class Load:
             nodes = self._candidates()
             self._used[nodes[0]] += percent
             uid = await self.create(name, percent)
+            ending = asyncio.create_task(self._delete_soon(name)) if self._races() else None
             node = await self.bind(name, uid, nodes)
+            if ending is not None:
+                await ending
+                node = ""
             self._used[nodes[0]] -= percent
             if node:
                 self.bound += 1
@@ -94,6 +99,15 @@ class Load:
                 self._used[node] -= percent
                 await self.delete(name, uid)
         self.over.set()
+
+    def _races(self) -> bool:
+        return self._random.randrange(100) < self._soak.raced
+
+    async def _delete_soon(self, name: str) -> None:
+        """Delete a Pod while it is bound; whether that comes first or last is left to chance."""
+        await asyncio.sleep(self._random.random() * _RACE_S)
+        await self.delete(name)
+        self._findings.done[RACED] += 1
 
     def _candidates(self) -> list[str]:
         """Nodes; mostly those first that seem to have most room, as kube-scheduler would choose."""
@@ -124,6 +138,8 @@ class Load:
             tried = 0 if said else tried + 1
             if said == "bound":
                 return left[0]  # or another one, by an earlier try whose answer was lost
+            if said == "gone":
+                return ""
             if said == "refused" or self._random.random() < 0.5:
                 left.append(left.pop(0))
             if said == "refused":
@@ -147,6 +163,8 @@ class Load:
                 return "bound"  # by an earlier try whose answer was lost
             if "is not bound:" in error.message:
                 return "refused"
+            if error.reason == "NotFound" or "does not exist any more" in error.message:
+                return "gone"
             raise
         return "bound"
 
@@ -182,7 +200,7 @@ class Load:
         except LOST:
             self._findings.tries[f"{what} unanswered"] += 1
         else:
-            told = {"bound": "bound", "refused": "refused"}.get(answer, "done")
+            told = {"bound": "bound", "refused": "refused", "gone": "gone"}.get(answer, "done")
             self._findings.tries[f"{what} {told}"] += 1
             return answer
         await asyncio.sleep(min(AWAY_S * 2 ** min(tried, 9), _LONGEST_S))

@@ -10,6 +10,7 @@ import aiohttp
 NAMESPACE: Final = "soak"
 KILLED, API_KILLED, CUT = "replica killed", "API server killed", "connections cut"
 PAUSED, ETCD_PAUSED = "replica paused", "etcd paused"
+EDITED, RACED = "record edited by hand", "Pod deleted during its bind"
 ASKS: Final = "koordgate.test/percent"  # label of a Pod: what it asks for, in percent of a card
 CARDS: Final = 8  # of a node
 AWAY_S: Final = 0.1  # before a request that was not answered is tried again
@@ -33,6 +34,8 @@ class Soak:
         pause: how long a replica is paused: longer than the grace.
         etcd_every: between pauses of etcd.
         etcd_pause: how long etcd is paused.
+        edit_every: between edits of a record: a running Pod's card is replaced by another one of its node.
+        raced: of a hundred Pods, how many are deleted while their bind is under way.
         shifts: of the replicas' clocks.
         seed: of the choices.
     """
@@ -49,6 +52,8 @@ class Soak:
     pause: float = 20.0
     etcd_every: float = 20.0
     etcd_pause: float = 2.0
+    edit_every: float = 10.0
+    raced: int = 10
     shifts: Sequence[float] = (0.0, 40.0, -40.0)
     seed: int = 1
 
@@ -61,8 +66,15 @@ class Soak:
             CUT: self.cut_every,
             PAUSED: self.pause_every,
             ETCD_PAUSED: self.etcd_every,
+            EDITED: self.edit_every,
+            RACED: self.raced,
         }
-        return {event for event, seconds in every.items() if seconds}
+        return {event for event, often in every.items() if often}
+
+    @property
+    def settled_s(self) -> float:
+        """Seconds after which every replica has seen a Pod bound, a paused one too."""
+        return self.pause + 10.0
 
     @property
     def names(self) -> list[str]:

@@ -26,6 +26,7 @@ SHORT = Soak(
     pause=10,
     etcd_every=4,
     etcd_pause=1,
+    edit_every=3,
 )
 
 
