@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Generator, Mapping
+from dataclasses import replace
 
 import pytest
 from builders import gpu, holding, part
@@ -836,3 +837,28 @@ async def test_a_change_in_parts_that_fails_is_its_callers_alone(breaking: None)
         ledger.change("n1", failing, SOON), ledger.change("n1", put("a"), SOON), return_exceptions=True
     )
     assert [str(answer) for answer in answers] == ["half way", "a"]
+
+
+async def test_each_holding_is_told_when_it_is_first_seen_and_when_it_has_begun_anew_whoever_wrote_it(
+    ledger: Ledger, other: Ledger
+) -> None:
+    told: list[tuple[str, str, int]] = []
+    ledger.recorded.append(lambda node, one: told.append((node, one.uid, one.since)))
+    share = part(CARDS[0], 10)
+
+    async def holds(by: Ledger, *held: Holding) -> None:
+        await by.change("n1", lambda _there: ({one.uid: one for one in held}, None), SOON)
+
+    a, b = holding("a", share, since=1), holding("b", share, since=1)
+    await holds(ledger, a)
+    await holds(other, a, b)
+    await ledger.read("n1", SOON)
+    await ledger.read("n1", SOON)
+    assert told == [("n1", "a", 1), ("n1", "b", 1)]
+    await holds(ledger, replace(a, since=2), replace(b, ending="m"))
+    await holds(ledger, replace(a, since=2, fence=3))
+    await holds(ledger, replace(a, since=2, fence=3), b)
+    assert told[2:] == [("n1", "a", 2), ("n1", "a", 2), ("n1", "b", 1)]
+    ledger.forget("n1")
+    await ledger.read("n1", SOON)
+    assert told[5:] == [("n1", "a", 2), ("n1", "b", 1)], "what it was is not known any more"

@@ -272,6 +272,20 @@ def test_of_pods_that_ended_the_latest_16384_are_remembered() -> None:
     assert [view.pods.has_ended(str(number), "n1") for number in (0, 1, 16_384)] == [False, True, True]
 
 
+@pytest.mark.parametrize("node", ["", "n1"])
+def test_a_pod_is_gone_once_it_was_seen_to_vanish_and_not_where_it_is_none_of_ours_any_more(node: str) -> None:
+    view, _ = view_on_a_ledger()
+    for name in "abc":
+        view.pods.put(info(gpu_pod(name, nodeName=node)))
+    view.pods.drop("default", "a")
+    view.pods.put_stranger("default", "b", Stranger("uid-b"))
+    view.pods.put_stranger("default", "c", Stranger("uid-another"))
+    assert [view.pods.is_gone(uid) for uid in ("uid-a", "uid-b", "uid-c", "uid-d")] == [True, False, True, False]
+    view.pods.put(info(gpu_pod("b", nodeName=node)))
+    view.pods.put(info({**gpu_pod("b", nodeName="n1"), "status": {"phase": "Failed"}}))
+    assert not view.pods.is_gone("uid-b"), "it is there, and has finished"
+
+
 SPOILT: dict[str, Callable[[Any], object]] = {
     "by_uid": lambda pods: pods._by_uid.pop("uid-a"),
     "two Pods of one UID": lambda pods: setattr(
