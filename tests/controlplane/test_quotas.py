@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import math
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -412,7 +413,9 @@ async def holders(root: AdminClient) -> set[str]:
 async def create_and_delete(
     root: AdminClient, team: str, prefix: str, ended: list[str], over: asyncio.Event
 ) -> list[set[str]]:
-    """Create Pods, and delete each soon, until it is over; returns what was held when each had ended.
+    """Create Pods, and delete each before, while or after it is bound, until it is over.
+
+    A bind takes as many looks at the Pod as it took lately; each Pod is deleted after another part of them.
 
     Args:
         root: the administrator.
@@ -420,16 +423,25 @@ async def create_and_delete(
         prefix: of the Pods' names.
         ended: gets the UIDs of the Pods that ended.
         over: ends it.
+
+    Returns:
+        The Pods of which something was held although `PATIENCE` others had ended since, at each end of a Pod.
     """
     seen: list[set[str]] = []
+    takes = 1
     for number in itertools.count():
         name = f"{prefix}-{number}"
         try:
             made = await root.create(pods_path(team), pod(name, team, {"nvidia.com/gpu": "1"}))
         except ApiError:
             continue  # the quota: the other's Pod is there
-        for _ in range(number % 9):  # from none to some hundred milliseconds
-            await root.get(pods_path(team, name))
+        looks = math.inf if number % 8 == 0 else number * 5 % (takes + 1)
+        for look in itertools.count(1):
+            if look > looks:
+                break
+            if (await root.get(pods_path(team, name)))["spec"].get("nodeName"):
+                takes = look
+                break
         await root.delete(pods_path(team, name), {"gracePeriodSeconds": 0})
         ended.append(made["metadata"]["uid"])
         before = set(ended[:-PATIENCE])
