@@ -135,6 +135,44 @@ def test_a_running_pod_of_which_nothing_states_what_it_holds_clashes() -> None:
     assert "nothing states which devices it holds" in clash
 
 
+@pytest.mark.parametrize("of", ["koordgate", "koordlet"])
+def test_a_running_pod_that_has_cpus_of_its_own_and_asks_for_no_devices_is_no_clash(of: str) -> None:
+    said = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"0-3"}'}
+    scheduler = "koord-scheduler" if of == "koordgate" else "koord-scheduler-of-koordinator"
+    cpus = pod(
+        container(limits={"cpu": "4"}, requests={"cpu": "4"}),
+        name="pinned",
+        namespace="team",
+        uid="uid-pinned",
+        labels={"koordinator.sh/qosClass": "LSR"},
+        annotations=said,
+        nodeName="n1",
+        schedulerName=scheduler,
+    )
+    made = cluster([node("n1"), devices("n1"), {**cpus, "kind": "Pod"}])
+    told = find(made, AdoptView(made))
+    assert (told.clashes, told.pods) == ([], ())
+    (kept,) = made.objects("Pod")
+    assert kept["metadata"]["annotations"] == said
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "scheduling.koordinator.sh/device-allocated",
+        "visible-devices.koordgate.io/main",
+        "rdma.visible-devices.koordgate.io/main",
+        "koordgate.io/device-quotas",
+        "nvidia-gpu-memory-limit.koordgate.io/main",
+        "nvidia.cdi.k8s.io/container.main",
+    ],
+)
+def test_a_running_pod_that_is_said_to_have_devices_of_which_none_is_known_clashes(key: str) -> None:
+    plain = {**pod(container(), name="said", uid="u", namespace="team", nodeName="n1", annotations={key: "{}"})}
+    (clash,) = found(node("n1"), devices("n1"), {**plain, "kind": "Pod"}).clashes
+    assert "Pod team/said" in clash
+
+
 def stated(card: str = "GPU-n1-0", name: str = "shared") -> Raw:
     """A running Pod of HAMi that states a share of a card."""
     said = {"hami.io/vgpu-devices-allocated": f"{card},NVIDIA,4096,30:;", "hami.io/vgpu-node": "n1"}

@@ -8,8 +8,8 @@ from builders import container, pod
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.names import KOORDINATOR_DOMAIN
+from webhook.offline.configured import every_dialect
 from webhook.offline.rewrite import rewrite
-from webhook.offline.translate import every_dialect
 from webhook.settings import types_of
 
 Raw = dict[str, Any]

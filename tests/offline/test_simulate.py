@@ -324,8 +324,11 @@ def test_what_is_said_of_many_pods_is_said_once(tmp_path: Path, capsys: pytest.C
     wide = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "wide"}, "spec": spec}
     file = saved(tmp_path, [*machine(cards=2), wide])
 
+    off = tmp_path / "settings.yaml"
+    off.write_text("mode: enforce")
+
     def told(*words: str) -> list[str]:
-        main(["simulate", "-f", file, "-o", "json", *words])
+        main(["simulate", "-f", file, "-o", "json", "--config", str(off), *words])
         return [line for line in capsys.readouterr().err.splitlines() if "of the dialect hami" in line]
 
     (once,) = told()

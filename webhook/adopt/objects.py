@@ -8,7 +8,7 @@ from allocator.request.devices import names_devices
 from allocator.request.unread import NOTHING, find_unread
 from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.names import is_allocation_annotation
+from allocator.vocabulary.names import RESOURCE_STATUS, is_allocation_annotation
 from allocator.wire import gang, nodeallocation, nodetopology
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
 from koordgate.kube.client import KubeClient
@@ -27,10 +27,10 @@ from koordgate.kube.resource import (
     TOPOLOGIES,
     Resource,
 )
-from koordgate.settings import SettingsError
 from webhook import settings
-from webhook.devices.installed import CONFIG_KEY, RELEASE, UnknownSettingsError, installed_settings
+from webhook.devices.installed import RELEASE, UnknownSettingsError, installed_settings
 from webhook.doctor.policies import PolicyFindings, outdated, search_policies
+from webhook.offline.configured import settings_of
 from webhook.offline.documents import InputError
 from webhook.offline.objects import read_all
 from webhook.offline.shapes import wrong_shape
@@ -90,7 +90,9 @@ class Cluster:
         """Take in an object of a kind."""
         if kind == "Pod":
             self._note_reporter(obj)
-            told = about_devices(obj, types) or read_foreign_pod(obj, _OF_ALL) is not None  # as by KAI's labels
+            told = (
+                about_devices(obj, types) or _has_cpus(obj) or read_foreign_pod(obj, _OF_ALL) is not None
+            )  # as by KAI's labels
             obj = obj if told else _lean(obj)
         self.of.setdefault(kind, []).append({**obj, "kind": kind})
 
@@ -105,11 +107,15 @@ class Cluster:
 
 
 def about_devices(pod: Mapping[str, Any], types: DeviceTypes) -> bool:
-    """Whether a Pod asks for devices in any known name, or states that it holds some."""
+    """Whether a Pod asks for devices in any known name, or states that it holds some; CPUs of its own are none."""
     annotations = pod["metadata"].get("annotations") or {}
     if names_devices(pod.get("spec") or {}, types.known, annotations) or find_unread(pod, types) != NOTHING:
         return True
-    return any(map(is_allocation_annotation, annotations))
+    return any(is_allocation_annotation(key) and key != RESOURCE_STATUS for key in annotations)
+
+
+def _has_cpus(pod: Mapping[str, Any]) -> bool:
+    return RESOURCE_STATUS in (pod["metadata"].get("annotations") or {})
 
 
 def _lean(pod: Mapping[str, Any]) -> Raw:
@@ -219,8 +225,8 @@ def from_objects(objects: Iterable[tuple[str, Raw, str]], configured: WebhookSet
     stated = next(maps, None)
     if configured is None and stated is None:
         cluster.notes.append(
-            f"there is no ConfigMap {RELEASE}, so the default settings are assumed, including mode: enforce: "
-            "give the ConfigMap of the installation too, or settings with --config"
+            f"there is no ConfigMap {RELEASE}, so the default settings are assumed, including mode: enforce, with "
+            "every dialect on: give the ConfigMap of the installation too, or settings with --config"
         )
     cluster.settings = configured or settings_of(stated)
     types = settings.types_of(cluster.settings)
@@ -234,20 +240,6 @@ def from_objects(objects: Iterable[tuple[str, Raw, str]], configured: WebhookSet
     cluster.policies = outdated((obj for _, _, obj in found), types, cluster.settings.domain)
     cluster.classes = RUNTIME_CLASS in cluster.of  # a file without any has left them out
     return cluster
-
-
-def settings_of(found: Raw | None) -> WebhookSettings:
-    """The settings in a ConfigMap; the defaults where there is none.
-
-    Raises:
-        InputError: they are wrong.
-    """
-    if found is None:
-        return WebhookSettings()
-    try:
-        return settings.parse((found.get("data") or {}).get(CONFIG_KEY) or "", f"ConfigMap {RELEASE}")
-    except SettingsError as error:
-        raise InputError(str(error)) from error
 
 
 def _complete(kind: str, metadata: Raw) -> None:

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from koordgate.kube.client import KubeClient
-from webhook.adopt.objects import Cluster, settings_of
+from webhook.adopt.objects import Cluster
 from webhook.adopt.view import AdoptView
-from webhook.devices.installed import RELEASE
 from webhook.offline import priorities
 from webhook.offline.apiserver import with_defaults
 from webhook.offline.assumed import assume_devices
+from webhook.offline.configured import settings_of, stated_among
 from webhook.offline.documents import InputError
 from webhook.offline.objects import read_all
 from webhook.offline.priorities import Priorities
@@ -132,11 +132,6 @@ def _is_about(found: Found) -> bool:
     return kind == "ConfigMap" and mapping(obj.get("metadata")).get("name") == ABOUT
 
 
-def is_settings(found: Found) -> bool:
-    """Whether an object has the settings of an installation."""
-    return found[2] == "ConfigMap" and mapping(found[1].get("metadata")).get("name") == RELEASE
-
-
 def with_assumed(listed: list[Found], configured: WebhookSettings | None) -> tuple[list[Found], list[str]]:
     """Add devices for the Nodes of manifests that have no Device object, as simulate does; returns what was assumed.
 
@@ -148,7 +143,7 @@ def with_assumed(listed: list[Found], configured: WebhookSettings | None) -> tup
         InputError: the settings are wrong.
     """
     nodes, devices, pods = ([obj for _, obj, kind in listed if kind == of] for of in ("Node", "Device", "Pod"))
-    stated = next((obj for _, obj, _ in filter(is_settings, listed)), None)
+    stated = stated_among(listed)
     maps = () if stated is None else (stated,)
     wrong = [one for one in (*nodes, *devices, *pods, *maps) if wrong_shape(str(one.get("kind")), one)]
     if wrong:

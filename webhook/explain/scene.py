@@ -14,9 +14,10 @@ from allocator.wire import gang, nodeallocation
 from webhook.adopt.objects import Cluster, from_objects
 from webhook.adopt.view import AdoptView
 from webhook.devices.nodestate import CommandError
-from webhook.explain.reading import Found, Raw, checked, is_settings, let_hold, mapping, priorities_of
+from webhook.explain.reading import Found, Raw, checked, let_hold, mapping, priorities_of
 from webhook.offline.apiserver import with_defaults
 from webhook.offline.cluster import OfflineCluster
+from webhook.offline.configured import stated_among
 from webhook.offline.predicates import unready
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking
@@ -144,7 +145,7 @@ async def scene(
     )
     types = types_of(cluster.settings)
     if manifests:
-        let_hold(cluster, counted=configured is not None or any(map(is_settings, listed)))
+        let_hold(cluster, counted=configured is not None or stated_among(listed) is not None)
     existing = given["metadata"].get("creationTimestamp") is not None
     was = existing or given["spec"].get("nodeName")  # what a new Pod states that it holds, admission must see
     submitted = with_defaults({**(as_submitted(given) if was else given), "kind": "Pod"})

@@ -18,17 +18,22 @@ from webhook.offline.predicates import unready
 def read_cluster(
     paths: Iterable[str], memory: Mapping[str, int] | None = None, types: DeviceTypes = BUILT_IN
 ) -> Objects:
-    """Read all objects of files, folders and `-`; Nodes without a Device object get devices that are assumed.
-
-    Args:
-        paths: as for `webhook.offline.objects.read`.
-        memory: bytes of a card by model, where the user states it; "" for any other model.
-        types: the device types.
+    """Read all objects of files, folders and `-`, as `with_devices` completes them.
 
     Raises:
         InputError: something cannot be used.
     """
-    objects = read(paths)
+    return with_devices(read(paths), memory, types)
+
+
+def with_devices(objects: Objects, memory: Mapping[str, int] | None = None, types: DeviceTypes = BUILT_IN) -> Objects:
+    """Give Nodes without a Device object devices that are assumed, and remark what the input leaves out.
+
+    Args:
+        objects: changed, and returned.
+        memory: bytes of a card by model, where the user states it; "" for any other model.
+        types: the device types.
+    """
     assumed = assume_devices(objects.nodes, objects.devices, objects.pods, memory, types)
     objects.devices += assumed.devices
     objects.notes += (*assumed.notes, *unready(objects.nodes), *_without_classes(objects))

@@ -16,6 +16,7 @@ from koordgate.kube.resource import (
     RESOURCE_SLICES,
     RUNTIME_CLASSES,
 )
+from webhook.offline.configured import is_settings
 from webhook.offline.documents import InputError, read_documents
 from webhook.offline.manifests import must_have_pods, pods_in
 from webhook.offline.selectors import wrong_selector
@@ -24,7 +25,7 @@ from webhook.offline.shapes import wrong_shape
 Raw = dict[str, Any]
 
 _UNUSED: Final = frozenset({"NodeAllocation", "Event", "MutatingWebhookConfiguration"})  # without a note
-_OF_SNAPSHOTS: Final = frozenset({"koordgate", "koordgate-snapshot"})  # ConfigMaps that are left out without a note
+_ABOUT_SNAPSHOT: Final = "koordgate-snapshot"  # a ConfigMap that is left out without a note
 _MOST_TOLD: Final = 3  # objects of a kind that are left out and named one by one
 _LONGEST_BEGINNING: Final = 58  # characters of generateName that are kept, as by the API server
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # which make up no words
@@ -60,6 +61,7 @@ class Objects:
         limits: LimitRanges and ResourceQuotas.
         priorities: PriorityClasses.
         runtimes: RuntimeClasses.
+        settings: the ConfigMap with the settings of an installation; None without one.
         sources: Pods, and objects that have Pod templates, all in the order of the input.
         found: how many objects of each kind there are in the input.
         unused: kinds of which objects were left out.
@@ -76,6 +78,7 @@ class Objects:
     limits: list[Raw] = field(default_factory=list)
     priorities: list[Raw] = field(default_factory=list)
     runtimes: list[Raw] = field(default_factory=list)
+    settings: Raw | None = None
     sources: list["InputObject"] = field(default_factory=list)
     found: Counter[str] = field(default_factory=Counter)
     unused: Counter[str] = field(default_factory=Counter)
@@ -194,7 +197,9 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
     of = f" of {version}" * (kind == gang.KIND and str(version).partition("/")[0] not in _GROUPS_READ)
     creates = not of and kind not in {*lists, *_COPIES, *_UNUSED} and _creates(where, obj, kind)
     if of or (kind not in lists and not creates):
-        if kind not in _UNUSED and not (kind == "ConfigMap" and name in _OF_SNAPSHOTS):
+        if is_settings(obj, kind):
+            objects.settings = objects.settings or obj
+        elif kind not in _UNUSED and not (kind == "ConfigMap" and name == _ABOUT_SNAPSHOT):
             _leave_out(f"{where}: {kind} {name}{of} is not used", kind, objects)
         return
     own = kind in lists or must_have_pods(obj, kind)

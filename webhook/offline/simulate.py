@@ -62,7 +62,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "fit (scheduler.mostNodes: 0); the same N gives the same choice (default: the first by name). With --trace: "
         "the order of arrival, and the choices of the stock kube-scheduler",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings of the webhook (default: all defaults)")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="settings of the webhook (default: those of the installation whose ConfigMap is in the files, as in a "
+        "snapshot; without it, the defaults with every dialect on)",
+    )
     parser.add_argument(
         "--gpu-memory",
         type=_memory,

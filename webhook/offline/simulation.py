@@ -13,12 +13,13 @@ from webhook.offline import compare, devicemap, report, tracerun, words
 from webhook.offline.account import Account
 from webhook.offline.arrivals import Arrivals
 from webhook.offline.cluster import OfflineCluster, PodFate, Result
+from webhook.offline.configured import settings_of
 from webhook.offline.daemons import of_another_node
 from webhook.offline.documents import InputError
 from webhook.offline.expectations import Check, Expected, check_bound, check_expected, read_expectations
-from webhook.offline.inputs import read_cluster, standing
+from webhook.offline.inputs import standing, with_devices
 from webhook.offline.junit import to_junit
-from webhook.offline.objects import Objects
+from webhook.offline.objects import Objects, read
 from webhook.offline.progress import progress
 from webhook.offline.running import counting_all
 from webhook.offline.simulateoptions import refuse_of_one_run, write_file
@@ -90,14 +91,20 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     tracerun.checked(arguments)
     memory = dict(arguments.gpu_memory)
-    configured = counting_all(WebhookSettings()) if arguments.config is None else settings.load(arguments.config)
+    objects = read(arguments.files)
+    if arguments.config is not None:
+        configured = settings.load(arguments.config)
+    elif objects.settings is not None:
+        configured = settings_of(objects.settings)
+    else:
+        configured = counting_all(settings_of(None))
     if arguments.trace is not None:
-        tracerun.run_trace(arguments, configured, memory)
+        tracerun.run_trace(arguments, objects, configured, memory)
         sys.stdout.flush()
         return 0
     ways = variants(arguments, configured, memory)
     expected = [one for path in arguments.expect for one in read_expectations(path)]
-    objects = read_cluster(arguments.files, memory, settings.types_of(configured))
+    objects = with_devices(objects, memory, settings.types_of(configured))
     if arguments.compare or arguments.preference or arguments.plot is not None:
         _check_comparison(arguments)
         _compare(arguments, objects, ways)

@@ -14,7 +14,8 @@ from allocator.vocabulary.mix import Mix
 from webhook import terminal
 from webhook.offline.cluster import OfflineCluster
 from webhook.offline.documents import InputError
-from webhook.offline.inputs import read_cluster
+from webhook.offline.inputs import with_devices
+from webhook.offline.objects import Objects
 from webhook.offline.progress import progress
 from webhook.offline.simulateoptions import refuse_of_one_run, write_file
 from webhook.offline.trace import TracePod, read_nodes, read_pods, shuffled
@@ -55,18 +56,21 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_trace(arguments: argparse.Namespace, configured: WebhookSettings, memory: Mapping[str, int]) -> None:
+def run_trace(
+    arguments: argparse.Namespace, given: Objects, configured: WebhookSettings, memory: Mapping[str, int]
+) -> None:
     """Run what the arguments say, and print it.
 
     Args:
         arguments: of the command line.
+        given: the objects of the files.
         configured: the settings.
         memory: bytes of a card by model, where the user states it.
 
     Raises:
         InputError: something cannot be used; the message says what to do.
     """
-    pods, nodes = _pods(arguments), _nodes(arguments, memory)
+    pods, nodes = _pods(arguments), _nodes(arguments, given, memory)
     preference = str(configured.scheduler.preference)
     mix, runs = mix_of_trace(pods), {}
     for name, way in variants(arguments, configured, memory).items():
@@ -190,12 +194,12 @@ def _pods(arguments: argparse.Namespace) -> list[TracePod]:
     return pods
 
 
-def _nodes(arguments: argparse.Namespace, memory: Mapping[str, int]) -> list[Raw]:
+def _nodes(arguments: argparse.Namespace, given: Objects, memory: Mapping[str, int]) -> list[Raw]:
     """The cluster's objects."""
     if arguments.trace_nodes is not None:
         listed = read_nodes(read_text(arguments.trace_nodes), str(arguments.trace_nodes))
         return [obj for node in listed for obj in node_objects(node)]
-    objects = read_cluster(arguments.files, memory)
+    objects = with_devices(given, memory)
     for note in objects.notes:
         sys.stderr.write(f"koordgate simulate: {note}\n")
     return [*objects.cluster, *objects.groups, *objects.pods]

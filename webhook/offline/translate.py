@@ -21,6 +21,7 @@ from koordgate.settings import SettingsError
 from webhook import settings, terminal
 from webhook.dialectsettings import DialectSettings
 from webhook.offline.cluster import OfflineCluster
+from webhook.offline.configured import settings_of, stated_among
 from webhook.offline.documents import InputError
 from webhook.offline.manifests import Way, must_have_pods, place_of, pods_in, with_pods
 from webhook.offline.objects import add_files, read_all
@@ -53,19 +54,15 @@ class Translated:
     warnings: tuple[str, ...] = ()
 
 
-def every_dialect() -> WebhookSettings:
-    """Settings in which every dialect is on whose unit of memory is known."""
-    on = {one.name: DialectSettings(enabled=True) for one in PEERS if one.unit or not one.sized}
-    return WebhookSettings(dialects=on)
-
-
-async def outcomes(paths: Iterable[str], cluster: OfflineCluster, target: Dialect | None) -> list[Translated]:
-    """Find what becomes of each object in files.
+async def outcomes(
+    objects: Iterable[tuple[str, Raw, str]], cluster: OfflineCluster, target: Dialect | None
+) -> list[Translated]:
+    """Find what becomes of each object.
 
     Raises:
         InputError: something cannot be used.
     """
-    return [await _outcome(where, obj, kind, cluster, target) for where, obj, kind in read_all(paths)]
+    return [await _outcome(where, obj, kind, cluster, target) for where, obj, kind in objects]
 
 
 async def _outcome(where: str, obj: Raw, kind: str, cluster: OfflineCluster, target: Dialect | None) -> Translated:
@@ -140,10 +137,11 @@ def _remarks(made: Iterable[Translated]) -> Iterator[str]:
 def _run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.ERROR)
     try:
-        configured = every_dialect() if arguments.config is None else settings.load(arguments.config)
+        objects = list(read_all(arguments.files))
+        configured = settings.load(arguments.config) if arguments.config else settings_of(stated_among(objects))
         target = None if arguments.to is None else target_of(arguments.to, configured)
         cluster = OfflineCluster.in_process(configured)
-        made = asyncio.run(outcomes(arguments.files, cluster, target))
+        made = asyncio.run(outcomes(objects, cluster, target))
     except (InputError, SettingsError) as error:
         sys.stderr.write(f"koordgate translate: {error}\n")
         return _UNUSABLE
@@ -165,7 +163,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="settings of the webhook, which turn dialects on (default: every dialect is on, with its product's units)",
+        help="settings of the webhook, which turn dialects on (default: those of the installation whose ConfigMap is "
+        "in the files; without it, every dialect is on, with its product's units)",
     )
     parser.add_argument(
         *("-o", "--output"), choices=("yaml", "json"), default="yaml", help="yaml (the default), or json"

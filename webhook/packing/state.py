@@ -13,7 +13,8 @@ from allocator.vocabulary.mix import Mix
 from allocator.vocabulary.mode import Mode
 from webhook.adopt.objects import Cluster, from_objects
 from webhook.adopt.view import AdoptView
-from webhook.explain.reading import Reading, checked, is_settings, let_hold
+from webhook.explain.reading import Reading, checked, let_hold
+from webhook.offline.configured import stated_among
 from webhook.offline.documents import InputError
 from webhook.offline.predicates import NodeCandidate, candidate, unready, why_not
 from webhook.offline.resources import allocatable, managed
@@ -106,7 +107,7 @@ def read_state(read: Reading, configured: WebhookSettings | None, *, jobs: bool 
     cluster = from_objects(listed, configured)
     seen = None
     if read.manifests:
-        seen = let_hold(cluster, counted=configured is not None or any(map(is_settings, listed)))
+        seen = let_hold(cluster, counted=configured is not None or stated_among(listed) is not None)
     if seen is None:
         seen = AdoptView(cluster, adoption_of(cluster.settings))
     types = types_of(cluster.settings)
