@@ -193,13 +193,13 @@ def test_a_bound_pod_stands_as_in_the_cluster(examples: dict[str, Any]) -> None:
     assert proxy["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
 
 
-def test_memory_is_stated_where_the_pod_can_reach_one_model_only(examples: dict[str, Any]) -> None:
+def test_memory_is_stated_of_the_smallest_card_that_the_pod_can_reach(examples: dict[str, Any]) -> None:
     def requests(name: str) -> dict[str, str]:
         found: dict[str, str] = examples[name]["spec"]["containers"][0]["resources"]["requests"]
         return found
 
     assert requests("train-2-cards")["kubernetes.io/gpu-memory"] == "163118Mi"  # its nodeSelector names the H100
-    assert "kubernetes.io/gpu-memory" not in requests("half-a-card")
+    assert requests("half-a-card")["kubernetes.io/gpu-memory"] == "41758208Ki"  # half of the smallest card in reach
 
 
 def test_nothing_is_given_twice_by_the_annotations_alone(examples: dict[str, Any]) -> None:
