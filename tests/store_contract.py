@@ -164,80 +164,72 @@ class StoreContract:
         assert await kept.store.read(kept.n1, SOON) == Record(kept.n1, ABSENT, {})
 
     async def test_what_was_written_is_read_back(self, kept: Kept) -> None:
-        written = await kept.store.write(Record(kept.n1), TWO, "published", SOON)
-        assert (written.holdings, written.published) == (TWO, "published")
+        written = await kept.store.write(Record(kept.n1), TWO, SOON)
+        assert written.holdings == TWO
         assert await kept.store.read(kept.n1, SOON) == written
 
     async def test_each_write_has_a_greater_revision(self, kept: Kept) -> None:
-        first = await kept.store.write(Record(kept.n1), ONE, "", SOON)
-        second = await kept.store.write(first, TWO, "", SOON)
-        third = await kept.store.write(second, {}, "", SOON)
+        first = await kept.store.write(Record(kept.n1), ONE, SOON)
+        second = await kept.store.write(first, TWO, SOON)
+        third = await kept.store.write(second, {}, SOON)
         assert ABSENT < first.revision < second.revision < third.revision
 
-    async def test_what_is_published_is_replaced_with_the_holdings(self, kept: Kept) -> None:
-        first = await kept.store.write(Record(kept.n1), ONE, "first", SOON)
-        second = await kept.store.write(first, ONE, "second", SOON)
-        assert second.revision > first.revision
-        assert (await kept.store.read(kept.n1, SOON)).published == "second"
-        await kept.store.write(second, ONE, "", SOON)
-        assert (await kept.store.read(kept.n1, SOON)).published == ""
-
     async def test_nodes_are_kept_apart_and_all_are_listed(self, kept: Kept) -> None:
-        first = await kept.store.write(Record(kept.n1), ONE, "", SOON)
-        second = await kept.store.write(Record(kept.n2), TWO, "text", SOON)
+        first = await kept.store.write(Record(kept.n1), ONE, SOON)
+        second = await kept.store.write(Record(kept.n2), TWO, SOON)
         assert await kept.store.read(kept.n1, SOON) == first
         assert await kept.store.read(kept.n2, SOON) == second
         assert await kept.all() == {kept.n1: first, kept.n2: second}
 
     async def test_of_two_that_create_one_loses_and_changes_nothing(self, kept: Kept) -> None:
-        first = await kept.store.write(Record(kept.n1), ONE, "", SOON)
+        first = await kept.store.write(Record(kept.n1), ONE, SOON)
         with pytest.raises(LostRaceError):
-            await kept.store.write(Record(kept.n1), TWO, "", SOON)
+            await kept.store.write(Record(kept.n1), TWO, SOON)
         assert await kept.store.read(kept.n1, SOON) == first
 
     async def test_of_two_that_replace_one_loses_and_changes_nothing(self, kept: Kept) -> None:
-        first = await kept.store.write(Record(kept.n1), ONE, "", SOON)
-        second = await kept.store.write(first, TWO, "", SOON)
+        first = await kept.store.write(Record(kept.n1), ONE, SOON)
+        second = await kept.store.write(first, TWO, SOON)
         with pytest.raises(LostRaceError):
-            await kept.store.write(first, {}, "", SOON)
+            await kept.store.write(first, {}, SOON)
         assert await kept.store.read(kept.n1, SOON) == second
 
     async def test_a_write_of_the_same_holdings_at_an_old_revision_still_loses(self, kept: Kept) -> None:
-        first = await kept.store.write(Record(kept.n1), ONE, "", SOON)
-        await kept.store.write(first, TWO, "", SOON)
+        first = await kept.store.write(Record(kept.n1), ONE, SOON)
+        await kept.store.write(first, TWO, SOON)
         with pytest.raises(LostRaceError):
-            await kept.store.write(first, TWO, "", SOON)
+            await kept.store.write(first, TWO, SOON)
 
     async def test_a_write_on_a_record_that_was_deleted_meanwhile_loses(self, kept: Kept) -> None:
-        first = await kept.store.write(Record(kept.n1), ONE, "", SOON)
+        first = await kept.store.write(Record(kept.n1), ONE, SOON)
         await kept.delete(kept.n1)
         with pytest.raises(LostRaceError):
-            await kept.store.write(first, TWO, "", SOON)
+            await kept.store.write(first, TWO, SOON)
         assert await kept.store.read(kept.n1, SOON) == Record(kept.n1)
 
     async def test_a_record_deleted_and_created_again_is_at_a_greater_revision(self, kept: Kept) -> None:
-        first = await kept.store.write(Record(kept.n1), ONE, "", SOON)
+        first = await kept.store.write(Record(kept.n1), ONE, SOON)
         await kept.delete(kept.n1)
-        again = await kept.store.write(Record(kept.n1), TWO, "", SOON)
+        again = await kept.store.write(Record(kept.n1), TWO, SOON)
         assert again.revision > first.revision
         with pytest.raises(LostRaceError):
-            await kept.store.write(first, {}, "", SOON)
+            await kept.store.write(first, {}, SOON)
 
     async def test_changing_what_was_handed_over_does_not_change_what_is_kept(self, kept: Kept) -> None:
         mine = dict(ONE)
-        written = await kept.store.write(Record(kept.n1), mine, "", SOON)
+        written = await kept.store.write(Record(kept.n1), mine, SOON)
         mine.clear()
         assert written.holdings == ONE
         assert (await kept.store.read(kept.n1, SOON)).holdings == ONE
 
     @pytest.mark.parametrize("name", HOLDINGS)
     async def test_a_holding_comes_back_as_it_went(self, kept: Kept, name: str) -> None:
-        await kept.store.write(Record(kept.n1), {"u": HOLDINGS[name]}, "", SOON)
+        await kept.store.write(Record(kept.n1), {"u": HOLDINGS[name]}, SOON)
         assert (await kept.store.read(kept.n1, SOON)).holdings == {"u": HOLDINGS[name]}
 
     async def test_of_many_writers_at_one_revision_exactly_one_wins(self, kept: Kept) -> None:
-        first = await kept.store.write(Record(kept.n1), {}, "", SOON)
-        writes = (kept.store.write(first, {f"u{at}": holding(f"u{at}", part(A, at + 1))}, "", SOON) for at in range(8))
+        first = await kept.store.write(Record(kept.n1), {}, SOON)
+        writes = (kept.store.write(first, {f"u{at}": holding(f"u{at}", part(A, at + 1))}, SOON) for at in range(8))
         results = await asyncio.gather(*writes, return_exceptions=True)
         (won,) = [result for result in results if isinstance(result, Record)]
         assert sum(isinstance(result, LostRaceError) for result in results) == 7
@@ -246,21 +238,21 @@ class StoreContract:
     # Deletion
 
     async def test_what_is_deleted_is_absent_and_the_others_stay(self, kept: Kept) -> None:
-        record = await kept.store.write(Record(kept.n1), ONE, "", SOON)
-        other = await kept.store.write(Record(kept.n2), TWO, "", SOON)
+        record = await kept.store.write(Record(kept.n1), ONE, SOON)
+        other = await kept.store.write(Record(kept.n2), TWO, SOON)
         await kept.store.delete(record, SOON)
         assert await kept.store.read(kept.n1, SOON) == Record(kept.n1)
         assert await kept.all() == {kept.n2: other}
 
     async def test_a_delete_at_an_old_revision_loses_and_deletes_nothing(self, kept: Kept) -> None:
-        first = await kept.store.write(Record(kept.n1), {}, "", SOON)
-        second = await kept.store.write(first, ONE, "", SOON)
+        first = await kept.store.write(Record(kept.n1), {}, SOON)
+        second = await kept.store.write(first, ONE, SOON)
         with pytest.raises(LostRaceError):
             await kept.store.delete(first, SOON)
         assert await kept.store.read(kept.n1, SOON) == second
 
     async def test_a_delete_of_what_is_gone_does_nothing(self, kept: Kept) -> None:
-        record = await kept.store.write(Record(kept.n1), ONE, "", SOON)
+        record = await kept.store.write(Record(kept.n1), ONE, SOON)
         await kept.delete(kept.n1)
         await kept.store.delete(record, SOON)
         assert await kept.store.read(kept.n1, SOON) == Record(kept.n1)
@@ -268,8 +260,8 @@ class StoreContract:
     # Watching
 
     async def test_a_watch_begins_with_all_there_is(self, kept: Kept) -> None:
-        first = await kept.store.write(Record(kept.n1), ONE, "text", SOON)
-        second = await kept.store.write(Record(kept.n2), TWO, "", SOON)
+        first = await kept.store.write(Record(kept.n1), ONE, SOON)
+        second = await kept.store.write(Record(kept.n2), TWO, SOON)
         async with watching(kept) as heard:
             assert heard.records == {kept.n1: first, kept.n2: second}
 
@@ -280,10 +272,10 @@ class StoreContract:
 
     async def test_every_change_is_reported_in_the_order_of_revisions(self, kept: Kept) -> None:
         async with watching(kept) as heard:
-            first = await kept.store.write(Record(kept.n1), ONE, "a", SOON)
-            second = await kept.store.write(first, TWO, "b", SOON)
+            first = await kept.store.write(Record(kept.n1), ONE, SOON)
+            second = await kept.store.write(first, TWO, SOON)
             await kept.store.delete(second, SOON)
-            third = await kept.store.write(Record(kept.n1), {}, "", SOON)
+            third = await kept.store.write(Record(kept.n1), {}, SOON)
             await heard.until(lambda: heard.records.get(kept.n1) == third)
         said = heard.said[kept.n1]
         assert [what for what, _ in said] == ["put", "put", "drop", "put"]
@@ -292,20 +284,14 @@ class StoreContract:
         assert (revisions[0], revisions[1], revisions[3]) == (first.revision, second.revision, third.revision)
         assert second.revision < revisions[2] < third.revision
 
-    async def test_a_change_of_the_published_text_alone_is_reported(self, kept: Kept) -> None:
-        first = await kept.store.write(Record(kept.n1), ONE, "a", SOON)
-        async with watching(kept) as heard:
-            second = await kept.store.write(first, ONE, "b", SOON)
-            await heard.until(lambda: heard.records.get(kept.n1) == second)
-
     async def test_two_watches_are_reported_alike(self, kept: Kept) -> None:
         async with watching(kept) as one, watching(kept) as other:
-            written = await kept.store.write(Record(kept.n1), ONE, "", SOON)
+            written = await kept.store.write(Record(kept.n1), ONE, SOON)
             for heard in (one, other):
                 await heard.until(lambda heard=heard: heard.records == {kept.n1: written})  # type: ignore[misc]
 
     async def test_a_deletion_behind_its_back_is_reported(self, kept: Kept) -> None:
-        written = await kept.store.write(Record(kept.n1), ONE, "", SOON)
+        written = await kept.store.write(Record(kept.n1), ONE, SOON)
         async with watching(kept) as heard:
             await kept.delete(kept.n1)
             await heard.until(lambda: not heard.records)
@@ -315,10 +301,10 @@ class StoreContract:
     async def test_a_watch_that_broke_continues_and_misses_nothing(self, kept: Kept) -> None:
         if kept.break_watch is None:
             return  # nothing to break
-        first = await kept.store.write(Record(kept.n1), ONE, "", SOON)
+        first = await kept.store.write(Record(kept.n1), ONE, SOON)
         async with watching(kept) as heard:
             await kept.break_watch()
-            second = await kept.store.write(first, TWO, "", SOON)
+            second = await kept.store.write(first, TWO, SOON)
             await heard.until(lambda: heard.records.get(kept.n1) == second)
 
     # Records that others damaged
@@ -326,8 +312,8 @@ class StoreContract:
     async def test_a_damaged_record_is_an_error_and_never_empty(self, kept: Kept) -> None:
         if kept.spoil is None:
             return  # nobody else can write there
-        written = await kept.store.write(Record(kept.n1), ONE, "text", SOON)
-        other = await kept.store.write(Record(kept.n2), ONE, "", SOON)
+        written = await kept.store.write(Record(kept.n1), ONE, SOON)
+        other = await kept.store.write(Record(kept.n2), ONE, SOON)
         async with watching(kept) as heard:
             await kept.spoil(kept.n1)
             await heard.until(lambda: kept.n1 in heard.spoilt)
@@ -339,7 +325,7 @@ class StoreContract:
         assert isinstance(found[kept.n1], UnreadableError)
         assert found[kept.n2] == other
         with pytest.raises(LostRaceError):
-            await kept.store.write(written, TWO, "", SOON)
+            await kept.store.write(written, TWO, SOON)
         async with watching(kept) as heard:
             assert set(heard.spoilt) == {kept.n1}
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
@@ -25,7 +24,7 @@ from webhook.gangs.keeper import GangKeeper
 from webhook.gangs.lift import kube_lift
 from webhook.gangs.room import GangRoom
 from webhook.gangs.seen import Clocks
-from webhook.ledger.ledger import Counters, Holdings, Ledger
+from webhook.ledger.ledger import Counters, Ledger
 from webhook.ledger.store import Store
 from webhook.metrics import WebhookMetrics
 from webhook.quotas.figures import QuotaFigures
@@ -112,7 +111,6 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     clock: Callable[[], int] = wall_clock,
     monotonic: Callable[[], float] = time.monotonic,
     released: Callable[[str], None] = lambda _node: None,
-    published: Callable[[SeenObjects, str, Holdings], str] = lambda _seen, _node, _holdings: "",
     tracing: Callable[[WebhookMetrics], Tracing] = lambda _metrics: OFF,
 ) -> Parts:
     """Assemble a replica.
@@ -127,7 +125,6 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         clock: seconds since the epoch.
         monotonic: seconds since any moment.
         released: called with a node on which something was released, or that changed: Pods that wait may fit there now.
-        published: makes the text that is published beside a node's holdings; by default nothing is published.
         tracing: makes what records traces; by default there are none.
     """
     began = monotonic()
@@ -151,7 +148,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     gather = settings.ledger.gather_seconds
     touch = seen.changes.touch
-    ledger = Ledger(store, counters, watched=touch, gather=gather, published=partial(published, seen), tracing=traces)
+    ledger = Ledger(store, counters, watched=touch, gather=gather, tracing=traces)
     cluster = ClusterView(seen, ledger)
     reporter = EventReports(metrics, kube, clock)
     scheduler = settings.scheduler

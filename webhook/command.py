@@ -58,8 +58,8 @@ from webhook.tls.clientsecret import ClientSecret
 from webhook.tls.lasting import LastingSource
 from webhook.tls.register import Registration
 from webhook.tls.timing import Timing
+from webhook.upkeep.discard import Discarder
 from webhook.upkeep.headroom import HeadroomKeeper
-from webhook.upkeep.publish import Publisher, published
 from webhook.upkeep.waker import Waker
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, RecordFeed, RuntimeClassFeed, TopologyFeed
@@ -107,7 +107,6 @@ class Replica:
             kube=kube,
             list_pods=partial(list_pods, kube),
             released=self._waker.released,
-            published=published,
             tracing=partial(traces.opened, settings.tracing),
         )
         self.source: Source
@@ -132,16 +131,14 @@ class Replica:
         self.extender_source.entrance.refused = self._refusals.handshake
         parts.metrics.certificate_expires.set_function(lambda: _timestamp(self.source.expires))
         reporter = parts.reporter
-        self._publisher = publisher = Publisher(parts.cluster, parts.ledger, socket.gethostname())
+        self._discarder = Discarder(parts.cluster.nodes, parts.ledger, socket.gethostname())
         # Pods last: the ledger is known by then, so holdings of Pods that have ended are found.
         name, self._modes_watch = self._reflector(kube, NAMESPACES, NamespaceFeed(parts.modes))
         self._watches: list[tuple[str, Watch]] = [
             (name, self._modes_watch),
             self._reflector(kube, RUNTIME_CLASSES, RuntimeClassFeed(parts.cluster)),
             self._reflector(
-                kube,
-                NODES,
-                publisher.nodes(NodeFeed(parts.cluster, parts.types, parts.pools, reporter.bad_object("nodes"))),
+                kube, NODES, NodeFeed(parts.cluster, parts.types, parts.pools, reporter.bad_object("nodes"))
             ),
             self._reflector(kube, DEVICES, DeviceFeed(parts.cluster, parts.types, reporter.bad_object("devices"))),
             self._reflector(
@@ -411,7 +408,7 @@ class Replica:
                 self._waker.released(node)
 
     async def _reconcile(self) -> None:
-        """Reconcile once everything is listed, soon again if that fails, then on a timer; publish on the same timer."""
+        """Reconcile once everything is listed, soon again if that fails, then on a timer; discard on the same timer."""
         for _, watch in self._watches:
             await watch.synced.wait()
         # The objects of the first lists live long: keep them out of further garbage collections.
@@ -434,7 +431,7 @@ class Replica:
             self._steadily("reconciliation", lambda: self.parts.reconciler.run_timer(every)),
             self._steadily("reconciliation of claims", lambda: self.parts.claim_keeper.run_timer(every)),
             self._steadily("conflicts of adoption", lambda: self.parts.adoption.run_timer(every)),
-            self._steadily("publication of amounts", lambda: self._publisher.run(every)),
+            self._steadily("records of nodes that are gone", lambda: self._discarder.run(every)),
             self._steadily("observed Pods", self.parts.shadow_keeper.run),
         )
 

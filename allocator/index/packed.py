@@ -4,32 +4,25 @@ The rule is that of the patent (claims 3 and 5). For the amounts Ns1 .. NsNf of 
 greatest of them, the number is K = Ns1<<(0*b) | Ns2<<(1*b) | .. | NsNf<<((Nf-1)*b). The amount of device i, counted
 from 1, is (K>>((i-1)*b)) & (2^b-1). b is chosen for each class of each node, from the greatest total.
 
-A node's totals and free amounts (paragraph 114) are published as the text of an annotation:
-`{"gpu-core":{"b":7,"n":2,"total":"0x3264","free":"0x3232"}}`, classes in the order of their names.
+A node's totals and free amounts (paragraph 114) are packed where they are compared: in a replica, from what the
+reporter and the ledger state of the node.
 """
 
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from allocator.wire.values import UNREADABLE, parse_json
-
 MAX_BITS: Final = 63  # an amount is a non-negative int64
 MAX_COUNT: Final = 1024  # devices of a node
-MAX_CLASSES: Final = 64  # per text
-MAX_TEXT: Final = 256 * 1024  # characters: Kubernetes' limit for all annotations of an object together
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,62}(/[A-Za-z0-9][-A-Za-z0-9_.]{0,62})?")
-_HEX: Final = re.compile(rf"0x[0-9a-f]{{1,{MAX_BITS * MAX_COUNT // 4}}}")
 _MOST_REMEMBERED: Final = 4096  # classes of nodes that are remembered: many nodes are alike
-_KEYS: Final = {"b", "n", "total", "free"}
 
 
 class PackedError(ValueError):
-    """Amounts cannot be packed, or a packed text does not have the format."""
+    """Amounts cannot be packed."""
 
 
 def bits_for(largest: int) -> int:
@@ -135,57 +128,3 @@ def _packed(name: str, totals: tuple[int, ...], frees: tuple[int, ...]) -> Packe
         raise PackedError(f"{name}: totals of {len(totals)} devices, but free amounts of {len(frees)}")
     bits = bits_for(max(totals, default=0))
     return Packed(name, bits, len(totals), encode(totals, bits), encode(frees, bits))
-
-
-def write_packed(classes: Iterable[Packed]) -> str:
-    """Write classes as the text of an annotation: JSON in one line, sorted by name.
-
-    Raises:
-        PackedError: two have one name, or there are more than `read_packed` would read.
-    """
-    listed = sorted(classes, key=lambda one: one.name)
-    by_name = {
-        one.name: {"b": one.bits, "n": one.count, "total": hex(one.total), "free": hex(one.free)} for one in listed
-    }
-    if len(by_name) != len(listed):
-        raise PackedError("two resource classes have one name")
-    text = json.dumps(by_name, separators=(",", ":"))
-    if len(listed) > MAX_CLASSES or len(text) > MAX_TEXT:
-        message = f"{len(listed)} classes, {len(text)} characters: {MAX_CLASSES} and {MAX_TEXT} are the most"
-        raise PackedError(message)
-    return text
-
-
-def read_packed(text: object) -> tuple[Packed, ...]:
-    """Read the text of an annotation, sorted by name. The text is untrusted and is read completely or not at all.
-
-    Raises:
-        PackedError: it does not have the format, or is larger than any node needs.
-    """
-    if not isinstance(text, str) or len(text) > MAX_TEXT:
-        raise PackedError(f"packed resources must be a text of at most {MAX_TEXT} characters")
-    try:
-        raw = parse_json(text, MAX_TEXT, once=True)
-    except UNREADABLE as error:
-        raise PackedError(f"packed resources are no JSON object with each key once: {error}") from error
-    if not isinstance(raw, dict) or len(raw) > MAX_CLASSES:
-        raise PackedError(f"packed resources must be a JSON object of at most {MAX_CLASSES} classes")
-    return tuple(_read_class(name, raw[name]) for name in sorted(raw))
-
-
-def _read_class(name: str, raw: object) -> Packed:
-    where = f"resource class {name[:80]!r}"
-    if not isinstance(raw, dict) or raw.keys() != _KEYS:
-        raise PackedError(f"{where} must be an object of b, n, total and free")
-    numbers = raw["b"], raw["n"]
-    if any(type(number) is not int for number in numbers):
-        raise PackedError(f"{where}: b and n must be whole numbers")
-    bits, count = numbers
-    return Packed(name, bits, count, _read_hex(where, raw, "total"), _read_hex(where, raw, "free"))
-
-
-def _read_hex(where: str, raw: Mapping[str, object], key: str) -> int:
-    text = raw[key]
-    if not isinstance(text, str) or not _HEX.fullmatch(text):
-        raise PackedError(f"{where}: {key} must be text such as 0x1f, of at most {MAX_BITS} x {MAX_COUNT} bits")
-    return int(text, 16)

@@ -58,7 +58,6 @@ CLASSES: Final = "koordgate.io/classes"  # on a Node: its software classes
 DEVICE_COUNTS: Final = "koordgate.io/devices"  # on a Device object: how many of each type are healthy, for people
 RESERVED_MEMORY: Final = "koordgate.io/reserved-memory"  # a label of a GPU in a Device object: bytes the driver keeps
 AGREEMENT: Final = "koordgate.io/pod-agreement"  # on a Device object: whether Pods have what was allocated to them
-PACKED: Final = "koordgate.io/packed-resources"  # on a NodeAllocation: totals and free, packed by class
 MODE_LABEL: Final = "koordgate.io/mode"  # a label of a Namespace: a `Mode`
 VISIBLE_DEVICES_PREFIX: Final = "visible-devices.koordgate.io/"
 _DEVICE_QUOTAS_PREFIX: Final = ".device-quotas.koordgate.io/"

@@ -13,7 +13,6 @@ from foreignpods import Raw, hami, kai, volcano
 
 import allocator
 from allocator.amounts import BadQuantityError, node_amounts, pod_amounts
-from allocator.index.packed import Packed, PackedError, read_packed, write_packed
 from allocator.index.query import QueryError, Want
 from allocator.request.original import read_asks
 from allocator.vocabulary.adopted import Numbering, Product
@@ -109,22 +108,6 @@ def sliced(number: int) -> str:
     try:
         read_resource_slice(resource_slice("n1", [listed(f"gpu-{at}", f"GPU-{at}") for at in range(number)]), {DRIVER})
     except ValueError as error:
-        return str(error)
-    return ""
-
-
-def packed(text: str) -> str:
-    try:
-        read_packed(text)
-    except PackedError as error:
-        return str(error)
-    return ""
-
-
-def classes(number: int) -> str:
-    try:
-        write_packed(Packed.of(f"c{at}", [1], [1]) for at in range(number))
-    except PackedError as error:
         return str(error)
     return ""
 
@@ -297,8 +280,6 @@ BOUNDS: dict[str, tuple[Callable[[int], str], int, str]] = {
     ),
     "results of a claim": (claimed, 32, "unread"),
     "devices of a slice": (sliced, 128, "129 devices"),
-    "characters of a row": (lambda most: packed(padded("{}", most)), 262_144, "262144"),
-    "classes of a row": (classes, 64, "65 classes"),
     "devices that are asked for": (wanted, 128, "ask from 1 to 128"),
     "an amount that is asked for": (
         lambda most: wanted(1, most),

@@ -22,7 +22,6 @@ KEYS = (
     names.CORDONED,
     names.DEVICE_ORDER,
     names.CLASSES,
-    names.PACKED,
     names.MIRROR_POD,
     names.visible_devices("main"),
     names.visible_devices("main", "rdma"),

@@ -26,15 +26,15 @@ async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
         return said.out
 
     async def free() -> list[int]:
-        """The published free amount of each card."""
-        (found,) = yaml.safe_load(await devices(node, "--packed", "--output", "yaml"))["nodes"]
-        return next((one["frees"] for one in found["classes"] if one["class"] == "gpu-core"), [])
+        """The free amount of each card."""
+        (found,) = yaml.safe_load(await devices(node, "--output", "yaml"))["nodes"]
+        return [one["free"].get("gpu-core", 0) for one in found["devices"]]
 
     async def until_free(*wanted: int) -> None:
         async def is_free() -> bool:
             return await free() == list(wanted)
 
-        await until(is_free, f"{wanted} percent are published as free", poll_s=0.2)
+        await until(is_free, f"{wanted} percent are free", poll_s=0.2)
 
     async def unusable() -> float:
         """Cards that take no Pod, counted by each replica."""

@@ -96,10 +96,10 @@ async def test_a_record_may_have_768_kib_and_not_one_byte_more(fake: FakeKube, k
     store = KubeStore(kube)
     others = [large(f"f{number}") for number in range(LIMIT // size(large("f0")))]
     with pytest.raises(FullRecordError, match="would have 786433 bytes, and 786432 are allowed"):
-        await store.write(Record("n1"), exactly(LIMIT + 1, *others), "", SOON)
+        await store.write(Record("n1"), exactly(LIMIT + 1, *others), SOON)
     assert fake.objects(NODE_ALLOCATIONS.path()) == []
     largest = exactly(LIMIT, *others)
-    await store.write(Record("n1"), largest, "", SOON)
+    await store.write(Record("n1"), largest, SOON)
     assert stored(fake) == largest
 
 
@@ -109,12 +109,12 @@ async def test_a_record_that_is_too_large_already_may_become_smaller_or_be_writt
     held = exactly(LIMIT + 9, *(large(f"f{number}") for number in range(11)))
     fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": write_spec(held.values())})
     store = KubeStore(kube)
-    same = await store.write(await store.read("n1", SOON), held, "published", SOON)
-    assert (stored(fake), same.published) == (held, "published")
+    same = await store.write(await store.read("n1", SOON), held, SOON)
+    assert stored(fake) == held
     with pytest.raises(FullRecordError):
-        await store.write(same, exactly(LIMIT + 10, *(large(f"f{number}") for number in range(11))), "", SOON)
+        await store.write(same, exactly(LIMIT + 10, *(large(f"f{number}") for number in range(11))), SOON)
     smaller = exactly(LIMIT + 8, *(large(f"f{number}") for number in range(11)))
-    await store.write(same, smaller, "", SOON)
+    await store.write(same, smaller, SOON)
     assert stored(fake) == smaller
 
 

@@ -155,12 +155,12 @@ class Crowded(MemoryStore):
         self.gate = asyncio.Event()
         self.under_way = self.most = 0
 
-    async def write(self, record: Record, holdings: Holdings, published: str, deadline: float) -> Record:
+    async def write(self, record: Record, holdings: Holdings, deadline: float) -> Record:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         await self.gate.wait()
         self.under_way -= 1
-        return await super().write(record, holdings, published, deadline)
+        return await super().write(record, holdings, deadline)
 
 
 async def turns(number: int = 50) -> None:
@@ -260,7 +260,7 @@ async def test_a_record_deleted_under_us_is_made_again(fake: FakeKube, ledger: L
 
 async def test_who_loses_every_race_is_answered_that_the_node_is_busy(told: Told) -> None:
     class Contested(MemoryStore):
-        async def write(self, record: Record, holdings: Holdings, published: str, deadline: float) -> Record:  # noqa: ARG002
+        async def write(self, record: Record, holdings: Holdings, deadline: float) -> Record:  # noqa: ARG002
             raise LostRaceError(record.node)
 
     with pytest.raises(BusyError, match=r"n1: too many writers at once; try again"):
@@ -290,7 +290,7 @@ async def test_three_replicas_neither_lose_nor_double_anything(fake: FakeKube, k
 OPERATIONS = st.lists(
     st.tuples(
         st.integers(0, 2),  # which replica
-        st.sampled_from(["take", "take", "release", "watch", "publish", "discard"]),
+        st.sampled_from(["take", "take", "release", "watch", "discard"]),
         st.sampled_from("abcdefgh"),
         st.sampled_from([20, 50, 60, 100]),
     ),
@@ -311,12 +311,12 @@ class Slow(MemoryStore):
         await asyncio.sleep(0)
         return record
 
-    async def write(self, record: Record, holdings: Holdings, published: str, deadline: float) -> Record:
+    async def write(self, record: Record, holdings: Holdings, deadline: float) -> Record:
         fault = self._faults.pop() if self._faults else ""
         await asyncio.sleep(0)
         if fault == "before":
             raise Unreachable("not performed")
-        written = await super().write(record, holdings, published, deadline)
+        written = await super().write(record, holdings, deadline)
         await asyncio.sleep(0)
         if fault == "after":
             raise Unreachable("performed, but the answer is lost")
@@ -343,15 +343,13 @@ def test_whatever_replicas_do_and_whatever_fails_nothing_is_given_twice(
 
     async def run() -> None:
         store = Slow(list(faults))
-        ledgers = [Ledger(store, published=lambda _node, holdings: " ".join(sorted(holdings))) for _ in range(3)]
+        ledgers = [Ledger(store) for _ in range(3)]
         ended: set[str] = set()
 
         async def perform(number: int, what: str, uid: str, percent: int) -> None:
             try:
                 if what == "watch":
                     ledgers[number].observe(store._records.get("n1", Record("n1")))
-                elif what == "publish":
-                    await ledgers[number].publish("n1", SOON)
                 elif what == "discard":
                     await ledgers[number].discard("n1", SOON)
                 elif what == "release":
@@ -365,9 +363,7 @@ def test_whatever_replicas_do_and_whatever_fails_nothing_is_given_twice(
                 pass
 
         await asyncio.gather(*(perform(*operation) for operation in operations))
-        kept = store._records.get("n1", Record("n1"))
-        held = kept.holdings
-        assert kept.published == " ".join(sorted(held))
+        held = store._records.get("n1", Record("n1")).holdings
         NodeSnapshot("n1", CARDS, held).check_invariants()
         for uid, minor in answered.items():
             assert uid in ended or held[uid].shares[0].minor == minor
@@ -475,20 +471,18 @@ class Timed(MemoryStore):
         self.given.append(deadline)
         return await super().read(node, deadline)
 
-    async def write(self, record: Record, holdings: Holdings, published: str, deadline: float) -> Record:
+    async def write(self, record: Record, holdings: Holdings, deadline: float) -> Record:
         self.given.append(deadline)
-        return await super().write(record, holdings, published, deadline)
+        return await super().write(record, holdings, deadline)
 
 
 async def test_the_store_is_given_the_time_that_the_most_patient_change_has_left() -> None:
     store = Timed()
-    ledger = Ledger(store, published=lambda node, _holdings: node)
+    ledger = Ledger(store)
     with standing(at=100.0):
         await ledger.change("n1", put("a"), 0.5)
-        await ledger.publish("n2", 0.25)
-        await ledger.publish("n3", 350.0)
         await asyncio.gather(*(ledger.change("n1", put(f"u{seconds}"), seconds) for seconds in (2, 250, 3)))
-    assert store.given == [0.5, 0.25, 0.25, 350.0, 350.0, 250.0]  # changes write; what is only published is read first
+    assert store.given == [0.5, 250.0]
 
 
 async def test_a_patient_neighbour_is_answered_though_an_impatient_one_left(fake: FakeKube, ledger: Ledger) -> None:
@@ -616,98 +610,6 @@ def test_the_deletion_of_an_older_record_does_not_make_a_younger_one_forgotten()
     ledger.forget("n1", 5)
     assert ledger.record("n1") == Record("n1")
     assert ledger.nodes_of("a") == []
-
-
-# --- what is published beside the holdings
-
-
-class Text:
-    """The text to publish: a word of the test, and the holders."""
-
-    word = "first"
-
-    def __call__(self, node: str, holdings: Holdings) -> str:
-        return " ".join([node, self.word, *sorted(holdings)])
-
-
-@pytest.fixture
-def text() -> Text:
-    return Text()
-
-
-@pytest.fixture
-async def publishing(kube: KubeClient, told: Told, text: Text) -> AsyncIterator[Ledger]:
-    made = Ledger(KubeStore(kube), told.counters, published=text)
-    yield made
-    await made.idle()
-
-
-def text_of(fake: FakeKube) -> str:
-    return read_record(fake.get(NODE_ALLOCATIONS.path("n1"))).published
-
-
-async def test_every_write_publishes_what_belongs_to_the_holdings_that_it_writes(
-    fake: FakeKube, publishing: Ledger, other: Ledger
-) -> None:
-    await publishing.change("n1", put("a"), SOON)
-    assert text_of(fake) == "n1 first a"
-    await other.change("n1", put("b"), SOON)
-    await publishing.change("n1", put("c"), SOON)  # a race is lost first
-    assert text_of(fake) == "n1 first a b c"
-
-
-async def test_publishing_writes_only_where_the_text_differs(
-    fake: FakeKube, publishing: Ledger, text: Text, told: Told
-) -> None:
-    assert await publishing.publish("n1", SOON)  # there was no record
-    await publishing.change("n1", put("a"), SOON)
-    revision = fake.revision
-    assert not await publishing.publish("n1", SOON)
-    assert fake.revision == revision
-    text.word = "second"
-    assert await publishing.publish("n1", SOON)
-    assert text_of(fake) == "n1 second a"
-    assert sorted(stored(fake)) == ["a"]
-    assert publishing.record("n1").published == "n1 second a"
-    text.word = "another"  # it comes before the one that was published
-    assert await publishing.publish("n1", SOON)
-    assert text_of(fake) == "n1 another a"
-    assert told.groups == [0, 1, 0, 0]  # four writes, with one change
-
-
-async def test_what_is_published_belongs_to_the_record_as_it_stands_and_not_as_it_is_remembered(
-    fake: FakeKube, publishing: Ledger, other: Ledger, text: Text
-) -> None:
-    await publishing.change("n1", put("a"), SOON)
-    await other.change("n1", put("b"), SOON)
-    text.word = "second"
-    assert await publishing.publish("n1", SOON)
-    assert text_of(fake) == "n1 second a b"
-    assert sorted(stored(fake)) == ["a", "b"]
-
-
-async def test_a_bind_and_publishing_share_a_write(fake: FakeKube, publishing: Ledger, told: Told) -> None:
-    results = await asyncio.gather(publishing.publish("n1", SOON), publishing.change("n1", put("a"), SOON))
-    assert results == [True, "a"]
-    assert text_of(fake) == "n1 first a"
-    assert told.groups == [1]
-
-
-async def test_a_change_that_changes_nothing_publishes_nothing(
-    fake: FakeKube, publishing: Ledger, other: Ledger
-) -> None:
-    await other.change("n1", put("a"), SOON)
-    revision = fake.revision
-    assert await publishing.change("n1", look, SOON) == ["a"]
-    assert fake.revision == revision
-    assert text_of(fake) == ""
-
-
-async def test_publishing_makes_no_burst_for_which_a_bind_would_wait(kube: KubeClient) -> None:
-    ledger = Ledger(KubeStore(kube), gather=3600.0, published=Text())
-    for _ in range(3):
-        await ledger.publish("n1", SOON)
-    assert await ledger.change("n1", put("a"), SOON) == "a"
 
 
 # --- records that are discarded

@@ -54,7 +54,7 @@ async def test_the_object_does_not_go_with_its_node_while_a_bind_there_may_be_un
     fake: FakeKube, kube: KubeClient
 ) -> None:
     store = KubeStore(kube)
-    await store.write(Record("n1"), ONE, "", SOON)
+    await store.write(Record("n1"), ONE, SOON)
     assert "ownerReferences" not in fake.get(NODE_ALLOCATIONS.path("n1"))["metadata"]
 
 
@@ -62,18 +62,18 @@ async def test_the_owner_that_an_earlier_release_wrote_is_removed_with_the_next_
     fake: FakeKube, kube: KubeClient
 ) -> None:
     store = KubeStore(kube)
-    await store.write(Record("n1"), ONE, "", SOON)
+    await store.write(Record("n1"), ONE, SOON)
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid"}
     earlier = fake.get(NODE_ALLOCATIONS.path("n1"))
     fake.put(PATH, {**earlier, "metadata": {**earlier["metadata"], "ownerReferences": [owner]}})
-    await store.write(await store.read("n1", SOON), TWO, "", SOON)
+    await store.write(await store.read("n1", SOON), TWO, SOON)
     assert "ownerReferences" not in fake.get(NODE_ALLOCATIONS.path("n1"))["metadata"]
 
 
 async def test_each_change_is_one_request_on_the_revision(fake: FakeKube, kube: KubeClient) -> None:
     store = KubeStore(kube)
-    first = await store.write(Record("n1"), ONE, "", SOON)
-    second = await store.write(first, TWO, "", SOON)
+    first = await store.write(Record("n1"), ONE, SOON)
+    second = await store.write(first, TWO, SOON)
     await store.delete(second, SOON)
     assert [request.verb for request in fake.requests] == ["create", "update", "delete"]
     for request, record in zip(fake.requests[1:], (first, second), strict=True):
@@ -83,7 +83,7 @@ async def test_each_change_is_one_request_on_the_revision(fake: FakeKube, kube: 
 async def test_a_missing_crd_is_an_error_and_no_lost_race(fake: FakeKube, kube: KubeClient) -> None:
     fake.absent.add("nodeallocations")
     with pytest.raises(NotFound):
-        await KubeStore(kube).write(Record("n1"), ONE, "", SOON)
+        await KubeStore(kube).write(Record("n1"), ONE, SOON)
     with pytest.raises(NotFound):
         [record async for record in KubeStore(kube).records()]
 
@@ -91,7 +91,7 @@ async def test_a_missing_crd_is_an_error_and_no_lost_race(fake: FakeKube, kube: 
 async def test_records_are_listed_in_pages_of_a_hundred(fake: FakeKube, kube: KubeClient) -> None:
     store = KubeStore(kube)
     for number in range(101):
-        await store.write(Record(f"n{number:03}"), ONE, "", SOON)
+        await store.write(Record(f"n{number:03}"), ONE, SOON)
     assert len([record async for record in store.records()]) == 101
     assert [request.query["limit"] for request in fake.seen("list", "nodeallocations")] == ["100", "100"]
 
@@ -100,7 +100,7 @@ async def test_records_are_listed_in_pages_of_a_hundred(fake: FakeKube, kube: Ku
 async def test_a_write_without_an_answer_is_never_sent_twice(fake: FakeKube, kube: KubeClient, fault: Fault) -> None:
     fake.faults.add("create", "nodeallocations", fault)
     with pytest.raises(Unreachable):
-        await KubeStore(kube).write(Record("n1"), ONE, "", SOON)
+        await KubeStore(kube).write(Record("n1"), ONE, SOON)
     assert len(fake.seen("create", "nodeallocations")) == 1
 
 
@@ -108,7 +108,7 @@ async def test_a_write_ends_at_its_deadline(fake: FakeKube, kube: KubeClient) ->
     held = hold()
     fake.faults.add("create", "nodeallocations", held)
     with pytest.raises(Unreachable, match="no answer within"):
-        await KubeStore(kube).write(Record("n1"), ONE, "", 0.05)
+        await KubeStore(kube).write(Record("n1"), ONE, 0.05)
     assert held.gate
     held.gate.set()
 

@@ -14,7 +14,6 @@ import yaml
 import allocator
 import reporter
 import webhook
-from allocator.index.packed import read_packed
 from allocator.quantity import format_bytes
 from allocator.request.cpus import QOS_LABEL, read_cpu_ask
 from allocator.vocabulary import names
@@ -267,9 +266,6 @@ def test_the_examples_of_annotations_of_nodes_and_devices_are_read() -> None:
     (classes,) = examples(f"`{names.CLASSES}`", "json")
     devices, wrong = read_classes(classes, BUILT_IN.with_types([QUEUE]))
     assert ([device.capacity["queue"] for device in devices], wrong) == ([10, 40], ())
-    (packed,) = examples("Other names", "json")
-    (core,) = read_packed(packed)
-    assert (core.totals(), core.frees()) == ([100, 100], [50, 100])
 
 
 def test_every_order_of_devices_stands_there() -> None:

@@ -19,11 +19,10 @@ from hypothesis import given
 from kubeconfigs import write_kubeconfig
 from strategies import json_near
 
-from allocator.index.packed import Packed, write_packed
 from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.names import CLASSES, CORDONED, PACKED
+from allocator.vocabulary.names import CLASSES, CORDONED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import write_spec
 from koordgate.cli import main
@@ -41,7 +40,7 @@ from webhook.devices import claimreading, cordons, live, lookup, naming, nodesta
 from webhook.devices import pods as pods_lines
 from webhook.devices.cards import cards_of
 from webhook.devices.nodestate import Known, read_node
-from webhook.devices.tables import document, packed_list
+from webhook.devices.tables import document
 from webhook.ledger.kube import record_or_error
 from webhook.settings import WebhookSettings, adoption_of
 
@@ -56,9 +55,8 @@ def devices(koordgate: Koordgate, fake: FakeKube, tmp_path: Path, monkeypatch: p
     return partial(koordgate, "devices")
 
 
-def record(node: str, *holdings: Holding, packed: str | None = None) -> Raw:
-    annotations = {} if packed is None else {PACKED: packed}
-    return {"metadata": {"name": node, "annotations": annotations}, "spec": write_spec(holdings)}
+def record(node: str, *holdings: Holding) -> Raw:
+    return {"metadata": {"name": node}, "spec": write_spec(holdings)}
 
 
 def nic(minor: int) -> Raw:
@@ -73,19 +71,18 @@ def nic(minor: int) -> Raw:
 
 
 SICK: Raw = {"health": False, "conditions": [{"type": "Healthy", "status": "False", "reason": "XID", "message": "79"}]}
-PUBLISHED = write_packed([Packed.of("gpu-core", [100, 100], [50, 0]), Packed.of("gpu-memory", [2**30], [2**29])])
 
 
 @pytest.fixture
 def cluster(fake: FakeKube) -> FakeKube:
-    """n1: a card that two Pods share, an unhealthy one, and a NIC; n2: one idle card, nothing published."""
+    """n1: a card that two Pods share, an unhealthy one, and a NIC; n2: one idle card."""
     model: Raw = {"labels": {"node.koordinator.sh/gpu-model": "A100"}}
     entries = [device_entry(0, **model), device_entry(1, **SICK), nic(1)]
     fake.put(DEVICES.path(), device_object(*entries, name="n1"))
     fake.put(DEVICES.path(), device_object(device_entry(0, id="GPU-idle"), name="n2"))
     network = Share("rdma", "0000:01:00.0", 1, {"rdma": 25})
     holders = (holding("b", part(gpu(0), 20, "main")), holding("a", part(gpu(0), 30, "main"), network))
-    fake.put(NODE_ALLOCATIONS.path(), record("n1", *holders, packed=PUBLISHED))
+    fake.put(NODE_ALLOCATIONS.path(), record("n1", *holders))
     return fake
 
 
@@ -223,14 +220,13 @@ async def test_what_cannot_be_read_is_told_and_the_rest_shown(
 ) -> None:
     fake.put(DEVICES.path(), device_object(device_entry(0, id="GPU-other"), name="n2"))
     fake.put(DEVICES.path(), device_object(device_entry(0), device_entry(1, id=""), name="n1"))
-    broken = {"metadata": {"name": "n1", "annotations": {PACKED: "{"}}, "spec": {"allocations": [{}]}}
+    broken = {"metadata": {"name": "n1"}, "spec": {"allocations": [{}]}}
     fake.put(NODE_ALLOCATIONS.path(), broken)
     said = await devices(*words)
     assert "GPU-0" in said.out
     assert ("GPU-other" in said.out) is (words != ("n1",))
     assert "koordgate devices: Device n1: spec.devices[1]: no id" in said.err
     assert "its holdings are unknown" in said.err
-    assert f"annotation {PACKED}" in said.err
 
 
 async def test_no_control_character_of_an_object_reaches_the_terminal(fake: FakeKube, devices: Koordgate) -> None:
@@ -248,53 +244,19 @@ async def test_what_an_object_says_is_printed_as_it_is_and_never_as_markup(fake:
     assert [line[3] for line in lines_of(said)[1:] if line[0] == "n1"] == [":warning:", "[bold]GPU-1[/bold]"]
 
 
-@given(
-    json_near(["metadata", "annotations", "spec", "allocations", "devices", "queue", PACKED], [PUBLISHED, "n1", "{}"])
-)
+@given(json_near(["metadata", "annotations", "spec", "allocations", "devices", "queue"], ["n1", "{}"]))
 def test_whatever_stands_in_the_objects_a_node_can_be_read_and_reported(value: Any) -> None:
     spec = value if isinstance(value, dict) else {"allocations": value}
-    annotations = {PACKED: value}
     known = Known(BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)]))
     state = read_node(
         "n1",
         {"metadata": {"name": "n1"}, "spec": spec},
-        record_or_error({"metadata": {"name": "n1", "resourceVersion": "1", "annotations": annotations}, "spec": spec}),
+        record_or_error({"metadata": {"name": "n1", "resourceVersion": "1"}, "spec": spec}),
         {"metadata": {"name": "n1", "annotations": {CLASSES: value, CORDONED: value}}},
         known,
     )
     nodes = document([(state, cards_of(state, known.types))])["nodes"]
-    assert [node["node"] for node in (*nodes, *packed_list([state]))] == ["n1", "n1"]
-
-
-# What is published
-
-
-async def test_what_is_published_is_read_back_packed_and_in_clear(cluster: FakeKube, devices: Koordgate) -> None:
-    cluster.put(NODE_ALLOCATIONS.path(), record("n3"))
-    said = await devices("--packed")
-    assert said.err == ""
-    assert said.out.splitlines() == [
-        "NODE   CLASS           B    N   TOTAL        FREE         TOTAL OF EACH   FREE OF EACH",
-        "n1     gpu-core        7    2   0x3264       0x32         100 100         50 0",
-        "n1     gpu-memory      31   1   0x40000000   0x20000000   1Gi             512Mi",
-        "n2     not published   -    -   -            -            -               -",
-        "n3     not published   -    -   -            -            -               -",
-    ]
-
-
-async def test_what_is_published_is_data_too(cluster: FakeKube, devices: Koordgate) -> None:
-    said = await devices("n1", "n2", "--packed", "--output", "yaml")
-    first, second = yaml.safe_load(said.out)["nodes"]
-    assert first["classes"][0] == {
-        "class": "gpu-core",
-        "b": 7,
-        "n": 2,
-        "total": "0x3264",
-        "free": "0x32",
-        "totals": [100, 100],
-        "frees": [50, 0],
-    }
-    assert (second["published"], second["classes"]) == (False, [])
+    assert [node["node"] for node in nodes] == ["n1"]
 
 
 # Cordons
@@ -465,7 +427,6 @@ async def test_what_is_cordoned_of_a_class_can_be_put_back_though_the_class_is_g
         (("drain", "n1", "GPU-"), "node n1 has several devices 'GPU-'; there are: GPU-0, GPU-1"),
         (("drain", "n1", "gpu/7"), "node n1 has no device 'gpu/7'"),
         (("cordon", "n1", "GPU-0", "GPU-1"), "cordon takes a node and a device: koordgate"),
-        (("uncordon", "n1", "GPU-0", "--packed"), "cannot be used with uncordon"),
         (("cordon", "n1", "GPU-0", "--output", "yaml"), "cannot be used with cordon"),
         (("n1", "--dry-run"), "--dry-run can be used with cordon, uncordon and drain only"),
         (("--config", "/absent/file"), "/absent/file"),
@@ -488,7 +449,7 @@ def test_a_timeout_is_a_number_of_seconds_up_to_a_day(seconds: str, capsys: pyte
     assert f"argument --timeout: {seconds!r}: state seconds from 0 to 86400" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [(), ("--packed",), ("cordon", "n1", "GPU-0"), ("n1",)])
+@pytest.mark.parametrize("words", [(), ("cordon", "n1", "GPU-0"), ("n1",)])
 async def test_without_the_crd_the_message_says_what_to_install(
     fake: FakeKube, devices: Koordgate, words: tuple[str, ...]
 ) -> None:
@@ -500,7 +461,7 @@ async def test_without_the_crd_the_message_says_what_to_install(
 
 @pytest.mark.parametrize(
     "words",
-    [(), ("--packed",), ("--output", "yaml"), ("cordon", "n1", "GPU-0"), ("drain", "n1", "GPU-0")],
+    [(), ("--output", "yaml"), ("cordon", "n1", "GPU-0"), ("drain", "n1", "GPU-0")],
 )
 async def test_without_the_crd_of_the_ledger_nobody_is_said_to_hold_nothing(
     cluster: FakeKube, devices: Koordgate, words: tuple[str, ...]
@@ -699,12 +660,6 @@ n2     gpu    0       GPU-idle       -       -      -            healthy   gpu-c
                                                                            gpu-memory 0Gi/80Gi
                                                                            gpu-memory-ratio 0/100
 """,
-    ("devices", "--packed"): """\
-NODE   CLASS           B    N   TOTAL        FREE         TOTAL OF EACH   FREE OF EACH
-n1     gpu-core        7    2   0x3264       0x32         100 100         50 0
-n1     gpu-memory      31   1   0x40000000   0x20000000   1Gi             512Mi
-n2     not published   -    -   -            -            -               -
-""",
     ("top",): """\
 n1  3 devices: 2 in parts, 1 out of service
   gpu/0    A100               █████░░░░░  50% █████░░░░░ 40/80Gi       default/pod-a, default/pod-b
@@ -814,9 +769,8 @@ async def test_what_becomes_of_a_device_is_told_step_by_step(pods: FakeKube, dev
         ("drain n1", "drain takes a node and a device: koordgate devices drain NODE DEVICE"),
         ("cordon n1 GPU-0 x", "cordon takes a node and a device: koordgate devices cordon NODE DEVICE"),
         ("n1 --dry-run", "--dry-run can be used with cordon, uncordon and drain only"),
-        ("cordon n1 GPU-0 --packed", "--packed and --output cannot be used with cordon"),
-        ("drain n1 GPU-0 -o json", "--packed and --output cannot be used with drain"),
-        ("uncordon n1 GPU-0 -o yaml", "--packed and --output cannot be used with uncordon"),
+        ("drain n1 GPU-0 -o json", "--output cannot be used with drain"),
+        ("uncordon n1 GPU-0 -o yaml", "--output cannot be used with uncordon"),
     ],
 )
 async def test_words_that_do_not_fit_together_are_told(

@@ -684,7 +684,7 @@ WORK = {
     "loop lag": "parts.loop_lag.run",
     "gangs": "parts.keeper.run",
     "reconciliation": "parts.reconciler.run_timer",
-    "publication of amounts": "_publisher.run",
+    "records of nodes that are gone": "_discarder.run",
     "expiry": "_expire",
     "certificates": "source.run",
     "publication of the CA": "_registration.run",

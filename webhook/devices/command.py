@@ -1,4 +1,4 @@
-"""`koordgate devices`: shows the devices of a cluster's nodes, their holders and published totals; cordons, drains."""
+"""`koordgate devices`: shows the devices of a cluster's nodes and their holders; cordons, drains."""
 
 import argparse
 from typing import Final
@@ -11,7 +11,7 @@ from webhook.devices.drain import DryRun
 from webhook.devices.marking import VERBS, add_dry_run, add_timeout, carry_out_verb
 from webhook.devices.nodestate import CommandError, Known, read_cluster
 from webhook.devices.session import CommandEnd, add_cluster, carry_out
-from webhook.devices.tables import devices_table, document, packed_list, packed_table
+from webhook.devices.tables import devices_table, document
 from webhook.ledger.cluster import cluster_store
 
 
@@ -29,8 +29,8 @@ def _understand(arguments: argparse.Namespace) -> tuple[str, list[str]]:
     verb, *about = words
     if len(about) != 2:  # noqa: PLR2004 a node and a device
         raise CommandError(f"{verb} takes a node and a device: koordgate devices {verb} NODE DEVICE")
-    if arguments.packed or arguments.output != "table":
-        raise CommandError(f"--packed and --output cannot be used with {verb}")
+    if arguments.output != "table":
+        raise CommandError(f"--output cannot be used with {verb}")
     return verb, about
 
 
@@ -43,10 +43,9 @@ def _run(arguments: argparse.Namespace) -> int:
         states = await read_cluster(kube, store, about, known)
         if arguments.output != "table":
             listed = [(state, cards_of(state, known.types)) for state in states]
-            made = {"nodes": packed_list(states)} if arguments.packed else document(listed)
-            terminal.write_data(made, arguments.output)
+            terminal.write_data(document(listed), arguments.output)
         else:
-            terminal.show(packed_table(states) if arguments.packed else devices_table(states, known.types))
+            terminal.show(devices_table(states, known.types))
         return CommandEnd([problem for state in states for problem in state.problems])
 
     return carry_out(arguments, work, lambda: _understand(arguments))
@@ -63,11 +62,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="the nodes to show (default: all); or cordon, uncordon or drain with a node and a device. A device is "
         "named by its id (a GPU's UUID, another device's PCI address, a name in a software class), the beginning of "
         "one id, its type and minor (gpu/3), or its PCI address",
-    )
-    parser.add_argument(
-        "--packed",
-        action="store_true",
-        help="show what the nodes have published: the packed total and free amounts of each class",
     )
     parser.add_argument(
         *("-o", "--output"), choices=("table", "json", "yaml"), default="table", help="the format of the output"
@@ -92,7 +86,6 @@ COMMAND: Final = Command(
     examples="examples:\n"
     "  koordgate devices\n"
     "  koordgate devices node-1 node-2 --output yaml\n"
-    "  koordgate devices --packed\n"
     "  koordgate devices cordon node-1 GPU-8a56a4bc-d184-a047-2620-339f0c8ca1dc --dry-run\n"
     "  koordgate devices drain node-1 gpu/3 --timeout 600\n"
     "  koordgate devices uncordon node-1 GPU-8a56a4bc-d184-a047-2620-339f0c8ca1dc",

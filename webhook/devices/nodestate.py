@@ -1,17 +1,16 @@
-"""The state of one node for display: its devices, who holds them, and what it has published."""
+"""The state of one node for display: its devices, and who holds them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from allocator.index.packed import Packed, PackedError, read_packed
 from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Holding, Share, of_claims
 from allocator.vocabulary.memoryuse import MemoryUse
-from allocator.vocabulary.names import PACKED, TYPE_GPU
+from allocator.vocabulary.names import TYPE_GPU
 from allocator.wire.cordons import read_cordons
 from allocator.wire.deviceobject import NodeDevices, read_device_object
 from allocator.wire.foreignpods import NO_ADOPTION, Adoption
@@ -77,7 +76,6 @@ class NodeState:
         classes: its devices of software classes.
         cordoned_classes: ids of those that an administrator has cordoned.
         holdings: who holds what, in the order of namespace, name and UID.
-        packed: the packed amounts that it has published; None if it has published none.
         problems: what could not be read, a sentence each.
         unread: whether its record cannot be read, so that nobody knows who holds what.
         foreign: what Pods of other products hold, in the same order.
@@ -89,7 +87,6 @@ class NodeState:
     classes: tuple[Device, ...] = ()
     cordoned_classes: frozenset[str] = frozenset()
     holdings: tuple[Holding, ...] = ()
-    packed: tuple[Packed, ...] | None = None
     problems: tuple[str, ...] = ()
     unread: bool = False
     foreign: tuple[ForeignHolding, ...] = ()
@@ -165,16 +162,10 @@ def read_node(
     problems += [f"Node {name}: {problem}" for problem in wrong]
     every = beside(devices.devices, classes)
     recorded: Mapping[str, Holding] = {}
-    packed = None
     if isinstance(record, UnreadableError):
         problems.append(f"Node {name}: its holdings are unknown: {record}")
     elif record is not None:
         recorded = record.holdings
-    if record is not None and record.published:
-        try:
-            packed = read_packed(record.published)
-        except PackedError as error:
-            problems.append(f"NodeAllocation {name}: annotation {PACKED}: {error}")
     holdings: Iterable[Holding] = recorded.values()
     if claims is not None:
         pods = (one for one in recorded.values() if not one.fence)
@@ -184,7 +175,6 @@ def read_node(
         classes,
         read_cordons(metadata.get("annotations") or {}),
         tuple(sorted(holdings, key=lambda one: (one.namespace, one.name, one.uid))),
-        packed,
         tuple(problems),
         isinstance(record, UnreadableError),
         others.on(devices, every) if others is not None else (),

@@ -1,4 +1,4 @@
-"""The devices of nodes, who holds them and what is published, as tables and as data."""
+"""The devices of nodes and who holds them, as tables and as data."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -6,7 +6,6 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from allocator.quantity import format_bytes
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Share
@@ -50,10 +49,6 @@ def add_row(table: Table, *cells: str | Iterable[str]) -> None:
 
 def _amount(tail: str, amount: int) -> str:
     return told_bytes(amount) if tail == GPU_MEMORY else str(amount)
-
-
-def _exact(name: str, amount: int) -> str:
-    return format_bytes(amount) if name.rpartition("/")[2] == GPU_MEMORY else str(amount)
 
 
 def _used_of(tail: str, used: int, total: int) -> str:
@@ -102,21 +97,6 @@ def devices_table(states: Iterable[NodeState], types: DeviceTypes) -> Table:
             numa = "" if device.numa_node is None else str(device.numa_node)
             used = [_used_of(tail, card.used[tail], total) for tail, total in card.total.items()]
             add_row(table, *about, device.model, numa, device.pcie or "", _health(state, device), used, pods)
-    return table
-
-
-def packed_table(states: Iterable[NodeState]) -> Table:
-    """Make the table of published amounts, a row for each class."""
-    table = new_table("NODE", "CLASS", "B", "N", "TOTAL", "FREE", "TOTAL OF EACH", "FREE OF EACH")
-    for state in states:
-        if state.packed is None:
-            add_row(table, state.node, "not published", *[""] * 6)
-        for one in state.packed or ():
-            totals, frees = (
-                " ".join(_exact(one.name, amount) for amount in amounts) for amounts in (one.totals(), one.frees())
-            )
-            row = (str(one.bits), str(one.count), hex(one.total), hex(one.free), totals, frees)
-            add_row(table, state.node, one.name, *row)
     return table
 
 
@@ -194,28 +174,4 @@ def _pods_data(card: Card) -> list[Raw]:
             "amounts": dict(share.amounts),
         }
         for holding, share in card.held
-    ]
-
-
-def packed_list(states: Iterable[NodeState]) -> list[Raw]:
-    """The contents of `packed_table` as data, for each node."""
-    return [
-        {
-            "node": state.node,
-            "published": state.packed is not None,
-            "classes": [
-                {
-                    "class": one.name,
-                    "b": one.bits,
-                    "n": one.count,
-                    "total": hex(one.total),
-                    "free": hex(one.free),
-                    "totals": one.totals(),
-                    "frees": one.frees(),
-                }
-                for one in state.packed or ()
-            ],
-            "problems": list(state.problems),
-        }
-        for state in states
     ]

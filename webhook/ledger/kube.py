@@ -6,7 +6,6 @@ from typing import Any, Final
 import orjson
 
 from allocator.vocabulary.holdings import Holding
-from allocator.vocabulary.names import PACKED
 from allocator.wire.nodeallocation import API_VERSION, KIND, RecordError, read_spec, write_spec, write_status
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import AlreadyExists, Conflict, NotFound, TooLarge
@@ -23,7 +22,7 @@ class KubeStore:
     """A `Store` in the cluster.
 
     The objects have no owner. Kubernetes would delete them with their Node, and with them what a bind was answered with
-    that the API server may still perform. `Publisher` deletes the record of a Node that is gone once it is empty.
+    that the API server may still perform. `Discarder` deletes the record of a Node that is gone once it is empty.
 
     Args:
         kube: the open client.
@@ -52,7 +51,7 @@ class KubeStore:
             for obj in page:
                 yield record_or_error(obj)
 
-    async def write(self, record: Record, holdings: Mapping[str, Holding], published: str, deadline: float) -> Record:
+    async def write(self, record: Record, holdings: Mapping[str, Holding], deadline: float) -> Record:
         """Create the object, or replace it at the record's resourceVersion.
 
         A record larger than `MOST_BYTES` is not written, unless that makes it smaller than it was.
@@ -61,8 +60,6 @@ class KubeStore:
         if len(spec) > MOST_BYTES and len(spec) > len(orjson.dumps(write_spec(record.holdings.values()))):
             raise _full(record.node, f"{len(spec)} bytes, and {MOST_BYTES} are allowed")
         metadata: Raw = {"name": record.node}
-        if published:
-            metadata["annotations"] = {PACKED: published}
         body = {
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -88,7 +85,7 @@ class KubeStore:
             if record.revision == ABSENT:
                 raise  # it is not the object that is missing but its type: the CRD is not installed
             raise LostRaceError(record.node) from error
-        return Record(record.node, revision_of(written), dict(holdings), published)
+        return Record(record.node, revision_of(written), dict(holdings))
 
     async def delete(self, record: Record, deadline: float) -> None:
         """Delete the object at the record's resourceVersion."""
@@ -148,12 +145,11 @@ def read_record(obj: Mapping[str, Any]) -> Record:
     Raises:
         UnreadableError: it is malformed.
     """
-    metadata = obj["metadata"]
-    name, published = str(metadata["name"]), str((metadata.get("annotations") or {}).get(PACKED, ""))
+    name = str(obj["metadata"]["name"])
     try:
-        return Record(name, revision_of(obj), read_spec(obj), published)
+        return Record(name, revision_of(obj), read_spec(obj))
     except RecordError as error:
-        raise UnreadableError(str(error), name, published) from error
+        raise UnreadableError(str(error), name) from error
 
 
 def revision_of(obj: Mapping[str, Any]) -> int:

@@ -28,9 +28,6 @@ Change = Callable[[Holdings], Decided[T] | Generator[object, None, Decided[T]]]
 One that may take long yields wherever others may run. Where a race is lost meanwhile, it is called again.
 """
 
-Published = Callable[[str, Holdings], str]
-"""Makes the text that is stored beside a node's holdings, from the node's name and these holdings."""
-
 _WRITES_AT_ONCE: Final = 8  # changes that wait for their turn are written together; more would only queue elsewhere
 _CROWD_S: Final = 0.05  # changes that arrive this close together belong to a burst
 _ATTEMPTS: Final = 16  # lost races in a row before the caller is asked to try again; each costs a round trip
@@ -58,7 +55,6 @@ class _Pending(Generic[T]):
     change: Change[T]
     answer: asyncio.Future[T]
     until: float
-    publishes: bool = False  # its answer is whether the record was written
     of: object = None  # the work that it is a part of, for traces
 
 
@@ -71,7 +67,6 @@ class Ledger:
         watched: called with the name of a node whose record, as seen here, changed.
         gather: seconds for which a change waits for others to join it during a burst. Schedulers that pack send one
             Pod after another to the same node, and one write can carry them all.
-        published: makes what is published beside the holdings; every write carries it.
         tracing: records how long a change takes, and the write that carries it.
 
     Attributes:
@@ -85,7 +80,6 @@ class Ledger:
         counters: Counters | None = None,
         watched: Callable[[str], None] = lambda _node: None,
         gather: float = 0.0,
-        published: Published = lambda _node, _holdings: "",
         *,
         tracing: Tracing = OFF,
     ) -> None:
@@ -94,7 +88,6 @@ class Ledger:
         self._store = store
         self._counters = counters or Counters()
         self._watched = watched
-        self._published = published
         self._records: dict[str, Record] = {}
         self._unsure: set[str] = set()  # nodes whose last write failed, and may or may not have been performed
         self._nodes_of: dict[str, set[str]] = defaultdict(set)
@@ -181,25 +174,6 @@ class Ledger:
             pending = _Pending(change, loop.create_future(), loop.time() + deadline, of=of)
             return await self._answered(node, pending, deadline)
 
-    async def publish(self, node: str, deadline: float) -> bool:
-        """Write the text that is published beside a node's holdings, if it differs from what it should be.
-
-        It joins the changes that are pending on the node, and is written with them. It does not count for a burst.
-
-        Args:
-            node: its name.
-            deadline: in seconds from now.
-
-        Returns:
-            Whether the record was written.
-
-        Raises:
-            BusyError, RecordError, KubeError: as for `change`.
-        """
-        loop = asyncio.get_running_loop()
-        pending = _Pending(_leave_holdings, loop.create_future(), loop.time() + deadline, publishes=True)
-        return await self._answered(node, pending, deadline)
-
     async def discard(self, node: str, deadline: float) -> bool:
         """Delete the record of a node without holdings.
 
@@ -281,7 +255,7 @@ class Ledger:
 
     async def _commit(self, node: str, group: list[_Pending[object]]) -> None:
         clock = asyncio.get_running_loop().time
-        record = self._remembered(node, group)
+        record = self._remembered(node)
         fresh = False
         for _ in range(_ATTEMPTS):
             group = [pending for pending in group if not pending.answer.done()]
@@ -295,35 +269,31 @@ class Ledger:
                 self._unsure.discard(node)
                 fresh = True
             holdings, answers = await _decide(record, group, self._tracing)
-            published = self._beside(record, holdings, group)
-            if holdings is record.holdings and published == record.published:
+            if holdings is record.holdings:
                 if not fresh:
                     record = None  # no write will prove that what is remembered still holds
                     continue
-                _answer(answers, written=False)
+                _answer(answers)
                 return
             with self._writing(node, group) as span:
-                written = await self._written(record, holdings, published, left, span, fresh=fresh)
+                written = await self._written(record, holdings, left, span, fresh=fresh)
             if written is None:
                 record = None
                 continue
             self.observe(written)
-            self._counters.written(sum(not pending.publishes for pending in group))
-            _answer(answers, written=True)
+            self._counters.written(len(group))
+            _answer(answers)
             return
         for pending in group:
             if not pending.answer.done():
                 pending.answer.set_exception(BusyError(f"node {node}: too many writers at once; try again"))
 
-    def _remembered(self, node: str, group: list[_Pending[object]]) -> Record | None:
+    def _remembered(self, node: str) -> Record | None:
         """The record to decide these changes on at first; None if it must be read.
 
-        A node of which no record is known has none: should there be one, creating it loses the race. Publishing alone
-        reads, because it is no reason to create what another replica has created.
+        A node of which no record is known has none: should there be one, creating it loses the race.
         """
-        if node in self._unsure or (node not in self._records and all(pending.publishes for pending in group)):
-            return None
-        return self.record(node)
+        return None if node in self._unsure else self.record(node)
 
     def _writing(self, node: str, group: list[_Pending[object]]) -> AbstractContextManager[Span]:
         """Record a write as part of the first change's work, with links to the others that it carries."""
@@ -332,7 +302,7 @@ class Ledger:
         return self._tracing.work("ledger write", attributes, of=first, also=others)
 
     async def _written(
-        self, record: Record, holdings: Holdings, published: str, deadline: float, span: Span, *, fresh: bool
+        self, record: Record, holdings: Holdings, deadline: float, span: Span, *, fresh: bool
     ) -> Record | None:
         """Write a record; None if what was decided on is not, or may not be, the record as it is now.
 
@@ -340,7 +310,7 @@ class Ledger:
             FullRecordError: it is too large, and was decided on a fresh read.
         """
         try:
-            return await self._store.write(record, holdings, published, deadline)
+            return await self._store.write(record, holdings, deadline)
         except LostRaceError:
             self._counters.lost_race()
             span.fail("another writer was first; all is decided again")
@@ -348,17 +318,6 @@ class Ledger:
             if fresh:
                 raise
         return None
-
-    def _beside(self, record: Record, holdings: Holdings, group: list[_Pending[object]]) -> str:
-        """The text to store beside these holdings; it is made again when they are written or published."""
-        if holdings is record.holdings and not any(pending.publishes for pending in group):
-            return record.published
-        return self._published(record.node, holdings)
-
-
-def _leave_holdings(_holdings: Holdings) -> tuple[None, bool]:
-    """The change that changes no holding."""
-    return None, False
 
 
 _Answers = list[tuple[_Pending[object], object, Exception | None]]
@@ -390,11 +349,11 @@ async def _decide(record: Record, group: list[_Pending[object]], tracing: Tracin
     return holdings, answers
 
 
-def _answer(answers: _Answers, *, written: bool) -> None:
+def _answer(answers: _Answers) -> None:
     for pending, answer, error in answers:
         if pending.answer.done():
             continue
         if error is not None:
             pending.answer.set_exception(error)
         else:
-            pending.answer.set_result(written if pending.publishes else answer)
+            pending.answer.set_result(answer)

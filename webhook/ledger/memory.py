@@ -33,13 +33,12 @@ class MemoryStore:
         self,
         record: Record,
         holdings: Mapping[str, Holding],
-        published: str,
         deadline: float,  # noqa: ARG002 the contract's
     ) -> Record:
         """Compare and swap."""
         self._check(record)
         self._revision += 1
-        written = Record(record.node, self._revision, dict(holdings), published)
+        written = Record(record.node, self._revision, dict(holdings))
         self._records[record.node] = written
         for watch in self._watches:
             watch.changes.put_nowait(written)

@@ -33,13 +33,11 @@ class UnreadableError(RecordError):
 
     Attributes:
         node: the node's name.
-        published: what is published beside the holdings, as `Record.published`.
     """
 
-    def __init__(self, message: str, node: str, published: str = "") -> None:
+    def __init__(self, message: str, node: str) -> None:
         super().__init__(message)
         self.node = node
-        self.published = published
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +48,11 @@ class Record:
         node: its name.
         revision: grows with every write; ABSENT if there is no record.
         holdings: by Pod UID.
-        published: a text about the node that is stored beside the holdings; empty if there is none.
     """
 
     node: str
     revision: int = ABSENT
     holdings: Mapping[str, Holding] = field(default_factory=dict)
-    published: str = ""
 
 
 class Listener(Protocol):
@@ -133,8 +129,8 @@ class Store(Protocol):
     def records(self) -> AsyncIterator[Record | UnreadableError]:
         """Read all records as they are now."""
 
-    async def write(self, record: Record, holdings: Mapping[str, Holding], published: str, deadline: float) -> Record:
-        """Replace the holdings and the published text of a record, or create it if it is ABSENT.
+    async def write(self, record: Record, holdings: Mapping[str, Holding], deadline: float) -> Record:
+        """Replace the holdings of a record, or create it if it is ABSENT.
 
         Returns:
             The record as it is now.

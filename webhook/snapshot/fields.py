@@ -24,7 +24,6 @@ from allocator.vocabulary.names import (
     MIRROR_POD,
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
-    PACKED,
     RELEASED,
     is_allocation_annotation,
 )
@@ -371,7 +370,7 @@ _HOLDING: Final = fields(
     ending=plain,
     claimRevision=plain,
 )
-_ALLOCATION: Final = fields(metadata=metadata(annotations({PACKED})), spec=fields(allocations=each(_HOLDING)))
+_ALLOCATION: Final = fields(metadata=metadata(), spec=fields(allocations=each(_HOLDING)))
 _SLICE: Final = fields(
     metadata=metadata(),
     spec=fields(

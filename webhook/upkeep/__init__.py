@@ -1,1 +1,1 @@
-"""What goes on beside requests: reconciliation, publishing, waking, Events."""
+"""What goes on beside requests: reconciliation, records of nodes that are gone, waking, Events."""

@@ -1,8 +1,7 @@
 """The cluster view: all that this replica knows of the cluster, kept small.
 
-`SeenObjects` holds what the API server's objects state; the ledger asks it what to publish. `ClusterView` adds who
-holds what by the ledger. Everything here is memory, and is filled by the handlers of the Reflectors or, offline, by
-the loader.
+`SeenObjects` holds what the API server's objects state. `ClusterView` adds who holds what by the ledger. Everything
+here is memory, and is filled by the handlers of the Reflectors or, offline, by the loader.
 """
 
 import time
