@@ -16,13 +16,14 @@ from allocator.wire.values import MOST_OF_NODE, UNREADABLE, as_json, as_list, as
 
 DEVICE_NUMBERS: Final = "koordgate.io/device-numbers"
 MOST_NUMBERINGS: Final = 16  # of some 1 KB each for a node of 16 cards
+_MOST_WRITTEN: Final = 2**16  # characters: all annotations of an object together may have 256 KiB
 _MOST_CARDS: Final = 1024
 _MOST_TYPES: Final = 64
 _LATEST: Final = 253_402_300_799  # the last second of the year 9999
 
 
 def write_numberings(numberings: Numberings) -> str:
-    """Write the annotation: the latest entries."""
+    """Write the annotation: the latest entries, as many as there is room for."""
     entries = [
         {
             "since": one.since,
@@ -33,7 +34,9 @@ def write_numberings(numberings: Numberings) -> str:
         }
         for one in numberings[-MOST_NUMBERINGS:]
     ]
-    return json.dumps(entries, separators=(",", ":"))
+    while len(text := json.dumps(entries, separators=(",", ":"))) > _MOST_WRITTEN and entries:
+        del entries[0]
+    return text
 
 
 def _by_type(one: Numbering) -> dict[str, dict[str, str]]:

@@ -114,6 +114,16 @@ def test_the_device_that_had_a_minor_at_a_time_is_among_those_that_it_may_have_m
     assert len(ids) <= len(past)
 
 
+def test_of_a_node_with_very_many_devices_the_latest_history_is_written_that_can_be_read() -> None:
+    """16 entries of 1,000 NICs would be longer than what is read of an annotation."""
+    nics = tuple(("rdma", minor, f"0000:{minor:02x}:00.0") for minor in range(1000))
+    past = tuple(Numbering(at, at, others=nics) for at in range(1, 17))
+    read, wrong = read_numberings(write_numberings(past))
+    assert wrong == ""
+    assert read == past[-len(read) :]
+    assert read
+
+
 RUNNING = {"state": {"running": {"startedAt": "1970-01-01T00:02:30Z"}}}
 BOUND = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-01-01T00:01:40Z"}
 
