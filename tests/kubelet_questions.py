@@ -97,6 +97,7 @@ def case(draw: random.Random) -> Case:
     crowd = draw.choice((0, 1, 2, 4))
     kubelets = _some(draw, topology, crowd, cores=draw.random() < 0.5) & left if static else 0
     ours = _some(draw, topology, crowd, cores=draw.random() < 0.5) & left & ~kubelets
+    seen = static and draw.random() < 0.7  # whether the kubelet knows what Pods hold here
     kept = _some(draw, topology, 2, cores=True) & left & ~kubelets & ~ours if draw.random() < 0.2 else 0
     plugins = {name: {at: draw.randrange(4) for at in topology.nodes} for name in PLUGINS if draw.random() < 0.4}
     plugins = {name: has for name, has in plugins.items() if any(has.values())}
@@ -161,7 +162,7 @@ def case(draw: random.Random) -> Case:
         "Options": chosen,
         "Reserved": format_cpuset(reserved),
         "Held": {
-            uid: format_cpuset(cpus) for uid, cpus in (("kubelets", kubelets), ("ours", ours if static else 0)) if cpus
+            uid: format_cpuset(cpus) for uid, cpus in (("kubelets", kubelets), ("ours", ours if seen else 0)) if cpus
         },
         "Topology": policy,
         "Scope": scope,

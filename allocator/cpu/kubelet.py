@@ -41,10 +41,14 @@ def refused_by_kubelet(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse) -> Re
     """
     if not ask.of_kubelet:
         return None
-    refused = _broken_core(ask, node, use) if node.whole_cores else None
-    if refused is None and node.kubelet_policy is not NumaPolicy.NONE:
-        refused = _unaligned(ask, node, use)
-    return refused and refused.on(name)
+    # The kubelet may have given Pods of ours other CPUs, which are reserved here; then it takes theirs for free.
+    for seen in (use, use._replace(taken=0)) if use.taken else (use,):
+        refused = _broken_core(ask, node, seen) if node.whole_cores else None
+        if refused is None and node.kubelet_policy is not NumaPolicy.NONE:
+            refused = _unaligned(ask, node, seen)
+        if refused is not None:
+            return refused.on(name)
+    return None
 
 
 def aligned_by_kubelet(ask: CpuAsk, node: CpuNode) -> bool:

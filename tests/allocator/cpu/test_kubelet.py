@@ -254,6 +254,14 @@ def test_what_an_administrator_reserves_is_free_to_the_kubelet() -> None:
     assert refused_by_kubelet(ask, "node-1", unknown, held) is not None
 
 
+def test_what_a_pod_holds_here_may_be_free_to_the_kubelet() -> None:
+    """It gives the init container CPUs there, and the next must not leave them."""
+    node = CpuNode(TWO, parse("0-3"), kubelet_policy=RESTRICTED, kubelet_by_container=True)
+    held = cpu_use(node, [CpuShare("LSR", parse("4-15"))])
+    assert refused_by_kubelet(given_by_kubelet((INIT, 2), 12), "node-1", node, held) is None
+    assert refused_by_kubelet(given_by_kubelet((INIT, 2), 13), "node-1", node, held) is not None
+
+
 @pytest.mark.parametrize(("counts", "refused"), [((2, 2), False), ((2, 3), True), ((4, 2, 1, 1), False)])
 def test_aligned_to_sockets_a_container_may_get_cpus_of_another_numa_node(
     counts: tuple[int, ...], *, refused: bool
