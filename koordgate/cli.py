@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import PurePath
-from typing import Final, TypedDict
+from typing import Final, NoReturn, TypedDict
+
+from allocator.vocabulary.meant import did_you_mean
 
 _GROUP: Final = "koordgate.commands"
 _PROGRAM: Final = "koordgate"
 _PLUGIN: Final = "kubectl-koordgate"  # kubectl runs it for `kubectl koordgate`
+_CHOICE: Final = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")  # argparse's words
+_OPTION: Final = re.compile(r"unrecognized arguments: (--[-a-z]+)")
 _SUMMARIES: Final = {
     "adopt": "move a cluster from another product: check, report, switch namespaces and back",
     "check": "the same as doctor: look at an installation",
@@ -56,6 +60,18 @@ class Command:
     run: Callable[[argparse.Namespace], int]
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that asks whether a word that it does not know was meant for another one."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2, with the word that may be meant."""
+        if choice := _CHOICE.search(message):
+            message += did_you_mean(choice[1], re.findall(r"[^', ]+", choice[2]))
+        elif unknown := _OPTION.search(message):
+            message += did_you_mean(unknown[1], re.findall(r"--[a-z][-a-z]*", self.format_usage()))
+        super().error(message)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `koordgate ARGV`; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -72,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser_of(name: str) -> argparse.ArgumentParser:
     """Make the parser of a command that exists; what it reads names the command as it was called, as `called`."""
     command: Command = commands()[name].load()
-    parser = argparse.ArgumentParser(prog=f"{program()} {name}", **_about(command, name))
+    parser = _Parser(prog=f"{program()} {name}", **_about(command, name))
     command.arguments(parser)
     if parser.usage is not None:
         parser.usage = _as_called(parser.usage, name)
@@ -137,7 +153,7 @@ def _overview(names: Sequence[str]) -> argparse.ArgumentParser:
     width = max(map(len, names), default=0)
     listed = "\n".join(f"  {name:<{width}}  {summary(name)}" for name in names)
     called = program()
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=called,
         description="Fine-grained devices and pinned CPUs for a stock Kubernetes.",
         usage=f"{called} [-h] [--version] COMMAND ...",

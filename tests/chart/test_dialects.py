@@ -12,6 +12,7 @@ from made_dialects import TYPES
 from npus import TEXT
 from npus import TYPES as NPU_TYPES
 
+from allocator.request.misspelt import find_misspelt
 from allocator.request.pod import is_ours
 from allocator.request.unread import find_unread
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
@@ -113,7 +114,17 @@ def examples() -> dict[str, JsonObject]:
     foreign = ["nvidia.com/mig-1g.5gb", "nvidia.com/gpu.shared", "nvidia.com/gpu-10gb", "huawei.com/Ascend910", "cpu"]
     others = {name: pod(container(), init=[container(requests={name: "1"})]) for name in foreign}
     both = {"both": pod(container(limits={"nvidia.com/gpu": "1", "tencent.com/vcuda-core": "1"}))}
-    return asking | saying | others | both
+    misspelt = ["kubernetes.io/gpus", "koordinator.sh/gpu-mem", "nvidia.com/gpu-cores", "koordgate.io/gpu"]
+    wrong = {name: pod(container(), init=[container(limits={name: "1"})]) for name in misspelt}
+    keys = ["koordgate.io/device-odrer", "koordinator.sh/qosClass", "scheduling.koordinator.sh/resource-specs"]
+    wrong |= {f"annotation {key}": pod(container(), annotations={key: "x"}) for key in keys}
+    wrong |= {f"label {key}": pod(container(), labels={key: "x"}) for key in ("koordinator.sh/qosclass", *LABELLED)}
+    right = {f"annotation {key}": pod(container(), annotations={key: "x"}) for key in ("team.example/koordgate", *READ)}
+    return asking | saying | others | both | wrong | right
+
+
+LABELLED = ("koordgate.io/mode", "koordgate.io/movable")
+READ = ("gpu-memory-limit.koordgate.io/main", "koordgate.io/movable", "koordgate.io/device-order")
 
 
 @pytest.mark.parametrize("namespace", NAMESPACES)
@@ -128,7 +139,8 @@ def test_pods_are_sent_where_their_dialect_is_on_and_warned_about_where_it_is_of
     ours = is_ours(obj, types)
     unread = find_unread(obj, types)
     assert matched(mutate, obj, namespace) is ours
-    assert warned(chosen, obj, namespace) is (bool(unread.dialects or unread.foreign) and not ours)
+    told = bool(unread.dialects or unread.foreign or find_misspelt(obj, types))
+    assert warned(chosen, obj, namespace) is (told and not ours)
 
 
 def test_nobody_is_warned_if_the_administrator_says_so(render) -> None:

@@ -16,6 +16,7 @@ import reporter
 import webhook
 from allocator.quantity import format_bytes
 from allocator.request.cpus import QOS_LABEL, read_cpu_ask
+from allocator.request.misspelt import find_misspelt
 from allocator.vocabulary import names
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
@@ -95,6 +96,16 @@ def translated(resources: dict[str, str], domain: str) -> Any:
 @pytest.mark.parametrize("name", sorted(DECLARED))
 def test_each_declared_name_stands_there(name: str) -> None:
     assert f"`{name}" in TEXT, name
+
+
+def test_each_annotation_and_label_of_a_pod_is_one_that_admission_knows() -> None:
+    """One that is missing in allocator.request.misspelt would be called misspelt."""
+    tables = section("Annotations and labels of a Pod").split("\n|")
+    keys = {key for line in tables for key in re.findall(r"`([^`]+)`", line.split("|")[0])}
+    assert {"koordgate.io/movable", "koordinator.sh/qosClass"} <= keys
+    for key in sorted(keys):
+        told = [find_misspelt({"metadata": {of: {key: "x"}}}, BUILT_IN) for of in ("annotations", "labels")]
+        assert [] in told, key
 
 
 def test_each_device_resource_is_in_the_table_of_names() -> None:

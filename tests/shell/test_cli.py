@@ -44,6 +44,30 @@ def test_an_unknown_command_is_a_2_that_names_those_there_are(wrong: str, capsys
     assert wrong.startswith("--") or all(name in said.err for name in COMMANDS)
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["simulat"], "simulate"),
+        (["Webhook"], "webhook"),
+        (["simulate", "-f", "-", "-o", "jsn"], "json"),
+        (["simulate", "-f", "-", "--gpu-memroy", "1Gi"], "--gpu-memory"),
+        (["adopt", "chek"], "check"),
+        (["translate", "-f", "-", "--to", "volcanos"], "volcano"),
+    ],
+)
+def test_a_misspelt_word_is_answered_with_the_one_that_was_meant(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends(2, *words)
+    assert capsys.readouterr().err.endswith(f"; did you mean {meant}?\n")
+
+
+def test_a_word_that_is_like_none_is_answered_without_a_guess(capsys: pytest.CaptureFixture[str]) -> None:
+    ends(2, "zzz")
+    ends(2, "simulate", "-f", "-", "--zzz")
+    assert "did you mean" not in capsys.readouterr().err
+
+
 def test_a_command_that_is_not_the_first_argument_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     ends(2, "--", "webhook")
     assert "give the command first" in capsys.readouterr().err

@@ -1,7 +1,9 @@
 """A dialect that is off, and devices that only a plugin gives: nobody is stopped, and nothing is silent."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from world import World, asks, binding, binds
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.original import read_asks
 from allocator.vocabulary.names import DIALECT, KOORD_SCHEDULER, KUBERNETES_DOMAIN, NVIDIA_GPU
+from koordgate.cli import main
 from koordgate.settings import SettingsError
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
@@ -105,6 +108,35 @@ async def test_the_author_is_told_what_koordgate_would_make_of_it(world: World, 
     assert not answer.patch
     (warning,) = answer.warnings
     assert told in warning
+
+
+GPUS = "kubernetes.io/gpus is no resource that koordgate reads; did you mean kubernetes.io/gpu?"
+ORDER = "metadata.annotations[koordgate.io/device-odrer]: nobody reads it; did you mean koordgate.io/device-order?"
+
+
+async def test_a_name_that_nobody_reads_is_told_whether_or_not_the_pod_is_ours(world: World) -> None:
+    annotations = {"koordgate.io/device-odrer": "leastUsed"}
+    strange = world.parts.pods.warn(asks(of({"kubernetes.io/gpus": 1}, annotations=annotations)))
+    assert strange.allowed
+    assert list(strange.warnings) == [f"spec.containers[0].resources: {GPUS}", ORDER]
+    ours = world.parts.pods.mutate(
+        asks(of({"kubernetes.io/gpu": 50}, {"kubernetes.io/gpus": 1}, annotations=annotations))
+    )
+    assert ours.patch
+    assert list(ours.warnings) == [f"spec.containers[1].resources: {GPUS}", ORDER]
+
+
+@pytest.mark.parametrize("command", [["translate"], ["simulate"], ["explain", "typo"]])
+def test_every_command_says_it_in_the_same_words(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pod.json"
+    typo = pod(container(limits={"kubernetes.io/gpus": "1"}), name="typo", namespace="default")
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1"}}}
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, {**typo, "kind": "Pod"}]}))
+    main([*command, "-f", str(path)])
+    said = capsys.readouterr()
+    assert f"spec.containers[0].resources: {GPUS}" in said.out + said.err
 
 
 async def test_annotations_and_their_container_are_told_too(world: World) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from allocator.devices.words import describe
 from allocator.request.cpus import names_cpus
 from allocator.request.devices import PodReading
+from allocator.request.misspelt import find_misspelt
 from allocator.request.original import read_asks
 from allocator.request.unread import Unread
 from allocator.vocabulary.devicetype import DeviceTypes
@@ -26,7 +27,7 @@ def belongs_to_others(pod: Mapping[str, Any], reading: PodReading, unread: Unrea
 
 
 def unread_warnings(pod: Mapping[str, Any], types: DeviceTypes, unread: Unread, *, ours: bool) -> Iterator[str]:
-    """Warn of each dialect that is off and of each name that no dialect has.
+    """Warn of each dialect that is off, of each name that no dialect has, and of names that nobody reads.
 
     Args:
         pod: as submitted.
@@ -57,6 +58,7 @@ def unread_warnings(pod: Mapping[str, Any], types: DeviceTypes, unread: Unread, 
             )
         for dialect, key in unread.selections:
             yield f"metadata.annotations[{key}]: has no effect, because the dialect {dialect} is off here"
+    yield from find_misspelt(pod, types)
 
 
 def _becoming(pod: Mapping[str, Any], types: DeviceTypes, dialect: Dialect) -> str:

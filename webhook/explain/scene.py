@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from allocator.request.misspelt import find_misspelt
 from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.gangs import largest
@@ -170,6 +171,7 @@ async def scene(
     known = seen.view.pods.by_uid(uid)
     notes = [*cluster.notes, *(problem for problems in seen.problems.values() for problem in problems)]
     notes += unready(cluster.objects("Node"))
+    notes += find_misspelt(given, types)
     return Scene(
         adopted=_adopted(cluster, given),
         given=given,

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Final
 
+from allocator.request.misspelt import ANNOTATIONS, KEY_DOMAINS, LABELS, OTHERS, OWN_DOMAIN, is_ours
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.foreign import FOREIGN
@@ -29,7 +30,9 @@ def text(types: DeviceTypes = BUILT_IN) -> str:
     - `annotations`: annotations by which Pods ask for devices, among them the one that names users of them;
     - `peers`: name of another product's dialect -> its `resources` and `annotations`, the `forms` (beginning and end)
       of annotations that name a container, and whether it needs a `memoryUnit`;
-    - `foreign`: names of device plugins that no dialect has, and `beginnings` of such names.
+    - `foreign`: names of device plugins that no dialect has, and `beginnings` of such names;
+    - `known`: all resource names of the table, and how names of their `domains` begin: others there are misspelt;
+    - `keys`: the annotations and labels of a Pod that are read, and the `domains` of keys that are looked at.
     """
     known = {
         "types": list(types.by_name),
@@ -40,6 +43,13 @@ def text(types: DeviceTypes = BUILT_IN) -> str:
         "peers": {one.name: _peer(one) for one in PEERS},
         "foreign": sorted(one.name for one in FOREIGN if not one.begins),
         "beginnings": sorted(one.name for one in FOREIGN if one.begins),
+        "known": sorted(types.known.resources),
+        "domains": sorted({*(name.partition("/")[0] + "/" for name in types.known.resources), f"{OWN_DOMAIN}/"}),
+        "keys": {
+            "annotations": sorted(filter(is_ours, {*ANNOTATIONS, *OTHERS})),
+            "labels": sorted(filter(is_ours, {*LABELS, *OTHERS})),
+            "domains": [f"{domain}/" for domain in KEY_DOMAINS],
+        },
     }
     return json.dumps(known, indent=2) + "\n"
 

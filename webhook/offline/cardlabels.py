@@ -14,7 +14,7 @@ from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT
 from allocator.vocabulary.names import NVIDIA
 from allocator.vocabulary.peers import GIB, MIB
 
-INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 REPLICAS: Final = "nvidia.com/gpu.replicas"
 _CLOUD_PREFIX: Final = "nvidia-"
 _WHOLE: Final = "spx"  # AMD's compute partition that is the whole card
@@ -130,7 +130,7 @@ def model_label(labels: Mapping[str, Any], vendor: str, other: str = "") -> str:
 
 def machine_model(labels: Mapping[str, Any]) -> str:
     """The model of the cards in a cloud's machine of the labelled type; "" where it is not known."""
-    kind = text_label(labels, (INSTANCE_TYPE,))
+    kind = text_label(labels, (_INSTANCE_TYPE,))
     return next((model for pattern, model in _MACHINES if pattern.fullmatch(kind)), "")
 
 

@@ -508,7 +508,21 @@ has(object.metadata.annotations) && (size(object.metadata.annotations) > {{ incl
 {{- end }}
 {{- with include "koordgate.cel.asksIn" (dict "resources" (uniq $resources) "annotations" (uniq $annotations) "forms" $forms) }} ||
 {{ . }}
+{{- end }} ||
+{{ include "koordgate.cel.misspelt" . }}
 {{- end }}
+
+{{/* CEL: the Pod has a resource, an annotation or a label that looks like koordgate's, and that nobody reads (allocator.request.misspelt). */}}
+{{- define "koordgate.cel.misspelt" -}}
+{{- $dialects := include "koordgate.dialects" . | fromJson }}
+{{- $strange := printf "!(name in ['%s']) && (name.startsWith('%s'))" (join "', '" $dialects.known) (join "') || name.startsWith('" $dialects.domains) }}
+{{- $asks := printf "has(c.resources) && (has(c.resources.requests) && c.resources.requests.exists(name, %s) || has(c.resources.limits) && c.resources.limits.exists(name, %s))" $strange $strange }}
+{{- $ours := printf "(key.contains('%s'))" (join "') || key.contains('" $dialects.keys.domains) -}}
+object.spec.containers.exists(c, {{ $asks }}) ||
+has(object.spec.initContainers) && object.spec.initContainers.exists(c, {{ $asks }}) ||
+has(object.metadata.annotations) && object.metadata.annotations.exists(key, {{ $ours }} && !(key in ['{{ join "', '" $dialects.keys.annotations }}']) &&
+  !key.startsWith('gpu-memory-limit.koordgate.io/') && !({{ include "koordgate.cel.allocationKey" . }})) ||
+has(object.metadata.labels) && object.metadata.labels.exists(key, {{ $ours }} && !(key in ['{{ join "', '" $dialects.keys.labels }}']))
 {{- end }}
 
 {{/* CEL: the Pod states something about its CPUs, or NUMA policies hold for it (allocator.request.cpus.names_cpus). */}}

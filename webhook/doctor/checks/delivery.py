@@ -1,6 +1,5 @@
 """How nodes show containers their cards: by which way, whether that is known, and when a Pod last proved it."""
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from allocator.devices.delivery import DeliveryRules, classes_help, delivery_of
 from allocator.devices.memorylimits import NOT_KNOWN
 from allocator.vocabulary.delivery import DELIVERY_LABEL, Delivery, NodeDelivery, Way
 from allocator.vocabulary.limits import KEEPERS
+from allocator.vocabulary.meant import did_you_mean
 from allocator.vocabulary.names import NVIDIA
 from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
 from allocator.wire.partitions import GPU_VENDOR
@@ -20,7 +20,6 @@ from webhook.settings import WebhookSettings, delivery_rules
 from webhook.view.runtimeclasses import RuntimeClassTable
 
 _AREA: Final = "delivery"
-_ALIKE: Final = 0.4  # "nri" is meant for nvidia-nri
 _PROBE: Final = "koordgate doctor --probe IMAGE"
 _REPORTER: Final = (
     f"let koordgate's reporter of this version run there, or state the way by the Node's label {DELIVERY_LABEL}; "
@@ -211,10 +210,8 @@ def _labels(nodes: Iterable[CardNode]) -> Iterator[Finding]:
         if node.label and node.label not in list(Delivery):
             strange.setdefault(node.label, []).append(node.name)
     for label, names in sorted(strange.items()):
-        alike = difflib.get_close_matches(label.lower(), {one.lower(): one for one in Delivery}, 1, _ALIKE)
-        meant = next((f"did you mean {one}? " for one in Delivery if one.lower() in alike), "")
         what = f"label {DELIVERY_LABEL} is {label!r}, which is no way and counts for nothing, on {named_nodes(names)}"
-        yield warning(_AREA, what, f"{meant}write one of {', '.join(Delivery)}, or remove it")
+        yield warning(_AREA, what, f"write one of {', '.join(Delivery)}, or remove it{did_you_mean(label, Delivery)}")
 
 
 def _proofs(nodes: list[CardNode], ways: Mapping[str, Chosen]) -> Iterator[Finding]:

@@ -1,0 +1,56 @@
+"""Which name somebody meant who wrote another one: one rule, and one way to say it.
+
+A name is near another if they differ in capitals and separators only, have the same letters in another order, or are
+alike (difflib's ratio) from the first letter on. A word is near the only name of which it is a part (nri: nvidia-nri).
+"""
+
+import re
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+from typing import Final
+
+_ALIKE: Final = 0.8  # gpumem is as near to gpu-memory
+_LONGEST: Final = 128  # characters; bounds the work on text that strangers send
+_SEPARATORS: Final = re.compile(r"[-_. /]+")
+
+
+def meant(written: str, known: Iterable[str]) -> str:
+    """The known name that is nearest to what was written; the first of equally near ones, "" if none is near."""
+    if len(written) > _LONGEST:
+        return ""
+    word, best, name, holders = _plain(written), 0.0, "", []
+    for one in known:
+        other = _plain(one)
+        near = _nearness(word, other)
+        if near > best:
+            best, name = near, one
+        if word in map(str.casefold, _SEPARATORS.split(one)):
+            holders.append(one)
+    if name:
+        return name
+    return holders[0] if len(holders) == 1 else ""
+
+
+def did_you_mean(written: str, known: Iterable[str]) -> str:
+    """Ask for the nearest known name, as the end of a sentence: "; did you mean X?", or "" if none is near."""
+    name = meant(written, known)
+    return f"; did you mean {name}?" if name else ""
+
+
+def _plain(name: str) -> str:
+    return _SEPARATORS.sub("", name).casefold()
+
+
+def _nearness(word: str, other: str) -> float:
+    """How near two plain names are, from 0 (not near) to 1 (the same)."""
+    if not word or not other:
+        return 0.0
+    if sorted(word) == sorted(other):
+        return 1.0 if word == other else _ALIKE
+    if word[0] != other[0]:
+        return 0.0
+    matcher = SequenceMatcher(None, other, word, autojunk=False)
+    if matcher.quick_ratio() < _ALIKE:
+        return 0.0
+    ratio = matcher.ratio()
+    return ratio if ratio >= _ALIKE else 0.0

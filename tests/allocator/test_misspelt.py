@@ -1,0 +1,157 @@
+"""Names in a Pod that nobody reads are told, with the name that was meant; what others read is left alone."""
+
+from typing import Any
+
+import pytest
+from builders import container, pod
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trials import examples
+
+from allocator.request.misspelt import ANNOTATIONS, LABELS, OTHERS, find_misspelt
+from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+
+TYPES = BUILT_IN.with_types([own_type("npu", "huawei.com/npu", Unit.DEVICES)])
+PATH = "spec.containers[0].resources"
+Raw = dict[str, Any]
+
+
+def said(obj: Raw) -> list[str]:
+    return find_misspelt(obj, TYPES)
+
+
+def of_resource(name: str, amount: str = "1") -> list[str]:
+    return said(pod(container(limits={name: amount}, requests={name: amount})))
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("kubernetes.io/gpus", "kubernetes.io/gpu"),
+        ("kubernetes.io/gpu-cores", "kubernetes.io/gpu-core"),
+        ("koordinator.sh/gpu-mem", "koordinator.sh/gpu-memory"),
+        ("koordinator.sh/GPU", "koordinator.sh/gpu"),
+        ("koordgate.io/gpu", "kubernetes.io/gpu"),
+        ("gpus.koordgate.io/gpu-core", "kubernetes.io/gpu-core"),
+        ("kubernets.io/gpu", "kubernetes.io/gpu"),
+        ("nvidia.com/gpus", "nvidia.com/gpu"),
+        ("nvidia.com/gpu-mem", "nvidia.com/gpumem"),
+        ("volcano.sh/vgpu-cores-", "volcano.sh/vgpu-cores"),
+        ("huawei.com/npus", "huawei.com/npu"),
+        ("gpu-cores", "kubernetes.io/gpu-core"),
+    ],
+)
+def test_a_misspelt_resource_is_told_with_the_one_that_was_meant(name: str, meant: str) -> None:
+    assert of_resource(name) == [f"{PATH}: {name} is no resource that koordgate reads; did you mean {meant}?"]
+
+
+def test_a_resource_of_devices_that_is_like_none_is_told_with_all_of_its_domain() -> None:
+    assert of_resource("kubernetes.io/gpu-percentage") == [
+        (
+            f"{PATH}: kubernetes.io/gpu-percentage is no resource that koordgate reads; those of kubernetes.io are "
+            "fpga, gpu, gpu-core, gpu-memory, gpu-memory-ratio, gpu.shared, rdma"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *sorted(TYPES.known.resources),
+        "kubernetes.io/batch-cpu",
+        "koordinator.sh/mid-memory",
+        "cpu",
+        "memory",
+        "ephemeral-storage",
+        "hugepages-2Mi",
+        "attachable-volumes-aws-ebs",
+        "nvidia.com/mig-1g.5gb",
+        "nvidia.com/gpu.shared",
+        "nvidia.com/gpu-10gb",
+        "nvidia.com/hostdev",
+        "rdma/hca_shared_devices_a",
+        "intel.com/sriov",
+        "smarter-devices/fuse",
+        "quota.koordgate.io/gpu",
+        "huawei.com/Ascend910",
+    ],
+)
+def test_a_resource_that_somebody_reads_is_not_told(name: str) -> None:
+    assert of_resource(name) == []
+
+
+def test_an_amount_of_0_is_not_told_and_each_container_is_told_once() -> None:
+    assert of_resource("kubernetes.io/gpus", "0") == []
+    two = pod(container("a", limits={"kubernetes.io/gpus": "1"}), init=[container("i", limits={"koordgate.io/gpu": 1})])
+    assert [one.partition(":")[0] for one in said(two)] == [
+        "spec.initContainers[0].resources",
+        "spec.containers[0].resources",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "told"),
+    [
+        ("koordgate.io/device-odrer", "; did you mean koordgate.io/device-order?"),
+        ("koordinator.sh/resource-spec", "; did you mean scheduling.koordinator.sh/resource-spec?"),
+        ("scheduling.koordinator.sh/resource-specs", "; did you mean scheduling.koordinator.sh/resource-spec?"),
+        ("koordinator.sh/qosClass", ": it is one of a Pod's labels; write it under metadata.labels"),
+        ("koordgate.io/qosClass", "; did you mean koordinator.sh/qosClass, one of a Pod's labels?"),
+        ("node.koordinator.sh/cpu-bind-policy", ": keys of this domain are read on Nodes"),
+        (
+            "koordgate.io/whatever",
+            ": koordgate has no annotation of this name for Pods; correct or remove it",
+        ),
+    ],
+)
+def test_an_annotation_that_nobody_reads_is_told(annotation: str, told: str) -> None:
+    assert said(pod(container(), annotations={annotation: "x"})) == [
+        f"metadata.annotations[{annotation}]: nobody reads it{told}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("label", "told"),
+    [
+        ("koordinator.sh/qosclass", "; did you mean koordinator.sh/qosClass?"),
+        ("koordgate.io/limits", ": it is one of a Pod's annotations; write it under metadata.annotations"),
+        ("koordgate.io/mode", " of a Pod: it is a label of Namespaces"),
+        ("team.koordgate.io/x", ": koordgate has no label of this name for Pods; correct or remove it"),
+    ],
+)
+def test_a_label_that_nobody_reads_is_told(label: str, told: str) -> None:
+    assert said(pod(container(), labels={label: "x"})) == [f"metadata.labels[{label}]: nobody reads it{told}"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *ANNOTATIONS,
+        *sorted(OTHERS),
+        "gpu-memory-limit.koordgate.io/main",
+        "visible-devices.koordgate.io/main",
+        "gpu-memory.device-quotas.koordgate.io/main",
+        "scheduling.koordinator.sh/reservation-affinity",
+        "gang.scheduling.koordinator.sh/mode",
+        "slo.koordinator.sh/memoryQOS",
+        "example.com/koordgate",
+    ],
+)
+def test_an_annotation_that_somebody_reads_is_not_told(key: str) -> None:
+    assert said(pod(container(), annotations={key: "x"})) == []
+
+
+@pytest.mark.parametrize("key", [*LABELS, "koordinator.sh/priority", "quota.scheduling.koordinator.sh/name", "app"])
+def test_a_label_that_somebody_reads_is_not_told(key: str) -> None:
+    assert said(pod(container(), labels={key: "x"})) == []
+
+
+def test_of_many_only_eight_are_told() -> None:
+    assert len(said(pod(container(), annotations={f"koordgate.io/x{at}": "" for at in range(50)}))) == 8
+
+
+@settings(max_examples=examples(100))
+@given(st.dictionaries(st.text(max_size=99), st.text(max_size=9), max_size=9))
+def test_whatever_a_pods_keys_are_they_are_read(keys: dict[str, str]) -> None:
+    keys |= {f"koordgate.io/{key}": value for key, value in keys.items()}
+    assert len(said(pod(container(limits=keys), annotations=keys, labels=keys))) <= 8
