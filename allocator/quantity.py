@@ -104,6 +104,21 @@ def to_int(quantity: object) -> int:
     return value.numerator
 
 
+def as_written(quantity: object) -> str:
+    """A quantity as its author probably wrote it: the API server stores 0.5 as 500m, and 1.1Gi as 1181116006400m."""
+    text = _show(quantity) if not isinstance(quantity, str) else quantity[:_LONGEST]
+    value = _value_of(text)
+    if value is None or value.denominator == 1:
+        return text
+    for suffix in (*reversed(_BINARY), ""):
+        amount = value / _SUFFIXES[suffix]
+        if amount >= 1 or not suffix:
+            told = f"{float(amount):.3f}".rstrip("0")
+            if Fraction(told) == amount:
+                return f"{told}{suffix}"
+    return text
+
+
 def is_zero(quantity: object) -> bool:
     """Whether an amount asks for nothing, in any spelling; what cannot be read asks for something."""
     try:

@@ -1,19 +1,25 @@
-"""Amounts that are read as written, and that nobody means: `gpu-memory: 4096` is four thousand bytes."""
+"""Amounts that are read as written, and that nobody means.
+
+`gpu-memory: 4096` is four thousand bytes, and `gpu: 1` is one percent of a card.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from allocator.quantity import format_bytes
+from allocator.quantity import format_bytes, to_int
 from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.devicetype import FULL, DeviceType, Unit
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.excerpt import excerpt
+from allocator.vocabulary.names import NVIDIA_GPU, TYPE_GPU
 
 _LEAST: Final = 64 * 2**20  # bytes; a process that opens a card takes more for itself
 _LARGER: Final = (2**10, 2**20, 2**30)
+_MOST_DEVICES: Final = 8  # of a usual node
 
 
 def odd_amounts(where: str, ask: DeviceAsk, dialect: Dialect | None, amounts: Mapping[str, object]) -> Iterator[str]:
-    """Warn of less memory of each device than any program can use, with what was probably meant.
+    """Warn of less of a device than any program can use, with what was probably meant.
 
     Args:
         where: the map, for messages.
@@ -22,7 +28,10 @@ def odd_amounts(where: str, ask: DeviceAsk, dialect: Dialect | None, amounts: Ma
         amounts: name -> amount as written.
     """
     kind = ask.type
-    if not kind.memory or dialect is None:
+    if dialect is None:
+        return
+    yield from _few_percent(where, kind, dialect, amounts)
+    if not kind.memory:
         return
     size = kind.memory[0]
     each = ask.amount(size)
@@ -38,6 +47,21 @@ def odd_amounts(where: str, ask: DeviceAsk, dialect: Dialect | None, amounts: Ma
             f"{where}[{name}]: {excerpt(text)} is {_bytes(each)} of memory of each {kind.noun}, which no program can "
             f"use; did you mean {meant}?"
         )
+
+
+def _few_percent(where: str, kind: DeviceType, dialect: Dialect, amounts: Mapping[str, object]) -> Iterator[str]:
+    """Warn of a percentage that is probably a number of devices."""
+    if not dialect.own or kind.unit is not Unit.PERCENT:
+        return
+    for name, text in amounts.items():
+        term = dialect.by_name.get(name)
+        if term is None or term.states != kind.plain or term.counts or term.template:
+            continue
+        number = to_int(text)
+        if 0 < number <= _MOST_DEVICES:
+            whole = f"a whole {kind.noun} is" if number == 1 else f"{number} whole {kind.noun}s are"
+            plain = f" (or {NVIDIA_GPU}: {number})" if kind.name == TYPE_GPU else ""
+            yield (f"{where}[{name}]: {number} is {number} percent of a {kind.noun}; {whole} {number * FULL}{plain}")
 
 
 def _bytes(amount: int) -> str:

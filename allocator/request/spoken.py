@@ -6,15 +6,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from allocator import quantity
-from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes
+from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.dialect import Dialect, Term
 from allocator.vocabulary.excerpt import excerpt
+from allocator.vocabulary.names import GPU, KUBERNETES_DOMAIN, TYPE_GPU
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.askedlimit import read_bytes
 
 MAX_COUNT: Final = 128  # devices; no node has more, and it bounds the work for an absurd request
 _SMALLEST_UNIT: Final = 2**10  # bytes of memory; smaller factors are of other things
 _MOST_BYTES: Final = 2**50  # of memory; no device has as much
+_MIB: Final = 2**20
+_PART: Final = f"{KUBERNETES_DOMAIN}/{GPU}"
 _DECIMAL: Final = re.compile(r"[0-9.]{1,24}(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
 _WHOLE: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
@@ -75,7 +78,7 @@ def read_said(
     for name, text in amounts.items():
         term = _term(name, dialect, types)
         try:
-            amount = _read_amount(term, text, annotation=name in types.said)
+            amount = _read_amount(kind, term, text, annotation=name in types.said)
             amount = _clamped(where, kind, term, amount, heard)
         except quantity.QuantityError as error:
             heard.problems.append(Problem(f"{where}[{name}]", str(error)))
@@ -132,7 +135,7 @@ def _term(name: str, dialect: Dialect | None, types: DeviceTypes) -> Term:
     return term if term is not None else (types.resources.get(name) or types.said[name]).term
 
 
-def _read_amount(term: Term, text: object, *, annotation: bool) -> int:
+def _read_amount(kind: DeviceType, term: Term, text: object, *, annotation: bool) -> int:
     """Read an amount in the unit of the term's tail; a fraction is rounded up, because the amount is accounted.
 
     Raises:
@@ -140,10 +143,45 @@ def _read_amount(term: Term, text: object, *, annotation: bool) -> int:
     """
     if annotation:
         return read_bytes(text) if term.quantity else _read_annotation(term, text)
-    amount = quantity.to_int(text)
+    try:
+        amount = quantity.to_int(text)
+    except quantity.QuantityError as error:
+        raise quantity.QuantityError(_not_whole(kind, term, text) or str(error)) from error
     if (term.counts or term.template) and amount > MAX_COUNT:  # percentages are checked in `normalise`
         raise quantity.QuantityError(f"{amount} is more devices than any node has; ask {MAX_COUNT} at most")
     return _bounded(term, text, amount * term.factor)
+
+
+def _not_whole(kind: DeviceType, term: Term, text: object) -> str:
+    """Say what to write instead of a part of a unit, or of percent with their sign; "" for any other amount."""
+    written = quantity.as_written(text)
+    percent, sign, _ = written.partition("%")
+    in_percent = _in_percent(kind, term)
+    try:
+        exact = quantity.parse(percent if sign else text)
+    except quantity.QuantityError:
+        return ""
+    if exact <= 0 or (sign and not in_percent):
+        return ""
+    whole, noun = -(-exact.numerator // exact.denominator), kind.noun
+    if in_percent:
+        least = whole if sign or exact > 1 else -(-exact.numerator * FULL // exact.denominator)
+        return f"{written} is no whole number of percent; write {least} (a whole {noun} is {FULL})"
+    if term.counts or term.template or term.states == kind.split:
+        part = f" ({_PART} takes percent)" if kind.name == TYPE_GPU else ""
+        return f"{written} is no whole number of {noun}s; write {whole}{part}"
+    if term.factor == 1 and kind.in_bytes(term.states):
+        return f"{written} is no whole number of bytes; write {-(-whole // _MIB)}Mi"
+    return f"{written} is no whole number of units; write {whole}"
+
+
+def _in_percent(kind: DeviceType, term: Term) -> bool:
+    tail = term.states
+    if term.counts or term.template or term.factor != 1:
+        return False
+    if tail == kind.plain:
+        return kind.unit is Unit.PERCENT
+    return tail in kind.tails and kind.percent[kind.tails.index(tail)]
 
 
 def _bounded(term: Term, text: object, amount: int) -> int:

@@ -27,7 +27,22 @@ TOLD: dict[str, tuple[dict[str, Any], str]] = {
     "beside compute": ({f"{S}-core": 10, f"{S}-memory": 16}, f"[{S}-memory]: 16 is 16 bytes {NO_USE} 16Gi?"),
     "beside no whole card": ({H: 0, f"{S}-memory": 16}, f"[{S}-memory]: 16 is 16 bytes {NO_USE} 16Gi?"),
     "no memory in bytes": ({f"{S}-core": 1, f"{S}-memory-ratio": 1}, ""),
-    "of a type without memory": ({"koordinator.sh/rdma": 1}, ""),
+    "of a type without memory": ({"koordinator.sh/rdma": 9}, ""),
+    "one percent": ({S: 1}, f"[{S}]: 1 is 1 percent of a card; a whole card is 100 (or nvidia.com/gpu: 1)"),
+    "as many as a node has": (
+        {S: "8"},
+        f"[{S}]: 8 is 8 percent of a card; 8 whole cards are 800 (or nvidia.com/gpu: 8)",
+    ),
+    "more than that": ({S: 9}, ""),
+    "for two cards each": (
+        {S: 2, f"{S}.shared": 2},
+        f"[{S}]: 2 is 2 percent of a card; 2 whole cards are 200 (or nvidia.com/gpu: 2)",
+    ),
+    "one percent of another type": (
+        {"koordinator.sh/rdma": 1},
+        "[koordinator.sh/rdma]: 1 is 1 percent of a device; a whole device is 100",
+    ),
+    "a whole card": ({H: 1}, ""),
     "HAMi's 64 MiB": ({f"{H}mem": 64}, ""),
     "HAMi's 63 MiB": ({f"{H}mem": 63}, f"[{H}mem]: 63 is 63Mi {NO_USE} 64512?"),
     "HAMi's 63 MiB of two": ({H: 2, f"{H}mem": 63}, f"[{H}mem]: 63 is 63Mi {NO_USE} 64512?"),

@@ -8,8 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import INT64, SUFFIXES, json_values, quantity_texts
+from trials import examples
 
-from allocator.quantity import QuantityError, format_bytes, format_int, parse, to_int, to_milli, whole_mebibytes
+from allocator.quantity import (
+    QuantityError,
+    as_written,
+    format_bytes,
+    format_int,
+    parse,
+    to_int,
+    to_milli,
+    whole_mebibytes,
+)
 
 READS: dict[str, tuple[Any, Fraction]] = {
     "plain": ("1", Fraction(1)),
@@ -234,3 +244,35 @@ def test_anything_at_all_is_a_number_or_refused(anything: Any) -> None:
 )
 def test_bytes_are_rounded_down_to_whole_mebibytes_and_never_to_nothing(value: int, rounded: int) -> None:
     assert whole_mebibytes(value) == rounded
+
+
+@pytest.mark.parametrize(
+    ("stored", "written"),
+    [
+        ("500m", "0.5"),
+        ("1181116006400m", "1.1Gi"),
+        ("1500m", "1.5"),
+        ("2500u", "2500u"),
+        ("0.5", "0.5"),
+        ("1e-1", "0.1"),
+        (0.25, "0.25"),
+        ("1", "1"),
+        ("3k", "3k"),
+        (7, "7"),
+        ("50%", "50%"),
+        ("many", "many"),
+        (None, "None"),
+    ],
+)
+def test_a_part_of_a_unit_is_told_as_its_author_wrote_it(stored: object, written: str) -> None:
+    assert as_written(stored) == written
+
+
+@settings(max_examples=examples(200))
+@given(quantity_texts() | st.integers(1, 10**12).map("{}n".format) | st.integers(1, 10**6).map("{}m".format))
+def test_what_is_told_is_the_same_amount(stored: str) -> None:
+    try:
+        exact = parse(stored)
+    except QuantityError:
+        return
+    assert parse(as_written(stored)) == exact

@@ -99,9 +99,25 @@ def test_every_form_of_asking_is_read(resources: Mapping[str, Any], expected: De
 WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
     # not a number of devices
     "negative": ({K: "-50"}, "[kubernetes.io/gpu]: '-50' is negative; ask 0 or more"),
-    "half a device": ({N: "0.5"}, "[nvidia.com/gpu]: '0.5' is not a whole number; fractions of a unit cannot be given"),
-    "half a percent": ({K: "500m"}, "[kubernetes.io/gpu]: '500m' is not a whole number"),
-    "half a byte": ({f"{K}-memory": "0.5"}, "[kubernetes.io/gpu-memory]: '0.5' is not a whole number"),
+    "half a device": (
+        {N: "0.5"},
+        "[nvidia.com/gpu]: 0.5 is no whole number of cards; write 1 (kubernetes.io/gpu takes percent)",
+    ),
+    "half a percent": (
+        {K: "500m"},
+        "[kubernetes.io/gpu]: 0.5 is no whole number of percent; write 50 (a whole card is",
+    ),
+    "a part as percent with the sign": ({f"{K}-core": "50%"}, "50% is no whole number of percent; write 50 (a whole"),
+    "a third, rounded up": (
+        {f"{K}-core": "0.333"},
+        "0.333 is no whole number of percent; write 34 (a whole",
+    ),
+    "one and a half percent": ({K: "1500m"}, "1.5 is no whole number of percent; write 2 (a whole card is 100)"),
+    "half a byte": ({f"{K}-memory": "0.5"}, "[kubernetes.io/gpu-memory]: 0.5 is no whole number of bytes; write 1Mi"),
+    "a part of a byte": ({f"{K}-memory": "1181116006400m"}, "1.1Gi is no whole number of bytes; write 1127Mi"),
+    "bytes in percent": ({f"{K}-memory": "50%"}, "'50%' is not a Kubernetes quantity such as 1, 500m or 16Gi"),
+    "a part of an RDMA device": ({"koordinator.sh/rdma": "0.25"}, "write 25 (a whole device is 100)"),
+    "a split over half a card": ({K: 100, f"{K}.shared": "0.5"}, "0.5 is no whole number of cards; write 1"),
     "NaN": ({K: "NaN"}, "[kubernetes.io/gpu]: 'NaN' is not a Kubernetes quantity such as 1, 500m or 16Gi"),
     "a NaN of JSON": ({N: float("nan")}, "[nvidia.com/gpu]: 'nan' is not a Kubernetes quantity"),
     "infinite": ({f"{K}-memory": "Inf"}, "'Inf' is not a Kubernetes quantity"),

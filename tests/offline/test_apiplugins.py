@@ -224,6 +224,18 @@ def test_an_own_name_that_a_limit_range_adds_is_told_without_a_zero(
     )
 
 
+def test_a_limit_range_whose_cpu_a_pod_is_refused_for_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = asking("bare", labels={"koordinator.sh/qosClass": "LSR"})
+    rows, _ = run(capsys, tmp_path, *machine(), limit_range(default={"cpu": "500m"}), bare)
+    assert "500m is no whole number of CPUs; write 1" in rows["default/bare"]
+    assert (
+        "LimitRange r adds cpu to containers that do not state it; state it in requests and limits, or change it"
+        in (rows["default/bare"])
+    )
+
+
 def test_a_default_that_is_no_quantity_is_what_the_pod_is_refused_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

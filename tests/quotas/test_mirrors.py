@@ -275,7 +275,8 @@ def test_of_many_limits_for_one_name_the_tightest_is_kept() -> None:
 @pytest.mark.parametrize(
     ("limit", "added"),
     [
-        ({"max": {"nvidia.com/gpu": "2", "cpu": "4"}}, {"nvidia.com/gpu"}),
+        ({"max": {"nvidia.com/gpu": "2", "cpu": "4"}}, {"nvidia.com/gpu", "cpu"}),
+        ({"default": {"cpu": "500m", "memory": "1Gi"}}, {"cpu"}),
         ({"min": {"nvidia.com/gpu": "1"}}, {"nvidia.com/gpu"}),
         ({"default": {"kubernetes.io/gpu": "50"}}, {"kubernetes.io/gpu"}),
         ({"defaultRequest": {"koordinator.sh/gpu-core": "50"}}, {"koordinator.sh/gpu-core"}),
@@ -307,6 +308,17 @@ def test_a_refusal_names_the_limit_ranges_that_may_have_added_what_it_names() ->
         f"spec: LimitRange a adds koordinator.sh/gpu {states}; ask in that name, or change it"
     ]
     assert said("nvidia.com/gpumem and koordinator.sh/gpu-core and koordinator.sh/gpu.shared") == []
+
+
+def test_a_refusal_of_a_containers_cpu_names_the_limit_range_that_added_it() -> None:
+    table = LimitTable(NPU_TYPES)
+    spec = {"limits": [{"type": "Container", "defaultRequest": {"cpu": "500m"}}]}
+    RangeFeed(table, lambda _name, _problems: None).put({"metadata": {"name": "r", "namespace": "team"}, "spec": spec})
+    limits = table.of("team")
+    assert [str(one) for one in may_be_added(limits, "resources.requests[cpu]: 500m is no whole number of CPUs")] == [
+        "spec: LimitRange r adds cpu to containers that do not state it; state it in requests and limits, or change it"
+    ]
+    assert list(may_be_added(limits, "quota.koordgate.io/cpu, of gpu and CPUs")) == []
 
 
 # --- tables

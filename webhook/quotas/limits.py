@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
+from allocator.amounts import CPU
 from allocator.quantity import LARGEST, parse
 from allocator.request.cpuamounts import peak
 from allocator.request.devices import ContainerReading
@@ -87,8 +88,8 @@ class NamespaceLimits:
         ranges: the limits of its LimitRanges that name devices.
         zeros: the resources of device plugins that its LimitRanges name. The API server refuses containers that do not
             state them, and adds defaults to these, so that translated containers state them as 0.
-        added: device resources that the API server adds to containers that do not state them -> the LimitRanges that
-            give them an amount, by name.
+        added: device resources, and CPU, that the API server adds to containers that do not state them -> the
+            LimitRanges that give them an amount, by name.
     """
 
     counted: frozenset[str] = frozenset()
@@ -106,7 +107,7 @@ class ReadRanges(NamedTuple):
     Attributes:
         ranges: its limits that name devices.
         zeros: the resources of device plugins in it.
-        added: device resources that the API server adds to containers because of it.
+        added: device resources, and CPU, that the API server adds to containers because of it.
     """
 
     ranges: tuple[Range, ...] = ()
@@ -140,7 +141,7 @@ def read_ranges(limits: Iterable[Mapping[str, Any]], types: DeviceTypes) -> Read
         if of not in {CONTAINER, POD}:
             continue
         for name, quantity in chain.from_iterable(given.items() for given in defaults_of(item)):
-            if name in types.resources and parse(quantity):
+            if (name in types.resources or name == CPU) and parse(quantity):
                 added.add(name)
         for key in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
             for name, quantity in (item.get(key) or {}).items():
@@ -159,14 +160,11 @@ def read_ranges(limits: Iterable[Mapping[str, Any]], types: DeviceTypes) -> Read
 def may_be_added(limits: NamespaceLimits, said: str) -> Iterator[Problem]:
     """Say which of the resources that a refusal names the author of the Pod may not have written."""
     for name, by in limits.added.items():
-        if re.search(rf"{re.escape(name)}(?![\w.-])", said):
+        if re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w.-])", said):
             names = " and ".join(by)
             who = f"LimitRange {names} adds" if len(by) == 1 else f"LimitRanges {names} add"
-            remedy = (
-                f"write {name}: 0 in limits to ask for none"
-                if name in limits.zeros
-                else "ask in that name, or change it"
-            )
+            remedy = "state it in requests and limits" if name == CPU else "ask in that name"
+            remedy = f"write {name}: 0 in limits to ask for none" if name in limits.zeros else f"{remedy}, or change it"
             yield Problem("spec", f"{who} {name} to containers that do not state it; {remedy}")
 
 

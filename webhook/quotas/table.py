@@ -17,7 +17,7 @@ _NONE: Final[Mapping[Any, Any]] = {}
 
 
 class LimitTable:
-    """What namespaces limit; only objects that name devices are kept.
+    """What namespaces limit; only objects that name devices are kept, and LimitRanges that add CPU to containers.
 
     Args:
         types: the device types.
@@ -76,7 +76,7 @@ class LimitTable:
         self.changed(key)
 
     def put_ranges(self, key: Key, ranges: ReadRanges) -> None:
-        """A LimitRange is there; with nothing in it if it is gone or names no devices."""
+        """A LimitRange is there; with nothing in it if it is gone, or names no devices and no CPU."""
         _put(self._ranges, key, ranges if any(ranges) else None)
         self._limits.pop(key[0], None)
 
