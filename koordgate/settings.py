@@ -11,8 +11,10 @@ from msgspec import Meta
 
 from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypeError, DeviceTypes, Unit, own_type
+from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.owntype import Part, TemplateSpec, composed_type
 from allocator.vocabulary.partition import Board, Partition, PartitionTable
+from koordgate.settingfaults import faults
 
 # The upper bound also excludes infinity.
 Seconds = Annotated[float, Meta(gt=0, le=24 * 3600)]
@@ -194,14 +196,42 @@ def decode(text: str, source: str, kind: type[_S]) -> _S:
         kind: the settings' structure.
 
     Raises:
-        SettingsError: it is too long, not YAML, or has a wrong or unknown key.
+        SettingsError: it is too long, not YAML, a Kubernetes object, or has wrong or unknown keys, all of which it
+            names.
     """
+    raw = _yaml(text, source)
+    if isinstance(raw, dict) and {"apiVersion", "kind"} <= raw.keys():
+        raise SettingsError(f"{source}: {_object(raw)}")
+    try:
+        return msgspec.convert(raw if raw is not None else {}, kind)
+    except (msgspec.ValidationError, DeviceTypeError) as error:
+        told = "; ".join(faults(raw, kind)) or str(error)
+        raise SettingsError(f"{source}: {told}") from error
+
+
+def check(path: Path, kind: type[msgspec.Struct]) -> str:
+    """Say that a settings file is all right, for commands that check one; the file must state something.
+
+    Raises:
+        SettingsError: as for `decode`, or it is empty.
+    """
+    text = read_text(path)
+    if _yaml(text, str(path)) is None:
+        raise SettingsError(f"{path}: is empty; write {{}} if all settings are to be at their defaults")
+    decode(text, str(path), kind)
+    return f"{path}: all right"
+
+
+def _yaml(text: str, source: str) -> Any:
     if len(text) > _MOST_BYTES:
         raise SettingsError(f"{source}: longer than {_MOST_BYTES} bytes, which no settings file is")
     try:
-        raw: Any = yaml.safe_load(text)
+        return yaml.safe_load(text)
     except RecursionError as error:
         raise SettingsError(f"{source}: cannot be read as YAML: nested too deeply") from error
+    except yaml.composer.ComposerError as error:
+        several = "has several YAML documents; settings are one: keep that one" if "single" in str(error) else ""
+        raise SettingsError(f"{source}: {several or f'not YAML: {error}'}") from error
     except (
         yaml.YAMLError,
         ValueError,
@@ -209,7 +239,13 @@ def decode(text: str, source: str, kind: type[_S]) -> _S:
         AttributeError,
     ) as error:  # the last three come of ill-formed scalars
         raise SettingsError(f"{source}: not YAML: {error}") from error
-    try:
-        return msgspec.convert(raw if raw is not None else {}, kind)
-    except (msgspec.ValidationError, DeviceTypeError) as error:
-        raise SettingsError(f"{source}: {error}") from error
+
+
+def _object(raw: dict[str, Any]) -> str:
+    """Say that a Kubernetes object is no settings, and where an installation has them."""
+    metadata, data = raw.get("metadata"), raw.get("data")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    told = f"a Kubernetes object ({excerpt(raw['kind'])}{f' {excerpt(name)}' if name else ''}) and no settings"
+    keys = [str(key) for key in data if str(key).endswith((".yaml", ".yml"))] if isinstance(data, dict) else []
+    where = f"the text of its data[{excerpt(keys[0])}]" if keys else "the settings themselves"
+    return f"{told}; give a file with {where}"

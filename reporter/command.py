@@ -17,7 +17,7 @@ from koordgate.cli import Command
 from koordgate.ending import asked_to_end
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from koordgate.settings import SettingsError, device_types
+from koordgate.settings import SettingsError, check, device_types
 from reporter import once, settings
 from reporter.agent import Agent
 from reporter.cgroup import plan
@@ -107,12 +107,13 @@ async def _main(configured: ReporterSettings) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         configured = settings.load(arguments.config) if arguments.config else ReporterSettings()
+        if arguments.check:
+            told = check(arguments.config, ReporterSettings) if arguments.config else "no --config: all defaults"
+            sys.stdout.write(f"{told}\n")
+            return 0
     except SettingsError as error:
         sys.stderr.write(f"koordgate reporter: {error}\n")
         return 2
-    if arguments.check:
-        sys.stdout.write(f"{arguments.config}: all right\n")
-        return 0
     if arguments.once != arguments.dry_run:
         sys.stderr.write("koordgate reporter: --once and --dry-run go together: one look, and nothing is changed\n")
         return 2

@@ -37,7 +37,7 @@ from koordgate.kube.resource import (
     Resource,
 )
 from koordgate.kube.watch import Handler, Happening, Reflector
-from koordgate.settings import SettingsError
+from koordgate.settings import SettingsError, check
 from koordgate.steady import steadily
 from webhook import settings, traces
 from webhook.app import listen, make_app, make_extender, served_map
@@ -465,12 +465,12 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         configured = settings.load(arguments.config)
         traces.check(configured.tracing)
+        if arguments.check:
+            sys.stdout.write(f"{check(arguments.config, settings.WebhookSettings)}\n")
+            return 0
     except SettingsError as error:
         sys.stderr.write(f"koordgate webhook: {error}\n")
         return 2
-    if arguments.check:
-        sys.stdout.write(f"{arguments.config}: all right\n")
-        return 0
     log.start(configured.log_level, "webhook", configured.log_format)
     try:
         uvloop.run(_main(configured))

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from allocator.quantity import QuantityError, format_bytes, to_int
 from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.meant import did_you_mean
 from allocator.vocabulary.peers import PEERS
 from koordgate.settings import Section
 
@@ -41,7 +42,10 @@ def installed(settings: Mapping[str, DialectSettings]) -> list[Dialect]:
     """
     known = [one.name for one in PEERS]
     if strange := sorted(settings.keys() - set(known)):
-        raise ValueError(f"dialects.{strange[0]}: there is no such dialect; there are {', '.join(known)}")
+        raise ValueError(
+            f"dialects.{strange[0]}: there is no such dialect; there are {', '.join(known)}"
+            f"{did_you_mean(strange[0], known)}"
+        )
     return [as_installed(one, settings.get(one.name, DialectSettings())) for one in PEERS]
 
 

@@ -7,7 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import settings as settings_of_hypothesis
+from strategies import json_values
+from trials import examples
 
+from koordgate.cli import main
+from koordgate.settingfaults import faults
 from koordgate.settings import Name, Port, Seconds, Section, SettingsError
 from webhook import settings
 from webhook.settings import CertificateFiles, LedgerSettings, WebhookSettings, load, parse
@@ -142,55 +148,65 @@ def test_the_classes_that_count_may_be_of_types_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("serve: {prot: 1}", ["prot", "$.serve"]),
-        ("serve: {body_limit_bytes: 4096}", ["body_limit_bytes", "$.serve"]),  # keys are camelCase
-        ("unknown: 1", ["unknown"]),
-        ("serve: {port: 70000}", ["$.serve.port", "65535"]),
-        ("serve: {port: '9443'}", ["$.serve.port", "int"]),
-        ("serve: {port: 8443, extenderPort: 8443}", ["$.serve", "port and extenderPort are both 8443"]),
+        ("serve: {prot: 1}", ["serve.prot: there is no such key; did you mean port?"]),
+        ("serve: {body_limit_bytes: 4096}", ["body_limit_bytes", "serve"]),  # keys are camelCase
+        ("unknown: 1", ["unknown: there is no such key; the keys there are domain, stateMemory, "]),
+        ("mode: off", ["mode: false (text needs quotes) is none of enforce, shadow, off"]),
+        ("logLevel: [info]", ["logLevel: must be text, and is a list"]),
+        ("dialects: {hamy: {}}", ["dialects.hamy: there is no such dialect; there are hami, volcano,"]),
+        ("dialects: {volcanos: {}}", ["; did you mean volcano?"]),
+        ("dialects: {hami: {}, volcano: {enabeld: true}}", ["dialects.volcano.enabeld: there is no such key; did you"]),
+        ("a: 1\n---\nb: 2", ["has several YAML documents; settings are one: keep that one"]),
+        ("serve: {port: 0x" + "f" * 9000 + "}", ["serve.port", "a longer number"]),
+        ("serve: {port: 70000}", ["serve.port", "65535"]),
+        ("serve: {port: '9443'}", ["serve.port: must be a whole number, and is the text '9443'"]),
+        ("serve: {port: 8443, extenderPort: 8443}", ["serve", "port and extenderPort are both 8443"]),
         ("map: {enabled: true, port: 9443}", ["map.port and a port of serve are both 9443"]),
         ("map: {enabled: true, port: 9444}", ["map.port and a port of serve are both 9444"]),
-        ("map: {clients: 0}", ["$.map.clients", "1"]),
-        ("serve: {bodyLimitBytes: 10}", ["$.serve.bodyLimitBytes", "1024"]),
+        ("map: {clients: 0}", ["map.clients", "1"]),
+        ("serve: {bodyLimitBytes: 10}", ["serve.bodyLimitBytes", "1024"]),
         ("serve: {bodiesBytes: 7000000}", ["bodiesBytes is 7000000", "bodyLimitBytes (7340032) or more"]),
-        ("serve: {connections: 9}", ["$.serve.connections", "10"]),
+        ("serve: {connections: 9}", ["serve.connections", "10"]),
         ("certificate: {extenderSecret: koordgate-tls}", ["secret and extenderSecret are both koordgate-tls"]),
         (
             "certificate: {extenderSecret: koordgate-scheduler-tls}",
             ["extenderSecret and clientSecret are both koordgate-scheduler-tls"],
         ),
-        ("serve: {deadlineSeconds: 0}", ["$.serve.deadlineSeconds", "> 0"]),
-        ("serve: {deadlineSeconds: soon}", ["$.serve.deadlineSeconds"]),
-        ("serve: {shutdownDelaySeconds: -1}", ["$.serve.shutdownDelaySeconds"]),
+        ("serve: {deadlineSeconds: 0}", ["serve.deadlineSeconds", "> 0"]),
+        ("serve: {deadlineSeconds: soon}", ["serve.deadlineSeconds"]),
+        ("serve: {shutdownDelaySeconds: -1}", ["serve.shutdownDelaySeconds"]),
         ("serve: {clientName: api-server}", ["clientAuthority and clientName go together: set both, or neither"]),
         ("serve: {clientAuthority: x}", ["clientAuthority and clientName go together: set both, or neither"]),
         ("serve: {clientAuthority: x, clientName: y}", ["clientAuthority is no certificate as PEM"]),
-        ("ledger: {graceSeconds: -5}", ["$.ledger.graceSeconds"]),
-        ("numa: {scope: {namespaces: [Training]}}", ["$.numa.scope.namespaces[0]"]),
-        ("numa: {scope: {selector: {app: 'a b'}}}", ["$.numa.scope.selector[...]"]),
-        ("numa: {scope: {selector: {app: 1}}}", ["$.numa.scope.selector[...]"]),
-        ("numa: {scope: {selector: {-app: a}}}", ["$.numa.scope.selector"]),
-        ("numa: {scope: {labels: {}}}", ["labels", "$.numa.scope"]),
-        ("ledger: {reconcileSeconds: 0}", ["$.ledger.reconcileSeconds"]),
-        ("ledger: {reconcileSeconds: .inf}", ["$.ledger.reconcileSeconds", "86400"]),
-        ("ledger: {graceSeconds: .nan}", ["$.ledger.graceSeconds"]),
-        ("ledger: {gatherSeconds: .nan}", ["$.ledger.gatherSeconds"]),
-        ("serve: {deadlineSeconds: .inf}", ["$.serve.deadlineSeconds"]),
-        ("serve: {shutdownDelaySeconds: .inf}", ["$.serve.shutdownDelaySeconds"]),
-        ("serve: {shutdownDelaySeconds: .nan}", ["$.serve.shutdownDelaySeconds"]),
-        ("certificate: {authorityDays: .inf}", ["$.certificate.authorityDays", "1000000"]),
-        ("certificate: {certificateDays: .nan}", ["$.certificate.certificateDays"]),
-        ("scheduler: {name: ''}", ["$.scheduler.name", "length >= 1"]),
-        ("scheduler: {commonName: ''}", ["$.scheduler.commonName", "length >= 1"]),
-        ("scheduler: {commonName: " + "x" * 65 + "}", ["$.scheduler.commonName", "length <= 64"]),
-        ("scheduler: {preference: Packing}", ["$.scheduler.preference", "Packing"]),
+        ("ledger: {graceSeconds: -5}", ["ledger.graceSeconds"]),
+        ("numa: {scope: {namespaces: [Training]}}", ["numa.scope.namespaces[0]"]),
+        ("numa: {scope: {selector: {app: 'a b'}}}", ["numa.scope.selector.app"]),
+        ("numa: {scope: {selector: {app: 1}}}", ["numa.scope.selector.app"]),
+        ("numa: {scope: {selector: {-app: a}}}", ["numa.scope.selector"]),
+        ("numa: {scope: {labels: {}}}", ["labels", "numa.scope"]),
+        ("ledger: {reconcileSeconds: 0}", ["ledger.reconcileSeconds"]),
+        ("ledger: {reconcileSeconds: .inf}", ["ledger.reconcileSeconds", "86400"]),
+        ("ledger: {graceSeconds: .nan}", ["ledger.graceSeconds"]),
+        ("ledger: {gatherSeconds: .nan}", ["ledger.gatherSeconds"]),
+        ("serve: {deadlineSeconds: .inf}", ["serve.deadlineSeconds"]),
+        ("serve: {shutdownDelaySeconds: .inf}", ["serve.shutdownDelaySeconds"]),
+        ("serve: {shutdownDelaySeconds: .nan}", ["serve.shutdownDelaySeconds"]),
+        ("certificate: {authorityDays: .inf}", ["certificate.authorityDays", "1000000"]),
+        ("certificate: {certificateDays: .nan}", ["certificate.certificateDays"]),
+        ("scheduler: {name: ''}", ["scheduler.name", "length >= 1"]),
+        ("scheduler: {commonName: ''}", ["scheduler.commonName", "length >= 1"]),
+        ("scheduler: {commonName: " + "x" * 65 + "}", ["scheduler.commonName", "length <= 64"]),
+        (
+            "scheduler: {preference: Packing}",
+            ["'Packing' is none of packing, leastRequested,", "mean packing?"],
+        ),
         (
             "scheduler: {mix: [{requests: {cpu: 1, koordinator.sh/gpu: 100}}, {requests: {cpu: x}}]}",
             ["scheduler.mix[1]", "cpu"],
         ),
         ("scheduler: {mix: [{requests: {cpu: 1}}]}", ["scheduler.mix: no request asks for devices"]),
-        ("scheduler: {mix: [{requests: {koordinator.sh/gpu: 100}, weight: 0}]}", ["$.scheduler.mix[0].weight"]),
-        ("scheduler: {preferenceClasses: cpu}", ["$.scheduler.preferenceClasses"]),
+        ("scheduler: {mix: [{requests: {koordinator.sh/gpu: 100}, weight: 0}]}", ["scheduler.mix[0].weight"]),
+        ("scheduler: {preferenceClasses: cpu}", ["scheduler.preferenceClasses"]),
         (
             "scheduler: {preferenceClasses: [memory, disk, queue]}",
             [
@@ -205,18 +221,21 @@ def test_the_classes_that_count_may_be_of_types_of_ones_own() -> None:
             ["names queues", "queue;"],
         ),
         ("scheduler: {preferenceClasses: [cpu, gpu, cpu]}", ["names a class twice"]),
-        ("scheduler: {clientCertificates: 'yes'}", ["$.scheduler.clientCertificates", "bool"]),
-        ("certificate: {secret: x, clientSecret: x}", ["$.certificate", "secret and clientSecret are both x"]),
-        ("certificate: {clientAuthority: ca.crt}", ["$.certificate", "set files too"]),
-        ("scheduler: {username: ''}", ["$.scheduler.username", "length >= 1"]),
-        ("identity: {namespace: ''}", ["$.identity.namespace", "length >= 1"]),
-        ("certificate: {files: {certificate: c, key: '', authority: a}}", ["$.certificate.files.key"]),
-        ("domain: example.org", ["$.domain", "example.org"]),
-        ("logLevel: loud", ["$.logLevel", "loud"]),
-        ("stateMemory: 'no'", ["$.stateMemory", "bool"]),
-        ("certificate: {dnsNames: a.example}", ["$.certificate.dnsNames"]),
-        ("certificate: {dnsNames: [1]}", ["$.certificate.dnsNames[0]"]),
-        ("certificate: {files: {key: k}}", ["$.certificate.files", "certificate"]),
+        (
+            "scheduler: {clientCertificates: 'yes'}",
+            ["clientCertificates: must be true or false, and is the text"],
+        ),
+        ("certificate: {secret: x, clientSecret: x}", ["certificate", "secret and clientSecret are both x"]),
+        ("certificate: {clientAuthority: ca.crt}", ["certificate", "set files too"]),
+        ("scheduler: {username: ''}", ["scheduler.username", "length >= 1"]),
+        ("identity: {namespace: ''}", ["identity.namespace", "length >= 1"]),
+        ("certificate: {files: {certificate: c, key: '', authority: a}}", ["certificate.files.key"]),
+        ("domain: example.org", ["domain", "example.org"]),
+        ("logLevel: loud", ["logLevel", "loud"]),
+        ("stateMemory: 'no'", ["stateMemory: must be true or false, and is the text 'no'"]),
+        ("certificate: {dnsNames: a.example}", ["certificate.dnsNames"]),
+        ("certificate: {dnsNames: [1]}", ["certificate.dnsNames[0]"]),
+        ("certificate: {files: {key: k}}", ["certificate.files", "certificate"]),
         (
             (
                 "devices: {types: [{name: q, resource: e.com/q, amounts: [{name: lane, resource: e.com/q.lane}],"
@@ -224,10 +243,10 @@ def test_the_classes_that_count_may_be_of_types_of_ones_own() -> None:
             ),
             ["device type q: template t: ", "'many'"],
         ),
-        ("scheduler: koord-scheduler", ["$.scheduler", "object"]),
-        ("scheduler: null", ["$.scheduler"]),
-        ("[]", ["object"]),
-        ("text", ["object"]),
+        ("scheduler: koord-scheduler", ["scheduler: must be a section with keys, and is the text"]),
+        ("scheduler: null", ["scheduler"]),
+        ("[]", ["the settings: must be a section with keys, and is a list"]),
+        ("text", ["the settings: must be a section with keys, and is the text 'text'"]),
         ("a: [", ["not YAML"]),
         ("\x00", ["not YAML"]),
         ("[" * 100_000, ["nested too deeply"]),
@@ -247,6 +266,96 @@ def test_a_wrong_key_is_named_with_its_file(tmp_path: Path, text: str, told: lis
         load(file)
     for word in [str(file), *told]:
         assert word in str(caught.value)
+
+
+def test_all_faults_of_a_file_are_told_at_once() -> None:
+    text = (
+        "serve: {prot: 1, port: x, deadlineSeconds: 0}\nmode: enforced\nquota: {enabeld: true}\ndevices: {types: [{}]}"
+    )
+    with pytest.raises(SettingsError) as caught:
+        parse(text, "f")
+    assert str(caught.value).split("; ") == [
+        "f: serve.prot: there is no such key",
+        "did you mean port?",
+        "serve.port: must be a whole number, and is the text 'x'",
+        "serve.deadlineSeconds: must be a number > 0.0, and is 0",
+        "mode: the text 'enforced' is none of enforce, shadow, off",
+        "did you mean enforce?",
+        "quota.enabeld: there is no such key",
+        "did you mean enabled?",
+        "devices.types[0]: name is missing",
+        "write it",
+    ]
+
+
+def test_what_only_follows_from_a_fault_is_not_told() -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse("serve: {port: '8443', extenderPort: 9443}", "f")
+    assert str(caught.value) == "f: serve.port: must be a whole number, and is the text '8443'"
+
+
+def test_of_many_faults_twenty_are_told() -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse("\n".join(f"wrong{at}: 1" for at in range(99)), "f")
+    assert str(caught.value).count("there is no such key") == 20
+
+
+@settings_of_hypothesis(max_examples=examples(200))
+@given(json_values())
+def test_whatever_a_file_has_it_is_settings_or_told(raw: Any) -> None:
+    keys = ("serve", "mode", "dialects", "devices", "numa", "scheduler")
+    for value in (raw, *({key: raw} for key in keys), {"devices": {"types": [raw]}}, {"dialects": {"hami": raw}}):
+        told = faults(value, WebhookSettings)
+        try:
+            msgspec.convert(value, WebhookSettings)
+        except (msgspec.ValidationError, ValueError):
+            assert told
+            assert all(one and len(one) < 2000 for one in told)
+        else:
+            assert told == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "{apiVersion: v1, kind: ConfigMap, metadata: {name: koordgate}, data: {config.yaml: 'mode: shadow'}}",
+            (
+                "a Kubernetes object (ConfigMap koordgate) and no settings; give a file with the text of its "
+                "data[config.yaml]"
+            ),
+        ),
+        (
+            "{apiVersion: v1, kind: Pod}",
+            "a Kubernetes object (Pod) and no settings; give a file with the settings themselves",
+        ),
+    ],
+)
+def test_a_kubernetes_object_is_known_for_one(text: str, told: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse(text, "f")
+    assert str(caught.value) == f"f: {told}"
+
+
+@pytest.mark.parametrize("command", ["webhook", "reporter"])
+@pytest.mark.parametrize("text", ["", "\n", "# nothing\n", "---\n", "null"])
+def test_an_empty_file_is_not_all_right(
+    command: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert main([command, "--config", str(file), "--check"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.endswith("is empty; write {} if all settings are to be at their defaults\n")
+    file.write_text("{}", encoding="utf-8")
+    assert main([command, "--config", str(file), "--check"]) == 0
+    assert capsys.readouterr().out == f"{file}: all right\n"
+
+
+def test_without_a_file_a_check_says_that_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reporter", "--check"]) == 0
+    assert capsys.readouterr().out == "no --config: all defaults\n"
 
 
 def test_a_file_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
@@ -279,7 +388,7 @@ def test_a_port_is_a_number_of_16_bits(port: int, right: bool) -> None:  # noqa:
     if right:
         assert parse(text).serve.extender_port == port
     else:
-        with pytest.raises(SettingsError, match=r"\$\.serve\.extenderPort"):
+        with pytest.raises(SettingsError, match=r"serve\.extenderPort"):
             parse(text)
 
 

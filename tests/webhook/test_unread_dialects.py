@@ -339,13 +339,19 @@ REFUSED = {
     ),
     "a default of nothing": ("{hami: {defaultMemory: '0'}}", "defaultMemory is 0: the memory of a card is from 1 byte"),
     "no default memory": ("{hami: {defaultMemory: all}}", "hami.defaultMemory: 'all' is not a Kubernetes quantity"),
-    "more than all cores": ("{hami: {defaultCores: 101}}", "Expected `int` <= 100"),
+    "more than all cores": (
+        "{hami: {defaultCores: 101}}",
+        "dialects.hami.defaultCores: must be a whole number <= 100, and is 101",
+    ),
     "names of a type": (
         f"{{amd: {{enabled: true}}}}\n{RADEON}",
         "resource amd.com/gpu of device type radeon is already",
     ),
     "a wrong namespace": ("{hami: {enabled: true, namespaces: [A_B]}}", "namespaces"),
-    "an unknown key": ("{hami: {active: true}}", "unknown field `active`"),
+    "an unknown key": (
+        "{hami: {active: true}}",
+        "dialects.hami.active: there is no such key; the keys there are enabled,",
+    ),
 }
 
 
