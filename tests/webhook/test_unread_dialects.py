@@ -329,7 +329,7 @@ REFUSED = {
     "no unit": ("{hami: {memoryUnit: GiB}}", "dialects.hami.memoryUnit: 'GiB' is not a Kubernetes quantity"),
     "0": ("{hami: {memoryUnit: '0'}}", "one unit is from 1 byte to 1Ti"),
     "more than a tebibyte": ("{hami: {memoryUnit: '1099511627777'}}", "one unit is from 1 byte to 1Ti"),
-    "less than no cores": ("{hami: {defaultCores: -1}}", "Expected `int` >= 0"),
+    "less than no cores": ("{hami: {defaultCores: -1}}", "must be a whole number >= 0, and is -1"),
     "two unknown dialects": ("{run: {}, another: {}}", "dialects.another: there is no such dialect"),
     "two defaults of a product without": ("{volcano: {defaultCores: 3, defaultMemory: 1Gi}}", "volcano.defaultMemory"),
     "a fraction": ("{hami: {memoryUnit: 100m}}", "is not a whole number"),

@@ -39,7 +39,7 @@ DSP = "types: [{name: dsp, resource: example.com/dsp}]"
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("rounds: 1", "unknown field `rounds`"),
+        ("rounds: 1", "rounds: there is no such key"),
         ("roundSeconds: 0", "roundSeconds"),
         ("roundSeconds: .inf", "roundSeconds"),
         ("devices: {pci: [{type: dsp, vendor: '0x10ee'}]}", "name it there"),
