@@ -44,6 +44,7 @@ from allocator.vocabulary.peerresults import (
     KAI_LIMIT,
     KAI_REQUEST,
     KAI_RESERVED,
+    SCHEDULERS,
     Statement,
 )
 from allocator.vocabulary.peers import PEERS
@@ -304,7 +305,7 @@ class _Asked(NamedTuple):
 
     Attributes:
         use: the most at one time.
-        name: the first name by which it asks.
+        name: the first name by which it asks, of those that no device plugin of NVIDIA's has if there are any.
     """
 
     use: _Use
@@ -320,9 +321,14 @@ def _asked(obj: Raw, by: Statement, adoption: Adoption) -> _Asked | None:
     for phase, container in _containers(obj):
         asked = _asked_by(container, dialect)
         if asked is not None:
-            name = name or asked.name
+            name = _telling(name, asked.name)
             uses.append((phase, asked.use))
     return _Asked(_peak(uses, ended=by.shrinks and _ended(obj)), name) if uses else None
+
+
+def _telling(first: str, second: str) -> str:
+    """Which of two names tells more of whose a Pod is; the first if both do."""
+    return second if first in {"", NVIDIA_GPU} else first
 
 
 def _asked_by(container: Raw, dialect: Dialect) -> _Asked | None:
@@ -338,7 +344,7 @@ def _asked_by(container: Raw, dialect: Dialect) -> _Asked | None:
         except QuantityError as error:
             raise _UnreadableError(f"{term.name}: {error}") from error
         if amount:
-            first = first or term.name
+            first = _telling(first, term.name)
             amounts[term.states] = amount * term.factor
     if not first:
         return None
@@ -361,8 +367,8 @@ def _names(obj: Raw, names: Container[str]) -> bool:
 def _unnamed(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
     """What a product's Pod has of a card that nothing names; None if the Pod is not that product's.
 
-    It is if it asks in the product's names and names its scheduler, or where any scheduler will do in names that no
-    other product has. The device plugin may give it a card all the same.
+    It is if it names one of the product's schedulers, or any will do, and asks in names that no other product has, or
+    names the product's own scheduler. The device plugin may give it a card all the same.
     """
     asked = _asked(obj, by, adoption)
     if asked is None or not _is_of(obj, by, asked.name, adoption):
@@ -375,9 +381,11 @@ def _scheduler_of(obj: Raw) -> str:
 
 
 def _is_of(obj: Raw, by: Statement, name: str, adoption: Adoption) -> bool:
-    if adoption.schedulers.get(by.product):
-        return adoption.binds(by.product, _scheduler_of(obj))
-    return name != NVIDIA_GPU
+    scheduler = _scheduler_of(obj)
+    theirs = adoption.schedulers.get(by.product)
+    if theirs and scheduler not in theirs:
+        return False
+    return name != NVIDIA_GPU or scheduler in SCHEDULERS[by.product]
 
 
 def _containers(obj: Raw) -> Sequence[tuple[Phase, Raw]]:

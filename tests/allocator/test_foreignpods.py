@@ -295,7 +295,7 @@ UNNAMED = {
     "HAMi": (
         running(limits={"nvidia.com/gpu": 1, "nvidia.com/gpumem": 9}, scheduler="hami-scheduler"),
         part(mib=9),
-        "nvidia.com/gpu",
+        "nvidia.com/gpumem",
     ),
     "HAMi: whole cards": (running(limits={"nvidia.com/gpu": 1}, scheduler="hami-scheduler"), part(), "nvidia.com/gpu"),
     "HAMi: a list without cards": (hami(";;", limits={"nvidia.com/gpumem": 9}), part(mib=9), "nvidia.com/gpumem"),
@@ -378,6 +378,27 @@ def test_a_pod_holds_the_most_that_its_containers_have_at_one_time_by_its_produc
         parts = [(one.memory, one.part) for one in (found.parts if found is not None else ())]
         held = [(size, of) for size, of in parts if size != 0 and of != (0, 999)]
         assert held == ([(None, of) if of else (units * unit * MIB, None)] if units else []), what
+
+
+ANYBODYS = {
+    "names of HAMi's by a named scheduler": (
+        {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 9},
+        "[default-scheduler]",
+        True,
+    ),
+    "names of HAMi's by any scheduler": ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 9}, "[]", True),
+    "a device plugin's name by a named scheduler": ({"nvidia.com/gpu": 1}, "[default-scheduler]", False),
+    "a device plugin's name by any scheduler": ({"nvidia.com/gpu": 1}, "[]", False),
+    "names of HAMi's by another scheduler": ({"nvidia.com/gpumem": 9}, "[mine]", False),
+}
+
+
+@pytest.mark.parametrize(("limits", "schedulers", "holds"), ANYBODYS.values(), ids=ANYBODYS)
+def test_a_device_plugins_pod_is_no_products_by_a_scheduler_that_others_use_too(
+    limits: Raw, schedulers: str, *, holds: bool
+) -> None:
+    adoption = adoption_of(parse(f"adopt: {{peers: [hami], schedulers: {{hami: {schedulers}}}}}"))
+    assert (read_foreign_pod(running(limits=limits), adoption) is not None) is holds
 
 
 def test_memory_is_the_sum_over_a_pods_containers() -> None:
