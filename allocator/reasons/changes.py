@@ -187,8 +187,11 @@ def _mended(request: PodRequest, node: NodeSnapshot) -> Iterator[Change]:
         if gone and _fits(request, _healed(node, gone)):
             yield Change(ChangeKind.NODE, f"{words} {_listed(gone)}")
     if node.kubelet_held and _fits(request, replace(node, kubelet_held=frozenset())):
-        many = "1 device" if len(node.kubelet_held) == 1 else f"{len(node.kubelet_held)} devices"
-        text = f"let the Pods of the kubelet's device plugin that hold {many} end"
+        text = f"let the Pods of the kubelet's device plugin that hold {_counted(len(node.kubelet_held))} end"
+        yield Change(ChangeKind.NODE, text)
+    if node.disputed and _fits(request, replace(node, disputed=frozenset())):
+        about = _counted(len(node.disputed))
+        text = f"correct its NodeAllocation by the annotations of its Pods, which differ about {about}"
         yield Change(ChangeKind.NODE, text)
     for held, words, left in (
         (node.claims, "ResourceClaims", replace(node, claims={})),
@@ -197,6 +200,10 @@ def _mended(request: PodRequest, node: NodeSnapshot) -> Iterator[Change]:
         if held and _fits(request, left):
             names = sorted(f"{one.namespace}/{one.name}" for one in held.values())
             yield Change(ChangeKind.NODE, f"let {words} end: {', '.join(names[:_MOST_NAMED])}")
+
+
+def _counted(devices: int) -> str:
+    return "1 device" if devices == 1 else f"{devices} devices"
 
 
 def _healed(node: NodeSnapshot, gone: list[Device]) -> NodeSnapshot:

@@ -566,6 +566,14 @@ def test_how_many_devices_the_kubelet_has_given_is_told(number: int, many: str) 
     assert change.text == f"let the Pods of the kubelet's device plugin that hold {many} end"
 
 
+@pytest.mark.parametrize(("number", "many"), [(1, "1 device"), (2, "2 devices")])
+def test_how_many_devices_are_disputed_is_told(number: int, many: str) -> None:
+    cards = [gpu(minor) for minor in range(number)]
+    there = node(*cards, disputed=frozenset(card.id for card in cards))
+    (change,) = found(asking({"nvidia.com/gpu": str(number)}), there)[ChangeKind.NODE]
+    assert change.text == f"correct its NodeAllocation by the annotations of its Pods, which differ about {many}"
+
+
 def test_eight_claims_and_eight_pods_of_other_products_are_named() -> None:
     cards = [gpu(minor) for minor in range(9)]
     claims = {f"c{at}": replace(holding(f"c{at}", part(card, 100)), fence=1) for at, card in enumerate(cards)}

@@ -74,6 +74,13 @@ def test_health_is_one_word_and_nothing_of_what_cannot_be_used_is_free(
     assert told["amounts"][0] == [100, 0, 100 if health == "healthy" else 0]
 
 
+def test_a_disputed_card_is_not_known_to_be_free_and_says_where_the_pod_is_named() -> None:
+    there = replace(node(gpu(0), gpu(1)), disputed=frozenset(["GPU-0"]))
+    told = entry(there)["devices"]
+    assert [(one["health"], one["amounts"][0][2]) for one in told] == [("unread", 0), ("healthy", 100)]
+    assert "AllocationDisputed" in told[0]["why"]
+
+
 def test_a_node_whose_holdings_are_unknown_is_all_held() -> None:
     told = entry(NodeSnapshot("node-1", ()), blocked="its record cannot be read: remove it", listed=CARDS)
     assert told["blocked"] == "its record cannot be read: remove it"

@@ -192,6 +192,8 @@ def _health(node: NodeSnapshot, device: Device, blocked: str) -> tuple[str, str]
         return "cordoned", device.why_not or "cordoned by an administrator"
     if not device.healthy:
         return "unhealthy", device.why_not or "unhealthy"
+    if device.id in node.disputed:
+        return "unread", "the ledger and a Pod's annotation state different: see the Event AllocationDisputed"
     if not node.is_usable(device):
         return "kubelet", "allocated by the kubelet's device plugin"
     return "healthy", ""
