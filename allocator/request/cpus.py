@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from allocator.quantity import format_bytes
 from allocator.request.cpuamounts import CPU, PodCpuAmounts, as_object, read_cpu_amounts
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
@@ -137,6 +138,26 @@ def not_aligned(pod: Mapping[str, Any]) -> str:
         f"{annotation_path(NUMA_TOPOLOGY_SPEC)}: holds for the devices of a Pod of class {label} only; its CPUs "
         f"and memory may come from every NUMA node. Set the label {QOS_LABEL} to LS to align them"
     )
+
+
+def not_guaranteed(pod: Mapping[str, Any]) -> str:
+    """Warn of memory of a Pod of class LSE or LSR whose request is not its limit; "" if there is none.
+
+    The kubelet's static policy gives CPUs to Guaranteed Pods only, and does not know that others have any.
+    """
+    label, _ = _marks(pod)
+    if label not in _BOUND:
+        return ""
+    amounts = read_cpu_amounts(as_object(pod.get("spec"), "spec", []), [])
+    for one in (*amounts.containers, amounts.pod):
+        request, limit = one.memory
+        if request is not None and request != limit:
+            return (
+                f"{one.path}.limits[memory]: {'missing' if limit is None else 'differs from the request'}; the Pod is "
+                "not Guaranteed then, and a kubelet of the CPU manager policy static may give its CPUs to another Pod: "
+                f"write {format_bytes(request)} in both"
+            )
+    return ""
 
 
 def without_effect(pod: Mapping[str, Any]) -> str:
