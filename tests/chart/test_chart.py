@@ -336,7 +336,10 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             },
             "guard": {"plainPods": "warn"},
             "devices": {
-                "defaultSlotResourceFraction": {"types": {"gpu": 50}, "namespaces": {"batch": {"gpu": 25, "rdma": 10}}},
+                "defaultSlotResourceFraction": {
+                    "types": {"gpu": 50},
+                    "namespaces": {"batch": {"gpu": 25, "rdma": "1/8"}},
+                },
                 "quotaEnvironment": True,
                 "order": "leastUsed",
                 "types": [QUEUE],
@@ -410,7 +413,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
         gangs=settings.GangSettings(all_or_nothing=True, hold_seconds=60),
         limits=LimitSettings(LimitProvider.NVIDIA_TOOLKIT, ("batch", "*")),
         devices=settings.DeviceSettings(
-            default_slot_resource_fraction=settings.SlotSettings({"gpu": 50}, {"batch": {"gpu": 25, "rdma": 10}}),
+            default_slot_resource_fraction=settings.SlotSettings({"gpu": 50}, {"batch": {"gpu": 25, "rdma": "1/8"}}),
             quota_environment=True,
             order=DeviceOrder.LEAST_USED,
             types=(
@@ -803,6 +806,8 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"devices": {"defaultSlotResourceFraction": {"gpu": 50}}},
         {"devices": {"defaultSlotResourceFraction": {"types": {"gpu": 0}}}},
         {"devices": {"defaultSlotResourceFraction": {"types": {"gpu": 101}}}},
+        {"devices": {"defaultSlotResourceFraction": {"types": {"gpu": "1/101"}}}},
+        {"devices": {"defaultSlotResourceFraction": {"types": {"gpu": "2/3"}}}},
         {"devices": {"defaultSlotResourceFraction": {"namespaces": {"Team": {"gpu": 50}}}}},
         {"devices": {"defaultSlotResourceFraction": {"namespaces": {"team": {"gpu": 0.5}}}}},
         {"devices": {"types": [{"name": "npu"}]}},
