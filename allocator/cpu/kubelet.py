@@ -41,8 +41,10 @@ def refused_by_kubelet(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse) -> Re
     """
     if not ask.of_kubelet:
         return None
-    # The kubelet may have given Pods of ours other CPUs, which are reserved here; then it takes theirs for free.
-    for seen in (use, use._replace(taken=0)) if use.taken else (use,):
+    # The kubelet may have given Pods of ours other CPUs, which are reserved here; then it takes theirs for free. More
+    # free CPUs can only lead a second container astray.
+    views = (use, use._replace(taken=0)) if use.taken and len(ask.of_kubelet) > 1 else (use,)
+    for seen in views:
         refused = _broken_core(ask, node, seen) if node.whole_cores else None
         if refused is None and node.kubelet_policy is not NumaPolicy.NONE:
             refused = _unaligned(ask, node, seen)
