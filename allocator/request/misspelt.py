@@ -55,10 +55,11 @@ LABELS: Final = (QOS_LABEL, PRIORITY_CLASS_LABEL, ISOLATION_PROVIDER, *GANG_LABE
 OTHERS: Final = frozenset({*STAY_ANNOTATIONS, "koordinator.sh/priority", "quota.scheduling.koordinator.sh/name"})
 """Annotations and labels of others, which are like ones that koordgate reads, or which it reads as they do."""
 
+_ENDS: Final = tuple(f".{one}" for one in KEY_DOMAINS)
 _NODES: Final = "node.koordinator.sh"
 _SHORT: Final = 8  # letters: so short a key means something else in each domain, as "name" and "mode"
 _MOST: Final = 8  # names of one Pod that are told
-_MOST_READ: Final = 256  # names of one Pod that are compared
+_MOST_READ: Final = 16  # resources, annotations and labels of one Pod, each, that are compared
 
 
 def find_misspelt(pod: Mapping[str, Any], types: DeviceTypes) -> list[str]:
@@ -75,7 +76,9 @@ def find_misspelt(pod: Mapping[str, Any], types: DeviceTypes) -> list[str]:
 def _resources(spec: Mapping[str, Any], types: DeviceTypes) -> Iterator[str]:
     seen: set[tuple[str, str]] = set()
     for path, name, amount in asked_names(spec):
-        if name in types.resources or is_quota_resource(name) or (path, name) in seen or is_zero(amount):
+        if name in types.resources or ("/" not in name and not any(kind.name in name for kind in types.types)):
+            continue  # as cpu, memory
+        if is_quota_resource(name) or (path, name) in seen or is_zero(amount):
             continue
         seen.add((path, name))
         if len(seen) > _MOST_READ:
@@ -124,7 +127,7 @@ def _keys(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 def is_ours(key: str) -> bool:
     """Whether a key is of one of the domains that are looked at."""
-    return any(_within(key.partition("/")[0], one) for one in KEY_DOMAINS)
+    return f".{key.partition('/')[0]}".endswith(_ENDS)
 
 
 def _within(domain: str, upper: str) -> bool:

@@ -47,7 +47,8 @@ def _nearness(word: str, other: str) -> float:
         return 0.0
     if sorted(word) == sorted(other):
         return 1.0 if word == other else _ALIKE
-    if word[0] != other[0]:
+    least, most = sorted((len(word), len(other)))
+    if word[0] != other[0] or 2 * least < _ALIKE * (least + most):  # no ratio is greater
         return 0.0
     matcher = SequenceMatcher(None, other, word, autojunk=False)
     if matcher.quick_ratio() < _ALIKE:
