@@ -10,7 +10,7 @@ pkg/binder/plugins/nvfractions: annotations about the container that shares it).
 """
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
@@ -165,6 +165,7 @@ def read_foreign_pod(obj: Raw, adoption: Adoption) -> ForeignPod | None:
     # free. koordgate and Koordinator bind no Pod that names another product's scheduler.
     if DEVICE_ALLOCATED in annotations and spec.get("schedulerName") not in adoption.theirs:
         return None
+    asks = _names(obj, adoption.names)  # once: the many Pods of others cost no more than this
     said: list[tuple[Product, _Said]] = []
     problems: list[tuple[Product, str, str]] = []
     for by, read in _READERS:
@@ -172,7 +173,7 @@ def read_foreign_pod(obj: Raw, adoption: Adoption) -> ForeignPod | None:
         if peer not in adoption.peers:
             continue
         try:
-            found = read(obj, by, adoption)
+            found = read(obj, by, adoption, asks)
         except _UnreadableError as error:
             problems.append((peer, evidence, f"{evidence}: {error}"))
         else:
@@ -249,12 +250,12 @@ def _device(text: str, unit: int) -> ForeignPart:
     return ForeignPart(identity, memory=memory * unit if memory and not mig else None, core=min(core, FULL))
 
 
-def _by_uuid(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
+def _by_uuid(obj: Raw, by: Statement, adoption: Adoption, asks: bool) -> _Said | None:  # noqa: FBT001
     """Read the cards of each container: of each card the most that the Pod has of it at one time."""
     text = _annotation(obj, by.evidence)
     entries = read_devices(text, adoption.dialects[by.dialect].unit if by.scaled else MIB) if text is not None else ()
     if not any(entries):
-        return _unnamed(obj, by, adoption)
+        return _unnamed(obj, by, adoption, asks)
     phases = [phase for phase, _ in _containers(obj)]
     if not by.every or len(entries) != len(phases):  # whose the entries are is not known: all may run at one time
         phases = [Phase.APP] * len(entries)
@@ -267,11 +268,11 @@ def _by_uuid(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
     return _Said(by.evidence, tuple(_peak(of, ended=shrunk).part(id=card) for card, of in uses.items()))
 
 
-def _volcano_share(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
+def _volcano_share(obj: Raw, by: Statement, adoption: Adoption, asks: bool) -> _Said | None:  # noqa: FBT001
     """Read an index of NVML's list, or several; Volcano's device plugin gives a Pod without its resources no card."""
-    text, asked = _annotation(obj, by.evidence), _asked(obj, by, adoption)
+    text, asked = _annotation(obj, by.evidence), _asked(obj, by, adoption, asks)
     if text is None or asked is None:
-        return _unnamed(obj, by, adoption)
+        return _unnamed(obj, by, adoption, asks)
     indexes = [_card_number(one) for one in text.split(",")]
     _check_count(indexes)
     if asked.use.memory < _ALL and len(indexes) != 1:
@@ -282,11 +283,11 @@ def _volcano_share(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
     return _Said(by.evidence, parts, _container_starts(obj))
 
 
-def _gpushare(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
+def _gpushare(obj: Raw, by: Statement, adoption: Adoption, asks: bool) -> _Said | None:  # noqa: FBT001
     """Read a minor, and which part of the card is held; without its resource, the device plugin gives no card."""
-    text, asked = _annotation(obj, by.evidence), _asked(obj, by, adoption)
+    text, asked = _annotation(obj, by.evidence), _asked(obj, by, adoption, asks)
     if text is None or asked is None:
-        return _unnamed(obj, by, adoption)
+        return _unnamed(obj, by, adoption, asks)
     minor = _card_number(text)
     held, has = _annotation(obj, GPUSHARE_POD), _annotation(obj, GPUSHARE_DEV)
     units = max(asked.use.memory // adoption.dialects[by.dialect].unit, 0 if held is None else _number(held))
@@ -312,9 +313,9 @@ class _Asked(NamedTuple):
     name: str
 
 
-def _asked(obj: Raw, by: Statement, adoption: Adoption) -> _Asked | None:
+def _asked(obj: Raw, by: Statement, adoption: Adoption, asks: bool) -> _Asked | None:  # noqa: FBT001
     """What a Pod has of one card at most, if all its containers have the same one; None if it asks for nothing."""
-    if not _names(obj, adoption.names):  # so that the many Pods of others cost no more than this
+    if not asks:
         return None
     dialect, name = adoption.dialects[by.dialect], ""
     uses: list[tuple[Phase, _Use]] = []
@@ -353,24 +354,24 @@ def _asked_by(container: Raw, dialect: Dialect) -> _Asked | None:
     return _Asked(_Use(memory, amounts.get(GPU_CORE, 0)), first)
 
 
-def _names(obj: Raw, names: Container[str]) -> bool:
+def _names(obj: Raw, names: frozenset[str]) -> bool:
     """Whether a container of a Pod states one of these resources."""
     spec = obj.get("spec") or {}
     for of in ("initContainers", "containers"):
         for container in spec.get(of) or ():
-            resources = container.get("resources") or {}
-            if any(name in names for key in RESOURCE_MAPS for name in resources.get(key) or ()):
+            resources = container.get("resources")
+            if resources and not all(names.isdisjoint(resources.get(key) or ()) for key in RESOURCE_MAPS):
                 return True
     return False
 
 
-def _unnamed(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
+def _unnamed(obj: Raw, by: Statement, adoption: Adoption, asks: bool) -> _Said | None:  # noqa: FBT001
     """What a product's Pod has of a card that nothing names; None if the Pod is not that product's.
 
     It is if it names one of the product's schedulers, or any will do, and asks in names that no other product has, or
     names the product's own scheduler. The device plugin may give it a card all the same.
     """
-    asked = _asked(obj, by, adoption)
+    asked = _asked(obj, by, adoption, asks)
     if asked is None or not _is_of(obj, by, asked.name, adoption):
         return None
     return _Said(asked.name, (asked.use.part(),))
@@ -425,7 +426,7 @@ def _ended(obj: Raw) -> bool:
     return len(states) == len(early) and all(code == 0 for code in states)
 
 
-def _kai(obj: Raw, by: Statement, adoption: Adoption) -> _Said | None:
+def _kai(obj: Raw, by: Statement, adoption: Adoption, asks: bool) -> _Said | None:  # noqa: ARG001, FBT001
     """Read the cards and the groups of a Pod that shares cards, or the card of a reservation Pod."""
     metadata = obj["metadata"]
     labels: Mapping[str, str] = metadata.get("labels") or {}
@@ -504,7 +505,7 @@ def _of_group(key: str) -> bool:
     return key == KAI_GROUP or key.startswith(f"{KAI_GROUP}/")
 
 
-_READERS: Final[tuple[tuple[Statement, Callable[[Raw, Statement, Adoption], _Said | None]], ...]] = (
+_READERS: Final[tuple[tuple[Statement, Callable[[Raw, Statement, Adoption, bool], _Said | None]], ...]] = (
     (BY_HAMI, _by_uuid),
     (BY_VGPU, _by_uuid),
     (BY_SHARE, _volcano_share),
