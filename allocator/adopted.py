@@ -20,9 +20,10 @@ from allocator.vocabulary.adopted import (
     Numberings,
     held_at,
 )
+from allocator.vocabulary.cardmemory import percent_of
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL
-from allocator.vocabulary.holdings import Share, sum_used
+from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
 
@@ -101,7 +102,7 @@ def conflicts(node: NodeSnapshot) -> list[AdoptionConflict]:
     if exact:
         outer = [one for one in exact if not one.within]
         parts = [one for one in exact if one.within]
-        theirs, inside, ours = sum_used(outer), sum_used(parts), sum_used(node.given())
+        theirs, inside, ours = node.held_by(outer), node.held_by(parts), node.held_by(node.given())
         for device in node.devices:
             given, own = theirs.get(device.id, {}), ours.get(device.id, {})
             if _beyond(device, given):
@@ -244,16 +245,16 @@ def _share(part: ForeignPart, card: Device, before: Share | None) -> Share:
 
 
 def _amounts(part: ForeignPart, capacity: Mapping[str, int], reserved: int) -> dict[str, int]:
-    """What a part is of a card: memory rounded up, in bytes and in percent, and compute."""
+    """What a part is of a card: bytes of memory, rounded up, these in percent, and compute."""
     if part.whole:
         return dict(capacity)
     total = capacity[GPU_MEMORY]
     if part.part is not None:
         of, every = part.part
-        memory, ratio = -(-total * of // every), -(-FULL * of // every)
+        memory, ratio = -(-total * of // every), FULL * of // every
     else:
         memory = min(part.memory or 0, total + reserved)
-        ratio = -(-memory * FULL // (total + reserved))  # of what others take for the whole
+        ratio = percent_of(memory, total + reserved)  # of what others take for the whole
     return {GPU_CORE: part.core, GPU_MEMORY: memory, GPU_MEMORY_RATIO: ratio}
 
 

@@ -248,17 +248,25 @@ def _serves(held: Holding, pod: Claim, node: NodeSnapshot) -> Decisions[bool]:
     """
     said = _annotated(pod, node)
     choosing = decide(pod.request, node, held) if said is None else _adopt(pod.request, said, node)
-    return _alike((yield from choosing), held)
+    placed = yield from choosing
+    return not isinstance(placed, Refusal) and _compared(placed, node) == _compared(held, node)
 
 
-def _alike(placed: Placement | Refusal, held: Holding) -> bool:
-    """Whether a placement equals a holding, regardless of which containers use which of its devices."""
-    return not isinstance(placed, Refusal) and _compared(placed) == _compared(held)
+def _compared(of: Placement | Holding, node: NodeSnapshot) -> object:
+    """What must be equal: all but which containers use which devices, and percentages that follow from bytes.
 
-
-def _compared(of: Placement | Holding) -> object:
+    An earlier release rounded these up.
+    """
+    ratios = {device.id: device.memory[1] for device in node.devices if device.memory is not None}
     shares = {
-        share.id: (share.type, share.minor, dict(share.amounts), share.functions, share.alone, share.unshared)
+        share.id: (
+            share.type,
+            share.minor,
+            {tail: amount for tail, amount in share.amounts.items() if tail != ratios.get(share.id)},
+            share.functions,
+            share.alone,
+            share.unshared,
+        )
         for share in of.shares
     }
     cpus = of.cpus

@@ -27,10 +27,11 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from allocator.vocabulary.adopted import ForeignHolding, counted
+from allocator.vocabulary.cardmemory import percent_of
 from allocator.vocabulary.claims import ResourceClaim
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType
-from allocator.vocabulary.holdings import Holding, Share, sum_used
+from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
@@ -83,7 +84,10 @@ def claimed_shares(parts: Iterable[ClaimedPart], devices: Sequence[Device]) -> t
 
 
 def _amounts(part: ClaimedPart, device: Device) -> dict[str, int]:
-    """What a part is of each of a device's resources: its bytes, and as much in percent, rounded up, of the others."""
+    """What a part is of each of a device's resources: its bytes, and as much in percent of the others.
+
+    What follows is rounded up, but for the percentage of the same memory.
+    """
     pair = part.kind.memory
     if part.memory is None or pair is None:
         return dict(device.capacity)
@@ -91,7 +95,8 @@ def _amounts(part: ClaimedPart, device: Device) -> dict[str, int]:
     held = min(part.memory, total)
     percent = -(-held * FULL // total)
     shown = zip(part.kind.tails, part.kind.percent, strict=True)
-    return {tail: held if tail == pair[0] else percent if counts else device.capacity[tail] for tail, counts in shown}
+    amounts = {tail: percent if counts else device.capacity[tail] for tail, counts in shown}
+    return {**amounts, pair[0]: held, pair[1]: percent_of(held, total)}
 
 
 def _added(before: Share | None, more: Mapping[str, int], device: Device) -> dict[str, int]:
@@ -153,8 +158,8 @@ def _either(first: Iterable[Share], second: Iterable[Share]) -> tuple[Share, ...
 def _in_the_way(wanted: Holding, node: NodeSnapshot) -> str:
     """Say who holds a device of which too little is left for a claim; "" if nobody does."""
     given: list[Holding | ForeignHolding] = [*node.holdings.values(), *counted(node.foreign)]
-    pods = sum_used(given)
-    others = sum_used(one for uid, one in node.claims.items() if uid != wanted.uid)
+    pods = node.held_by(given)
+    others = node.held_by(one for uid, one in node.claims.items() if uid != wanted.uid)
     devices = {device.id: device for device in node.devices}
     for share in wanted.shares:
         device, used, claims = devices.get(share.id), pods.get(share.id, {}), others.get(share.id, {})
@@ -254,7 +259,7 @@ class ClaimedToo:
 
 def claimed_too(node: NodeSnapshot) -> list[ClaimedToo]:
     """Find the devices of a node of which Pods and claims hold some, and together more than there is."""
-    pods, claims = (sum_used(held.values()) for held in (node.holdings, node.claims))
+    pods, claims = (node.held_by(held.values()) for held in (node.holdings, node.claims))
     found = []
     for device in node.devices:
         given, claimed = pods.get(device.id, {}), claims.get(device.id, {})

@@ -17,6 +17,7 @@ from operator import le
 from typing import Final, NamedTuple
 
 from allocator.devices.offer import Amounts, completed
+from allocator.vocabulary.cardmemory import askable
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.mix import Mix, TypicalRequest
@@ -150,7 +151,8 @@ def points_left(kind: DeviceType, node: NodeSnapshot, device: Device) -> int:
 
 
 def _stock(kind: DeviceType, node: NodeSnapshot, device: Device) -> tuple[Amounts, Amounts]:
-    return node.stock((device,), kind.tails)[0]
+    has, free = node.stock((device,), kind.tails)[0]
+    return has, askable(device, kind.tails, has, free)
 
 
 def _less(left: int | None, asked: int) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.cardmemory import askable
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.mix import Mix
@@ -70,7 +71,8 @@ def asked_percent(ask: DeviceAsk) -> int:
 
 def free_percent(kind: DeviceType, node: NodeSnapshot, device: Device) -> int:
     """How much of a device a Pod could still get: the least of its percentages, rounded down."""
-    has, free = node.stock((device,), kind.tails)[0]
+    has, unheld = node.stock((device,), kind.tails)[0]
+    free = askable(device, kind.tails, has, unheld)
     counted = [kind.tails.index(tail) for tail in fullness(kind)]
     return min((FULL * free[at] // has[at] for at in counted if has[at]), default=0)
 

@@ -14,6 +14,7 @@ from allocator.devices.shortage import shortage
 from allocator.devices.words import describe, describe_amounts, fitting, how_many, named, plural, subject, too_wide
 from allocator.topology.sets import WITHIN, choices, why_no_set
 from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.cardmemory import askable
 from allocator.vocabulary.hints import NO_HINT, Scope
 from allocator.vocabulary.outcome import Refusal
 
@@ -148,7 +149,8 @@ def _nearest(search: TypeSearch, ask: DeviceAsk) -> str:
             one.device.minor,
         ),
     )
-    return f"; the most free is {kind.name} {best.device.minor} with {describe_amounts(kind, best.free)}"
+    free = askable(best.device, kind.tails, best.capacity, best.free)
+    return f"; the most free is {kind.name} {best.device.minor} with {describe_amounts(kind, free)}"
 
 
 def _asked(searches: Iterable[TypeSearch]) -> str:

@@ -55,7 +55,8 @@ def other_holders(terms: Terms) -> Iterator[Hindrance]:
 
 def _left(device: Device, terms: Terms) -> bool:
     """Whether a Pod could have a part of a device: of types that have memory no share goes without it."""
-    return any(terms.node.free(device, terms.kind.memory or terms.kind.tails))
+    memory = terms.kind.memory
+    return any(terms.node.free(device, memory[:1] if memory else terms.kind.tails))
 
 
 def unread_holders(terms: Terms) -> list[str]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk
+from allocator.vocabulary.cardmemory import bytes_of, percent_of
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.holdings import Function
 from allocator.vocabulary.phase import Phase
 
@@ -83,8 +83,7 @@ class Offer:
 def completed(ask: DeviceAsk, capacity: Amounts) -> Amounts:
     """The amounts that an ask takes of a device; an unstated memory amount follows from the stated one.
 
-    Percent to bytes rounds down, because bytes are handed out. Bytes to percent rounds up, because percent are
-    accounted. It takes all of every other resource whose amount was not stated.
+    It takes all of every other resource whose amount was not stated.
     """
     kind = ask.type
     if None not in ask.amounts:
@@ -94,9 +93,9 @@ def completed(ask: DeviceAsk, capacity: Amounts) -> Amounts:
         size, ratio = kind.tails.index(kind.memory[0]), kind.tails.index(kind.memory[1])
         memory = stated[size]
         if memory is None:
-            stated[size] = capacity[size] * (stated[ratio] or 0) // FULL
+            stated[size] = bytes_of(stated[ratio] or 0, capacity[size])
         elif stated[ratio] is None:
-            stated[ratio] = -(-memory * FULL // capacity[size])
+            stated[ratio] = percent_of(memory, capacity[size])
     return tuple([has if amount is None else amount for amount, has in zip(stated, capacity, strict=True)])
 
 

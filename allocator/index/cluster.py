@@ -354,7 +354,7 @@ class ClusterIndex:
             table = self._tables.get(kind)
             if table is not None:
                 makes = table.known_makes()
-                for make, of_make in worth_by_make(of, Stock.of(table, states), cpu, memory):
+                for make, of_make in worth_by_make(of, Stock.of(table, states, of.pair), cpu, memory):
                     yield kind, makes[make], of_make
 
     def growth(self, rows: Rows, query: Query, *, smallest: bool = True) -> Ints:

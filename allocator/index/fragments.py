@@ -87,8 +87,8 @@ def found_after(
     lines, taken = first(order, fits, want.count)
     count, nodes = fits.shape
     if not others and 2 * len(lines) < count and nodes > FEW:
-        return there + gained(of, Stock.picked(table, at, lines), want, taken)
-    stock = Stock.of(table, at).less(want, marked(lines, taken, count))
+        return there + gained(of, Stock.picked(table, at, lines, of.pair), want, taken)
+    stock = Stock.of(table, at, of.pair).less(want, marked(lines, taken, count))
     for other in others:
         fits = slots_fit(other, stock.usable, stock.total, stock.free)
         lines, taken = first(stock.order(taking.size, of.counted), fits, other.count)
@@ -286,11 +286,11 @@ class Fragments:
 
         def compute(at: At) -> Small:
             lines = len(table.usable(slice(0)))
-            return _in_parts(lambda part: found(of, Stock.of(table, part)), at, lines * len(of.classes))
+            return _in_parts(lambda part: found(of, Stock.of(table, part, of.pair)), at, lines * len(of.classes))
 
         return self._memo.get(("found", self._typical.number, kind), nodes, compute)
 
     def _order(self, kind: str, table: TypeTable, of: TypicalOf, size: Size | None, nodes: int) -> Ints:
         """The order in which the devices of a type are taken now."""
         key = ("order", kind, size, of.counted)
-        return self._memo.get(key, nodes, lambda at: Stock.of(table, at).order(size, of.counted))
+        return self._memo.get(key, nodes, lambda at: Stock.of(table, at, of.pair).order(size, of.counted))

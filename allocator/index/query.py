@@ -20,9 +20,9 @@ class PartOf:
 
 @dataclass(frozen=True, slots=True)
 class RatioFrom:
-    """An amount as a percentage of the device's capacity in another class, rounded up.
+    """An amount as a percentage of the device's capacity in another class, rounded down.
 
-    For a ratio that follows from stated bytes, because the ratio is accounted. More than 100 fits no device.
+    For a ratio that follows from stated bytes. More than all of the other class fits no device.
 
     Attributes:
         tail: the other class.

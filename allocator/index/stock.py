@@ -30,6 +30,7 @@ class Stock(NamedTuple):
         free: by tail, what is free of each.
         makes: the number of each one's make.
         allowed: whether each make is allowed, by its number.
+        memory: the tails that state memory in bytes and in percent; None for none.
     """
 
     usable: Bools
@@ -38,18 +39,19 @@ class Stock(NamedTuple):
     free: Callable[[str], Ints]
     makes: Callable[[], Ints]
     allowed: Callable[[Callable[[Make], bool]], Bools]
+    memory: tuple[str, str] | None = None
 
     @classmethod
-    def of(cls, table: TypeTable, at: At) -> Self:
+    def of(cls, table: TypeTable, at: At, memory: tuple[str, str] | None) -> Self:
         """All devices of a table, as they are now."""
         total, free, makes = partial(table.total, at=at), partial(table.free, at=at), partial(table.makes, at)
-        return cls(table.usable(at), table.in_use(at), total, free, makes, table.allowed)
+        return cls(table.usable(at), table.in_use(at), total, free, makes, table.allowed, memory)
 
     @classmethod
-    def picked(cls, table: TypeTable, at: At, lines: Rows) -> Self:
+    def picked(cls, table: TypeTable, at: At, lines: Rows, memory: tuple[str, str] | None) -> Self:
         """Some of the devices of each node: those in these lines of a table, picked x nodes."""
         some = table.some(at, lines)
-        return cls(some.usable, some.in_use, some.total, some.free, some.makes, table.allowed)
+        return cls(some.usable, some.in_use, some.total, some.free, some.makes, table.allowed, memory)
 
     def beside(self, other: Self) -> Self:
         """The devices of both, those of the other one in the lines behind."""
@@ -61,11 +63,20 @@ class Stock(NamedTuple):
             makes=lambda: np.concatenate((self.makes(), other.makes())),
         )
 
+    def askable(self, tail: str) -> Ints:
+        """What is free of each as it can be asked for (`allocator.vocabulary.cardmemory.askable`)."""
+        free = self.free(tail)
+        if self.memory is None or tail != self.memory[1]:
+            return free
+        size = self.memory[0]
+        most = (FULL * (self.free(size) + 1) - 1) // np.maximum(self.total(size), 1)
+        return np.minimum(free, most)
+
     def points(self, tails: Sequence[str], kind: type[np.signedinteger[Any]] = np.int16) -> Small:
         """What is left of each in points, as numbers of a type that holds them; nothing of one that is not usable."""
         points = np.zeros(self.usable.shape, kind)
         for tail in tails:
-            total, free = self.total(tail), self.free(tail)
+            total, free = self.total(tail), self.askable(tail)
             points += free if ((total == FULL) | (total == 0)).all() else FULL * free // np.maximum(total, 1)
         return points * self.usable
 
@@ -75,10 +86,10 @@ class Stock(NamedTuple):
         allowed: dict[Made, Bools] = {}
         makes = self.makes() if any(one.made is not None for one in of.classes) else None
         for tail, least in of.least.items():
-            serving &= np.minimum(self.free(tail), LARGEST_SMALL).astype(np.int16) >= least
+            serving &= np.minimum(self.askable(tail), LARGEST_SMALL).astype(np.int16) >= least
         for at, (want, made) in enumerate(of.classes):
             if not of.plain[at]:
-                serving[at] = slots_fit(want, self.usable, self.total, self.free)
+                serving[at] = slots_fit(want, self.usable, self.total, self.askable)
             if made is not None and makes is not None:
                 if made not in allowed:
                     allowed[made] = self.allowed(made)[makes]

@@ -371,7 +371,7 @@ class TypeTable:
             if isinstance(amount, PartOf):
                 fills |= amount.percent == FULL
             elif isinstance(amount, RatioFrom):
-                fills |= self.total(amount.tail, at) * (FULL - 1) < amount.amount * FULL
+                fills |= self.total(amount.tail, at) <= amount.amount
             elif amount:
                 fills |= self.total(tail, at) <= amount
         return fills
@@ -444,8 +444,8 @@ def _each(amount: Amount, tail: str, smallest: Callable[[str], Ints], nodes: int
 
 
 def _ratio(amount: RatioFrom, total: Ints) -> Ints:
-    """An amount as a percentage of these totals, rounded up; a total of 0 counts as 1."""
-    ratio: Ints = -(-amount.amount * FULL // np.maximum(total, 1))
+    """An amount as a percentage of these totals, rounded down; a total of 0 counts as 1."""
+    ratio: Ints = amount.amount * FULL // np.maximum(total, 1)
     return ratio
 
 

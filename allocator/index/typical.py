@@ -69,6 +69,7 @@ class TypicalOf:
 
     Attributes:
         counted: the classes of a device whose percent count as points.
+        pair: the classes that state a device's memory in bytes and in percent; None for none.
         points: the type of numbers that holds the points of a node.
         total: the sum of the weights of these requests and of those without devices.
         measured: the type of numbers that holds the points of a node times this sum.
@@ -84,6 +85,7 @@ class TypicalOf:
     """
 
     counted: tuple[str, ...]
+    pair: tuple[str, str] | None
     points: type[np.signedinteger[Any]]
     total: int
     measured: type[np.signedinteger[Any]]
@@ -171,6 +173,7 @@ def _typical_of(groups: Sequence[Sequence[tuple[TypicalRequest, DeviceAsk]]], ba
     weight = sum(one.weight for one in requests)
     return TypicalOf(
         counted=counted,
+        pair=kind.memory,
         points=narrowest(points),
         total=weight + bare,
         measured=narrowest(points * (weight + bare)),

@@ -12,6 +12,7 @@ from allocator.devices.shortage import shortage
 from allocator.devices.terms import Terms, terms_of
 from allocator.devices.words import describe_amounts
 from allocator.vocabulary.asks import DeviceAsk, PodRequest
+from allocator.vocabulary.cardmemory import askable
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.node import NodeSnapshot
@@ -96,7 +97,8 @@ def _refused(device: Device, offer: Offer | None, asks: Sequence[DeviceAsk], ter
     if not meant((offer,), ask):
         return CardReason(device, f"of model {device.model or 'unknown'}", FULL)
     asked = describe_amounts(terms.kind, terms.amounts(offer.capacity, ask), ask.amounts)
-    free = describe_amounts(terms.kind, offer.free) if any(offer.free) else "nothing"
+    left = askable(device, terms.kind.tails, offer.capacity, offer.free)
+    free = describe_amounts(terms.kind, left) if any(left) else "nothing"
     return CardReason(device, f"{free} free, {asked} asked", shortage(offer, ask, terms))
 
 

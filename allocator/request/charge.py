@@ -33,6 +33,7 @@ from allocator.request.cpuamounts import CPU, peak, read_cpu_amounts
 from allocator.request.devices import PodReading
 from allocator.request.reuse import Take, least_held
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
+from allocator.vocabulary.cardmemory import bytes_of
 from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.hints import ExclusiveLevel
 from allocator.vocabulary.names import QUOTA_CPUS, is_quota_resource
@@ -201,7 +202,7 @@ def _count(charge: Charge, ask: DeviceAsk, count: int, exclusive: ExclusiveLevel
         known = amount
         if amount is None and tail == size and stated[ratio] is not None:
             charge.derived.add(name)
-            known = None if memory is None else memory * (stated[ratio] or 0) // FULL
+            known = None if memory is None else bytes_of(stated[ratio] or 0, memory)
         elif amount is None and tail == ratio:
             charge.derived.update((name, kind.charged[kind.plain]))
             known = FULL if memory is None else min(-(-(stated[size] or 0) * FULL // memory), FULL)

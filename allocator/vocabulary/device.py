@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from allocator.vocabulary.names import GPU_MEMORY, NVIDIA
+from allocator.vocabulary.names import GPU_MEMORY, NVIDIA, RATIO
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class Device:
         cordoned: an administrator has taken it out of service; it then counts as unhealthy.
         bus: its PCI address, in small letters; "" if the node does not report it.
         reserved: bytes of its memory, beside the capacity, that its driver keeps.
+        memory: the tails of its capacity that state its memory, in bytes and in percent; None for none. Derived.
     """
 
     type: str
@@ -58,6 +59,11 @@ class Device:
     cordoned: bool = False
     bus: str = ""
     reserved: int = 0
+    memory: tuple[str, str] | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        pairs = ((tail, tail + RATIO) for tail in self.capacity if tail + RATIO in self.capacity)
+        object.__setattr__(self, "memory", next(pairs, None))
 
     def is_of(self, vendor: str) -> bool:
         """Whether a vendor made it; a device of an unknown vendor counts as NVIDIA's, as all did before."""

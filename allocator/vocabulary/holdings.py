@@ -102,7 +102,7 @@ def unnamed(kind: str, minor: int) -> str:
     return f"{kind}-minor-{minor}"
 
 
-class _Shared(Protocol):
+class HasShares(Protocol):
     """Whatever holds shares of devices."""
 
     @property
@@ -110,7 +110,7 @@ class _Shared(Protocol):
         """At most one per device."""
 
 
-def sum_used(holdings: Iterable[_Shared]) -> dict[str, dict[str, int]]:
+def sum_used(holdings: Iterable[HasShares]) -> dict[str, dict[str, int]]:
     """Sum what is held: device id -> resource tail -> amount."""
     return sum_shares(share for holding in holdings for share in holding.shares)
 

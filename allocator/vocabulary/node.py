@@ -7,12 +7,13 @@ from operator import sub
 from typing import Final
 
 from allocator.vocabulary.adopted import ForeignHolding, counted
+from allocator.vocabulary.cardmemory import sum_held
 from allocator.vocabulary.cpunode import MILLI, NO_USE, CpuNode, CpuUse, cpu_use
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.delivery import NOTHING_TOLD, NodeDelivery
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType, Unit
-from allocator.vocabulary.holdings import Holding, InvariantError, sum_used
+from allocator.vocabulary.holdings import HasShares, Holding, InvariantError
 from allocator.vocabulary.wiring import UNWIRED, Wiring
 
 _GIB: Final = 2**30
@@ -71,7 +72,7 @@ class NodeSnapshot:
     def __post_init__(self) -> None:
         held = self.holdings.values()
         foreign = counted(self.foreign) if self.foreign else ()
-        object.__setattr__(self, "used", sum_used(chain(held, self.claims.values(), foreign)))
+        object.__setattr__(self, "used", self.held_by(chain(held, self.claims.values(), foreign)))
         claimed = [share.id for claim in self.claims.values() for share in claim.shares]
         object.__setattr__(self, "claimed", frozenset(claimed))
         adopted = [share.id for one in counted(self.foreign) for share in one.shares] if self.foreign else ()
@@ -88,6 +89,10 @@ class NodeSnapshot:
     def is_usable(self, device: Device) -> bool:
         """Return whether anything new may land on one of the node's devices."""
         return device.id not in self.unusable
+
+    def held_by(self, holders: Iterable[HasShares]) -> dict[str, dict[str, int]]:
+        """Sum what some hold of the node's devices: device id -> resource tail -> amount."""
+        return sum_held(holders, self.devices)
 
     def free(self, device: Device, tails: Sequence[str]) -> tuple[int, ...]:
         """What is free of a device, one amount for each of these resources; as in `stock`."""
@@ -167,26 +172,24 @@ class NodeSnapshot:
         Raises:
             InvariantError: one is; the message names it, and both figures where amounts are compared.
         """
-        by_id = {device.id: device for device in self.devices}
-        if len(by_id) != len(self.devices):
+        if len({device.id for device in self.devices}) != len(self.devices):
             raise InvariantError(f"{self.name}: two devices with one id")
-        totals: dict[tuple[str, str], int] = {}
         for uid, holding in self.holdings.items():
             if uid != holding.uid:
                 raise InvariantError(f"{self.name}: holding of {holding.uid} kept under {uid}")
             if len({share.id for share in holding.shares}) != len(holding.shares):
                 raise InvariantError(f"{self.name}: Pod {uid} has two shares of one device")
-            for share in holding.shares:
-                for tail, amount in share.amounts.items():
-                    if amount < 0:
-                        raise InvariantError(f"{self.name}: negative {tail} in a share of {share.id}")
-                    totals[share.id, tail] = totals.get((share.id, tail), 0) + amount
+            amounts = ((share, *one) for share in holding.shares for one in share.amounts.items())
+            for share, tail, amount in amounts:
+                if amount < 0:
+                    raise InvariantError(f"{self.name}: negative {tail} in a share of {share.id}")
         self._check_cpus()
-        for (device_id, tail), total in totals.items():
-            device = by_id.get(device_id)
-            if device is not None and total > device.has_at_most(tail):
-                message = f"{self.name}: {total} {tail} of {device_id} given, it has {device.has_at_most(tail)}"
-                raise InvariantError(message)
+        given = self.held_by(self.holdings.values())
+        for device in self.devices:
+            for tail, total in given.get(device.id, {}).items():
+                if total > device.has_at_most(tail):
+                    message = f"{self.name}: {total} {tail} of {device.id} given, it has {device.has_at_most(tail)}"
+                    raise InvariantError(message)
 
     def _check_cpus(self) -> None:
         """Recount that no CPU and no virtual function has two owners."""
@@ -221,7 +224,10 @@ class NodeSnapshot:
 
 
 def fullness(kind: DeviceType) -> tuple[str, ...]:
-    """The resources by which devices of a type are compared; bytes that a ratio states as well are left out."""
+    """The resources by which devices of a type are compared; bytes that a ratio states as well are left out.
+
+    Percent can be added up over devices of different sizes.
+    """
     return tuple([tail for tail in kind.tails if tail != kind.restated])
 
 

@@ -1,12 +1,11 @@
 """Device types that the settings declare and that consist of several resources, as GPUs and NPUs do."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypeError, Template, Unit
+from allocator.vocabulary.names import RATIO
 from allocator.vocabulary.partition import Board
-
-_RATIO: Final = "-ratio"  # added to the name of an amount of bytes: the same amount in percent of a device
 
 
 class Part(NamedTuple):
@@ -71,7 +70,7 @@ def composed_type(
         words.append(part.name)
         names[part.name] = part.resource
         if part.ratio:
-            ratio = part.name + _RATIO
+            ratio = part.name + RATIO
             memory = (part.name, ratio)
             tails.append(ratio)
             units.append(Unit.PERCENT)
@@ -111,7 +110,7 @@ def _check_parts(plain: DeviceType, parts: Sequence[Part]) -> None:
     taken = {plain.plain, f"{name}.shared"}
     pairs = 0
     for part in parts:
-        for tail in (part.name, part.name + _RATIO) if part.ratio else (part.name,):
+        for tail in (part.name, part.name + RATIO) if part.ratio else (part.name,):
             if tail in taken:
                 raise DeviceTypeError(f"device type {name}: its amount {tail} has a name that is taken; use another")
             taken.add(tail)

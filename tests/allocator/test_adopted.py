@@ -158,14 +158,14 @@ def test_devices_of_other_types_are_not_held_where_it_is_not_known_which_card_is
 @pytest.mark.parametrize(
     ("stated", "core", "memory", "ratio"),
     [
-        (ForeignPart(IDS[0], memory=TOTAL // 8, core=30), 30, TOTAL // 8, 13),
+        (ForeignPart(IDS[0], memory=TOTAL // 8, core=30), 30, TOTAL // 8, 12),
         (ForeignPart(IDS[0], memory=0, core=30), 30, 0, 0),
-        (ForeignPart(IDS[0], memory=1), 0, 1, 1),
-        (ForeignPart(IDS[0], part=(2, 3), core=7), 7, -(-TOTAL * 2 // 3), 67),
+        (ForeignPart(IDS[0], memory=1), 0, 1, 0),
+        (ForeignPart(IDS[0], part=(2, 3), core=7), 7, -(-TOTAL * 2 // 3), 66),
         (ForeignPart(IDS[0], core=30), 100, TOTAL, 100),
     ],
 )
-def test_the_amounts_of_a_part_are_rounded_up(stated: ForeignPart, core: int, memory: int, ratio: int) -> None:
+def test_the_bytes_of_a_part_are_rounded_up_and_their_percentage_down(stated: ForeignPart, core: int, memory: int, ratio: int) -> None:
     (found,) = adopt([of("p", stated)], CARDS)["uid-p"].shares
     assert found == share(CARDS[0], core=core, memory=memory, ratio=ratio)
 

@@ -50,8 +50,8 @@ WHOLE = (100, TOTAL, 100)
         ([ClaimedPart(GPU_TYPE, ("GPU-1",))], {"GPU-1": WHOLE}),
         ([ClaimedPart(GPU_TYPE, ("MIG-x", "GPU-2"))], {"GPU-2": WHOLE}),
         ([ClaimedPart(GPU_TYPE, ("GPU-0",)), ClaimedPart(GPU_TYPE, ("GPU-0",))], {"GPU-0": WHOLE}),
-        ([ClaimedPart(GPU_TYPE, ("GPU-0",), EIGHTH)], {"GPU-0": (13, EIGHTH, 13)}),
-        ([ClaimedPart(GPU_TYPE, ("GPU-0",), EIGHTH)] * 2, {"GPU-0": (26, 2 * EIGHTH, 26)}),
+        ([ClaimedPart(GPU_TYPE, ("GPU-0",), EIGHTH)], {"GPU-0": (13, EIGHTH, 12)}),
+        ([ClaimedPart(GPU_TYPE, ("GPU-0",), EIGHTH)] * 2, {"GPU-0": (26, 2 * EIGHTH, 24)}),
         ([ClaimedPart(GPU_TYPE, ("GPU-0",), 2 * TOTAL)], {"GPU-0": WHOLE}),
         ([ClaimedPart(GPU_TYPE, ("GPU-0",), 0)], {"GPU-0": (0, 0, 0)}),
         ([ClaimedPart(GPU_TYPE, ())], {"GPU-0": WHOLE, "GPU-1": WHOLE, "GPU-2": WHOLE}),
@@ -91,7 +91,7 @@ def test_a_device_of_another_unit_is_held_as_a_whole() -> None:
 @pytest.mark.parametrize(
     ("memory", "amounts"),
     [
-        (3 * GIB, {"core": 8, "cpu": 7, "memory": 3 * GIB, "memory-ratio": 13, "dvpp": 13}),
+        (3 * GIB, {"core": 8, "cpu": 7, "memory": 3 * GIB, "memory-ratio": 12, "dvpp": 13}),
         (24 * GIB, CAPACITY),
         (None, CAPACITY),
     ],

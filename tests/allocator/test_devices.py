@@ -73,14 +73,14 @@ AMOUNTS: dict[str, tuple[NodeSnapshot, DeviceAsk, list[Got]]] = {
     "core and ratio apart": (machine(FOUR), ask(core=50, ratio=60), [Got(0, 50, A * 6 // 10, 60)]),
     "core and bytes": (machine(FOUR), ask(core=60, memory=40 * GIB), [Got(0, 60, 40 * GIB, 50)]),
     "bytes alone": (machine(FOUR), ask(memory=8 * GIB), [Got(0, 0, 8 * GIB, 10)]),
-    "one byte counts as one percent": (machine(FOUR), ask(memory=1), [Got(0, 0, 1, 1)]),
+    "one byte is no percent": (machine(FOUR), ask(memory=1), [Got(0, 0, 1, 0)]),
     "all bytes of a card": (machine(FOUR), ask(memory=A), [Got(0, 0, A, 100)]),
-    "all bytes but one count as all": (machine(FOUR), ask(memory=A - 1), [Got(0, 0, A - 1, 100)]),
+    "all bytes but one": (machine(FOUR), ask(memory=A - 1), [Got(0, 0, A - 1, 99)]),
     "ratio alone leaves compute": (machine(FOUR), ask(ratio=100), [Got(0, 0, A, 100)]),
     "the device proposal's card by half": (machine("one T4"), gpus(50), [Got(0, 50, 15472384 * 512, 50)]),
     "a ratio of odd bytes rounds down": (machine("odd bytes"), ask(ratio=33), [Got(1, 0, (ODD - 2) * 33 // 100, 33)]),
-    "bytes of an odd card round up": (machine("odd bytes"), ask(memory=ODD // 2), [Got(1, 0, ODD // 2, 51)]),
-    "a third of three bytes": (machine("tiny: three bytes"), ask(memory=1), [Got(0, 0, 1, 34)]),
+    "bytes of an odd card round down": (machine("odd bytes"), ask(memory=ODD // 2), [Got(1, 0, ODD // 2, 50)]),
+    "a third of three bytes": (machine("tiny: three bytes"), ask(memory=1), [Got(0, 0, 1, 33)]),
     "a ratio too small for a byte": (machine("tiny: three bytes"), ask(ratio=1), [Got(0, 0, 0, 1)]),
     "cards of two models": (
         busy(MIXED, (0, 100), (1, 100), (2, 100), (4, 100)),
@@ -215,7 +215,7 @@ def test_a_card_that_holds_more_than_it_has_gives_nothing_and_never_less_than_no
     answer = place(request(app("a", ask(memory=1))), on)
     assert answer == Refusal(
         "node-1: container a asks 1 x (memory 1); 0 of 1 GPUs can hold it; "
-        "the most free is gpu 0 with core 50 %, memory 50 % (0)"
+        "the most free is gpu 0 with core 50 %, memory 0 % (0)"
     )
 
 
@@ -537,7 +537,7 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
             "(a 1 x (core 60 %, memory 10 %), b 1 x (core 60 %, memory 10 %)); 1 GPU usable"
         ),
     ),
-    "bytes that fit, percent rounded up that do not": (
+    "bytes of more cards than there are": (
         machine("tiny: three bytes"),
         request(*(app(name, ask(3, memory=1)) for name in "a")),
         True,

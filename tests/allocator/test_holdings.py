@@ -22,7 +22,7 @@ IMPOSSIBLE: dict[str, tuple[NodeSnapshot, str]] = {
         f"node-1: {80 * GIB + 1} gpu-memory of GPU-0 given, it has {80 * GIB}",
     ),
     "too much memory in percent": (
-        node(CARD, holdings=held(part(CARD, 100), share(CARD, ratio=1))),
+        node(CARD, holdings=held(part(CARD, 100), share(CARD, ratio=3))),
         "node-1: 101 gpu-memory-ratio of GPU-0 given, it has 100",
     ),
     "by one Pod alone": (node(CARD, holdings=held(share(CARD, core=101))), "node-1: 101 gpu-core of GPU-0 given"),

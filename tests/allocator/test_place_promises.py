@@ -214,7 +214,7 @@ def requests() -> st.SearchStrategy[PodRequest]:
 
 
 def needed(one: DeviceAsk, device: Device, hint: TypeHint) -> Mapping[str, int]:
-    """The amounts that a request takes of a device: bytes round down, accounted percentages round up."""
+    """The amounts that a request takes of a device: what follows in the other unit rounds down."""
     if hint.exclusive is ExclusiveLevel.DEVICE:
         return device.capacity
     told = dict(zip(one.type.tails, one.amounts, strict=True))
@@ -224,7 +224,7 @@ def needed(one: DeviceAsk, device: Device, hint: TypeHint) -> Mapping[str, int]:
         if told[size] is None:
             told[size] = total * (told[ratio] or 0) // 100
         elif told[ratio] is None:
-            told[ratio] = (100 * (told[size] or 0) + total - 1) // total
+            told[ratio] = 100 * (told[size] or 0) // total
     return {tail: amount or 0 for tail, amount in told.items()}
 
 

@@ -24,7 +24,8 @@ from allocator.request.podsum import unequal_parts
 from allocator.request.sharing import unstated_users
 from allocator.request.unread import Unread, beside_ours, find_unread
 from allocator.vocabulary.asks import DeviceAsk
-from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes, Unit
+from allocator.vocabulary.cardmemory import bytes_of
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes, Unit
 from allocator.vocabulary.limits import KEEPERS, REQUIRED
 from allocator.vocabulary.names import (
     DEFAULT_SCHEDULER,
@@ -453,7 +454,7 @@ def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None, *, split:
         size, ratio = kind.memory
         percent = stated[ratio]
         if percent is not None:
-            stated[size] = memory_per_gpu * percent // FULL
+            stated[size] = bytes_of(percent, memory_per_gpu)
     written = {
         tail: (format_bytes if kind.in_bytes(tail) else format_int)(amount * ask.count)
         for tail, amount in stated.items()

@@ -11,7 +11,6 @@ from allocator.request.pod import is_ours
 from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.delivery import DELIVERY_LABEL
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.holdings import sum_used
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICE_ALLOCATED, NVIDIA, ORIGINAL_REQUEST, RESOURCE_MAPS, TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
@@ -351,7 +350,7 @@ def _twice(
     name: str, snapshot: NodeSnapshot, kubelet: Mapping[str, frozenset[str]], names: Mapping[str, str]
 ) -> Iterator[str]:
     """Devices of which koordgate, Koordinator, the device plugin and DRA gave more than there is."""
-    given = sum_used(snapshot.given())
+    given = snapshot.held_by(snapshot.given())
     for device in snapshot.devices:
         holders = {uid: holding.holder for uid, holding in snapshot.holdings.items() if _has(holding.shares, device.id)}
         others = sorted(kubelet.get(device.id, frozenset()) - holders.keys())

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from allocator.vocabulary.cardmemory import askable
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import InvariantError
-from allocator.vocabulary.node import NodeSnapshot, fullness
+from allocator.vocabulary.node import NodeSnapshot
 from koordgate.breaks import Breaks
 from webhook.view.cluster import ClusterView
 
@@ -150,9 +151,11 @@ def counted(node: NodeSnapshot, types: DeviceTypes) -> dict[Sum, int]:
         if kind is None:
             continue
         tails = tuple(tail for tail in kind.tails if tail in device.capacity)
-        (has, free) = node.stock((device,), tails)[0]
+        has, unheld = node.stock((device,), tails)[0]
+        free = askable(device, tails, has, unheld)
         held = node.used.get(device.id, {})
-        compared = [left for tail, left in zip(tails, free, strict=True) if tail in fullness(kind)]
+        ratio = kind.memory[1] if kind.memory else ""  # what is left in bytes can be had
+        compared = [left for tail, left in zip(tails, free, strict=True) if tail != ratio]
         state = DeviceState.SHARED if held else DeviceState.IDLE
         if not node.is_usable(device):
             state = DeviceState.UNUSABLE

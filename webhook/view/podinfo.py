@@ -14,6 +14,7 @@ from allocator.request.typical import models_of
 from allocator.request.unread import Taken, taken_by_others
 from allocator.vocabulary.adopted import Numberings
 from allocator.vocabulary.asks import NO_WISHES, PodRequest
+from allocator.vocabulary.cardmemory import bytes_of, percent_of
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.device import Device
@@ -371,10 +372,10 @@ def on_node(pod: PodInfo, devices: Sequence[Device], cpus: int, numberings: Numb
 def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int, own_cpus: int = 0) -> Holding | None:
     """Turn a Pod's annotations into a holding on a node's devices; None if they describe none.
 
-    Koordinator may leave out ids (the device is then found by its minor) and one of ratio and memory. It truncates
-    ratios where we round up; the greater figure is accounted. The entries of a device that is named twice, by id and by
-    minor, are added up. No amount exceeds what an object in the cluster can hold, which is more than any device has.
-    The Pod's hint says whether the Pod has a device's PCIe root to itself.
+    Koordinator may leave out ids (the device is then found by its minor) and one of ratio and memory. Where one of them
+    is more than the other, rounded up, the greater one is accounted in both. The entries of a device that is named
+    twice, by id and by minor, are added up. No amount exceeds what an object in the cluster can hold, which is more
+    than any device has. The Pod's hint says whether the Pod has a device's PCIe root to itself.
 
     What cannot be read counts as everything, never as nothing: an entry without amounts is the whole device, an
     unreadable type is all of its devices, and unreadable CPUs of its own are all of `own_cpus`.
@@ -434,9 +435,8 @@ def _accounted(share: Share, device: Device | None, pair: tuple[str, str] | None
     if memory is None and ratio is None:
         ratio = FULL
     if memory is None:
-        memory = total * (ratio or 0) // FULL
-    # A ratio's bytes are rounded down, so bytes that follow from the stated ratio need no more of it.
-    needed = -(-memory * FULL // total)
-    if ratio is None or memory > total * ratio // FULL:
-        ratio = max(needed, ratio or 0)
+        memory = bytes_of(ratio or 0, total)
+    ratio = max(ratio or 0, percent_of(memory, total))
+    if ratio * total >= memory * FULL + total:  # an earlier release rounded the ratio of bytes up
+        memory = bytes_of(ratio, total)
     return {**share.amounts, size: memory, percent: ratio}

@@ -69,8 +69,7 @@ def need(amount: Amount, tail: str, total: Mapping[str, int]) -> int | None:
         return total.get(tail, 0) * amount.percent // 100
     if isinstance(amount, RatioFrom):
         base = total.get(amount.tail, 0)
-        percent = 0 if amount.amount == 0 else None if base == 0 else -(-amount.amount * 100 // base)
-        return None if percent is None or percent > 100 else percent
+        return None if amount.amount > base else amount.amount * 100 // max(base, 1)
     return amount
 
 
@@ -350,8 +349,8 @@ COUNTED: dict[str, tuple[list[Slot], Query, int]] = {
     "an unhealthy card is none": (gpus(0, 0, unhealthy=[1]), percent(10), 1),
     "bytes that are all of a card": (gpus(0, 0), size(80 * GIB), 2),
     "a byte more than a card has": (gpus(0, 0), size(80 * GIB + 1), 0),
-    "bytes as a ratio are rounded up: 34 percent of 3": (gpus(67, memory=3), size(1), 0),
-    "bytes as a ratio that just fits": (gpus(66, memory=3), size(1), 1),
+    "bytes as a ratio are rounded down: 33 percent of 3": (gpus(67, memory=3), size(1), 1),
+    "bytes as a ratio that just does not fit": (gpus(68, memory=3), size(1), 0),
     "a ratio as bytes is rounded down: 1 of 3": (
         [Slot({CORE: 100, MEMORY: 3, RATIO: 100}, {CORE: 100, MEMORY: 1, RATIO: 100})],
         percent(66),
@@ -657,7 +656,7 @@ OFTEN: dict[str, tuple[list[Slot], Query, int]] = {
     "two halves each, of one card": (gpus(0), percent(50, 2), 0),
     "two cards each": (gpus(0, 0, 0, 0, 0), percent(100, 2), 2),
     "bytes": (gpus(0, memory=80 * GIB), size(16 * GIB), 5),
-    "bytes, by the ratio that is accounted": (gpus(0, memory=300), size(100), 2),  # 34 % each
+    "bytes, all of a card": (gpus(0, memory=300), size(100), 3),  # 33 % each
     "bytes, and compute that runs out first": (gpus(0), size(GIB, core=40), 2),
 }
 

@@ -139,7 +139,7 @@ def test_a_container_that_shares_with_no_other_may_use_all_that_it_asks_for() ->
         ((_, (quota,)),) = device_quotas(request(app("a", of)), placed.shares, [gpu(0)]).items()
         return [quota.amounts[tail] for tail in TAILS]
 
-    assert used(ask(core=1, memory=1)) == [1, 1, 1]
+    assert used(ask(core=1, memory=1)) == [1, 1, 0]
     assert used(ask(core=0, ratio=50)) == [None, CARD // 2, 50]
 
 

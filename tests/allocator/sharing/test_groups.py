@@ -61,9 +61,9 @@ def test_whole_cards_of_several_containers_keep_their_vendor() -> None:
 def test_bytes_are_summed_and_divided_to_the_byte() -> None:
     obj = sharing(uses("a", core=10, memory=3 * GIB), uses("b", core=20, memory=5 * GIB + 1))
     (share,) = held(obj)
-    assert (share.amounts["gpu-memory"], share.amounts["gpu-memory-ratio"]) == (8 * GIB + 1, 11)
+    assert (share.amounts["gpu-memory"], share.amounts["gpu-memory-ratio"]) == (8 * GIB + 1, 10)
     assert quotas(obj, "gpu-memory") == {"a": [3 * GIB], "b": [5 * GIB + 1]}
-    assert quotas(obj, "gpu-memory-ratio") == {"a": [4], "b": [7]}
+    assert quotas(obj, "gpu-memory-ratio") == {"a": [4], "b": [6]}
 
 
 def test_groups_that_use_one_card_one_after_another_have_what_each_asks_for() -> None:
