@@ -370,9 +370,9 @@ class TypeTable:
                 continue
             if isinstance(amount, PartOf):
                 fills |= amount.percent == FULL
-            elif isinstance(amount, RatioFrom):
+            elif isinstance(amount, RatioFrom) and amount.amount:
                 fills |= self.total(amount.tail, at) <= amount.amount
-            elif amount:
+            elif isinstance(amount, int) and amount:
                 fills |= self.total(tail, at) <= amount
         return fills
 

@@ -45,15 +45,17 @@ class Charge:
     """What is counted for one container.
 
     Attributes:
-        amounts: resource -> amount, above 0, in the unit of the type's tail.
+        amounts: resource -> amount in the unit of the type's tail, above 0 but for those of `parts`.
         derived: resources whose amount follows from the memory of the devices in reach. If that is not known, the
             amount is the most that it can be, or is left out if there is no such bound.
+        parts: those of them of which the container has a part, which may be less than 1: 0 is then counted.
         more: resources of which the container may take more than is known when the Pod is created.
         every: those of them that it takes of every device that its hint selects.
     """
 
     amounts: dict[str, int] = field(default_factory=dict)
     derived: set[str] = field(default_factory=set)
+    parts: set[str] = field(default_factory=set)
     more: set[str] = field(default_factory=set)
     every: set[str] = field(default_factory=set)
 
@@ -269,7 +271,13 @@ def _divide(
     members, kind = group.members, group.ask.type
     every = {at: [member.parts[at] or Fraction(0) for member in members] for at in range(len(kind.tails))}
     asked = {at: parts for at, parts in every.items() if any(parts)}
-    most = max(asked, key=lambda at: charge.amounts.get(kind.charged[kind.tails[at]], 0) if kind.percent[at] else -1)
+
+    def weight(at: int) -> tuple[bool, bool, int]:
+        """The greatest percentage decides; one that not all replicas know counts as the greatest."""
+        name = kind.charged[kind.tails[at]]
+        return kind.percent[at], name in charge.derived, charge.amounts.get(name, 0)
+
+    most = max(asked, key=weight)
     tails = {kind.charged[tail]: at for at, tail in enumerate(kind.tails)}
     divisible = _is_divisible(group, groups, asked[most])
     later = [one for one in made if one.phase is Phase.INIT and one.place >= members[0].place]
@@ -285,10 +293,11 @@ def _divide(
         else:
             divided = divide_among(amount, members, parts)
         for one, own in zip(bearers, divided, strict=True):
-            if own:
+            if own or name in charge.derived:
                 one.charge.amounts[name] = one.charge.amounts.get(name, 0) + own
     for one in bearers:
         one.charge.derived |= charge.derived
+        one.charge.parts |= charge.derived if divisible and len(members) > 1 else set()
         one.charge.more |= charge.more
         one.charge.every |= charge.every
 

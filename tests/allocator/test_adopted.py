@@ -165,7 +165,9 @@ def test_devices_of_other_types_are_not_held_where_it_is_not_known_which_card_is
         (ForeignPart(IDS[0], core=30), 100, TOTAL, 100),
     ],
 )
-def test_the_bytes_of_a_part_are_rounded_up_and_their_percentage_down(stated: ForeignPart, core: int, memory: int, ratio: int) -> None:
+def test_the_bytes_of_a_part_round_up_and_their_percentage_down(
+    stated: ForeignPart, core: int, memory: int, ratio: int
+) -> None:
     (found,) = adopt([of("p", stated)], CARDS)["uid-p"].shares
     assert found == share(CARDS[0], core=core, memory=memory, ratio=ratio)
 

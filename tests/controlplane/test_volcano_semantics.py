@@ -157,8 +157,7 @@ FIRST_FIT = {
     "unequal cards: the mean, which the first does not have": Row((20, 100), (60,), (1,)),
     "unequal cards: the first while it suffices": Row((20, 100), (12, 12, 4), (0, 1, 0)),
     "unequal cards: the larger one first by index": Row((100, 20), (12, 12), (0, 0)),
-    # Here koordgate differs: it accounts in whole percent, rounded up (docs/dialects.md).
-    "thirds of a card are 34 percent each": Row((24, 24), (8, 8, 8), (0, 0, 1)),
+    "thirds of a card": Row((24, 24), (8, 8, 8, 8), (0, 0, 0, 1)),
 }
 
 

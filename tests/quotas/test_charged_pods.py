@@ -10,6 +10,7 @@ import pytest
 from builders import GIB, container, pod, sidecar_container
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sharings import serves, sharing, uses
 from strategies import pod_specs
 from trials import examples
 from world import SCHEDULER, asks, cpu_pod
@@ -19,6 +20,7 @@ from allocator.request.cpus import QOS_LABEL
 from allocator.request.original import read_asks
 from allocator.request.pod import is_ours
 from allocator.vocabulary.names import ORIGINAL_REQUEST, is_quota_resource
+from allocator.vocabulary.phase import Phase
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from webhook import patch
 from webhook.admission.pods import PodWebhooks
@@ -288,6 +290,65 @@ def test_a_pod_from_another_replica_that_saw_other_memory_is_let_through() -> No
     for memory in (None, 80 * GIB, 8 * GIB):
         for asked in ({"nvidia.com/gpu": 1}, {"kubernetes.io/gpu-memory": "4Gi"}):
             assert judged(applied(pod(container(limits=asked)), memory)).allowed
+
+
+SMALL_PARTS: dict[str, tuple[list[Raw], list[dict[str, str]]]] = {
+    "a member has less than a percent": (
+        [uses("a", memory=40 * GIB), uses("b", memory=300 * 2**20)],
+        [{"gpu": "51", "gpu-memory-ratio": "51"}, {"gpu": "0", "gpu-memory-ratio": "0"}],
+    ),
+    "compute in one member alone": (
+        [uses("a", memory=16 * GIB), uses("b", core=50, memory=16 * GIB)],
+        [
+            {"gpu": "25", "gpu-memory-ratio": "20"},
+            {"gpu": "25", "gpu-core": "50", "gpu-memory-ratio": "20"},
+        ],
+    ),
+    "more compute than memory": (
+        [uses("a", memory=2 * GIB), uses("b", core=20, memory=6 * GIB)],
+        [{"gpu": "5", "gpu-memory-ratio": "3"}, {"gpu": "15", "gpu-core": "20", "gpu-memory-ratio": "7"}],
+    ),
+}
+
+
+@pytest.mark.parametrize(("members", "counted"), SMALL_PARTS.values(), ids=SMALL_PARTS)
+def test_members_of_a_group_state_their_parts_of_what_the_group_holds(
+    members: list[Raw], counted: list[dict[str, str]]
+) -> None:
+    done = applied(sharing(*members), 80 * GIB)
+    found = [{name: amount for name, amount in one.items() if name != "gpu-memory"} for one in charged(done)]
+    assert found == counted
+    assert judged(done).allowed
+
+
+@st.composite
+def groups_in_bytes(draw: st.DrawFn) -> Raw:
+    """Containers that share a card and state its memory in bytes, with compute or without."""
+    made: dict[Phase, list[Raw]] = {phase: [] for phase in Phase}
+    for name in "abcdef"[: draw(st.integers(1, 6))]:
+        phase = draw(st.sampled_from(list(Phase)))
+        amounts: Raw = {"memory": draw(st.sampled_from([1, 2**20, 300 * 2**20, 2 * GIB, 6 * GIB, 16 * GIB, 40 * GIB]))}
+        amounts |= draw(st.sampled_from([{}, {"core": 1}, {"core": 20}, {"core": 50}]))
+        make = serves if phase is Phase.SIDECAR else uses
+        made[phase].append(make(name, **amounts))
+    names = [one["name"] for of in made.values() for one in of]
+    said: Raw = {"regions": draw(st.sampled_from(["OneGroup", "GroupEach"]))}
+    if draw(st.booleans()):
+        said["groups"] = {"g": draw(st.lists(st.sampled_from(names), min_size=1, unique=True))}
+    early = draw(st.permutations([*made[Phase.INIT], *made[Phase.SIDECAR]]))
+    return sharing(*made[Phase.APP], init=early, **said)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(groups_in_bytes(), st.sampled_from([None, 7 * GIB, 24 * GIB, 80 * GIB]))
+def test_whatever_admission_writes_for_members_of_a_group_is_accepted(obj: Raw, memory: int | None) -> None:
+    translation = translate(obj, POLICY, memory)
+    if translation.problems:
+        return
+    done = patch.apply(obj, translation.operations)
+    assert judged(done).allowed, judged(done).message
+    every = NamespaceLimits(frozenset(f"quota.koordgate.io/{one}" for one in ("gpu", "gpu-core", "gpu-memory-ratio")))
+    assert memory is None or judged(done, every).allowed, judged(done, every).message
 
 
 COUNTED = NamespaceLimits(frozenset({"quota.koordgate.io/gpu"}))

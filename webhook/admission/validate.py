@@ -164,7 +164,8 @@ def _charged(
         path = f"{container.path}.resources.{key}"
         for name in sorted({*filter(is_quota_resource, stated), *charge.amounts}):
             wanted, found = charge.amounts.get(name), _amount(stated.get(name))
-            follows = name in charge.derived and bool(found) and (found or 0) <= most.get(name, LARGEST)
+            least = 0 if name in charge.parts else 1
+            follows = name in charge.derived and found is not None and least <= found <= most.get(name, LARGEST)
             if found != wanted and not follows:
                 told = "does not state it" if found is None else f"states {found}"
                 yield Problem(f"{path}[{name}]", f"{told}, but quotas are to count {wanted or 'none'}: {_MISCOUNTED}")
