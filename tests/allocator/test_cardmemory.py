@@ -92,7 +92,7 @@ def parts(draw: st.DrawFn, total: int) -> list[DeviceAsk]:
     """Amounts of a card that sum to exactly all of it, in bytes and in percent."""
     percents = draw(st.lists(st.integers(1, 30), max_size=4).filter(lambda of: sum(of) <= 100))
     rest = total - sum(total * one // 100 for one in percents)
-    cuts = sorted(draw(st.sets(st.integers(1, max(rest - 1, 1)), max_size=5)))
+    cuts = sorted(draw(st.sets(st.integers(1, rest - 1), max_size=5))) if rest > 1 else []
     in_bytes = [high - low for low, high in zip([0, *cuts], [*cuts, rest], strict=True) if high > low]
     return draw(st.permutations([*percent(*percents), *(ask(memory=one) for one in in_bytes)]))
 
