@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from allocator.vocabulary.names import GPU_MEMORY, NVIDIA, RATIO
+from allocator.vocabulary.names import GPU_MEMORY, NVIDIA
+
+RATIO: Final = "-ratio"  # added to the name of an amount of bytes: the same amount in percent of a device
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from allocator.vocabulary.device import RATIO
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypeError, Template, Unit
-from allocator.vocabulary.names import RATIO
 from allocator.vocabulary.partition import Board
 
 
