@@ -278,7 +278,7 @@ def test_quotas_never_exceed_the_holding_even_if_the_card_now_reports_more_memor
 def test_bounds_of_what_is_not_known_are_rounded_up_for_each_container() -> None:
     obj = sharing(uses("a", memory=1), uses("b", memory=2))
     assert [one["gpu-memory-ratio"] for one in charged(obj)] == [34, 67]
-    assert [one.get("gpu-memory-ratio") for one in charged(obj, CARD)] == [None, 1]
+    assert [one["gpu-memory-ratio"] for one in charged(obj, CARD)] == [0, 1]
 
 
 def test_a_user_without_a_percent_sees_the_card_and_has_bytes() -> None:
