@@ -1,14 +1,16 @@
 """Memory of one webhook replica that is flooded, and whether it answers others meanwhile.
 
 The real `koordgate webhook` process gets, at the same time: connections that send most of the largest body and then
-wait; idle TLS connections; and Pods of a megabyte, each different, so that nothing can be remembered of the last. An
-API server beside them sends small reviews without pause. The value is by how much the process grew at its peak. The
-reference is what the chart's limit leaves above the largest replica that the benchmark `memory` allows.
+wait; compressed ones that would be a hundred times as large; heads without an end; idle TLS connections; and Pods of a
+megabyte, each different, so that nothing can be remembered of the last. An API server beside them sends small reviews
+without pause. The value is by how much the process grew at its peak. The reference is what the chart's limit leaves
+above the largest replica that the benchmark `memory` allows.
 """
 
 import argparse
 import asyncio
 import contextlib
+import gzip
 import ssl
 import sys
 import tempfile
@@ -128,6 +130,23 @@ class Flood:
                 writer.write(b" " * 65_536)
                 await writer.drain()
 
+    async def compressed(self, count: int) -> None:
+        """Send bodies of zeros, compressed and without their ends."""
+        packed = gzip.compress(bytes(BODY))[:-64] if count else b""
+        head = HEAD.format(len(packed) + 64).removesuffix("\r\n") + "Content-Encoding: gzip\r\n\r\n"
+        await asyncio.gather(*(self._send(head.encode() + packed) for _ in range(count)))
+
+    async def heads(self, count: int) -> None:
+        """Send heads of a megabyte without their ends."""
+        head = HEAD.format(0).removesuffix("\r\n") + "".join(f"x-{at}: {'x' * 8000}\r\n" for at in range(120))
+        await asyncio.gather(*(self._send(head.encode()) for _ in range(count)))
+
+    async def _send(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            _, writer = await self._connect()
+            writer.write(data)
+            await writer.drain()
+
     async def large(self, count: int) -> None:
         """Have large Pods judged, one after another, each of its own kind."""
         headers = {"Content-Type": "application/json"}
@@ -150,7 +169,8 @@ def limit_mb() -> float:
     return float(text.removesuffix("Mi"))
 
 
-async def measure(nodes: int, idle: int, stuck: int, large: int) -> tuple[float, Honest]:
+async def measure(arguments: argparse.Namespace) -> tuple[float, Honest]:
+    nodes = arguments.nodes
     with tempfile.TemporaryDirectory() as directory:
         async with LargeCluster(nodes, nodes * 10) as server:
             for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
@@ -165,7 +185,13 @@ async def measure(nodes: int, idle: int, stuck: int, large: int) -> tuple[float,
                 asking = asyncio.create_task(honest.run())
                 try:
                     async with asyncio.timeout(MOST_S):
-                        await asyncio.gather(flood.idle(idle), flood.stuck(stuck), flood.large(large))
+                        await asyncio.gather(
+                            flood.idle(arguments.idle),
+                            flood.stuck(arguments.stuck),
+                            flood.compressed(arguments.compressed),
+                            flood.heads(arguments.heads),
+                            flood.large(arguments.large),
+                        )
                     peak = memory(process.pid)["VmHWM"]
                 finally:
                     flood.close()
@@ -180,11 +206,13 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=50)
     parser.add_argument("--idle", type=int, default=1500, help="idle TLS connections")
     parser.add_argument("--stuck", type=int, default=40, help="connections that send most of a body of 7 MB")
+    parser.add_argument("--compressed", type=int, default=100, help="connections that send a compressed body of 7 MB")
+    parser.add_argument("--heads", type=int, default=100, help="connections that send a head without an end")
     parser.add_argument("--large", type=int, default=30, help="Pods of a megabyte, each different")
     arguments = parser.parse_args()
     if not Path("/proc/self/status").exists():
         parser.error("memory is read from /proc, which only Linux has")
-    value, honest = asyncio.run(measure(arguments.nodes, arguments.idle, arguments.stuck, arguments.large))
+    value, honest = asyncio.run(measure(arguments))
     worst, asked = max(honest.seconds), len(honest.seconds)
     say(f"  small reviews meanwhile: {asked}, of which {len(honest.failed)} failed; the slowest took {worst:.2f} s")
     if honest.failed:

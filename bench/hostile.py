@@ -4,12 +4,15 @@ kube-scheduler decides for one Pod at a time. Here it calls the filter for ordin
 Pods of another namespace. In the reference these are ordinary too. Otherwise they are hostile: nine containers of a
 little more than half a GPU, and seventeen of a little more than a third. No two cards of a node are alike, so that the
 search for such a Pod is as long as it can be. Meanwhile ordinary and hostile Pods are admitted: 1,000 affinity terms,
-500 containers, 20,000 entries of environment. The callers are a process of their own, so that the lag is the replica's.
+500 containers, 20,000 entries of environment, an annotation that names 5,600 containers, 30,000 resources. The
+replica's watches take in such Pods as well, and a NodeResourceTopology of 40,000 zones. The callers are a process of
+their own, so that the lag is the replica's.
 """
 
 import argparse
 import asyncio
 import gc
+import json
 import statistics
 import sys
 import time
@@ -21,18 +24,20 @@ from multiprocessing import get_context
 from typing import Any
 
 import aiohttp
+import orjson
 import uvloop
 from filtering import CAPACITY, GIB, GPUS, HALF, cluster, question
 from result import close
 
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, ORIGINAL_REQUEST, TYPE_GPU
 from allocator.wire.deviceobject import NodeDevices
 from webhook.assembly import Parts
 from webhook.ledger.store import Record
 from webhook.offline import api
 from webhook.upkeep.looplag import LoopLag
+from webhook.view.feed import PodFeed, TopologyFeed
 from webhook.view.nodes import NodeFacts
 
 GOAL = 0.5  # of the ordinary Pods per second beside ordinary neighbours
@@ -99,10 +104,28 @@ def attacks() -> list[Json]:
     """Pods that take long to admit."""
     variables = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}] * 20_000
     return [
+        *map(review, stored()),
         review(pod("terms", HOSTILE, container("a", 50), affinity=terms(1000))),
         review(pod("containers", HOSTILE, *(container(f"c{at}", 50) for at in range(500)))),
         review(pod("variables", HOSTILE, container("a", 50, env=variables))),
     ]
+
+
+def stored() -> list[Json]:
+    """Pods that take long to read, and that an API server stores."""
+    named = pod("named", HOSTILE, container("a", 50))
+    original = {f"c{at}": {"limits": {"nvidia.com/gpu": "1"}} for at in range(5600)}
+    named["metadata"]["annotations"] = {ORIGINAL_REQUEST: json.dumps(original, separators=(",", ":"))}
+    amounts = {f"example.org/r{at}": "1" for at in range(30_000)}
+    resources = container("a", 50)
+    resources["resources"]["requests"] = {**resources["resources"]["requests"], **amounts}
+    return [named, pod("resources", HOSTILE, resources)]
+
+
+def zones() -> Json:
+    """A NodeResourceTopology that no node needs."""
+    listed = [{"name": f"node-{at}", "type": "Node"} for at in range(40_000)]
+    return {"metadata": {"name": "gpu-node-00000"}, "zones": listed}
 
 
 @dataclass
@@ -179,7 +202,7 @@ async def calls(way: api.Api, names: list[str], seconds: float, *, hostile: bool
     return seen
 
 
-async def load(parts: Parts, callers: ProcessPoolExecutor, called: partial[Seen]) -> Seen:
+async def load(parts: Parts, callers: ProcessPoolExecutor, called: partial[Seen], *, hostile: bool = False) -> Seen:
     """Let the callers call, and measure how late the replica's event loop is meanwhile."""
     lag = LoopLag()
 
@@ -188,7 +211,16 @@ async def load(parts: Parts, callers: ProcessPoolExecutor, called: partial[Seen]
             parts.ranking.assumed.expire()
             await asyncio.sleep(EXPIRE_EVERY_S)
 
-    tasks = [asyncio.create_task(lag.run()), asyncio.create_task(expire())]
+    async def watch() -> None:
+        events = [(pods, obj) for obj in stored()] + [(topologies, zones())]
+        while hostile:
+            for feed, obj in events:
+                feed.put(orjson.loads(orjson.dumps(obj)))
+                await asyncio.sleep(ATTACK_EVERY_S)
+
+    pods = PodFeed(parts.cluster, lambda _: None, lambda _: None, parts.types)
+    topologies = TopologyFeed(parts.cluster, lambda *_: None)
+    tasks = [asyncio.create_task(one) for one in (lag.run(), expire(), watch())]
     used = time.process_time()
     seen = await asyncio.get_running_loop().run_in_executor(callers, called)
     seen.lag, seen.cpu = lag.worst_recent_s, time.process_time() - used
@@ -222,7 +254,7 @@ async def _measure(nodes: int, seconds: float) -> tuple[Seen, Seen]:
             of = partial(call, way.url, way.extender, names)
             await load(parts, callers, partial(of, 1.0, hostile=False))  # all that is made at the first call
             usual = await load(parts, callers, partial(of, seconds, hostile=False))
-            beside = await load(parts, callers, partial(of, seconds, hostile=True))
+            beside = await load(parts, callers, partial(of, seconds, hostile=True), hostile=True)
     return usual, beside
 
 

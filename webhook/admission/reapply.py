@@ -67,8 +67,8 @@ def reapply(old: Raw, new: Raw, types: DeviceTypes, scheduler_name: str) -> Reap
 def _containers(old: Raw, new: Raw) -> Iterator[tuple[str, str, Raw, Raw]]:
     """Each container that is in both Pods: where it is, and what it was and would be."""
     for section in _SECTIONS:
-        stored = {one["name"]: one for one in old["spec"].get(section) or ()}
-        for index, after in enumerate(new["spec"].get(section) or ()):
+        stored = {one["name"]: one for one in (old.get("spec") or {}).get(section) or ()}
+        for index, after in enumerate((new.get("spec") or {}).get(section) or ()):
             if after.get("name") in stored:
                 yield f"/spec/{section}/{index}", f"spec.{section}[{index}]", stored[after["name"]], after
 
