@@ -123,6 +123,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
         "devices": {
             "types": [_NPU, _QUEUE],
             "order": "leastUsed",
+            "tolerations": {"gpu": [], "npu": ["huawei.com/npu"]},
             "quotaEnvironment": True,
             "defaultSlotResourceFraction": {"types": {"gpu": 50}, "namespaces": {"team-a": {"gpu": 25}}},
         }

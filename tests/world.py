@@ -61,7 +61,12 @@ SETTINGS: Final = WebhookSettings()
 SCHEDULER: Final = SETTINGS.scheduler.username
 US: Final = f"system:serviceaccount:{SETTINGS.identity.namespace}:koordgate"
 TENANT: Final = "alice"
-POLICY: Final = TranslationPolicy(SETTINGS.domain, SETTINGS.scheduler.name, charges=SETTINGS.quota.enabled)
+POLICY: Final = TranslationPolicy(
+    SETTINGS.domain,
+    SETTINGS.scheduler.name,
+    charges=SETTINGS.quota.enabled,
+    tolerations=SETTINGS.devices.tolerations,
+)
 BEGINNING: Final = 1_800_000_000
 
 

@@ -235,6 +235,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
             slots=SlotDefaults(slots.types, slots.namespaces),
             tells=settings.devices.quota_environment,
             limits=LimitPolicy(settings.limits.provider, frozenset(settings.limits.require)),
+            tolerations=settings.devices.tolerations,
         ),
         scheduler.username,
         cluster.reach.of,

@@ -13,7 +13,7 @@ from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.mode import Mode
-from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
+from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN, NVIDIA_GPU, TYPE_GPU
 from allocator.vocabulary.preference import NODE_CLASSES, DeviceOrder, Preference
 from allocator.wire.foreignpods import Adoption
 from allocator.wire.mirror import Mirror
@@ -271,6 +271,7 @@ class DeviceSettings(Section, frozen=True):
             what the reporter tells of each node; a Node's label koordgate.io/delivery takes precedence.
         runtime_class_name: the RuntimeClass that leads to NVIDIA's runtime; it counts only where the cluster has it.
         delivery_unknown: what holds of a node of which nothing is known yet: it counts as environment, or it refuses.
+        tolerations: device type -> keys of taints, which Pods that ask for such devices tolerate.
     """
 
     default_slot_resource_fraction: SlotSettings = SlotSettings()
@@ -280,6 +281,7 @@ class DeviceSettings(Section, frozen=True):
     delivery: Literal["auto", "environment", "runtimeClass", "nvidia-nri"] = "auto"
     runtime_class_name: str = "nvidia"
     delivery_unknown: Literal["environment", "refuse"] = "environment"
+    tolerations: dict[Name, list[_LabelKey]] = msgspec.field(default_factory=lambda: {TYPE_GPU: [NVIDIA_GPU]})
 
 
 class CpuSettings(Section, frozen=True):
@@ -419,6 +421,11 @@ class WebhookSettings(Section, frozen=True):
             raise ValueError(
                 f"devices.defaultSlotResourceFraction names {', '.join(strange)}: the types that are given in percent "
                 f"are {allowed}"
+            )
+        if strange := sorted(self.devices.tolerations.keys() - types.keys()):
+            raise ValueError(
+                f"devices.tolerations names {', '.join(strange)}: the device types are {', '.join(types)}; types of "
+                "your own are declared in devices.types"
             )
         known = (*NODE_CLASSES, *types)
         named = self.scheduler.preference_classes

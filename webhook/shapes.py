@@ -75,6 +75,12 @@ class _Gate(_Shape):
     name: str
 
 
+class _Toleration(_Shape):
+    key: str | None = None
+    operator: str | None = None
+    effect: str | None = None
+
+
 class _Metadata(_Shape):
     name: str | None = None
     generate_name: str | None = None
@@ -94,6 +100,7 @@ class _PodSpec(_Shape):
     affinity: _Affinity | None = None
     scheduler_name: str | None = None
     scheduling_gates: list[_Gate] | None = None
+    tolerations: list[_Toleration] | None = None
     priority_class_name: str | None = None
 
 

@@ -273,7 +273,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "assumeSeconds",
     }
     assert set(written["guard"]) == {"plainPods"}
-    delivery = {"delivery", "runtimeClassName", "deliveryUnknown"}
+    delivery = {"delivery", "runtimeClassName", "deliveryUnknown", "tolerations"}
     assert set(written["devices"]) == {"defaultSlotResourceFraction", "quotaEnvironment", "order", "types", *delivery}
     assert written["limits"] == {"provider": "none", "require": []}
     assert set(written["cpus"]) == {"bindPolicy", "exclusivePolicy", "numaAllocateStrategy", "numaTopologyPolicy"}
@@ -342,6 +342,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
                 },
                 "quotaEnvironment": True,
                 "order": "leastUsed",
+                "tolerations": {"gpu": ["nvidia.com/gpu", "amd.com/gpu"], "queue": ["example.com/queue"]},
                 "types": [QUEUE],
             },
             "limits": {"provider": "nvidia-toolkit", "require": ["batch", "*"]},
@@ -416,6 +417,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             default_slot_resource_fraction=settings.SlotSettings({"gpu": 50}, {"batch": {"gpu": 25, "rdma": "1/8"}}),
             quota_environment=True,
             order=DeviceOrder.LEAST_USED,
+            tolerations={"gpu": ["nvidia.com/gpu", "amd.com/gpu"], "queue": ["example.com/queue"]},
             types=(
                 OwnType(
                     name="queue",

@@ -88,7 +88,7 @@ def test_a_manifest_that_is_applied_again_leaves_the_pod_as_it_is(dialect: str, 
     stored = patch.apply(obj, made.operations)
     for later in (types(dialect, row.settings), types("npu") if dialect == "npu" else BUILT_IN):
         again = applied_again(stored, obj)
-        answer = reapply(stored, again, later, KOORD_SCHEDULER)
+        answer = reapply(stored, again, TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, later))
         assert answer.problems == []
         assert patch.apply(again, answer.operations) == stored
 

@@ -45,7 +45,8 @@ async def test_a_pod_gets_the_class_and_what_the_api_server_adds_with_it() -> No
     assert found.state is PodFate.BOUND, found.message
     spec = found.pod["spec"]
     assert (spec["runtimeClassName"], spec["overhead"]) == ("nvidia", SMALL)
-    assert (spec["nodeSelector"], spec["tolerations"]) == (scheduling["nodeSelector"], scheduling["tolerations"])
+    assert spec["nodeSelector"] == scheduling["nodeSelector"]
+    assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}, *scheduling["tolerations"]]
     shown = found.pod["metadata"]["annotations"]["visible-devices.koordgate.io/main"]
     assert shown.startswith("runtime.nvidia.com/gpu=GPU-")
 

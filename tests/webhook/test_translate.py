@@ -758,13 +758,13 @@ def test_a_manifest_that_is_applied_again_leaves_the_translated_pod_as_it_is(
         if one.get("env"):  # which the API server merges by name
             one["env"] = list({entry["name"]: entry for entry in one["env"]}.values())
     submitted = applied_again(obj, obj)
-    policy = replace(policy, charges=charged)
+    policy = replace(policy, charges=charged, tolerations={"gpu": ["nvidia.com/gpu"]})
     once = translate(submitted, policy, memory)
     if once.problems or not once.reading.request:
         return
     stored = patch.apply(submitted, once.operations)
     again = applied_again(stored, obj)
-    answer = reapply(stored, again, policy.types, policy.scheduler_name)
+    answer = reapply(stored, again, policy)
     assert answer.problems == []
     assert patch.apply(again, answer.operations) == stored
 

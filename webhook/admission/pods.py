@@ -114,13 +114,11 @@ class PodWebhooks:
         return patched(operations, warnings=warnings, audit=audit)
 
     def _reapply(self, request: Request) -> Response:
-        scheduler_name = self._policy.scheduler_name
-        if (request.old_object.get("spec") or {}).get("schedulerName") != scheduler_name:
+        if (request.old_object.get("spec") or {}).get("schedulerName") != self._policy.scheduler_name:
             return allowed()
         if large := too_large(request.object):
             return denied(_refusal(request, [large]), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
-        types = self._policy.types.within(request.namespace)
-        answer = reapply(request.old_object, request.object, types, scheduler_name)
+        answer = reapply(request.old_object, request.object, self._policy.within(request.namespace))
         if answer.problems:
             refusal = _refusal(request, answer.problems)
             return denied(refusal, RefusalReason.VALIDATION, HTTPStatus.UNPROCESSABLE_ENTITY)

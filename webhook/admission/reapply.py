@@ -19,7 +19,8 @@ from allocator.vocabulary.names import DEVICE_SHARING, RESOURCE_MAPS, is_quota_r
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.devicesharing import read_sharing
 from webhook.admission.environment import shown_types
-from webhook.admission.translate import translate_scheduler
+from webhook.admission.tolerations import reapply_tolerations
+from webhook.admission.translate import TranslationPolicy, translate_scheduler
 from webhook.patch import Operation, add, remove, set_annotations
 
 _SECTIONS: Final = ("initContainers", "containers")
@@ -42,15 +43,15 @@ class Reapplied:
     problems: list[Problem] = field(default_factory=list)
 
 
-def reapply(old: Raw, new: Raw, types: DeviceTypes, scheduler_name: str) -> Reapplied:
+def reapply(old: Raw, new: Raw, policy: TranslationPolicy) -> Reapplied:
     """Put back what admission wrote into a Pod, where an update states again what the author wrote.
 
     Args:
         old: the stored Pod, which was translated.
         new: the Pod as it would be.
-        types: the device types that may be asked for.
-        scheduler_name: the schedulerName that a Pod gets.
+        policy: of the namespace.
     """
+    types = policy.types
     answer = Reapplied()
     recorded = originals(old)
     variables = _variables(old, types)
@@ -59,7 +60,8 @@ def reapply(old: Raw, new: Raw, types: DeviceTypes, scheduler_name: str) -> Reap
         problems = _resources(at, path, before, after, original, types.known, answer.operations)
         answer.problems += islice(problems, _MOST_TOLD - len(answer.problems))
         _environment(f"{at}/env", before.get("env"), after.get("env"), variables, answer.operations)
-    translate_scheduler(new, scheduler_name, answer.operations, answer.warnings)
+    translate_scheduler(new, policy.scheduler_name, answer.operations, answer.warnings)
+    reapply_tolerations(old, new, policy.tolerations, answer.operations)
     answer.operations += _sharing(old, new, types)
     return answer
 

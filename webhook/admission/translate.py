@@ -10,7 +10,7 @@ because Koordinator's scheduler needs it in the resources.
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as evolve
 from typing import Any, Final
 
@@ -51,6 +51,7 @@ from webhook.admission.environment import misleading_env, shown_types, translate
 from webhook.admission.limits import NOT_REQUIRED, LimitPolicy
 from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.admission.slots import NO_DEFAULTS, SlotDefaults
+from webhook.admission.tolerations import TaintKeys, translate_tolerations
 from webhook.admission.unread import belongs_to_others, unread_warnings
 from webhook.patch import Operation, add, pointer, remove, set_annotations
 
@@ -73,6 +74,7 @@ class TranslationPolicy:
         slots: what containers that state no amount get together, where the Pod does not state it.
         tells: whether every container that asks for devices finds in its environment what it may use of them.
         limits: what keeps memory limits, and where they are required.
+        tolerations: keys of taints that Pods tolerate if they ask for devices of a type.
     """
 
     domain: str
@@ -85,6 +87,7 @@ class TranslationPolicy:
     slots: SlotDefaults = NO_DEFAULTS
     tells: bool = False
     limits: LimitPolicy = NOT_REQUIRED
+    tolerations: TaintKeys = field(default_factory=dict)
 
     def within(self, namespace: str) -> "TranslationPolicy":
         """The same for the Pods of a namespace, which may use other dialects."""
@@ -175,6 +178,7 @@ def translate(
         counted = charges(reading, request, pod["spec"], memory)
         _translate_charges(pod, reading, policy.types, counted, zeros, operations)
     translate_scheduler(pod, policy.scheduler_name, operations, warnings)
+    translate_tolerations(pod, reading, policy.tolerations, operations)
     runtime_class, told_of_it = classed(reading)
     operations.extend([add("/spec/runtimeClassName", runtime_class)] if runtime_class else [])
     warnings.extend(told_of_it)
