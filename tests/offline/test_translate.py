@@ -27,7 +27,7 @@ CORE = ("Pod", "PodTemplate", "ReplicationController")
 
 
 def pod(limits: Raw, name: str = "p", **metadata: Any) -> Raw:
-    spec = {"containers": [{"name": "main", "image": "x", "resources": {"limits": limits}}], "unknownField": [1]}
+    spec = {"containers": [{"name": "main", "image": "x", "resources": {"limits": limits}}], "hostname": [1]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
 
 
@@ -83,7 +83,7 @@ def test_the_pods_of_every_kind_become_what_admission_makes_of_them(run: Any, ki
     assert asked == {"kubernetes.io/gpu-core": "60", "kubernetes.io/gpu-memory": "8Gi"}
     inner = template(made)
     assert inner["spec"]["schedulerName"] == "koord-scheduler"
-    assert inner["spec"]["unknownField"] == [1]
+    assert inner["spec"]["hostname"] == [1]
     assert inner["metadata"]["labels"] == {"app": "x"}
     assert inner["metadata"]["annotations"]["koordgate.io/dialect"] == "hami; memory unit 1Mi"
     assert kind == "Pod" or set(inner["metadata"]) == {"labels", "annotations"}

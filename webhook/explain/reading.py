@@ -13,6 +13,7 @@ from webhook.offline.apiserver import with_defaults
 from webhook.offline.assumed import assume_devices
 from webhook.offline.configured import settings_of, stated_among
 from webhook.offline.documents import InputError
+from webhook.offline.fieldnames import refused
 from webhook.offline.objects import read_all
 from webhook.offline.priorities import Priorities
 from webhook.offline.running import assume, counting_all
@@ -158,7 +159,7 @@ def checked(where: str, obj: Raw, kind: str) -> Found:
     Raises:
         InputError: an API server would not send it.
     """
-    wrong = wrong_shape(kind, obj) if kind in _CHECKED else ""
+    wrong = (wrong_shape(kind, obj) if kind in _CHECKED else "") or refused(obj, kind)
     if wrong:
         raise InputError(f"{where}: {kind}: {wrong}; the API server would refuse it; correct it")
     return where, with_defaults(obj) if kind == "Pod" else obj, kind

@@ -139,22 +139,39 @@ def _json_values(text: str) -> list[object]:
         RecursionError: it is nested too deeply.
     """
     try:
-        return [orjson.loads(text)]
+        return [_whole(text)]
     except orjson.JSONDecodeError:
         pass
     try:
-        return [orjson.loads(line) for line in text.splitlines() if line.strip()]
+        return [_whole(line) for line in text.splitlines() if line.strip()]
     except orjson.JSONDecodeError:
         pass
     found: list[object] = []
     text = _BETWEEN.sub("   ", text)  # no JSON text has a line break in it, so that this is between two values
-    read = json.JSONDecoder(parse_constant=_refuse).raw_decode
+    read = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_once).raw_decode
     begin = _SOMETHING.search(text)
     while begin is not None:
         value, end = read(text, begin.start())
         found.append(value)
         begin = _SOMETHING.search(text, end)
     return found
+
+
+def _whole(text: str) -> object:
+    """Read one value. orjson keeps the last of two equal keys, so that fewer quotation marks are left then."""
+    found: object = orjson.loads(text)
+    if text.count('"') != orjson.dumps(found).count(b'"'):
+        return json.loads(text, object_pairs_hook=_once)
+    return found
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for at, key in enumerate(keys) if key in keys[:at])
+        raise ValueError(f"the key {twice!r} occurs twice; keep one")
+    return made
 
 
 def _refuse(name: str) -> object:

@@ -18,6 +18,7 @@ from koordgate.kube.resource import (
 )
 from webhook.offline.configured import is_settings
 from webhook.offline.documents import InputError, read_documents
+from webhook.offline.fieldnames import refused
 from webhook.offline.manifests import must_have_pods, pods_in
 from webhook.offline.selectors import wrong_selector
 from webhook.offline.shapes import wrong_shape
@@ -196,6 +197,8 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
     version = obj.get("apiVersion") or _VERSIONS.get(kind, "v1")
     of = f" of {version}" * (kind == gang.KIND and str(version).partition("/")[0] not in _GROUPS_READ)
     creates = not of and kind not in {*lists, *_COPIES, *_UNUSED} and _creates(where, obj, kind)
+    if strange := refused(obj, kind) if not (kind in lists or creates) else "":
+        raise InputError(f"{where}: {strange}; the API server would refuse it; correct it")
     if of or (kind not in lists and not creates):
         if is_settings(obj, kind):
             objects.settings = objects.settings or obj
@@ -203,7 +206,7 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
             _leave_out(f"{where}: {kind} {name}{of} is not used", kind, objects)
         return
     own = kind in lists or must_have_pods(obj, kind)
-    wrong = wrong_shape(kind if own else "", obj) or (wrong_selector(kind, obj) if own else "")
+    wrong = wrong_shape(kind if own else "", obj) or (wrong_selector(kind, obj) if own else "") or refused(obj, kind)
     if wrong:
         raise InputError(f"{where}: {kind} {name}: {wrong}; the API server would refuse it; correct it")
     namespace = "" if kind in _CLUSTER_WIDE else str(obj["metadata"].get("namespace") or "default")

@@ -20,6 +20,7 @@ from koordgate.cli import Command
 from koordgate.settings import SettingsError
 from webhook import settings, terminal
 from webhook.dialectsettings import DialectSettings
+from webhook.offline import fieldnames
 from webhook.offline.cluster import OfflineCluster
 from webhook.offline.configured import settings_of, stated_among
 from webhook.offline.documents import InputError
@@ -70,6 +71,8 @@ async def _outcome(where: str, obj: Raw, kind: str, cluster: OfflineCluster, tar
     name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else ""
     namespace = str(metadata.get("namespace") or "default") if isinstance(metadata, dict) else "default"
     about = f"{kind} {namespace}/{name}"
+    if strange := fieldnames.refused(obj, kind):
+        raise InputError(f"{where}: {kind} {name}: {strange}; the API server would refuse it; correct it")
     pods = pods_in(obj, kind)
     if not pods and must_have_pods(obj, kind):
         raise InputError(f"{where}: {kind} {name} has no Pod spec where one must be; write it")

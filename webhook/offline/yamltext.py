@@ -1,4 +1,4 @@
-"""YAML as Kubernetes reads it: an unquoted time is text, and 12:30 is text too, not a number in base 60.
+"""YAML as Kubernetes reads it: an unquoted time is text, 12:30 is text too, and no key occurs twice in a mapping.
 
 Nearly all manifests consist of plain mappings, lists and scalars. These are built from libyaml's events one by one, so
 that a large file needs little more memory than its objects. A document with anchors, tags or merge keys is composed by
@@ -32,7 +32,18 @@ _SPECIAL: Final = frozenset({"<<", "="})  # a merge key, and a value that PyYAML
 
 
 class _Loader(_Fast):
-    """PyYAML's own loader with these rules for scalars."""
+    """PyYAML's own loader with these rules for scalars, and for keys that occur twice."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 as PyYAML has it
+        """Make a mapping; what a merge key brings may be stated again."""
+        keys = [one.value for one, _ in node.value if isinstance(one, yaml.ScalarNode) and one.value not in _SPECIAL]
+        if twice := next((key for at, key in enumerate(keys) if key in keys[:at]), None):
+            raise _twice(twice, node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _twice(key: object, mark: Any) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, f"the key {key!r} occurs twice; keep one", mark)
 
 
 _SCALARS: Final = ("timestamp", "int", "float")
@@ -116,6 +127,8 @@ def _value(event: Any, get: Any) -> object:
         if type(event) is not yaml.ScalarEvent:
             raise _UnusualError  # a key that is no scalar
         key = _scalar(event)
+        if key in members:
+            raise _twice(key, event.start_mark)
         event = get()
         members[key] = _scalar(event) if type(event) is yaml.ScalarEvent else _value(event, get)
     return members
