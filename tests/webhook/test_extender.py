@@ -463,7 +463,8 @@ def taint(world: World, name: str, effect: str) -> None:
 def test_a_pod_goes_to_a_node_that_is_better_avoided_where_no_other_is_left(
     three: World, tolerations: Any, *, tolerates: bool
 ) -> None:
-    obj = gpu_pod("p", 50, tolerations=tolerations)
+    obj = gpu_pod("p", 50)
+    obj["spec"]["tolerations"] = tolerations
     asked = naming(three, 1).filter
     taint(three, "n2", "PreferNoSchedule")
     assert asked(args(obj))["NodeNames"] == ["n2" if tolerates else "n1"]
@@ -471,7 +472,8 @@ def test_a_pod_goes_to_a_node_that_is_better_avoided_where_no_other_is_left(
     assert asked(args(obj, ["n2", "n3"]))["NodeNames"] == ["n2"]
     three.parts.ranking.assumed.drop("uid-p")
     taint(three, "n2", "")
-    assert asked(args(gpu_pod("q", 50, tolerations=tolerations)))["NodeNames"] == ["n2"]
+    obj["metadata"] |= {"name": "q", "uid": "uid-q"}
+    assert asked(args(obj))["NodeNames"] == ["n2"]
 
 
 def test_taints_of_other_effects_are_kube_schedulers_business(three: World) -> None:
