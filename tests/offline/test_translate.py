@@ -24,6 +24,7 @@ PATHS: dict[str, tuple[str, ...]] = {
 KINDS = tuple(PATHS)
 GROUPS = {"Job": "batch/v1", "CronJob": "batch/v1"}
 CORE = ("Pod", "PodTemplate", "ReplicationController")
+SCALED = ("ReplicationController", "Deployment", "StatefulSet", "ReplicaSet")
 
 
 def pod(limits: Raw, name: str = "p", **metadata: Any) -> Raw:
@@ -38,7 +39,7 @@ def workload(kind: str, limits: Raw) -> Raw:
         return inner
     made: Raw = {"metadata": {"labels": {"app": "x"}}, "spec": inner["spec"]}
     for key in reversed(PATHS[kind]):
-        made = {key: made, **({"replicas": 3} if key == "template" else {})}
+        made = {key: made, **({"replicas": 3} if key == "template" and kind in SCALED else {})}
     version = "v1" if kind in CORE else GROUPS.get(kind, "apps/v1")
     return {"apiVersion": version, "kind": kind, "metadata": {"name": "w", "namespace": "team"}, **made}
 
