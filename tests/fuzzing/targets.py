@@ -394,7 +394,13 @@ def _bound_well(replica: Replica, node: str, pod: Mapping[str, Any]) -> None:
     said = annotated_holding(info, snapshot.devices, NOW)
     demand(said is not None, "a bound Pod states no holding")
     told = {share.id: dict(share.amounts) for share in said.shares} if said else {}
-    demand(told == {share.id: dict(share.amounts) for share in held.shares}, f"annotations are not the ledger: {told}")
+    for share in held.shares:
+        # The percentage of bytes is rounded down for each container in the ledger, and once for all in the annotation.
+        ratios = [amounts.pop("gpu-memory-ratio", 0) for amounts in (told.get(share.id, {}), dict(share.amounts))]
+        more = ratios[0] - ratios[1]
+        demand(0 <= more < max(len(share.containers), 1), f"the annotation has {more} percent more than the ledger")
+    exact = {one.id: {k: v for k, v in one.amounts.items() if k != "gpu-memory-ratio"} for one in held.shares}
+    demand(told == exact, f"annotations are not the ledger: {told}")
     again = read_spec({"metadata": {"name": node}, "spec": orjson.loads(orjson.dumps(write_spec(record.values())))})
     demand(again == dict(record), "a record reads differently from how it was written")
     _recount(replica, node)

@@ -53,6 +53,8 @@ def reapply(old: Raw, new: Raw, policy: TranslationPolicy) -> Reapplied:
     """
     types = policy.types
     answer = Reapplied()
+    if not (old.get("spec") and new.get("spec")):
+        return answer
     recorded = originals(old)
     variables = _variables(old, types)
     for at, path, before, after in _containers(old, new):
@@ -69,8 +71,8 @@ def reapply(old: Raw, new: Raw, policy: TranslationPolicy) -> Reapplied:
 def _containers(old: Raw, new: Raw) -> Iterator[tuple[str, str, Raw, Raw]]:
     """Each container that is in both Pods: where it is, and what it was and would be."""
     for section in _SECTIONS:
-        stored = {one["name"]: one for one in (old.get("spec") or {}).get(section) or ()}
-        for index, after in enumerate((new.get("spec") or {}).get(section) or ()):
+        stored = {one["name"]: one for one in old["spec"].get(section) or ()}
+        for index, after in enumerate(new["spec"].get(section) or ()):
             if after.get("name") in stored:
                 yield f"/spec/{section}/{index}", f"spec.{section}[{index}]", stored[after["name"]], after
 
