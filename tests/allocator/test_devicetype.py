@@ -173,7 +173,10 @@ def test_an_own_type_is_asked_for_in_its_unit(resources: Mapping[str, Any], expe
 
 WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
     "one and a half devices": ({"example.com/npu": 150}, "npu 150 is over 100, where only multiples of 100 are whole"),
-    "half a device": ({"example.com/camera": "0.5"}, "[example.com/camera]: '0.5' is not a whole number"),
+    "half a device": (
+        {"example.com/camera": "0.5"},
+        "camera]: 0.5 is no whole number of devices; write 1",
+    ),
     "too many": ({"example.com/camera": 129}, "129 is more devices than any node has; ask 128 at most"),
     "no unit": ({"example.com/queue-places": 0}, "queue must be greater than zero; or remove it"),
     "a negative number of units": ({"example.com/queue-places": -1}, "-1 is negative; ask 0 or more"),

@@ -481,9 +481,9 @@ WHOLE = {
     "core and ratio": {f"{GPU}-core": 300, f"{GPU}-memory-ratio": 300},
     "a little core and ratio": {f"{GPU}.shared": 3, f"{GPU}-core": 30, f"{GPU}-memory-ratio": 300},
     "bytes of the cards": {f"{GPU}.shared": 3, f"{GPU}-memory": "240Gi"},
-    "bytes that leave less than a percent": {f"{GPU}.shared": 3, f"{GPU}-memory": 3 * (80 * GIB - 1)},
 }
 PARTS = {
+    "bytes that leave one": {f"{GPU}.shared": 3, f"{GPU}-memory": 3 * (80 * GIB - 1)},
     "a percent less": {f"{GPU}.shared": 3, f"{GPU}-memory-ratio": 297},
     "bytes that leave a percent": {f"{GPU}.shared": 3, f"{GPU}-memory": "237Gi"},
     "core without the memory": {f"{GPU}.shared": 3, f"{GPU}-core": 300, f"{GPU}-memory": "3Gi"},

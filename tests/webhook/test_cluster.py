@@ -486,16 +486,16 @@ def test_an_annotation_counts_only_where_its_pod_is_bound(view: ClusterView, pod
     ("resources", "accounted"),
     [
         (HALF, {GPU_CORE: 50, GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50}),
-        # either ratio or memory is left out; a ratio that Koordinator truncated from bytes counts as the bytes require
+        # Either ratio or memory is left out. A ratio that is more than its bytes counts in both.
         ({"koordinator.sh/gpu-memory-ratio": "50"}, {GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50}),
         ({"koordinator.sh/gpu-memory": "40Gi"}, {GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50}),
         (
             {"koordinator.sh/gpu-memory": str(40 * GIB + 1), "koordinator.sh/gpu-memory-ratio": "50"},
-            {GPU_MEMORY: 40 * GIB + 1, GPU_MEMORY_RATIO: 51},
+            {GPU_MEMORY: 40 * GIB + 1, GPU_MEMORY_RATIO: 50},
         ),
         (
             {"koordinator.sh/gpu-memory": "1Gi", "koordinator.sh/gpu-memory-ratio": "50"},
-            {GPU_MEMORY: GIB, GPU_MEMORY_RATIO: 50},
+            {GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50},
         ),
         ({"koordinator.sh/gpu-core": "10"}, {GPU_CORE: 10, GPU_MEMORY: 80 * GIB, GPU_MEMORY_RATIO: 100}),
     ],
@@ -612,6 +612,7 @@ class History:
         self.cards: tuple[Any, ...] = ()
         self.held: dict[str, Holding] = {}
         self.live: dict[str, Raw] = {}
+        self.stated: dict[str, tuple[str, int]] = {}  # by UID: the card and the percentage of its annotation
         self.ended: set[str] = set()  # their holdings no longer count, even if the ledger has not yet released them
         self.revision = 0
 
@@ -628,6 +629,7 @@ class History:
         for uid, card, percent in shares:
             said = {"kubernetes.io/gpu-core": str(percent), "kubernetes.io/gpu-memory-ratio": str(percent)}
             annotation = koordinator_annotation((card.minor, said, card.id))
+            self.stated[uid] = card.id, percent
             self.live[uid] = plain_pod(f"p-{uid}", uid=uid, nodeName="n1", annotations=annotation)
             self.view.pods.put(info(self.live[uid]))
 
@@ -635,6 +637,14 @@ class History:
         if self.live.pop(uid, None):
             self.ended.add(uid)
             self.view.pods.drop("default", f"p-{uid}")
+
+    def disputed(self) -> Iterator[str]:
+        """The cards of which the ledger holds less for a live Pod than its annotation states, or another card."""
+        for uid in self.live.keys() & self.held.keys():
+            (share,) = self.held[uid].shares
+            card, percent = self.stated[uid]
+            if card != share.id or percent > share.amounts[GPU_MEMORY_RATIO]:
+                yield from (card, share.id)
 
     def asked(self, question: tuple[PodRequest, str]) -> None:
         request, uid = question
@@ -644,7 +654,7 @@ class History:
             assert said
             expected.setdefault(other, said)
         expected.pop(uid, None)
-        there = NodeSnapshot("n1", self.cards, expected)
+        there = NodeSnapshot("n1", self.cards, expected, disputed=frozenset(self.disputed()))
         wanted = place(request, there)
         for _ in range(2):
             assert self.ranking.verdict("n1", request, uid) == wanted

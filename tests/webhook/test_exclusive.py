@@ -163,7 +163,7 @@ async def tell(steps: list[tuple[Any, ...]]) -> None:
             if done is not None:
                 await done
             for replica in story.replicas:
-                await until(replica.parts.reconciler._ended.empty)
+                await until(replica.parts.reconciler._looks.empty)
                 await replica.idle()
             story.audit()
         for task in releases:

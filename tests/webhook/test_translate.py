@@ -540,10 +540,6 @@ MIXED = {
         {"main": {"limits": {"nvidia.com/gpumem": "8192"}}, "side": {"limits": {"amd.com/gpu": "1"}}},
         "amd.com/gpu, nvidia.com/gpumem",
     ),
-    "for a container that the Pod lacks": (
-        {"other": {"limits": {"tencent.com/vcuda-core": "100", "nvidia.com/gpu": 1}}},
-        "tencent",
-    ),
 }
 
 
@@ -551,7 +547,8 @@ MIXED = {
 def test_a_forged_original_request_in_two_dialects_is_refused(forged: dict[str, Any], named: str) -> None:
     """It would lose the vendor whose cards its dialect means."""
     both = amounts(gpu_core="100", gpu_memory_ratio="100")
-    obj = pod(container(requests=both, limits=both), annotations={ORIGINAL_REQUEST: json.dumps(forged)})
+    side = container("side", requests=both, limits=both)
+    obj = pod(container(requests=both, limits=both), side, annotations={ORIGINAL_REQUEST: json.dumps(forged)})
     obj["spec"]["schedulerName"] = "koord-scheduler"
     (told,) = map(str, translate(obj, POLICY, None).problems)
     assert told.startswith(
@@ -586,7 +583,7 @@ def test_an_original_request_in_one_dialect_is_read(stated: dict[str, Any]) -> N
     assert asked.ask.vendor == "nvidia"
 
 
-@pytest.mark.parametrize("text", ["", "no JSON", "[]", "null", "7", '"text"', '{"main":[1]}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "no JSON", "[]", "null", "7", '"text"', '{"main":[1]}', "[" * 60_000])
 def test_an_original_request_that_is_not_ours_is_as_good_as_none(text: str) -> None:
     both = amounts(gpu_memory_ratio="50", gpu_memory="8Gi")
     obj = pod(container(limits=both), annotations={ORIGINAL_REQUEST: text})
