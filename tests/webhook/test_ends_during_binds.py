@@ -85,6 +85,31 @@ async def test_a_pod_that_is_seen_to_end_before_its_record_is_written_holds_noth
     await nothing_is_held(world)
 
 
+@pytest.mark.parametrize("how", ["deleted", "deleted, with a finalizer"])
+async def test_a_pod_that_is_seen_to_end_while_its_bind_waits_for_its_turn_is_given_nothing(
+    world: World, how: str
+) -> None:
+    for name in ("first", "second"):
+        world.add_pod(gpu_pod(name))
+    world.see()
+    write = held_write(world)
+    binds_of = [asyncio.create_task(world.mutate(binds(binding("first", "n1"))))]
+    await write.reached.wait()
+    binds_of.append(asyncio.create_task(world.mutate(binds(binding("second", "n1")))))
+    await asyncio.sleep(0)
+    if how == "deleted":
+        world.remove_pod("second")
+    else:
+        world.change_pod("second", metadata={"deletionTimestamp": "2026-11-27T09:00:00Z", "finalizers": ["team/x"]})
+    world.see(PODS)
+    let_go(write)
+    first, second = await asyncio.gather(*binds_of)
+    assert first.allowed
+    ended = "the Pod has ended, or is being deleted; create it again if it should run"
+    assert second.message == f"Pod default/second is not bound: n1: {ended}"
+    assert world.holders() == ["first"]
+
+
 @pytest.mark.parametrize("seen", ["the Pod and its end", "the Pod", "neither"])
 async def test_another_replica_releases_what_one_wrote_that_then_ended(world: World, other: World, seen: str) -> None:
     """The first replica releases nothing: it ended when it had answered."""

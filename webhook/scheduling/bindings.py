@@ -188,7 +188,9 @@ class BindingWebhooks:
         return patched(operations, audit=audit)
 
     def _bounded(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str] | Refusal:
-        """Write as `_written`, unless that is too long for the Pod."""
+        """Write as `_written`, unless that is too long for the Pod, or the Pod ended while its bind waited its turn."""
+        if self._cluster.pods.is_over(pod.uid):
+            return Refusal(f"{node}: the Pod has ended, or is being deleted; create it again if it should run")
         written = self._written(pod, holding, node)
         if isinstance(written, Refusal):
             return written

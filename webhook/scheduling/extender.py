@@ -156,7 +156,7 @@ class Extender:
         ranked = yield from self._ranking.search(pod, names, most, shunned, effort)
         if ranked.interrupted:
             self._interrupted("namespace" if effort.why else "time")
-        if most == 1 and ranked.named and pod.uid and not self._has_ended(pod.uid):
+        if most == 1 and ranked.named and pod.uid and not self._cluster.pods.is_over(pod.uid):
             self._ranking.send(pod, ranked.named[0])
         # kube-scheduler evicts nobody from a node that is not in the answer: the Pod may fit there as it is.
         failed: dict[str, str] = {}
@@ -167,11 +167,6 @@ class Extender:
             (never if permanent else failed)[name] = text
         self._remember(pod, _answer(ranked, failed))
         return _fitting(list(ranked.named), whole_nodes, failed, never)
-
-    def _has_ended(self, uid: str) -> bool:
-        """Whether a Pod was seen to end before its filter, or during it: no bind of it will come."""
-        pod = self._cluster.pods.by_uid(uid)
-        return self._cluster.pods.is_gone(uid) if pod is None else pod.over
 
     def _takes(self, pod: PodInfo, names: Sequence[str]) -> list[str] | str:
         """The candidates where room is held for a Pod with its whole gang; why there are none where there are none."""

@@ -178,6 +178,11 @@ class PodTable:
         """Whether one of our Pods was seen to vanish; of very many, that is forgotten again."""
         return uid not in self._by_uid and self._ended.get(uid) is not None
 
+    def is_over(self, uid: str) -> bool:
+        """Whether one of our Pods was seen to vanish, or never to be bound any more: no bind of it can be performed."""
+        pod = self._by_uid.get(uid)
+        return self.is_gone(uid) if pod is None else pod.over
+
     def has_ended(self, uid: str, node: str) -> bool:
         """Whether a Pod that was bound to this node ended: what it holds there is about to leave the ledger."""
         return bool(node) and self._ended.get(uid) == node
