@@ -41,6 +41,15 @@ OWN = BUILT_IN.with_types([own_type(f"queue{at}", f"example.com/queue{at}", Unit
 QUEUES = BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])
 
 
+def refused(error: type[Exception], what: Callable[[], object]) -> str:
+    """What a call is refused with; "" if it is not."""
+    try:
+        what()
+    except error as told:
+        return str(told)
+    return ""
+
+
 def padded(text: str, length: int) -> str:
     return text + " " * (length - len(text))
 
@@ -105,19 +114,16 @@ def claimed(results: int) -> str:
 
 
 def sliced(number: int) -> str:
-    try:
-        read_resource_slice(resource_slice("n1", [listed(f"gpu-{at}", f"GPU-{at}") for at in range(number)]), {DRIVER})
-    except ValueError as error:
-        return str(error)
-    return ""
+    return refused(
+        ValueError,
+        lambda: read_resource_slice(
+            resource_slice("n1", [listed(f"gpu-{at}", f"GPU-{at}") for at in range(number)]), {DRIVER}
+        ),
+    )
 
 
 def wanted(count: int, amount: int = 1) -> str:
-    try:
-        Want("gpu", count, (("gpu-core", amount),))
-    except QueryError as error:
-        return str(error)
-    return ""
+    return refused(QueryError, lambda: Want("gpu", count, (("gpu-core", amount),)))
 
 
 def topology(**entry: int) -> str:
@@ -127,19 +133,11 @@ def topology(**entry: int) -> str:
 
 
 def cpus(text: str) -> str:
-    try:
-        parse(text)
-    except ValueError as error:
-        return str(error)
-    return ""
+    return refused(ValueError, lambda: parse(text))
 
 
 def nodes(number: int) -> str:
-    try:
-        CpuTopology.of(Cpu(at, at, 0, at) for at in range(number))
-    except ValueError as error:
-        return str(error)
-    return ""
+    return refused(ValueError, lambda: CpuTopology.of(Cpu(at, at, 0, at) for at in range(number)))
 
 
 def typical(count: int = 1, weight: int = 1, models: int = 0, cpu: int = 0, memory: int = 0) -> str:
@@ -147,11 +145,7 @@ def typical(count: int = 1, weight: int = 1, models: int = 0, cpu: int = 0, memo
 
 
 def naming(models: tuple[str, ...], count: int = 1, weight: int = 1, cpu: int = 0, memory: int = 0) -> str:
-    try:
-        TypicalRequest(cpu, memory, ask(count, core=1), models, weight)
-    except MixError as error:
-        return str(error)
-    return ""
+    return refused(MixError, lambda: TypicalRequest(cpu, memory, ask(count, core=1), models, weight))
 
 
 def zones(number: int) -> str:
@@ -176,11 +170,7 @@ def functions_of_all(number: int) -> str:
 
 
 def status(text: str) -> str:
-    try:
-        read_resource_status({RESOURCE_STATUS: text})
-    except AnnotationError as error:
-        return str(error)
-    return ""
+    return refused(AnnotationError, lambda: read_resource_status({RESOURCE_STATUS: text}))
 
 
 def asked(obj: Raw) -> str:
@@ -199,20 +189,12 @@ def requesting(number: int, containers: int = 1) -> Raw:
 
 
 def summed(spec: Raw) -> str:
-    try:
-        pod_amounts(spec)
-    except BadQuantityError as error:
-        return str(error)
-    return ""
+    return refused(BadQuantityError, lambda: pod_amounts(spec))
 
 
 def allocatable(number: int) -> str:
     node = {"metadata": {"name": "n1"}, "status": {"allocatable": {f"example.com/{at}": "1" for at in range(number)}}}
-    try:
-        node_amounts(node)
-    except BadQuantityError as error:
-        return str(error)
-    return ""
+    return refused(BadQuantityError, lambda: node_amounts(node))
 
 
 # how a number of them is read, the most, the problem with one more

@@ -24,7 +24,7 @@ from allocator.vocabulary.delivery import NodeRuntime
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.holdings import Holding
-from allocator.vocabulary.names import DOMAINS
+from allocator.vocabulary.names import DOMAINS, GPU_MEMORY_RATIO
 from allocator.vocabulary.peers import PEERS
 from allocator.wire.allocatehint import read_hints
 from allocator.wire.classes import read_classes
@@ -394,17 +394,12 @@ def _bound_well(replica: Replica, node: str, pod: Mapping[str, Any]) -> None:
     said = annotated_holding(info, snapshot.devices, NOW)
     demand(said is not None, "a bound Pod states no holding")
     told = {share.id: dict(share.amounts) for share in said.shares} if said else {}
+    exact = {share.id: dict(share.amounts) for share in held.shares}
     for share in held.shares:
         # The percentage of bytes is rounded down for each container in the ledger, and once for all in the annotation.
-        ratios = [amounts.pop("gpu-memory-ratio", 0) for amounts in (told.get(share.id, {}), dict(share.amounts))]
-        more = ratios[0] - ratios[1]
+        more = told.get(share.id, {}).pop(GPU_MEMORY_RATIO, 0) - exact[share.id].pop(GPU_MEMORY_RATIO, 0)
         demand(0 <= more < max(len(share.containers), 1), f"the annotation has {more} percent more than the ledger")
-    exact = {one.id: {k: v for k, v in one.amounts.items() if k != "gpu-memory-ratio"} for one in held.shares}
     demand(told == exact, f"annotations are not the ledger: {told}")
-    again = read_spec({"metadata": {"name": node}, "spec": orjson.loads(orjson.dumps(write_spec(record.values())))})
-    demand(again == dict(record), "a record reads differently from how it was written")
-    _recount(replica, node)
-    _divided(pod)
 
 
 def _divided(pod: Mapping[str, Any]) -> None:
