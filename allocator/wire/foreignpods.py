@@ -12,7 +12,6 @@ pkg/binder/plugins/nvfractions: annotations about the container that shares it).
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
@@ -49,6 +48,7 @@ from allocator.vocabulary.peerresults import (
 )
 from allocator.vocabulary.peers import PEERS
 from allocator.vocabulary.phase import Phase
+from allocator.wire.values import as_time
 
 MIB: Final = 2**20
 _MOST_TEXT: Final = 16 * 1024  # characters of one annotation; a card has some 60
@@ -566,6 +566,6 @@ def _time(text: object) -> int:
     if not isinstance(text, str):
         return LATER
     try:
-        return int(datetime.fromisoformat(text).timestamp())
-    except (ValueError, OverflowError) as error:
-        raise _UnreadableError(f"{excerpt(text)!r} is no time") from error
+        return as_time(text)
+    except ValueError as error:
+        raise _UnreadableError(str(error)) from error

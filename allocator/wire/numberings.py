@@ -7,12 +7,11 @@ numbers change; the oldest are dropped.
 import itertools
 import json
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
 from allocator.vocabulary.adopted import Numbering, Numberings
 from allocator.vocabulary.excerpt import excerpt
-from allocator.wire.values import MOST_OF_NODE, UNREADABLE, as_json, as_list, as_object, as_text
+from allocator.wire.values import MOST_OF_NODE, UNREADABLE, as_json, as_list, as_object, as_text, as_time
 
 DEVICE_NUMBERS: Final = "koordgate.io/device-numbers"
 MOST_NUMBERINGS: Final = 16  # of some 1 KB each for a node of 16 cards
@@ -106,6 +105,6 @@ def starts_of(pod: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _time(text: object) -> int | None:
     try:
-        return int(datetime.fromisoformat(text).timestamp()) if isinstance(text, str) else None
-    except (ValueError, OverflowError):
+        return as_time(text)
+    except UNREADABLE:
         return None

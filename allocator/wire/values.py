@@ -5,6 +5,7 @@ As in Go, `null` counts as left out.
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
@@ -65,6 +66,16 @@ class Problems(list[str]):
             except UNREADABLE as error:
                 self.append(f"{where}[{index}]: {error}; left out")
         return tuple(found)
+
+
+def as_time(text: object) -> int:
+    """Read a time of the API server: seconds since the epoch."""
+    if not isinstance(text, str):
+        raise TypeError(f"a {type(text).__name__} where a time must be")
+    try:
+        return int(datetime.fromisoformat(text).timestamp())
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{excerpt(text)!r} is no time") from error
 
 
 def as_json(text: object, most: int = MOST_TEXT) -> Any:
