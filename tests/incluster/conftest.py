@@ -85,7 +85,7 @@ class Cluster:
     folder: Path
 
     async def upgrade(self, **values: Any) -> None:
-        """Run `helm upgrade --install --wait` with the values, and some in place of them.
+        """Run `helm upgrade --install --wait` with the values, and some in place of them; the reporter is rolled out.
 
         Raises:
             RuntimeError: Helm failed; the message is Helm's, with the state of the Pods.
@@ -94,6 +94,23 @@ class Cluster:
         file.write_text(yaml.safe_dump({**self.values, **values}))
         chosen = ("--create-namespace", "--values", str(file))
         await self._run("upgrade", "--install", chart.RELEASE, str(chart.chart_folder()), *chosen, "--wait")
+        await self._reporter_rolled_out()
+
+    async def _reporter_rolled_out(self) -> None:
+        """Wait for the DaemonSet: Helm holds one for ready when all Pods but its `maxUnavailable` are."""
+
+        async def so() -> bool:
+            found = await self.admin.get(f"/apis/apps/v1/namespaces/{chart.NAMESPACE}/daemonsets/koordgate-reporter")
+            status = found["status"]
+            if status.get("observedGeneration") != found["metadata"]["generation"]:
+                return False
+            counts = (status.get("updatedNumberScheduled"), status.get("numberReady"))
+            return status["desiredNumberScheduled"] > 0 and counts == (status["desiredNumberScheduled"],) * 2
+
+        try:
+            await until(so, "the reporter is rolled out", deadline_s=_PATIENCE_S)
+        except NotInTimeError as error:
+            raise NotInTimeError(f"{error}\n{await self.told()}") from error
 
     async def uninstall(self) -> None:
         """Run `helm uninstall --wait`: no controller makes new Pods while the node ends them."""
