@@ -11,8 +11,8 @@ from typing import Any, Final
 from allocator.quantity import format_bytes
 from allocator.vocabulary.names import RESOURCE_MAPS
 from allocator.vocabulary.outcome import Problem
+from allocator.wire.values import MOST_CONTAINERS
 
-_MOST_CONTAINERS: Final = 256
 _MOST_AMOUNTS: Final = 4096  # requests and limits of all containers
 _MOST_ANNOTATIONS: Final = 4096
 _MOST_ANNOTATION_BYTES: Final = 256 * 2**10  # which the API server allows, and checks only after its webhooks
@@ -22,8 +22,8 @@ def too_large(pod: Mapping[str, Any]) -> Problem | None:
     """Say what of a Pod is too large to be read; None if nothing is."""
     spec, metadata = pod.get("spec") or {}, pod.get("metadata") or {}
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    if len(containers) > _MOST_CONTAINERS:
-        return Problem("spec.containers", f"{len(containers)} containers; koordgate reads {_MOST_CONTAINERS} at most")
+    if len(containers) > MOST_CONTAINERS:
+        return Problem("spec.containers", f"{len(containers)} containers; koordgate reads {MOST_CONTAINERS} at most")
     maps = [(one.get("resources") or {}).get(key) or () for one in (spec, *containers) for key in RESOURCE_MAPS]
     if (amounts := sum(map(len, maps))) > _MOST_AMOUNTS:
         message = f"requests and limits state {amounts} amounts; koordgate reads {_MOST_AMOUNTS} at most"

@@ -1,5 +1,6 @@
 """One device of a node, of any type."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -7,6 +8,8 @@ from typing import Final
 from allocator.vocabulary.names import GPU_MEMORY, NVIDIA
 
 RATIO: Final = "-ratio"  # added to the name of an amount of bytes: the same amount in percent of a device
+
+_PCI_ADDRESS: Final = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +86,12 @@ class Device:
     def order(self) -> tuple[int, str]:
         """The stable order of a node's devices: minor, then id."""
         return (self.minor, self.id)
+
+
+def pci_address(text: str) -> str | None:
+    """Spell a PCI address as sysfs does: `00000000:3B:00.0` becomes `0000:3b:00.0`; None if it is not one."""
+    match = _PCI_ADDRESS.fullmatch(text)
+    if match is None:
+        return None
+    domain, bus, device, function = match.groups()
+    return f"{int(domain, 16):04x}:{bus}:{device}.{function}".lower()

@@ -48,12 +48,11 @@ from allocator.vocabulary.peerresults import (
 )
 from allocator.vocabulary.peers import PEERS
 from allocator.vocabulary.phase import Phase
-from allocator.wire.values import as_time
+from allocator.wire.values import MOST_CONTAINERS, as_time
 
 MIB: Final = 2**20
 _MOST_TEXT: Final = 16 * 1024  # characters of one annotation; a card has some 60
 _MOST_PARTS: Final = 256  # of one Pod
-_MOST_CONTAINERS: Final = 256
 _MOST_STARTS: Final = 64  # containers
 _MOST_NUMBER: Final = 1023
 _MOST_MIB: Final = 2**32
@@ -230,8 +229,8 @@ def read_devices(text: str, unit: int = MIB) -> tuple[tuple[ForeignPart, ...], .
     entries = text.split(";")
     if not entries[-1].strip():
         entries.pop()
-    if len(entries) > _MOST_CONTAINERS:
-        raise _UnreadableError(f"has entries of more than {_MOST_CONTAINERS} containers")
+    if len(entries) > MOST_CONTAINERS:
+        raise _UnreadableError(f"has entries of more than {MOST_CONTAINERS} containers")
     found = tuple(tuple(_device(one, unit) for one in entry.split(":") if one.strip()) for entry in entries)
     _check_count(part for parts in found for part in parts)
     return found
@@ -393,8 +392,8 @@ def _containers(obj: Raw) -> Sequence[tuple[Phase, Raw]]:
     """A Pod's containers and when they run, init containers first."""
     spec = obj.get("spec") or {}
     early, apps = spec.get("initContainers") or (), spec.get("containers") or ()
-    if len(early) + len(apps) > _MOST_CONTAINERS:
-        raise _UnreadableError(f"the Pod has more than {_MOST_CONTAINERS} containers")
+    if len(early) + len(apps) > MOST_CONTAINERS:
+        raise _UnreadableError(f"the Pod has more than {MOST_CONTAINERS} containers")
     sidecar = {"Always": Phase.SIDECAR}
     return [
         *((sidecar.get(one.get("restartPolicy"), Phase.INIT), one) for one in early),

@@ -21,6 +21,9 @@ MOST_TEXT: Final = 2**16
 MOST_OF_NODE: Final = 2**18
 """Characters of one of a node's objects: Kubernetes' limit for all annotations of an object."""
 
+MOST_CONTAINERS: Final = 256
+"""Containers of a Pod, and entries of annotations about them."""
+
 _MOST_ENTRIES: Final = 4096  # of one list, and of all lists of one object; the largest nodes have some thousand
 
 _Read = TypeVar("_Read")

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pynvml
 
+from allocator.vocabulary.device import pci_address
 from reporter.gpu import sysfs
 from reporter.gpu.facts import (
     CardLoad,
@@ -350,7 +351,7 @@ def _read_load(handle: Any) -> CardLoad:
 
 def _bus(pci: Any) -> str | None:
     try:
-        return sysfs.address(pci.busId)
+        return pci_address(pci.busId)
     except UnicodeDecodeError:
         return None
 

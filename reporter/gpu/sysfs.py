@@ -7,19 +7,9 @@ unknown.
 import re
 from pathlib import Path
 
-_ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 _ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", re.IGNORECASE)
 _BOOTED = re.compile(r"^btime ([0-9]{1,12})$", re.MULTILINE | re.ASCII)
 _ONE_NODE = "0"  # the list of NUMA nodes of a machine that has only one
-
-
-def address(text: str) -> str | None:
-    """Spell a PCI address as sysfs does: `00000000:3B:00.0` becomes `0000:3b:00.0`; None if it is not one."""
-    match = _ADDRESS.fullmatch(text)
-    if match is None:
-        return None
-    domain, bus, device, function = match.groups()
-    return f"{int(domain, 16):04x}:{bus}:{device}.{function}".lower()
 
 
 def pcie_root(sysfs: Path, bus: str) -> str | None:
@@ -27,7 +17,7 @@ def pcie_root(sysfs: Path, bus: str) -> str | None:
 
     Args:
         sysfs: where sysfs is mounted.
-        bus: the device's address, as `address` spells it.
+        bus: the device's address, as `pci_address` spells it.
     """
     try:
         place = (sysfs / "bus" / "pci" / "devices" / bus).resolve(strict=True)

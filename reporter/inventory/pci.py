@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from allocator.vocabulary.device import pci_address
 from allocator.vocabulary.names import TYPE_FPGA, TYPE_RDMA
 from reporter.gpu import sysfs as place
 from reporter.inventory import files
@@ -109,7 +110,7 @@ def _rdma(sysfs: Path) -> list[PciDevice]:
     folder = sysfs / "class" / "infiniband"
     named: list[tuple[str, str]] = []
     for name in files.names(folder):
-        bus = place.address(files.target(folder / name / "device") or "")
+        bus = pci_address(files.target(folder / name / "device") or "")
         if bus is not None and not (_device(sysfs, bus) / "physfn").exists():
             named.append((bus, name))
     named.sort()
@@ -162,7 +163,7 @@ def _matched(sysfs: Path, matches: tuple[PciMatch, ...]) -> list[PciDevice]:
     """Devices by id; the first function of a slot represents the card."""
     slots: dict[tuple[str, str], tuple[str, PciMatch]] = {}
     for name in files.names(sysfs / "bus" / "pci" / "devices"):
-        bus = place.address(name)
+        bus = pci_address(name)
         if bus is None or bus != name or (_device(sysfs, bus) / "physfn").exists():
             continue
         match = _match(_device(sysfs, bus), matches)
@@ -228,7 +229,7 @@ def _functions(device: Path) -> tuple[str, ...]:
     found = []
     for name in files.names(device):
         if name.startswith("virtfn"):
-            bus = place.address(files.target(device / name) or "")
+            bus = pci_address(files.target(device / name) or "")
             if bus is not None:
                 found.append(bus)
     return tuple(sorted(found))

@@ -206,6 +206,11 @@ BOUNDS: dict[str, tuple[Callable[[int], str], int, str]] = {
         "more than 16384 characters",
     ),
     "cards that HAMi gave": (lambda most: strange(hami("a,b,1,0:" * most)), 256, "more than 256 cards"),
+    "containers to which HAMi gave": (
+        lambda most: strange(hami("GPU-a,b,1,0;" * most)),
+        256,
+        "more than 256 containers",
+    ),
     "MiB that HAMi gave": (
         lambda most: strange(hami(f"GPU-a,NVIDIA,{most},0:")),
         4_294_967_296,

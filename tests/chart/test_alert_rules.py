@@ -195,6 +195,19 @@ CASES = {
     "Pods have what they were given": Case(
         "KoordgateMismatch", {'koordgate_reporter_mismatches{kind="device",node="n1"}': "0x9"}, "9m"
     ),
+    "a record was edited by hand": Case(
+        "KoordgateDeviceTroubles",
+        {
+            'koordgate_device_troubles{pod="a",reason="AllocationDisputed"}': "1x30",
+            'koordgate_device_troubles{pod="b",reason="AllocationDisputed"}': "1x30",
+            'koordgate_device_troubles{pod="a",reason="DeviceVanished"}': "0x30",
+        },
+        "9m",
+        ({"reason": "AllocationDisputed"},),
+    ),
+    "a record was corrected soon": Case(
+        "KoordgateDeviceTroubles", {'koordgate_device_troubles{reason="AllocationDisputed"}': "1x3 0x30"}, "9m"
+    ),
     "Pods of other products contradict": Case(
         "KoordgateAdoptionConflicts",
         {'koordgate_adoption_conflicts{kind="twice"}': "1x30"},

@@ -311,6 +311,13 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], None], Level, str]] = 
         Level.FAILURE,
         "1 Pods have other devices or CPUs than allocated: team/b",
     ),
+    "an agreement that is nested too deeply": (
+        lambda cluster: cluster["devices"][0]["metadata"]["annotations"].update(
+            {"koordgate.io/pod-agreement": "[" * 99_999}
+        ),
+        Level.WARNING,
+        "cannot be read on node-1",
+    ),
     "an agreement that is none": (
         lambda cluster: cluster["devices"][0]["metadata"]["annotations"].update({"koordgate.io/pod-agreement": "[1"}),
         Level.WARNING,

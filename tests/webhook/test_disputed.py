@@ -243,13 +243,16 @@ async def test_what_may_not_have_vanished_is_not_told(four: World, how: str) -> 
 async def test_a_card_that_two_nodes_list_is_an_event_on_both(world: World) -> None:
     for name, ids in (("n1", "ab"), ("n2", "bc"), ("n3", "d")):
         world.add_bare_node(name)
-        entries = [device_entry(minor, id=f"GPU-{one}") for minor, one in enumerate(ids)]
-        entries.append(nic_entry(0, id="0000:1f:00.0"))
+        entries = [device_entry(minor, id=f"GPU:{one}.0") for minor, one in enumerate(ids)]
+        entries += [device_entry(9, id="00000000:3B:00.0"), nic_entry(0, id="0000:1f:00.0")]
         world.fake.put(DEVICES.path(), device_object(*entries, name=name))
     world.see(NODES, DEVICES)
     for _ in range(2):
         await reconcile(world)
     told = events(world, "DeviceListedTwice")
-    assert {event["involvedObject"]["name"]: "GPU-b" in event["message"] for event in told} == {"n1": True, "n2": True}
+    assert {event["involvedObject"]["name"]: "GPU:b.0" in event["message"] for event in told} == {
+        "n1": True,
+        "n2": True,
+    }
     assert {event["involvedObject"]["kind"] for event in told} == {"Node"}
     assert troubles(world, "DeviceListedTwice") == 2

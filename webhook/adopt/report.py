@@ -15,6 +15,7 @@ import msgspec
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
+from allocator.wire.values import MOST_OF_NODE, UNREADABLE, parse_json
 from webhook.adopt.findings import OURS, ClusterFindings, DevicePod
 from webhook.adopt.objects import Cluster
 from webhook.adopt.view import AdoptView
@@ -171,9 +172,9 @@ def _without_kubelet(device: Raw, moved: Collection[str]) -> Raw:
     annotations = dict(device["metadata"].get("annotations") or {})
     for key in DEVICES_CHECKPOINTS:
         try:
-            entries = json.loads(annotations[key])
+            entries = parse_json(annotations[key], MOST_OF_NODE)
             kept = [one for one in entries if one.get("podUID") not in moved]
-        except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
+        except (KeyError, AttributeError, *UNREADABLE):
             continue
         annotations[key] = json.dumps(kept)
     return {**device, "metadata": {**device["metadata"], "annotations": annotations}}

@@ -24,6 +24,7 @@ from allocator.vocabulary.sharing import DeviceQuota
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from allocator.wire.devicequotas import NONE, UNLIMITED, read_quotas
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from allocator.wire.values import UNREADABLE, parse_json
 from webhook.offline.account import Account, DeviceUse
 from webhook.offline.assumed import ASSUMED
 from webhook.offline.limitranges import AddedDefault
@@ -100,9 +101,9 @@ def _cut(text: str) -> str:
 def _originals(pod: Raw) -> Mapping[str, Any]:
     """The resources that admission replaced, by container; empty if they cannot be read."""
     try:
-        originals = json.loads((pod["metadata"].get("annotations") or {}).get(ORIGINAL_REQUEST, "{}"))
+        originals = parse_json((pod["metadata"].get("annotations") or {}).get(ORIGINAL_REQUEST, "{}"))
         json.dumps(originals, ensure_ascii=False).encode()  # UnicodeEncodeError, a ValueError, if it cannot be printed
-    except (ValueError, RecursionError):
+    except UNREADABLE:
         return {}
     if not isinstance(originals, dict):
         return {}

@@ -11,6 +11,7 @@ from typing import Final
 
 from allocator.disputed import Dispute
 from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.device import pci_address
 from allocator.vocabulary.names import TYPE_GPU
 from webhook.ledger.ledger import Ledger
 from webhook.ledger.store import Record
@@ -105,12 +106,12 @@ def _vanished(cluster: ClusterView, record: Record) -> list[Trouble]:
 
 
 def _listed_twice(cluster: ClusterView) -> Generator[None, None, list[Trouble]]:
-    """Nodes that list a GPU of another node. Other devices are often named by their place, which is no identity."""
+    """Nodes that list a GPU of another node; a device that is named by its place, a PCI address, has no identity."""
     of: dict[str, list[str]] = {}
     for node in sorted(cluster.nodes.known()):
         listed = cluster.nodes.devices(node)
         for device in listed.devices if listed is not None else ():
-            if device.type == TYPE_GPU and not _is_place(device.id):
+            if device.type == TYPE_GPU and pci_address(device.id) is None:
                 of.setdefault(device.id, []).append(node)
         yield
     twice: dict[tuple[str, str], list[str]] = {}
@@ -127,8 +128,3 @@ def _listed_twice(cluster: ClusterView) -> Generator[None, None, list[Trouble]]:
         )
         for (node, other), ids in twice.items()
     ]
-
-
-def _is_place(identity: str) -> bool:
-    """Whether an id is a PCI address, which names a place in each machine."""
-    return identity.count(":") >= 1 and "." in identity

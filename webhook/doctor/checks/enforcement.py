@@ -1,12 +1,12 @@
 """What holds: policies that need no replica, cpusets, and whether Pods have what was allocated to them."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from allocator.vocabulary.memoryuse import Keeping
 from allocator.vocabulary.names import AGREEMENT
 from allocator.wire.memoryuse import MEMORY_LIMITS, read_uses
+from allocator.wire.values import MOST_OF_NODE, UNREADABLE, as_object, parse_json
 from webhook.doctor.findings import Finding, failure, listed, ok, unknown, warning
 from webhook.doctor.snapshot import Snapshot, enforcing
 
@@ -125,9 +125,7 @@ def _memory(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _rows(text: str) -> list[dict[str, Any]] | None:
     try:
-        rows = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(rows, dict):
+        rows = as_object(parse_json(text, MOST_OF_NODE))
+    except UNREADABLE:
         return None
     return [row for row in rows.values() if isinstance(row, dict)]
