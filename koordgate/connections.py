@@ -1,7 +1,8 @@
 """The connections of a port: how many there may be, how long one may be there without a request, and what one may send.
 
-When there are too many, the one that was silent for longest is closed, if no request of it can be under way; otherwise
-the new one. An idle connection costs its owner a new handshake. Refusing new ones would keep out the kubelet's probes.
+When there are too many, the oldest on which no request came yet is closed. If there is none, it is the one that was
+silent for longest, if no request of it can be under way; otherwise the new one. An idle connection costs its owner a
+new handshake. Refusing new ones would keep out the kubelet's probes.
 
 No body is ever decompressed: of some kilobytes anybody could make hundreds of megabytes, before it is known who asks.
 Neither API servers nor kube-scheduler nor browsers compress what they send.
@@ -55,8 +56,9 @@ class Connections:
         """Take in a new connection."""
         self._open[made] = None
         if len(self._open) > self._most:
+            unused = next(one for one in self._open if not one.asked)  # the new one is the last of them
             silent = min(self._open, key=lambda one: one.heard)
-            self.close(silent if now - silent.heard > self._longest else made)
+            self.close(silent if unused is made and now - silent.heard > self._longest else unused)
 
     def close(self, connection: "Connection") -> None:
         """Close a connection from our side."""
@@ -98,6 +100,7 @@ class Connection(web.RequestHandler):
 
     Attributes:
         heard: when something was last received, on the event loop's clock.
+        asked: whether the head of a request came.
         answered: whether a request was answered.
     """
 
@@ -112,6 +115,7 @@ class Connection(web.RequestHandler):
             auto_decompress=False,
         )
         self.heard = _NEVER
+        self.asked = False
         self.answered = False
         self._head = 0  # bytes of a head that is not complete
         self._body = EMPTY_PAYLOAD  # of the latest request
@@ -139,6 +143,7 @@ class Connection(web.RequestHandler):
         requests, in_head = self._request_count, self._body.is_eof()
         super().data_received(data)
         if self._request_count > requests:
+            self.asked = True
             self._head, self._body = 0, self._messages[-1][1]
         elif in_head:
             self._head += len(data)

@@ -100,6 +100,25 @@ async def test_for_a_new_one_that_which_was_silent_for_longest_is_closed() -> No
             peer[1].close()
 
 
+@pytest.mark.parametrize("longest", [0.0, 4.0])
+async def test_for_a_new_one_the_oldest_on_which_no_request_came_is_closed_however_much_it_sends(
+    longest: float,
+) -> None:
+    async with port(longest=longest) as made:
+        used = [await made.connect(ask=True) for _ in range(4)]
+        silent = [await made.connect() for _ in range(6)]
+        for number in range(5):
+            silent[number][1].write(b"GET / HTTP/1.1\r\n")  # it is not silent any more, and asks nothing
+            new = await made.connect(ask=True)
+            assert await silent[number][0].read() == b""
+            assert made.closed == number + 1
+            used.append(new)
+        for peer in used:
+            await answered(*peer)
+        for _, writer in (*used, *silent):
+            writer.close()
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:"], ids=["nothing", "half a head"])
 async def test_one_on_which_no_request_comes_is_closed(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     monkeypatch.setattr(module, "FIRST_ANSWER_S", 0.05)
