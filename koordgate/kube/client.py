@@ -35,6 +35,7 @@ _PATCH_TYPES: Final[Mapping[PatchType, str]] = {
 _DEADLINE_S: Final = 10.0
 _ATTEMPTS: Final = 4
 _CONNECTIONS: Final = 64
+_MOST_OF_PAGE: Final = 4 * 2**20  # bytes, decoded in one piece; a hundred ordinary Pods have one or two megabytes
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 2.0
 _OK: Final = range(200, 300)
@@ -49,6 +50,7 @@ class _Ask:
     params: Params
     body: bytes | None = None
     content_type: str = _JSON
+    most: int | None = None  # bytes of an answer that may be had in parts
 
     @property
     def is_write(self) -> bool:
@@ -56,6 +58,10 @@ class _Ask:
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
+
+
+class _TooLongError(Exception):
+    """An answer is longer than the request allows."""
 
 
 class KubeClient:
@@ -184,20 +190,26 @@ class KubeClient:
     ) -> AsyncGenerator[tuple[list[dict[str, Any]], str], None]:
         """List a collection page by page; yields the items and the list's resourceVersion.
 
-        The caller may empty the list of items as it goes, so that a page need not stay in memory as a whole.
+        The caller may empty the list of items as it goes, so that a page need not stay in memory as a whole. A page
+        that is too long is given up, and asked for again with fewer items: anybody may have Pods of a megabyte.
 
         Args:
             path: of the collection.
-            limit: items a page.
+            limit: items a page, at most.
             params: selectors and the like.
             deadline: for each page.
 
         Raises:
             Gone: the list took so long that its revision is compacted; what was yielded is incomplete: start again.
         """
-        query = {**(params or {}), "limit": limit}
+        query: dict[str, Any] = {**(params or {}), "limit": limit}
         while True:
-            page = await self._ask(_Ask("GET", path, query), deadline)
+            try:
+                page = await self._ask(_Ask("GET", path, dict(query), most=_MOST_OF_PAGE), deadline)
+            except _TooLongError:
+                query["limit"] = max(query["limit"] // 4, 1)
+                continue
+            query["limit"] = min(query["limit"] * 2, limit)
             about = page["metadata"]
             yield page.pop("items", None) or [], about["resourceVersion"]
             if not about.get("continue"):
@@ -324,7 +336,7 @@ class KubeClient:
             for attempt in range(_ATTEMPTS):
                 try:
                     async with self._answer(ask, renew=renew) as answer:
-                        return _decoded(ask, await answer.read())
+                        return _decoded(ask, await _whole(ask, answer))
                 except KubeError as error:
                     renew = isinstance(error, Unauthorized) and not attempt
                     wait = 0.0 if renew else _wait_before_retry(ask, error, backoff)
@@ -388,6 +400,18 @@ def _too_late(limit: asyncio.Timeout, wait: float) -> bool:
     """Whether the deadline would pass during the wait; the present error says more than a timeout would."""
     end = limit.when()
     return end is not None and asyncio.get_running_loop().time() + wait >= end
+
+
+async def _whole(ask: _Ask, answer: aiohttp.ClientResponse) -> bytes:
+    """Read an answer; one that is too long is not read to its end."""
+    if ask.most is None or ask.params.get("limit") == 1:
+        return await answer.read()
+    data = bytearray()
+    while chunk := await answer.content.readany():
+        data += chunk
+        if len(data) > ask.most:
+            raise _TooLongError
+    return bytes(data)
 
 
 def _decoded(ask: _Ask, data: bytes) -> dict[str, Any]:

@@ -140,6 +140,25 @@ async def test_a_long_list_comes_in_pages_of_one_revision(kube: KubeClient, fake
     assert seen == [(["n0", "n1"], "105"), (["n2", "n3"], "105"), (["n4"], "105")]
 
 
+async def test_a_page_that_is_too_long_is_not_read_to_its_end_and_asked_for_with_fewer_items(
+    kube: KubeClient, fake: FakeKube
+) -> None:
+    """Whoever may create Pods makes each as long as the API server stores."""
+    for number in range(40):
+        large = {"annotations": {"x": "y" * 1_500_000}} if 10 <= number < 20 else {}
+        fake.put(NODES.path(), node(f"n{number:02}", **large))
+    found = [name for page in await names(kube, NODES.path(), limit=16) for name in page]
+    assert found == [f"n{number:02}" for number in range(40)]
+    asked = [int(request.query["limit"]) for request in fake.requests]
+    assert asked == [16, 4, 8, 16, 4, 1, 2, 4, 1, 2, 4, 8, 16]
+
+
+async def test_one_object_is_read_however_long_it_is(kube: KubeClient, fake: FakeKube) -> None:
+    fake.put(NODES.path(), node("n1", annotations={"x": "y" * 6_000_000}))
+    assert await names(kube, NODES.path()) == [["n1"]]
+    assert [request.query["limit"] for request in fake.requests] == ["500", "125", "31", "7", "1"]
+
+
 async def test_a_list_whose_revision_is_compacted_on_the_way_is_gone(kube: KubeClient, fake: FakeKube) -> None:
     for number in range(3):
         fake.put(NODES.path(), node(f"n{number}"))
