@@ -200,6 +200,18 @@ async def test_a_change_that_arrives_alone_waits_for_nobody() -> None:
     assert await ledger.change("n1", put("b"), SOON) == "a b"
 
 
+async def test_a_change_that_is_written_at_once_waits_for_nobody_in_a_burst_and_is_no_part_of_one(told: Told) -> None:
+    ledger = Ledger(MemoryStore(), told.counters, gather=3600.0)
+    for uid in "abc":
+        assert await ledger.change("n1", put(uid), SOON, at_once=True)
+    assert await ledger.change("n1", put("d"), SOON) == "a b c d"
+    ledger._arrivals = (ledger._arrivals[1], ledger._arrivals[1])  # two binds came together
+    burst = asyncio.create_task(ledger.change("n1", put("e"), SOON))
+    hurried = asyncio.create_task(ledger.change("n1", put("f"), SOON, at_once=True))
+    assert await asyncio.gather(burst, hurried) == ["a b c d e", "a b c d e f"]
+    assert told.groups == [1, 1, 1, 1, 2]
+
+
 async def test_a_group_in_which_nobody_changes_anything_is_not_written(
     fake: FakeKube, ledger: Ledger, told: Told
 ) -> None:

@@ -55,6 +55,7 @@ class _Pending(Generic[T]):
     change: Change[T]
     answer: asyncio.Future[T]
     until: float
+    at_once: bool = False
     of: object = None  # the work that it is a part of, for traces
 
 
@@ -154,13 +155,14 @@ class Ledger:
         self.observe(record)
         return record
 
-    async def change(self, node: str, change: Change[T], deadline: float) -> T:
+    async def change(self, node: str, change: Change[T], deadline: float, *, at_once: bool = False) -> T:
         """Decide and write a change of a node's holdings.
 
         Args:
             node: its name.
             change: pure; called again on fresh holdings whenever a race was lost.
             deadline: in seconds from now.
+            at_once: it waits for no others, and is no part of a burst.
 
         Raises:
             BusyError: time or attempts ran out.
@@ -168,10 +170,11 @@ class Ledger:
             KubeError: the store refused, or cannot be reached; the write may have been performed.
         """
         loop = asyncio.get_running_loop()
-        self._arrivals = (self._arrivals[1], loop.time())
+        if not at_once:
+            self._arrivals = (self._arrivals[1], loop.time())
         with self._tracing.work("ledger change", {"k8s.node.name": node}):
             of = self._tracing.here()
-            pending = _Pending(change, loop.create_future(), loop.time() + deadline, of=of)
+            pending = _Pending(change, loop.create_future(), loop.time() + deadline, at_once, of)
             return await self._answered(node, pending, deadline)
 
     async def discard(self, node: str, deadline: float) -> bool:
@@ -224,7 +227,8 @@ class Ledger:
     async def _serve(self, node: str) -> None:
         """Commit what is pending on a node, group by group, until nothing is."""
         while self._pending[node]:
-            if self._gather and self._arrivals[1] - self._arrivals[0] < _CROWD_S:
+            hurried = any(pending.at_once for pending in self._pending[node])
+            if self._gather and not hurried and self._arrivals[1] - self._arrivals[0] < _CROWD_S:
                 await asyncio.sleep(self._gather)
             async with self._turns:
                 await self._serve_group(node)

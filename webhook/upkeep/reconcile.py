@@ -418,7 +418,7 @@ class Reconciler:
     async def _change(self, uid: str, node: str, change: Change[bool]) -> bool:
         """Correct the ledger; tell whether it was changed."""
         try:
-            return await self._ledger.change(node, change, _WRITE_S)
+            return await self._ledger.change(node, change, _WRITE_S, at_once=True)
         except (KubeError, BusyError, RecordError) as error:
             _LOG.warning(
                 "a holding could not be corrected; the next reconciliation tries again: %s",
