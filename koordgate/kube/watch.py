@@ -181,10 +181,13 @@ class Reflector:
                 self._path, params, timeout_s=lifetime, silent_s=self._pace.silent, on_open=self._opened
             )
         ) as events:
+            breaks = Breaks()
             async for event in events:
                 self._heard()
                 self._take(event)
                 self._backoff.reset()
+                if breaks.due():  # events that have arrived together come without a wait between them
+                    await breaks.take()
         if self._settled():
             return 0.0
         return self._next_wait()  # a server or proxy that ends watches at once must not be asked in a tight loop

@@ -1,12 +1,12 @@
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from breaks import others
+from breaks import Others, others
 from fake_kube import FakeKube, Fault, answer, drop, hold
 
 from koordgate.kube.client import KubeClient
@@ -245,27 +245,44 @@ async def test_a_revision_that_is_too_old_again_and_again_is_waited_for(kube: Ku
         assert watch.errors == []
 
 
-async def test_others_run_between_two_objects_of_a_list(
-    kube: KubeClient,
-    fake: FakeKube,
-    breaking: None,
-) -> None:
+class Turns(Mirror):
+    """A handler that notes how often another task has run when an object is put."""
+
+    def __init__(self, ran: Others) -> None:
+        super().__init__()
+        self.ran_at: list[int] = []
+        self._ran = ran
+
+    def put(self, obj: dict[str, Any]) -> None:
+        self.ran_at.append(self._ran.ran)
+        super().put(obj)
+
+
+async def test_others_run_between_two_objects_of_a_list(kube: KubeClient, fake: FakeKube, breaking: None) -> None:
     for name in "abc":
-        fake.put(NODES.path(), {"metadata": {"name": name}})
-    mirror, ran_at = Mirror(), list[int]()
-    put = mirror.put
-
-    def noted(obj: dict[str, Any]) -> None:
-        ran_at.append(ran.ran)
-        put(obj)
-
-    mirror.put = noted  # type: ignore[method-assign]
+        fake.put(NODES.path(), node(name))
     async with others() as ran:
+        mirror = Turns(ran)
         task = asyncio.create_task((reflector := Reflector(kube, NODES, mirror)).run())
         await reflector.synced.wait()
         task.cancel()
-    assert [later - before for before, later in pairwise(ran_at)] == [3, 3]
+    assert [later - before for before, later in pairwise(mirror.ran_at)] == [3, 3]
     assert set(mirror.held) == set("abc")
+
+
+async def test_others_run_between_two_events_that_arrive_together(breaking: None) -> None:
+    """The events are all there: nothing is waited for between them, so that only breaks let others run."""
+    events = [{"type": "ADDED", "object": node(name, resourceVersion="1")} for name in "abc"]
+
+    class Burst(KubeClient):
+        async def watch_lines(self, *_: Any, **__: Any) -> AsyncGenerator[dict[str, Any], None]:
+            for event in events:
+                yield event
+
+    async with others() as ran:
+        mirror = Turns(ran)
+        await Reflector(Burst("http://127.0.0.1:1"), NODES, mirror)._watch()
+    assert [later - before for before, later in pairwise(mirror.ran_at)] == [3, 3]
 
 
 async def test_lists_ask_for_pages_of_a_hundred_objects(kube: KubeClient, fake: FakeKube) -> None:
