@@ -362,6 +362,11 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], None], Level, str]] = 
         Level.FAILURE,
         "DeviceVanished about 1 object: team/p",
     ),
+    "an object that cannot be read, which anybody can make": (
+        add("events", event("CannotBeRead", "node-1", minutes=0)),
+        Level.WARNING,
+        "CannotBeRead about 1 object: node-1; node-1: why",
+    ),
     "no topology": (without("topologies"), Level.WARNING, "no NodeResourceTopology: node-1"),
     "no RuntimeClass for cards": (without("runtimes"), Level.FAILURE, "Pods get no cards on 2 nodes (node-1, node-2)"),
     "a silent runtime": (

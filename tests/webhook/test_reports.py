@@ -9,7 +9,7 @@ from world import World, gpu_pod
 from allocator.claimed import ClaimedToo
 from allocator.vocabulary.adopted import AdoptionConflict, ConflictKind, Product
 from allocator.vocabulary.gangs import UNSTATED, GangSize
-from koordgate.kube.resource import DEVICES, EVENTS, PLUGIN_POD_GROUPS
+from koordgate.kube.resource import DEVICES, EVENTS, PLUGIN_POD_GROUPS, TOLD_AGAIN_S
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 
@@ -130,6 +130,25 @@ async def test_while_a_hundred_events_are_being_written_no_other_is_begun(world:
     for name in ("n200", "n000", "unknown"):
         complain(name, ())
     assert metric(world, "koordgate_bad_objects", resource="nodes") == 129
+
+
+async def test_what_cannot_be_read_is_told_until_all_is_and_again_before_kubernetes_forgets_it(world: World) -> None:
+    reporter, complain = world.parts.reporter, world.parts.reporter.bad_object("nodes")
+    for number in range(130):
+        complain(f"n{number:03}", ("nonsense",))
+    (pod,) = infos(1, nodeName="n1")
+    reporter.unreadable([pod])
+    assert len(await written(world)) == 100, "as many as are written at once"
+    for passed, count in ((0, 131), (0, 131), (TOLD_AGAIN_S - 1, 131), (1, 231), (0, 262)):
+        world.clock.now += passed
+        reporter.unreadable([pod])
+        reporter.troubles([])
+        assert len(await written(world)) == count
+    for number in range(130):
+        complain(f"n{number:03}", ())
+    world.clock.now += TOLD_AGAIN_S
+    reporter.troubles([])
+    assert len(await written(world)) == 262
 
 
 async def test_of_conflicts_between_products_a_hundred_are_told_in_a_round_each_once(world: World) -> None:

@@ -69,7 +69,7 @@ class EventReports:
         self._claimed_too: set[tuple[str, tuple[str, ...]]] = set()  # devices and claims that were reported
         self._unmatched: set[str] = set()  # claims that were reported
         self._conflicts: set[tuple[str, str, tuple[str, ...]]] = set()  # kind, node and Pods that were reported
-        self._bad: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._bad: dict[str, dict[str, tuple[str, ...]]] = {}  # resource -> name of an object -> what is wrong with it
         self._tasks: set[asyncio.Task[None]] = set()
 
     def mended(self, kind: Kind | Freed) -> None:
@@ -128,6 +128,9 @@ class EventReports:
                 _LOG.warning("%s: %s", reason, one.message, extra={"node": one.node, "pod": str(one.pod or "")})
                 about = {**_KINDS[NODES.plural], "name": one.node} if one.pod is None else _about(one.pod)
                 self._event(about, reason, one.message)
+        bad = {f"{resource} {name}": (resource, name) for resource, names in self._bad.items() for name in names}
+        for subject in self._untold("CannotBeRead", list(bad)):
+            self._cannot_be_read(*bad[subject])
 
     def claimed_too(self, devices: list[ClaimedToo]) -> None:
         """These devices were given to Pods by koordgate, and to claims by DRA: count all, and report each once."""
@@ -199,12 +202,14 @@ class EventReports:
         return [pod for pod in pods if pod.uid in new]
 
     def _untold(self, reason: str, subjects: list[str]) -> list[str]:
-        """Those that are to be reported for this reason now, at most `_TOLD_AT_ONCE`: new ones, and after a time again.
+        """Those that are to be reported for this reason now: new ones, and after a time again.
 
-        Kubernetes keeps Events for an hour, and `koordgate doctor` reads what is wrong from them.
+        At most as many as Events can be begun; a later round reports the others. Kubernetes keeps Events for an hour,
+        and `koordgate doctor` reads what is wrong from them.
         """
         now, told = self._clock(), self._reported.get(reason, {})
-        new = [one for one in subjects if now - told.get(one, -math.inf) >= TOLD_AGAIN_S][:_TOLD_AT_ONCE]
+        room = _TOLD_AT_ONCE - len(self._tasks)
+        new = [one for one in subjects if now - told.get(one, -math.inf) >= TOLD_AGAIN_S][:room]
         self._reported[reason] = {one: told[one] for one in subjects if one in told} | dict.fromkeys(new, now)
         return new
 
@@ -217,27 +222,33 @@ class EventReports:
         """
 
         def complain(name: str, problems: tuple[str, ...]) -> None:
-            if problems == self._bad.get((resource, name), ()):
+            bad = self._bad.setdefault(resource, {})
+            if problems == bad.get(name, ()):
                 return
             if problems:
-                self._bad[resource, name] = problems
-                message = "; ".join(problems)
-                _LOG.warning("%s %s: %s", resource, name, message)
-                about = _KINDS.get(resource, _KINDS[NODES.plural])  # what is no object is reported on its Node
-                self._event({**about, **_place(name)}, "CannotBeRead", message)
+                bad[name] = problems
+                _LOG.warning("%s %s: %s", resource, name, "; ".join(problems))
+                if self._cannot_be_read(resource, name):  # else a later round tells it
+                    self._reported.setdefault("CannotBeRead", {})[f"{resource} {name}"] = self._clock()
             else:
-                self._bad.pop((resource, name), None)
-            self._metrics.bad_objects.labels(resource).set(sum(key[0] == resource for key in self._bad))
+                bad.pop(name, None)
+            self._metrics.bad_objects.labels(resource).set(len(bad))
 
         return complain
 
-    def _event(self, about: dict[str, str], reason: str, message: str, *, normal: bool = False) -> None:
+    def _cannot_be_read(self, resource: str, name: str) -> bool:
+        about = _KINDS.get(resource, _KINDS[NODES.plural])  # what is no object is reported on its Node
+        return self._event({**about, **_place(name)}, "CannotBeRead", "; ".join(self._bad[resource][name]))
+
+    def _event(self, about: dict[str, str], reason: str, message: str, *, normal: bool = False) -> bool:
+        """Begin to write an Event; False if too many are being written."""
         if self._kube is None or len(self._tasks) >= _TOLD_AT_ONCE:
-            return
+            return False
         kind = "Normal" if normal else "Warning"
         task = asyncio.get_running_loop().create_task(self._write_event(self._kube, about, kind, reason, message))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return True
 
     async def _write_event(self, kube: KubeClient, about: dict[str, str], kind: str, reason: str, message: str) -> None:
         now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

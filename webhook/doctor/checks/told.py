@@ -5,16 +5,18 @@ from datetime import datetime
 from typing import Final
 
 from koordgate.kube.resource import TOLD_AGAIN_S
-from webhook.doctor.findings import Finding, failure, listed, ok, unknown
+from webhook.doctor.findings import Finding, failure, listed, ok, unknown, warning
 from webhook.doctor.snapshot import Raw, Snapshot
 from webhook.terminal import counted
 
 _AREA: Final = "told"
 _LATE_S: Final = 120  # until an Event that is due again is written: a reconciliation, and its writing
+_UNREADABLE: Final = "CannotBeRead"  # what anybody can cause, with an object of his own
 _REPEATED: Final = (
     "AllocationDisputed",
     "AllocationUnreadable",
     "BoundWithoutDevices",
+    _UNREADABLE,
     "DeviceHeldTwice",
     "DeviceListedTwice",
     "DeviceVanished",
@@ -34,7 +36,8 @@ def told(snapshot: Snapshot) -> Iterator[Finding]:
     for reason, about in sorted(recent.items()):
         name = min(about)
         what = f"{reason} about {counted(len(about), 'object')}: {listed(list(about))}; {name}: {about[name]}"
-        yield failure(
+        tell = warning if reason == _UNREADABLE else failure
+        yield tell(
             _AREA, what, f"docs/operations.md, {reason}; half an hour after it is mended nothing is told any more"
         )
     if not recent:
