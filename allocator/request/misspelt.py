@@ -62,30 +62,39 @@ _MOST: Final = 8  # names of one Pod that are told
 _MOST_READ: Final = 16  # resources, annotations and labels of one Pod, each, that are compared
 
 
-def find_misspelt(pod: Mapping[str, Any], types: DeviceTypes) -> list[str]:
+def find_misspelt(pod: Mapping[str, Any], types: DeviceTypes, *, ours: bool = False) -> list[str]:
     """Find names that nobody reads, with the name that was meant; at most eight.
 
     Args:
         pod: the Pod.
         types: the table for its namespace; names of dialects that are off are known too.
+        ours: whether koordgate gives devices to the Pod: unknown names of other products are then told too.
     """
-    told = chain(_resources(pod.get("spec") or {}, types.known), _keys(pod.get("metadata") or {}))
+    told = chain(_resources(pod.get("spec") or {}, types, ours=ours), _keys(pod.get("metadata") or {}))
     return list(islice(told, _MOST))
 
 
-def _resources(spec: Mapping[str, Any], types: DeviceTypes) -> Iterator[str]:
+def _resources(spec: Mapping[str, Any], types: DeviceTypes, *, ours: bool) -> Iterator[str]:
     seen: set[tuple[str, str]] = set()
     for path, name, amount in asked_names(spec):
-        if name in types.resources or ("/" not in name and not any(kind.name in name for kind in types.types)):
+        if name in types.known.resources or ("/" not in name and not any(kind.name in name for kind in types.types)):
             continue  # as cpu, memory
         if is_quota_resource(name) or (path, name) in seen or is_zero(amount):
             continue
         seen.add((path, name))
         if len(seen) > _MOST_READ:
             return
-        said = _said_of(name, types)
+        said = _said_of(name, types.known)
+        domain = name.partition("/")[0]
         if said:
             yield f"{path}.resources: {excerpt(name)} is no resource that koordgate reads{said}"
+        elif ours and domain in types.known.domains and foreign_of(name) is None:
+            read = ", ".join(sorted(one for one in types.resources if one.startswith(f"{domain}/"))) or "none here"
+            yield (
+                f"{path}: {excerpt(name)} is not read: koordgate gives nothing for it; the Pod waits for a Node that "
+                f"reports it. Of {domain} koordgate reads {read}; for a part of a card, write kubernetes.io/gpu-memory "
+                "(bytes) and gpu-core (percent) in place of all names of that domain"
+            )
 
 
 def _said_of(name: str, types: DeviceTypes) -> str:

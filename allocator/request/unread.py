@@ -34,14 +34,12 @@ class Unread:
         resources: whether a container uses one of them; otherwise only annotations do.
         selections: annotations that choose among devices, of dialects that are off.
         foreign: names that no dialect has: place, name, and what it is.
-        strange: place and name of resources in a domain of other products of which nothing is known.
     """
 
     dialects: tuple[Off, ...] = ()
     resources: bool = False
     selections: tuple[tuple[Dialect, str], ...] = ()
     foreign: tuple[tuple[str, str, Foreign], ...] = ()
-    strange: tuple[tuple[str, str], ...] = ()
 
 
 NOTHING: Final = Unread()
@@ -60,23 +58,19 @@ def find_unread(pod: Mapping[str, Any], types: DeviceTypes) -> Unread:
     others = [one for one in asked_names(spec) if one[1] not in read]
     dialects: dict[str, Off] = {}
     foreign: dict[tuple[str, str, Foreign], None] = {}
-    unknown: dict[str, str] = {}
     for path, name, amount in others:
         if name in known:
             if not is_zero(amount):
                 dialects.setdefault(known[name].dialect.name, Off(known[name].dialect, path, name))
         elif (found := foreign_of(name)) is not None:
             foreign.update({} if is_zero(amount) else {(path, name, found): None})
-        elif name.partition("/")[0] in types.known.domains and not is_zero(amount):
-            unknown.setdefault(name, path)
     resources = bool(dialects)
     for off in _annotated(annotations, types) if annotations else ():
         dialects.setdefault(off.dialect.name, off)
-    if not dialects and not foreign and not unknown and types.selections.isdisjoint(annotations):
+    if not dialects and not foreign and types.selections.isdisjoint(annotations):
         return NOTHING
     selections = tuple(_selections(annotations, types))
-    strange = tuple((path, name) for name, path in unknown.items())
-    return Unread(tuple(dialects.values()), resources, selections, tuple(foreign), strange)
+    return Unread(tuple(dialects.values()), resources, selections, tuple(foreign))
 
 
 class Taken(NamedTuple):

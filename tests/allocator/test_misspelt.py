@@ -10,6 +10,7 @@ from trials import examples
 
 from allocator.request.misspelt import ANNOTATIONS, LABELS, OTHERS, find_misspelt
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.peers import PEERS
 
 TYPES = BUILT_IN.with_types([own_type("npu", "huawei.com/npu", Unit.DEVICES)])
 PATH = "spec.containers[0].resources"
@@ -78,6 +79,22 @@ def test_a_resource_of_devices_that_is_like_none_is_told_with_all_of_its_domain(
 )
 def test_a_resource_that_somebody_reads_is_not_told(name: str) -> None:
     assert of_resource(name) == []
+
+
+@pytest.mark.parametrize("domain", sorted({term.name.partition("/")[0] for one in PEERS for term in one.terms}))
+def test_of_a_pod_of_ours_any_name_in_a_domain_of_a_known_product_is_told_once_for_each_container(domain: str) -> None:
+    name = f"{domain}/of-tomorrow"
+    asked = pod(container("a", limits={name: 1}, requests={name: 1}), container("b", limits={name: 1, "x.y/z": 1}))
+    assert [one.partition(" is ")[0] for one in find_misspelt(asked, TYPES, ours=True)] == [
+        f"spec.containers[0]: {name}",
+        f"spec.containers[1]: {name}",
+    ]
+    assert said(asked) == []
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/gpus", "nvidia.com/mig-1g.5gb", "nvidia.com/gpumem", "koordinator.sh/x"])
+def test_a_name_of_a_pod_of_ours_that_is_told_otherwise_or_read_is_not_told_twice(name: str) -> None:
+    assert find_misspelt(pod(container(limits={name: 1})), TYPES, ours=True) == of_resource(name)
 
 
 def test_an_amount_of_0_is_not_told_and_each_container_is_told_once() -> None:

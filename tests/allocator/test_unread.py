@@ -47,21 +47,6 @@ def test_dialects_that_are_off_are_found_where_they_are_used_first() -> None:
     assert unread({NUMBER: 0}) is NOTHING
 
 
-def test_a_name_in_a_domain_of_another_product_of_which_nothing_is_known_is_found_once() -> None:
-    limits = {"amd.com/gpu": 1, "amd.com/gpumem": 8192, "amd.com/gpucores": 0}
-    on = DeviceTypes(BUILT_IN.types, (*DIALECTS, PEER["amd"]), off=(HAMI,))
-    found = unread({"cpu": 1}, limits, {"amd.com/gpumem": 1, "nvidia.com/hostdev": 1, "example.com/gpu": 1}, types=on)
-    assert found == Unread(
-        strange=(("spec.containers[1]", "amd.com/gpumem"), ("spec.containers[2]", "nvidia.com/hostdev"))
-    )
-    assert unread({"amd.com/gpumem": 1}).strange == (("spec.containers[0]", "amd.com/gpumem"),)
-
-
-@pytest.mark.parametrize("domain", sorted({term.name.partition("/")[0] for one in PEERS for term in one.terms}))
-def test_every_domain_of_a_known_product_is_looked_through(domain: str) -> None:
-    assert unread({f"{domain}/of-tomorrow": 1}).strange == (("spec.containers[0]", f"{domain}/of-tomorrow"),)
-
-
 def test_a_dialect_that_is_off_may_be_used_by_annotations_alone() -> None:
     of_kai = Off(KAI, "metadata.annotations", "gpu-fraction")
     assert unread({}, gpu_fraction="0.5", other="x") == Unread((of_kai,))

@@ -48,17 +48,9 @@ def unread_warnings(pod: Mapping[str, Any], types: DeviceTypes, unread: Unread, 
             f"kubelet choose them{cure}"
         )
     if ours:
-        for path, name in unread.strange:
-            domain = name.partition("/")[0]
-            read = ", ".join(sorted(one for one in types.resources if one.startswith(f"{domain}/"))) or "none here"
-            yield (
-                f"{path}: {name} is not read: koordgate gives nothing for it; the Pod waits for a Node that reports "
-                f"it. Of {domain} koordgate reads {read}; for a part of a card, write kubernetes.io/gpu-memory "
-                "(bytes) and gpu-core (percent) in place of all names of that domain"
-            )
         for dialect, key in unread.selections:
             yield f"metadata.annotations[{key}]: has no effect, because the dialect {dialect} is off here"
-    yield from find_misspelt(pod, types)
+    yield from find_misspelt(pod, types, ours=ours)
 
 
 def _becoming(pod: Mapping[str, Any], types: DeviceTypes, dialect: Dialect) -> str:
