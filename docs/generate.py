@@ -20,7 +20,6 @@ sys.path.insert(0, str(DOCS))  # with PYTHONSAFEPATH the script's own folder is 
 import chartvalues
 import commandpage
 import dashboard
-import podfields
 import refusals
 
 RULES: Final = DOCS.parent / "charts" / "koordgate" / "templates" / "prometheusrule.yaml"
@@ -120,7 +119,6 @@ def main() -> int:
         DASHBOARD: dashboard.text(),
         CHART: chartvalues.readme(CHART.read_text()),
         commandpage.PAGE: commandpage.text(),
-        podfields.FILE: podfields.text(),
         refusals.PAGE: filled(refusals.PAGE, refusals.PAGE.read_text(), refusals.parts()),
     }
     stale = [path for path, made in files.items() if not path.exists() or path.read_text() != made]

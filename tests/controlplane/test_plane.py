@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import runpy
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -44,6 +45,12 @@ async def test_annotations_of_a_binding_are_merged_in_the_write_that_binds(admin
         pytest.fail("the watch ended without an event")
     assert first["spec"]["nodeName"] == "node-1"
     assert first["metadata"]["annotations"] == {"example.com/devices": "GPU-1"}
+
+
+@pytest.mark.kubernetes(since="1.37", feature="the fields of 1.37")
+async def test_the_fields_that_offline_commands_know_are_those_of_the_newest_api_server(admin: AdminClient) -> None:
+    written = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "podfields.py"))
+    assert written["FILE"].read_text() == written["text"](await admin.get("/openapi/v2"))
 
 
 async def test_the_uid_of_a_binding_is_a_precondition(admin: AdminClient, namespace: str) -> None:

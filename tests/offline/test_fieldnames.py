@@ -99,6 +99,7 @@ def test_names_that_kubernetes_does_not_have_are_refused_with_the_one_that_is_me
         pytest.param({"apiVersion": "v1", "kind": "Event"}, id="a kind that two groups have"),
         pytest.param({"apiVersion": "example.com/v1", "kind": "Podd", "spec": {"resource": {}}}, id="another group"),
         pytest.param(of({"containers": [], "resources": {"limits": {"cpu": "1"}}}), id="what a Pod may state"),
+        pytest.param(of({"containers": [], "evictionResponders": []}), id="a field of Kubernetes 1.37"),
     ],
 )
 def test_names_that_kubernetes_has_and_what_is_not_its_own_pass(obj: Raw) -> None:

@@ -20,7 +20,7 @@ _ALIKE: Final = 0.6
 _GROUPS: Final = frozenset({"v1", "apps/v1", "batch/v1"})
 _OTHERS: Final = frozenset({"Device", "NodeAllocation", "NodeResourceTopology", "PodGroup"})
 _OF_PODS: Final = ("cpu", "memory")  # and hugepages: what may be stated for a Pod as a whole
-_POD: Final = "V1Pod"
+_POD: Final = "Pod"
 
 
 @cache
@@ -42,7 +42,7 @@ def refused(obj: Raw, kind: str) -> str:
     if version in _GROUPS and kind not in _known()["kinds"] and kind not in _OTHERS:
         return f"{version} has no kind {kind}{_meant(kind, _known()['kinds'])}"
     if kind == "Pod" or must_have_pods(obj, kind):
-        return next(_wrong(obj, f"V1{kind}", ()), "")
+        return next(_wrong(obj, kind, ()), "")
     return next(
         (why for way, pod in pods_in(obj, kind).items() for why in _wrong({"spec": pod["spec"]}, _POD, way)), ""
     )
@@ -61,7 +61,7 @@ def _wrong(part: object, of: str, way: Way) -> Iterator[str]:
             yield f"{place_of((*way, str(key)))} is no field{_meant(str(key), fields)}"
         elif fields[key]:
             yield from _wrong(inner, fields[key], (*way, key))
-    if of == "V1PodSpec":
+    if of == "PodSpec":
         yield from _of_whole(part.get("resources"), way)
 
 
