@@ -24,6 +24,7 @@ from allocator.vocabulary.cardmemory import percent_of
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.maker import deleting
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
 
@@ -153,9 +154,9 @@ def _holding(
     # If one of its cards is in doubt, or not reserved, all of it counts beside what the reservation Pod holds.
     apart = any(part.group and _reservation(part, reserved) is None for part in pod.parts)
     within = "" if doubt is not None or apart else within
-    return ForeignHolding(
-        pod.uid, pod.namespace, pod.name, pod.peer, pod.evidence, tuple(shares.values()), within, doubt, why
-    )
+    why += deleting([(str(pod), pod.maker)]) if why and not pod.uncounted else ""
+    held = tuple(shares.values())
+    return ForeignHolding(pod.uid, pod.namespace, pod.name, pod.peer, pod.evidence, held, within, doubt, why, pod.maker)
 
 
 def _reservation(part: ForeignPart, reserved: Mapping[str, _Reservation]) -> _Reservation | None:
@@ -288,6 +289,7 @@ def _conflict(
     node: str, kind: ConflictKind, device: Device, holders: Sequence[ForeignHolding], message: str
 ) -> AdoptionConflict:
     named = holders[:_MOST_NAMED]
+    message += deleting((one.holder, one.maker) for one in named)
     pods, uids = tuple(one.holder for one in named), tuple(one.uid for one in named)
     return AdoptionConflict(node, kind, (device.id,), pods, uids, message)
 

@@ -83,6 +83,7 @@ class ForeignPod:
         reserves: the group for which it is the reservation Pod (KAI); "" for any other Pod.
         problem: why it cannot be read; "" if it can. It may then hold any GPU of its node.
         uncounted: why it does not count; "" if it does.
+        maker: the kind of object that creates it anew when it is deleted; see `maker_of`.
     """
 
     uid: str
@@ -96,6 +97,7 @@ class ForeignPod:
     reserves: str = ""
     problem: str = ""
     uncounted: str = ""
+    maker: str = ""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -134,6 +136,7 @@ class ForeignHolding:
             holding does not count beside the reservation Pod's.
         doubt: why it is not exact; None if it is.
         why: the same for people, "" if it is exact.
+        maker: the kind of object that creates the Pod anew when it is deleted; see `maker_of`.
     """
 
     uid: str
@@ -145,6 +148,7 @@ class ForeignHolding:
     within: str = ""
     doubt: ConflictKind | None = None
     why: str = ""
+    maker: str = ""
 
     @property
     def holder(self) -> str:

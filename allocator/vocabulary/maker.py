@@ -25,5 +25,6 @@ def deleting(pods: Iterable[tuple[str, str]]) -> str:
         of.setdefault(maker, []).append(name)
     static = ", ".join(of.pop(NODE, ()))
     of.pop("", None)
-    first = f"; of static Pods ({static}) remove the manifest from the node instead of deleting them" if static else ""
-    return first + "".join(f"; its {kind} then creates {' and '.join(names)} anew" for kind, names in sorted(of.items()))
+    said = [f"of static Pods ({static}) remove the manifest from the node instead of deleting them"] if static else []
+    said += [f"a {kind} then creates {' and '.join(names)} anew" for kind, names in sorted(of.items())]
+    return "".join(f"; {one}" for one in said)

@@ -20,6 +20,7 @@ from allocator.vocabulary.adopted import LATER, ForeignPart, ForeignPod, Numbere
 from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.excerpt import excerpt
+from allocator.vocabulary.maker import maker_of
 from allocator.vocabulary.names import (
     DEVICE_ALLOCATED,
     GPU,
@@ -196,6 +197,7 @@ def read_foreign_pod(obj: Raw, adoption: Adoption) -> ForeignPod | None:
         whole.reserves,
         problems[0][2] if problems else "",
         "" if whole.reserves else _uncounted(spec, peer, evidence, adoption),
+        maker_of(metadata),
     )
 
 

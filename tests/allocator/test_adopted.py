@@ -12,6 +12,7 @@ from allocator.vocabulary.adopted import LATER, ConflictKind, ForeignPart, Forei
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.node import NodeSnapshot
+from allocator.wire.foreignpods import Adoption, read_foreign_pod
 from allocator.wire.numberings import MOST_NUMBERINGS, read_numberings, write_numberings
 
 CARDS = [gpu(minor) for minor in range(3)]
@@ -211,6 +212,33 @@ NO_CARD = "which is none of the GPUs of node n1. All GPUs of the node are held"
 def test_a_doubt_says_why_and_what_to_do(pod: ForeignPod, why: str) -> None:
     keeper = of("keeper", ForeignPart("GPU-y"), peer=Product.KAI, reserves="g")
     assert adopt([pod, keeper], CARDS, PAST)["uid-p"].why == why
+
+
+STATIC = "; of static Pods ({}) remove the manifest from the node instead of deleting them"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "told"),
+    [
+        ({}, ""),
+        ({"ownerReferences": [{"kind": "A"}, {"kind": "Job", "controller": True}]}, "; a Job then creates {} anew"),
+        ({"annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": [{"kind": "Node"}]}, STATIC),
+    ],
+    ids=["nobody", "a Job", "a static Pod"],
+)
+def test_what_creates_a_pod_anew_is_told_with_the_advice_to_delete_it(metadata: dict[str, Any], told: str) -> None:
+    annotations = metadata.get("annotations", {}) | {"hami.io/vgpu-devices-allocated": "GPU-x,NVIDIA,1,0:;"}
+    obj = {
+        "metadata": {"uid": "uid-p", "namespace": "team", "name": "p", **metadata, "annotations": annotations},
+        "spec": {"nodeName": "n1", "containers": [{"name": "a"}]},
+    }
+    read = read_foreign_pod(obj, Adoption(frozenset({Product.HAMI})))
+    assert read is not None
+    assert adopt([read], CARDS)["uid-p"].why.partition(LIST_IT)[2] == told.format("team/p")
+    over = [of(name, ForeignPart(IDS[0], core=60), maker=read.maker) for name in "ab"]
+    (found,) = conflicts(NodeSnapshot("n1", tuple(CARDS), foreign=adopt(over, CARDS)))
+    said = told.format("team/a, team/b" if told == STATIC else "team/a and team/b")
+    assert found.message.partition("delete one of the Pods")[2] == said
 
 
 def test_the_pods_in_doubt_are_listed_by_name_and_neither_exact_nor_uncounted_ones() -> None:

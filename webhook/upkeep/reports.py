@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from allocator.claimed import ClaimedToo, Freed
 from allocator.vocabulary.adopted import AdoptionConflict, ConflictKind, Product
+from allocator.vocabulary.maker import NODE, deleting
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import (
@@ -112,7 +113,8 @@ class EventReports:
             message = (
                 f"{device.type} {device.identity} of node {device.node} is held by {names} as well: koordgate and the "
                 "kubelet's device plugin gave it away independently; delete one of the Pods, and create those that ask "
-                f"for the plugin's resource again, so that koordgate translates them{_statics(device.pods)}"
+                "for the plugin's resource again, so that koordgate translates them"
+                f"{deleting((str(one), one.maker) for one in device.pods)}"
             )
             _LOG.warning("a device is held twice", extra={"pod": str(pod), "node": device.node})
             self._event(_about(pod), "DeviceHeldTwice", message)
@@ -303,10 +305,4 @@ def _anew(pod: PodInfo) -> str:
 
 
 def _ended(pod: PodInfo) -> str:
-    return "the static Pod's manifest is removed from the node" if pod.maker == "Node" else "the Pod is deleted"
-
-
-def _statics(pods: Sequence[PodInfo]) -> str:
-    """Say of which Pods a deletion ends nothing."""
-    static = ", ".join(sorted(str(pod) for pod in pods if pod.maker == "Node"))
-    return f"; of static Pods ({static}) remove the manifest from the node instead of deleting them" if static else ""
+    return "the static Pod's manifest is removed from the node" if pod.maker == NODE else "the Pod is deleted"

@@ -21,7 +21,8 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.hints import NO_HINT, ExclusiveLevel
 from allocator.vocabulary.holdings import Holding, Share, unnamed
-from allocator.vocabulary.names import DEVICE_ALLOCATED, GANG_GATE, MIRROR_POD, RESOURCE_STATUS
+from allocator.vocabulary.maker import maker_of
+from allocator.vocabulary.names import DEVICE_ALLOCATED, GANG_GATE, RESOURCE_STATUS
 from allocator.vocabulary.phase import NO_NAMES, ContainerNames
 from allocator.wire.deviceallocated import DeviceAllocation, read_allocation
 from allocator.wire.numberings import starts_of
@@ -64,8 +65,7 @@ class PodInfo:
         gates: other scheduling gates are on it.
         succeeded: it has succeeded.
         models: the models of the nodes that it selects, by labels that name them; empty: any.
-        maker: the kind of object that creates it anew when it is deleted: of its controller, or "Node" if it mirrors a
-            static Pod of its node's kubelet; "" if nothing does.
+        maker: the kind of object that creates it anew when it is deleted; see `maker_of`.
         containers: by name.
         takes: by which resources that are not read here another product would give it devices of koordgate's.
         selection: what selects nodes for it, as JSON (see `selection_of`), if its gang is bound as a whole; else empty.
@@ -236,17 +236,10 @@ def read_pod_info(
         succeeded=phase == "Succeeded",
         models=models_of(spec),
         takes=taken_by_others(spec, types) if not asked[0] and not spec.get("nodeName") else (),
-        maker=_maker(metadata),
+        maker=maker_of(metadata),
         containers=ContainerNames(*(_container_names(spec, of) for of in ("initContainers", "containers"))),
         selection=selection_of(spec) if asked[1].wishes.together else b"",
     )
-
-
-def _maker(metadata: Mapping[str, Any]) -> str:
-    if MIRROR_POD in (metadata.get("annotations") or {}):
-        return "Node"
-    owners = metadata.get("ownerReferences") or ()
-    return next((sys.intern(str(one.get("kind"))) for one in owners if one.get("controller")), "")
 
 
 def _container_names(spec: Mapping[str, Any], of: str) -> tuple[str, ...]:
