@@ -38,6 +38,7 @@ STATUS = "scheduling.koordinator.sh/resource-status"
 TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 ALLOCS = "node.koordinator.sh/pod-cpu-allocs"
+POLICY = "kubelet.koordinator.sh/cpu-manager-policy"
 HOME = Path(koordgate.__file__).resolve().parents[1]  # of the code under test
 ROUNDS = "koordgate_reporter_rounds_total"
 AGREEMENT = "koordgate.io/pod-agreement"
@@ -566,7 +567,7 @@ async def test_what_the_static_policy_gives_is_left_alone_published_and_said(
     (alloc,) = said[ALLOCS]
     assert alloc["managedByKubelet"]
     assert (alloc["name"], alloc["uid"], members(alloc["cpuset"])) == ("whole", whole["metadata"]["uid"], its)
-    assert said["kubelet.koordinator.sh/cpu-manager-policy"] == {"policy": "static", "reservedCPUs": "0"}
+    assert said[POLICY] == {"policy": "static", "reservedCPUs": "0"}
     assert pool_of(said, "cpu-shared-pools") == pool_of(said, "be-cpu-shared-pools") == ALL - its
     (cpu,) = its
     note = f"{bench.namespace}/whole: the kubelet's static policy gave it {cpu}; left alone"
@@ -625,8 +626,9 @@ async def test_koordgate_never_gives_what_the_kubelet_gave(
 
 @restarts
 async def test_cpus_stay_over_a_restart_with_the_static_policy_as_well(
-    bench: Bench, reporter: Reporter, rest: JsonObject, down: Restart
+    bench: Bench, reporter: Reporter, rest: JsonObject, down: Restart, node_admin: AdminClient
 ) -> None:
+    await told(node_admin, bench.node, lambda said: said.get(POLICY, {}).get("reservedCPUs") == "0")
     (found, _, _) = await bench.start(rest, pod("ls", "LS", SOME), pod("be", "BE", {}))
     assert given(bench.node, found) == decided(found)
     # One BE Pod has room on the CPUs that the kubelet reserves.
