@@ -15,6 +15,7 @@ import allocator
 from allocator.amounts import BadQuantityError, node_amounts, pod_amounts
 from allocator.index.query import QueryError, Want
 from allocator.request.original import read_asks
+from allocator.request.size import too_large_node
 from allocator.vocabulary.adopted import Numbering, Product
 from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
@@ -335,7 +336,22 @@ BOUNDS: dict[str, tuple[Callable[[int], str], int, str]] = {
     "annotations of a Pod": (
         lambda most: asked(pod(container("a"), annotations={f"a{at}": "" for at in range(most)})),
         4096,
-        "4097 annotations; koordgate reads 4096 at most",
+        "4097 entries; koordgate reads 4096 at most",
+    ),
+    "labels of a Pod": (
+        lambda most: asked(pod(container("a"), labels={f"a{at}": "" for at in range(most)})),
+        4096,
+        "metadata.labels: 4097 entries; koordgate reads 4096 at most",
+    ),
+    "characters of a Node's labels": (
+        lambda most: str(too_large_node({"metadata": {"labels": {"a": "b" * (most - 1)}}}) or ""),
+        262_144,
+        "metadata.labels: 262145 characters; koordgate reads 256Ki at most",
+    ),
+    "taints of a Node": (
+        lambda most: str(too_large_node({"metadata": {}, "spec": {"taints": [{}] * most}}) or ""),
+        4096,
+        "spec.taints: 4097 entries; koordgate reads 4096 at most",
     ),
     "resources of a container": (lambda most: summed(requesting(most)), 1024, "more than 1024 resources"),
     "containers and requests that are summed": (

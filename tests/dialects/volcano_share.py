@@ -50,6 +50,13 @@ ROWS = (
         refused=f"(spec.containers[0] asks for {MEM}, spec.containers[1] asks for {N})",
         source=_ONE,
     ),
+    Row(
+        "memory beside a card of an init container",
+        ({MEM: 512}, {MEM: 512}),
+        init=({N: 1},),
+        refused=f"(spec.initContainers[0] asks for {N}, spec.containers[0] asks for {MEM})",
+        source=_ONE,
+    ),
     Row("bytes", ({MEM: "8Gi"},), refused="8Gi are 8192", source="ours"),
     Row("129 cards", ({N: 129},), refused="129 is more devices than any node has", source="ours"),
     Row("4 MiB were to be GiB", ({MEM: 4},), {"a": share(mib=4)}, warned="did you mean 4096?", source="ours"),

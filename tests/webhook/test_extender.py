@@ -653,3 +653,17 @@ async def test_a_pod_annotated_by_koordinator_is_filtered_by_its_request(world: 
     half = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}
     obj = gpu_pod("p", 50, annotations=koordinator_annotation((0, half, "GPU-n1-0")))
     assert everything(world).filter(args(obj, ["n1"]))["NodeNames"] == ["n1"]
+
+
+async def test_a_node_with_more_labels_than_are_read_takes_nothing_until_they_are_removed(world: World) -> None:
+    for name, number in (("n1", 4097), ("n2", 4096)):
+        world.add_node(name, labels={f"l{at}": "x" for at in range(number)})
+    world.add_pod(gpu_pod("p", 100))
+    world.see()
+    why = "nothing is placed there: metadata.labels: 4097 entries; koordgate reads 4096 at most"
+    assert everything(world).filter(args(gpu_pod("p", 100), ["n1", "n2"]))["NodeNames"] == ["n2"]
+    assert why in str(everything(world).filter(args(gpu_pod("p", 100), ["n1"])))
+    assert not (await world.bind("p", "n1")).allowed
+    world.add_node("n1")
+    world.see()
+    assert (await world.bind("p", "n1")).allowed

@@ -55,7 +55,7 @@ async def test_annotations_that_kubernetes_would_not_store_are_not_read(
     assert answer.allowed != refused
     if refused:
         assert answer.message == (
-            f"Pod default/p: metadata.annotations: {length + 1} characters; Kubernetes stores 256Ki at most"
+            f"Pod default/p: metadata.annotations: {length + 1} characters; koordgate reads 256Ki at most"
         )
 
 

@@ -5,6 +5,7 @@ import ctypes
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from allocator.request.size import too_large_node
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.gangs import UNSTATED
 from allocator.vocabulary.names import HEADROOM
@@ -141,6 +142,11 @@ class NodeFeed(Listing):
     def there(self, obj: Raw) -> None:
         """Take in a Node."""
         metadata = obj["metadata"]
+        if (large := too_large_node(obj)) is not None:
+            why = f"the Node cannot be read, so nothing is placed there: {large}; remove what is not needed"
+            self._complain(metadata["name"], (why,))
+            self._cluster.nodes.put(metadata["name"], NodeFacts({}, unread=why))
+            return
         labels = {same_text(key): same_text(value) for key, value in (metadata.get("labels") or {}).items()}
         classes, problems = node_classes(metadata, self._types, self._pools)
         self._complain(metadata["name"], problems)

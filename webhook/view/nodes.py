@@ -27,12 +27,14 @@ class NodeFacts:
         classes: its software classes, as devices.
         shunning: its taints of effect PreferNoSchedule, as key and value.
         closing: its taints of other effects, as key, value and effect; a cordon counts as one.
+        unread: why the Node cannot be read, so that nothing may be placed there; "" if it can.
     """
 
     labels: Mapping[str, str]
     classes: tuple[Device, ...] = ()
     shunning: Taints = ()
     closing: tuple[tuple[str, str, str], ...] = ()
+    unread: str = ""
 
 
 @dataclass(eq=False, slots=True)
@@ -205,8 +207,8 @@ class NodeTable:
 
     def blocked(self, name: str) -> str:
         """Why nothing may be placed on a node, for users; "" where it may."""
-        inventory = self._known.get(name)
-        return inventory.blocked if inventory is not None else ""
+        inventory, facts = self._known.get(name), self._facts.get(name)
+        return (inventory.blocked if inventory is not None else "") or (facts.unread if facts is not None else "")
 
     # Which nodes are known
 
