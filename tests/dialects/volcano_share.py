@@ -54,7 +54,7 @@ ROWS = (
         "memory beside a card of an init container",
         ({MEM: 512}, {MEM: 512}),
         init=({N: 1},),
-        refused=f"(spec.initContainers[0] asks for {N}, spec.containers[0] asks for {MEM})",
+        refused=f"(spec.containers[0] asks for {MEM}, spec.initContainers[0] asks for {N})",
         source=_ONE,
     ),
     Row("bytes", ({MEM: "8Gi"},), refused="8Gi are 8192", source="ours"),

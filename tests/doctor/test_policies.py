@@ -55,6 +55,12 @@ def constraint(kinds: list[str] | None, **spec: Any) -> Raw:
     return policy("MostGpus", "constraints.gatekeeper.sh/v1beta1", {**match, **spec})
 
 
+def mutator(*kinds: list[str], **spec: Any) -> Raw:
+    applied = {"applyTo": [{"groups": [""], "kinds": one} for one in kinds]} if kinds else {}
+    where = 'spec.containers[name: *].resources.limits."nvidia.com/gpu"'
+    return policy("Assign", "mutations.gatekeeper.sh/v1", {**applied, "location": where, **spec})
+
+
 def told(*objects: Raw, domain: str = K8S) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(one.kind, one.name, one.names) for one in outdated(objects, BUILT_IN, domain).outdated]
 
@@ -77,6 +83,8 @@ NAMED: Mapping[str, Raw] = {
         "ValidatingPolicy", "policies.kyverno.io/v1", {"matchConstraints": PODS, "x": ["nvidia.com/gpu"]}
     ),
     "parameters of a constraint": constraint(["Pod"], parameters={"resources": ["nvidia.com/gpu"]}),
+    "a mutator of Gatekeeper's": mutator(["Deployment"], ["Pod"]),
+    "a mutator of metadata": mutator(),
     "a constraint of all kinds": constraint(None, parameters={"most": {"nvidia.com/gpu": 2}}),
 }
 
@@ -98,6 +106,8 @@ SILENT: Mapping[str, Raw] = {
     ),
     "a rule of Kyverno's about Deployments": kyverno(["Deployment", "PodDisruptionBudget"]),
     "a constraint about Deployments": constraint(["Deployment"], parameters=["nvidia.com/gpu"]),
+    "a mutator of Deployments": mutator(["Deployment"], match={"kinds": [{"kinds": ["Pod"]}]}),
+    "a mutator of Deployments' metadata": mutator(match={"kinds": [{"kinds": ["Deployment"]}]}),
     "a longer name": cel("'nvidia.com/gpu.present' in labels && 'requests.nvidia.com/gpu' in hard"),
     "a path": cel("'nvidia.com/gpu/x' + 'x.nvidia.com/gpu' + 'nvidia.com/gpu-count'"),
     "what is there after translation, too": cel("'nvidia.com/gpu' in limits || 'kubernetes.io/gpu-core' in limits"),

@@ -23,12 +23,14 @@ _KYVERNO: Final = "kyverno.io"
 _KYVERNO_CEL: Final = "policies.kyverno.io"
 _TEMPLATES: Final = "templates.gatekeeper.sh"
 _CONSTRAINTS: Final = "constraints.gatekeeper.sh"
+_MUTATORS: Final = "mutations.gatekeeper.sh"
 READ: Final[Mapping[str, Callable[[str], bool]]] = {
     _KUBERNETES: lambda plural: plural in {ADMISSION_POLICIES.plural, "mutatingadmissionpolicies"},
     _KYVERNO: lambda plural: plural in {"clusterpolicies", "policies"},
     _KYVERNO_CEL: lambda plural: plural.endswith(("validatingpolicies", "mutatingpolicies")),
     _TEMPLATES: lambda plural: plural == "constrainttemplates",
     _CONSTRAINTS: lambda _plural: True,
+    _MUTATORS: lambda _plural: True,
 }
 """API group -> which of its resources, by their plural names, are policies."""
 _PART_OF: Final = "app.kubernetes.io/part-of"
@@ -150,8 +152,10 @@ def _about_pods(policy: Raw, constrained: set[Any]) -> object:
     if group == _TEMPLATES:
         kind = (((spec.get("crd") or {}).get("spec") or {}).get("names") or {}).get("kind")
         return spec if kind in constrained else None
-    if group == _CONSTRAINTS:
+    if group == _CONSTRAINTS or (group == _MUTATORS and "applyTo" not in spec):
         return spec if _constrains_pods(policy) else None
+    if group == _MUTATORS:
+        return spec if any("Pod" in _list(one.get("kinds")) for one in _maps(_list(spec["applyTo"]))) else None
     constraints = spec.get("matchConstraints")
     rules = _list(constraints.get("resourceRules")) if isinstance(constraints, dict) else []
     about = any(not {"pods", "*", "*/*"}.isdisjoint(map(str, _list(rule.get("resources")))) for rule in _maps(rules))

@@ -161,7 +161,7 @@ class ClusterView:
         return self._snapshots.on(node, held)
 
     def snapshot_on(self, node: str, holdings: Mapping[str, Holding]) -> NodeSnapshot:
-        """A node with these holdings of the ledger; see `Snapshots.on`. Without devices and CPUs while it is blocked."""
+        """The node with these holdings (see `Snapshots.on`), without devices and CPUs while it is blocked."""
         return NodeSnapshot(node, ()) if self.nodes.blocked(node) else self._snapshots.on(node, holdings)
 
     def disputes(self, node: str) -> Mapping[str, Dispute]:
