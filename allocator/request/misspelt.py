@@ -74,6 +74,22 @@ def find_misspelt(pod: Mapping[str, Any], types: DeviceTypes, *, ours: bool = Fa
     return list(islice(told, _MOST))
 
 
+def find_misspelt_keys(metadata: Mapping[str, Any], known: Mapping[str, Iterable[str]]) -> list[str]:
+    """Find annotations and labels of an object that is no Pod, which are near to one that is read; at most eight.
+
+    Args:
+        metadata: of the object.
+        known: "annotations" and "labels" -> the keys that somebody reads or writes there.
+    """
+    told = (
+        f"metadata.{of}[{excerpt(key)}]: nobody reads it; did you mean {name}?"
+        for of, keys in known.items()
+        for key in sorted(key for key in metadata.get(of) or () if is_ours(key) and key not in keys)[:_MOST_READ]
+        if (name := _meant_key(key, keys))
+    )
+    return list(islice(told, _MOST))
+
+
 def _resources(spec: Mapping[str, Any], types: DeviceTypes, *, ours: bool) -> Iterator[str]:
     seen: set[tuple[str, str]] = set()
     for path, name, amount in asked_names(spec):

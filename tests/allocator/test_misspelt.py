@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.request.misspelt import ANNOTATIONS, LABELS, OTHERS, find_misspelt
+from allocator.request.misspelt import ANNOTATIONS, LABELS, OTHERS, find_misspelt, find_misspelt_keys
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.peers import PEERS
 
@@ -163,7 +163,33 @@ def test_a_label_that_somebody_reads_is_not_told(key: str) -> None:
     assert said(pod(container(), labels={key: "x"})) == []
 
 
+NODE = {
+    "annotations": ("koordgate.io/classes",),
+    "labels": ("node.koordinator.sh/cpu-bind-policy", "koordgate.io/delivery"),
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("node.koordinator.sh/cpu-bind-polcy", "node.koordinator.sh/cpu-bind-policy"),
+        ("koordgate.io/cpu-bind-policy", "node.koordinator.sh/cpu-bind-policy"),
+        ("koordgate.io/Delivery", "koordgate.io/delivery"),
+        ("koordgate.io/anything", ""),
+        ("node.koordinator.sh/system-qos-resource", ""),
+        ("example.com/delivery", ""),
+        *((key, "") for key in NODE["labels"]),
+    ],
+)
+def test_a_key_of_another_object_is_told_if_it_is_near_to_one_that_is_read_there(key: str, meant: str) -> None:
+    told = [f"metadata.labels[{key}]: nobody reads it; did you mean {meant}?"] if meant else []
+    assert find_misspelt_keys({"labels": {key: "x"}, "annotations": None}, NODE) == told
+    assert find_misspelt_keys({"annotations": {key: "x"}}, NODE) == []
+
+
 def test_of_many_only_eight_are_told() -> None:
+    labels = {f"koordgate.io/delivery{'-' * at}": "" for at in range(1, 50)}
+    assert len(find_misspelt_keys({"labels": labels}, NODE)) == 8
     assert len(said(pod(container(), annotations={f"koordgate.io/x{at}": "" for at in range(50)}))) == 8
 
 

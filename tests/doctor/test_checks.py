@@ -76,7 +76,7 @@ def pod(name: str, of: str, node: str, image: str = "koordgate:1") -> Raw:
 
 
 def node(name: str, **about: Any) -> Raw:
-    base = {"allocatable": {}, "ready": True, "taints": [], "kubelet": "v1.36.3"}
+    base = {"misspelt": [], "allocatable": {}, "ready": True, "taints": [], "kubelet": "v1.36.3"}
     return {**meta(name, labels={"nvidia.com/gpu.present": "true"}), **base, **about}
 
 
@@ -305,6 +305,14 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], None], Level, str]] = 
         first("policyBindings", spec={"policyName": POLICIES[0], "validationActions": ["Warn", "Audit"]}),
         Level.WARNING,
         "koordgate-allocations refuses nothing (Warn, Audit)",
+    ),
+    "a misspelt label of two Nodes": (
+        lambda cluster: [
+            one.update(misspelt=["metadata.labels[koordgate.io/x]: nobody reads it; did you mean y?"])
+            for one in cluster["nodes"]
+        ],
+        Level.WARNING,
+        "metadata.labels[koordgate.io/x]: nobody reads it; did you mean y? on node-1, node-2",
     ),
     "a Pod with other devices": (
         lambda cluster: cluster["devices"][0]["metadata"]["annotations"].update({"koordgate.io/pod-agreement": AGREES}),

@@ -324,6 +324,7 @@ OBJECTS: dict[str, tuple[str, Raw, Raw]] = {
             "metadata": KEPT,
             "allocatable": {"cpu": "8"},
             "ready": True,
+            "misspelt": [],
             "short": True,
             "taints": [{"key": "other"}, {"key": "koordgate.io/headroom"}],
             "kubelet": "v1.36.1",
@@ -332,7 +333,15 @@ OBJECTS: dict[str, tuple[str, Raw, Raw]] = {
     "a node of which little is known": (
         "nodes",
         {"status": {"conditions": ready(("Ready", "Unknown"), ("DiskPressure", "True"))}},
-        {"metadata": KEPT, "allocatable": {}, "ready": False, "short": False, "taints": [], "kubelet": ""},
+        {
+            "metadata": KEPT,
+            "misspelt": [],
+            "allocatable": {},
+            "ready": False,
+            "short": False,
+            "taints": [],
+            "kubelet": "",
+        },
     ),
     "a Device": (
         "devices",

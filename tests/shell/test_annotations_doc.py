@@ -16,7 +16,7 @@ import reporter
 import webhook
 from allocator.quantity import format_bytes
 from allocator.request.cpus import QOS_LABEL, read_cpu_ask
-from allocator.request.misspelt import find_misspelt
+from allocator.request.misspelt import find_misspelt, is_ours
 from allocator.vocabulary import names
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
@@ -39,6 +39,7 @@ from allocator.wire.resourcespec import (
 from allocator.wire.resourcestatus import read_resource_status
 from koordgate.kube.resource import KOORDINATOR_POD_GROUPS, POD_GROUPS
 from webhook.admission.translate import TranslationPolicy, canonical, translate
+from webhook.doctor.wanted import NODE_KEYS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "annotations.md").read_text(encoding="utf-8")
 KEY = re.compile(r"([a-z.]+\.)?(koordinator\.sh|koordgate\.io|kubernetes\.io|k8s\.io)/[A-Za-z.-]*")
@@ -106,6 +107,13 @@ def test_each_annotation_and_label_of_a_pod_is_one_that_admission_knows() -> Non
     for key in sorted(keys):
         told = [find_misspelt({"metadata": {of: {key: "x"}}}, BUILT_IN) for of in ("annotations", "labels")]
         assert [] in told, key
+
+
+def test_each_annotation_and_label_of_a_node_is_one_that_the_doctor_knows() -> None:
+    text = section("Annotations and labels of a Node") + section("Labels of a Node")
+    keys = {key for key in re.findall(r"`([^`]+)`", text) if is_ours(key) and "/" in key}
+    assert {"koordgate.io/classes", "koordgate.io/gpu-memory-mib", "node.koordinator.sh/gpu-model"} <= keys
+    assert keys == {key for of in NODE_KEYS.values() for key in of}
 
 
 def test_each_device_resource_is_in_the_table_of_names() -> None:

@@ -2,11 +2,24 @@
 
 from typing import Any, Final
 
-from allocator.vocabulary.names import AGREEMENT, HEADROOM, OPENED, TYPE_GPU
+from allocator.cpu.resolve import CPU_BIND_POLICY, NUMA_ALLOCATE_STRATEGY, NUMA_TOPOLOGY_POLICIES
+from allocator.request.misspelt import find_misspelt_keys
+from allocator.vocabulary.delivery import DELIVERY_LABEL
+from allocator.vocabulary.names import (
+    AGREEMENT,
+    CLASSES,
+    CORDONED,
+    DEVICE_ORDER,
+    HEADROOM,
+    ISOLATION_PROVIDER,
+    OPENED,
+    RELEASED,
+    TYPE_GPU,
+)
 from allocator.wire.memoryuse import MEMORY_LIMITS
 from allocator.wire.noderuntime import NODE_RUNTIME
 from allocator.wire.nodetopology import CPU_MANAGER_POLICY
-from allocator.wire.partitions import GPU_VENDOR
+from allocator.wire.partitions import GPU_MODEL, GPU_PARTITION_POLICY, GPU_VENDOR
 from koordgate.kube.resource import (
     ADMISSION_POLICIES,
     DAEMON_SETS,
@@ -40,6 +53,17 @@ _NODE_LEASES: Final = "kube-node-lease"
 _WARNINGS: Final = "reportingComponent=koordgate,type=Warning"  # what replicas say
 _PUBLIC: Final = ("tls.crt", "ca.crt")
 _PART_OF: Final = "app.kubernetes.io/part-of=koordgate"
+
+
+NODE_KEYS: Final = {
+    "annotations": (CLASSES, CORDONED, DELIVERY_PROVED, RELEASED),
+    "labels": (
+        *(CPU_BIND_POLICY, NUMA_ALLOCATE_STRATEGY, *NUMA_TOPOLOGY_POLICIES),
+        *(GPU_PARTITION_POLICY, GPU_VENDOR, GPU_MODEL, DELIVERY_LABEL, DEVICE_ORDER, ISOLATION_PROVIDER),
+        *("node.koordinator.sh/gpu-driver-version", "koordgate.io/gpu-memory-mib"),  # of the reporter
+    ),
+}
+"""Keys of Nodes that koordgate reads or writes."""
 
 
 def wanted(namespace: str, settings: WebhookSettings | None) -> tuple[Wanted, ...]:
@@ -82,6 +106,7 @@ def _node(obj: Raw) -> Raw:
     status, taints = obj.get("status") or {}, (obj.get("spec") or {}).get("taints") or []
     return {
         "metadata": metadata_of(obj, annotations=(DELIVERY_PROVED,)),
+        "misspelt": find_misspelt_keys(obj["metadata"], NODE_KEYS),
         "allocatable": status.get("allocatable") or {},
         "ready": _ready(status),
         "short": any(one.get("key") == HEADROOM for one in taints),

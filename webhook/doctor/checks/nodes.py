@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from allocator.vocabulary.names import REPORTER_MANAGER
@@ -10,6 +11,7 @@ from webhook.doctor.findings import Finding, failure, listed, ok, unknown, warni
 from webhook.doctor.snapshot import REPORTER, REPORTERS, Snapshot
 
 _AREA: Final = "nodes"
+_MOST_TOLD: Final = 20  # misspelt keys
 _GPU_LABELS: Final = {"nvidia.com/gpu.present": "true", "feature.node.kubernetes.io/pci-10de.present": "true"}
 
 
@@ -26,6 +28,7 @@ def nodes(snapshot: Snapshot) -> Iterator[Finding]:
         return
     known = {one["metadata"]["name"]: one for one in read.items}
     yield from _unlisted(known, devices.names)
+    yield from _misspelt(known)
     yield from _fresh(snapshot, known)
     yield from _runtime_class(snapshot)
     yield from _policies(snapshot)
@@ -49,6 +52,16 @@ def _unlisted(known: Mapping[str, Any], listed_nodes: frozenset[str]) -> Iterato
         )
     if not missing:
         yield ok(_AREA, f"{len(listed_nodes & known.keys())} of {len(known)} nodes have Device objects")
+
+
+def _misspelt(known: Mapping[str, Any]) -> Iterator[Finding]:
+    """Labels and annotations that nobody reads, by what is wrong with them: fleets are labelled alike."""
+    wrong: dict[str, list[str]] = {}
+    for name, node in sorted(known.items()):
+        for what in node["misspelt"]:
+            wrong.setdefault(what, []).append(name)
+    for what, names in islice(sorted(wrong.items()), _MOST_TOLD):
+        yield warning(_AREA, f"{what} on {listed(names)}", "correct the key (docs/annotations.md, Labels of a Node)")
 
 
 def _fresh(snapshot: Snapshot, known: Mapping[str, Any]) -> Iterator[Finding]:
