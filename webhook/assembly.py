@@ -167,7 +167,11 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         peers=frozenset(settings.adopt.writers),
         adoption=adoption_of(settings),
     )
-    scope = PolicyScope(frozenset(settings.numa.scope.namespaces), settings.numa.scope.selector)
+    scope = PolicyScope(
+        frozenset(settings.numa.scope.namespaces),
+        settings.numa.scope.selector,
+        settings.scheduler.name if settings.numa.scope.scheduler else "",
+    )
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
     ignored = _ignored(types)
     contradicted = Contradictions(metrics.index_contradictions.inc)

@@ -304,10 +304,12 @@ class NumaScopeSettings(Section, frozen=True):
     """The Pods that NUMA policies of nodes hold for, besides those that state something about their CPUs.
 
     Attributes:
+        scheduler: whether they hold for all Pods whose author names our scheduler and that request CPU or memory.
         namespaces: all Pods of these that request CPU or memory.
         selector: all Pods with all of these labels that request CPU or memory; none where empty.
     """
 
+    scheduler: bool = True
     namespaces: tuple[NamespaceName, ...] = ()
     selector: dict[_LabelKey, _LabelValue] = msgspec.field(default_factory=dict)
 

@@ -308,6 +308,8 @@ SCOPES: dict[str, PolicyScope] = {
     "namespaces": PolicyScope(frozenset({"training", "batch"})),
     "labels": PolicyScope(labels={"example.com/numa": "aligned", "app": "LSR"}),
     "either": PolicyScope(frozenset({"training"}), {"app": "LSR"}),
+    "scheduler": PolicyScope(scheduler="koord-scheduler"),
+    "nobody": PolicyScope(),
 }
 
 
@@ -315,20 +317,27 @@ SCOPES: dict[str, PolicyScope] = {
 def scoped(request, render) -> tuple[PolicyScope, Matches]:
     """A scope, and which requests are sent where the chart has it."""
     scope = request.param
-    values = {"namespaces": sorted(scope.namespaces), "selector": dict(scope.labels)}
+    by_scheduler = bool(scope.scheduler)
+    values = {"scheduler": by_scheduler, "namespaces": sorted(scope.namespaces), "selector": dict(scope.labels)}
     objects = render({"numa": {"scope": values}, "devices": {"types": [QUEUE]}})
     read = settings.parse(settings_text(objects)).numa.scope
-    assert (frozenset(read.namespaces), read.selector) == (scope.namespaces, scope.labels)
+    assert (read.scheduler, frozenset(read.namespaces), read.selector) == (by_scheduler, scope.namespaces, scope.labels)
     return scope, matching(objects)
 
 
-@given(obj=pods(), namespace=st.sampled_from(["default", "training", "batch"]))
+@given(
+    obj=pods(),
+    namespace=st.sampled_from(["default", "training", "batch"]),
+    scheduler=st.sampled_from(["default-scheduler", "koord-scheduler"]),
+)
 def test_a_pod_that_an_administrator_puts_in_scope_is_sent_as_well(
-    scoped: tuple[PolicyScope, Matches], matches: Matches, obj: JsonObject, namespace: str
+    scoped: tuple[PolicyScope, Matches], matches: Matches, obj: JsonObject, namespace: str, scheduler: str
 ) -> None:
     scope, sent = scoped
+    ours = matches("pods.mutate", obj)
+    obj["spec"]["schedulerName"] = scheduler
 
-    wanted = scope.includes(namespace, obj) or matches("pods.mutate", obj)
+    wanted = scope.includes(namespace, obj, TYPES) or ours
 
     assert sent("pods.mutate", obj, namespace=namespace) is wanted
     assert sent("pods.validate", obj, namespace=namespace) is wanted

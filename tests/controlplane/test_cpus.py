@@ -338,13 +338,27 @@ async def test_a_pod_that_fits_but_not_in_one_numa_node_waits_and_says_so(
     assert {numa_of(cpu) for cpu in cpus_of(await bound(admin, namespace, "apart"))} == {1}
 
 
-async def test_an_ls_pod_that_is_aligned_gets_the_shared_pool_of_its_numa_node(
-    replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
+@pytest.mark.parametrize(
+    ("about", "labels"),
+    [
+        ({"labels": {QOS: "LS"}, "annotations": SINGLE}, BY_POD[1]),
+        ({"schedulerName": "koord-scheduler"}, {"node.koordinator.sh/numa-topology-alignment-policy": "Restricted"}),
+    ],
+    ids=["an LS Pod that says so", "a Pod of our scheduler, and the node says so"],
+)
+async def test_a_pod_without_cpus_of_its_own_that_is_aligned_gets_the_shared_pool_of_its_numa_node(
+    replicas: Replicas,
+    plane: ControlPlane,
+    admin: AdminClient,
+    namespace: str,
+    nodes: list[str],
+    about: dict[str, Any],
+    labels: dict[str, str],
 ) -> None:
-    await add_machine(plane, admin, nodes[0], namespace)
-    await create(admin, [cpu_pod("ls", namespace, 4, qos="LS", annotations=SINGLE)])
+    await add_machine(plane, admin, nodes[0], namespace, **labels)
+    await create(admin, [at_home("shared", namespace, {"cpu": "4", "memory": "1Gi"}, **about)])
 
-    status = status_of(await bound(admin, namespace, "ls"))
+    status = status_of(await bound(admin, namespace, "shared"))
 
     (pool,) = status["cpuSharedPools"]
     (numa,) = status["numaNodeResources"]

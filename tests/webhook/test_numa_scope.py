@@ -10,6 +10,7 @@ from fake_kube import FakeKube
 from world import SCHEDULER, TENANT, US, World, asks, binding, binds
 
 from allocator.request.cpus import QOS_LABEL
+from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.names import NUMA_SCOPE, RESOURCE_STATUS
 from allocator.wire.numazones import NumaZone
 from koordgate.kube.client import KubeClient
@@ -85,6 +86,12 @@ CASES: dict[str, tuple[Raw, bool]] = {
     ),
     "limits alone": (pod(container(limits=CPUS), name="p", namespace="training"), True),
     "an empty class": (made(labels={QOS_LABEL: ""}), True),
+    "of our scheduler": (made(namespace="default", schedulerName="koord-scheduler"), True),
+    "of our scheduler, nothing requested": (
+        made(namespace="default", asked={}, schedulerName="koord-scheduler"),
+        False,
+    ),
+    "of another scheduler": (made(namespace="default", schedulerName="other"), False),
     "SYSTEM is left to the kubelet": (made(labels={QOS_LABEL: "SYSTEM"}), False),
 }
 
@@ -205,4 +212,19 @@ async def test_other_schedulers_may_not_bind_a_pod_in_scope(scoped: World) -> No
 
 
 def test_no_namespace_and_no_label_is_no_pod() -> None:
-    assert not PolicyScope().includes("default", made(labels={"team": "a"}))
+    assert not PolicyScope().includes("default", made(labels={"team": "a"}), BUILT_IN)
+
+
+async def test_a_pod_that_koordgate_itself_sends_to_our_scheduler_needs_no_mark(scoped: World) -> None:
+    done = admitted(scoped, made(namespace="default", asked={**CPUS, "nvidia.com/gpu": "1"}))
+    assert done["spec"]["schedulerName"] == "koord-scheduler"
+    assert NUMA_SCOPE not in done["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("on", [True, False])
+async def test_whether_pods_of_our_scheduler_are_in_scope_is_a_setting(
+    fake: FakeKube, kube: KubeClient, *, on: bool
+) -> None:
+    world = World(fake, kube, settings.parse("" if on else "numa: {scope: {scheduler: false}}"))
+    done = admitted(world, made(namespace="default", schedulerName="koord-scheduler"))
+    assert (NUMA_SCOPE in done["metadata"].get("annotations", {})) is on

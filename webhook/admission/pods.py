@@ -71,12 +71,12 @@ class PodWebhooks:
             return allowed()
         if large := too_large(pod):
             return denied(_refusal(request, [large]), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
-        marks = self._policy.scope.marks(request.namespace, pod)
+        policy = self._policy.within(request.namespace)
+        marks = policy.scope.marks(request.namespace, pod, policy.types)
         if marks:
             pod = apply(pod, marks)
         smallest, largest = self._memory_in_reach(pod)
         zeros = self._limits(request.namespace).zeros if self._policy.charges else ()
-        policy = self._policy.within(request.namespace)
         translation = translate(
             pod,
             policy,

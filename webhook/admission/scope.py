@@ -1,10 +1,15 @@
-"""Which Pods an administrator puts under the NUMA policies of nodes, although they state nothing about CPUs (pure)."""
+"""Which Pods are put under the NUMA policies of nodes, although they state nothing about CPUs (pure).
+
+The CPU proposal, "Resource status": koord-scheduler aligns the Pods that it binds on nodes that require it.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from allocator.request.cpus import IN_SCOPE, QOS_LABEL
+from allocator.request.pod import is_ours
+from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import NUMA_SCOPE, RESOURCE_MAPS
 from webhook.patch import Operation, set_annotations
 
@@ -13,32 +18,39 @@ _HELD: Final = ("cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class PolicyScope:
-    """Pods that NUMA policies hold for: those of any of these namespaces, and those with all of these labels.
+    """Pods that NUMA policies hold for: those of our scheduler, of any of these namespaces, or with all these labels.
 
     Attributes:
         namespaces: every Pod of these.
         labels: every Pod with all of these; no Pod if there are none.
+        scheduler: every Pod that names this scheduler and asks for neither devices nor CPUs; no Pod if it is empty.
     """
 
     namespaces: frozenset[str] = frozenset()
     labels: Mapping[str, str] = field(default_factory=dict)
+    scheduler: str = ""
 
-    def includes(self, namespace: str, pod: Mapping[str, Any]) -> bool:
+    def includes(self, namespace: str, pod: Mapping[str, Any], types: DeviceTypes) -> bool:
         """Whether a Pod is in scope: it also requests CPU or memory, and its QoS class is not stated."""
         found: Mapping[str, str] = (pod.get("metadata") or {}).get("labels") or {}
+        spec: Mapping[str, Any] = pod.get("spec") or {}
         labelled = bool(self.labels) and self.labels.items() <= found.items()
-        if not (labelled or namespace in self.namespaces) or found.get(QOS_LABEL):
+        if found.get(QOS_LABEL):
             return False
-        return any(name in amounts for amounts in _amounts(pod.get("spec") or {}) for name in _HELD)
+        if not (labelled or namespace in self.namespaces) and (
+            not self.scheduler or spec.get("schedulerName") != self.scheduler or is_ours(pod, types)
+        ):
+            return False  # koordgate itself may have sent one of ours there, which NUMA policies hold for anyway
+        return any(name in amounts for amounts in _amounts(spec) for name in _HELD)
 
-    def lacks_mark(self, namespace: str, pod: Mapping[str, Any]) -> bool:
+    def lacks_mark(self, namespace: str, pod: Mapping[str, Any], types: DeviceTypes) -> bool:
         """Whether a Pod is in scope and its annotation does not say so."""
         annotations = (pod.get("metadata") or {}).get("annotations") or {}
-        return annotations.get(NUMA_SCOPE) != IN_SCOPE and self.includes(namespace, pod)
+        return annotations.get(NUMA_SCOPE) != IN_SCOPE and self.includes(namespace, pod, types)
 
-    def marks(self, namespace: str, pod: Mapping[str, Any]) -> list[Operation]:
+    def marks(self, namespace: str, pod: Mapping[str, Any], types: DeviceTypes) -> list[Operation]:
         """Write the annotation that puts a Pod in scope; nothing if it is not, or has it."""
-        return set_annotations(pod, {NUMA_SCOPE: IN_SCOPE}) if self.lacks_mark(namespace, pod) else []
+        return set_annotations(pod, {NUMA_SCOPE: IN_SCOPE}) if self.lacks_mark(namespace, pod, types) else []
 
 
 NO_SCOPE: Final = PolicyScope()

@@ -74,7 +74,7 @@ def created(
     """
     pod = request.object
     problems = [*_forged_at_birth(pod), *_self_test(pod)]
-    if scope.lacks_mark(request.namespace, pod):
+    if scope.lacks_mark(request.namespace, pod, types):
         problems.append(_untranslated(f"metadata.annotations[{NUMA_SCOPE}]", "is missing"))
     reading = read_asks(pod, types, implied=False)
     others = belongs_to_others(pod, reading, find_unread(pod, types), types)

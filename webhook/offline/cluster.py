@@ -436,7 +436,7 @@ class OfflineCluster:
         namespace = pod["metadata"]["namespace"]
         types = self.parts.types.within(namespace)
         ours = is_ours(pod, types) or any(is_allocation_annotation(key) for key in annotations)
-        return ours or self.parts.scope.includes(namespace, pod)
+        return ours or self.parts.scope.includes(namespace, pod, types)
 
     def _put(self, pod: Raw) -> None:
         """Store a Pod, and pass it to the webhook as a watch would."""

@@ -544,11 +544,14 @@ has(object.metadata.annotations) && (
 {{ include "koordgate.cel.namesDevices" . }}
 {{- end }}
 
-{{/* CEL: an administrator puts the Pod under NUMA policies (webhook.admission.scope); empty if numa.scope names no Pod. The classes LSE, LSR,
+{{/* CEL: the Pod is put under NUMA policies (webhook.admission.scope); empty if numa.scope names no Pod. The classes LSE, LSR,
 LS and BE are in scope anyway, and SYSTEM never is. */}}
 {{- define "koordgate.cel.numaScope" -}}
 {{- $scope := .Values.numa.scope }}
 {{- $named := list }}
+{{- if $scope.scheduler }}
+{{- $named = append $named (printf "has(object.spec.schedulerName) && object.spec.schedulerName == '%s'" .Values.scheduler.name) }}
+{{- end }}
 {{- if $scope.namespaces }}
 {{- $named = append $named (printf "request.namespace in ['%s']" (join "', '" $scope.namespaces)) }}
 {{- end }}
