@@ -14,7 +14,7 @@ from allocator.cpu.words import not_free
 from allocator.devices.limit import beyond
 from allocator.place import MOST_STEPS, Placement, place
 from allocator.vocabulary.asks import PodRequest
-from allocator.vocabulary.cpunode import CpuNode, CpuShare
+from allocator.vocabulary.cpunode import MILLI, CpuNode, CpuShare
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Holding, Share, of_claims, unnamed
@@ -294,21 +294,23 @@ def _adopt(request: PodRequest, said: Holding, node: NodeSnapshot) -> Decisions[
         shares.append(share._replace(containers=own.containers, alone=own.alone, unshared=own.unshared))
     if more := beyond(request, shares):
         return _not_adopted(f"{node.name}: {more}")
-    cpus = _adopted_cpus(said.cpus, placed.cpus)
+    cpus = _adopted_cpus(request, said.cpus, placed.cpus)
     if isinstance(cpus, str):
         return _not_adopted(f"{node.name}: {cpus}")
     return Placement(node.name, tuple(shares), cpus)
 
 
-def _adopted_cpus(said: CpuShare | None, placed: CpuShare | None) -> CpuShare | str | None:
+def _adopted_cpus(request: PodRequest, said: CpuShare | None, placed: CpuShare | None) -> CpuShare | str | None:
     """Return the CPU share to record for a Pod, or what is wrong with the annotation.
 
     The share is the annotation's. Where NUMA nodes are accounted, the amounts in them are those of the placement.
+    Koordinator's scheduler gives CPUs for all containers, also for those that run in the shared pool here.
     """
     if said is None:
         return placed
     own = placed.cpus if placed is not None else 0
-    if said.cpus != own:
+    asked = request.cpu.milli if request.cpu is not None and request.cpu.count else 0
+    if said.cpus != own and (own & ~said.cpus or said.cpus.bit_count() * MILLI != asked):
         more = said.cpus & ~own
         needed = f"they name no CPUs, and the Pod asks for {own.bit_count()} of its own"
         return f"CPUs {format_cpuset(more)} are not needed" if more else needed

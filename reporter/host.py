@@ -100,7 +100,7 @@ class Host:
         return replace(reading, cpusets=self._cpusets(pods, cgroup_root or reading.cgroup_root))
 
     def _cpusets(self, pods: Iterable[NodePod], cgroup_root: str) -> dict[str, int]:
-        """Read the CPUs on which Pods run that have, or may have, CPUs of their own.
+        """Read the CPUs on which Pods run that have, or may have, CPUs of their own, but for containers in the pool.
 
         Pods whose resource-status can be read are included: it may be unreadable by the time the round decides.
         """
@@ -110,7 +110,8 @@ class Host:
         seen = self._inspected(wanted, cgroup_root, environment=False)
         found = {}
         for pod in wanted:
-            cpusets = [one.cpus for identity in pod.containers if (one := seen.get(identity)) is not None]
+            own = [identity for identity, name in pod.containers.items() if name not in pod.shared]
+            cpusets = [one.cpus for identity in own if (one := seen.get(identity)) is not None]
             found[pod.uid] = reduce(or_, filter(None, cpusets), 0)
         return found
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_int, to_milli
 from allocator.request.cpus import QOS_LABEL
+from allocator.request.owncpus import on_shared_cpus
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.delivery import unqualified
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
@@ -48,6 +49,7 @@ class NodePod:
         status_unreadable: whether its resource-status cannot be read, or names no CPU of those that the Pod has alone,
             so that its CPUs are unknown.
         asked: container, including init containers, to the whole CPUs that it requests; 0 if it requests none.
+        shared: containers that run in the shared pool, although the Pod may have CPUs of its own.
         needs: whole CPUs that its containers request in sum, rounded up; of Koordinator's batch-cpu too. 1 at least.
         containers: id of each container, without its runtime, to its name.
         acknowledged: whether the kubelet has written its status, and so has admitted it.
@@ -71,6 +73,7 @@ class NodePod:
     status: ResourceStatus | None = None
     status_unreadable: bool = False
     asked: Mapping[str, int] = field(default_factory=dict)
+    shared: frozenset[str] = frozenset()
     needs: int = 1
     containers: Mapping[str, str] = field(default_factory=dict)
     acknowledged: bool = False
@@ -123,6 +126,7 @@ class NodePod:
             whole_cpus=self.whole_cpus,
             unreadable=self.status_unreadable,
             needs=self.needs,
+            shared={identity: name for identity, name in self.containers.items() if name in self.shared},
         )
 
 
@@ -135,10 +139,12 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
     qos = (metadata.get("labels") or {}).get(QOS_LABEL, "")
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     asked = {str(container.get("name")): _whole_cpus(container) for container in containers}
+    shared = on_shared_cpus(obj) if qos in _OWN_CPUS else frozenset()
+    own = any(cpus for name, cpus in asked.items() if name not in shared)
     decided: ResourceStatus | None = None
     status_unreadable = False
     try:
-        decided = read_resource_status(annotations, own=qos in _OWN_CPUS and any(asked.values()))
+        decided = read_resource_status(annotations, own=qos in _OWN_CPUS and own)
     except AnnotationError as error:
         status_unreadable = True
         problems.append(str(error))
@@ -158,6 +164,7 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
         status=decided,
         status_unreadable=status_unreadable,
         asked=asked,
+        shared=shared,
         needs=max(-(-sum(map(_milli, spec.get("containers") or ())) // _CPU), 1),
         containers=_container_ids(status),
         acknowledged=bool(status.get("startTime")),

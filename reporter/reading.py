@@ -36,7 +36,8 @@ class HostReading:
         cpu_state: the kubelet's CPU manager state.
         checkpoint: the kubelet's device manager checkpoint.
         pod_resources: the kubelet's answer on its PodResources socket.
-        cpusets: UID of each Pod that has, or may have, CPUs of its own, to the CPUs that its containers run on.
+        cpusets: UID of each Pod that has, or may have, CPUs of its own, to the CPUs that its containers run on, but
+            for those that run in the shared pool.
         runtime: the files about the container runtime; None on a machine without NVIDIA's cards.
     """
 

@@ -129,7 +129,8 @@ def _fewer_cpus(request: PodRequest, node: NodeSnapshot) -> Iterator[Change]:
         return
 
     def with_cpus(count: int) -> PodRequest:
-        return replace(request, cpu=replace(cpu, count=count, milli=count * MILLI, of_kubelet=()))
+        milli = cpu.milli - (cpu.count - count) * MILLI
+        return replace(request, cpu=replace(cpu, count=count, milli=milli, of_kubelet=()))
 
     count = _largest(cpu.count, lambda number: _fits(with_cpus(number), node))
     if count:

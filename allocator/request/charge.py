@@ -87,7 +87,7 @@ def charges(
         _keep(kind, taken, made)
     charged = [bearer.charge for bearer in made]
     if reading.cpu is not None and reading.cpu.count:
-        for charge, count in zip(charged, _own_cpus(spec, reading.cpu.count), strict=True):
+        for charge, count in zip(charged, _own_cpus(spec, reading), strict=True):
             if count:
                 charge.amounts[QUOTA_CPUS] = count
     return charged
@@ -317,15 +317,17 @@ def _is_divisible(group: ContainerAsk, groups: Sequence[ContainerAsk], parts: Se
     return any(sum(parts[at] for at in region) == 1 for region in regions([one.phase for one in members]))
 
 
-def _own_cpus(spec: Mapping[str, Any], count: int) -> Iterator[int]:
-    """Divide a Pod's CPUs among its containers, so that Kubernetes' sum over them is `count`.
+def _own_cpus(spec: Mapping[str, Any], reading: PodReading) -> Iterator[int]:
+    """Divide a Pod's own CPUs among the containers that run on them, so that Kubernetes' sum over them is their number.
 
-    What the Pod states beyond its containers, as a whole or as overhead, counts for the first app.
+    What the Pod states beyond its containers, as a whole or as overhead, counts for the first of these that is an app.
     """
+    count = reading.cpu.count if reading.cpu is not None else 0
     containers = read_cpu_amounts(spec, []).containers
-    own = [(one.phase, (one.cpu[0] if one.cpu[0] is not None else one.cpu[1] or 0) // CPU) for one in containers]
+    own = [(one.phase, 0 if one.name in reading.shared else one.milli // CPU) for one in containers]
     steady = sum(cpus for phase, cpus in own if phase is not Phase.INIT)
     rest = count - steady if count > peak(own) else 0
-    for phase, cpus in own:
-        more, rest = (rest, 0) if phase is Phase.APP else (0, rest)
-        yield cpus + more
+    apps = [(one.name in reading.shared, at) for at, one in enumerate(containers) if one.phase is Phase.APP]
+    _, first = min(apps, default=(False, 0))
+    for at, (_, cpus) in enumerate(own):
+        yield cpus + (rest if at == first else 0)

@@ -23,6 +23,7 @@ class CpuAmounts:
 
     Attributes:
         path: path of its resources, with a container's name in place of its index.
+        name: the container's; "" for the Pod, and for one whose name cannot be read.
         phase: when it runs.
         cpu: request and limit, in thousandths.
         memory: request and limit, in bytes.
@@ -30,10 +31,16 @@ class CpuAmounts:
     """
 
     path: str
+    name: str
     phase: Phase
     cpu: tuple[int | None, int | None]
     memory: tuple[int | None, int | None]
     others: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def milli(self) -> int:
+        """CPU request in thousandths; a missing one equals the limit."""
+        return _default(self.cpu) or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,7 @@ class PodCpuAmounts:
         )
         asked = []
         for one in self.containers:
-            milli = (_default(one.cpu) or 0) if static else 0
+            milli = one.milli if static else 0
             devices = sorted((name, amount) for name, amount in one.others.items() if amount and _is_device(name))
             asked.append(KubeletAsk(one.phase, 0 if milli % CPU else milli // CPU, tuple(devices)))
         return tuple(one for one in asked if one.cpus or one.devices)
@@ -118,10 +125,10 @@ def read_cpu_amounts(spec: Mapping[str, Any], problems: list[Problem], without: 
         without: resources that are not to be read: devices of ours.
     """
     containers = tuple(
-        _read_resources(f"{path}.resources", phase, container.get("resources"), problems, without)
-        for path, container, phase in _containers(spec, problems)
+        _read_resources(f"{path}.resources", name, phase, container.get("resources"), problems, without)
+        for path, name, container, phase in _containers(spec, problems)
     )
-    pod = _read_resources("spec.resources", Phase.APP, spec.get("resources"), problems, without)
+    pod = _read_resources("spec.resources", "", Phase.APP, spec.get("resources"), problems, without)
     overhead = as_object(spec.get("overhead"), "spec.overhead", problems)
     return PodCpuAmounts(
         containers,
@@ -131,29 +138,33 @@ def read_cpu_amounts(spec: Mapping[str, Any], problems: list[Problem], without: 
     )
 
 
-def _containers(spec: Mapping[str, Any], problems: list[Problem]) -> Iterator[tuple[str, Mapping[str, Any], Phase]]:
+def _containers(
+    spec: Mapping[str, Any], problems: list[Problem]
+) -> Iterator[tuple[str, str, Mapping[str, Any], Phase]]:
     for key in ("initContainers", "containers"):
         listed = spec.get(key)
         if listed is not None and not isinstance(listed, list):
             problems.append(Problem(f"spec.{key}", "is no list, as it must be in a Pod"))
             continue
         for index, value in enumerate(listed or ()):
-            name = value.get("name") if isinstance(value, dict) else None
-            path = f"spec.{key}[{name if isinstance(name, str) and _NAME.fullmatch(name) else index}]"
+            stated = value.get("name") if isinstance(value, dict) else None
+            name = stated if isinstance(stated, str) and _NAME.fullmatch(stated) else ""
+            path = f"spec.{key}[{name or index}]"
             container = as_object(value, path, problems)
             phase = Phase.APP
             if key == "initContainers":
                 phase = Phase.SIDECAR if container.get("restartPolicy") == "Always" else Phase.INIT
-            yield path, container, phase
+            yield path, name, container, phase
 
 
 def _read_resources(
-    path: str, phase: Phase, value: object, problems: list[Problem], without: Container[str]
+    path: str, name: str, phase: Phase, value: object, problems: list[Problem], without: Container[str]
 ) -> CpuAmounts:
     resources = as_object(value, path, problems)
     requests, limits = (as_object(resources.get(key), f"{path}.{key}", problems) for key in RESOURCE_MAPS)
     return CpuAmounts(
         path,
+        name,
         phase,
         (
             _read_amount(requests, "cpu", f"{path}.requests", 1, problems),
@@ -164,10 +175,10 @@ def _read_resources(
             _read_amount(limits, "memory", f"{path}.limits", CPU, problems),
         ),
         {
-            name: _read_amount(amounts, name, f"{path}.{key}", CPU, problems) or 0
+            resource: _read_amount(amounts, resource, f"{path}.{key}", CPU, problems) or 0
             for key, amounts in (("limits", limits), ("requests", requests))
-            for name in amounts
-            if name not in _ORDINARY and name not in without and not is_quota_resource(name)
+            for resource in amounts
+            if resource not in _ORDINARY and resource not in without and not is_quota_resource(resource)
         },
     )
 

@@ -5,8 +5,8 @@ Rules of the CPU proposal, "Koordinator QoS CPU orchestration principles" and "R
 
 - Pods labelled LSE, LSR, LS or BE are ours; LS Pods because some nodes require their alignment. Pods without a label
   that the annotation numa-scope puts in scope are treated as LS Pods.
-- Only Pods labelled LSE or LSR get CPUs of their own. A new Guaranteed Pod without a label is LS (principle 8), though
-  Koordinator's default for it is LSR.
+- Only Pods labelled LSE or LSR get CPUs of their own, which not all of their containers run on (`owncpus`). A new
+  Guaranteed Pod without a label is LS (principle 8), though Koordinator's default for it is LSR.
 - `preferredCPUBindPolicy` FullPCPUs and SpreadByPCPUs choose among CPUs of a Pod's own, and have no effect on other
   Pods. A `requiredCPUBindPolicy` on other Pods could not be kept and is refused.
 - ConstrainedBurst keeps an LS Pod within the shared pool of a NUMA node that has room for its limit. It is refused
@@ -19,11 +19,13 @@ from typing import Any, Final
 
 from allocator.quantity import format_bytes
 from allocator.request.cpuamounts import CPU, PodCpuAmounts, as_object, read_cpu_amounts
+from allocator.request.owncpus import on_own_cpus
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.names import NUMA_SCOPE
+from allocator.vocabulary.injected import INJECTED
+from allocator.vocabulary.names import NUMA_SCOPE, OWN_CPUS
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.resourcespec import (
     NUMA_TOPOLOGY_SPEC,
@@ -45,20 +47,25 @@ _BAND: Final = 1000  # priorities of each band
 
 IN_SCOPE: Final = "true"  # the value of the annotation koordgate.io/numa-scope
 _BOUND: Final = (QosClass.LSE, QosClass.LSR)
-_STATING: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, NUMA_SCOPE)
+_STATING: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, NUMA_SCOPE, OWN_CPUS)
 _NOT_OURS: Final = ("", "SYSTEM")  # labels that leave a Pod to the kubelet
+_OR_SHARED: Final = f", or name only other containers in the annotation {OWN_CPUS}: this one then runs on shared CPUs"
 
 
 @dataclass(frozen=True, slots=True)
 class CpuAskReading:
-    """A Pod as read: `ask` is None if CPU orchestration does not concern the Pod, or if there are problems."""
+    """A Pod as read: `ask` is None if CPU orchestration does not concern the Pod, or if there are problems.
+
+    `shared` are the containers that run in the shared pool, although the Pod has CPUs of its own.
+    """
 
     ask: CpuAsk | None
     problems: tuple[Problem, ...] = ()
+    shared: frozenset[str] = frozenset()
 
 
 def names_cpus(pod: Mapping[str, Any]) -> bool:
-    """Whether CPU orchestration may concern a Pod: a cheap test of its QoS label and three annotations."""
+    """Whether CPU orchestration may concern a Pod: a cheap test of its QoS label and four annotations."""
     metadata = pod.get("metadata")
     if not isinstance(metadata, dict):
         return False
@@ -89,6 +96,11 @@ def read_cpu_ask(pod: Mapping[str, Any], *, devices: bool = False, types: Device
     numa = read_numa_topology_spec(annotations, problems) or NumaTopologySpec()
     label = _read_qos(labels, problems)
     _check_policies(label, wishes, problems)
+    if OWN_CPUS in annotations and label not in _BOUND:
+        message = (
+            f"is for Pods that get CPUs of their own; label the Pod {QOS_LABEL}: LSR (or LSE), or remove the annotation"
+        )
+        problems.append(Problem(annotation_path(OWN_CPUS), message))
     aligned = numa.exclusive is not None or numa.policy not in {None, NumaPolicy.NONE}
     burst = BindPolicy.CONSTRAINED_BURST in {wishes.required, wishes.preferred}
     scoped = _in_scope(annotations, problems) and label is None
@@ -98,16 +110,20 @@ def read_cpu_ask(pod: Mapping[str, Any], *, devices: bool = False, types: Device
     unread: list[Problem] = []
     spec = as_object(pod.get("spec"), "spec", unread)
     amounts = read_cpu_amounts(spec, unread, types.resources)
-    ask = _ask(label, wishes, numa, amounts)
+    wrong: list[Problem] = []
+    own = on_own_cpus(amounts, annotations, wrong) if label in _BOUND else amounts
+    problems.extend(wrong)
+    ask = _ask(label, wishes, numa, amounts, own.milli)
     if label in _BOUND or label is QosClass.BE:
         _check_priority(label, labels, spec, problems)
     if label in _BOUND:
-        if not unread:
-            _check_whole(label, amounts, problems)
+        if not (unread or wrong):
+            _check_whole(label, own, len(amounts.containers), problems)
     elif ask.constrained_burst and not unread:
         _check_limited(amounts, problems)
     problems.extend(unread)
-    return CpuAskReading(None if problems else ask, tuple(problems))
+    shared = {one.name for one in amounts.containers}.difference(one.name for one in own.containers)
+    return CpuAskReading(None if problems else ask, tuple(problems), frozenset(shared))
 
 
 def _implied(pod: Mapping[str, Any], types: DeviceTypes) -> CpuAsk | None:
@@ -119,7 +135,7 @@ def _implied(pod: Mapping[str, Any], types: DeviceTypes) -> CpuAsk | None:
     amounts = read_cpu_amounts(as_object(pod.get("spec"), "spec", unread), unread, types.resources)
     if unread or not (amounts.milli or amounts.memory or amounts.others):
         return None  # the API server reports what cannot be read
-    return replace(_ask(QosClass.LS, ResourceSpec(), NumaTopologySpec(), amounts), implied=True)
+    return replace(_ask(QosClass.LS, ResourceSpec(), NumaTopologySpec(), amounts, 0), implied=True)
 
 
 def _marks(pod: Mapping[str, Any]) -> tuple[object, Mapping[str, Any]]:
@@ -141,23 +157,44 @@ def not_aligned(pod: Mapping[str, Any]) -> str:
 
 
 def not_guaranteed(pod: Mapping[str, Any]) -> str:
-    """Warn of memory of a Pod of class LSE or LSR whose request is not its limit; "" if there is none.
+    """Warn of an amount of a Pod of class LSE or LSR whose request is not its limit; "" if there is none.
 
-    The kubelet's static policy gives CPUs to Guaranteed Pods only, and does not know that others have any.
+    The kubelet's static policy gives CPUs to Guaranteed Pods only, and does not know that others have any. The CPU of
+    containers that run in the shared pool may differ.
     """
     label, _ = _marks(pod)
     if label not in _BOUND:
         return ""
     amounts = read_cpu_amounts(as_object(pod.get("spec"), "spec", []), [])
     for one in (*amounts.containers, amounts.pod):
-        request, limit = one.memory
-        if request is not None and request != limit:
-            return (
-                f"{one.path}.limits[memory]: {'missing' if limit is None else 'differs from the request'}; the Pod is "
-                "not Guaranteed then, and a kubelet of the CPU manager policy static may give its CPUs to another Pod: "
-                f"write {format_bytes(request)} in both"
-            )
+        for name, (request, limit), written in (
+            ("memory", one.memory, format_bytes),
+            ("cpu", one.cpu, "{}m".format),
+        ):
+            if request is not None and request != limit:
+                return (
+                    f"{one.path}.limits[{name}]: {'missing' if limit is None else 'differs from the request'}; the Pod "
+                    "is not Guaranteed then, and a kubelet of the CPU manager policy static may give its CPUs to "
+                    f"another Pod: write {written(request)} in both"
+                )
     return ""
+
+
+def below_one(pod: Mapping[str, Any]) -> str:
+    """Warn of containers that run in the shared pool because they ask for less than one CPU; "" if none does."""
+    label, annotations = _marks(pod)
+    if label not in _BOUND or OWN_CPUS in annotations:
+        return ""
+    amounts = read_cpu_amounts(as_object(pod.get("spec"), "spec", []), [])
+    own = {one.name for one in on_own_cpus(amounts, annotations, []).containers}
+    small = [one for one in amounts.containers if one.name not in INJECTED and one.name not in own]
+    if not small:
+        return ""
+    more = f" (and {len(small) - 1} more)" if len(small) > 1 else ""
+    return (
+        f"{small[0].path}: less than one CPU, so that this container{more} runs on shared CPUs, not on the Pod's own; "
+        f"to state which containers run on these, name them in the annotation {OWN_CPUS}"
+    )
 
 
 def without_effect(pod: Mapping[str, Any]) -> str:
@@ -207,7 +244,18 @@ def _in_scope(annotations: Mapping[str, Any], problems: list[Problem]) -> bool:
     return value == IN_SCOPE
 
 
-def _ask(label: QosClass | None, wishes: ResourceSpec, numa: NumaTopologySpec, amounts: PodCpuAmounts) -> CpuAsk:
+def _ask(
+    label: QosClass | None, wishes: ResourceSpec, numa: NumaTopologySpec, amounts: PodCpuAmounts, own: int
+) -> CpuAsk:
+    """What a Pod asks.
+
+    Args:
+        label: its class.
+        wishes: its resource-spec.
+        numa: its numa-topology-spec.
+        amounts: of all its containers.
+        own: thousandths of a CPU that its containers on its own CPUs request, if it has such CPUs.
+    """
     milli, memory = amounts.milli, amounts.memory
     required = wishes.required
     tried = required or wishes.preferred
@@ -222,7 +270,7 @@ def _ask(label: QosClass | None, wishes: ResourceSpec, numa: NumaTopologySpec, a
     total = milli + amounts.overhead_milli
     return CpuAsk(
         qos=label or (QosClass.LS if milli or memory else QosClass.BE),
-        count=total // CPU if bound else 0,
+        count=(own + amounts.overhead_milli) // CPU if bound else 0,
         milli=total,
         memory=memory + amounts.overhead_memory,
         limit_milli=amounts.limit_milli,
@@ -295,15 +343,23 @@ def _band(priority: object) -> str | None:
     return next((name for name, first in _BANDS if first <= priority < first + _BAND), None)
 
 
-def _check_whole(qos: QosClass | None, amounts: PodCpuAmounts, problems: list[Problem]) -> None:
+def _check_whole(qos: QosClass | None, amounts: PodCpuAmounts, containers: int, problems: list[Problem]) -> None:
     """Find CPU amounts that are not whole, or whose limit is not the request (CPU proposal, QoS principle 1).
 
     A container that states no CPU runs on the Pod's. CPU stated for the Pod as a whole follows the same rule; a limit
     alone is compared with the request that the API server derives: the sum of the containers.
+
+    Args:
+        qos: the Pod's class.
+        amounts: of the containers that run on the Pod's own CPUs.
+        containers: how many the Pod has.
+        problems: is appended to.
     """
     known = len(problems)
     for one in amounts.containers:
         _check_pair(one.path, *one.cpu, problems)
+    if containers > 1:
+        problems[known:] = [replace(one, message=f"{one.message}{_OR_SHARED}") for one in problems[known:]]
     request, limit = amounts.pod.cpu
     if request is None and limit is not None and len(problems) == known:
         request = amounts.milli
@@ -316,6 +372,11 @@ def _check_whole(qos: QosClass | None, amounts: PodCpuAmounts, problems: list[Pr
         problems.append(Problem("spec.overhead[cpu]", message))
     if len(problems) == known and not amounts.milli:
         message = f"a Pod of class {qos} requests no CPU; state a whole number of CPUs in requests and limits"
+        if len(amounts.containers) < containers:
+            message = (
+                f"no container that runs on the Pod's own CPUs requests any; name in the annotation {OWN_CPUS} the "
+                "containers that run on them, with a whole number of CPUs in requests and limits"
+            )
         problems.append(Problem("spec.containers", message))
 
 

@@ -103,6 +103,7 @@ class PodReading:
         dialects: the dialects that its names are in.
         limits: (container, limit) pairs: the most memory that it may use of each of its GPUs, where that is more than
             it asks for.
+        shared: names of the containers that run in the shared pool, although the Pod has CPUs of its own.
     """
 
     containers: tuple[ContainerReading, ...]
@@ -116,6 +117,7 @@ class PodReading:
     warnings: tuple[str, ...] = ()
     dialects: tuple[Dialect, ...] = ()
     limits: tuple[tuple[str, AskedLimit], ...] = ()
+    shared: frozenset[str] = frozenset()
 
     @property
     def request(self) -> PodRequest:

@@ -28,6 +28,7 @@ from allocator.vocabulary.names import (
     MODE_LABEL,
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
+    OWN_CPUS,
     RESOURCE_STATUS,
     SELF_TEST,
     is_allocation_annotation,
@@ -43,7 +44,7 @@ KEY_DOMAINS: Final = (OWN_DOMAIN, "koordinator.sh")
 
 ANNOTATIONS: Final = (
     *(RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, *HINT_ANNOTATIONS, *GANG_ANNOTATIONS),
-    *(DEVICE_SHARING, DEVICE_ORDER, LIMITS, NUMA_SCOPE),
+    *(DEVICE_SHARING, DEVICE_ORDER, LIMITS, NUMA_SCOPE, OWN_CPUS),
     *(ORIGINAL_REQUEST, DIALECT, SELF_TEST, DEVICE_ALLOCATED, RESOURCE_STATUS, DEVICE_QUOTAS),
     "koordgate.io/assumed",  # of simulate
 )

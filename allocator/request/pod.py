@@ -77,7 +77,8 @@ def read_request(
     cpus = read_cpu_ask(pod, devices=implied and bool(reading.request.containers), types=types)
     problems = [*reading.problems, *cpus.problems]
     if not reading.request.containers:
-        return replace(reading, cpu=cpus.ask, problems=tuple(problems)) if cpus.ask or cpus.problems else reading
+        found = cpus.ask or cpus.problems
+        return replace(reading, cpu=cpus.ask, shared=cpus.shared, problems=tuple(problems)) if found else reading
     hints = read_hints(annotations, types.by_name) if annotations else NO_HINTS
     wishes = NO_WISHES
     if not types.selections.isdisjoint(annotations):
@@ -122,7 +123,7 @@ def read_request(
             )
     else:
         problems.extend(hints)
-    reading = replace(reading, cpu=cpus.ask, wishes=wishes, problems=tuple(problems))
+    reading = replace(reading, cpu=cpus.ask, shared=cpus.shared, wishes=wishes, problems=tuple(problems))
     if not implied or problems:
         return reading
     return replace(reading, most=counted_of(reading, reading.request, pod.get("spec") or {}))

@@ -39,7 +39,7 @@ class CpuAsk:
     Attributes:
         qos: its QoS class, by label. A Pod without the label is BE if it requests nothing, otherwise LS.
         count: number of whole CPUs to bind; 0 if none are bound.
-        milli: CPU request in thousandths, by Kubernetes' rule for Pods, overhead included.
+        milli: CPU request of all containers in thousandths, by Kubernetes' rule for Pods, overhead included.
         memory: memory request in bytes, by the same rule.
         limit_milli: CPU limit in thousandths; 0 if there is none.
         required: bind policy that must be kept. Default means the node's policy, or the configured one.

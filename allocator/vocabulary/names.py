@@ -39,6 +39,7 @@ DEVICES_CHECKPOINTS: Final = ("node.koordinator.sh/devices-checkpoints", "node.k
 # Annotations of our own.
 ORIGINAL_REQUEST: Final = "koordgate.io/original-request"
 DIALECT: Final = "koordgate.io/dialect"  # on a Pod: the other product's dialect that it was translated from
+OWN_CPUS: Final = "koordgate.io/own-cpus"  # on a Pod: the containers that run on its own CPUs, separated by commas
 NUMA_SCOPE: Final = "koordgate.io/numa-scope"  # on a Pod: NUMA policies of nodes hold for it
 RELEASED: Final = "koordgate.io/released"  # on a Node: when resources were last released while Pods waited
 OPENED: Final = "koordgate.io/opened"  # on a webhook configuration: the entry that was opened, and since when

@@ -108,7 +108,7 @@ class Enforcer:
         for path, want in placed:
             has = seen.tree.get(path)
             missing = want.cpus & ~seen.effective.get(path, want.cpus)
-            if has is not None and has.cpus == want.cpus and missing:
+            if has is not None and not want.cpus & ~has.cpus and missing:
                 message = (
                     f"{path}: lacks CPUs {format_cpuset(missing)}: a cgroup above lacks them, or they are offline;"
                     " widen cpuset.cpus of the cgroups above"

@@ -15,6 +15,8 @@ from allocator.vocabulary.excerpt import excerpt
 
 _UID: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9])?", re.ASCII)
 _CONTAINER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
+# CRI-O's monitor of a container, crio-conmon-ID.scope, is none.
+_OF_CONTAINER: Final = re.compile(r"(?:^|(?<!-conmon)-)([0-9a-f]{64})(?:\.scope)?$", re.ASCII)
 _PART: Final = re.compile(r"(?!\.)[A-Za-z0-9_.:@\\-]{1,255}", re.ASCII)
 _STATIC_POD: Final = "kubernetes.io/config.hash"
 _KUBEPODS: Final = "kubepods"
@@ -123,6 +125,12 @@ class CgroupLayout:
             return "/".join(parts)
         names = [part.replace("-", "_") for part in parts]
         return "/".join(f"{'-'.join(names[: depth + 1])}.slice" for depth in range(len(names)))
+
+
+def container_id(name: str) -> str:
+    """The id in the name of a container's cgroup, without its runtime; "" if it is none of a container or sandbox."""
+    match = _OF_CONTAINER.search(name)
+    return match[1] if match is not None else ""
 
 
 def _tier(qos: KubernetesQos) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from reporter.cgroup.layout import Version
+from reporter.cgroup.layout import Version, container_id
 from reporter.cgroup.plan import WantedCpusets
 
 
@@ -71,8 +71,7 @@ def targets(tree: Tree, paths: Iterable[tuple[str, WantedCpusets]], version: Ver
     below = _below(tree)
     found = dict.fromkeys(tree, 0)
     for path, want in paths:
-        wanted = want.cpus if file is File.CPUS else want.mems
-        room = want.room if file is File.CPUS else 0
+        wanted, room, others = (want.cpus, want.room, want.others) if file is File.CPUS else (want.mems, 0, {})
         if path not in tree:
             continue
         has = tree[path].of(file)
@@ -83,7 +82,9 @@ def targets(tree: Tree, paths: Iterable[tuple[str, WantedCpusets]], version: Ver
             found[path] = wanted
         if wanted:
             for child in below.get(path, ()):
-                _spread(tree, below, found, child, wanted, file)
+                its = others.get(container_id(child.rpartition("/")[2]), wanted)
+                if its:
+                    _spread(tree, below, found, child, its, file)
     for path in sorted(tree, key=_depth, reverse=True):  # a parent holds at least what its children hold
         parent = _parent(path)
         if parent in tree:

@@ -1,7 +1,8 @@
 """Which CPUs each Pod's containers run on (pure): the CPU proposal, "Take over kubelet CPU management policies".
 
-- LSE and LSR: the CPUs that were allocated to the Pod, for all containers and the sandbox ("Only supports the CPU
-  allocation mechanism of the Pod dimension").
+- LSE and LSR: the CPUs that were allocated to the Pod, for the sandbox and all containers ("Only supports the CPU
+  allocation mechanism of the Pod dimension") but those that run in the shared pool (allocator.request.owncpus). These
+  have the Pod's own CPUs as long as the shared pool has none.
 - LS, and Pods without a class that are not BestEffort: the shared pool, or the parts of it on the NUMA nodes that the
   Pod was bound to (cpuSharedPools).
 - BE, and Kubernetes' BestEffort: the BE pool, likewise. They use the CPUs that the kubelet reserves first, as long as
@@ -41,6 +42,7 @@ class Pod:
             it exclusive CPUs.
         unreadable: whether its resource-status cannot be read: its CPUs are unknown.
         needs: whole CPUs that it requests, 1 at least.
+        shared: id of each container that runs in the shared pool, although the Pod has CPUs of its own, to its name.
     """
 
     uid: str
@@ -53,6 +55,7 @@ class Pod:
     whole_cpus: bool = False
     unreadable: bool = False
     needs: int = 1
+    shared: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def best_effort(self) -> bool:
@@ -104,10 +107,12 @@ class WantedCpusets:
 
     Attributes:
         pod: the Pod.
-        cpus: CPUs of every container and of the sandbox; 0 if they are left as they are.
-        mems: NUMA nodes, likewise.
-        room: CPUs that the Pod's own cgroup must at least hold; 0 if it holds exactly `cpus`. The kubelet needs this
-            room if it writes containers' cpusets too: v1 refuses CPUs that the Pod's cgroup lacks.
+        cpus: CPUs of the sandbox and of every container that is not in `others`; 0 if they are left as they are.
+        mems: NUMA nodes of the sandbox and of all containers, likewise.
+        others: id of each container with other CPUs to these, likewise.
+        room: CPUs that the Pod's own cgroup must at least hold; 0 if it holds exactly `cpus`, and what containers with
+            other CPUs have. The kubelet needs this room if it writes containers' cpusets too: v1 refuses CPUs that the
+            Pod's cgroup lacks.
         note: a remark for the administrator; empty if there is none.
     """
 
@@ -116,6 +121,7 @@ class WantedCpusets:
     mems: int
     room: int = 0
     note: str = ""
+    others: Mapping[str, int] = field(default_factory=dict)
 
 
 def wants(pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletRules) -> tuple[WantedCpusets, ...]:
@@ -138,7 +144,14 @@ def _want(pod: Pod, pools: SharedCpus, kubelet: KubeletRules, first: int) -> Wan
     mems = pod.mems
     if mems and kubelet.static_memory and pod.qos_class is KubernetesQos.GUARANTEED:
         mems, note = 0, f"{pod.name}: the kubelet's static memory policy owns its NUMA nodes; cpuset.mems is left alone"
-    return WantedCpusets(pod, cpus, mems, room=(cpus | kubelet.default) if cpus and kubelet.static else 0, note=note)
+    others: dict[str, int] = {}
+    if pod.cpus:
+        entered = kubelet.given.get(pod.uid, {})
+        others = {one: 0 if name in entered else pools.shared or cpus for one, name in pod.shared.items()}
+        if others and not pools.shared:
+            note = note or f"{pod.name}: the shared pool has no CPU left; all of its containers run on its own CPUs"
+    room = (cpus | kubelet.default) if cpus and kubelet.static else 0
+    return WantedCpusets(pod, cpus, mems, room=room, note=note, others=others)
 
 
 def owned_by_kubelet(pod: Pod, kubelet: KubeletRules) -> str:

@@ -183,7 +183,7 @@ def _is_seen(pod: NodePod, evidence: Evidence) -> bool:
 
 def _cpusets(pod: NodePod, evidence: Evidence, *, kubelets: bool) -> list[Mismatch]:
     there = {name: evidence.containers.get(identity, _UNSEEN).cpus for identity, name in pod.containers.items()}
-    seen = {name: cpus for name, cpus in there.items() if cpus is not None}
+    seen = {name: cpus for name, cpus in there.items() if cpus is not None and name not in pod.shared}
     if not pod.cpus:
         return []
     given = format_cpuset(pod.cpus)

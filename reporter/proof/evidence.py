@@ -9,14 +9,12 @@ from typing import Final
 
 from allocator.vocabulary.names import VISIBLE_DEVICES_ENV
 from reporter.cgroup.apply import Hierarchy
-from reporter.cgroup.layout import CgroupLayout, LayoutError, Version
+from reporter.cgroup.layout import CgroupLayout, LayoutError, Version, container_id
 from reporter.gpu.facts import GpuProcess
 from reporter.inventory import files
 from reporter.pods import NodePod
 from reporter.proof.agree import CardUse, ContainerSeen
 
-# CRI-O's monitor of a container, crio-conmon-ID.scope, is none.
-_CONTAINER: Final = re.compile(r"(?:^|(?<!-conmon)-)([0-9a-f]{64})(?:\.scope)?$", re.ASCII)
 _WITHIN: Final = re.compile(r"(?:^|[/-])([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.ASCII | re.MULTILINE)
 _POD: Final = re.compile(r"pod([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?:/|$)")
 _CARD: Final = re.compile(r"nvidia([0-9]{1,3})", re.ASCII)
@@ -51,9 +49,9 @@ def containers(
         except LayoutError:
             continue
         for name in files.names(folder)[:_MOST_CONTAINERS]:
-            match = _CONTAINER.search(name)
-            if match is not None and match[1] in pod.containers:
-                found[match[1]] = _container(f"{folder}/{name}", hierarchy.version, proc, environment=environment)
+            identity = container_id(name)
+            if identity in pod.containers:
+                found[identity] = _container(f"{folder}/{name}", hierarchy.version, proc, environment=environment)
     return found
 
 
@@ -70,11 +68,11 @@ def cgroups(hierarchy: Hierarchy, layout: CgroupLayout, pods: Iterable[NodePod])
         except LayoutError:
             continue
         for name in files.names(hierarchy.root / path)[:_MOST_CONTAINERS]:
-            match = _CONTAINER.search(name)
-            if match is not None and match[1] in pod.containers:
+            identity = container_id(name)
+            if identity in pod.containers:
                 own = f"{path}/{name}"
                 inner = f"{own}/{_OF_CRUN}"
-                found[match[1]] = inner if (hierarchy.root / inner).is_dir() else own
+                found[identity] = inner if (hierarchy.root / inner).is_dir() else own
     return found
 
 

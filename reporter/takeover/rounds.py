@@ -54,8 +54,8 @@ def events(node: NodeIdentity, taken: TakenOver) -> list[Occurrence]:
 def wish(pods: Iterable[NodePod], host: HostReading, memory: CpuState) -> tuple[WantedState, tuple[str, ...]]:
     """Say what the kubelet's state should hold.
 
-    All containers of a Pod have all of its CPUs, regardless of their requests. Init containers that have ended are
-    included: the kubelet would look for CPUs for them when it restarts.
+    All containers of a Pod but those in the shared pool have all of its CPUs, regardless of their requests. Init
+    containers that have ended are included: the kubelet would look for CPUs for them when it restarts.
 
     Args:
         pods: all Pods of the node.
@@ -85,23 +85,30 @@ def wish(pods: Iterable[NodePod], host: HostReading, memory: CpuState) -> tuple[
         if reason := _not_again(pod, configuration, topology, memory):
             left_out.append(f"Pod {pod} {reason}")
         else:
-            ours[pod.cgroup] = dict.fromkeys(pod.asked, pod.cpus)
+            ours[pod.cgroup] = {name: pod.cpus for name in pod.asked if name not in pod.shared}
     strict = configuration.option(STRICT_RESERVATION)
     return WantedState(ours, frozenset(pod.cgroup for pod in live), reserved, strict), tuple(left_out)
 
 
 def _not_again(pod: NodePod, configuration: KubeletConfiguration, topology: CpuTopology, memory: CpuState) -> str:
-    """Say why a restarting kubelet would reject a Pod that has its CPUs from us; "" if it would not.
+    """Say why a Pod that has its CPUs from us cannot have them in the kubelet's state; "" if it can.
 
-    A restarting kubelet admits all Pods again. With a strict topology policy, each container's set must have as many
-    CPUs as the container requests (Kubernetes v1.37, staticPolicy.GetTopologyHints), on the same NUMA nodes as before.
+    The kubelet must give none to a container in the shared pool. A restarting kubelet admits all Pods again. With a
+    strict topology policy, each container's set must have as many CPUs as the container requests (Kubernetes v1.37,
+    staticPolicy.GetTopologyHints), on the same NUMA nodes as before.
     """
-    if configuration.topology_policy not in _STRICT_TOPOLOGY:
-        return ""
     if pod.qos_class is not KubernetesQos.GUARANTEED or not pod.whole_cpus:
         return ""
+    shared = next((name for name in sorted(pod.shared) if pod.asked.get(name)), None)
+    if shared is not None:
+        return (
+            f"has container {shared}, which runs on shared CPUs and asks for whole ones, so that the kubelet gives it"
+            " CPUs of its own; let it ask for less than one CPU, or for a limit above its request"
+        )
+    if configuration.topology_policy not in _STRICT_TOPOLOGY:
+        return ""
     policy = configuration.topology_policy
-    if set(pod.asked.values()) != {pod.cpus.bit_count()}:
+    if {asked for name, asked in pod.asked.items() if name not in pod.shared} != {pod.cpus.bit_count()}:
         return (
             f"has containers that ask for less than all of its CPUs {format_cpuset(pod.cpus)}; under"
             f" topologyManagerPolicy {policy} the kubelet would reject it when it restarts"

@@ -418,6 +418,16 @@ def test_cpus_that_are_too_many_or_too_few_are_named(of: PodRequest, said: str, 
     assert outcome == Refusal(f"the allocation in the Pod's annotations cannot be adopted: node-1: {why}")
 
 
+@pytest.mark.parametrize("said", ["4-5", "4-6"])
+def test_cpus_that_koordinator_gave_for_containers_on_shared_cpus_as_well_are_taken_over(said: str) -> None:
+    injected = asking({"cpu": 2}, qos="LSR")
+    assert injected.cpu is not None
+    of_three = replace(injected, cpu=replace(injected.cpu, milli=3000))
+    outcome = decide(server(), claim(of_three, [], CpuShare("LSR", parse(said)))).outcome
+    assert isinstance(outcome, Holding)
+    assert outcome.cpus == CpuShare("LSR", parse(said))
+
+
 # --- the other changes
 
 

@@ -376,13 +376,20 @@ WHOLE = st.integers(0, 5)
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(st.lists(WHOLE, min_size=1, max_size=3), st.lists(st.tuples(WHOLE, st.booleans()), max_size=3), WHOLE)
+@given(
+    st.lists(WHOLE, min_size=1, max_size=3),
+    st.lists(st.tuples(WHOLE, st.booleans()), max_size=3),
+    WHOLE,
+    st.lists(WHOLE, max_size=2),
+)
 def test_what_is_counted_of_a_pod_is_the_number_of_its_own_cpus(
-    apps: list[int], first: list[tuple[int, bool]], overhead: int
+    apps: list[int], first: list[tuple[int, bool]], overhead: int, injected: list[int]
 ) -> None:
     made = [sidecar_container if sidecar else container for _, sidecar in first]
     init = [make(f"i{at}", **cpus(first[at][0])) for at, make in enumerate(made)]
-    obj = lsr(*(container(f"a{at}", **cpus(n)) for at, n in enumerate(apps)), init=init, overhead={"cpu": overhead})
+    shared = [container(name, **cpus(n)) for name, n in zip(("istio-proxy", "daprd"), injected, strict=False)]
+    own = [container(f"a{at}", **cpus(n)) for at, n in enumerate(apps)]
+    obj = lsr(*shared, *own, init=init, overhead={"cpu": overhead})
     reading = read_asks(obj, implied=False)
     if reading.problems or reading.cpu is None:
         return  # no CPU at all
@@ -390,6 +397,7 @@ def test_what_is_counted_of_a_pod_is_the_number_of_its_own_cpus(
         charge.amounts.get("quota.koordgate.io/cpus", 0) for charge in charges(reading, reading.request, obj["spec"])
     ]
     assert pod_sum(obj, counted) == reading.cpu.count
+    assert not any(counted[len(init) : len(init) + len(shared)])
 
 
 # Names

@@ -25,6 +25,7 @@ from allocator.vocabulary.names import (
     LIMITS,
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
+    OWN_CPUS,
     RESOURCE_STATUS,
     device_quota,
     is_allocation_annotation,
@@ -125,6 +126,7 @@ KEYS = [
     "visible-devices.koordgate.io.example.com/main",
     *DELIVERY,
     LIMITS,
+    OWN_CPUS,
     "nvidia-gpu-memory-limit.koordgate.io/main",
     "nvidia-gpu-memory-request.koordgate.io/main",
     "nvidia.com/container.main.gpu-memory.limit",
@@ -138,6 +140,7 @@ REVIEWED = {
     DEVICE_SHARING,
     DEVICE_ALLOCATE_HINT,
     LIMITS,
+    OWN_CPUS,
 }  # besides allocations: not to be changed at will
 CLASSES = ["", "LSE", "LSR", "LS", "BE", "SYSTEM", "lsr", "other"]
 
@@ -268,6 +271,7 @@ def test_an_ordinary_pod_is_sent_nowhere(matches: Matches, metadata: JsonObject)
         *({"labels": {QOS_LABEL: qos}} for qos in ("LSE", "LSR", "LS", "BE", "lsr")),
         {"annotations": {RESOURCE_SPEC: ""}},
         {"annotations": {NUMA_SCOPE: "true"}},
+        {"annotations": {OWN_CPUS: "main"}},
         {"labels": {QOS_LABEL: "SYSTEM"}, "annotations": {NUMA_TOPOLOGY_SPEC: "{}"}},
         {"annotations": {DEVICE_SHARING: "{}"}},
         {"annotations": {device_quota("main", "gpu-memory"): "1"}},

@@ -8,7 +8,7 @@ import pytest_asyncio
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, binding, pod, pods_path
 
 from allocator.request.cpus import QOS_LABEL
-from allocator.vocabulary.names import NUMA_SCOPE, RESOURCE_STATUS, visible_devices
+from allocator.vocabulary.names import NUMA_SCOPE, OWN_CPUS, RESOURCE_STATUS, visible_devices
 from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from allocator.wire.numazones import NumaZone
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
@@ -96,6 +96,7 @@ async def refused(admin: AdminClient, made: JsonObject) -> bool:
         saying({QOS_LABEL: "SYSTEM"}, {RESOURCE_SPEC: "{}"}),
         saying(annotations={NUMA_TOPOLOGY_SPEC: "{}"}),
         saying(annotations={NUMA_SCOPE: "true"}),
+        saying(annotations={OWN_CPUS: "main"}),
         saying({"example.com/numa": "aligned"}),
         pod("scoped", "scoped", CPU),
         pod("scoped", "scoped", {"memory": "1Mi"}),
@@ -174,6 +175,7 @@ async def test_an_update_is_sent_if_it_changes_what_was_decided_on(
             ({}, {DEVICE_ALLOCATED: "{}"}),
             ({}, {RESOURCE_STATUS: "{}"}),
             ({}, {NUMA_SCOPE: "true"}),
+            ({}, {OWN_CPUS: "main"}),
             ({}, {visible_devices("main"): "GPU-1"}),
             ({}, {visible_devices("main", "queue"): "fast"}),
         ):

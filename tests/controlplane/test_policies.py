@@ -16,6 +16,7 @@ from allocator.vocabulary.names import (
     LIMITS,
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
+    OWN_CPUS,
     RESOURCE_STATUS,
     device_quota,
     visible_devices,
@@ -459,7 +460,7 @@ async def test_a_warning_names_the_remedy_and_stops_nobody(guarded: ControlPlane
 @pytest.mark.parametrize("subresource", ["", "status"])
 async def test_what_a_pod_holds_is_changed_by_nobody(root: AdminClient, subresource: str) -> None:
     async with standing(
-        root, noted({ORIGINAL_REQUEST: "{}", NUMA_SCOPE: "true", DEVICE_SHARING: "{}", "note": "x"})
+        root, noted({ORIGINAL_REQUEST: "{}", NUMA_SCOPE: "true", DEVICE_SHARING: "{}", OWN_CPUS: "main", "note": "x"})
     ) as name:
         path = pods_path(TENANT, name, subresource)
         for annotations in (
@@ -469,6 +470,7 @@ async def test_what_a_pod_holds_is_changed_by_nobody(root: AdminClient, subresou
             {ORIGINAL_REQUEST: None},
             {NUMA_SCOPE: None},
             {DEVICE_SHARING: None},
+            {OWN_CPUS: "other"},
             {DEVICE_QUOTAS: "{}"},
             {device_quota("main", "gpu-core"): "1"},
             {visible_devices("main"): "GPU-1"},
@@ -553,6 +555,7 @@ async def test_another_binder_brings_no_allocation(root: AdminClient, resource: 
             NUMA_SCOPE,
             DEVICE_SHARING,
             LIMITS,
+            OWN_CPUS,
             DEVICE_QUOTAS,
             device_quota("main", "gpu-core"),
             visible_devices("main"),

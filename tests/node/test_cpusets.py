@@ -300,6 +300,41 @@ async def test_every_container_of_a_pod_has_all_its_cpus_and_so_has_one_that_sta
     await bench.settled()
 
 
+async def test_an_injected_sidecar_runs_in_the_shared_pool_beside_a_container_on_the_pods_own_cpus(
+    bench: Bench, node_admin: AdminClient
+) -> None:
+    mixed = pod("mixed", "LSR", ONE)
+    (main,) = mixed["spec"]["containers"]
+    asks = {"requests": {"cpu": "100m", "memory": "16Mi"}, "limits": {"cpu": "2", "memory": "16Mi"}}
+    mixed["spec"]["containers"].append({**main, "name": "istio-proxy", "resources": asks})
+    (started, _) = await bench.start(mixed, pod("ls", "LS", SOME))
+    own = decided(started)
+    assert len(own) == 1
+    due = {"main": own, "istio-proxy": ALL - own}
+
+    async def right() -> bool:
+        pids = {name: await bench.node.container_pid(bench.namespace, "mixed", name) for name in due}
+        sandbox = [cpus for cpus in lists_of(bench.node, started) if cpus is not None]
+        return {name: allowed(pid) for name, pid in pids.items()} == due and set(sandbox) == {own, ALL - own}
+
+    await until(right, "each container has its CPUs", deadline_s=SOON_S)
+    await bench.reach({"ls": ALL - own})
+    os.kill(await bench.node.container_pid(bench.namespace, "mixed", "istio-proxy"), signal.SIGKILL)
+
+    async def again() -> bool:
+        found = await bench.node.phase(bench.namespace, "mixed", "Running")
+        return all(one["started"] for one in found["status"]["containerStatuses"]) and await right()
+
+    await until(again, "the sidecar that started again has the CPUs of the pool", deadline_s=ROUND_S)
+
+    async def compared() -> bool:
+        annotations = (await node_admin.get(f"{DEVICES}/{bench.node.name}"))["metadata"].get("annotations") or {}
+        told = json.loads(annotations.get(AGREEMENT, "{}")).get(started["metadata"]["uid"], {})
+        return told.get("agrees") is True
+
+    await until(compared, "the Pod is said to have what it was given", deadline_s=ROUND_S)
+
+
 async def test_what_somebody_writes_into_cpusets_by_hand_is_put_back(bench: Bench) -> None:
     lsr, be = await bench.start(pod("lsr", "LSR", ONE), pod("be", "BE", {}))
     wanted = await bench.settled()

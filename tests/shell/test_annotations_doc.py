@@ -21,6 +21,7 @@ from allocator.vocabulary import names
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.gangs import GangSize
+from allocator.vocabulary.injected import INJECTORS
 from allocator.vocabulary.preference import DeviceOrder
 from allocator.wire.allocatehint import HINT_ANNOTATIONS, PodHints, read_hints
 from allocator.wire.classes import read_classes
@@ -250,7 +251,7 @@ SPECS = {
 @pytest.mark.parametrize("what", SPECS)
 def test_each_refusal_of_a_wish_for_cpus_is_reported_in_its_words(what: str) -> None:
     qos, requests, limits, more = SPECS[what]
-    (told,) = re.findall(rf"^\| {re.escape(what)} \| `(.+)` \|$", TEXT, re.MULTILINE)
+    (told,) = re.findall(rf"^\| {re.escape(what)} \| `(.+?)`(?:; beside .*)? \|$", TEXT, re.MULTILINE)
     spec = {key: value for key, value in more.items() if key != "priority"}
     pod = {
         "metadata": {"labels": {QOS_LABEL: qos}, "annotations": {RESOURCE_SPEC: json.dumps(spec)}},
@@ -285,6 +286,29 @@ def test_the_examples_of_annotations_of_nodes_and_devices_are_read() -> None:
     (classes,) = examples(f"`{names.CLASSES}`", "json")
     devices, wrong = read_classes(classes, BUILT_IN.with_types([QUEUE]))
     assert ([device.capacity["queue"] for device in devices], wrong) == ([10, 40], ())
+
+
+def test_the_containers_of_every_known_injector_stand_there() -> None:
+    told = section(f"`{names.OWN_CPUS}`")
+    rows = re.findall(r"^\| ([A-Z].*?) \| (`.*`) \|$", told, re.MULTILINE)
+    assert [(product, tuple(re.findall("`(.*?)`", listed))) for product, listed in rows] == [*INJECTORS.items()]
+
+
+def test_each_refusal_of_containers_for_a_pods_own_cpus_is_reported_in_its_words() -> None:
+    (example,) = examples(f"`{names.OWN_CPUS}`", "")
+    key, _, value = example.partition(": ")
+    ask = {"resources": {"requests": {"cpu": "1500m"}, "limits": {"cpu": "1500m"}}}
+    containers = [{"name": "main"}, {"name": "worker"}, {"name": "logger", **ask}]
+
+    def told(qos: str, stated: str | None, spec: list[Any] = containers) -> str:
+        metadata = {"labels": {QOS_LABEL: qos}, "annotations": {} if stated is None else {key: stated}}
+        found = read_cpu_ask({"metadata": metadata, "spec": {"containers": spec}})
+        return found.problems[0].message
+
+    for message in (told("LSR", value), told("LSR", "wroker"), told("LS", value)):
+        assert f"| `{message}` |" in TEXT
+    whole, _, more = told("LSR", None).partition(", ")
+    assert f"`{whole}`; beside other containers it goes on: `, {more}` |" in TEXT
 
 
 def test_every_order_of_devices_stands_there() -> None:

@@ -31,7 +31,7 @@ from allocator.request.cpus import QOS_LABEL
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy
 from allocator.vocabulary.cpuset import parse
-from allocator.vocabulary.names import DEVICE_ALLOCATED, ORIGINAL_REQUEST, RESOURCE_STATUS
+from allocator.vocabulary.names import DEVICE_ALLOCATED, ORIGINAL_REQUEST, OWN_CPUS, QUOTA_CPUS, RESOURCE_STATUS
 from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, PodCpuAlloc
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from koordgate.kube.client import KubeClient
@@ -188,6 +188,67 @@ def test_what_can_never_work_is_denied_with_its_field_by_both_webhooks(obj: Raw,
         assert path in response.message
         assert cure in response.message
         assert "containers[good]" not in response.message
+
+
+# --- containers that run on shared CPUs
+
+PROXY = container("istio-proxy", requests={"cpu": "100m", "memory": "1Gi"}, limits={"cpu": "2", "memory": "1Gi"})
+STRANGE = container("logger", requests={"cpu": "250m"}, limits={"cpu": "250m"})
+
+
+def injected(obj: Raw, *sidecars: Raw) -> Raw:
+    """The Pod after an injector put containers before its own."""
+    return {**obj, "spec": {**obj["spec"], "containers": [*sidecars, *obj["spec"]["containers"]]}}
+
+
+@pytest.mark.parametrize("stated", [{}, {OWN_CPUS: "main"}], ids=["implied", "stated"])
+@pytest.mark.parametrize("sidecar", [PROXY, STRANGE], ids=["a known injector's", "another"])
+def test_what_is_injected_before_or_after_the_translation_is_right_and_counted_by_no_quota(
+    sidecar: Raw, stated: dict[str, str]
+) -> None:
+    born = cpu_pod("p", 2, annotations=stated, overhead={"cpu": "1"}, admit=False)
+    before, after = admitted(injected(born, sidecar)), injected(admitted(born), sidecar)
+    for obj in (before, after):
+        assert WEBHOOKS.validate(asks(obj)).allowed, WEBHOOKS.validate(asks(obj)).message
+        first, main = obj["spec"]["containers"]
+        assert QUOTA_CPUS not in first["resources"]["requests"]
+        assert main["resources"]["requests"][QUOTA_CPUS] == "3"
+    warnings = WEBHOOKS.mutate(asks(injected(born, sidecar))).warnings
+    assert any(OWN_CPUS in one for one in warnings) is (sidecar is STRANGE and not stated)
+
+
+@pytest.mark.parametrize(("old", "new"), [("main", None), (None, "main"), ("main", "main,logger")])
+def test_nobody_says_later_which_containers_have_the_cpus(old: str | None, new: str | None) -> None:
+    made = admitted(injected(cpu_pod("p", admit=False), STRANGE))
+    was, now = (
+        {**made, "metadata": {**made["metadata"], "annotations": {} if one is None else {OWN_CPUS: one}}}
+        for one in (old, new)
+    )
+    response = WEBHOOKS.validate(asks(now, old=was, operation="UPDATE", username=TENANT))
+    assert response.message.endswith(
+        f"metadata.annotations[{OWN_CPUS}]: is decided when the Pod is created; leave it unchanged"
+    )
+
+
+@pytest.mark.parametrize("amount", ["1", "100m", "3"])
+def test_a_container_that_left_is_not_resized_in_place_either(amount: str) -> None:
+    was = admitted(injected(cpu_pod("p", 2, admit=False), PROXY))
+    sidecar, main = was["spec"]["containers"]
+    changed = {**sidecar, "resources": {**sidecar["resources"], "limits": {"cpu": amount, "memory": "1Gi"}}}
+    now = {**was, "spec": {**was["spec"], "containers": [changed, main]}}
+    response = WEBHOOKS.validate(asks(now, old=was, operation="UPDATE", subresource="resize", username=TENANT))
+    assert "spec.containers[0].resources.limits[cpu]: its CPUs were chosen when it was bound" in response.message
+
+
+async def test_a_pod_with_a_sidecar_gets_what_its_own_containers_ask_and_its_memory_in_full(cpus: World) -> None:
+    obj = cpu_pod("p", 2, annotations=numa("SingleNUMANode"), more={"memory": "1Gi"}, admit=False)
+    (response,) = await start(cpus, admitted(injected(obj, PROXY)))
+    assert response.allowed, response.message
+    assert status_of(cpus, "p") == {
+        "cpuset": "0-1",
+        "numaNodeResources": [{"node": 0, "resources": {"cpu": "2", "memory": "2Gi"}}],
+    }
+    cpus.audit()
 
 
 # --- the bind

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Any
 
 from allocator.quantity import format_bytes
-from allocator.request.cpus import not_aligned, not_guaranteed, without_effect
+from allocator.request.cpus import below_one, not_aligned, not_guaranteed, without_effect
 from allocator.request.devices import PodReading
 from allocator.request.size import too_large
 from allocator.request.unread import find_unread
@@ -93,7 +93,7 @@ class PodWebhooks:
             refusal = _refusal(request, (*translation.problems, *added))
             return denied(refusal, RefusalReason.TRANSLATION, HTTPStatus.UNPROCESSABLE_ENTITY)
         warnings = list(translation.warnings)
-        warnings += filter(None, (without_effect(pod), not_aligned(pod), not_guaranteed(pod)))
+        warnings += filter(None, (without_effect(pod), not_aligned(pod), not_guaranteed(pod), below_one(pod)))
         warnings.extend(
             f"{container.path}.resources: no known GPU has the requested memory; the largest has "
             f"{format_bytes(largest)}, and the Pod waits until a larger one joins"

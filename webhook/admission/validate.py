@@ -20,6 +20,7 @@ from allocator.vocabulary.names import (
     MIRROR_POD,
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
+    OWN_CPUS,
     RESOURCE_MAPS,
     SELF_TEST,
     is_allocation_annotation,
@@ -297,7 +298,7 @@ def _frozen(key: str, *, limited: bool) -> str:
             "shows containers devices; only the bind may write it, leave it unchanged. An administrator names the "
             "binders of other products in adopt.writers"
         )
-    if key in {DEVICE_SHARING, LIMITS, NUMA_SCOPE}:
+    if key in {DEVICE_SHARING, LIMITS, NUMA_SCOPE, OWN_CPUS}:
         return "is decided when the Pod is created; leave it unchanged"
     if is_allocation_annotation(key) or key in {ORIGINAL_REQUEST, DIALECT} or (limited and states_limit(key)):
         return "states what the Pod holds; only the bind may write it, leave it unchanged"

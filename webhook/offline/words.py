@@ -18,6 +18,7 @@ from allocator.vocabulary.names import (
     DEVICE_SHARING,
     LIMITS,
     ORIGINAL_REQUEST,
+    OWN_CPUS,
     RESOURCE_MAPS,
 )
 from allocator.vocabulary.sharing import DeviceQuota
@@ -36,7 +37,7 @@ _GIB: Final = 2**30
 _SHORT: Final = 12  # GPU- and eight digits, or a PCI address: unique on a node
 _NAME: Final = 32
 _UNSTATED: Final = "an amount that is not stated"
-_WISHES: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, *HINT_ANNOTATIONS, DEVICE_SHARING, DEVICE_ORDER, LIMITS)
+_WISHES: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, *HINT_ANNOTATIONS, DEVICE_SHARING, DEVICE_ORDER, LIMITS, OWN_CPUS)
 _LONGEST: Final = 200  # characters of an annotation that are shown
 
 

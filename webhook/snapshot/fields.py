@@ -24,6 +24,7 @@ from allocator.vocabulary.names import (
     MIRROR_POD,
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
+    OWN_CPUS,
     RELEASED,
     is_allocation_annotation,
 )
@@ -97,6 +98,7 @@ _POD_ANNOTATIONS: Final = frozenset(
         NUMA_SCOPE,
         NUMA_TOPOLOGY_SPEC,
         ORIGINAL_REQUEST,
+        OWN_CPUS,
         RESOURCE_SPEC,
         VOLCANO_INDEX,
         VOLCANO_PREDICATE_TIME,

@@ -382,7 +382,7 @@ key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh
 
 {{/* CEL: the annotation `key` may not change after the Pod's creation, or not as it likes: the hint decides what quotas count. */}}
 {{- define "koordgate.cel.frozenKey" -}}
-key in ['koordgate.io/original-request', 'koordgate.io/dialect', 'koordgate.io/numa-scope', 'koordgate.io/device-sharing', 'koordgate.io/limits', 'scheduling.koordinator.sh/device-allocate-hint', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status', 'koordgate.io/device-quotas'] || {{ include "koordgate.cel.visibleKey" . }} ||
+key in ['koordgate.io/original-request', 'koordgate.io/dialect', 'koordgate.io/numa-scope', 'koordgate.io/device-sharing', 'koordgate.io/limits', 'koordgate.io/own-cpus', 'scheduling.koordinator.sh/device-allocate-hint', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status', 'koordgate.io/device-quotas'] || {{ include "koordgate.cel.visibleKey" . }} ||
 ({{ include "koordgate.cel.deliveryKey" . }}) && !({{ include "koordgate.cel.byWriters" . }}) ||
 {{ include "koordgate.cel.limitKey" . }} && has(oldObject.metadata.annotations) && 'koordgate.io/limits' in oldObject.metadata.annotations
 {{- end }}
@@ -531,7 +531,8 @@ has(object.metadata.labels) && object.metadata.labels.exists(key, {{ $ours }} &&
 has(object.metadata.annotations) && (
   'scheduling.koordinator.sh/resource-spec' in object.metadata.annotations ||
   'scheduling.koordinator.sh/numa-topology-spec' in object.metadata.annotations ||
-  'koordgate.io/numa-scope' in object.metadata.annotations
+  'koordgate.io/numa-scope' in object.metadata.annotations ||
+  'koordgate.io/own-cpus' in object.metadata.annotations
 )
 {{- end }}
 

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from allocator.vocabulary.cpuset import parse
+import pytest
+
+from allocator.vocabulary.cpuset import format_cpuset, parse
 from reporter.cgroup.enforcer import Enforcer
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
@@ -50,6 +52,24 @@ def test_every_container_and_sandbox_gets_what_its_class_has(make_tree) -> None:
     assert cpus(hierarchy, "kubepods/besteffort/podbe/main") == "0-7"
     assert cpus(hierarchy, "kubepods") == cpus(hierarchy, "kubepods/burstable") == "0-7"
     assert (findings.written, findings.failures, findings.notes, findings.absent) == (6, (), (), ())
+
+
+PROXY = "e" * 64
+MIXED = replace(LSR, shared={PROXY: "istio-proxy", "f" * 64: "istio-init"})
+
+
+@pytest.mark.parametrize("version", Version)
+def test_a_container_that_left_runs_in_the_shared_pool_and_moves_with_it(make_tree, version) -> None:
+    hierarchy = make_tree(version, TREE | {f"kubepods/podlsr/{PROXY}": "0-7"})
+    keeper = enforcer(hierarchy)
+    for pools in (POOLS, SharedCpus(shared=parse("0-1"), best_effort=parse("0-1,4-7")), POOLS):
+        findings = keeper.round((MIXED, LS), pools, OFF)
+        assert (findings.failures, findings.reapplied) == ((), ())
+        shared = format_cpuset(pools.shared)
+        for name, wanted in (("main", "4-5"), ("sandbox", "4-5"), (PROXY, shared)):
+            assert cpus(hierarchy, f"kubepods/podlsr/{name}") == wanted
+        assert cpus(hierarchy, "kubepods/podlsr") == format_cpuset(parse("4-5") | pools.shared)
+        assert keeper.round((MIXED, LS), pools, OFF).written == 0
 
 
 def test_a_second_round_writes_nothing(make_tree) -> None:

@@ -1,6 +1,8 @@
 """The order of writes, on a model of the kernel's rule: no step is ever refused, and all cgroups get their targets."""
 
 import itertools
+from functools import reduce
+from operator import or_
 
 import pytest
 from hypothesis import given
@@ -37,7 +39,7 @@ def trees(draw) -> dict[str, int]:
     for depth in range(4):
         for path in [path for path in found if path.count("/") == depth]:
             for number in range(draw(st.integers(0, 3 if depth < 3 else 1))):
-                name = f"{path}/{'pod' if depth == 1 else 'c'}{number}"
+                name = f"{path}/{number:064x}" if depth == 2 else f"{path}/{'pod' if depth == 1 else 'c'}{number}"
                 found[name] = draw(st.integers(0, ALL)) & found[path]
     return found
 
@@ -66,7 +68,11 @@ def test_any_tree_is_led_to_any_other_without_a_refusal(has, data) -> None:
 def test_the_writes_for_pods_are_never_refused_and_settle(has, data) -> None:
     pods = [path for path in has if path.count("/") == 2]
     maybe = st.integers(0, ALL)
-    paths = [(path, WantedCpusets(POD, data.draw(maybe), data.draw(maybe), room=data.draw(maybe))) for path in pods]
+    others = st.dictionaries(st.sampled_from([f"{number:064x}" for number in range(4)]), maybe)
+    paths = [
+        (path, WantedCpusets(POD, *(data.draw(maybe), data.draw(maybe), data.draw(maybe)), others=data.draw(others)))
+        for path in pods
+    ]
     kernels = {file: KernelV1(has) for file in File}
     tree = {path: Group(value, value) for path, value in has.items()}
     for write in plan(tree, paths, Version.V1).writes:
@@ -75,11 +81,13 @@ def test_the_writes_for_pods_are_never_refused_and_settle(has, data) -> None:
         for file, wanted in ((File.CPUS, want.cpus), (File.MEMS, want.mems)):
             room = want.room if file is File.CPUS else 0
             now = kernels[file].has
+            children = [child for child in has if child.rpartition("/")[0] == path]
             if wanted and not room:
-                assert now[path] == wanted
+                assert now[path] == reduce(or_, (now[child] for child in children), wanted)
             assert not room & ~now[path]
-            for child in [child for child in has if child.rpartition("/")[0] == path]:
-                assert not wanted or now[child] == wanted
+            for child in children:
+                its = want.others.get(child.rpartition("/")[2], wanted) if file is File.CPUS else wanted
+                assert now[child] == ((its or has[child]) if wanted else has[child])
                 for nested in [nested for nested in has if nested.rpartition("/")[0] == child]:
                     assert not now[nested] & ~now[child]
                     assert bool(now[nested]) == bool(has[nested])
@@ -91,7 +99,11 @@ def test_the_writes_for_pods_are_never_refused_and_settle(has, data) -> None:
 def test_a_container_is_at_no_moment_outside_what_it_had_and_what_it_gets(has, data) -> None:
     """In v2 a cgroup has the part of its set that its parent has; or all of the parent's if they share nothing."""
     pods = [path for path in has if path.count("/") == 2]
-    paths = [(path, WantedCpusets(POD, data.draw(st.integers(1, ALL)), 0)) for path in pods]
+    some = st.integers(1, ALL)
+    paths = [
+        (path, WantedCpusets(POD, data.draw(some), 0, others={f"{number:064x}": data.draw(some) for number in (1, 5)}))
+        for path in pods
+    ]
     now: dict[str, int] = {}
     for path in sorted(has, key=lambda path: path.count("/")):
         if path.count("/") <= 3:  # an empty one takes its parent's: here every cgroup states what it has
@@ -104,16 +116,19 @@ def test_a_container_is_at_no_moment_outside_what_it_had_and_what_it_gets(has, d
         return now[path] & above or above
 
     allowed = {}
+    due = {}
     for path, want in paths:
         for child in [child for child in now if child.rpartition("/")[0] == path]:
-            allowed[child] = effective(child) | want.cpus
+            due[child] = want.others.get(child.rpartition("/")[2], want.cpus)
+            allowed[child] = effective(child) | due[child]
     tree = {path: Group(value, 0) for path, value in now.items()}
     for write in plan(tree, paths, Version.V2).writes:
         now[write.path] = write.value
         for child, limit in allowed.items():
             assert not effective(child) & ~limit
     for path, want in paths:
-        assert now[path] == want.cpus
+        assert now[path] == reduce(or_, (cpus for child, cpus in due.items() if child.startswith(path)), want.cpus)
+    assert {child: effective(child) for child in due} == due
 
 
 A, B, C = "kubepods", "kubepods/podu", "kubepods/podu/c"

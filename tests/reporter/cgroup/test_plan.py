@@ -102,6 +102,27 @@ def test_a_pod_bound_to_an_empty_or_unknown_pool_runs_on_the_whole_one_and_it_is
     assert "NUMA node 7" in want.note
 
 
+MIXED = {"a" * 64: "istio-proxy", "b" * 64: "istio-init"}
+
+
+def test_containers_that_left_a_pods_own_cpus_get_the_shared_pool_of_the_whole_node() -> None:
+    (want,) = wants([pod(qos="LSR", cpus=parse("4-5"), pools=0b10, mems=0b10, shared=MIXED)], POOLS, OFF)
+    assert (format_cpuset(want.cpus), want.mems, want.room, want.note) == ("4-5", 0b10, 0, "")
+    assert want.others == dict.fromkeys(MIXED, POOLS.shared)
+
+
+def test_they_stay_with_the_pod_while_the_shared_pool_is_empty() -> None:
+    (want,) = wants([pod(qos="LSR", cpus=parse("4-5"), shared=MIXED)], SharedCpus(0, 0), OFF)
+    assert (want.cpus, want.others) == (parse("4-5"), dict.fromkeys(MIXED, parse("4-5")))
+    assert want.note == "ns/u: the shared pool has no CPU left; all of its containers run on its own CPUs"
+
+
+@pytest.mark.parametrize("rest", [{"qos": "LS"}, {"qos": "LSR"}, {"qos": "LSR", "unreadable": True}])
+def test_no_container_leaves_a_pod_without_cpus_of_its_own(rest: dict[str, Any]) -> None:
+    (want,) = wants([pod(shared=MIXED, **rest)], POOLS, OFF)
+    assert want.others == {}
+
+
 # the kubelet's static policy
 
 OWNED = {
@@ -140,6 +161,15 @@ def test_beside_the_static_policy_a_pods_cgroup_keeps_room_for_what_the_kubelet_
     assert format_cpuset(want.cpus) == cpus
     assert want.room == want.cpus | STATIC.default
     assert want.note == ""
+
+
+def test_a_container_that_left_and_that_the_kubelet_gives_cpus_is_left_to_it() -> None:
+    own = parse("4-5")
+    kubelet = KubeletRules(static=True, given={"u": {"main": own, "istio-proxy": own}}, default=parse("0-3,6-15"))
+    asked = pod("u", KubernetesQos.GUARANTEED, qos="LSR", cpus=own, whole_cpus=True, shared=MIXED)
+    (want,) = wants([asked], POOLS, kubelet)
+    assert (want.cpus, want.others) == (own, {"a" * 64: 0, "b" * 64: POOLS.shared})
+    assert want.room == own | kubelet.default
 
 
 def test_the_static_memory_policy_keeps_the_memory_of_guaranteed_pods() -> None:

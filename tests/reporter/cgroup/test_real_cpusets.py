@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,27 @@ def test_a_real_process_follows_what_was_decided_and_is_moved_back(real) -> None
         # the pinned Pod is gone, and the pool grows
         findings = enforcer.round([pods[1]], SharedCpus(first | second, first | second), OFF)
         assert allowed(two) == format_cpuset(first | second)
+
+
+def test_a_container_that_left_a_pods_own_cpus_runs_in_the_shared_pool_on_a_real_kernel(real) -> None:
+    first, second = two_cpus()
+    proxy = "e" * 64
+    main, sidecar = (real.make(f"kubepods/podlsr/{name}") for name in ("main", proxy))
+    plain = Pod("lsr", "ns/lsr", KubernetesQos.GUARANTEED, qos="LSR", cpus=first)
+    mixed = replace(plain, shared={proxy: "istio-proxy"})
+    enforcer = Enforcer(real.hierarchy, CgroupLayout(Driver.CGROUPFS, f"/{real.name}"))
+    with process_in(main) as one, process_in(sidecar) as two:
+        # before its status names it, it has what its sandbox has; both exchange their CPUs; the pool is gone
+        for pod, shared, has, sidecars in (
+            (plain, second, first, first),
+            (mixed, second, first, second),
+            (replace(mixed, cpus=second), first, second, first),
+            (replace(mixed, cpus=second), 0, second, second),
+            (mixed, second, first, second),
+        ):
+            assert enforcer.round([pod], SharedCpus(shared, first | second), OFF).failures == ()
+            assert (allowed(one), allowed(two)) == (format_cpuset(has), format_cpuset(sidecars))
+            assert (main.parent / "cpuset.cpus").read_text().strip() == format_cpuset(has | sidecars)
 
 
 def test_a_container_that_made_cgroups_of_its_own_is_shrunk_with_them(real) -> None:

@@ -162,12 +162,18 @@ def test_a_pod_whose_cgroup_cannot_be_named_hides_no_pod_after_it(tmp_path: Path
 def test_cpusets_are_read_below_the_root_that_is_told_and_else_below_that_of_the_kubelets_file(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").touch()
     (tmp_path / "config.yaml").write_text("cgroupRoot: /file")
-    pods = (pod(1, status=ResourceStatus(0b1)), pod(2, status=ResourceStatus(0b10)))
+    pods = (
+        pod(1, status=ResourceStatus(0b1)),
+        pod(2, "a", "istio-proxy", status=ResourceStatus(0b10), shared=frozenset({"istio-proxy"})),
+    )
     for root, first in (("file", 2), ("told", 4)):
         for number in (1, 2):
             cgroup = CgroupLayout(Driver.CGROUPFS, f"/{root}").pod(KubernetesQos.BURSTABLE, uid(number))
             (tmp_path / cgroup / box(number)).mkdir(parents=True)
             (tmp_path / cgroup / box(number) / "cpuset.cpus.effective").write_text(f"{first + number}\n")
+        shared = tmp_path / cgroup / box(2, 1)  # of the second Pod: it runs in the pool
+        shared.mkdir()
+        (shared / "cpuset.cpus.effective").write_text("0-7\n")
     host = Host(
         parse(
             f"{{roots: {{cgroup: {tmp_path}, proc: {tmp_path}, sysfs: {tmp_path}, kubelet: {tmp_path}}},"

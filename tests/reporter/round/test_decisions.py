@@ -170,6 +170,21 @@ def test_other_cpus_than_were_decided_are_reported_whoever_owns_them(
     assert [mismatch.message for mismatch in found.mismatches] == told
 
 
+@pytest.mark.parametrize("left_alone", [frozenset[str](), frozenset({UID})], ids=["ours", "the kubelet's"])
+def test_a_container_on_shared_cpus_contradicts_nothing(left_alone: frozenset[str]) -> None:
+    seen = Evidence({BOX: ContainerSeen(cpus=0b11), "e" * 64: ContainerSeen(cpus=0b1100)})
+    mixed = pod(
+        status=ResourceStatus(0b11),
+        containers={BOX: "main", "e" * 64: "istio-proxy"},
+        asked={"main": 2, "istio-proxy": 1},
+        shared=frozenset({"istio-proxy"}),
+    )
+
+    (found,) = agree.agreements([mixed], seen, left_alone)
+
+    assert found.mismatches == ()
+
+
 @pytest.mark.parametrize(
     ("seen", "told"),
     [

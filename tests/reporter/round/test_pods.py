@@ -68,3 +68,32 @@ def test_a_pod_without_a_status_is_bound_to_no_pool_and_no_memory() -> None:
     planned = read_pod(pod("1")).planned(mems=True)
 
     assert (planned.pools, planned.mems, planned.cpus, planned.name) == (0, 0, 0, "ns/p")
+
+
+MIXED = {
+    "an injector's": ("LSR", {}, {"p"}),
+    "stated": ("LSE", {"koordgate.io/own-cpus": "p"}, {"m", "d"}),
+    "a class without CPUs of its own": ("LS", {}, set()),
+}
+
+
+@pytest.mark.parametrize(("qos", "annotations", "shared"), MIXED.values(), ids=MIXED)
+def test_containers_on_shared_cpus_are_planned_by_the_ids_that_they_run_under(
+    qos: str, annotations: dict[str, str], shared: set[str]
+) -> None:
+    names = {"m": "main", "p": "istio-proxy", "d": "debug"}
+    stated = {key: ",".join(names[one] for one in text) for key, text in annotations.items()}
+    metadata = {"name": "p", "uid": UID, "labels": {"koordinator.sh/qosClass": qos}, "annotations": stated}
+    containers = [{"name": names[one], "resources": {"requests": {"cpu": 2}}} for one in "mp"]
+    statuses = [{"name": names[one], "containerID": f"containerd://{one}"} for one in names]
+    status = {"containerStatuses": statuses[:2], "ephemeralContainerStatuses": statuses[2:]}
+    spec = {"containers": containers, "ephemeralContainers": [{"name": "debug"}]}
+    read = read_pod({"metadata": metadata, "spec": spec, "status": status})
+    assert read.planned(mems=False).shared == {one: names[one] for one in shared}
+
+
+def test_what_only_containers_on_shared_cpus_ask_is_no_sign_of_cpus_that_are_unknown() -> None:
+    annotations = {"scheduling.koordinator.sh/resource-status": "{}"}
+    metadata = {"name": "p", "uid": UID, "labels": {"koordinator.sh/qosClass": "LSR"}, "annotations": annotations}
+    containers = [{"name": "main"}, {"name": "istio-proxy", "resources": {"requests": {"cpu": 2}}}]
+    assert not read_pod({"metadata": metadata, "spec": {"containers": containers}}).status_unreadable

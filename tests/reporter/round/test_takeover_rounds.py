@@ -337,14 +337,29 @@ def asked(pods: list[Raw], host: HostReading, memory: Given | None = None) -> tu
     return wish([read_pod(obj) for obj in pods], host, CpuState(StateLayout.V2, "static", 0xFF, sets))
 
 
-def test_every_container_has_the_pods_cpus_whatever_it_asks_for_and_whenever_it_runs(site) -> None:
+def test_every_container_on_the_pods_own_cpus_has_them_whatever_it_asks_for_and_whenever_it_runs(site) -> None:
     init = {"prepare": {"requests": {"cpu": "2"}}, "sidecar": {}}
     containers = {"main": {"requests": {"cpu": "2"}}, "small": {"requests": {"cpu": "100m"}}, "none": {}}
 
     wanted, left_out = asked([pod("a", A, "4-5", containers, init)], read(site))
 
-    assert wanted.ours == {A: dict.fromkeys(("prepare", "sidecar", "main", "small", "none"), parse("4-5"))}
+    assert wanted.ours == {A: dict.fromkeys(("prepare", "sidecar", "main", "none"), parse("4-5"))}
     assert (wanted.reserved, wanted.strict, left_out) == (1, False, ())
+
+
+def test_a_pod_is_not_put_in_where_the_kubelet_gives_cpus_to_a_container_on_shared_ones(site) -> None:
+    proxied = {**WHOLE, "istio-proxy": {"requests": {"cpu": "1"}}}
+    small = {**WHOLE, "istio-proxy": {"requests": {"cpu": "100m"}}}
+
+    wanted, left_out = asked([pod("a", A, "4-5", proxied), pod("b", B, "6-7", small)], read(site))
+
+    assert wanted.ours == {B: {"main": parse("6-7")}}
+    assert left_out == (
+        (
+            "Pod ns/a has container istio-proxy, which runs on shared CPUs and asks for whole ones, so that the "
+            "kubelet gives it CPUs of its own; let it ask for less than one CPU, or for a limit above its request"
+        ),
+    )
 
 
 def test_pods_without_cpus_of_their_own_and_those_that_end_are_not_put_in_but_those_that_still_run_stay(site) -> None:
@@ -437,6 +452,7 @@ ADMITTED = {
         "ask for less than all",
     ),
     "no whole CPUs": (pod("a", A, "4-5", {"main": {"requests": {"cpu": "1500m"}}}), {}, ""),
+    "one that runs on shared CPUs": (pod("a", A, "4-5", WHOLE | {"side": {"requests": {"cpu": "100m"}}}), {}, ""),
 }
 
 
