@@ -101,7 +101,7 @@ def _resources(spec: Mapping[str, Any], types: DeviceTypes, *, ours: bool) -> It
         seen.add((path, name))
         if len(seen) > _MOST_READ:
             return
-        said = _said_of(name, types.known)
+        said = meant_resource(name, types.known)
         domain = name.partition("/")[0]
         if said:
             yield f"{path}.resources: {excerpt(name)} is no resource that koordgate reads{said}"
@@ -114,8 +114,13 @@ def _resources(spec: Mapping[str, Any], types: DeviceTypes, *, ours: bool) -> It
             )
 
 
-def _said_of(name: str, types: DeviceTypes) -> str:
-    """What is said of an unknown resource; "" if it is nothing like a known one."""
+def meant_resource(name: str, types: DeviceTypes) -> str:
+    """What is said of an unknown resource, as the end of a sentence; "" if it is nothing like a known one.
+
+    Args:
+        name: of the resource.
+        types: the table with all dialects.
+    """
     foreign = foreign_of(name)
     if foreign is not None and not foreign.begins:
         return ""

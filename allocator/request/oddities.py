@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from allocator.quantity import format_bytes, to_int
+from allocator.request.spoken import FEW
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import FULL, DeviceType, Unit
 from allocator.vocabulary.dialect import Dialect
@@ -15,7 +16,6 @@ from allocator.vocabulary.names import NVIDIA_GPU, TYPE_GPU
 
 _LEAST: Final = 64 * 2**20  # bytes; a process that opens a card takes more for itself
 _LARGER: Final = (2**10, 2**20, 2**30)
-_MOST_DEVICES: Final = 8  # of a usual node
 
 
 def odd_amounts(where: str, ask: DeviceAsk, dialect: Dialect | None, amounts: Mapping[str, object]) -> Iterator[str]:
@@ -58,7 +58,7 @@ def _few_percent(where: str, kind: DeviceType, dialect: Dialect, amounts: Mappin
         if term is None or term.states != kind.plain or term.counts or term.template:
             continue
         number = to_int(text)
-        if 0 < number <= _MOST_DEVICES:
+        if 0 < number <= FEW:
             whole = f"a whole {kind.noun} is" if number == 1 else f"{number} whole {kind.noun}s are"
             plain = f" (or {NVIDIA_GPU}: {number})" if kind.name == TYPE_GPU else ""
             yield (f"{where}[{name}]: {number} is {number} percent of a {kind.noun}; {whole} {number * FULL}{plain}")

@@ -14,6 +14,9 @@ from allocator.vocabulary.outcome import Problem
 from allocator.wire.askedlimit import read_bytes
 
 MAX_COUNT: Final = 128  # devices; no node has more, and it bounds the work for an absurd request
+FEW: Final = 8
+"""Devices of a usual node: who writes so few percent probably means a number of devices."""
+
 _SMALLEST_UNIT: Final = 2**10  # bytes of memory; smaller factors are of other things
 _MOST_BYTES: Final = 2**50  # of memory; no device has as much
 _MIB: Final = 2**20
@@ -81,7 +84,8 @@ def read_said(
             amount = _read_amount(kind, term, text, annotation=name in types.said)
             amount = _clamped(where, kind, term, amount, heard)
         except quantity.QuantityError as error:
-            heard.problems.append(Problem(f"{where}[{name}]", str(error)))
+            place = "metadata.annotations" if name in types.said else where
+            heard.problems.append(Problem(f"{place}[{name}]", str(error)))
             return None
         if not (amount or dialect is None or name in dialect.by_name):
             continue  # 0 of another dialect's name asks for nothing of that dialect
@@ -164,12 +168,14 @@ def _not_whole(kind: DeviceType, term: Term, text: object) -> str:
     if exact <= 0 or (sign and not in_percent):
         return ""
     whole, noun = -(-exact.numerator // exact.denominator), kind.noun
+    part = -(-exact.numerator * FULL // exact.denominator)
     if in_percent:
-        least = whole if sign or exact > 1 else -(-exact.numerator * FULL // exact.denominator)
-        return f"{written} is no whole number of percent; write {least} (a whole {noun} is {FULL})"
+        least = whole if sign or exact > 1 else part
+        several = f", {whole} are {whole * FULL}" if not sign and 1 < exact <= FEW and not term.each else ""
+        return f"{written} is no whole number of percent; write {least} (a whole {noun} is {FULL}{several})"
     if term.counts or term.template or term.states == kind.split:
-        part = f" ({_PART} takes percent)" if kind.name == TYPE_GPU else ""
-        return f"{written} is no whole number of {noun}s; write {whole}{part}"
+        other = f", or {_PART}: {part}" if term.counts and exact < 1 else f" ({_PART} takes percent)"
+        return f"{written} is no whole number of {noun}s; write {whole}{other if kind.name == TYPE_GPU else ''}"
     if term.factor == 1 and kind.in_bytes(term.states):
         return f"{written} is no whole number of bytes; write {-(-whole // _MIB)}Mi"
     return f"{written} is no whole number of units; write {whole}"

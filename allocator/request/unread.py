@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from allocator.quantity import is_zero
+from allocator.request.misspelt import meant_resource
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.foreign import Foreign, asked_names, foreign_of
@@ -133,13 +134,14 @@ def _selections(annotations: Mapping[str, object], types: DeviceTypes) -> Iterat
                 yield dialect, key
 
 
-def beside_ours(unread: Unread) -> Iterator[Problem]:
+def beside_ours(unread: Unread, types: DeviceTypes) -> Iterator[Problem]:
     """Find what cannot be in a Pod to which koordgate gives devices."""
     for path, name, what in unread.foreign:
+        meant = meant_resource(name, types.known)
         yield Problem(
             path,
             f"{name} counts {what.what}, which the vendor's device plugin gives, and koordgate decides what every "
-            "container of this Pod sees; ask for them in a Pod of their own",
+            f"container of this Pod sees; ask for them in a Pod of their own{meant}",
         )
     for off in unread.dialects:
         if unread.resources:

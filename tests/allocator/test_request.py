@@ -101,7 +101,11 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
     "negative": ({K: "-50"}, "[kubernetes.io/gpu]: '-50' is negative; ask 0 or more"),
     "half a device": (
         {N: "0.5"},
-        "[nvidia.com/gpu]: 0.5 is no whole number of cards; write 1 (kubernetes.io/gpu takes percent)",
+        "[nvidia.com/gpu]: 0.5 is no whole number of cards; write 1, or kubernetes.io/gpu: 50",
+    ),
+    "a device and a part": (
+        {N: "1.5"},
+        "[nvidia.com/gpu]: 1.5 is no whole number of cards; write 2 (kubernetes.io/gpu takes percent)",
     ),
     "half a percent": (
         {K: "500m"},
@@ -112,7 +116,9 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
         {f"{K}-core": "0.333"},
         "0.333 is no whole number of percent; write 34 (a whole",
     ),
-    "one and a half percent": ({K: "1500m"}, "1.5 is no whole number of percent; write 2 (a whole card is 100)"),
+    "one and a half": ({K: "1500m"}, "1.5 is no whole number of percent; write 2 (a whole card is 100, 2 are 200)"),
+    "a part of a percent": ({K: "33.3"}, "33.3 is no whole number of percent; write 34 (a whole card is 100)"),
+    "one and a half percent": ({K: "1.5%"}, "1.5% is no whole number of percent; write 2 (a whole card is 100)"),
     "half a byte": ({f"{K}-memory": "0.5"}, "[kubernetes.io/gpu-memory]: 0.5 is no whole number of bytes; write 1Mi"),
     "a part of a byte": ({f"{K}-memory": "1181116006400m"}, "1.1Gi is no whole number of bytes; write 1127Mi"),
     "bytes in percent": ({f"{K}-memory": "50%"}, "'50%' is not a Kubernetes quantity such as 1, 500m or 16Gi"),

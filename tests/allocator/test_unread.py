@@ -88,7 +88,8 @@ def test_annotations_that_name_a_container_are_of_a_dialect_that_is_off_until_it
 
 def test_what_cannot_be_beside_devices_of_ours_is_each_named() -> None:
     mig = "nvidia.com/mig-1g.5gb"
-    told = [str(one) for one in beside_ours(unread({MEM: 1, mig: 1}, {"aliyun.com/gpu-mem": 1}, gpu_fraction="0.5"))]
+    both = unread({MEM: 1, mig: 1}, {"aliyun.com/gpu-mem": 1}, gpu_fraction="0.5")
+    told = [str(one) for one in beside_ours(both, BUILT_IN)]
     assert told == [
         (
             f"spec.containers[0]: {mig} counts MIG devices, which the vendor's device plugin gives, and koordgate "
@@ -103,7 +104,9 @@ def test_what_cannot_be_beside_devices_of_ours_is_each_named() -> None:
             )
         ),
     ]
-    assert list(beside_ours(unread({}, gpu_fraction="0.5"))) == []
+    assert list(beside_ours(unread({}, gpu_fraction="0.5"), BUILT_IN)) == []
+    (slices,) = beside_ours(unread({"nvidia.com/gpu-mem": 1000}), BUILT_IN)
+    assert str(slices).endswith("; ask for them in a Pod of their own; did you mean nvidia.com/gpumem?")
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,11 @@ def deployment(**more: Any) -> Raw:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
 
 
+def job(**more: Any) -> Raw:
+    spec = {"template": {"spec": {"containers": [{"name": "a", "image": "x"}], **more}}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
+
+
 def job_of_volcano(**more: Any) -> Raw:
     template = {"spec": {"containers": [{"name": "a", "image": "x"}], **more}}
     spec = {"tasks": [{"replicas": 1, "template": template}], "anything": {"goes": 1}}
@@ -77,6 +82,35 @@ WRONG: dict[str, tuple[Raw, str]] = {
     "a kind of a group": (
         {**deployment(), "kind": "Deploymnt"},
         "apps/v1 has no kind Deploymnt; did you mean Deployment?",
+    ),
+    "a kind of another group": ({**of({}), "apiVersion": "apps/v1"}, "apps/v1 has no kind Pod; write apiVersion: v1"),
+    "a version that Kubernetes served once": (
+        {**deployment(), "apiVersion": "extensions/v1beta1"},
+        "extensions/v1beta1 has no kind Deployment; write apiVersion: apps/v1",
+    ),
+    "two containers of one name": (
+        of({"containers": [{"name": "a"}, {"name": "b"}], "initContainers": [{"name": "b"}]}),
+        "spec.containers[1].name: b is the name of two containers; rename one",
+    ),
+    "a request above its limit": (
+        with_container(resources={"requests": {"cpu": "1100m"}, "limits": {"cpu": 1}}),
+        "spec.containers[1].resources.requests[cpu]: 1100m is above the limit 1; raise the limit or lower it",
+    ),
+    "a restart policy": (
+        of({"containers": [], "restartPolicy": "never"}),
+        "spec.restartPolicy: never is not possible here; write Always or OnFailure or Never",
+    ),
+    "a Job's restart policy, by default": (
+        job(),
+        "spec.template.spec.restartPolicy: Always is not possible here; write OnFailure or Never",
+    ),
+    "a CronJob's": (
+        {**job(), "kind": "CronJob", "spec": {"jobTemplate": {"spec": job()["spec"]}}},
+        "spec.jobTemplate.spec.template.spec.restartPolicy: Always is not possible here; write OnFailure or Never",
+    ),
+    "a Deployment's restart policy": (
+        deployment(restartPolicy="Never"),
+        "spec.template.spec.restartPolicy: Never is not possible here; write Always",
     ),
 }
 

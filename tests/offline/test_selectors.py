@@ -13,13 +13,20 @@ from webhook.offline.selectors import wrong_selector
 Raw = dict[str, Any]
 SETS = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")
 UNMATCHED = 'spec.template.metadata.labels: Invalid value: {"app":"a"}: `selector` does not match template `labels`'
+ENDS = {"restartPolicy": "Never"}
 UID = "batch.kubernetes.io/controller-uid"
 
 
 def workload(kind: str, selector: Any = None, labels: Any = None, **spec: Any) -> Raw:
     version = {"Job": "batch/v1", "CronJob": "batch/v1", "ReplicationController": "v1"}.get(kind, "apps/v1")
     metadata = {"labels": {"app": "a"} if labels is None else labels}
-    given: Raw = {"template": {"metadata": metadata, "spec": {"containers": [{"name": "m"}]}}, **spec}
+    given: Raw = {
+        "template": {
+            "metadata": metadata,
+            "spec": {"containers": [{"name": "m"}], **(ENDS if version == "batch/v1" else {})},
+        },
+        **spec,
+    }
     given |= {} if selector is None else {"selector": selector}
     if kind == "CronJob":
         given = {"jobTemplate": {"spec": given}}

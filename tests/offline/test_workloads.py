@@ -14,6 +14,7 @@ from webhook.offline.workloads import Created, created
 
 Raw = dict[str, Any]
 CONTAINERS = {"containers": [{"name": "main", "image": "i", "resources": {"limits": {"kubernetes.io/gpu": "50"}}}]}
+ENDS = {"restartPolicy": "Never"}
 
 
 def template(labels: Raw | None = None, **spec: Any) -> Raw:
@@ -22,7 +23,7 @@ def template(labels: Raw | None = None, **spec: Any) -> Raw:
 
 def workload(kind: str, name: str = "web", about: Raw | None = None, **spec: Any) -> Raw:
     version = {"Job": "batch/v1", "CronJob": "batch/v1", "ReplicationController": "v1"}.get(kind, "apps/v1")
-    given = {} if kind == "CronJob" else {"template": template()}
+    given = {} if kind == "CronJob" else {"template": template(**(ENDS if kind == "Job" else {}))}
     given |= {"selector": {"matchLabels": {"app": "a"}}} if version == "apps/v1" else {}
     metadata = {"name": name, "namespace": "team", **(about or {})}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {**given, **spec}}
@@ -70,7 +71,7 @@ def test_a_number_that_is_left_out_is_one(kind: str, tmp_path: Path) -> None:
         pytest.param(workload("StatefulSet", replicas=0), "replicas is 0, so it creates no Pod", id="none of a set"),
         pytest.param(workload("Job", suspend=True), "it is suspended, so it creates no Pod", id="a suspended Job"),
         pytest.param(
-            workload("CronJob", suspend=True, jobTemplate={"spec": {"template": template()}}),
+            workload("CronJob", suspend=True, jobTemplate={"spec": {"template": template(**ENDS)}}),
             "it is suspended, so it creates no Pod",
             id="a suspended CronJob",
         ),
@@ -181,7 +182,7 @@ def test_an_indexed_job_gives_the_indexes_that_are_free(tmp_path: Path) -> None:
 
 def test_an_indexed_job_tells_each_container_its_index_after_what_its_author_wrote(tmp_path: Path) -> None:
     containers = [{"name": "a", "env": [{"name": "X", "value": "y"}]}, {"name": "b"}]
-    spec = {"containers": containers, "initContainers": [{"name": "first"}]}
+    spec = {"containers": containers, "initContainers": [{"name": "first"}], **ENDS}
     job = workload("Job", "train", completions=2, parallelism=2, completionMode="Indexed", template={"spec": spec})
     first, second = (one.pod for one in made(tmp_path, job).pods)
     path = "metadata.labels['batch.kubernetes.io/job-completion-index']"
@@ -201,7 +202,7 @@ def test_an_indexed_job_tells_each_container_its_index_after_what_its_author_wro
         "controller-uid": uid,
         key: "0",
     }
-    for wrong in ({"containers": 3}, {"containers": [3]}):
+    for wrong in ({"containers": 3, **ENDS}, {"containers": [3], **ENDS}):
         with pytest.raises(InputError, match="Job team/train: its template: Expected"):
             made(tmp_path, {**job, "spec": {**job["spec"], "template": {"spec": wrong}}})
 
@@ -368,7 +369,7 @@ def test_a_pod_has_of_its_template_what_controllers_copy_and_a_whole_reference_t
 
 
 def test_a_template_without_metadata_or_spec_has_none(tmp_path: Path) -> None:
-    job = workload("Job", template={"metadata": [], "spec": CONTAINERS})
+    job = workload("Job", template={"metadata": [], "spec": CONTAINERS | ENDS})
     (one,) = made(tmp_path, job).pods
     assert set(one.pod["metadata"]) == {"name", "namespace", "ownerReferences", "labels"}
     with pytest.raises(InputError, match=r"Expected|no Pod spec"):
@@ -399,7 +400,7 @@ def test_a_daemon_set_creates_a_pod_again_where_it_has_ended(tmp_path: Path) -> 
 
 
 def test_a_run_of_a_cron_job_has_labels_of_its_template_and_is_told_by_its_name(tmp_path: Path) -> None:
-    jobs = {"metadata": {"labels": {"a": "b"}, "name": "x"}, "spec": {"parallelism": 2, "template": template()}}
+    jobs = {"metadata": {"labels": {"a": "b"}, "name": "x"}, "spec": {"parallelism": 2, "template": template(**ENDS)}}
     found = made(
         tmp_path, workload("CronJob", "nightly", jobTemplate={**jobs, "spec": {**jobs["spec"], "completions": 3}})
     )
@@ -415,7 +416,7 @@ def test_a_run_of_a_cron_job_has_labels_of_its_template_and_is_told_by_its_name(
 
 
 def test_a_cron_job_runs_once(tmp_path: Path) -> None:
-    found = made(tmp_path, workload("CronJob", "nightly", jobTemplate={"spec": {"template": template()}}))
+    found = made(tmp_path, workload("CronJob", "nightly", jobTemplate={"spec": {"template": template(**ENDS)}}))
     (pod,) = [one.pod for one in found.pods]
     (owner,) = pod["metadata"]["ownerReferences"]
     assert owner["kind"] == "Job"

@@ -255,7 +255,7 @@ def _settled(
     if not problems:
         problems += _unequal(reading.containers, policy.domain)
     if not problems and reading.request.containers:
-        problems += beside_ours(unread)
+        problems += beside_ours(unread, policy.types)
     return Translation(reading, problems=tuple(problems)) if problems else None
 
 

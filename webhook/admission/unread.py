@@ -6,7 +6,7 @@ from typing import Any
 from allocator.devices.words import describe
 from allocator.request.cpus import names_cpus
 from allocator.request.devices import PodReading
-from allocator.request.misspelt import find_misspelt
+from allocator.request.misspelt import find_misspelt, meant_resource
 from allocator.request.original import read_asks
 from allocator.request.unread import Unread
 from allocator.vocabulary.devicetype import DeviceTypes
@@ -42,6 +42,8 @@ def unread_warnings(pod: Mapping[str, Any], types: DeviceTypes, unread: Unread, 
             f"{_becoming(pod, types, dialect)}. An administrator turns it on with dialects.{dialect.name}.enabled"
         )
     for path, name, what in unread.foreign:
+        if meant_resource(name, types.known):
+            continue  # a typo, which is told below
         cure = f"; to have koordgate give them, {what.cure}" if what.cure else ""
         yield (
             f"{path}: {name} counts {what.what}, which koordgate does not give; the vendor's device plugin and the "
