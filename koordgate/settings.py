@@ -1,5 +1,6 @@
 """What the settings of both processes have in common: one YAML file, read once, validated as a whole, then frozen."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -222,11 +223,24 @@ def check(path: Path, kind: type[msgspec.Struct]) -> str:
     return f"{path}: all right"
 
 
+class _Loader(yaml.SafeLoader):
+    """PyYAML's, but a key that occurs twice is refused: the first would be dropped without a word."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 as PyYAML has it
+        """Make a mapping."""
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        keys = [key.value for key, _ in pairs if isinstance(key, yaml.ScalarNode)]
+        if twice := [key for key, times in Counter(keys).items() if times > 1]:
+            told = f"the key {excerpt(twice[0])!r} occurs twice; keep one"
+            raise yaml.constructor.ConstructorError(None, None, told, node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def _yaml(text: str, source: str) -> Any:
     if len(text) > _MOST_BYTES:
         raise SettingsError(f"{source}: longer than {_MOST_BYTES} bytes, which no settings file is")
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
     except RecursionError as error:
         raise SettingsError(f"{source}: cannot be read as YAML: nested too deeply") from error
     except yaml.composer.ComposerError as error:

@@ -10,16 +10,18 @@ from allocator.quantity import format_bytes, to_int
 from allocator.request.spoken import FEW
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import FULL, DeviceType, Unit
-from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.dialect import Dialect, Term
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.names import NVIDIA_GPU, TYPE_GPU
 
 _LEAST: Final = 64 * 2**20  # bytes; a process that opens a card takes more for itself
+_MOST: Final = 2**40  # bytes; no card has as much
+_MIB: Final = 2**20
 _LARGER: Final = (2**10, 2**20, 2**30)
 
 
 def odd_amounts(where: str, ask: DeviceAsk, dialect: Dialect | None, amounts: Mapping[str, object]) -> Iterator[str]:
-    """Warn of less of a device than any program can use, with what was probably meant.
+    """Warn of less of a device than any program can use and of more than any has, with what was probably meant.
 
     Args:
         where: the map, for messages.
@@ -35,17 +37,29 @@ def odd_amounts(where: str, ask: DeviceAsk, dialect: Dialect | None, amounts: Ma
         return
     size = kind.memory[0]
     each = ask.amount(size)
-    if not each or each >= _LEAST:
+    if not each or _LEAST <= each < _MOST:
         return
     for name, text in amounts.items():
         term = dialect.by_name.get(name)
         if term is None or term.states != size:
+            continue
+        if each >= _MOST:
+            yield from _other_unit(f"{where}[{name}]", f"{excerpt(text)} is {_bytes(each)}", kind, dialect, term)
             continue
         step = next(one for one in _LARGER if each * one >= _LEAST)  # of 1 byte, the last
         meant = format_bytes(each * ask.count * step) if term.factor == 1 else each * step // term.factor
         yield (
             f"{where}[{name}]: {excerpt(text)} is {_bytes(each)} of memory of each {kind.noun}, which no program can "
             f"use; did you mean {meant}?"
+        )
+
+
+def _other_unit(place: str, said: str, kind: DeviceType, dialect: Dialect, term: Term) -> Iterator[str]:
+    """Warn of memory in GiB that an installation of the product probably counts in MiB."""
+    if term.sized and term.factor > _MIB:
+        yield (
+            f"{place}: {said} of memory of each {kind.noun}, which none has; where {dialect.title} counts MiB, an "
+            f"administrator sets dialects.{dialect.name}.memoryUnit: 1Mi"
         )
 
 

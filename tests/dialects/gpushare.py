@@ -52,6 +52,13 @@ ROWS = (
     Row("a count beside it means nothing", ({MEM: 4, COUNT: 1},), {"a": share(mib=4096)}, source=_COUNT),
     Row("a count of two means nothing either", ({MEM: 4, COUNT: 2},), {"a": share(mib=4096)}, source=_COUNT),
     Row("a count alone asks for nothing", ({COUNT: 1},), {}, source=_COUNT),
+    Row(
+        "more than any card has",
+        ({MEM: 16276},),
+        {"a": share(mib=16276 * 1024)},
+        warned="16276Gi of memory of each card, which none has; where Alibaba Cloud gpushare counts MiB, an",
+        source="samples/4.yaml",
+    ),
     Row("bytes", ({MEM: "4Gi"},), refused="write a number of 1Gi; 4Gi are 4", source="ours"),
     Row(
         "MiB where GiB are counted",

@@ -125,6 +125,23 @@ def test_other_kinds_are_left_out_and_reported_but_for_the_ledger(tmp_path: Path
     assert [note.rpartition(": ")[2] for note in objects.notes] == ["ConfigMap a is not used"]
 
 
+def test_files_of_programs_need_no_name_and_are_left_out(tmp_path: Path) -> None:
+    of_kustomize = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": ["a.yaml"]}
+    of_scheduler = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    told = [note.partition("item ")[2] for note in read([saved(tmp_path, [of_kustomize, of_scheduler])]).notes]
+    assert told == [
+        "1: Kustomization is not used; for what it changes, give the output of `kubectl kustomize`",
+        "2: KubeSchedulerConfiguration is not used",
+    ]
+    for wrong in (
+        {"kind": "Podd", "apiVersion": "v1"},
+        {"kind": "Pod"},
+        {"kind": "Deployment", "apiVersion": "apps/v1"},
+    ):
+        with pytest.raises(InputError, match=r"did you mean|no metadata\.name|no Pod spec"):
+            read([saved(tmp_path, [wrong])])
+
+
 def test_yaml_is_read_as_kubernetes_reads_it(tmp_path: Path) -> None:
     """An unquoted time is text, 12:30 is no number in base 60, an alias is a copy, an empty document is nothing."""
     path = tmp_path / "pod.yaml"
@@ -266,7 +283,9 @@ def test_an_object_without_a_kind_is_refused(kind: object, tmp_path: Path) -> No
     path = saved(tmp_path, [node(), {"kind": kind, "metadata": {"name": "a"}}])
     with pytest.raises(InputError) as raised:
         read([path])
-    assert str(raised.value) == f"{path}, document 1, item 2: the object has no kind; add it, as `kind: Pod`"
+    assert str(raised.value).startswith(
+        f"{path}, document 1, item 2: the object has no kind; add it, as `kind: Pod`; of"
+    )
 
 
 def test_documents_lists_and_files_are_read_in_their_order(tmp_path: Path) -> None:

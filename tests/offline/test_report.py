@@ -261,7 +261,7 @@ def test_what_a_pod_got_comes_before_what_is_wrong_and_what_is_warned_of() -> No
 def test_what_is_wrong_with_a_pod_is_told_of_those_that_were_there() -> None:
     pod = apiserver.with_defaults(asking("a", {"kubernetes.io/gpu-core": "30"}, nodeName="node-1"))
     counted = account(*full("node-1"), pod)
-    told = "asks for devices and carries no allocation, so it holds none and sees none"
+    told = "asks for devices and carries no allocation, so it holds none; to place it, remove spec.nodeName"
     assert report.outcome(Result(pod, PodFate.STANDING), counted) == [told]
     assert report.outcome(Result(pod, PodFate.BOUND), counted) == []
 

@@ -35,6 +35,7 @@ def pod(limits: Raw, name: str = "p", **metadata: Any) -> Raw:
 def workload(kind: str, limits: Raw) -> Raw:
     """An object of a kind whose Pods have these limits; a template has labels and no name."""
     inner = pod(limits, labels={"app": "x"})
+    inner["spec"] |= {"restartPolicy": "Never"} if kind in GROUPS else {}
     if kind == "Pod":
         return inner
     made: Raw = {"metadata": {"labels": {"app": "x"}}, "spec": inner["spec"]}
@@ -225,6 +226,15 @@ def test_every_template_of_an_object_of_any_kind_is_translated(run: Any) -> None
     assert second["template"]["spec"]["containers"][0]["resources"]["limits"]["kubernetes.io/gpu-memory"] == "3000Mi"
     assert second["template"]["metadata"]["labels"] == {"app": "b"}
     assert (second["replicas"], made["spec"]["schedulerName"]) == (2, "volcano")
+
+
+def test_a_template_that_its_own_controller_completes_is_left_as_it_is(run: Any) -> None:
+    spec = {"containers": [{"image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+    service = {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": {"name": "s"}}
+    service["spec"] = {"template": {"spec": spec}}
+    status, out, err = run(service)
+    assert (status, out) == (0, [service])
+    assert "warning: spec.template is left as it is: Object missing required field name" in err
 
 
 def test_an_object_is_left_out_if_one_of_its_templates_is_refused_and_the_template_is_named(run: Any) -> None:

@@ -270,7 +270,7 @@ def test_of_more_pods_than_are_listed_those_without_a_node_come_first(capsys: py
 ABOUT = "scheduling.koordinator.sh/device-allocated"
 ASKS = {"kubernetes.io/gpu-core": "10", "kubernetes.io/gpu-memory-ratio": "10"}
 HELD = json.dumps({"gpu": [{"minor": 0, "id": "GPU-0", "resources": {**ASKS, "kubernetes.io/gpu-memory": "8Gi"}}]})
-NONE = "and carries no allocation, so it holds none and sees none"
+NONE = "and carries no allocation, so it holds none; to place it, remove spec.nodeName"
 PLUGIN = "holds devices that the kubelet's device plugin gave it"
 TROUBLE: dict[str, tuple[dict[str, Any], str]] = {
     "it holds what it asks for": ({"annotations": {ABOUT: HELD}}, ""),

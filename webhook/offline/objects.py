@@ -41,6 +41,7 @@ _VERSIONS: Final = {
 }
 _GROUPS_READ: Final = frozenset(one.group for versions in ALL_POD_GROUPS for one in versions)
 _NAMESPACED: Final = frozenset({"Pod", gang.KIND, "ResourceClaim", "LimitRange", "ResourceQuota"})
+_TOOLS: Final = "; of a folder for Helm or kustomize, give what `helm template` or `kubectl kustomize` makes of it"
 _CLUSTER_WIDE: Final = frozenset(
     {"Node", "Device", nodetopology.KIND, "ResourceSlice", "Namespace", "PriorityClass", "RuntimeClass"}
 )
@@ -173,13 +174,12 @@ def _identified(where: str, document: object, default: str) -> tuple[Raw, str]:
         raise InputError(f"{where}: {what} where a Kubernetes object must be; write apiVersion, kind and metadata")
     kind = document.get("kind") or default
     if not isinstance(kind, str) or not kind:
-        raise InputError(f"{where}: the object has no kind; add it, as `kind: Pod`")
+        raise InputError(f"{where}: the object has no kind; add it, as `kind: Pod`{_TOOLS}")
     return document, kind
 
 
 def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[str, str, str], str]) -> None:
     objects.found[kind] += 1
-    name = _name(where, obj, kind, objects.found[kind])
     lists = {
         "Node": objects.nodes,
         "Device": objects.devices,
@@ -194,6 +194,11 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
         "PriorityClass": objects.priorities,
         "RuntimeClass": objects.runtimes,
     }
+    if kind not in lists and _is_file_of_a_program(obj, kind):
+        rendered = "; for what it changes, give the output of `kubectl kustomize`" if kind == "Kustomization" else ""
+        _leave_out(f"{where}: {kind} is not used{rendered}", kind, objects)
+        return
+    name = _name(where, obj, kind, objects.found[kind])
     version = obj.get("apiVersion") or _VERSIONS.get(kind, "v1")
     of = f" of {version}" * (kind == gang.KIND and str(version).partition("/")[0] not in _GROUPS_READ)
     creates = not of and kind not in {*lists, *_COPIES, *_UNUSED} and _creates(where, obj, kind)
@@ -220,6 +225,11 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
         lists[kind].append(taken)
     if kind == "Pod" or creates:
         objects.sources.append(InputObject(where, kind, taken))
+
+
+def _is_file_of_a_program(obj: Raw, kind: str) -> bool:
+    """Whether an object is what a program reads and no API server has, such as kustomize's: it needs no name."""
+    return "metadata" not in obj and not (must_have_pods(obj, kind) or pods_in(obj, kind) or refused(obj, kind))
 
 
 def _name(where: str, obj: Raw, kind: str, number: int) -> str:

@@ -81,8 +81,11 @@ async def _outcome(where: str, obj: Raw, kind: str, cluster: OfflineCluster, tar
     done: dict[Way, Raw] = {}
     for way, pod in pods.items():
         wrong = wrong_shape("Pod", pod)
-        if wrong:
+        if wrong and must_have_pods(obj, kind):
             raise InputError(f"{where}: {kind} {name}: {wrong}; the API server would refuse it; correct it")
+        if wrong:  # its own controller may complete it
+            warnings.append(f"{place_of(way)} is left as it is: {wrong}")
+            continue
         if target is None:
             verdict = await cluster.review(pod)
             done[way], said = verdict.object, verdict.warnings

@@ -131,7 +131,8 @@ def trouble(pod: Raw, account: Account) -> str:
     if info.annotation_problem:
         return f"has an unreadable allocation, so what it may hold takes no new Pods: {info.annotation_problem}"
     missing = info.asks and not info.holds
-    return f"asks for {_what(info)} and carries no allocation, so it holds none and sees none" if missing else ""
+    told = "carries no allocation, so it holds none; to place it, remove spec.nodeName"
+    return f"asks for {_what(info)} and {told}" if missing else ""
 
 
 def _what(info: PodInfo) -> str:
