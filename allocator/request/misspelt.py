@@ -60,7 +60,7 @@ _ENDS: Final = tuple(f".{one}" for one in KEY_DOMAINS)
 _NODES: Final = "node.koordinator.sh"
 _SHORT: Final = 8  # letters: so short a key means something else in each domain, as "name" and "mode"
 _MOST: Final = 8  # names of one Pod that are told
-_MOST_READ: Final = 16  # resources, annotations and labels of one Pod, each, that are compared
+MOST_READ: Final = 16  # resources, annotations and labels of one Pod, each, that are compared
 
 
 def find_misspelt(pod: Mapping[str, Any], types: DeviceTypes, *, ours: bool = False) -> list[str]:
@@ -85,7 +85,7 @@ def find_misspelt_keys(metadata: Mapping[str, Any], known: Mapping[str, Iterable
     told = (
         f"metadata.{of}[{excerpt(key)}]: nobody reads it; did you mean {name}?"
         for of, keys in known.items()
-        for key in sorted(key for key in metadata.get(of) or () if is_ours(key) and key not in keys)[:_MOST_READ]
+        for key in sorted(key for key in metadata.get(of) or () if is_ours(key) and key not in keys)[:MOST_READ]
         if (name := _meant_key(key, keys))
     )
     return list(islice(told, _MOST))
@@ -99,7 +99,7 @@ def _resources(spec: Mapping[str, Any], types: DeviceTypes, *, ours: bool) -> It
         if is_quota_resource(name) or (path, name) in seen or is_zero(amount):
             continue
         seen.add((path, name))
-        if len(seen) > _MOST_READ:
+        if len(seen) > MOST_READ:
             return
         said = meant_resource(name, types.known)
         domain = name.partition("/")[0]
@@ -148,7 +148,7 @@ def _keys(metadata: Mapping[str, Any]) -> Iterator[str]:
     for of, other, known, others in pairs:
         stated: Iterable[str] = metadata.get(of) or ()
         strange = [key for key in stated if is_ours(key) and key not in known and key not in OTHERS]
-        for key in sorted(strange)[:_MOST_READ]:
+        for key in sorted(strange)[:MOST_READ]:
             if of == "annotations" and (is_allocation_annotation(key) or key.startswith(ASKED_LIMIT_PREFIX)):
                 continue
             said = _said_of_key(key, of, other, known, others)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from allocator.quantity import is_zero
-from allocator.request.misspelt import meant_resource
+from allocator.request.misspelt import MOST_READ, meant_resource
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.foreign import Foreign, asked_names, foreign_of
@@ -136,8 +136,8 @@ def _selections(annotations: Mapping[str, object], types: DeviceTypes) -> Iterat
 
 def beside_ours(unread: Unread, types: DeviceTypes) -> Iterator[Problem]:
     """Find what cannot be in a Pod to which koordgate gives devices."""
-    for path, name, what in unread.foreign:
-        meant = meant_resource(name, types.known)
+    for at, (path, name, what) in enumerate(unread.foreign):
+        meant = meant_resource(name, types.known) if at < MOST_READ else ""
         yield Problem(
             path,
             f"{name} counts {what.what}, which the vendor's device plugin gives, and koordgate decides what every "

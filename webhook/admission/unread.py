@@ -6,7 +6,7 @@ from typing import Any
 from allocator.devices.words import describe
 from allocator.request.cpus import names_cpus
 from allocator.request.devices import PodReading
-from allocator.request.misspelt import find_misspelt, meant_resource
+from allocator.request.misspelt import MOST_READ, find_misspelt, meant_resource
 from allocator.request.original import read_asks
 from allocator.request.unread import Unread
 from allocator.vocabulary.devicetype import DeviceTypes
@@ -41,8 +41,8 @@ def unread_warnings(pod: Mapping[str, Any], types: DeviceTypes, unread: Unread, 
             f"{at} is of the dialect {dialect}, which is off here: koordgate gives nothing for it. "
             f"{_becoming(pod, types, dialect)}. An administrator turns it on with dialects.{dialect.name}.enabled"
         )
-    for path, name, what in unread.foreign:
-        if meant_resource(name, types.known):
+    for number, (path, name, what) in enumerate(unread.foreign):
+        if number < MOST_READ and meant_resource(name, types.known):
             continue  # a typo, which is told below
         cure = f"; to have koordgate give them, {what.cure}" if what.cure else ""
         yield (

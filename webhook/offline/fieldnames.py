@@ -29,10 +29,10 @@ _REMOVED: Final = frozenset({"extensions/v1beta1", "apps/v1beta1", "apps/v1beta2
 """What Kubernetes served of these kinds before 1.16, CronJobs before 1.25."""
 
 _RESTARTS: Final = {
-    _POD: ("Always", "OnFailure", "Never"),
+    **{f"{kind}Spec": ("Always",) for group, kind in WORKLOADS if group == "apps"},
+    "ReplicationControllerSpec": ("Always",),
     "JobSpec": ("OnFailure", "Never"),
-    **dict.fromkeys((f"{kind}Spec" for _, kind in WORKLOADS - {("v1", "Pod")} if kind.endswith("Set")), ("Always",)),
-    **dict.fromkeys(("DeploymentSpec", "ReplicationControllerSpec"), ("Always",)),
+    _POD: ("Always", "OnFailure", "Never"),
 }
 """Type -> what the restartPolicy of its Pods may be; Always is the default."""
 
