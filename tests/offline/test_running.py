@@ -76,7 +76,7 @@ def test_the_table_says_that_they_are_assumed(tmp_path: Any, capsys: pytest.Capt
     assert main(["simulate", "-f", saved(tmp_path, [*machine(), running("theirs", 1)])]) == 0
     table = capsys.readouterr().out
     assert "which ones is unknown, so idle ones are assumed" in table
-    assert "sees none" not in table
+    assert "holds none" not in table
 
 
 @settings(max_examples=25)
