@@ -213,7 +213,7 @@ def test_more_than_an_integer_of_the_api_holds_counts_as_much_and_is_taken_away_
 def test_what_pods_of_others_and_nodes_say_alike_is_kept_once(view: ClusterView, pods: PodFeed) -> None:
     feed = NodeFeed(view, BUILT_IN)
     for number in range(3):
-        made = json.loads(json.dumps(on("n1", f"p{number}", asked(cpu=f"{number}", memory="1Gi"))))
+        made = json.loads(json.dumps(on("n1", f"p{number}", asked(cpu=f"{number + 1}", memory="1Gi"))))
         pods.put(made)
         feed.put(
             json.loads(json.dumps({"metadata": {"name": f"n{number}", "uid": "u"}, "status": HAS["allocatable"][0]}))
@@ -222,6 +222,18 @@ def test_what_pods_of_others_and_nodes_say_alike_is_kept_once(view: ClusterView,
     for what in (lambda one: one.node, lambda one: one.resources):
         assert len({id(what(one)) for one in kept}) == 1
     assert len({id(view.loads.allocatable(f"n{number}")) for number in range(3)}) == 1
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_names_of_which_a_pod_requests_nothing_are_not_kept(view: ClusterView, pods: PodFeed, ours: bool) -> None:  # noqa: FBT001
+    """Any node has room for a Pod that asks for nothing of thousands of resources; each Pod may name others."""
+    named = {f"example.com/r{number}": "0" for number in range(1000)} | ({"nvidia.com/gpu": "1"} if ours else {})
+    made = on("n1", "p", asked(cpu="1", **named), asked("more", **named))
+    pods.put(made)
+    [kept] = (one.counted for one in (*view.pods.all(), *view.pods._strangers.values()))
+    assert kept is not None
+    assert [name for name, _ in kept.requests if name.startswith("example.com")] == []
+    assert view.loads.requested("n1")["cpu"] == 1000
 
 
 def test_a_pod_of_others_takes_nothing_from_what_the_others_request(view: ClusterView, pods: PodFeed) -> None:

@@ -13,7 +13,7 @@ from allocator.vocabulary.holdings import InvariantError
 from webhook.view.changes import Changes
 
 Requests = tuple[tuple[str, int], ...]
-"""Amounts by resource, in the order of names."""
+"""Amounts by resource, in the order of names; none is 0."""
 
 _NONE: Final[Mapping[str, int]] = {}
 
@@ -116,7 +116,7 @@ def read_requests(spec: Mapping[str, Any]) -> Requests:
     The API server stores no such Pod. Nobody is stopped because of one.
     """
     try:
-        return tuple(sorted(pod_amounts(spec).items()))
+        return tuple(sorted((name, amount) for name, amount in pod_amounts(spec).items() if amount))
     except BadQuantityError:
         return ()
 
