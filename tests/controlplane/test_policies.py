@@ -29,11 +29,12 @@ from webhook.localplane.waiting import until
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-VISIBLE, PRESET, ALLOCATIONS, BINDINGS = (
+VISIBLE, PRESET, ALLOCATIONS, BINDINGS, BINDERS = (
     "koordgate-visible-devices",
     "koordgate-preset-node",
     "koordgate-allocations",
     "koordgate-bindings",
+    "koordgate-binders",
 )
 QUEUE = {"name": "queue", "resource": "example.com/queue", "unit": "units", "environment": "QUEUE"}
 VALUES = {
@@ -45,7 +46,8 @@ VALUES = {
             "action": "Deny",
             "variables": ["CUDA_DISABLE_CONTROL"],
             "exemptNamespaces": ["gpu-operator"],
-        }
+        },
+        "binders": {"action": "Deny"},
     },
 }
 TENANT = "tenant"
@@ -587,6 +589,28 @@ async def test_our_scheduler_brings_allocations_by_the_subresource_alone(
             assert await refusal(old) == BINDINGS
 
 
+async def test_another_binder_leaves_pods_of_our_scheduler_alone_and_binds_all_others(
+    guarded: ControlPlane, root: AdminClient
+) -> None:
+    async with (
+        standing(root, pod("ours", TENANT, CPU, schedulerName="koord-scheduler")) as ours,
+        standing(root, pod("theirs", TENANT, CPU)) as theirs,
+        guarded.admin(await guarded.service_account_token(chart.NAMESPACE, "koord-scheduler")) as scheduler,
+    ):
+
+        async def told(by: AdminClient, name: str, *, old: bool = False) -> str:
+            path = f"/api/v1/namespaces/{TENANT}/bindings" if old else pods_path(TENANT, name, "binding")
+            return await refusal(by.create(path, binding(TENANT, name, "nowhere"), dryRun="All"))
+
+        async def known() -> bool:
+            return await told(root, ours) == BINDERS
+
+        await until(known, "the API server's cache has the Pod")
+        assert await told(root, ours, old=True) == BINDERS
+        assert not await told(root, theirs)
+        assert not await told(scheduler, ours)
+
+
 # What the policies cost
 
 
@@ -632,7 +656,7 @@ async def test_one_variable_among_thousands_is_found(root: AdminClient) -> None:
 async def test_the_cluster_finds_no_fault_with_the_policies_types(root: AdminClient) -> None:
     found = await root.items(f"{GROUP}/validatingadmissionpolicies")
     names = [one["metadata"]["name"] for one in found]
-    assert {VISIBLE, PRESET, ALLOCATIONS, BINDINGS, "koordgate-webhook", "koordgate-gates"} < set(names)
+    assert {VISIBLE, PRESET, ALLOCATIONS, BINDINGS, BINDERS, "koordgate-webhook", "koordgate-gates"} < set(names)
     for name in names:
 
         async def checked(name: str = name) -> JsonObject:

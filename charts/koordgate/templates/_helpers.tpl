@@ -318,7 +318,7 @@ matchExpressions:
   {{- end }}
 {{- end }}
 
-{{/* The bindings of a policy about namespaced objects; takes root, name and action. Where koordgate only observes, nobody is refused: a Deny
+{{/* The bindings of a policy about namespaced objects; takes root, name, action and paramRef. Where koordgate only observes, nobody is refused: a Deny
 becomes a warning and an annotation in the audit log. */}}
 {{- define "koordgate.modePolicyBindings" -}}
 ---
@@ -330,6 +330,10 @@ metadata:
     {{- include "koordgate.webhook.labels" .root | nindent 4 }}
 spec:
   policyName: {{ .name }}
+  {{- with .paramRef }}
+  paramRef:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   validationActions: [{{ .action }}]
   matchResources:
     namespaceSelector:
@@ -344,6 +348,10 @@ metadata:
     {{- include "koordgate.webhook.labels" .root | nindent 4 }}
 spec:
   policyName: {{ .name }}
+  {{- with .paramRef }}
+  paramRef:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   validationActions: [{{ if eq .action "Deny" }}Warn, Audit{{ else }}{{ .action }}{{ end }}]
   matchResources:
     namespaceSelector:
