@@ -15,6 +15,7 @@ from allocator.quantity import to_milli
 from allocator.request.cpus import PRIORITY_CLASS_LABEL, QOS_LABEL, names_cpus, read_cpu_ask
 from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk, QosClass
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
+from allocator.vocabulary.names import OWN_CPUS
 from allocator.vocabulary.phase import Phase
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 
@@ -643,9 +644,9 @@ def test_an_unbound_pod_asks_what_kubernetes_would_count(
 KEYS = [
     *("metadata", "labels", "annotations", "spec", "containers", "initContainers", "resources", "requests", "limits"),
     *("cpu", "memory", "overhead", "priorityClassName", "restartPolicy", QOS_LABEL, PRIORITY_CLASS_LABEL),
-    *(RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC),
+    *(RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, OWN_CPUS),
 ]
-LEAVES: list[Any] = ["LSR", "LS", "Always", "koord-free", 1, "1500m", "", None, {}, [], TWO, [TWO], same(2)]
+LEAVES: list[Any] = ["LSR", "main", "LS", "Always", "koord-free", 1, "1500m", "", None, {}, [], TWO, [TWO], same(2)]
 LEAVES += ['{"preferredCPUBindPolicy":"ConstrainedBurst"}', '{"numaTopologyPolicy":"Restricted"}', "{", "[" * 100_000]
 ANYTHING = json_values() | json_near(KEYS, LEAVES)
 
