@@ -125,6 +125,31 @@ async def test_what_is_edited_back_or_whose_pod_ends_is_disputed_no_more(four: W
     assert four.parts.cluster.snapshot("n1").disputed == frozenset()
 
 
+GONE: dict[str, Callable[[Raw], object]] = {
+    "removed": lambda annotations: annotations.pop("scheduling.koordinator.sh/device-allocated"),
+    "no JSON": lambda annotations: annotations.update({"scheduling.koordinator.sh/device-allocated": "garbage"}),
+    "names nothing": lambda annotations: annotations.update({"scheduling.koordinator.sh/device-allocated": "{}"}),
+    "names no card": lambda annotations: annotations.update(
+        {"scheduling.koordinator.sh/device-allocated": '{"gpu":[]}'}
+    ),
+}
+
+
+@pytest.mark.parametrize("how", GONE)
+async def test_an_annotation_that_states_nothing_any_more_is_disputed_as_well(four: World, how: str) -> None:
+    pod = four.pod("p")
+    GONE[how](pod["metadata"]["annotations"])
+    four.add_pod(pod)
+    four.see()
+    for _ in range(2):
+        await reconcile(four)
+    (told,) = events(four, "AllocationDisputed")
+    assert ("is gone" if how == "removed" else "cannot be read") in told["message"]
+    assert four.parts.cluster.snapshot("n1").disputed == {"GPU-n1-0"}
+    assert not events(four, "BoundWithoutDevices")
+    assert four.holders() == ["p"]
+
+
 async def test_an_event_about_what_is_still_disputed_is_written_again_before_kubernetes_forgets_it(four: World) -> None:
     edit(four, lambda entry: entry["devices"][0].update(id="GPU-n1-3"))
     for passed, count in ((0, 1), (TOLD_AGAIN_S - 1, 1), (1, 2), (TOLD_AGAIN_S, 3)):

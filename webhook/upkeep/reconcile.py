@@ -359,9 +359,11 @@ class Reconciler:
         return sorted((yield from self._bound(unreadable)), key=_by_name)
 
     def _bound_around(self) -> Generator[None, None, list[PodInfo]]:
-        """Bound Pods that lack what they ask for; by name."""
+        """Bound Pods that lack what they ask for, and of which the ledger does not know; by name."""
 
         def lacking(pod: PodInfo) -> PodInfo | None:
+            if self._recorded(pod):
+                return None
             expected = pod.scheduler_name == self._scheduler_name or self._enforced(pod.namespace)
             return pod if expected and pod.lacks and pod.in_scope(self._scheduler_name) else None
 

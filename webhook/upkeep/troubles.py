@@ -67,14 +67,21 @@ def _disputed(cluster: ClusterView, node: str) -> list[Trouble]:
         Trouble(
             Wrong.DISPUTED,
             f"its annotation and the NodeAllocation {node} state different devices or CPUs for it: "
-            f"{_differs(dispute)}. What either states is held, and nothing new lands on these devices. Find out who "
-            f"edited one of the two; correct the entry of UID {uid} by the annotation, or delete the Pod",
+            f"{_differs(dispute)}{_unread(pods[uid])}. What either states is held, and nothing new lands on these "
+            f"devices. Find out who edited one of the two; correct the entry of UID {uid} by the annotation, or delete "
+            "the Pod",
             node,
             pods[uid],
         )
         for uid, dispute in cluster.disputes(node).items()
         if uid in pods
     ]
+
+
+def _unread(pod: PodInfo) -> str:
+    if pod.annotation_problem:
+        return f" (the annotation cannot be read: {pod.annotation_problem})"
+    return "" if pod.holds else " (the annotation is gone)"
 
 
 def _differs(dispute: Dispute) -> str:

@@ -81,8 +81,8 @@ class Snapshots:
 
         The second part matters where a ledger was lost, or where Koordinator bound before us: what the annotations of a
         running Pod name is never given again, whatever the ledger says. An annotation that cannot be read withholds
-        what it may name. The ledger's holding takes precedence over an annotation that became unreadable later. Where
-        both can be read and differ, both are held (`allocator.disputed`).
+        what it may name. Where the ledger and an annotation differ, both are held (`allocator.disputed`); of an annotation
+        that became unreadable, or was removed, later, the ledger's holding is.
 
         What ResourceClaims hold stands apart, in the snapshot's `claims`: as seen, and as the ledger has it for those
         whose allocation may not have been seen yet. So does what Pods of other products hold, in `foreign`. Where the
@@ -113,9 +113,11 @@ class Snapshots:
         found = {}
         for uid, pod in self._pods.on(node).items():
             held = holdings.get(uid)
-            if held is None or held.fence or not pod.holds or pod.finished or pod.annotation_problem:
+            if held is None or held.fence or pod.finished:
                 continue
-            if held.shares != pod.shares or disputed_cpus(held.cpus, pod.cpus):
+            if pod.annotation_problem or (held.shares and not pod.holds):
+                found[uid] = Dispute(frozenset(share.id for share in held.shares))
+            elif held.shares != pod.shares or disputed_cpus(held.cpus, pod.cpus):
                 said = meant(pod.shares, pod.starts, self._numberings(node), self.devices(node))
                 pairs = {kind.name: kind.memory for kind in pod.kinds if kind.memory}
                 one = Dispute(disputed_devices(held.shares, said, pairs), disputed_cpus(held.cpus, pod.cpus))
