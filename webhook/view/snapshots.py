@@ -81,8 +81,8 @@ class Snapshots:
 
         The second part matters where a ledger was lost, or where Koordinator bound before us: what the annotations of a
         running Pod name is never given again, whatever the ledger says. An annotation that cannot be read withholds
-        what it may name. Where the ledger and an annotation differ, both are held (`allocator.disputed`); of an annotation
-        that became unreadable, or was removed, later, the ledger's holding is.
+        what it may name. Where the ledger and an annotation differ, both are held (`allocator.disputed`). Where the
+        annotation became unreadable later, or was removed, what the ledger holds is disputed.
 
         What ResourceClaims hold stands apart, in the snapshot's `claims`: as seen, and as the ledger has it for those
         whose allocation may not have been seen yet. So does what Pods of other products hold, in `foreign`. Where the
