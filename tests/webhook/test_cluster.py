@@ -640,7 +640,7 @@ class History:
 
     def disputed(self) -> Iterator[str]:
         """The cards of which the ledger holds less for a live Pod than its annotation states, or another card."""
-        for uid in self.live.keys() & self.held.keys():
+        for uid in (self.live.keys() & self.held.keys()) - self.ended:
             (share,) = self.held[uid].shares
             card, percent = self.stated[uid]
             if card != share.id or percent > share.amounts[GPU_MEMORY_RATIO]:
