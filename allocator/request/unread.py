@@ -101,10 +101,10 @@ def taken_by_others(spec: Mapping[str, Any], types: DeviceTypes) -> tuple[Taken,
     for _, name, amount in asked_names(spec):
         if name in types.resources:
             continue
-        meaning, foreign = types.known.resources.get(name), foreign_of(name)
+        meaning = types.known.resources.get(name)
         if meaning is not None and (meaning.term.states or meaning.term.template):
             taken = Taken(name, meaning.dialect.name, meaning.type.name, meaning.dialect.vendor)
-        elif meaning is None and foreign is not None and foreign.of:
+        elif meaning is None and (foreign := foreign_of(name)) is not None and foreign.of:
             taken = Taken(name, "", foreign.of, "")
         else:
             continue
