@@ -278,7 +278,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
     assert written["limits"] == {"provider": "none", "require": []}
     assert set(written["cpus"]) == {"bindPolicy", "exclusivePolicy", "numaAllocateStrategy", "numaTopologyPolicy"}
     assert set(written["numa"]) == {"scope"}
-    assert set(written["numa"]["scope"]) == {"namespaces", "selector"}
+    assert set(written["numa"]["scope"]) == {"scheduler", "namespaces", "selector"}
     assert set(written["ledger"]) == {"graceSeconds", "reconcileSeconds", "gatherSeconds"}
     assert written["gangs"] == {"allOrNothing": False, "holdSeconds": 300}
     assert set(written["serve"]) == {

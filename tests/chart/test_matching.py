@@ -332,14 +332,16 @@ def scoped(request, render) -> tuple[PolicyScope, Matches]:
 @given(
     obj=pods(),
     namespace=st.sampled_from(["default", "training", "batch"]),
-    scheduler=st.sampled_from(["default-scheduler", "koord-scheduler"]),
+    sent_to=st.sampled_from(
+        [{}, {"schedulerName": "koord-scheduler"}, {"schedulerName": "koord-scheduler", "nodeName": "n1"}]
+    ),
 )
 def test_a_pod_that_an_administrator_puts_in_scope_is_sent_as_well(
-    scoped: tuple[PolicyScope, Matches], matches: Matches, obj: JsonObject, namespace: str, scheduler: str
+    scoped: tuple[PolicyScope, Matches], matches: Matches, obj: JsonObject, namespace: str, sent_to: dict[str, str]
 ) -> None:
     scope, sent = scoped
     ours = matches("pods.mutate", obj)
-    obj["spec"]["schedulerName"] = scheduler
+    obj["spec"].update({"schedulerName": "default-scheduler"} | sent_to)
 
     wanted = scope.includes(namespace, obj, TYPES) or ours
 

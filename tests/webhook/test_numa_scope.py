@@ -13,6 +13,7 @@ from allocator.request.cpus import QOS_LABEL
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.names import NUMA_SCOPE, RESOURCE_STATUS
 from allocator.wire.numazones import NumaZone
+from allocator.wire.resourcespec import RESOURCE_SPEC
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODES, PODS
 from webhook import patch, settings
@@ -91,6 +92,14 @@ CASES: dict[str, tuple[Raw, bool]] = {
         made(namespace="default", asked={}, schedulerName="koord-scheduler"),
         False,
     ),
+    "of our scheduler, and its node is named": (
+        made(namespace="default", schedulerName="koord-scheduler", nodeName="n1"),
+        False,
+    ),
+    "of our scheduler, a wish without effect": (
+        made(namespace="default", schedulerName="koord-scheduler", annotations={RESOURCE_SPEC: "{}"}),
+        True,
+    ),
     "of another scheduler": (made(namespace="default", schedulerName="other"), False),
     "SYSTEM is left to the kubelet": (made(labels={QOS_LABEL: "SYSTEM"}), False),
 }
@@ -103,7 +112,7 @@ async def test_a_pod_in_scope_is_marked_and_goes_to_our_scheduler(scoped: World,
     if not marked:
         assert done == obj
         return
-    annotations = {NUMA_SCOPE: "true"}
+    annotations = {**obj["metadata"].get("annotations", {}), NUMA_SCOPE: "true"}
     assert done["metadata"] == {**obj["metadata"], "annotations": annotations}
     assert done["spec"] == {**obj["spec"], "schedulerName": "koord-scheduler"}
     untranslated = scoped.parts.pods.validate(asks(obj))

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from allocator.request.cpus import IN_SCOPE, QOS_LABEL
-from allocator.request.pod import is_ours
+from allocator.request.cpus import IN_SCOPE, QOS_LABEL, CpuAskReading, read_cpu_ask
+from allocator.request.devices import names_devices
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import NUMA_SCOPE, RESOURCE_MAPS
 from webhook.patch import Operation, set_annotations
 
 _HELD: Final = ("cpu", "memory")
+_NO_CPUS: Final = CpuAskReading(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class PolicyScope:
     Attributes:
         namespaces: every Pod of these.
         labels: every Pod with all of these; no Pod if there are none.
-        scheduler: every Pod that names this scheduler and asks for neither devices nor CPUs; no Pod if it is empty.
+        scheduler: every Pod that names this scheduler and no node, and asks for neither devices nor CPUs; no Pod if it
+            is empty.
     """
 
     namespaces: frozenset[str] = frozenset()
@@ -35,13 +37,17 @@ class PolicyScope:
         found: Mapping[str, str] = (pod.get("metadata") or {}).get("labels") or {}
         spec: Mapping[str, Any] = pod.get("spec") or {}
         labelled = bool(self.labels) and self.labels.items() <= found.items()
-        if found.get(QOS_LABEL):
+        if found.get(QOS_LABEL) or not any(name in amounts for amounts in _amounts(spec) for name in _HELD):
             return False
-        if not (labelled or namespace in self.namespaces) and (
-            not self.scheduler or spec.get("schedulerName") != self.scheduler or is_ours(pod, types)
-        ):
-            return False  # koordgate itself may have sent one of ours there, which NUMA policies hold for anyway
-        return any(name in amounts for amounts in _amounts(spec) for name in _HELD)
+        return labelled or namespace in self.namespaces or self._named_by(pod, spec, types)
+
+    def _named_by(self, pod: Mapping[str, Any], spec: Mapping[str, Any], types: DeviceTypes) -> bool:
+        """Whether a Pod's author names the scheduler, and leaves the node to it."""
+        if not self.scheduler or spec.get("schedulerName") != self.scheduler or spec.get("nodeName"):
+            return False
+        # koordgate itself may have sent one of ours there, which NUMA policies hold for anyway.
+        annotations = (pod.get("metadata") or {}).get("annotations")
+        return not names_devices(spec, types, annotations) and read_cpu_ask(pod, types=types) == _NO_CPUS
 
     def lacks_mark(self, namespace: str, pod: Mapping[str, Any], types: DeviceTypes) -> bool:
         """Whether a Pod is in scope and its annotation does not say so."""

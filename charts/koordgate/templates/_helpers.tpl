@@ -559,7 +559,7 @@ LS and BE are in scope anyway, and SYSTEM never is. */}}
 {{- $scope := .Values.numa.scope }}
 {{- $named := list }}
 {{- if $scope.scheduler }}
-{{- $named = append $named (printf "has(object.spec.schedulerName) && object.spec.schedulerName == '%s'" .Values.scheduler.name) }}
+{{- $named = append $named (printf "has(object.spec.schedulerName) && object.spec.schedulerName == '%s' && !(has(object.spec.nodeName) && object.spec.nodeName != '')" .Values.scheduler.name) }}
 {{- end }}
 {{- if $scope.namespaces }}
 {{- $named = append $named (printf "request.namespace in ['%s']" (join "', '" $scope.namespaces)) }}
