@@ -11,7 +11,7 @@ from typing import Final
 from controlplane.gpu_cluster import binding, pod, pods_path
 
 from soaking.auditor import Auditor
-from soaking.plan import ASKS, AWAY_S, CARDS, LOST, NAMESPACE, RACED, Findings, Soak
+from soaking.plan import ASKS, AWAY_S, CARDS, EDITED, LOST, NAMESPACE, RACED, Findings, Soak
 from webhook.localplane.admin import AdminClient, ApiError, JsonObject
 from webhook.localplane.waiting import until
 
@@ -75,6 +75,10 @@ class Load:
     async def _work(self) -> None:
         full = 90 * CARDS * self._soak.nodes
         while not self.is_over:
+            if self.bound >= self._soak.binds and self._soak.events - self._findings.done.keys() == {EDITED}:
+                # Only the record of a Pod that has run for a while is edited: none ends meanwhile.
+                await asyncio.sleep(AWAY_S)
+                continue
             self._number += 1
             percent = self._random.choices([kind for kind, _ in _KINDS], [share for _, share in _KINDS])[0]
             name = f"p{self._number}"

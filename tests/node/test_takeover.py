@@ -14,6 +14,7 @@ from node import images
 from node.harness import Node, Reporter
 
 from allocator.vocabulary.cpuset import format_cpuset, parse
+from allocator.vocabulary.names import OWN_CPUS
 from reporter.kubelet import cpustate
 from reporter.takeover.file import backup_of
 from webhook.localplane.admin import AdminClient, ApiError, JsonObject
@@ -64,10 +65,12 @@ class Bench:
         self._namespace = namespace
 
     async def start(self, name: str, containers: list[JsonObject], cpus: int = 0) -> str:
-        """Run a Pod, with decided CPUs if any; returns its UID."""
+        """Run a Pod, with decided CPUs if any, for all its containers; returns its UID."""
         spec = {"terminationGracePeriodSeconds": 1, "schedulerName": "nobody", "containers": containers}
         labels = {"koordinator.sh/qosClass": "LSR"} if cpus else {}
-        made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+        annotations = {OWN_CPUS: ",".join(one["name"] for one in containers)} if cpus else {}
+        metadata = {"name": name, "labels": labels, "annotations": annotations}
+        made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         made = await self._admin.create(f"/api/v1/namespaces/{self._namespace}/pods", made)
         await self.node.bind(made, {STATUS: json.dumps({"cpuset": format_cpuset(cpus)})} if cpus else None)
         found = await self.node.phase(self._namespace, name, "Running")
