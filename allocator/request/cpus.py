@@ -180,16 +180,18 @@ def not_guaranteed(pod: Mapping[str, Any]) -> str:
     return ""
 
 
-def below_one(pod: Mapping[str, Any]) -> str:
-    """Warn of containers that run in the shared pool because they ask for less than one CPU; "" if none does."""
-    label, annotations = _marks(pod)
-    if label not in _BOUND or OWN_CPUS in annotations:
+def below_one(pod: Mapping[str, Any], shared: frozenset[str]) -> str:
+    """Warn of containers that run in the shared pool because they ask for less than one CPU; "" if none does.
+
+    Args:
+        pod: the Pod.
+        shared: its containers that run in the shared pool, as `read_cpu_ask` says.
+    """
+    names = shared - INJECTED
+    if not names or OWN_CPUS in _marks(pod)[1]:
         return ""
     amounts = read_cpu_amounts(as_object(pod.get("spec"), "spec", []), [])
-    own = {one.name for one in on_own_cpus(amounts, annotations, []).containers}
-    small = [one for one in amounts.containers if one.name not in INJECTED and one.name not in own]
-    if not small:
-        return ""
+    small = [one for one in amounts.containers if one.name in names]
     more = f" (and {len(small) - 1} more)" if len(small) > 1 else ""
     return (
         f"{small[0].path}: less than one CPU, so that this container{more} runs on shared CPUs, not on the Pod's own; "

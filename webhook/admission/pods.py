@@ -93,7 +93,8 @@ class PodWebhooks:
             refusal = _refusal(request, (*translation.problems, *added))
             return denied(refusal, RefusalReason.TRANSLATION, HTTPStatus.UNPROCESSABLE_ENTITY)
         warnings = list(translation.warnings)
-        warnings += filter(None, (without_effect(pod), not_aligned(pod), not_guaranteed(pod), below_one(pod)))
+        small = below_one(pod, translation.reading.shared)
+        warnings += filter(None, (without_effect(pod), not_aligned(pod), not_guaranteed(pod), small))
         warnings.extend(
             f"{container.path}.resources: no known GPU has the requested memory; the largest has "
             f"{format_bytes(largest)}, and the Pod waits until a larger one joins"

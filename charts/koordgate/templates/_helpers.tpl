@@ -388,6 +388,11 @@ has is therefore not iterated; the webhook inspects it. */}}
 key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status', 'koordgate.io/device-quotas'] || {{ include "koordgate.cel.visibleKey" . }} || {{ include "koordgate.cel.deliveryKey" . }}
 {{- end }}
 
+{{/* CEL: the annotations that are decided when a Pod is created, so that no later write and no Binding may bring them. */}}
+{{- define "koordgate.cel.decidedKeys" -}}
+'koordgate.io/original-request', 'koordgate.io/numa-scope', 'koordgate.io/device-sharing', 'koordgate.io/limits', 'koordgate.io/own-cpus'
+{{- end }}
+
 {{/* CEL: the annotation `key` may not change after the Pod's creation, or not as it likes: the hint decides what quotas count. */}}
 {{- define "koordgate.cel.frozenKey" -}}
 key in ['koordgate.io/original-request', 'koordgate.io/dialect', 'koordgate.io/numa-scope', 'koordgate.io/device-sharing', 'koordgate.io/limits', 'koordgate.io/own-cpus', 'scheduling.koordinator.sh/device-allocate-hint', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status', 'koordgate.io/device-quotas'] || {{ include "koordgate.cel.visibleKey" . }} ||

@@ -215,7 +215,7 @@ def test_ephemeral_containers_run_beside_what_they_look_at_unless_the_others_are
     ],
 )
 def test_an_author_is_told_of_containers_that_leave_for_their_size(obj: Raw, named: str) -> None:
-    told = below_one(obj)
+    told = below_one(obj, read_cpu_ask(obj).shared)
     assert (told.startswith(named), bool(told), OWN_CPUS in told) == (True, bool(named), bool(named))
 
 
