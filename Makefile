@@ -46,7 +46,7 @@ map: .venv/.runs  ## run the demo, and open the device map in a browser
 	$(BIN)/koordgate demo --open $(ARGS)
 
 test: setup check docs  ## run everything: lint, types, contracts, unit, property, API, control-plane and node tests
-	$(BIN)/python -m webhook.localplane build
+	$(BIN)/python -m localplane build
 	$(BIN)/python -m pytest -m "$(UNIT)" $(PARALLEL) $(ARGS)
 	$(BIN)/python -m pytest -m "not ($(UNIT))" $(ARGS)
 
@@ -72,7 +72,7 @@ unit: setup  ## run the tests that need only Python
 	$(BIN)/python -m pytest -m "$(UNIT)" $(PARALLEL) $(ARGS)
 
 controlplane: setup  ## run the tests on a real etcd, kube-apiserver and kube-scheduler
-	$(BIN)/python -m webhook.localplane build
+	$(BIN)/python -m localplane build
 	$(BIN)/python -m pytest -m controlplane $(ARGS)
 
 test-matrix: setup  ## run the control-plane tests on every supported Kubernetes: make test-matrix ARGS="--kubernetes 1.34 -x"
@@ -82,7 +82,7 @@ browser: setup  ## run the tests of the device map in headless Chromium
 	$(BIN)/python -m pytest -m browser $(ARGS)
 
 node: setup  ## run the tests on a real kubelet and containerd (root)
-	$(BIN)/python -m webhook.localplane build
+	$(BIN)/python -m localplane build
 	$(BIN)/python -m pytest -m node $(ARGS)
 
 mutants: setup  ## count the random mutants that the tests kill: make mutants AREA=allocator|ledger|webhook|reporter SEED=1 COUNT=30
@@ -93,15 +93,15 @@ bench: setup  ## run one benchmark: make bench NAME=mutate_pod ARGS=...; without
 	$(BIN)/python bench/$(NAME).py $(ARGS)
 
 generate: setup  ## write the files that follow from the code: the chart's resources and dashboard, the page about metrics
-	$(BIN)/python -m webhook.localplane generate
+	$(BIN)/python -m localplane generate
 	$(BIN)/python docs/generate.py
 
 image:  ## build the container image: make image IMAGE=registry.example.com/koordgate:1 BASE=NAME@sha256:... (docker, podman or buildah)
 	@IMAGE='$(IMAGE)' BASE='$(BASE)' RUNTIME='$(RUNTIME)' ENGINE='$(ENGINE)' PLATFORMS='$(PLATFORMS)' PUSH='$(PUSH)' UNPINNED='$(UNPINNED)' PIP_CONFIG='$(PIP_CONFIG)' PIP_CA='$(PIP_CA)' SBOM='$(SBOM)' image/build.sh
 
 requirements: setup  ## update the pins of pyproject.toml's dependencies, with hashes
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --extra dev --extra tracing --output-file requirements-dev.txt pyproject.toml
-	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --constraint requirements-dev.txt --extra tracing --output-file requirements.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --extra console --extra dev --extra tracing --output-file requirements-dev.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --constraint requirements-dev.txt --extra console --extra tracing --output-file requirements.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --constraint requirements-dev.txt --only-build-deps --build-deps-for editable --output-file requirements-build.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --constraint requirements-dev.txt --output-file image/tools.txt image/tools.in
 	echo pip | $(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --constraint requirements-dev.txt --output-file requirements-pip.txt -

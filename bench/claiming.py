@@ -20,13 +20,13 @@ from typing import Any, Final, NamedTuple, Self
 
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, add_gpu_node, metric, pod, pods_path, uuid_of
 
-from webhook.localplane import chart, versions
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.koord import NAME, start_koord_scheduler
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import until
+from localplane import chart, versions
+from localplane.admin import AdminClient, JsonObject
+from localplane.binaries import Binaries
+from localplane.koord import NAME, start_koord_scheduler
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import until
 
 DRIVER: Final = "gpu.nvidia.com"
 TEMPLATE: Final = "one-card"

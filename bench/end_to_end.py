@@ -25,13 +25,13 @@ import yaml
 from loads import FUNCTIONS, Kind, halves, mix
 from result import close
 
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import Binaries, find_or_build
-from webhook.localplane.koord import NAME, start_koord_scheduler
-from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
-from webhook.localplane.replicas import Replicas, Routing
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import AdminClient, JsonObject
+from localplane.binaries import Binaries, find_or_build
+from localplane.koord import NAME, start_koord_scheduler
+from localplane.plane import CONTROL_PLANE, ControlPlane
+from localplane.replicas import Replicas, Routing
+from localplane.waiting import until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from controlplane.gpu_cluster import add_node, at_home, audit_devices, machine, pods_path, refused_binds

@@ -21,10 +21,10 @@ from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import NodeTopology
+from console.simulator import api
 from webhook.assembly import Parts, assemble
 from webhook.ledger.memory import MemoryStore
 from webhook.ledger.store import Record
-from webhook.offline import api
 from webhook.settings import WebhookSettings, without_gathering
 from webhook.view.livepods import LivePods
 from webhook.view.nodes import NodeFacts

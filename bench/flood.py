@@ -26,7 +26,7 @@ from memory import REFERENCE_MB, LargeCluster, memory, ready, replica, say
 from result import close
 
 from koordgate.kube.resource import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
-from webhook.localplane.process import free_port
+from localplane.process import free_port
 
 CHART = Path(__file__).parents[1] / "charts" / "koordgate" / "values.yaml"
 BODY = 7 * 2**20

@@ -33,9 +33,9 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, ORIGINAL_REQUEST, TYPE_GPU
 from allocator.wire.deviceobject import NodeDevices
+from console.simulator import api
 from webhook.assembly import Parts
 from webhook.ledger.store import Record
-from webhook.offline import api
 from webhook.upkeep.looplag import LoopLag
 from webhook.view.feed import PodFeed, TopologyFeed
 from webhook.view.nodes import NodeFacts

@@ -17,7 +17,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "tests")]
 from kubelet_questions import asked_of_kubelet, cases
 
 from allocator.place import Placement
-from webhook.localplane.binaries import find_or_build
+from localplane.binaries import find_or_build
 
 BATCH = 500
 

@@ -40,8 +40,8 @@ from koordgate.kube.resource import (
     VALIDATING_WEBHOOKS,
     Resource,
 )
+from localplane.process import free_port
 from webhook.admission.translate import TranslationPolicy, translate
-from webhook.localplane.process import free_port
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fake_kube import FakeKube, Raw, Where

@@ -31,13 +31,13 @@ from openb.strategies import STRATEGIES, Fgd
 from result import close
 
 from allocator.vocabulary.preference import Preference
-from webhook import terminal
-from webhook.offline.cluster import OfflineCluster
-from webhook.offline.trace import WHOLE, TraceNode, TracePod, named, read_nodes, read_pods, shuffled
-from webhook.offline.traceobjects import mix_of_trace, node_objects
-from webhook.offline.traceplay import SAMPLES, Played, Player, Sample
-from webhook.offline.traceplot import ASKED, TIMES, plot
-from webhook.offline.tracerun import read_text, table
+from console import terminal
+from console.simulator.cluster import OfflineCluster
+from console.simulator.trace import WHOLE, TraceNode, TracePod, named, read_nodes, read_pods, shuffled
+from console.simulator.traceobjects import mix_of_trace, node_objects
+from console.simulator.traceplay import SAMPLES, Played, Player, Sample
+from console.simulator.traceplot import ASKED, TIMES, plot
+from console.simulator.tracerun import read_text, table
 from webhook.settings import HeadroomSettings, WebhookSettings
 
 DATA = Path(__file__).parent / "openb"

@@ -20,10 +20,10 @@ from pathlib import Path
 import aiohttp
 from result import close
 
-from webhook.localplane import binaries, chart
-from webhook.localplane.admin import AdminClient, ApiError
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
+from localplane import binaries, chart
+from localplane.admin import AdminClient, ApiError
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
 
 PROGRAMS = ("etcd", "kube-apiserver", "helm")
 SECRETS = f"/api/v1/namespaces/{chart.NAMESPACE}/secrets"

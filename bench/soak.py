@@ -23,8 +23,8 @@ from pathlib import Path
 import uvloop
 from result import close
 
-from webhook.localplane.binaries import find_or_build
-from webhook.localplane.plane import CONTROL_PLANE
+from localplane.binaries import find_or_build
+from localplane.plane import CONTROL_PLANE
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from soaking.cluster import soak_cluster

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from result import close
 
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient
-from webhook.localplane.binaries import find_or_build
-from webhook.localplane.koord import start_koord_scheduler
-from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
-from webhook.localplane.replicas import Replicas, Routing
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import AdminClient
+from localplane.binaries import find_or_build
+from localplane.koord import start_koord_scheduler
+from localplane.plane import CONTROL_PLANE, ControlPlane
+from localplane.replicas import Replicas, Routing
+from localplane.waiting import until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from controlplane.gpu_cluster import add_gpu_node, pod, pods_path

@@ -22,8 +22,8 @@ from watching.cluster import SCRAPE_S, troubles, watched_cluster
 from watching.load import PodLoad
 from watching.picture import picture
 
-from webhook.localplane.binaries import find_or_build
-from webhook.localplane.plane import CONTROL_PLANE
+from localplane.binaries import find_or_build
+from localplane.plane import CONTROL_PLANE
 
 POINTS = 150  # of a line
 

@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 import yaml
 from prometheus_client import CollectorRegistry
 
+from console import simulator
+from console.simulator.cluster import OfflineCluster
 from reporter.metrics import ReporterMetrics
-from webhook import offline
 from webhook.lease.metrics import LeaseMetrics
-from webhook.offline.cluster import OfflineCluster
 
 DOCS: Final = Path(__file__).parent
 sys.path.insert(0, str(DOCS))  # with PYTHONSAFEPATH the script's own folder is not on the path
@@ -110,7 +110,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; the status is 1 if a page is not current")
     check = parser.parse_args().check
-    code = Path(offline.__file__).resolve().parents[2]
+    code = Path(simulator.__file__).resolve().parents[2]
     if code != DOCS.resolve().parent:
         sys.stderr.write(f"this would write what {code} says: set PYTHONPATH to {DOCS.resolve().parent}\n")
         return 2

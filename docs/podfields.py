@@ -3,7 +3,7 @@
 They come from Kubernetes' own OpenAPI, of the newest version that koordgate supports. Its file is in the Go module from
 which the tests build a control plane, and a control-plane test compares what is kept with the API server's answer:
 
-    folder=$(cd webhook/localplane/module && go list -m -f '{{.Dir}}' k8s.io/kubernetes)
+    folder=$(cd localplane/module && go list -m -f '{{.Dir}}' k8s.io/kubernetes)
     .venv/bin/python docs/podfields.py $folder/api/openapi-spec/swagger.json
 """
 

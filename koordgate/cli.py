@@ -13,12 +13,13 @@ from allocator.vocabulary.meant import did_you_mean
 
 _GROUP: Final = "koordgate.commands"
 _PROGRAM: Final = "koordgate"
+_CONSOLE: Final = ("rich", "shtab")  # of the extra of this name, which servers do without
+_UNUSABLE: Final = 2
 _PLUGIN: Final = "kubectl-koordgate"  # kubectl runs it for `kubectl koordgate`
 _CHOICE: Final = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")  # argparse's words
 _OPTION: Final = re.compile(r"unrecognized arguments: (--[-a-z]+)")
 _SUMMARIES: Final = {
     "adopt": "move a cluster from another product: check, report, switch namespaces and back",
-    "check": "the same as doctor: look at an installation",
     "cleanup": "remove all that koordgate left in a cluster after helm uninstall",
     "defrag": "plan which Pods to evict so that larger ones find room, and do it on demand",
     "completion": "print a script that makes a shell complete commands and options",
@@ -38,7 +39,6 @@ _SUMMARIES: Final = {
     "translate": "show what manifests become, or write them in another product's dialect",
     "uncordon": "return a device to service",
     "webhook": "serve admission, binding and the scheduler extender of a cluster",
-    "why": "the same as explain: why a Pod is where it is, or nowhere",
 }
 
 
@@ -81,17 +81,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         overview.parse_args(arguments or ["--help"])
         overview.error("give the command first")
     name = arguments[0]
-    command: Command = points[name].load()
+    try:
+        command: Command = points[name].load()
+    except ModuleNotFoundError as error:
+        if error.name not in _CONSOLE:
+            raise
+        sys.stderr.write(f"{program()} {name}: {error.name} is not installed: pip install 'koordgate[console]'\n")
+        return _UNUSABLE
     return command.run(parser_of(name).parse_args(arguments[1:]))
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
     """Make the parser of a command that exists; what it reads names the command as it was called, as `called`."""
     command: Command = commands()[name].load()
-    parser = _Parser(prog=f"{program()} {name}", **_about(command, name))
+    parser = _Parser(prog=f"{program()} {name}", **_about(command))
     command.arguments(parser)
     if parser.usage is not None:
-        parser.usage = _as_called(parser.usage, name)
+        parser.usage = _as_called(parser.usage)
     parser.set_defaults(called=parser.prog)
     return parser
 
@@ -118,7 +124,7 @@ def whole_parser() -> argparse.ArgumentParser:
     below = parser.add_subparsers(metavar="COMMAND")
     for name, point in sorted(commands().items()):
         command: Command = point.load()
-        command.arguments(below.add_parser(name, help=summary(name), **_about(command, name)))
+        command.arguments(below.add_parser(name, help=summary(name), **_about(command)))
     return parser
 
 
@@ -130,23 +136,17 @@ class _About(TypedDict):
     formatter_class: type[argparse.HelpFormatter]
 
 
-def _about(command: Command, name: str) -> _About:
+def _about(command: Command) -> _About:
     return {
         "description": command.description,
-        "epilog": _as_called(command.examples, name),
+        "epilog": _as_called(command.examples),
         "formatter_class": argparse.RawDescriptionHelpFormatter,
     }
 
 
-def _as_called(text: str, name: str) -> str:
-    """Name the program, and a command of two names, as they were called wherever a line begins with them."""
-    known = commands()
-    alike = {other for other, point in known.items() if point.value == known[name].value}
-    return re.sub(
-        rf"(?m)^( *){_PROGRAM} (\S+)",
-        lambda found: f"{found[1]}{program()} {name if found[2] in alike else found[2]}",
-        text,
-    )
+def _as_called(text: str) -> str:
+    """Name the program as it was called wherever a line begins with it."""
+    return re.sub(rf"(?m)^( *){_PROGRAM} ", rf"\1{program()} ", text)
 
 
 def _overview(names: Sequence[str]) -> argparse.ArgumentParser:

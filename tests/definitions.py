@@ -2,8 +2,8 @@
 
 import yaml
 
-from webhook.localplane.admin import JsonObject
-from webhook.localplane.binaries import module_folder
+from localplane.admin import JsonObject
+from localplane.binaries import module_folder
 
 # Each module of `SOURCES` with its folder of definitions, and the files of the kinds that the chart makes.
 _FILES = {

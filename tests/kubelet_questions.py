@@ -59,7 +59,7 @@ class Case(NamedTuple):
     Attributes:
         node: as koordgate sees it.
         pod: the Pod.
-        question: both, as webhook/localplane/module/admission reads them.
+        question: both, as localplane/module/admission reads them.
         schedulable: whether the node has what the Pod requests of each resource, as kube-scheduler counts.
     """
 

@@ -18,8 +18,8 @@ import yaml
 from aiohttp import ClientSession
 from controlplane.needs import missing
 
-from webhook.localplane.binaries import cache_folder
-from webhook.localplane.process import free_port
+from localplane.binaries import cache_folder
+from localplane.process import free_port
 
 _PACKAGE = "prometheus"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from waiting import until
 
-from webhook.localplane.replicas import this_koordgate
+from localplane.replicas import this_koordgate
 
 LOADED = 120.0  # seconds in which a process starts on a busy machine
 

@@ -12,8 +12,8 @@ from collections import Counter
 
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, pods_path
 
+from localplane.admin import AdminClient, ApiError, JsonObject
 from soaking.plan import ASKS, AWAY_S, LOST, NAMESPACE, Findings
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
 
 
 class Auditor:

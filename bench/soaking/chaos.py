@@ -8,13 +8,13 @@ from random import Random
 
 from controlplane.gpu_cluster import ALLOCATIONS, uuid_of
 
+from localplane.admin import AdminClient, ApiError
+from localplane.balancer import Balancer
+from localplane.plane import ControlPlane
+from localplane.process import StartError
+from localplane.replicas import Replicas
 from soaking.auditor import Auditor
 from soaking.plan import API_KILLED, CARDS, CUT, EDITED, ETCD_PAUSED, KILLED, LOST, PAUSED, Findings, Soak
-from webhook.localplane.admin import AdminClient, ApiError
-from webhook.localplane.balancer import Balancer
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.process import StartError
-from webhook.localplane.replicas import Replicas
 
 
 class Chaos:

@@ -9,18 +9,18 @@ from typing import Any, Final
 
 from controlplane.gpu_cluster import add_gpu_node, ledger, pods_path
 
+from localplane import chart
+from localplane.admin import AdminClient, JsonObject
+from localplane.balancer import Balancer
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import until
 from soaking.auditor import Auditor
 from soaking.chaos import Chaos
 from soaking.forked import Nurseries
 from soaking.load import Load
 from soaking.plan import CARDS, NAMESPACE, Findings, Soak
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.balancer import Balancer
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import until
 
 _RECONCILE_S: Final = 2.0
 _PATIENCE_S: Final = 240.0

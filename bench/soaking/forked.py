@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
 
-from webhook.localplane.process import Child, Process, StartError
+from localplane.process import Child, Process, StartError
 
 _NURSERY: Final = Path(__file__).with_name("nursery.py")
 

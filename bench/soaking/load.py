@@ -10,10 +10,10 @@ from typing import Final
 
 from controlplane.gpu_cluster import binding, pod, pods_path
 
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.waiting import until
 from soaking.auditor import Auditor
 from soaking.plan import ASKS, AWAY_S, CARDS, EDITED, LOST, NAMESPACE, RACED, Findings, Soak
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.waiting import until
 
 _KINDS: Final = ((50, 60), (25, 20), (100, 15), (200, 5))  # percent of a card, and how many of a hundred Pods ask that
 _NODES_TRIED: Final = 6  # of a Pod, before it is given up as one for which there is no room

@@ -39,7 +39,7 @@ def _become(order: dict[str, Any]) -> NoReturn:
     """Run koordgate in a forked child."""
     status = 1
     try:
-        import_module("webhook.localplane.process").die_with_parent()
+        import_module("localplane.process").die_with_parent()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for number, file in enumerate((os.open(os.devnull, os.O_RDONLY), log, log)):
@@ -56,6 +56,6 @@ def _become(order: dict[str, Any]) -> NoReturn:
 if __name__ == "__main__":
     right, off = time.time, float(sys.argv[1])
     time.time = lambda: right() + off
-    for name in (*_NEEDED, "webhook.localplane.process"):
+    for name in (*_NEEDED, "localplane.process"):
         import_module(name)
     _serve()

@@ -17,11 +17,11 @@ import yaml
 from nvml_standin import Played
 from sysfs_tree import Machine
 
-from webhook.localplane import chart
-from webhook.localplane.admin import JsonObject
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.process import Process, free_port
-from webhook.localplane.replicas import this_koordgate
+from localplane import chart
+from localplane.admin import JsonObject
+from localplane.plane import ControlPlane
+from localplane.process import Process, free_port
+from localplane.replicas import this_koordgate
 
 ACCOUNT: Final = "koordgate-reporter"
 CARDS: Final = 8

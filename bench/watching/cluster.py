@@ -15,17 +15,17 @@ from typing import Any, Final
 import nvml_standin
 import yaml
 
+from console.simulator.trace import TraceNode
+from console.simulator.traceobjects import node_objects
+from localplane import chart
+from localplane.admin import AdminClient, JsonObject
+from localplane.binaries import Binaries
+from localplane.koord import start_koord_scheduler
+from localplane.plane import ControlPlane
+from localplane.process import Process, free_port
+from localplane.replicas import Replicas, this_koordgate
+from localplane.waiting import until
 from watching.cards import HOST, ReportedNode
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.koord import start_koord_scheduler
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.process import Process, free_port
-from webhook.localplane.replicas import Replicas, this_koordgate
-from webhook.localplane.waiting import until
-from webhook.offline.trace import TraceNode
-from webhook.offline.traceobjects import node_objects
 
 SCRAPE_S: Final = 5
 _DEVICES: Final = "/apis/scheduling.koordinator.sh/v1alpha1/devices"

@@ -12,10 +12,10 @@ from typing import Final
 
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, bound, pod, pods_path
 
+from console.simulator.trace import read_pods
+from console.simulator.traceobjects import pod_object
+from localplane.admin import AdminClient, ApiError, JsonObject
 from watching.cards import HOST, IDLE, ReportedNode
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.offline.trace import read_pods
-from webhook.offline.traceobjects import pod_object
 from webhook.trialpod import UNCALLED
 
 NAMESPACE: Final = "default"

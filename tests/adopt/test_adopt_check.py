@@ -12,15 +12,15 @@ from builders import container, device_entry, device_object, pod
 
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
-from webhook.adopt.command import COMMAND
-from webhook.adopt.findings import ClusterFindings, HeldBy, NodeFinding, find
-from webhook.adopt.objects import Cluster, from_objects
-from webhook.adopt.steps import blockers, steps
-from webhook.adopt.tables import nodes_table
-from webhook.adopt.view import AdoptView
-from webhook.offline.cluster import OfflineCluster
+from console.adopt.command import COMMAND
+from console.adopt.findings import ClusterFindings, HeldBy, NodeFinding, find
+from console.adopt.objects import Cluster, from_objects
+from console.adopt.steps import blockers, steps
+from console.adopt.tables import nodes_table
+from console.adopt.view import AdoptView
+from console.simulator.cluster import OfflineCluster
+from console.terminal import show
 from webhook.settings import DialectSettings, WebhookSettings, parse, types_of
-from webhook.terminal import show
 
 Raw = dict[str, Any]
 GPU = {"nvidia.com/gpu": "1"}

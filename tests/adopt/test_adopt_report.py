@@ -10,11 +10,11 @@ from builders import container, device_entry, device_object, gpu, holding, part,
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from allocator.wire.nodeallocation import write_spec
-from webhook.adopt.findings import ClusterFindings, find
-from webhook.adopt.objects import Cluster, from_objects
-from webhook.adopt.report import NamespaceReport, PlacedOn, report
-from webhook.adopt.view import AdoptView
-from webhook.offline.documents import InputError
+from console.adopt.findings import ClusterFindings, find
+from console.adopt.objects import Cluster, from_objects
+from console.adopt.report import NamespaceReport, PlacedOn, report
+from console.adopt.view import AdoptView
+from console.simulator.documents import InputError
 from webhook.settings import DialectSettings, WebhookSettings, types_of
 
 Raw = dict[str, Any]

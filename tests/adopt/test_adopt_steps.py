@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from allocator.vocabulary.mode import Mode
-from webhook.adopt.findings import OURS, ClusterFindings, DevicePod, HeldBy, NodeFinding
-from webhook.adopt.steps import blockers, named, steps
+from console.adopt.findings import OURS, ClusterFindings, DevicePod, HeldBy, NodeFinding
+from console.adopt.steps import blockers, named, steps
 
 BINDING = "wait for another scheduler, whose Bindings would be refused"
 

@@ -7,11 +7,11 @@ import pytest
 from rich.table import Table
 
 from allocator.vocabulary.mode import Mode
-from webhook import terminal
-from webhook.adopt.findings import ClusterFindings, DevicePod, HeldBy, NodeFinding
-from webhook.adopt.report import NamespaceReport, PlacedOn
-from webhook.adopt.steps import AdoptStep
-from webhook.adopt.tables import (
+from console import terminal
+from console.adopt.findings import ClusterFindings, DevicePod, HeldBy, NodeFinding
+from console.adopt.report import NamespaceReport, PlacedOn
+from console.adopt.steps import AdoptStep
+from console.adopt.tables import (
     check_data,
     clashes_table,
     namespaces_table,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from controlplane.needs import missing
 
-from webhook.localplane import chart
-from webhook.localplane.admin import JsonObject
-from webhook.localplane.binaries import Binaries, BuildError, find_or_build
+from localplane import chart
+from localplane.admin import JsonObject
+from localplane.binaries import Binaries, BuildError, find_or_build
 
 Render = Callable[..., list[JsonObject]]
 

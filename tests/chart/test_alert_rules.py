@@ -9,8 +9,8 @@ import pytest
 import yaml
 from prometheus_server import programs
 
-from webhook.localplane import chart
-from webhook.localplane.binaries import Binaries
+from localplane import chart
+from localplane.binaries import Binaries
 
 JsonObject = dict[str, Any]
 

@@ -20,12 +20,12 @@ from allocator.vocabulary.limits import LimitProvider
 from allocator.vocabulary.preference import DeviceOrder, Preference
 from allocator.wire import nodeallocation, nodetopology
 from koordgate.settings import DevicePool, OwnType
+from localplane.admin import JsonObject
+from localplane.binaries import Binaries
+from localplane.chart import ChartError, find, settings_text
 from webhook import settings
 from webhook.leasesettings import HealthLeaseSettings
 from webhook.limitsettings import LimitSettings
-from webhook.localplane.admin import JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.chart import ChartError, find, settings_text
 from webhook.statedmix import TypicalSettings
 
 Render = Callable[..., list[JsonObject]]

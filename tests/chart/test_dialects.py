@@ -19,13 +19,13 @@ from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.names import DEVICE_SHARING
 from allocator.vocabulary.peers import PEERS
 from koordgate.settings import device_types
+from localplane import chart, dialects
+from localplane.__main__ import main
+from localplane.admin import JsonObject
+from localplane.binaries import Binaries
+from localplane.chart import ChartError, find, settings_text
 from reporter import settings as reporter
 from webhook import settings
-from webhook.localplane import chart, dialects
-from webhook.localplane.__main__ import main
-from webhook.localplane.admin import JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.chart import ChartError, find, settings_text
 
 
 def test_the_chart_has_the_table_as_it_is(chart_folder: Path) -> None:
@@ -36,7 +36,7 @@ def test_the_chart_has_the_table_as_it_is(chart_folder: Path) -> None:
 def test_the_command_writes_the_file_of_the_tree(
     chart_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("webhook.localplane.__main__.chart_folder", lambda: tmp_path)
+    monkeypatch.setattr("localplane.__main__.chart_folder", lambda: tmp_path)
     assert main(["generate"]) == 0
     written = Path(capsys.readouterr().out.strip())
     assert written == tmp_path / dialects.FILE

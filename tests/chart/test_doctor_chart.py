@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pytest
 from chart.conftest import Render
 
+from console.doctor import policies, rights, wanted
+from console.doctor.snapshot import Right
+from localplane import chart
+from localplane.admin import JsonObject
+from localplane.binaries import Binaries
+from localplane.chart import find, settings_text
 from webhook import settings
-from webhook.doctor import policies, rights, wanted
-from webhook.doctor.snapshot import Right
-from webhook.localplane import chart
-from webhook.localplane.admin import JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.chart import find, settings_text
 
 NAME = "koordgate-doctor"
 HOOK = "helm.sh/hook"

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from localplane.admin import JsonObject
 from webhook import settings
-from webhook.localplane.admin import JsonObject
 
 Render = Callable[..., list[JsonObject]]
 ON: dict[str, Any] = {"map": {"enabled": True, "port": 8445, "clients": 7}}

@@ -34,10 +34,10 @@ from allocator.vocabulary.names import (
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from koordgate.settings import device_types
+from localplane.admin import JsonObject
+from localplane.chart import find, settings_text
 from webhook import settings
 from webhook.admission.scope import PolicyScope
-from webhook.localplane.admin import JsonObject
-from webhook.localplane.chart import find, settings_text
 
 KAI = "system:serviceaccount:kai-scheduler:binder"
 DELIVERY = [

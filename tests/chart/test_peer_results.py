@@ -8,8 +8,8 @@ import pytest
 from allocator.vocabulary import peerresults
 from allocator.vocabulary.adopted import Product
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
-from webhook.localplane.admin import JsonObject
-from webhook.localplane.chart import find
+from localplane.admin import JsonObject
+from localplane.chart import find
 
 Render = Callable[..., list[JsonObject]]
 NAME = "koordgate-peer-results"

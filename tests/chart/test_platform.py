@@ -8,12 +8,12 @@ import pytest
 import yaml
 from chart.conftest import Render
 
+from console.doctor.checks.versions import NEWEST, OLDEST
+from localplane import chart, versions
+from localplane.admin import JsonObject
+from localplane.binaries import Binaries
+from localplane.chart import find, settings_text
 from webhook import settings
-from webhook.doctor.checks.versions import NEWEST, OLDEST
-from webhook.localplane import chart, versions
-from webhook.localplane.admin import JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.chart import find, settings_text
 
 ISSUERS = {"issuer": {"name": "ca"}, "clientIssuer": {"name": "own", "kind": "ClusterIssuer"}}
 CERT_MANAGER = {"certificate": {"certManager": {"enabled": True, **ISSUERS}, "certificateDays": 90}}

@@ -8,8 +8,8 @@ import pytest
 
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.limits import LIMIT_VARIABLES
-from webhook.localplane.admin import JsonObject
-from webhook.localplane.chart import ChartError, find
+from localplane.admin import JsonObject
+from localplane.chart import ChartError, find
 
 Render = Callable[..., list[JsonObject]]
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"

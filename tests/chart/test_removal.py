@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from value_sets import VALUE_SETS
 
-from webhook.cleanup.parts import PHASES, RemovedKind
-from webhook.localplane import chart
-from webhook.localplane.admin import JsonObject
-from webhook.localplane.binaries import Binaries
+from console.cleanup.parts import PHASES, RemovedKind
+from localplane import chart
+from localplane.admin import JsonObject
+from localplane.binaries import Binaries
 
 PARTS = [part for phase in PHASES for part in phase.parts]
 # The command removes these itself, where nobody else has objects of them.

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
+from localplane.admin import JsonObject
+from localplane.chart import ChartError, find
 from reporter import settings
-from webhook.localplane.admin import JsonObject
-from webhook.localplane.chart import ChartError, find
 
 Render = Callable[..., list[JsonObject]]
 NAME = "koordgate-reporter"

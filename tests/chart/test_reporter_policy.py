@@ -10,11 +10,11 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
+from localplane.admin import JsonObject
+from localplane.chart import ChartError, find
 from reporter.gpu.inventory import DRIVER_VERSION
 from reporter.publish import nodestatus
 from reporter.settings import parse
-from webhook.localplane.admin import JsonObject
-from webhook.localplane.chart import ChartError, find
 
 Render = Callable[..., list[JsonObject]]
 NAME = "koordgate-reporter"

@@ -17,11 +17,11 @@ from chart import schemas
 from controlplane.needs import missing
 from value_sets import VALUE_SETS
 
-from webhook.doctor.checks.versions import OLDEST
-from webhook.localplane import chart
-from webhook.localplane.admin import JsonObject
-from webhook.localplane.binaries import Binaries, BuildError, find_or_build, openapi_document
-from webhook.localplane.versions import KUBERNETES, number
+from console.doctor.checks.versions import OLDEST
+from localplane import chart
+from localplane.admin import JsonObject
+from localplane.binaries import Binaries, BuildError, find_or_build, openapi_document
+from localplane.versions import KUBERNETES, number
 
 # The oldest version that is supported, in the patch that `make test-matrix` runs.
 _OLDEST = "v1.34.4"

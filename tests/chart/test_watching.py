@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from console.simulator.cluster import OfflineCluster
+from localplane import chart
+from localplane.admin import JsonObject
+from localplane.binaries import Binaries
 from reporter.metrics import ReporterMetrics
 from webhook.lease.metrics import LeaseMetrics
-from webhook.localplane import chart
-from webhook.localplane.admin import JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.offline.cluster import OfflineCluster
 
 DOCS = Path(chart.__file__).parents[2] / "docs"
 PAGE = DOCS / "metrics.md"

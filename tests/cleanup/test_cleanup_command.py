@@ -10,8 +10,8 @@ from commands import Koordgate
 from fake_kube import FakeKube, answer, drop
 from kubeconfigs import write_kubeconfig
 
+from console.cleanup.command import COMMAND
 from koordgate.kube.client import KubeClient
-from webhook.cleanup.command import COMMAND
 
 Raw = dict[str, Any]
 LABELS = {"app.kubernetes.io/part-of": "koordgate"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from webhook.cleanup.found import PodsLeft, in_our_domain, left_on
+from console.cleanup.found import PodsLeft, in_our_domain, left_on
 
 Raw = dict[str, Any]
 CORE, RATIO, OLD = "kubernetes.io/gpu-core", "kubernetes.io/gpu-memory-ratio", "koordinator.sh/gpu-core"

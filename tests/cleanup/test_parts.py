@@ -1,6 +1,6 @@
 """What `koordgate cleanup` removes, in which order, and where it looks for it."""
 
-from webhook.cleanup.parts import PHASES, RemovedKind
+from console.cleanup.parts import PHASES, RemovedKind
 
 INSTALLED = "app.kubernetes.io/part-of=koordgate"
 ADMISSION = "admissionregistration.k8s.io/v1"

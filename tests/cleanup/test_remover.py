@@ -7,9 +7,9 @@ import pytest
 import pytest_asyncio
 from fake_kube import FakeKube, Fault, answer
 
+from console.cleanup.remover import InstalledError, Left, Remover
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, KubeError
-from webhook.cleanup.remover import InstalledError, Left, Remover
 
 Raw = dict[str, Any]
 SPACE = "koordgate-system"

@@ -13,13 +13,13 @@ from controlplane import features
 from controlplane.gpu_cluster import add_gpu_node, remove
 from controlplane.needs import missing
 
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import Binaries, BuildError, find_or_build
-from webhook.localplane.koord import NAME, start_koord_scheduler
-from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.versions import KUBERNETES
+from localplane import chart
+from localplane.admin import AdminClient, JsonObject
+from localplane.binaries import Binaries, BuildError, find_or_build
+from localplane.koord import NAME, start_koord_scheduler
+from localplane.plane import CONTROL_PLANE, ControlPlane
+from localplane.replicas import Replicas
+from localplane.versions import KUBERNETES
 
 StartWebhooks = Callable[..., Awaitable[Replicas]]
 _HERE = Path(__file__).parent

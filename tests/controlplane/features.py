@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from webhook.localplane.versions import number
+from localplane.versions import number
 
 
 class Needed(NamedTuple):

@@ -13,12 +13,12 @@ from typing import Any
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.koord import NAME, start_koord_scheduler
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import NotInTimeError, until
+from localplane import chart
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.koord import NAME, start_koord_scheduler
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import NotInTimeError, until
 
 GIB = 2**30
 HOME = "koordgate.test/home"  # label of a test's nodes, which its Pods select

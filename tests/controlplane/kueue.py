@@ -13,14 +13,14 @@ import aiohttp
 import yaml
 from controlplane.gpu_cluster import pods_path
 
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.balancer import Balancer
-from webhook.localplane.binaries import Binaries, module_folder
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.process import Process, free_port
-from webhook.localplane.replicas import laid_over
-from webhook.localplane.waiting import NotInTimeError, until
+from localplane import chart
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.balancer import Balancer
+from localplane.binaries import Binaries, module_folder
+from localplane.plane import ControlPlane
+from localplane.process import Process, free_port
+from localplane.replicas import laid_over
+from localplane.waiting import NotInTimeError, until
 
 NAMESPACE = "kueue-system"
 QUEUE = "kueue.x-k8s.io/queue-name"

@@ -27,9 +27,9 @@ from controlplane.gpu_cluster import (
     uuid_of,
 )
 
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 
 EXEMPT = "kube-system"  # Pods that are older than koordgate have not passed its admission either
 NODES = 5

@@ -24,9 +24,9 @@ from controlplane.gpu_cluster import (
     waits,
 )
 
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 
 EXEMPT = "kube-system"  # the Pod webhooks and the guard do not see it
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"

@@ -12,11 +12,11 @@ import pytest
 import pytest_asyncio
 from controlplane.gpu_cluster import add_gpu_node, allocated, bind_at_last, binding, pod, pods_path
 
-from webhook.localplane import chart
-from webhook.localplane.admin import ApiError
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
+from localplane import chart
+from localplane.admin import ApiError
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
 from webhook.tls import pki
 from webhook.tls.pki import Pair
 

@@ -5,9 +5,9 @@ import ssl
 
 import aiohttp
 
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.plane import ControlPlane
+from localplane import chart
+from localplane.admin import AdminClient, JsonObject
+from localplane.plane import ControlPlane
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

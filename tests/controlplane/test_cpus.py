@@ -31,10 +31,10 @@ from machines_cpu import build, siblings_far
 from allocator.wire.keptcpus import NodeReservation
 from allocator.wire.nodetopology import KubeletCpus, NodeTopology, write_node_topology
 from allocator.wire.numazones import NumaZone
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import until
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import until
 
 QOS = "koordinator.sh/qosClass"
 SPEC = "scheduling.koordinator.sh/resource-spec"

@@ -12,13 +12,13 @@ from controlplane.conftest import StartWebhooks
 from controlplane.gpu_cluster import add_gpu_node, audit, ledger, pod, pods_path, remove
 
 from allocator.vocabulary.names import DEVICE_ALLOCATED
+from console.packing.command import COMMAND as PACKING
+from console.packing.defrag import COMMAND as DEFRAG
 from koordgate.cli import Command
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.koord import NAME, start_koord_scheduler
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
-from webhook.packing.command import COMMAND as PACKING
-from webhook.packing.defrag import COMMAND as DEFRAG
+from localplane.admin import AdminClient, JsonObject
+from localplane.koord import NAME, start_koord_scheduler
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 
 Run = Callable[..., Awaitable[tuple[int, str, str]]]
 CONTROLLER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve", "uid": "uid-of-serve", "controller": True}

@@ -10,11 +10,11 @@ from controlplane.gpu_cluster import DEVICES, pod, pods_path, uuid_of
 
 from allocator.vocabulary.delivery import NodeRuntime
 from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import find_or_build
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import until
+from localplane.admin import AdminClient, JsonObject
+from localplane.binaries import find_or_build
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import until
 
 HALF = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}
 KIND = "k8s.device-plugin.nvidia.com/gpu"

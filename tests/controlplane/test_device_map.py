@@ -8,11 +8,11 @@ import pytest_asyncio
 from controlplane.conftest import StartWebhooks
 from waiting import first
 
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.process import free_port
+from localplane import chart
+from localplane.admin import AdminClient, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.process import free_port
 
 _BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 

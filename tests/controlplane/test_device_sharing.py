@@ -21,9 +21,9 @@ from controlplane.gpu_cluster import (
     waits,
 )
 
-from webhook.localplane.admin import MERGE_PATCH, AdminClient, ApiError, JsonObject
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
+from localplane.admin import MERGE_PATCH, AdminClient, ApiError, JsonObject
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
 
 SHARING = "koordgate.io/device-sharing"
 QUOTAS = "koordgate.io/device-quotas"

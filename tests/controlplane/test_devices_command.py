@@ -5,9 +5,9 @@ import yaml
 from commands import Koordgate
 from controlplane.gpu_cluster import allocated, bound, metric, pod, pods_path, uuid_of, waits
 
-from webhook.localplane.admin import AdminClient
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import until
+from localplane.admin import AdminClient
+from localplane.replicas import Replicas
+from localplane.waiting import until
 
 WHOLE = {"nvidia.com/gpu": "1"}
 

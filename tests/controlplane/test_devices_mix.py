@@ -30,10 +30,10 @@ from controlplane.gpu_cluster import (
     why_waiting,
 )
 
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import NotInTimeError, until
+from localplane.admin import AdminClient, JsonObject
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import NotInTimeError, until
 
 NODES = 12
 FUNCTIONS = {"fast": 4, "slow": 2}  # virtual functions of each NIC, by group

@@ -15,12 +15,12 @@ from allocator.request.original import read_asks
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.names import DEVICE_ALLOCATED, DIALECT
 from allocator.vocabulary.peers import PEERS
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.koord import start_koord_scheduler
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.koord import start_koord_scheduler
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 
 OFF = "dialects-off"
 UNITS = {"elastic-gpu": "1Mi"}

@@ -33,12 +33,12 @@ from controlplane.gpu_cluster import (
 )
 
 from allocator.vocabulary.claims import DeviceName
+from localplane import chart
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 from webhook.dra.taints import rule
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
 
 GROUP = "/apis/resource.k8s.io/v1"
 

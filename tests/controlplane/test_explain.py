@@ -8,8 +8,8 @@ import pytest
 from commands import Koordgate
 from controlplane.gpu_cluster import pod, pods_path
 
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.waiting import until
+from localplane.admin import AdminClient, JsonObject
+from localplane.waiting import until
 
 SECRET = "hunter2-in-an-argument"
 

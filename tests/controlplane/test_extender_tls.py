@@ -12,11 +12,11 @@ import pytest
 import pytest_asyncio
 from controlplane.gpu_cluster import add_gpu_node, pod, pods_path
 
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.koord import NAME, start_koord_scheduler
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import until
+from localplane.admin import AdminClient, JsonObject
+from localplane.koord import NAME, start_koord_scheduler
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import until
 from webhook.tls import pki
 from webhook.tls.pki import Pair
 

@@ -12,16 +12,16 @@ import pytest_asyncio
 from controlplane.gpu_cluster import pod, pods_path, refusal
 
 from koordgate.kube.client import KubeClient
+from localplane import chart
+from localplane.admin import JSON_PATCH, STRATEGIC_PATCH, AdminClient, ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import until
 from webhook.lease import keeper
 from webhook.lease.entries import Guarded
 from webhook.lease.metrics import LeaseMetrics
 from webhook.lease.selftest import POLICY
-from webhook.localplane import chart
-from webhook.localplane.admin import JSON_PATCH, STRATEGIC_PATCH, AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import until
 from webhook.settings import parse
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"

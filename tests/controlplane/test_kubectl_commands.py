@@ -13,12 +13,12 @@ import pytest_asyncio
 from commands import Koordgate
 from controlplane.gpu_cluster import DEVICES, add_gpu_node, pod, pods_path, remove, uuid_of
 
-from koordgate.completion import script
-from webhook.localplane.admin import AdminClient
-from webhook.localplane.binaries import find_or_build
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.versions import KUBERNETES
-from webhook.localplane.waiting import until
+from console.completion import script
+from localplane.admin import AdminClient
+from localplane.binaries import find_or_build
+from localplane.plane import ControlPlane
+from localplane.versions import KUBERNETES
+from localplane.waiting import until
 
 CORDONED = "koordgate.io/cordoned-devices"
 BUS = "0000:3B:00.0"

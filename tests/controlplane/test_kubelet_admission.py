@@ -6,7 +6,7 @@ from controlplane.needs import missing
 from kubelet_questions import Case, asked_of_kubelet, cases
 
 from allocator.place import Placement
-from webhook.localplane.binaries import BuildError, find_or_build
+from localplane.binaries import BuildError, find_or_build
 
 SEED, COUNT = 1, 300
 

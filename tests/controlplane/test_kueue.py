@@ -12,14 +12,14 @@ from controlplane.gpu_cluster import GIB, add_gpu_node, allocated, audit, bound,
 from controlplane.kueue import GATE, QUEUE, apply_queue, finish, held_back, install, job, pods_of, queues, running, uses
 from controlplane.needs import missing
 
-from webhook.data import data_folder
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import Binaries, BuildError, find_or_build
-from webhook.localplane.koord import start_koord_scheduler
-from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import until
+from console.data import data_folder
+from localplane import chart
+from localplane.admin import AdminClient, JsonObject
+from localplane.binaries import Binaries, BuildError, find_or_build
+from localplane.koord import start_koord_scheduler
+from localplane.plane import CONTROL_PLANE, ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import until
 
 RECIPE = data_folder("examples") / "recipes" / "kueue"
 CORE, RATIO, MEMORY = (f"kubernetes.io/gpu-{name}" for name in ("core", "memory-ratio", "memory"))

@@ -10,9 +10,9 @@ from controlplane.gpu_cluster import ALLOCATIONS, add_gpu_node, allocated, audit
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import TooLarge
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.plane import ControlPlane
+from localplane import chart
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.plane import ControlPlane
 
 PERCENT = {"kubernetes.io/gpu-core": "8", "kubernetes.io/gpu-memory-ratio": "8", "kubernetes.io/gpu.shared": "8"}
 

@@ -6,13 +6,13 @@ import pytest
 import pytest_asyncio
 from controlplane.gpu_cluster import pod, pods_path, refusal
 
+from localplane import chart
+from localplane.admin import JSON_PATCH, AdminClient, ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 from webhook.lease.selftest import POLICY, Probe
 from webhook.lease.selftest import pod as probe_pod
-from webhook.localplane import chart
-from webhook.localplane.admin import JSON_PATCH, AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 MUTATING, VALIDATING = (f"{GROUP}/{kind}webhookconfigurations/{chart.RELEASE}" for kind in ("mutating", "validating"))

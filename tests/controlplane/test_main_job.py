@@ -19,10 +19,10 @@ from controlplane.gpu_cluster import (
     uuid_of,
 )
 
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import until
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import until
 
 VISIBLE = "visible-devices.koordgate.io/main"
 

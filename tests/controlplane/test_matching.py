@@ -12,11 +12,11 @@ from allocator.vocabulary.names import NUMA_SCOPE, OWN_CPUS, RESOURCE_STATUS, vi
 from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from allocator.wire.numazones import NumaZone
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
-from webhook.localplane import chart
-from webhook.localplane.admin import JSON_PATCH, STRATEGIC_PATCH, AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import JSON_PATCH, STRATEGIC_PATCH, AdminClient, ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 
 QUEUE = {"name": "queue", "resource": "example.com/queue", "unit": "units"}
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/koordgate"

@@ -23,9 +23,9 @@ from controlplane.gpu_cluster import (
 
 from allocator.vocabulary.delivery import NodeRuntime
 from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
-from webhook.localplane.admin import MERGE_PATCH, AdminClient, ApiError, JsonObject
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
+from localplane.admin import MERGE_PATCH, AdminClient, ApiError, JsonObject
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
 
 LIMITS = "koordgate.io/limits"
 REQUEST, LIMIT = "nvidia-gpu-memory-request.koordgate.io/", "nvidia-gpu-memory-limit.koordgate.io/"

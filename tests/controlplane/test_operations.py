@@ -15,16 +15,16 @@ from controlplane.test_rbac import Faulty, reporter_settings
 
 from koordgate.cli import main
 from koordgate.kube.client import KubeClient
+from localplane import chart
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.koord import NAME, start_koord_scheduler
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import until
 from reporter.agent import Agent
 from reporter.metrics import ReporterMetrics
 from reporter.round.state import RoundPace
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.koord import NAME, start_koord_scheduler
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import until
 
 TEAM, NODE, RESOURCE = "team", "reported", "kubernetes.io/rdma"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"

@@ -10,11 +10,11 @@ import pytest_asyncio
 import yaml
 from controlplane.gpu_cluster import pod, pods_path
 
+from console.doctor.policies import search_policies
 from koordgate.kube.client import KubeClient
-from webhook.doctor.policies import search_policies
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import until
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.replicas import Replicas
+from localplane.waiting import until
 from webhook.settings import WebhookSettings, types_of
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"

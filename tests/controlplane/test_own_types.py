@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, pod, pods_path
 
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.koord import start_koord_scheduler
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import AdminClient, JsonObject
+from localplane.binaries import Binaries
+from localplane.koord import start_koord_scheduler
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 
 POOL = {"nodeSelector": {"example.com/site": "west"}, "devices": {"fast": 5, "slow": 40}}
 QUEUE = {"name": "queue", "resource": "example.com/queue", "unit": "units", "environment": "QUEUE", "pools": [POOL]}

@@ -8,11 +8,11 @@ import pytest
 import pytest_asyncio
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, binding, pod, pods_path, refusal
 
-from webhook.localplane import chart
-from webhook.localplane.admin import STRATEGIC_PATCH, AdminClient, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import STRATEGIC_PATCH, AdminClient, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")

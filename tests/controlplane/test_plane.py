@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.balancer import Balancer
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.process import Process, StartError
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.balancer import Balancer
+from localplane.plane import ControlPlane
+from localplane.process import Process, StartError
+from localplane.waiting import until
 
 
 def pod(namespace: str, name: str, *, scheduler: str = "nobody") -> JsonObject:
@@ -234,7 +234,7 @@ async def test_a_process_that_never_serves_is_reported_after_the_deadline(tmp_pa
 _PARENT = """
 import signal, sys
 from pathlib import Path
-from webhook.localplane.process import Process
+from localplane.process import Process
 child = Process("child", (sys.executable, "-c", "import signal; signal.pause()"), Path(sys.argv[1]))
 child.start()
 print(child.pid, flush=True)

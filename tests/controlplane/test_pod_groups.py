@@ -18,11 +18,11 @@ from controlplane.gpu_cluster import (
     scheduling,
 )
 
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import AdminClient, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 
 pytestmark = pytest.mark.kubernetes(since="1.37", feature="PodGroups of scheduling.k8s.io/v1beta1")
 VERSION = "scheduling.k8s.io/v1beta1"

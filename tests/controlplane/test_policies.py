@@ -21,11 +21,11 @@ from allocator.vocabulary.names import (
     device_quota,
     visible_devices,
 )
-from webhook.localplane import chart
-from webhook.localplane.admin import STRATEGIC_PATCH, AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import STRATEGIC_PATCH, AdminClient, ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")

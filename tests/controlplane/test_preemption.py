@@ -21,11 +21,11 @@ from controlplane.gpu_cluster import (
     waits,
 )
 
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import AdminClient, JsonObject
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import until
 
 PRIORITIES = {"test-low": 10, "test-middle": 20, "test-high": 1000}
 VISIBLE = "visible-devices.koordgate.io/main"

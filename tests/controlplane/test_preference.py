@@ -7,10 +7,10 @@ import pytest
 from controlplane.conftest import StartWebhooks
 from controlplane.gpu_cluster import add_node, at_home, bound, create, gpu, ledger, pods_path, remove
 
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.koord import NAME, start_koord_scheduler
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
+from localplane.admin import AdminClient, JsonObject
+from localplane.koord import NAME, start_koord_scheduler
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 
 BUSY = {"cpu": "14", "memory": "115Gi"}  # of each of eight Pods, on a node of 128 CPUs and 1 TiB
 

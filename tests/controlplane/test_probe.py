@@ -12,12 +12,12 @@ import pytest_asyncio
 from controlplane.gpu_cluster import DEVICES, add_gpu_node, allocated, pods_path, refusal, uuid_of
 
 from koordgate.cli import main
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.koord import start_koord_scheduler
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
+from localplane import chart
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.koord import start_koord_scheduler
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
 
 TEAM, IMAGE, OURS = "team", "registry.example.com/busybox:1.37", "koordgate-doctor"
 PROVED = "koordgate.io/delivery-proved"

@@ -12,13 +12,13 @@ import pytest_asyncio
 import yaml
 from controlplane.gpu_cluster import add_gpu_node, ledger, pod, pods_path, remove
 
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.koord import start_koord_scheduler
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.koord import start_koord_scheduler
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import until
 
 DOMAIN = "quota.koordgate.io"
 FORBIDDEN, INVALID = 403, 422

@@ -17,9 +17,9 @@ from controlplane.gpu_cluster import (
     pods_path,
 )
 
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 
 NODES = 50
 GPUS = 8

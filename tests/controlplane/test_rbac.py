@@ -31,6 +31,13 @@ from controlplane.test_gangs import CRD, GROUPS, LABEL, WHOLE
 from sysfs_tree import Machine
 
 from koordgate.kube.client import KubeClient
+from localplane import chart
+from localplane.admin import APPLY_PATCH, JSON_PATCH, AdminClient, ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.koord import NAME, start_koord_scheduler
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import NotInTimeError, until
 from reporter import once
 from reporter.agent import Agent
 from reporter.delivery import operator
@@ -40,13 +47,6 @@ from reporter.settings import ReporterSettings, parse
 from webhook.lease.keeper import LeaseKeeper
 from webhook.lease.metrics import LeaseMetrics
 from webhook.lease.selftest import POLICY
-from webhook.localplane import chart
-from webhook.localplane.admin import APPLY_PATCH, JSON_PATCH, AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.koord import NAME, start_koord_scheduler
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import NotInTimeError, until
 from webhook.settings import parse as parse_webhook
 
 ACCOUNTS = ("koordgate", "koord-scheduler", "koordgate-reporter", "koordgate-lease")

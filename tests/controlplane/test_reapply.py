@@ -11,10 +11,10 @@ from typing import Any
 import pytest_asyncio
 from controlplane.gpu_cluster import pods_path
 
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import find_or_build
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
+from localplane.admin import AdminClient, JsonObject
+from localplane.binaries import find_or_build
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
 
 SLOTS = {"devices": {"defaultSlotResourceFraction": {"types": {"gpu": 50}}}}
 

@@ -7,9 +7,9 @@ import yaml
 from controlplane.conftest import StartWebhooks
 from controlplane.gpu_cluster import pods_path
 
-from webhook.data import data_folder
-from webhook.localplane.admin import APPLY_PATCH, AdminClient, ApiError
-from webhook.localplane.plane import ControlPlane
+from console.data import data_folder
+from localplane.admin import APPLY_PATCH, AdminClient, ApiError
+from localplane.plane import ControlPlane
 
 FILES = sorted(data_folder("examples").glob("recipes/*/app.yaml"))
 STRICT = {"fieldManager": "kubectl", "dryRun": "All", "fieldValidation": "Strict"}

@@ -17,11 +17,11 @@ from controlplane.gpu_cluster import (
     pods_path,
 )
 
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 
 SWIFT = {"ledger": {"graceSeconds": 2, "reconcileSeconds": 0.5}}
 

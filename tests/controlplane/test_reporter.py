@@ -19,6 +19,11 @@ from allocator.vocabulary.names import CORDONED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import read_node_topology
 from koordgate.kube.client import KubeClient
+from localplane import chart
+from localplane.admin import APPLY_PATCH, AdminClient, ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 from reporter.agent import Agent
 from reporter.gpu.guarded import GuardedNvml
 from reporter.kubelet import cpustate, devicecheckpoint
@@ -26,11 +31,6 @@ from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.metrics import ReporterMetrics
 from reporter.publish.identity import MANAGER
 from reporter.settings import parse
-from webhook.localplane import chart
-from webhook.localplane.admin import APPLY_PATCH, AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
 
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"

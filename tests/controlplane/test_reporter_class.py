@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from localplane import chart
+from localplane.admin import AdminClient, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
 from reporter import settings
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
 
 NAME = "koordgate-reporter"
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"

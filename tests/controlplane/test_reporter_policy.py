@@ -10,16 +10,16 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.names import TYPE_FPGA
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
+from localplane import chart
+from localplane.admin import APPLY_PATCH, MERGE_PATCH, AdminClient, ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 from reporter.gpu.facts import GpuFacts
 from reporter.gpu.inventory import DRIVER_VERSION
 from reporter.publish import nodestatus
 from reporter.publish.discovery import discovery_labels
 from reporter.publish.identity import MANAGER, read_node
-from webhook.localplane import chart
-from webhook.localplane.admin import APPLY_PATCH, MERGE_PATCH, AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
 
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"

@@ -8,11 +8,11 @@ import pytest
 import pytest_asyncio
 from controlplane.gpu_cluster import HOME, add_gpu_node, at_home, binding, ledger, metric, pod, pods_path
 
-from webhook.adopt.command import COMMAND
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import until
+from console.adopt.command import COMMAND
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import until
 
 HALF, WRONG = {"kubernetes.io/gpu": "50"}, {"kubernetes.io/gpu": "250"}
 MODE = "koordgate.io/mode"

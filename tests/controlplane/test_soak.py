@@ -12,7 +12,7 @@ from soaking.cluster import soak_cluster
 from soaking.plan import ASKS, Findings, Soak
 from soaking.tally import add_up
 
-from webhook.localplane.binaries import Binaries
+from localplane.binaries import Binaries
 
 SHORT = Soak(
     binds=100,

@@ -8,10 +8,10 @@ from controlplane.gpu_cluster import ALLOCATIONS
 from store_contract import Kept, StoreContract, spoilt
 
 from koordgate.kube.client import KubeClient
+from localplane import chart
+from localplane.admin import AdminClient
+from localplane.plane import ControlPlane
 from webhook.ledger.kube import KubeStore
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient
-from webhook.localplane.plane import ControlPlane
 
 
 @pytest.mark.usefixtures("installed")

@@ -9,10 +9,10 @@ import pytest_asyncio
 from controlplane.needs import missing
 from value_sets import VALUE_SETS
 
-from webhook.localplane import chart
-from webhook.localplane.admin import APPLY_PATCH, AdminClient, ApiError
-from webhook.localplane.binaries import Binaries, BuildError
-from webhook.localplane.plane import ControlPlane
+from localplane import chart
+from localplane.admin import APPLY_PATCH, AdminClient, ApiError
+from localplane.binaries import Binaries, BuildError
+from localplane.plane import ControlPlane
 
 QUERY = {"fieldManager": "helm", "force": "true", "dryRun": "All", "fieldValidation": "Strict"}
 

@@ -36,12 +36,12 @@ from controlplane.gpu_cluster import (
 from allocator.vocabulary.adopted import Numbering
 from allocator.vocabulary.names import DEVICE_ALLOCATED, DEVICE_ORDER, DIALECT, visible_devices
 from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
+from localplane.waiting import until
 
 MEMORY, NUMBER = "volcano.sh/gpu-memory", "volcano.sh/gpu-number"
 INDEX = "volcano.sh/gpu-index"

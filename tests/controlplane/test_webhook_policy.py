@@ -9,11 +9,11 @@ import pytest_asyncio
 from controlplane.gpu_cluster import pod, pods_path, refusal
 
 from allocator.vocabulary.names import GANG_GATE, HEADROOM, RELEASED
-from webhook.localplane import chart
-from webhook.localplane.admin import JSON_PATCH, AdminClient, ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import JSON_PATCH, AdminClient, ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATIONS = [f"{GROUP}/{kind}webhookconfigurations/{chart.RELEASE}" for kind in ("mutating", "validating")]

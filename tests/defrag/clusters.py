@@ -7,7 +7,7 @@ from typing import Any
 from builders import container, device_entry, device_object, pod
 from commands import Answer
 
-from webhook.offline.cluster import OfflineCluster
+from console.simulator.cluster import OfflineCluster
 
 Raw = dict[str, Any]
 Run = Callable[..., Answer]

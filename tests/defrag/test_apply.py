@@ -16,9 +16,9 @@ from allocator.packing.defrag import Move
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import DEVICE_ALLOCATED
+from console.packing.apply import MoveOutcome, Mover, MoveResult
+from console.packing.movable import Owner
 from koordgate.kube.client import KubeClient
-from webhook.packing.apply import MoveOutcome, Mover, MoveResult
-from webhook.packing.movable import Owner
 
 Raw = dict[str, Any]
 PODS = "/api/v1/namespaces/team/pods"

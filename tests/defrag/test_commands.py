@@ -11,9 +11,9 @@ from defrag.clusters import PACKS, SET, Raw, Run, bound, budget, node, settings,
 from foreignpods import hami
 
 from allocator.vocabulary.names import DEVICE_ALLOCATED
+from console.packing.command import COMMAND as PACKING
+from console.packing.defrag import COMMAND as DEFRAG
 from koordgate.cli import Command
-from webhook.packing.command import COMMAND as PACKING
-from webhook.packing.defrag import COMMAND as DEFRAG
 
 JOB = {**SET, "apiVersion": "batch/v1", "kind": "Job"}
 OF_ALL = {**SET, "kind": "DaemonSet"}

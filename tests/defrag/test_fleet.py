@@ -17,9 +17,9 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, DeviceType, Unit
 from allocator.vocabulary.mix import NO_MIX, TypicalRequest, mix_of
 from allocator.vocabulary.preference import Preference
-from webhook.explain.reading import Reading
-from webhook.offline.cluster import OfflineCluster
-from webhook.packing.state import read_state
+from console.explain.reading import Reading
+from console.packing.state import read_state
+from console.simulator.cluster import OfflineCluster
 from webhook.settings import WebhookSettings, parse
 
 PREFERENCES = pytest.mark.parametrize("preference", [str(one) for one in Preference])

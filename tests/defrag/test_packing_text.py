@@ -16,10 +16,10 @@ from fake_kube import FakeKube
 from kubeconfigs import write_kubeconfig
 
 from allocator.wire.nodeallocation import API_VERSION, write_spec
+from console.packing import command, running
+from console.packing.command import COMMAND as PACKING
+from console.packing.defrag import COMMAND as DEFRAG
 from koordgate.cli import Command
-from webhook.packing import command, running
-from webhook.packing.command import COMMAND as PACKING
-from webhook.packing.defrag import COMMAND as DEFRAG
 
 GONE = """\
 2 Pods could move, in this order, to make room on a:

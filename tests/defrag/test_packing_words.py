@@ -14,18 +14,18 @@ from allocator.packing.defrag import Ended, MovePlan
 from allocator.request.typical import MEMORY
 from allocator.vocabulary.devicetype import GPU_TYPE
 from allocator.vocabulary.holdings import Share
-from webhook.explain.reading import Reading
-from webhook.packing import defrag
-from webhook.packing.apply import _age
-from webhook.packing.command import COMMAND as PACKING
-from webhook.packing.data import milli
-from webhook.packing.defrag import COMMAND as DEFRAG
-from webhook.packing.movable import Owner, budgets_by_namespace, budgets_of, owner_of
-from webhook.packing.planning import RoomPlan, why_no_more
-from webhook.packing.report import _cards, _times, stays_lines
-from webhook.packing.shareswords import shares_words
-from webhook.packing.state import Stay, read_state
-from webhook.packing.wanted import WantedRoom
+from console.explain.reading import Reading
+from console.packing import defrag
+from console.packing.apply import _age
+from console.packing.command import COMMAND as PACKING
+from console.packing.data import milli
+from console.packing.defrag import COMMAND as DEFRAG
+from console.packing.movable import Owner, budgets_by_namespace, budgets_of, owner_of
+from console.packing.planning import RoomPlan, why_no_more
+from console.packing.report import _cards, _times, stays_lines
+from console.packing.shareswords import shares_words
+from console.packing.state import Stay, read_state
+from console.packing.wanted import WantedRoom
 
 GIB = 2**30
 

@@ -12,9 +12,9 @@ from allocator.packing.sizes import SIZES, guest_of
 from allocator.vocabulary.devicetype import GPU_TYPE
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from allocator.wire.deviceallocated import read_allocation
-from webhook.explain.reading import Reading
-from webhook.offline.cluster import OfflineCluster
-from webhook.packing.state import PackingState, read_state
+from console.explain.reading import Reading
+from console.packing.state import PackingState, read_state
+from console.simulator.cluster import OfflineCluster
 
 SEEDS = 12
 

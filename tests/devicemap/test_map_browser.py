@@ -11,17 +11,17 @@ import pytest
 from aiohttp import web
 from devicemap.chromium import Browser, browser
 from fake_kube import FakeKube
-from offline.clusters import EXAMPLES, gpus, machine, node, pinned, topology
+from simulator.clusters import EXAMPLES, gpus, machine, node, pinned, topology
 from world import World, gpu_pod
 
+from console.simulator import devicemap
+from console.simulator.cluster import OfflineCluster
 from koordgate.cli import main
 from koordgate.kube.client import KubeClient
 from webhook.devicemap.access import TokenGuard
 from webhook.devicemap.feed import MapFeed
 from webhook.devicemap.pagefiles import single
 from webhook.devicemap.server import MapServer
-from webhook.offline import devicemap
-from webhook.offline.cluster import OfflineCluster
 
 HOSTILE = "<img src=x onerror=alert(1)><b>bold</b>"
 MANY = 1000

@@ -31,15 +31,15 @@ from msgspec import structs
 from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.peers import PEERS
 from allocator.wire.memoryuse import write_uses
-from webhook.doctor import reader, trials
-from webhook.doctor.checks import examine
-from webhook.doctor.checks.versions import versions
-from webhook.doctor.findings import Finding, Level, listed
-from webhook.doctor.report import data, summary
-from webhook.doctor.rights import needed, review
-from webhook.doctor.snapshot import ReadList, Right, enforcing
-from webhook.doctor.trials import Came, Expect, Trial, TrialOutcome, translated_by, untouched
-from webhook.doctor.wanted import wanted
+from console.doctor import reader, trials
+from console.doctor.checks import examine
+from console.doctor.checks.versions import versions
+from console.doctor.findings import Finding, Level, listed
+from console.doctor.report import data, summary
+from console.doctor.rights import needed, review
+from console.doctor.snapshot import ReadList, Right, enforcing
+from console.doctor.trials import Came, Expect, Trial, TrialOutcome, translated_by, untouched
+from console.doctor.wanted import wanted
 from webhook.settings import DialectSettings, Identity, WebhookSettings, parse
 from webhook.tls.pki import new_authority, new_certificate
 

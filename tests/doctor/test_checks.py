@@ -13,16 +13,16 @@ from msgspec import structs
 from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.peers import PEERS
 from allocator.vocabulary.preference import Preference
+from console.doctor import trials
+from console.doctor.checks import examine
+from console.doctor.findings import Finding, Level, exit_status, listed
+from console.doctor.reader import actions, shipped
+from console.doctor.report import data, summary, table
+from console.doctor.rights import needed
+from console.doctor.snapshot import ReadList, Snapshot
+from console.doctor.trials import Came, Expect, Trial, TrialOutcome
+from console.doctor.wanted import wanted
 from webhook.adoptsettings import AdoptSettings
-from webhook.doctor import trials
-from webhook.doctor.checks import examine
-from webhook.doctor.findings import Finding, Level, exit_status, listed
-from webhook.doctor.reader import actions, shipped
-from webhook.doctor.report import data, summary, table
-from webhook.doctor.rights import needed
-from webhook.doctor.snapshot import ReadList, Snapshot
-from webhook.doctor.trials import Came, Expect, Trial, TrialOutcome
-from webhook.doctor.wanted import wanted
 from webhook.leasesettings import HealthLeaseSettings
 from webhook.settings import DialectSettings, HeadroomSettings, WebhookSettings
 from webhook.statedmix import TypicalSettings

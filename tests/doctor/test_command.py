@@ -9,11 +9,11 @@ import pytest
 import yaml
 from doctor.test_probe import BY_CLASS
 
-from webhook.doctor import command
-from webhook.doctor.command import COMMAND, Looked
-from webhook.doctor.findings import failure, ok, unknown
-from webhook.doctor.probe.outcome import Outcome, Verdict
-from webhook.doctor.probe.runner import ProbePlan
+from console.doctor import command
+from console.doctor.command import COMMAND, Looked
+from console.doctor.findings import failure, ok, unknown
+from console.doctor.probe.outcome import Outcome, Verdict
+from console.doctor.probe.runner import ProbePlan
 
 LONG = "a value that is longer than a terminal is wide, " * 4
 FOUND = [ok("versions", "all is right"), failure("clocks", LONG, "set the clock")]

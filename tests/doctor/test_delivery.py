@@ -8,9 +8,9 @@ from doctor.test_checks import device, meta, node, right_cluster, snapshot
 from msgspec import structs
 
 from allocator.vocabulary.limits import LimitProvider
-from webhook.doctor.checks.delivery import delivery
-from webhook.doctor.findings import Level
-from webhook.doctor.snapshot import ReadList
+from console.doctor.checks.delivery import delivery
+from console.doctor.findings import Level
+from console.doctor.snapshot import ReadList
 from webhook.limitsettings import LimitSettings
 from webhook.settings import DeviceSettings, WebhookSettings
 

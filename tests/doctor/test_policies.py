@@ -8,11 +8,11 @@ import pytest
 from fake_kube import FakeKube, answer
 
 from allocator.vocabulary.devicetype import BUILT_IN
+from console.doctor.checks.policies import policies
+from console.doctor.findings import Level
+from console.doctor.policies import OutdatedPolicy, PolicyFindings, cure, outdated, removed, search_policies
+from console.doctor.snapshot import Snapshot
 from koordgate.kube.client import KubeClient
-from webhook.doctor.checks.policies import policies
-from webhook.doctor.findings import Level
-from webhook.doctor.policies import OutdatedPolicy, PolicyFindings, cure, outdated, removed, search_policies
-from webhook.doctor.snapshot import Snapshot
 from webhook.settings import DialectSettings, WebhookSettings, types_of
 
 Raw = dict[str, Any]

@@ -15,18 +15,18 @@ from kubeconfigs import write_kubeconfig
 
 from allocator.vocabulary.delivery import Delivery, Way
 from allocator.vocabulary.holdings import Share
+from console.doctor.checks import examine
+from console.doctor.checks.delivery import Chosen
+from console.doctor.findings import Level
+from console.doctor.probe.outcome import Ending, Outcome, Verdict, compared, ending, late
+from console.doctor.probe.pod import Seen, probe_pod, read_seen
+from console.doctor.probe.runner import ProbePlan, Probes, with_proofs
+from console.doctor.probe.words import cure, findings
+from console.doctor.proof import DeliveryProof, Result
+from console.doctor.report import data, probe_table
+from console.terminal import show
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import CONFIG_MAPS, DEVICES, EVENTS, NODES, PODS, RUNTIME_CLASSES
-from webhook.doctor.checks import examine
-from webhook.doctor.checks.delivery import Chosen
-from webhook.doctor.findings import Level
-from webhook.doctor.probe.outcome import Ending, Outcome, Verdict, compared, ending, late
-from webhook.doctor.probe.pod import Seen, probe_pod, read_seen
-from webhook.doctor.probe.runner import ProbePlan, Probes, with_proofs
-from webhook.doctor.probe.words import cure, findings
-from webhook.doctor.proof import DeliveryProof, Result
-from webhook.doctor.report import data, probe_table
-from webhook.terminal import show
 
 Raw = dict[str, Any]
 PROVED = "koordgate.io/delivery-proved"

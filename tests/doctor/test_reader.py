@@ -9,6 +9,11 @@ from commands import Koordgate
 from fake_kube import FakeKube, Fault, Where, answer, drop
 from kubeconfigs import write_kubeconfig
 
+from console.doctor import reader
+from console.doctor.reader import read_cluster
+from console.doctor.snapshot import ReadList, Snapshot
+from console.doctor.trials import Came
+from console.doctor.wanted import wanted
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import (
@@ -27,11 +32,6 @@ from koordgate.kube.resource import (
     SECRETS,
     TOPOLOGIES,
 )
-from webhook.doctor import reader
-from webhook.doctor.reader import read_cluster
-from webhook.doctor.snapshot import ReadList, Snapshot
-from webhook.doctor.trials import Came
-from webhook.doctor.wanted import wanted
 
 Raw = dict[str, Any]
 SPACE = "koordgate-system"

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from webhook.doctor.rights import needed
+from console.doctor.rights import needed
 from webhook.settings import parse
 
 ALL = """

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from commands import Answer, Raw, answer
 
-from webhook.explain.command import COMMAND
+from console.explain.command import COMMAND
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 
 from builders import container, device_entry, device_object, pod
 
-from webhook.offline.cluster import OfflineCluster
+from console.simulator.cluster import OfflineCluster
 
 Raw = dict[str, Any]
 GPU = {"nvidia.com/gpu": "1"}

@@ -16,8 +16,8 @@ from explain.scenes import BORN, GPU, Raw, bound, gpu_pod, node, scheduled, wait
 from allocator.index.search import NodeFigures
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from allocator.vocabulary.preference import Preference
-from webhook.explain import words
-from webhook.explain.bound import Rival
+from console.explain import words
+from console.explain.bound import Rival
 
 TAINT = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
 

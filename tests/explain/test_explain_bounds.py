@@ -10,10 +10,10 @@ import pytest
 from commands import Answer, answer
 from explain.scenes import BORN, GPU, Raw, bound, gpu_pod, node, scheduled, waiting
 
-from webhook.explain import words
-from webhook.explain.bound import TypeLeft
-from webhook.explain.command import COMMAND
-from webhook.explain.nodes import NodeVerdict, Reason
+from console.explain import words
+from console.explain.bound import TypeLeft
+from console.explain.command import COMMAND
+from console.explain.nodes import NodeVerdict, Reason
 
 Ask = Callable[..., Answer]
 

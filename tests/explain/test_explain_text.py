@@ -12,9 +12,9 @@ from commands import Answer
 from explain.scenes import BORN, Raw, bound, gpu_pod, node, scheduled, waiting
 
 from allocator.wire.nodeallocation import API_VERSION, write_spec
-from webhook.explain import words
-from webhook.explain.bound import Rival
-from webhook.explain.reading import read_files
+from console.explain import words
+from console.explain.bound import Rival
+from console.explain.reading import read_files
 
 Ask = Callable[..., Answer]
 HALF = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}

@@ -16,7 +16,7 @@ from typing import Any
 
 from node import machine
 
-from webhook.localplane.binaries import cache_folder
+from localplane.binaries import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 _REPOSITORY = "localhost/koordgate"

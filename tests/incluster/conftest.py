@@ -19,13 +19,13 @@ from controlplane.needs import missing
 from incluster import built, cards, names, proxy
 from node import harness, images, machine
 
+from localplane import chart
+from localplane.admin import AdminClient, JsonObject
+from localplane.binaries import Binaries, BuildError, find_or_build
+from localplane.plane import CONTROL_PLANE, ControlPlane
+from localplane.process import free_port
+from localplane.waiting import NotInTimeError, until
 from webhook.lease.entries import Guarded
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import Binaries, BuildError, find_or_build
-from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
-from webhook.localplane.process import free_port
-from webhook.localplane.waiting import NotInTimeError, until
 
 _HERE = Path(__file__).parent
 NODE = "node-1"

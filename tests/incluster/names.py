@@ -6,7 +6,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-from webhook.localplane.plane import ControlPlane
+from localplane.plane import ControlPlane
 
 DOMAIN = "cluster.local"
 _HEADER = struct.Struct("!6H")

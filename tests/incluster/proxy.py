@@ -9,9 +9,9 @@ from pathlib import Path
 import aiohttp
 import yaml
 
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.process import Process, free_port
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.process import Process, free_port
 
 # The rules are the whole machine's. This file says that those that are there were made by these tests.
 _OURS = Path("/run/koordgate-kube-proxy")

@@ -11,9 +11,9 @@ from incluster.conftest import CARDS, NODE, Cluster
 from node import images
 from nvml_standin import recorded
 
-from webhook.localplane import chart
-from webhook.localplane.admin import ApiError, JsonObject
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import ApiError, JsonObject
+from localplane.waiting import until
 
 UUIDS = {value for key, value in recorded(CARDS).items() if key.endswith(".uuid")}
 APPS = {

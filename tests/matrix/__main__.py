@@ -14,8 +14,8 @@ from pathlib import Path
 
 from matrix.results import Results, table
 
-from webhook.localplane.binaries import OLDER_COMPONENTS, BuildError, find_or_build
-from webhook.localplane.versions import VARIABLE, VersionError, chosen, versions
+from localplane.binaries import OLDER_COMPONENTS, BuildError, find_or_build
+from localplane.versions import VARIABLE, VersionError, chosen, versions
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _PROGRAMS = (*OLDER_COMPONENTS, "helm")

@@ -44,8 +44,8 @@ def tree(tmp_path: Path) -> Path:
     files = (
         "allocator/code.py",
         "webhook/ledger/code.py",
-        "webhook/localplane/code.py",
-        "webhook/offline/controlplane.py",
+        "localplane/code.py",
+        "localplane/democluster.py",
     )
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True)

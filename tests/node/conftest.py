@@ -9,13 +9,13 @@ import pytest_asyncio
 from controlplane.needs import missing
 from node import harness, machine, nvidia
 
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import NVIDIA_TOOLKIT, Binaries, BuildError, find_or_build
-from webhook.localplane.koord import NAME, start_koord_scheduler
-from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
-from webhook.localplane.process import free_port
-from webhook.localplane.replicas import Replicas
+from localplane import chart
+from localplane.admin import AdminClient, JsonObject
+from localplane.binaries import NVIDIA_TOOLKIT, Binaries, BuildError, find_or_build
+from localplane.koord import NAME, start_koord_scheduler
+from localplane.plane import CONTROL_PLANE, ControlPlane
+from localplane.process import free_port
+from localplane.replicas import Replicas
 
 _HERE = Path(__file__).parent
 _NAME = "node-1"

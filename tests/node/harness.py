@@ -17,12 +17,12 @@ import aiohttp
 import yaml
 from node import images, machine
 
-from webhook.localplane.admin import ApiError, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.process import Process, free_port
-from webhook.localplane.replicas import laid_over, this_koordgate
-from webhook.localplane.waiting import NotInTimeError, until
+from localplane.admin import ApiError, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.process import Process, free_port
+from localplane.replicas import laid_over, this_koordgate
+from localplane.waiting import NotInTimeError, until
 
 RUNTIME = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
 CGROUP = "koordgate-node"

@@ -16,8 +16,8 @@ from typing import Literal
 
 import nvml_standin
 
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.process import Process
+from localplane.binaries import Binaries
+from localplane.process import Process
 
 CgroupVersion = Literal["v1", "v2"]
 HANDLER = "nvidia"

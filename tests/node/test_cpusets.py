@@ -23,14 +23,14 @@ from node import images
 from node.harness import Node, Reporter
 
 import koordgate
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.balancer import Balancer
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.koord import NAME
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas, laid_over, this_koordgate
-from webhook.localplane.waiting import NotInTimeError, until
+from localplane import chart
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.balancer import Balancer
+from localplane.binaries import Binaries
+from localplane.koord import NAME
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas, laid_over, this_koordgate
+from localplane.waiting import NotInTimeError, until
 
 ACCOUNT = "koordgate-reporter"
 QOS = "koordinator.sh/qosClass"

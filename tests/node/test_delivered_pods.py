@@ -23,12 +23,12 @@ from node.nvidia import BUSES, CARDS, CONTROL, HANDLER, MANAGEMENT_KIND, PLUGIN_
 
 from allocator.vocabulary.delivery import Delivery, NodeRuntime
 from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas, laid_over, this_koordgate
-from webhook.localplane.waiting import until
+from localplane import chart
+from localplane.admin import AdminClient, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas, laid_over, this_koordgate
+from localplane.waiting import until
 
 MIB, GIB = 2**20, 2**30
 HANDLERS = ("nvidia", "runc")

@@ -26,8 +26,8 @@ from node.nvidia import (
     nodes_of_mig,
 )
 
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.waiting import until
+from localplane.admin import AdminClient, JsonObject
+from localplane.waiting import until
 
 MIB = 2**20
 NONE: frozenset[str] = frozenset()

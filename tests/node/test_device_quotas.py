@@ -7,9 +7,9 @@ from controlplane.gpu_cluster import allocated
 from node import images
 from node.harness import Node
 
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
+from localplane.admin import AdminClient, JsonObject
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
 
 GIB = 2**30
 GPUS = ("GPU-1c1b6a1e-0d0f-4a55-9f0e-5b1f2f7f7b01", "GPU-2d2b6a1e-0d0f-4a55-9f0e-5b1f2f7f7b02")

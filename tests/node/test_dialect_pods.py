@@ -14,11 +14,11 @@ from node.harness import Node
 
 from allocator.vocabulary.names import DEVICE_QUOTAS
 from allocator.vocabulary.peers import PEERS
-from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.binaries import Binaries
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
+from localplane import chart
+from localplane.admin import AdminClient, JsonObject
+from localplane.binaries import Binaries
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
 
 MIB, GIB = 2**20, 2**30
 GPUS = ("GPU-3e3b6a1e-0d0f-4a55-9f0e-5b1f2f7f7b01", "GPU-4f4b6a1e-0d0f-4a55-9f0e-5b1f2f7f7b02")

@@ -11,11 +11,11 @@ from node.harness import Node
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Share
 from allocator.wire.deviceobject import read_device_object
+from localplane.admin import AdminClient, JsonObject
+from localplane.koord import NAME
+from localplane.plane import ControlPlane
+from localplane.replicas import Replicas
 from reporter.publish import nodestatus
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.koord import NAME
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
 
 GPUS = ("GPU-58b7ec2c-9f6b-4dba-9d1d-6a8a3a0f7a01", "GPU-8d7a5d34-51a3-4b12-8f0e-2f5f9f2f7a02")
 TELL = 'echo "visible=[$NVIDIA_VISIBLE_DEVICES]"'

@@ -5,8 +5,8 @@ from pathlib import Path
 from node import images
 from node.harness import Node
 
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.waiting import until
+from localplane.admin import AdminClient, JsonObject
+from localplane.waiting import until
 
 SLEEP = "trap exit TERM; while :; do sleep 1 & wait; done"
 DEVICES = "example.com/devices"

@@ -12,14 +12,14 @@ from grpclib.server import Stream
 from node import images
 from node.harness import Node
 
+from localplane.admin import AdminClient, JsonObject
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 from reporter.kubelet import allocations, cpustate, devicecheckpoint
 from reporter.kubelet.allocations import Allocations, ContainerResources
 from reporter.kubelet.podresources import PodResourcesSocket
 from reporter.kubelet.watched import FileReading
 from reporter.pods import NodePod, read_pod
-from webhook.localplane.admin import AdminClient, JsonObject
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
 
 CARD = "example.com/card"
 CARDS = ("card-0", "card-1", "card-2")

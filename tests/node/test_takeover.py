@@ -15,11 +15,11 @@ from node.harness import Node, Reporter
 
 from allocator.vocabulary.cpuset import format_cpuset, parse
 from allocator.vocabulary.names import OWN_CPUS
+from localplane.admin import AdminClient, ApiError, JsonObject
+from localplane.plane import ControlPlane
+from localplane.waiting import until
 from reporter.kubelet import cpustate
 from reporter.takeover.file import backup_of
-from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.plane import ControlPlane
-from webhook.localplane.waiting import until
 
 SLEEP = "trap exit TERM; while :; do sleep 1 & wait; done"
 STATUS = "scheduling.koordinator.sh/resource-status"

@@ -12,9 +12,9 @@ from world import asks
 
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
+from console.simulator.cluster import Pods
 from webhook.assembly import Parts, assemble
 from webhook.ledger.memory import MemoryStore
-from webhook.offline.cluster import Pods
 from webhook.quotas.mirror import read_quota
 from webhook.settings import DialectSettings, WebhookSettings, types_of
 from webhook.shadow.keeper import ObservedPodFeed

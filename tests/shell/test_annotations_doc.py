@@ -38,9 +38,9 @@ from allocator.wire.resourcespec import (
     read_resource_spec,
 )
 from allocator.wire.resourcestatus import read_resource_status
+from console.doctor.wanted import NODE_KEYS
 from koordgate.kube.resource import KOORDINATOR_POD_GROUPS, POD_GROUPS
 from webhook.admission.translate import TranslationPolicy, canonical, translate
-from webhook.doctor.wanted import NODE_KEYS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "annotations.md").read_text(encoding="utf-8")
 KEY = re.compile(r"([a-z.]+\.)?(koordinator\.sh|koordgate\.io|kubernetes\.io|k8s\.io)/[A-Za-z.-]*")

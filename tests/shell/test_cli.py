@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from koordgate.cli import Command, main
-from webhook.localplane.replicas import this_koordgate
+from localplane.replicas import this_koordgate
 
 COMMANDS = sorted(point.name for point in entry_points(group="koordgate.commands"))
 

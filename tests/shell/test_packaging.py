@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("allocator", "koordgate", "reporter", "webhook")
+PACKAGES = ("allocator", "console", "koordgate", "reporter", "webhook")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_no_other_distribution_owns_our_names(name: str) -> None:
     assert set(packages_distributions().get(name, [])) <= {"koordgate"}
 
 
-def test_the_wheel_is_four_packages_and_their_metadata(names: set[str]) -> None:
+def test_the_wheel_is_five_packages_and_their_metadata(names: set[str]) -> None:
     top = {name.split("/")[0] for name in names}
     assert {name for name in top if not name.endswith(".dist-info")} == set(PACKAGES)
 
@@ -61,7 +61,7 @@ def test_each_package_says_that_it_is_typed(names: set[str], name: str) -> None:
 def test_charts_and_examples_come_along(names: set[str]) -> None:
     for folder in ("charts", "examples"):
         listed = subprocess.run(["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True, check=True)
-        files = {f"webhook/data/{name}" for name in listed.stdout.split() if (ROOT / name).exists()}
+        files = {f"console/data/{name}" for name in listed.stdout.split() if (ROOT / name).exists()}
         assert files
         assert files <= names
 
@@ -96,9 +96,9 @@ def test_an_unpacked_wheel_runs_without_the_checkout(wheel: Path, tmp_path: Path
         archive.extractall(tmp_path)
     code = (
         f"import sys; sys.path[:] = [{str(tmp_path)!r}, *(p for p in sys.path if p and p != {str(ROOT)!r})]\n"
-        "import allocator, webhook.data, webhook.command\n"
-        f"assert all(m.__file__.startswith({str(tmp_path)!r}) for m in (allocator, webhook.data, webhook.command))\n"
-        "print(*(webhook.data.data_folder(name) for name in ('charts', 'examples')))"
+        "import allocator, console.data, webhook.command\n"
+        f"assert all(m.__file__.startswith({str(tmp_path)!r}) for m in (allocator, console.data, webhook.command))\n"
+        "print(*(console.data.data_folder(name) for name in ('charts', 'examples')))"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

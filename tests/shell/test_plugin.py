@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from koordgate.cli import _as_called, commands, main, whole_parser
-from koordgate.completion import script
+from console.completion import script
+from koordgate.cli import main, whole_parser
 
 COMMANDS = sorted(point.name for point in entry_points(group="koordgate.commands"))
 
@@ -45,23 +45,6 @@ def test_the_program_names_itself_as_it_was_called(
     assert f"  {name} top gpu-node-1 --watch" in told
 
 
-@pytest.mark.parametrize(("name", "other"), [("why", "explain"), ("check", "doctor")])
-def test_a_second_name_of_a_command_is_the_command(capsys: pytest.CaptureFixture[str], name: str, other: str) -> None:
-    assert commands()[name].load() is commands()[other].load()
-    told = help_of(capsys, name)
-    assert f"usage: koordgate {name} " in told
-    assert f"  koordgate {name} " in told
-    assert f"  koordgate {other} " not in told
-
-
-@pytest.mark.parametrize("name", ["why", "explain", "check", "doctor", "adopt", "snapshot", "webhook"])
-def test_an_example_of_another_command_keeps_its_name(name: str) -> None:
-    same = next((pair for pair in ({"why", "explain"}, {"check", "doctor"}) if name in pair), {name})
-    examples = "".join(f"  koordgate {each} x\n" for each in COMMANDS)
-    expected = "".join(f"  koordgate {name if each in same else each} x\n" for each in COMMANDS)
-    assert _as_called(examples, name) == expected
-
-
 def test_both_lines_of_a_usage_name_the_program(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,7 +58,7 @@ def test_a_message_begins_with_the_command_as_it_was_called(
 ) -> None:
     called(monkeypatch, "kubectl-koordgate")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
-    for words in (["top"], ["devices"], ["why", "p"], ["cordon", "GPU-1234"], ["pod"]):
+    for words in (["top"], ["devices"], ["explain", "p"], ["cordon", "GPU-1234"], ["pod"]):
         assert main(words) == 1
         told = capsys.readouterr().err
         assert told.startswith(f"kubectl koordgate {words[0]}: ")

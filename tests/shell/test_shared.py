@@ -6,7 +6,6 @@ import pytest
 PROCESSES = ("webhook", "reporter")
 UNSHARED = {
     "koordgate.__main__": "`python -m koordgate`: nobody imports it",
-    "koordgate.completion": "a command of the program itself, about those of both: found by entry point",
 }
 
 

@@ -16,9 +16,9 @@ from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import read_spec, write_spec
 from allocator.wire.nodetopology import read_node_topology
 from allocator.wire.resourceslice import read_resource_slice
-from webhook.snapshot.fields import shapes
-from webhook.snapshot.keep import object_of
-from webhook.snapshot.names import OPEN, HidingNamer
+from console.snapshot.fields import shapes
+from console.snapshot.keep import object_of
+from console.snapshot.names import OPEN, HidingNamer
 from webhook.view.podinfo import read_pod_info
 
 Raw = dict[str, Any]

@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.status import Status
 
 from allocator.vocabulary.devicetype import BUILT_IN
+from console.snapshot import command, file, keep, read
+from console.snapshot.fields import shapes
+from console.snapshot.keep import object_of
+from console.snapshot.names import OPEN, HidingNamer, rename_json
+from console.snapshot.read import SnapshotWanted, Taken, take
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import EVENTS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
-from webhook.snapshot import command, file, keep, read
-from webhook.snapshot.fields import shapes
-from webhook.snapshot.keep import object_of
-from webhook.snapshot.names import OPEN, HidingNamer, rename_json
-from webhook.snapshot.read import SnapshotWanted, Taken, take
 
 Raw = dict[str, Any]
 SHAPES = shapes(BUILT_IN)

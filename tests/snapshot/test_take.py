@@ -11,14 +11,14 @@ from builders import device_entry, device_object, pod
 from fake_kube import FakeKube, answer
 
 from allocator.vocabulary.mode import Mode
+from console.simulator.documents import InputError
+from console.simulator.objects import read_all
+from console.snapshot import file
+from console.snapshot.read import SnapshotWanted, Taken, settings_text, take
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden
 from koordgate.kube.resource import CONFIG_MAPS, DEVICES, NODES, PODS, RESOURCE_QUOTAS
-from webhook.offline.documents import InputError
-from webhook.offline.objects import read_all
 from webhook.settings import WebhookSettings, parse
-from webhook.snapshot import file
-from webhook.snapshot.read import SnapshotWanted, Taken, settings_text, take
 
 Raw = dict[str, Any]
 SETTINGS = "# the password is hunter2\nmode: shadow\nnuma: {scope: {namespaces: [team-a]}}\n"
@@ -173,7 +173,7 @@ def test_a_compressed_file_that_is_none_is_refused_with_what_to_do(tmp_path: Pat
 
 
 def test_a_file_that_unpacks_to_more_than_the_bound_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.offline.documents._MOST_BYTES", 100)
+    monkeypatch.setattr("console.simulator.documents._MOST_BYTES", 100)
     path = tmp_path / "x.json.gz"
     path.write_bytes(gzip.compress(b" " * 101))
     with pytest.raises(InputError, match="has more than 100 bytes when it is unpacked"):

@@ -40,11 +40,11 @@ from world import (
 from yarl import URL
 
 from koordgate.kube.client import KubeClient
+from localplane.waiting import until
 from webhook import edge
 from webhook.app import listen, make_app, make_extender
 from webhook.assembly import Parts
 from webhook.edge import Draining
-from webhook.localplane.waiting import until
 from webhook.metrics import WebhookMetrics
 from webhook.review import RefusalReason, Request, Response, allowed
 from webhook.settings import Certificate, ServeSettings, WebhookSettings

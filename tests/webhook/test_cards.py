@@ -16,11 +16,11 @@ from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.names import CLASSES, CORDONED
 from allocator.wire.memoryuse import write_uses
 from allocator.wire.nodeallocation import write_spec
-from webhook.devices.amounts import held_of, told_bytes
-from webhook.devices.cards import Availability, Card, Summary, cards_of, summary
-from webhook.devices.nodestate import Known, NodeState, read_node
-from webhook.devices.tables import devices_table, document, told_use
-from webhook.devices.topview import Look, ShownNode, counts, last_line, line, lines, look, wide_table
+from console.devices.amounts import held_of, told_bytes
+from console.devices.cards import Availability, Card, Summary, cards_of, summary
+from console.devices.nodestate import Known, NodeState, read_node
+from console.devices.tables import devices_table, document, told_use
+from console.devices.topview import Look, ShownNode, counts, last_line, line, lines, look, wide_table
 from webhook.ledger.kube import record_or_error
 
 Raw = dict[str, Any]

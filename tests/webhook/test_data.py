@@ -2,7 +2,7 @@
 
 import pytest
 
-from webhook.data import MissingDataError, data_folder
+from console.data import MissingDataError, data_folder
 
 
 @pytest.mark.parametrize("name", ["charts", "examples"])
@@ -13,5 +13,5 @@ def test_a_folder_is_found_beside_the_package(name: str) -> None:
 
 
 def test_a_folder_that_is_missing_is_said_to_be_with_both_places() -> None:
-    with pytest.raises(MissingDataError, match=r"no folder nonsense in .* or .*/webhook/data; install again"):
+    with pytest.raises(MissingDataError, match=r"no folder nonsense in .* or .*/console/data; install again"):
         data_folder("nonsense")

@@ -7,9 +7,9 @@ from builders import device_entry, device_object, gpu, holding, part
 
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodeallocation import write_spec
-from webhook.devices.lookup import find_device
-from webhook.devices.naming import address_of, identity_of, is_begun
-from webhook.devices.nodestate import CommandError, Known, NodeState, read_node
+from console.devices.lookup import find_device
+from console.devices.naming import address_of, identity_of, is_begun
+from console.devices.nodestate import CommandError, Known, NodeState, read_node
 from webhook.ledger.kube import record_or_error
 
 Raw = dict[str, Any]

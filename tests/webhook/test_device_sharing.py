@@ -13,12 +13,12 @@ from world import POLICY, SCHEDULER, World, asks, binding, binds
 
 from allocator.request.original import read_asks
 from allocator.vocabulary.names import DEVICE_QUOTAS, DEVICE_SHARING, ORIGINAL_REQUEST
+from console.simulator import words
 from koordgate.kube.client import KubeClient
 from webhook import patch
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.slots import SlotDefaults
 from webhook.admission.translate import TranslationPolicy, translate
-from webhook.offline import words
 from webhook.quotas.limits import NamespaceLimits
 from webhook.review import Response
 from webhook.settings import WebhookSettings, parse

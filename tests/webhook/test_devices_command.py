@@ -25,6 +25,11 @@ from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import CLASSES, CORDONED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import write_spec
+from console.devices import claimreading, cordons, live, lookup, naming, nodestate, others, tables, topview
+from console.devices import pods as pods_lines
+from console.devices.cards import cards_of
+from console.devices.nodestate import Known, read_node
+from console.devices.tables import document
 from koordgate.cli import main
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import (
@@ -36,11 +41,6 @@ from koordgate.kube.resource import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from webhook.devices import claimreading, cordons, live, lookup, naming, nodestate, others, tables, topview
-from webhook.devices import pods as pods_lines
-from webhook.devices.cards import cards_of
-from webhook.devices.nodestate import Known, read_node
-from webhook.devices.tables import document
 from webhook.ledger.kube import record_or_error
 from webhook.settings import WebhookSettings, adoption_of
 

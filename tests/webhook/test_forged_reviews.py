@@ -20,9 +20,9 @@ from world import SETTINGS, World, admitted, asks, binding, binds, body, gpu_pod
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from localplane.process import free_port
 from webhook.app import listen, make_app
 from webhook.command import Replica
-from webhook.localplane.process import free_port
 from webhook.settings import Certificate, ServeSettings
 from webhook.tls import pki
 from webhook.tls.certs import MemorySource

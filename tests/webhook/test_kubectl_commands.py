@@ -22,11 +22,11 @@ from allocator.vocabulary.cpunode import CpuShare, NumaShare
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodeallocation import write_spec
+from console import terminal
+from console.devices.nodestate import Known, NodeState, read_node
+from console.devices.pods import Holder, holders, pods_table
 from koordgate.cli import main
 from koordgate.kube.resource import CONFIG_MAPS, DEVICES, NODE_ALLOCATIONS, NODES, PODS
-from webhook import terminal
-from webhook.devices.nodestate import Known, NodeState, read_node
-from webhook.devices.pods import Holder, holders, pods_table
 from webhook.ledger.kube import record_or_error
 
 Raw = dict[str, Any]
@@ -200,7 +200,10 @@ async def test_what_pods_hold_is_data_too(cluster: FakeKube, koordgate: Koordgat
 @pytest.mark.parametrize(
     ("pod", "told"),
     [
-        ({"spec": {}, "status": {"phase": "Pending"}}, "is on no node (Pending); `koordgate why p -n team` says why"),
+        (
+            {"spec": {}, "status": {"phase": "Pending"}},
+            "is on no node (Pending); `koordgate explain p -n team` says why",
+        ),
         ({"spec": {"nodeName": "n2"}, "status": {"phase": "Running"}}, "is on n2 (Running); koordgate gave it nothing"),
         ({"spec": {"nodeName": "cpu-1"}}, "is on cpu-1 (Pending); koordgate gave it nothing"),
     ],

@@ -10,10 +10,10 @@ from world import World, asks, binding, binds
 
 from allocator.vocabulary.delivery import NodeRuntime
 from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
+from console.simulator import words
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import DEVICES
 from webhook import patch
-from webhook.offline import words
 from webhook.settings import parse
 
 Raw = dict[str, Any]

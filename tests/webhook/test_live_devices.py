@@ -19,14 +19,14 @@ from waiting import until
 from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.wire.nodeallocation import write_spec
+from console.devices.cards import Availability, cards_of
+from console.devices.live import LiveNodes, page
+from console.devices.nodestate import Known, read_node
+from console.devices.topview import Look, ShownNode
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from koordgate.kube.watch import WatchPace
-from webhook.devices.cards import Availability, cards_of
-from webhook.devices.live import LiveNodes, page
-from webhook.devices.nodestate import Known, read_node
-from webhook.devices.topview import Look, ShownNode
 from webhook.ledger.cluster import cluster_store
 from webhook.settings import WebhookSettings, adoption_of
 

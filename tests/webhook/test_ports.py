@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from webhook.localplane import process
-from webhook.localplane.process import StartError, free_port
+from localplane import process
+from localplane.process import StartError, free_port
 
 _PORTS = range(31_900, 31_904)
 
@@ -21,7 +21,7 @@ def test_no_port_is_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_process_is_not_given_it_either(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_GIVEN", process.deque(maxlen=8))
     one = f"""
-from webhook.localplane import process
+from localplane import process
 process._PORTS = range({_PORTS.start}, {_PORTS.stop})
 print(process.free_port(), flush=True)
 input()

@@ -44,9 +44,9 @@ from koordgate.kube.resource import (
     VALIDATING_WEBHOOKS,
     Resource,
 )
+from localplane.process import free_port
 from webhook import command as command_module
 from webhook.command import Replica
-from webhook.localplane.process import free_port
 from webhook.settings import (
     Certificate,
     CertificateFiles,

@@ -8,7 +8,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from webhook import terminal
+from console import terminal
 
 WRITTEN = "n1 42 [bold]GPU-1[/bold] :warning: 'text' True"
 
@@ -95,7 +95,7 @@ def test_a_document_is_written_as_json_or_yaml_in_its_own_order(capsys: pytest.C
 
 
 def test_a_command_whose_output_nobody_reads_ends_as_a_unix_tool_does() -> None:
-    code = "import sys; from webhook import terminal; print('x'); sys.exit(terminal.unread())"
+    code = "import sys; from console import terminal; print('x'); sys.exit(terminal.unread())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (141, "")
 

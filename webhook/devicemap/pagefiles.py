@@ -9,8 +9,6 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from webhook.data import MissingDataError
-
 _FOLDER: Final = Path(__file__).resolve().parent / "static"
 _INDEX: Final = "index.html"
 _STYLE: Final = '<link rel="stylesheet" href="style.css">'
@@ -53,7 +51,7 @@ def files() -> dict[str, PageFile]:
     """The files by path below the page; "" is the page itself.
 
     Raises:
-        MissingDataError: the installation lacks one.
+        FileNotFoundError: the installation lacks one.
     """
     found = {name: _read(name) for name in (*SCRIPTS, "style.css")}
     return {"": _read(_INDEX), **found}
@@ -63,7 +61,7 @@ def _read(name: str) -> PageFile:
     try:
         body = (_FOLDER / name).read_bytes()
     except FileNotFoundError as error:
-        raise MissingDataError(f"no file {name} in {_FOLDER}; install again") from error
+        raise FileNotFoundError(f"no file {name} in {_FOLDER}; install again") from error
     kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0] or "text/plain"
     return PageFile(body, f"{kind}; charset=utf-8", hashlib.sha256(body).hexdigest()[:16])
 

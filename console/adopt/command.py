@@ -1,0 +1,160 @@
+"""`koordgate adopt`: checks what a move to koordgate still needs, shows what would happen, switches namespaces."""
+
+import argparse
+import asyncio
+import sys
+from typing import Final
+
+from allocator.vocabulary.mode import Mode
+from console import terminal
+from console.adopt import tables
+from console.adopt.findings import ClusterFindings, find
+from console.adopt.objects import Cluster, from_cluster, from_files
+from console.adopt.report import report
+from console.adopt.steps import steps
+from console.adopt.switch import NOT_NOW, switch
+from console.adopt.view import AdoptView
+from console.devices.nodestate import CommandError
+from console.devices.session import add_cluster
+from console.simulator.assumed import assume_devices
+from console.simulator.documents import InputError
+from console.simulator.objects import add_files
+from console.terminal import printable
+from koordgate.cli import Command
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError, Unreachable
+from koordgate.settings import SettingsError
+from webhook import settings
+
+_UNUSABLE: Final = 2
+_CLASH: Final = 4
+
+
+async def _read(arguments: argparse.Namespace, kube: KubeClient | None) -> Cluster:
+    configured = settings.load(arguments.config) if arguments.config else None
+    if kube is None:
+        return from_files(arguments.files, configured)
+    return await from_cluster(kube, configured, arguments.installed_in)
+
+
+async def _main(arguments: argparse.Namespace) -> int:
+    if getattr(arguments, "files", None):
+        return await _do(arguments, None)
+    async with KubeClient.autodetect(context=arguments.context) as kube:
+        return await _do(arguments, kube)
+
+
+async def _do(arguments: argparse.Namespace, kube: KubeClient | None) -> int:
+    cluster = await _read(arguments, kube)
+    nodes, devices, pods = (cluster.objects(kind) for kind in ("Node", "Device", "Pod"))
+    assumed = assume_devices(nodes, devices, pods, types=settings.types_of(cluster.settings))
+    cluster.unlisted = assumed.devices
+    cluster.notes += assumed.notes
+    seen = AdoptView(cluster)
+    found = find(cluster, seen)
+    for note in (*found.notes, *((*found.doubts, *found.policies) if arguments.verb == "check" else ())):
+        sys.stderr.write(f"koordgate adopt: {printable(note)}\n")
+    if arguments.verb == "check":
+        return _check(arguments, found)
+    if arguments.verb == "report":
+        return await _report(arguments, cluster, seen, found)
+    if kube is None:
+        raise CommandError("switch needs a cluster: leave out -f")
+    to = Mode(arguments.to)
+    return await switch(kube, found, arguments.namespaces, to, dry_run=arguments.dry_run, force=arguments.force)
+
+
+def _check(arguments: argparse.Namespace, found: ClusterFindings) -> int:
+    made = steps(found)
+    if arguments.output == "table":
+        terminal.show(tables.nodes_table(found), "", tables.namespaces_table(found), "", tables.steps_table(made))
+        if found.clashes:
+            terminal.show("", tables.clashes_table(found))
+    else:
+        terminal.write_data(tables.check_data(found, made), arguments.output)
+    if found.clashes:
+        return _CLASH
+    return 0 if all(step.done for step in made) else NOT_NOW
+
+
+async def _report(arguments: argparse.Namespace, cluster: Cluster, seen: AdoptView, found: ClusterFindings) -> int:
+    known = found.modes
+    if strange := [name for name in arguments.namespaces if name not in known]:
+        raise CommandError(f"no Pod of {', '.join(strange)} asks for devices; there are {', '.join(known) or 'none'}")
+    chosen = arguments.namespaces or [name for name, mode in known.items() if mode is Mode.SHADOW]
+    reports = await report(cluster, seen, found, chosen)
+    if arguments.output == "table":
+        if not reports:
+            terminal.show("no namespace in mode shadow has Pods that ask for devices; name the namespaces to report on")
+        else:
+            terminal.show(tables.report_table(reports))
+    else:
+        terminal.write_data({"namespaces": tables.report_data(reports)}, arguments.output)
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        status = asyncio.run(_main(arguments))
+        sys.stdout.flush()
+    except (CommandError, SettingsError, InputError) as error:
+        return _failed(_UNUSABLE, str(error))
+    except Unreachable as error:
+        return _failed(1, f"the API server of the kubeconfig does not answer: {error}")
+    except KubeError as error:
+        hint = "; or give objects with -f" if error.reason == "Configuration" and hasattr(arguments, "files") else ""
+        return _failed(1, f"{error}{hint}")
+    except BrokenPipeError:
+        return terminal.unread()
+    return status
+
+
+def _failed(status: int, message: str) -> int:
+    sys.stderr.write(f"koordgate adopt: {printable(message)}\n")
+    return status
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="{check,report,switch}")
+    check = verbs.add_parser("check", help="node by node what is ready, who holds what, what would clash; the steps")
+    told = verbs.add_parser("report", help="what would have become of the Pods of namespaces that are observed")
+    told.add_argument(
+        "namespaces", nargs="*", metavar="NAMESPACE", help="write them before -f (default: those in mode shadow)"
+    )
+    change = verbs.add_parser("switch", help="switch namespaces to another mode, together")
+    change.add_argument("namespaces", nargs="+", metavar="NAMESPACE", help="the namespaces to switch")
+    change.add_argument("--to", choices=[str(mode) for mode in Mode], required=True, help="their new mode")
+    change.add_argument("--dry-run", action="store_true", help="check everything, and write nothing")
+    change.add_argument("--force", action="store_true", help="switch although something is in the way")
+    for verb in (check, told):
+        add_files(verb, required=False)
+        verb.add_argument(
+            *("-o", "--output"), choices=("table", "json", "yaml"), default="table", help="the format of the output"
+        )
+    for verb in (check, told, change):
+        add_cluster(verb)
+
+
+COMMAND: Final = Command(
+    description="Move a cluster from another product to koordgate, namespace by namespace, and back.\n\n"
+    "check    shows node by node what is ready, how containers would get their cards, who holds what and what\n"
+    "         would clash, the mode of each namespace, and which of the seven steps of a move are done.\n"
+    "report   places the Pods of observed namespaces as koordgate would, in memory, and shows the difference.\n"
+    "switch   sets the label koordgate.io/mode of namespaces, unless that would strand Pods or give a\n"
+    "         device twice.\n\n"
+    "The exit status is 0 if all is done, 1 if the API server refused or did not answer, 2 for wrong\n"
+    "arguments, 3 if steps are left or something is in the way of a switch, and 4 if devices clash.\n\n"
+    "The cluster is that of the kubeconfig ($KUBECONFIG). The user needs the rights to list nodes, pods, namespaces,\n"
+    "devices.scheduling.koordinator.sh and nodeallocations.koordgate.io, and for switch also to get and patch\n"
+    "namespaces, and to `set` namespacemodes.koordgate.io.",
+    examples="examples:\n"
+    "  koordgate adopt check\n"
+    "  koordgate adopt check -o json --context production\n"
+    "  koordgate adopt check -f cluster.yaml\n"
+    "  koordgate adopt report team-a\n"
+    "  koordgate adopt report team-a -f cluster.yaml --config settings.yaml\n"
+    "  koordgate adopt switch team-a --to shadow\n"
+    "  koordgate adopt switch team-a team-b --to enforce --dry-run",
+    arguments=_arguments,
+    run=_run,
+)

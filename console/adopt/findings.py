@@ -1,0 +1,385 @@
+"""Who holds what on which node, which Pods wait, and what would clash (pure, from what was read once)."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from allocator.adopted import Survey, survey
+from allocator.request.original import read_asks
+from allocator.request.pod import is_ours
+from allocator.vocabulary.adopted import Product
+from allocator.vocabulary.delivery import DELIVERY_LABEL
+from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.mode import Mode
+from allocator.vocabulary.names import DEVICE_ALLOCATED, NVIDIA, ORIGINAL_REQUEST, RESOURCE_MAPS, TYPE_GPU
+from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.peers import PEERS, VOLCANO_MEMORY, VOLCANO_NUMBER
+from console.adopt.objects import Cluster, about_devices
+from console.adopt.view import AdoptView
+from console.doctor.checks.delivery import CardNode, Chosen, chosen, shown
+from console.doctor.findings import Finding, Level
+from console.doctor.policies import cure, removed, what
+from console.doctor.proof import DELIVERY_PROVED, DeliveryProof
+from webhook.settings import WebhookSettings, tells_volcano, types_of
+
+Raw = dict[str, Any]
+OURS: Final = "koordgate"
+PLUGIN: Final = "device plugin"
+CLAIM: Final = "ResourceClaim"
+NO_WAY: Final = "none"
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_TITLES: Final = {one.name: one.title for one in PEERS}
+
+
+class HeldBy(NamedTuple):
+    """Who holds some of a device.
+
+    Attributes:
+        device: its id.
+        holder: namespace/name.
+        uid: of the Pod or claim; "" if it is not stated.
+        product: that gave it.
+        evidence: where that is stated.
+    """
+
+    device: str
+    holder: str
+    uid: str
+    product: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePod:
+    """A Pod that asks for devices and has not finished.
+
+    Attributes:
+        namespace, name, uid: its identity.
+        node: where it is bound; "" while it waits.
+        product: whose names it asks in, or `koordgate` once it was translated.
+        read: whether koordgate would translate it with the present settings.
+        mode: of its namespace.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    product: str
+    read: bool
+    mode: Mode
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFinding:
+    """One node that has devices, or Pods that ask for them.
+
+    Attributes:
+        name: of the node.
+        listed: whether it has a Device object.
+        reporter: whether its reporter is ready; None if it has none.
+        devices: how many it has; without a Device object, how many are assumed.
+        sick: why some take nothing new: reason -> number.
+        held: who holds what, by device and holder.
+        clashes: what would clash, a sentence each.
+        problems: what cannot be read.
+        offers: resources of other products that its Node still states.
+        delivery: the way in which containers get NVIDIA's cards there, "none" without any; "" if that is not known, or
+            it has no such cards.
+    """
+
+    name: str
+    listed: bool
+    reporter: bool | None
+    devices: int = 0
+    sick: Mapping[str, int] = field(default_factory=dict)
+    held: tuple[HeldBy, ...] = ()
+    clashes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    offers: Mapping[str, str] = field(default_factory=dict)
+    delivery: str = ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether koordgate can give its devices."""
+        return self.listed and bool(self.reporter) and not self.problems and self.delivery != NO_WAY
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFindings:
+    """All that was found.
+
+    Attributes:
+        nodes: by name.
+        pods: those that ask for devices, by namespace and name.
+        modes: the mode of each namespace that has such Pods.
+        installed: whether koordgate's webhooks are there; None if that is not known.
+        notes: what could not be read.
+        assumed: whether the settings by which it was judged are defaults that nobody confirmed.
+        exempt: namespaces whose label says nothing, because koordgate does nothing there.
+        unshown: where and why containers would get none of NVIDIA's cards, and what to do, a sentence each.
+        doubts: where it is not known whether they would, likewise.
+        policies: those of the cluster's own that do not apply to Pods that are translated, a sentence each.
+    """
+
+    nodes: tuple[NodeFinding, ...]
+    pods: tuple[DevicePod, ...]
+    modes: Mapping[str, Mode]
+    installed: bool | None = None
+    notes: tuple[str, ...] = ()
+    assumed: bool = False
+    exempt: frozenset[str] = frozenset()
+    unshown: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+
+    @property
+    def waiting(self) -> list[DevicePod]:
+        """Pods that wait for a scheduler other than koordgate's."""
+        return [pod for pod in self.pods if not pod.node and pod.product != OURS]
+
+    @property
+    def clashes(self) -> list[str]:
+        """What would clash on any node."""
+        return [clash for node in self.nodes for clash in node.clashes]
+
+
+def find(cluster: Cluster, seen: AdoptView) -> ClusterFindings:
+    """Find who holds what, and what would clash.
+
+    Args:
+        cluster: its objects.
+        seen: the same, as a replica would see them.
+    """
+    types = types_of(seen.settings)
+    pods = sorted(device_pods(cluster, seen, types), key=lambda pod: (pod.namespace, pod.name))
+    on: dict[str, list[DevicePod]] = {}
+    for pod in pods:
+        on.setdefault(pod.node, []).append(pod)
+    listed = {obj["metadata"]["name"] for obj in cluster.objects("Device")}
+    unlisted = {obj["metadata"]["name"]: len(obj["spec"]["devices"]) for obj in cluster.unlisted}
+    names = dict(_names(cluster))
+    nodes = []
+    for obj in sorted(cluster.objects("Node"), key=lambda obj: str(obj["metadata"]["name"])):
+        name = obj["metadata"]["name"]
+        offers = _offers(obj, types, seen.settings)
+        if name in listed or name in unlisted or offers or name in on or seen.records.record(name).holdings:
+            one = _node(name, seen, cluster, on.get(name, []), offers, names)
+            nodes.append(replace(one, devices=one.devices or unlisted.get(name, 0)))
+    modes = {namespace: seen.mode(namespace) for namespace in sorted({pod.namespace for pod in pods})}
+    carded = card_nodes(cluster, seen)
+    ways = chosen(carded)
+    nodes = [replace(node, delivery=_way(ways.get(node.name))) for node in nodes]
+    told = [one for one in shown(carded) if one.todo]
+    listed_nodes = {node.name for node in nodes}
+    apart = [problem for name, said in sorted(seen.problems.items()) if name not in listed_nodes for problem in said]
+    return ClusterFindings(
+        tuple(nodes),
+        tuple(pods),
+        modes,
+        cluster.installed,
+        (*cluster.notes, *apart),
+        cluster.assumed,
+        seen.modes.exempt,
+        tuple(_sentence(one) for one in told if one.level is Level.FAILURE),
+        tuple(_sentence(one) for one in told if one.level is not Level.FAILURE),
+        tuple(_policies(cluster, removed(types, seen.settings.domain))),
+    )
+
+
+def card_nodes(cluster: Cluster, seen: AdoptView) -> list[CardNode]:
+    """The nodes with NVIDIA's cards, by name."""
+    found = []
+    for obj in cluster.objects("Node"):
+        metadata = obj["metadata"]
+        name, labels, noted = metadata["name"], metadata.get("labels") or {}, metadata.get("annotations") or {}
+        listed = seen.view.nodes.devices(name)
+        if listed is not None and any(one.type == TYPE_GPU and one.is_of(NVIDIA) for one in listed.named(labels)):
+            proof = DeliveryProof.read(noted.get(DELIVERY_PROVED))
+            way, told = seen.view.snapshot(name).delivery, listed.runtime is not None
+            found.append(CardNode(name, way, told, "", labels.get(DELIVERY_LABEL, ""), proof))
+    return sorted(found, key=lambda one: one.name)
+
+
+def _policies(cluster: Cluster, gone: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    yield from cluster.policies.problems
+    yield from (f"{what(one)}; {cure(one.names, gone)}" for one in cluster.policies.outdated)
+
+
+def _way(found: Chosen | None) -> str:
+    return "" if found is None else str(found.way.delivery or NO_WAY)
+
+
+def _sentence(one: Finding) -> str:
+    return f"{one.what}; {one.todo}"
+
+
+def device_pods(cluster: Cluster, seen: AdoptView, types: DeviceTypes) -> Iterator[DevicePod]:
+    """The Pods that ask for devices and have not finished."""
+    ours = seen.settings.scheduler.name
+    for pod in cluster.objects("Pod"):
+        metadata, spec = pod["metadata"], pod.get("spec") or {}
+        if (pod.get("status") or {}).get("phase") in _FINISHED or not about_devices(pod, types):
+            continue
+        namespace = metadata.get("namespace", "")
+        yield DevicePod(
+            namespace,
+            metadata["name"],
+            metadata.get("uid", ""),
+            spec.get("nodeName") or "",
+            product_of(pod, types, ours),
+            is_ours(pod, types.within(namespace)),
+            seen.mode(namespace),
+        )
+
+
+def product_of(pod: Mapping[str, Any], types: DeviceTypes, scheduler_name: str) -> str:
+    """The product that a Pod's devices come from, by what it asks in."""
+    annotations: Mapping[str, Any] = pod["metadata"].get("annotations") or {}
+    if ORIGINAL_REQUEST in annotations or (pod.get("spec") or {}).get("schedulerName") == scheduler_name:
+        return OURS
+    for dialect in read_asks(pod, types.known, implied=False).dialects:
+        if dialect.title:
+            return dialect.title
+    named = [types.known.resources[name] for name in _named(pod) if name in types.known.resources]
+    if DEVICE_ALLOCATED in annotations or any(meaning.dialect.own for meaning in named):
+        return "Koordinator"
+    return PLUGIN
+
+
+def _named(pod: Mapping[str, Any]) -> Iterator[str]:
+    spec = pod.get("spec") or {}
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        for key in RESOURCE_MAPS:
+            yield from (container.get("resources") or {}).get(key) or ()
+
+
+def _names(cluster: Cluster) -> Iterator[tuple[str, str]]:
+    for pod in cluster.objects("Pod"):
+        metadata = pod["metadata"]
+        yield metadata.get("uid", ""), f"{metadata.get('namespace', '')}/{metadata['name']}"
+
+
+def _offers(node: Mapping[str, Any], types: DeviceTypes, settings: WebhookSettings) -> dict[str, str]:
+    """What device plugins of other products state on a Node: names that koordgate's reporter does not write."""
+    stated: Mapping[str, Any] = (node.get("status") or {}).get("allocatable") or {}
+    known = types.known.resources
+    mirrored = (VOLCANO_MEMORY, VOLCANO_NUMBER) if tells_volcano(settings) else ()
+    others = (name for name in stated if name in known and name not in mirrored)
+    foreign = (name for name in others if not known[name].dialect.own or known[name].dialect.title)
+    return {name: str(stated[name]) for name in sorted(foreign) if str(stated[name]) != "0"}
+
+
+def _node(
+    name: str,
+    seen: AdoptView,
+    cluster: Cluster,
+    pods: Iterable[DevicePod],
+    offers: Mapping[str, str],
+    names: Mapping[str, str],
+) -> NodeFinding:
+    snapshot, listed = seen.view.snapshot(name), seen.view.nodes.devices(name)
+    foreign = survey(snapshot)
+    kubelet = listed.kubelet_pods if listed is not None else {}
+    held = [
+        *_by_ledger(snapshot, seen),
+        *_by_kubelet(snapshot, kubelet, names),
+        *_by_others(foreign),
+    ]
+    held.sort(key=lambda one: (one.device, one.holder, one.product))
+    sick = Counter(
+        (device.why_not or "unhealthy").partition(":")[0] for device in snapshot.devices if not device.healthy
+    )
+    clashes = [
+        *_twice(name, snapshot, kubelet, names),
+        *(_unknown(name, pods, held) if snapshot.devices else ()),
+        *_uncounted(name, foreign, seen.settings.adopt.peers),
+        *(f"{name}: {one.message}" for one in foreign.conflicts),
+    ]
+    return NodeFinding(
+        name,
+        listed is not None,
+        cluster.reporters.get(name),
+        len(snapshot.devices),
+        dict(sick),
+        tuple(held),
+        tuple(clashes),
+        tuple(seen.problems.get(name, ())),
+        offers,
+    )
+
+
+def _by_ledger(snapshot: NodeSnapshot, seen: AdoptView) -> Iterator[HeldBy]:
+    recorded = seen.records.record(snapshot.name).holdings
+    for uid, holding in snapshot.holdings.items():
+        product, evidence = (OURS, "ledger") if uid in recorded else ("Koordinator", DEVICE_ALLOCATED)
+        yield from (HeldBy(share.id, holding.holder, uid, product, evidence) for share in holding.shares)
+    for uid, claim in snapshot.claims.items():
+        yield from (HeldBy(share.id, claim.holder, uid, CLAIM, "status.allocation") for share in claim.shares)
+
+
+def _by_kubelet(
+    snapshot: NodeSnapshot, kubelet: Mapping[str, frozenset[str]], names: Mapping[str, str]
+) -> Iterator[HeldBy]:
+    for device in sorted(snapshot.kubelet_held):
+        for uid in sorted(kubelet.get(device, ())) or [""]:
+            yield HeldBy(device, names.get(uid, f"UID {uid}" if uid else "?"), uid, PLUGIN, "kubelet's checkpoint")
+
+
+def _by_others(foreign: Survey) -> Iterator[HeldBy]:
+    """What other products' Pods hold by their own statements."""
+    for one in foreign.held:
+        yield from (HeldBy(share.id, one.holder, one.uid, _TITLES[one.peer], one.evidence) for share in one.shares)
+
+
+def _uncounted(name: str, foreign: Survey, counted: Collection[Product]) -> Iterator[str]:
+    """Products whose Pods hold devices that koordgate would give again, because its settings do not count them."""
+    pods = Counter(one.peer for one in foreign.held if one.shares and one.peer not in counted)
+    for peer, number in sorted(pods.items()):
+        yield (
+            f"{name}: {number} Pods of {_TITLES[peer]} state what they hold, and koordgate does not count it: add "
+            f"{peer} to adopt.peers"
+        )
+
+
+def _twice(
+    name: str, snapshot: NodeSnapshot, kubelet: Mapping[str, frozenset[str]], names: Mapping[str, str]
+) -> Iterator[str]:
+    """Devices of which koordgate, Koordinator, the device plugin and DRA gave more than there is."""
+    given = snapshot.held_by(snapshot.given())
+    for device in snapshot.devices:
+        holders = {uid: holding.holder for uid, holding in snapshot.holdings.items() if _has(holding.shares, device.id)}
+        others = sorted(kubelet.get(device.id, frozenset()) - holders.keys())
+        if holders and others:
+            theirs = ", ".join(names.get(uid, f"UID {uid}") for uid in others)
+            yield (
+                f"{name}: {device.type} {device.id} is held by {', '.join(sorted(holders.values()))} through "
+                f"koordgate, and by {theirs} through the device plugin: delete one of the Pods"
+            )
+        used = given.get(device.id, {})
+        over = [tail for tail, amount in used.items() if amount > device.has_at_most(tail)]
+        if over:
+            claims = [one.holder for one in snapshot.claims.values() if _has(one.shares, device.id)]
+            yield (
+                f"{name}: more of {device.type} {device.id} is held than it has ({', '.join(sorted(over))}), by "
+                f"{', '.join(sorted([*holders.values(), *claims]))}: delete one of them"
+            )
+
+
+def _has(shares: Iterable[Any], device: str) -> bool:
+    return any(share.id == device for share in shares)
+
+
+def _unknown(name: str, pods: Iterable[DevicePod], held: Iterable[HeldBy]) -> Iterator[str]:
+    """Running Pods of which nothing says what they hold: their devices would be given again."""
+    known = {one.uid for one in held}
+    for pod in pods:
+        if pod.uid not in known:
+            yield (
+                f"{name}: Pod {pod} ({pod.product}) runs here, and nothing states which devices it holds: koordgate "
+                "could give them again. Let the reporter see it (its kubelet's checkpoint), or delete the Pod"
+            )

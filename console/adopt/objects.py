@@ -1,0 +1,255 @@
+"""What `koordgate adopt` reads of a cluster, from the API server page by page or from files."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from allocator.request.devices import names_devices
+from allocator.request.unread import NOTHING, find_unread
+from allocator.vocabulary.adopted import Product
+from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.names import RESOURCE_STATUS, is_allocation_annotation
+from allocator.wire import gang, nodeallocation, nodetopology
+from allocator.wire.foreignpods import Adoption, read_foreign_pod
+from console.devices.installed import RELEASE, UnknownSettingsError, installed_settings
+from console.doctor.policies import PolicyFindings, outdated, search_policies
+from console.simulator.configured import settings_of
+from console.simulator.documents import InputError
+from console.simulator.objects import read_all
+from console.simulator.shapes import wrong_shape
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import Forbidden, NotFound
+from koordgate.kube.resource import (
+    DEVICES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODE_ALLOCATIONS,
+    NODES,
+    PLUGIN_POD_GROUPS,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    RUNTIME_CLASSES,
+    TOPOLOGIES,
+    Resource,
+)
+from webhook import settings
+from webhook.settings import WebhookSettings
+
+Raw = dict[str, Any]
+RUNTIME_CLASS: Final = "RuntimeClass"
+_PAGE: Final = 250
+_REPORTERS: Final = (("app.kubernetes.io/name", "koordgate-reporter"), ("koord-app", "koordlet"))
+_KINDS: Final = {
+    NODES: "Node",
+    DEVICES: "Device",
+    TOPOLOGIES: nodetopology.KIND,
+    NODE_ALLOCATIONS: nodeallocation.KIND,
+    NAMESPACES: "Namespace",
+    PODS: "Pod",
+    RESOURCE_SLICES: "ResourceSlice",
+    RESOURCE_CLAIMS: "ResourceClaim",
+    PLUGIN_POD_GROUPS: gang.KIND,
+    RUNTIME_CLASSES: RUNTIME_CLASS,
+}
+_OF_ALL: Final = Adoption(peers=frozenset(Product))
+_NEEDED: Final = (NODES, DEVICES, NODE_ALLOCATIONS, NAMESPACES, PODS)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """The objects of a cluster.
+
+    Attributes:
+        of: kind -> objects. Of Pods that have nothing to do with devices only what they request is kept.
+        reporters: node -> whether a reporter's Pod there is ready.
+        settings: of the webhook.
+        installed: whether the webhook's configuration is there; None if that is not known.
+        notes: what could not be read, a sentence each.
+        assumed: whether the settings are the defaults because those of the installation could not be read.
+        classes: whether it is known which RuntimeClasses there are.
+        unlisted: Device objects that are assumed for Nodes without one.
+        policies: the cluster's own that do not apply to Pods that are translated.
+    """
+
+    of: dict[str, list[Raw]] = field(default_factory=dict)
+    reporters: dict[str, bool] = field(default_factory=dict)
+    settings: WebhookSettings = field(default_factory=WebhookSettings)
+    installed: bool | None = None
+    notes: list[str] = field(default_factory=list)
+    assumed: bool = False
+    classes: bool = False
+    unlisted: list[Raw] = field(default_factory=list)
+    policies: PolicyFindings = field(default_factory=PolicyFindings)
+
+    def objects(self, kind: str) -> list[Raw]:
+        """The objects of a kind."""
+        return self.of.get(kind, [])
+
+    def take(self, kind: str, obj: Raw, types: DeviceTypes) -> None:
+        """Take in an object of a kind."""
+        if kind == "Pod":
+            self._note_reporter(obj)
+            told = (
+                about_devices(obj, types) or _has_cpus(obj) or read_foreign_pod(obj, _OF_ALL) is not None
+            )  # as by KAI's labels
+            obj = obj if told else _lean(obj)
+        self.of.setdefault(kind, []).append({**obj, "kind": kind})
+
+    def _note_reporter(self, pod: Mapping[str, Any]) -> None:
+        labels = pod["metadata"].get("labels") or {}
+        node = (pod.get("spec") or {}).get("nodeName")
+        if not node or not any(labels.get(key) == value for key, value in _REPORTERS):
+            return
+        conditions = (pod.get("status") or {}).get("conditions") or ()
+        ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+        self.reporters[node] = self.reporters.get(node, False) or ready
+
+
+def about_devices(pod: Mapping[str, Any], types: DeviceTypes) -> bool:
+    """Whether a Pod asks for devices in any known name, or states that it holds some; CPUs of its own are none."""
+    annotations = pod["metadata"].get("annotations") or {}
+    if names_devices(pod.get("spec") or {}, types.known, annotations) or find_unread(pod, types) != NOTHING:
+        return True
+    return any(is_allocation_annotation(key) and key != RESOURCE_STATUS for key in annotations)
+
+
+def _has_cpus(pod: Mapping[str, Any]) -> bool:
+    return RESOURCE_STATUS in (pod["metadata"].get("annotations") or {})
+
+
+def _lean(pod: Mapping[str, Any]) -> Raw:
+    """A Pod of others: its name, its node and what it requests there."""
+    metadata, spec = pod["metadata"], pod.get("spec") or {}
+    keys = ("name", "namespace", "uid", "creationTimestamp")
+    containers = {
+        of: [{"name": one["name"], "resources": one.get("resources") or {}} for one in spec[of]]
+        for of in ("containers", "initContainers")
+        if spec.get(of)
+    }
+    kept = {key: spec[key] for key in ("nodeName", "schedulerName", "overhead") if key in spec}
+    phase = (pod.get("status") or {}).get("phase")
+    return {
+        "apiVersion": "v1",
+        "metadata": {key: metadata[key] for key in keys if key in metadata},
+        "spec": {**containers, **kept},
+        "status": {"phase": phase},
+    }
+
+
+async def from_cluster(kube: KubeClient, configured: WebhookSettings | None, namespace: str) -> Cluster:
+    """Read a cluster.
+
+    Args:
+        kube: the open client.
+        configured: settings to be used instead of those in the cluster.
+        namespace: where koordgate is installed.
+
+    Raises:
+        KubeError: the API server refuses what is needed, or cannot be reached.
+    """
+    cluster = Cluster()
+    known = configured or await _settings(kube, namespace, cluster.notes)
+    cluster.settings, cluster.assumed = known or WebhookSettings(), known is None
+    types = settings.types_of(cluster.settings)
+    try:
+        await kube.get(MUTATING_WEBHOOKS.path(RELEASE))
+        cluster.installed = True
+    except NotFound:
+        cluster.installed = False
+    except Forbidden as error:
+        cluster.notes.append(f"whether koordgate's webhooks are installed is not known: {error}")
+    for resource, kind in _KINDS.items():
+        try:
+            async for obj in _listed(kube, resource):
+                cluster.take(kind, obj, types)
+            cluster.classes = cluster.classes or kind == RUNTIME_CLASS
+        except NotFound:
+            if resource in {DEVICES, NODE_ALLOCATIONS}:
+                cluster.notes.append(
+                    f"the cluster has no {resource.plural}.{resource.group}: install koordgate's chart"
+                )
+        except Forbidden as error:
+            if resource in _NEEDED:
+                raise
+            cluster.notes.append(f"{resource.plural} are left out: {error}")
+    cluster.policies = await search_policies(kube, types, cluster.settings.domain)
+    return cluster
+
+
+async def _settings(kube: KubeClient, namespace: str, notes: list[str]) -> WebhookSettings | None:
+    """The settings of the installation; None, with a note, where they cannot be read."""
+    try:
+        return await installed_settings(kube, namespace)
+    except UnknownSettingsError as error:
+        notes.append(
+            f"{error}; the defaults are assumed: give them with --config, or name the installation's namespace with "
+            "--installed-in"
+        )
+        return None
+
+
+async def _listed(kube: KubeClient, resource: Resource) -> AsyncIterator[Raw]:
+    async for page, _ in kube.list_pages(resource.path(), limit=_PAGE):
+        for obj in page:
+            yield obj
+
+
+def from_files(paths: Iterable[str], configured: WebhookSettings | None) -> Cluster:
+    """Read a cluster from files, as `kubectl get -o json` writes them.
+
+    Raises:
+        InputError: something cannot be read, or is no object that an API server would send.
+    """
+    return from_objects(read_all(paths), configured)
+
+
+def from_objects(objects: Iterable[tuple[str, Raw, str]], configured: WebhookSettings | None) -> Cluster:
+    """Make a cluster of objects.
+
+    Args:
+        objects: where each is, the object, and its kind.
+        configured: settings to be used instead of those among the objects.
+
+    Raises:
+        InputError: one is no object that an API server would send.
+    """
+    found: list[tuple[str, str, Raw]] = []
+    for where, obj, kind in objects:
+        wrong = wrong_shape(kind, obj)
+        if wrong and (kind in _KINDS.values() or kind == "ConfigMap"):
+            raise InputError(f"{where}: {kind}: {wrong}; the API server would refuse it; correct it")
+        found.append((where, kind, obj))
+    cluster = Cluster()
+    maps = (obj for _, kind, obj in found if kind == "ConfigMap" and obj["metadata"]["name"] == RELEASE)
+    stated = next(maps, None)
+    if configured is None and stated is None:
+        cluster.notes.append(
+            f"there is no ConfigMap {RELEASE}, so the default settings are assumed, including mode: enforce, with "
+            "every dialect on: give the ConfigMap of the installation too, or settings with --config"
+        )
+    cluster.settings = configured or settings_of(stated)
+    types = settings.types_of(cluster.settings)
+    known = set(_KINDS.values())
+    for _, kind, obj in found:
+        if kind in known:
+            _complete(kind, obj["metadata"])
+            cluster.take(kind, obj, types)
+        elif kind == "MutatingWebhookConfiguration" and (obj.get("metadata") or {}).get("name") == RELEASE:
+            cluster.installed = True
+    cluster.policies = outdated((obj for _, _, obj in found), types, cluster.settings.domain)
+    cluster.classes = RUNTIME_CLASS in cluster.of  # a file without any has left them out
+    return cluster
+
+
+def _complete(kind: str, metadata: Raw) -> None:
+    """Write what an API server would have written, where a file lacks it."""
+    if kind == "Pod":
+        metadata.setdefault("namespace", "default")
+        metadata.setdefault("uid", f"{metadata['namespace']}/{metadata['name']}")
+    elif kind == nodeallocation.KIND:
+        metadata["resourceVersion"] = "1"  # nothing is compared with it here
+    elif kind == "ResourceClaim":
+        metadata["namespace"] = metadata.get("namespace") or "default"
+        metadata["uid"] = metadata.get("uid") or f"{metadata['namespace']}/{metadata['name']}"
+        metadata["resourceVersion"] = metadata.get("resourceVersion") or "1"

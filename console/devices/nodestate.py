@@ -1,0 +1,319 @@
+"""The state of one node for display: its devices, and who holds them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from allocator.vocabulary.adopted import ForeignHolding
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
+from allocator.vocabulary.holdings import Holding, Share, of_claims
+from allocator.vocabulary.memoryuse import MemoryUse
+from allocator.vocabulary.names import TYPE_GPU
+from allocator.wire.cordons import read_cordons
+from allocator.wire.deviceobject import NodeDevices, read_device_object
+from allocator.wire.foreignpods import NO_ADOPTION, Adoption
+from allocator.wire.memoryuse import read_uses
+from console.devices.claimreading import read_claims
+from console.devices.others import AnyHolding, Others, read_others
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import NotFound
+from koordgate.kube.resource import DEVICES, NODES, Resource
+from webhook.ledger.store import ABSENT, Record, Store, UnreadableError
+from webhook.view.claims import ClaimTable
+from webhook.view.classes import Pools, beside, node_classes
+from webhook.view.foreign import held_by_kubelet
+
+Raw = dict[str, Any]
+
+_AT_ONCE: Final = 8  # nodes that are read at the same time
+_MOST_NAMED: Final = 16  # nodes or devices that an error names
+_READ_S: Final = 10.0
+_PAGE: Final = 100  # objects a page: a node of many devices is some 50 KB
+
+
+class CommandError(Exception):
+    """The command cannot be carried out as given; the message says what would work."""
+
+
+class Known(NamedTuple):
+    """What the settings define.
+
+    Attributes:
+        types: device types.
+        pools: devices of software classes.
+        drivers: the DRA drivers whose devices ResourceClaims hold, and the type of these.
+        adoption: which Pods of other products count.
+        notes: what of the settings is not known, a sentence each.
+    """
+
+    types: DeviceTypes = BUILT_IN
+    pools: Pools = ()
+    drivers: Mapping[str, DeviceType] = {}
+    adoption: Adoption = NO_ADOPTION
+    notes: tuple[str, ...] = ()
+
+
+class Beside(NamedTuple):
+    """Who holds devices besides the Pods of the ledger.
+
+    Attributes:
+        claims: what ResourceClaims hold.
+        others: what Pods of other products hold.
+    """
+
+    claims: ClaimTable
+    others: Others
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One node.
+
+    Attributes:
+        listed: its Device object; without devices if there is none.
+        classes: its devices of software classes.
+        cordoned_classes: ids of those that an administrator has cordoned.
+        holdings: who holds what, in the order of namespace, name and UID.
+        problems: what could not be read, a sentence each.
+        unread: whether its record cannot be read, so that nobody knows who holds what.
+        foreign: what Pods of other products hold, in the same order.
+        unseen: whether these Pods are not known, so that any GPU may be held by one.
+        uses: what containers have of the memory of its cards.
+    """
+
+    listed: NodeDevices
+    classes: tuple[Device, ...] = ()
+    cordoned_classes: frozenset[str] = frozenset()
+    holdings: tuple[Holding, ...] = ()
+    problems: tuple[str, ...] = ()
+    unread: bool = False
+    foreign: tuple[ForeignHolding, ...] = ()
+    unseen: bool = False
+    uses: tuple[MemoryUse, ...] = ()
+
+    @property
+    def node(self) -> str:
+        """Its name."""
+        return self.listed.node
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """All its devices."""
+        return beside(self.listed.devices, self.classes)
+
+    @property
+    def cordoned(self) -> frozenset[str]:
+        """Ids of the devices that an administrator has cordoned."""
+        return self.listed.cordoned | self.cordoned_classes
+
+    @property
+    def kubelet_held(self) -> frozenset[str]:
+        """Ids of the devices that the kubelet's device plugin gave away, but to Pods that state what they hold."""
+        return held_by_kubelet(self.listed, self.listed.kubelet_held, {one.uid: one for one in self.foreign})
+
+    @property
+    def holders(self) -> tuple[AnyHolding, ...]:
+        """Who holds something, Pods of other products last."""
+        return (*self.holdings, *self.foreign)
+
+    def is_unknown(self, kind: str) -> bool:
+        """Whether it is not known who holds the devices of a type."""
+        return self.unread or (self.unseen and kind == TYPE_GPU)
+
+    def held(self, identity: str) -> list[tuple[AnyHolding, Share]]:
+        """Who holds some of a device, by namespace and name, Pods of other products last."""
+        return [(one, share) for one in self.holders for share in one.shares if share.id == identity]
+
+    def strays(self) -> list[Share]:
+        """One share of each device that is held although the node does not have it, by type and minor."""
+        there = {device.id for device in self.devices}
+        found = {share.id: share for one in self.holdings for share in one.shares if share.id not in there}
+        return sorted(found.values(), key=lambda share: (share.type, share.minor, share.id))
+
+
+def read_node(
+    name: str,
+    device: Raw | None,
+    record: Record | UnreadableError | None,
+    obj: Raw | None,
+    known: Known,
+    claims: ClaimTable | None = None,
+    others: Others | None = None,
+) -> NodeState:
+    """Read a node's objects. What is missing is left out; what cannot be read is reported in `problems`.
+
+    Args:
+        name: of the node.
+        device: its Device object.
+        record: its record of the ledger.
+        obj: its Node.
+        known: what the settings define.
+        claims: what ResourceClaims hold; by default only what the ledger has for them.
+        others: what Pods of other products hold; by default nothing.
+    """
+    devices = NodeDevices(name, ()) if device is None else read_device_object(device, known.types)
+    problems = [f"Device {name}: {problem}" for problem in devices.problems]
+    uses, unclear = read_uses(devices.told)
+    problems += [f"Device {name}: {unclear}"] if unclear else []
+    metadata: Mapping[str, Any] = obj["metadata"] if obj is not None else {}
+    classes, wrong = ((), ()) if obj is None else node_classes(metadata, known.types, known.pools)
+    problems += [f"Node {name}: {problem}" for problem in wrong]
+    every = beside(devices.devices, classes)
+    recorded: Mapping[str, Holding] = {}
+    if isinstance(record, UnreadableError):
+        problems.append(f"Node {name}: its holdings are unknown: {record}")
+    elif record is not None:
+        recorded = record.holdings
+    holdings: Iterable[Holding] = recorded.values()
+    if claims is not None:
+        pods = (one for one in recorded.values() if not one.fence)
+        holdings = [*pods, *claims.on(name, every, of_claims(recorded)).values()]
+    return NodeState(
+        devices,
+        classes,
+        read_cordons(metadata.get("annotations") or {}),
+        tuple(sorted(holdings, key=lambda one: (one.namespace, one.name, one.uid))),
+        tuple(problems),
+        isinstance(record, UnreadableError),
+        others.on(devices, every) if others is not None else (),
+        others is not None and bool(others.unread),
+        uses,
+    )
+
+
+async def list_all(kube: KubeClient, resource: Resource) -> AsyncIterator[Raw]:
+    """List all objects of a resource.
+
+    Raises:
+        CommandError: the cluster has no such resource.
+        KubeError: the API server refuses, or cannot be reached.
+    """
+    try:
+        async for page, _ in kube.list_pages(resource.path(), limit=_PAGE):
+            for obj in page:
+                yield obj
+    except NotFound as error:
+        raise _missing(f"{resource.plural}.{resource.group}") from error
+
+
+def _missing(what: str) -> CommandError:
+    return CommandError(f"the cluster has no {what}: install koordgate's chart, which brings that CRD")
+
+
+async def find_record(store: Store, node: str) -> Record | UnreadableError | None:
+    """A node's record of the ledger; None if it has none.
+
+    Raises:
+        KubeError: the store refuses, or cannot be reached.
+    """
+    try:
+        record = await store.read(node, _READ_S)
+    except UnreadableError as error:
+        return error
+    return None if record.revision == ABSENT else record
+
+
+async def require_ledger(store: Store) -> None:
+    """Make sure that a node without holdings has none because nobody holds its devices, not for lack of a ledger.
+
+    Raises:
+        CommandError: the cluster has no ledger.
+        KubeError: the store refuses, or cannot be reached.
+    """
+    try:
+        await anext(store.records(), None)
+    except NotFound as error:
+        raise _missing(store.kind) from error
+
+
+async def _all_records(store: Store) -> dict[str, Record | UnreadableError]:
+    try:
+        return {record.node: record async for record in store.records()}
+    except NotFound as error:
+        raise _missing(store.kind) from error
+
+
+async def find(kube: KubeClient, resource: Resource, node: str) -> Raw | None:
+    """Get a node's object of a resource; None if it has none.
+
+    Raises:
+        CommandError: no node can have that name.
+        KubeError: the API server refuses, or cannot be reached.
+    """
+    try:
+        path = resource.path(node)
+    except ValueError as error:
+        raise CommandError(f"no node can have that name: {error}") from error
+    try:
+        return await kube.get(path)
+    except NotFound:
+        return None
+
+
+async def read_cluster(kube: KubeClient, store: Store, nodes: Sequence[str], known: Known) -> list[NodeState]:
+    """Read these nodes, or all that have devices if none is named, in the order of their names.
+
+    Raises:
+        CommandError: a named node has nothing to show, or a CRD is missing.
+        KubeError: the API server refuses, or cannot be reached.
+    """
+    claims, unread = await read_claims(kube, known.drivers)
+    others = await read_others(kube, known.adoption, nodes)
+    states = await _read_nodes(kube, store, nodes, known, Beside(claims, others))
+    problems = tuple(filter(None, (unread, others.unread)))
+    if states and problems:
+        states[0] = replace(states[0], problems=(*states[0].problems, *problems))
+    return states
+
+
+def read_listed(
+    name: str,
+    devices: Mapping[str, Raw],
+    records: Mapping[str, Record | UnreadableError],
+    nodes: Mapping[str, Raw],
+    known: Known,
+    beside_ledger: Beside,
+) -> NodeState | None:
+    """Read one of many nodes by name from their Device objects, records and Nodes; None if it has nothing to show."""
+    state = read_node(name, devices.get(name), records.get(name), nodes.get(name), known, *beside_ledger)
+    return state if name in devices or name in records or state.classes or state.problems else None
+
+
+async def _read_nodes(
+    kube: KubeClient, store: Store, nodes: Sequence[str], known: Known, beside_ledger: Beside
+) -> list[NodeState]:
+    if not nodes:
+        devices = {obj["metadata"]["name"]: obj async for obj in list_all(kube, DEVICES)}
+        records = await _all_records(store)
+        about = {obj["metadata"]["name"]: {"metadata": obj["metadata"]} async for obj in list_all(kube, NODES)}
+        names = sorted({*devices, *records, *about})
+        read = (read_listed(name, devices, records, about, known, beside_ledger) for name in names)
+        return [state for state in read if state is not None]
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(name: str) -> NodeState:
+        async with gate:
+            device = await find(kube, DEVICES, name)
+            record = await find_record(store, name)
+            obj = await find(kube, NODES, name)
+        state = read_node(name, device, record, obj, known, *beside_ledger)
+        if device is None and record is None and not (state.classes or state.problems):
+            raise await unknown_node(kube, name)
+        return state
+
+    return await asyncio.gather(*(one(name) for name in sorted(set(nodes))))
+
+
+async def unknown_node(kube: KubeClient, node: str) -> CommandError:
+    """Make the error that a node has no devices; it names the nodes that have some."""
+    known = [obj["metadata"]["name"] async for obj in list_all(kube, DEVICES)]
+    return CommandError(f"node {node} has no Device object; {there_are(known)}")
+
+
+def there_are(names: Iterable[str]) -> str:
+    """List names, as many as fit one line."""
+    listed = sorted(names)
+    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    return f"there are: {', '.join(listed[:_MOST_NAMED])}{more}" if listed else "there are none at all"

@@ -1,0 +1,124 @@
+"""What the commands about devices share: the cluster, the settings, and how failures are reported."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from allocator.vocabulary.adopted import Product
+from console import terminal
+from console.devices.installed import NAMESPACE, UnknownSettingsError, installed_settings
+from console.devices.nodestate import CommandError, Known
+from console.terminal import printable
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError, Unreachable
+from koordgate.settings import SettingsError
+from webhook.settings import WebhookSettings, adoption_of, load, types_of
+from webhook.view.classes import pools_of
+
+UNUSABLE: Final = 2
+"""The exit status for wrong arguments."""
+
+
+class CommandEnd(NamedTuple):
+    """The end of a command.
+
+    Attributes:
+        problems: what could not be read, a sentence each.
+        status: the exit status.
+    """
+
+    problems: Sequence[str] = ()
+    status: int = 0
+
+
+Work = Callable[[KubeClient, Known], Awaitable[CommandEnd]]
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which cluster is read, and with which settings."""
+    parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
+    parser.add_argument(
+        "--installed-in",
+        type=terminal.namespace,
+        default=NAMESPACE,
+        metavar="NAMESPACE",
+        help=f"where koordgate is installed (default: {NAMESPACE})",
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="the webhook's settings (default: those of the installation)"
+    )
+
+
+def add_listing(parser: argparse.ArgumentParser, namespace: str, everywhere: str, wide: str) -> None:
+    """Add the options that say what is listed, and in which form.
+
+    Args:
+        parser: is added to.
+        namespace: the help of -n.
+        everywhere: the help of -A.
+        wide: what the format of this name adds.
+    """
+    whose = parser.add_mutually_exclusive_group()
+    whose.add_argument(*("-n", "--namespace"), type=terminal.namespace, metavar="NAMESPACE", help=namespace)
+    whose.add_argument(*("-A", "--all-namespaces"), action="store_true", help=everywhere)
+    parser.add_argument(
+        *("-o", "--output"),
+        choices=("table", "wide", "json", "yaml"),
+        default="table",
+        help=f"the format of the output: wide adds {wide}",
+    )
+
+
+def carry_out(arguments: argparse.Namespace, work: Work, check: Callable[[], object] = lambda: None) -> int:
+    """Do a command's work on the cluster, and return the exit status; failures are reported on standard error.
+
+    Args:
+        arguments: of the command line.
+        work: is done with the open client.
+        check: raises CommandError if the arguments do not fit together; called before anything is opened.
+    """
+
+    async def main(configured: WebhookSettings | None) -> CommandEnd:
+        async with KubeClient.autodetect(context=arguments.context) as kube:
+            known = await _known(kube, arguments.installed_in, configured)
+            done = await work(kube, known)
+            return CommandEnd([*known.notes, *done.problems], done.status)
+
+    def failed(status: int, message: str) -> int:
+        sys.stderr.write(f"{arguments.called}: {printable(message)}\n")
+        return status
+
+    try:
+        check()
+        answer = asyncio.run(main(load(arguments.config) if arguments.config else None))
+        sys.stdout.flush()
+    except (CommandError, SettingsError) as error:
+        return failed(UNUSABLE, str(error))
+    except Unreachable as error:
+        return failed(1, f"the API server of the kubeconfig does not answer: {error}")
+    except KubeError as error:
+        return failed(1, str(error))
+    except BrokenPipeError:
+        return terminal.unread()
+    for problem in answer.problems:
+        failed(0, problem)
+    return answer.status
+
+
+async def _known(kube: KubeClient, installed_in: str, configured: WebhookSettings | None) -> Known:
+    """What the settings define. Where they are not known, Pods of all products count: a card may be held by any."""
+    try:
+        settings = configured or await installed_settings(kube, installed_in)
+    except UnknownSettingsError as error:
+        settings = WebhookSettings()
+        adoption = replace(adoption_of(settings), peers=frozenset(Product))
+        note = (
+            f"{error}; Pods of all other products count, and device types of your own are not known: name the "
+            "installation's namespace with --installed-in, or give the settings with --config"
+        )
+        return Known(types_of(settings), pools_of(settings), settings.claimed, adoption, (note,))
+    return Known(types_of(settings), pools_of(settings), settings.claimed, adoption_of(settings))

@@ -1,0 +1,231 @@
+"""How nodes show containers their cards: by which way, whether that is known, and when a Pod last proved it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from allocator.devices.delivery import DeliveryRules, classes_help, delivery_of
+from allocator.devices.memorylimits import NOT_KNOWN
+from allocator.vocabulary.delivery import DELIVERY_LABEL, Delivery, NodeDelivery, Way
+from allocator.vocabulary.limits import KEEPERS
+from allocator.vocabulary.meant import did_you_mean
+from allocator.vocabulary.names import NVIDIA
+from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
+from allocator.wire.partitions import GPU_VENDOR
+from console.doctor.findings import Finding, Level, failure, named_nodes, ok, unknown, warning
+from console.doctor.proof import DELIVERY_PROVED, DeliveryProof, Result
+from console.doctor.snapshot import Snapshot
+from webhook.settings import WebhookSettings, delivery_rules
+from webhook.view.runtimeclasses import RuntimeClassTable
+
+_AREA: Final = "delivery"
+_PROBE: Final = "koordgate doctor --probe IMAGE"
+_REPORTER: Final = (
+    f"let koordgate's reporter of this version run there, or state the way by the Node's label {DELIVERY_LABEL}; "
+    f"{_PROBE} shows whether cards arrive"
+)
+_WAYS: Final = {
+    Delivery.ENVIRONMENT: "environment (the default runtime reads the variable)",
+    Delivery.RUNTIME_CLASS: "runtimeClass {} (its runtime reads the variable)",
+    Delivery.NVIDIA_NRI: "nvidia-nri (NVIDIA's NRI plugin reads the annotation)",
+}
+_RESULTS: Final = {
+    Result.MISSING: "a container ran without a card that it was given",
+    Result.OTHERS: "a container saw cards that it was not given",
+    Result.NOT_CREATED: "a container could not be created",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CardNode:
+    """A node with NVIDIA's cards.
+
+    Attributes:
+        name: of the node.
+        delivery: how it shows containers their cards.
+        told: whether its runtime is told of.
+        problem: why what is told of its runtime cannot be read; "" if it can.
+        label: what the Node's label says of delivery; "" if it has none.
+        proof: what a Pod last showed there; None if that is not recorded.
+    """
+
+    name: str
+    delivery: NodeDelivery
+    told: bool = True
+    problem: str = ""
+    label: str = ""
+    proof: DeliveryProof | None = None
+
+
+class Chosen(NamedTuple):
+    """How Pods of koordgate's get their cards on a node.
+
+    Attributes:
+        way: the way; one without a delivery if there is none.
+        runtime_class: that Pods name for it; "" for none.
+        astray: whether there is a way, but not for the Pods as admission makes them.
+    """
+
+    way: Way
+    runtime_class: str = ""
+    astray: bool = False
+
+
+def delivery(snapshot: Snapshot) -> Iterator[Finding]:
+    """Check how each node with NVIDIA's cards shows containers theirs."""
+    if snapshot.settings is None or any(snapshot.of(key).error or snapshot.of(key).cut for key in ("nodes", "devices")):
+        return
+    classes = snapshot.of("runtimes")
+    if classes.error:
+        todo = "run this as a user who may list runtimeclasses.node.k8s.io"
+        yield unknown(_AREA, f"RuntimeClasses cannot be read: {classes.error}", todo)
+        return
+    found = card_nodes(snapshot)
+    yield from shown(found)
+    if snapshot.settings.limits.provider in KEEPERS:
+        yield from kept(found, required=bool(snapshot.settings.limits.require))
+
+
+def card_nodes(snapshot: Snapshot) -> list[CardNode]:
+    """The nodes that have NVIDIA's cards, by name."""
+    classes = RuntimeClassTable(delivery_rules(snapshot.settings or WebhookSettings()), lambda: None)
+    for one in snapshot.of("runtimes").items:
+        classes.put(one["metadata"]["name"], one["handler"])
+    known = {one["metadata"]["name"]: one for one in snapshot.of("nodes").items}
+    found = []
+    for device in snapshot.of("devices").items:
+        node = known.get(device["metadata"]["name"])
+        if node is not None and _has_cards(device, node["metadata"]["labels"]):
+            noted = device["metadata"]["annotations"].get(NODE_RUNTIME)
+            found.append(_card_node(node["metadata"], noted, classes.rules))
+    return sorted(found, key=lambda one: one.name)
+
+
+def _has_cards(device: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    return any((vendor or labels.get(GPU_VENDOR, "").lower() or NVIDIA) == NVIDIA for vendor in device["vendors"])
+
+
+def _card_node(metadata: Mapping[str, Any], text: object, rules: DeliveryRules) -> CardNode:
+    runtime, problem = read_runtime(text)
+    label = metadata["labels"].get(DELIVERY_LABEL, "")
+    proof = DeliveryProof.read(metadata["annotations"].get(DELIVERY_PROVED))
+    return CardNode(metadata["name"], delivery_of(runtime, label, rules), runtime is not None, problem, label, proof)
+
+
+def chosen(nodes: Iterable[CardNode]) -> dict[str, Chosen]:
+    """How Pods that name no RuntimeClass of their own get their cards on each node, as admission makes them."""
+    nodes = list(nodes)
+    name = next((one.delivery.runtime_class for one in nodes), "")  # the cluster's: all have the same
+    if not name:
+        return {one.name: Chosen(one.delivery.plain) for one in nodes}
+    classed = classes_help(Counter(one.delivery for one in nodes))
+    found = {}
+    for node in nodes:
+        ways = [Chosen(node.delivery.plain), Chosen(node.delivery.classed, name)]
+        usual, other = reversed(ways) if classed else ways
+        found[node.name] = usual._replace(astray=usual.way.delivery is None and other.way.delivery is not None)
+    return found
+
+
+def shown(nodes: Iterable[CardNode]) -> Iterator[Finding]:
+    """Say how nodes show containers their cards, alike ones in one line."""
+    nodes = list(nodes)
+    ways = chosen(nodes)
+    yield from _labels(nodes)
+    lines: dict[_Line, list[str]] = {}
+    for node in nodes:
+        lines.setdefault(_judge(node, ways[node.name]), []).append(node.name)
+    for line, names in sorted(lines.items(), key=lambda item: item[1]):
+        yield Finding(_AREA, line.level, f"{line.before} {named_nodes(names)}{line.after}", line.todo)
+    yield from _proofs(nodes, ways)
+
+
+class _Line(NamedTuple):
+    """What is said of nodes: a finding, without the nodes between two parts of its text."""
+
+    level: Level
+    before: str
+    after: str
+    todo: str = ""
+
+
+def _judge(node: CardNode, found: Chosen) -> _Line:
+    way = found.way
+    if way.delivery is None:
+        why, _, cure = way.why_not.partition(": ")
+        level = Level.WARNING if found.astray else Level.FAILURE
+        return _Line(level, "Pods get no cards on", f": each {why}", cure)
+    if way.known or proved(node, found):
+        return _Line(Level.OK, "containers get their cards on", f" by {way_of(found)}")
+    if node.told:
+        why, todo = "what is told of its runtime does not show it", f"prove it: {_PROBE}"
+    else:
+        why, todo = node.problem or "no reporter tells of its runtime", _REPORTER
+    before = "it is not known whether containers get their cards on"
+    return _Line(Level.WARNING, before, f"; {way.delivery} is taken for granted: {why}", todo)
+
+
+def way_of(found: Chosen) -> str:
+    """The way of a node in words."""
+    if found.way.delivery is None:
+        return "none"
+    kind = f", as {found.way.kind}=UUID" if found.way.kind else ""
+    return f"{_WAYS[found.way.delivery].format(found.runtime_class)}{kind}"
+
+
+def proved(node: CardNode, found: Chosen) -> bool:
+    """Whether a Pod showed that the node's present way works."""
+    proof = node.proof
+    return proof is not None and proof.result is Result.RIGHT and proof.way == found.way.delivery
+
+
+def kept(nodes: Iterable[CardNode], *, required: bool) -> Iterator[Finding]:
+    """Say which nodes keep memory limits, where something is to keep them.
+
+    Args:
+        nodes: with NVIDIA's cards.
+        required: whether the installation requires limits of Pods that do not ask for them.
+    """
+    nodes = list(nodes)
+    ways = chosen(nodes)
+    found: dict[str | None, list[str]] = {}
+    for node in nodes:
+        if (way := ways[node.name].way).delivery is not None:
+            found.setdefault(way.no_limits, []).append(node.name)
+    keeping = found.pop("", [])
+    if keeping:
+        yield ok(_AREA, f"memory limits are kept on {named_nodes(keeping)}")
+    level = Level.FAILURE if required and not keeping else Level.WARNING
+    for why, names in sorted(found.items(), key=lambda item: item[1]):
+        reason, _, todo = (why or NOT_KNOWN).partition(": ")
+        what = f"no Pod that requires memory limits is placed on {named_nodes(names)}: {reason}"
+        yield Finding(_AREA, level, what, todo)
+
+
+def _labels(nodes: Iterable[CardNode]) -> Iterator[Finding]:
+    """Labels that say what is no way, and count for nothing."""
+    strange: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.label and node.label not in list(Delivery):
+            strange.setdefault(node.label, []).append(node.name)
+    for label, names in sorted(strange.items()):
+        what = f"label {DELIVERY_LABEL} is {label!r}, which is no way and counts for nothing, on {named_nodes(names)}"
+        yield warning(_AREA, what, f"write one of {', '.join(Delivery)}, or remove it{did_you_mean(label, Delivery)}")
+
+
+def _proofs(nodes: list[CardNode], ways: Mapping[str, Chosen]) -> Iterator[Finding]:
+    """When Pods last proved it, where there is a way."""
+    able = [node for node in nodes if ways[node.name].way.delivery is not None]
+    for result, words in _RESULTS.items():
+        wrong = [node for node in able if node.proof is not None and node.proof.result is result]
+        if wrong:
+            last = max(node.proof.when for node in wrong if node.proof is not None)
+            what = f"a probe showed that {words}, on {named_nodes([node.name for node in wrong])}, last at {last}"
+            yield failure(_AREA, what, f"{_PROBE} shows whether that is still so, and what to do")
+    right = [node for node in able if proved(node, ways[node.name])]
+    if right:
+        first = min(node.proof.when for node in right if node.proof is not None)
+        yield ok(_AREA, f"Pods proved it on {len(right)} of {len(able)} nodes, each at {first} or later")
+    elif able:
+        yield ok(_AREA, f"no Pod has proved it yet on {named_nodes([node.name for node in able])}: {_PROBE} does")

@@ -1,0 +1,188 @@
+"""`koordgate doctor`: looks at an installation, says what is wrong, and what to do about it."""
+
+import argparse
+import asyncio
+import re
+import signal
+import sys
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from console import terminal
+from console.doctor import report
+from console.doctor.checks import examine
+from console.doctor.findings import Finding, Level, exit_status, failure, unknown
+from console.doctor.probe import words
+from console.doctor.probe.outcome import Outcome
+from console.doctor.probe.runner import AT_ONCE, ProbePlan, Probes, with_proofs
+from console.doctor.reader import read_cluster
+from console.doctor.snapshot import Snapshot
+from console.terminal import counted, printable
+from koordgate.cli import Command
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
+from webhook.settings import Identity
+
+_NAMESPACE: Final = Identity().namespace
+_PROBE_S: Final = 120.0
+_INTERRUPTED, _TERMINATED = 130, 143  # 128 and the signal, as a shell reports it
+_IMAGE: Final = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,511}", re.ASCII)
+
+
+class Looked(NamedTuple):
+    """What was found.
+
+    Attributes:
+        findings: all of them.
+        outcomes: of the probes; None if nothing was probed.
+    """
+
+    findings: list[Finding]
+    outcomes: list[Outcome] | None = None
+
+
+async def find(namespace: str, tried_in: str, context: str | None = None, plan: ProbePlan | None = None) -> Looked:
+    """Look at the cluster of the kubeconfig, or of this Pod; an API server that does not answer is a finding.
+
+    Args:
+        namespace: of the release.
+        tried_in: where Pods are tried.
+        context: of the kubeconfig; None for the current one.
+        plan: of the probes; None for none.
+    """
+    try:
+        async with KubeClient.autodetect(context=context) as kube:
+            snapshot = await read_cluster(
+                kube, namespace, tried_in, lambda user: KubeClient.autodetect(context=context, impersonate=user)
+            )
+            if plan is None:
+                return Looked(examine(snapshot))
+            return await _probed(kube, snapshot, plan)
+    except KubeError as error:
+        todo = "see that the kubeconfig ($KUBECONFIG) is of this cluster, and that its API server runs"
+        return Looked([failure("API server", error.message, todo)])
+
+
+async def _probed(kube: KubeClient, snapshot: Snapshot, plan: ProbePlan) -> Looked:
+    """Probe nodes as well; whatever ends the command, the Pods are deleted first."""
+    if snapshot.settings is None:
+        todo = "see the lines about what is installed"
+        return Looked([*examine(snapshot), unknown(words.AREA, "no node was probed", todo)])
+    probes = Probes(kube, plan, snapshot, _tell)
+    _say(f"{counted(probes.count, 'node')} with NVIDIA cards to probe, {AT_ONCE} at a time")
+    running = asyncio.ensure_future(probes.run())
+    with suppress(RuntimeError):  # where a loop has no signals
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    try:
+        outcomes = await running
+    except asyncio.CancelledError:
+        for one in probes.problems:
+            _say(f"{one.what}: {one.todo}")
+        raise
+    found = [*examine(with_proofs(snapshot, outcomes)), *words.findings(outcomes), *probes.problems]
+    return Looked(found, outcomes)
+
+
+def _tell(one: Outcome, at: int, of: int) -> None:
+    _say(f"{at} of {of}: {one.node}: {one.verdict}")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"koordgate doctor: {printable(text)}\n")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    image, seconds = arguments.probe, arguments.probe_timeout
+    plan = ProbePlan(image, arguments.try_in, seconds) if image else None
+    try:
+        findings, outcomes = asyncio.run(find(arguments.namespace, arguments.try_in, arguments.context, plan))
+        status = exit_status(findings, strict=arguments.strict)
+        if arguments.output in {"json", "yaml"}:
+            terminal.write_data(report.data(findings, status, outcomes), arguments.output)
+        else:
+            most = terminal.WIDE if arguments.output == "wide" else report.WIDTH
+            told = findings if not arguments.quiet else [one for one in findings if one.level is not Level.OK]
+            probed = (report.probe_table(outcomes), "") if outcomes else ()
+            terminal.show(report.table(told), "", *probed, report.summary(findings), most=most)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return terminal.unread()
+    except (KeyboardInterrupt, asyncio.CancelledError) as ended:
+        _say("interrupted; the Pods of the probe are deleted" if plan else "interrupted")
+        return _INTERRUPTED if isinstance(ended, KeyboardInterrupt) else _TERMINATED
+    return status
+
+
+def _image(text: str) -> str:
+    if _IMAGE.fullmatch(text):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is no image, such as registry.example.com/busybox:1.37")
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        type=terminal.namespace,
+        default=_NAMESPACE,
+        help=f"the release's namespace (default: {_NAMESPACE})",
+    )
+    parser.add_argument(
+        "--try-in",
+        type=terminal.namespace,
+        default="default",
+        metavar="NAMESPACE",
+        help="the namespace in which Pods that koordgate is to serve are tried, by dry run (default: default); it must "
+        "not be exempt, and no other policy may refuse them there",
+    )
+    parser.add_argument(
+        "--probe",
+        type=_image,
+        metavar="IMAGE",
+        help="also run a Pod with this image on each node with NVIDIA cards, in the namespace of --try-in, and compare "
+        "the cards that it sees with those that it was given; the image needs /bin/sh, such as busybox or one of CUDA",
+    )
+    parser.add_argument(
+        "--probe-timeout",
+        type=terminal.seconds,
+        default=_PROBE_S,
+        metavar="SECONDS",
+        help=f"how long each node has for that (default: {_PROBE_S:.0f}); pulling the image counts",
+    )
+    parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "wide", "json", "yaml"),
+        default="table",
+        help=f"the format of the output: wide is a table whose lines are not wrapped at {report.WIDTH} columns",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="leave out of the table what is right")
+    parser.add_argument(
+        "--strict", action="store_true", help="exit with 1 if nothing failed, but anything is a warning or not known"
+    )
+
+
+COMMAND: Final = Command(
+    description="Look at an installation of koordgate, and say what is wrong and what to do about it.\n\n"
+    "Pods and Bindings are sent as dry runs: the API server asks all webhooks and policies, and stores nothing.\n"
+    "What comes back shows which Pods koordgate serves, and that certificates, network and replicas work together.\n"
+    "It also checks versions, clocks, workloads, certificates, rights, policies, other products, quotas, nodes,\n"
+    "and how containers get their cards.\n\n"
+    "With --probe a Pod runs on each node with NVIDIA cards, through admission, koord-scheduler and the bind, and\n"
+    "lists the cards that it sees (/dev/nvidia*, and nvidia-smi -L where the image has it). It takes 1 % of a card's\n"
+    "memory for some seconds. The Pods are deleted afterwards, also on Ctrl-C. What was proved is written to the\n"
+    "Node's annotation koordgate.io/delivery-proved. The user needs the rights to create, get and delete Pods and to\n"
+    "list Events in the namespace of --try-in, and to patch Nodes.\n\n"
+    "The exit status is 0 if nothing failed, 1 with --strict for warnings and what is not known, 2 for a failure.\n\n"
+    "The cluster is that of the kubeconfig ($KUBECONFIG); in a Pod, its own. What the user may not read is\n"
+    "reported as not known. An administrator of the cluster sees all; helm test runs it with rights to read and to\n"
+    "try Pods.",
+    examples="examples:\n"
+    "  koordgate doctor\n"
+    "  koordgate doctor --namespace koordgate-system --try-in team-a --quiet\n"
+    "  koordgate doctor --strict --output json\n"
+    "  koordgate doctor --probe busybox --try-in team-a",
+    arguments=_arguments,
+    run=_run,
+)

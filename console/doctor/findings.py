@@ -1,0 +1,83 @@
+"""What a check finds: how grave it is, what it is, and what to do about it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from console.terminal import counted
+
+_NAMED: Final = 5  # names that one line lists
+
+
+class Level(StrEnum):
+    """How grave a finding is.
+
+    Attributes:
+        OK: it was looked at, and is right.
+        UNKNOWN: it could not be looked at; nothing is claimed.
+        WARNING: it works, but not as well or as safely as it should.
+        FAILURE: Pods are not served, or not as they should be.
+    """
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report.
+
+    Attributes:
+        area: what was looked at, one word or two.
+        level: how grave it is.
+        what: what was found, a sentence without a full stop.
+        todo: what to do, likewise; "" for what is right.
+    """
+
+    area: str
+    level: Level
+    what: str
+    todo: str = ""
+
+
+def ok(area: str, what: str) -> Finding:
+    """Something is right."""
+    return Finding(area, Level.OK, what)
+
+
+def unknown(area: str, what: str, todo: str) -> Finding:
+    """Something could not be looked at."""
+    return Finding(area, Level.UNKNOWN, what, todo)
+
+
+def warning(area: str, what: str, todo: str) -> Finding:
+    """Something should be better."""
+    return Finding(area, Level.WARNING, what, todo)
+
+
+def failure(area: str, what: str, todo: str) -> Finding:
+    """Something is broken."""
+    return Finding(area, Level.FAILURE, what, todo)
+
+
+def exit_status(findings: Iterable[Finding], *, strict: bool) -> int:
+    """0 if all is right, 2 for a failure; 1 for less than that if `strict`, otherwise 0."""
+    levels = {one.level for one in findings}
+    if Level.FAILURE in levels:
+        return 2
+    return 1 if strict and levels - {Level.OK} else 0
+
+
+def listed(names: Sequence[str]) -> str:
+    """List names, the first ones in the order of the alphabet, and how many more there are."""
+    some = sorted(names)
+    more = f" and {len(some) - _NAMED} more" if len(some) > _NAMED else ""
+    return f"{', '.join(some[:_NAMED])}{more}"
+
+
+def named_nodes(names: Sequence[str]) -> str:
+    """Nodes in a sentence: "2 nodes (a, b)"."""
+    return f"{counted(len(names), 'node')} ({listed(names)})"

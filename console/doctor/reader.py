@@ -1,0 +1,215 @@
+"""Reads a cluster for the checks: lists with a bound, access reviews, and dry-run requests. Nothing is written."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+
+from console.data import MissingDataError, data_folder
+from console.doctor import rights, trials
+from console.doctor.policies import search_policies
+from console.doctor.snapshot import RELEASE, REPORTER, ReadList, Right, Snapshot, Wanted, enforcing
+from console.doctor.trials import Came, Trial, TrialOutcome
+from console.doctor.wanted import wanted
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import AlreadyExists, Forbidden, Gone, Invalid, KubeError, NotFound, Unreachable
+from koordgate.kube.resource import ACCESS_REVIEWS, CONFIG_MAPS, PODS
+from koordgate.settings import SettingsError
+from webhook.settings import WebhookSettings, parse, types_of
+from webhook.trialpod import UNCALLED
+
+Raw = dict[str, Any]
+Connect = Callable[[str], KubeClient]
+_T = TypeVar("_T")
+
+_AT_ONCE: Final = 8
+_MOST: Final = 20_000  # objects of one resource
+_PAGE: Final = 250
+_KEY: Final = "config.yaml"
+_CALL_S: Final = 30.0  # a trial passes all webhooks of the cluster, one after another
+
+
+async def read_cluster(
+    kube: KubeClient, namespace: str, tried_in: str, connect: Connect, clock: Callable[[], float] = time.time
+) -> Snapshot:
+    """Read an installation.
+
+    Args:
+        kube: the open client.
+        namespace: of the release.
+        tried_in: the namespace in which Pods are tried that koordgate is to serve.
+        connect: makes a client that impersonates a user.
+        clock: seconds since 1970.
+
+    Raises:
+        KubeError: the API server does not answer, or does not know the user.
+    """
+    version = str((await kube.get("/version")).get("gitVersion", ""))
+    settings, problem = await _settings(kube, namespace)
+    reporter = await _reporter(kube, namespace)
+    found: dict[str, ReadList] = dict(await _gathered(_keyed(kube, one) for one in wanted(namespace, settings)))
+    given: dict[Right, bool | None] = {}
+    outcomes: tuple[TrialOutcome, ...] = ()
+    searched = None
+    if settings is not None:
+        configz = bool((reporter.get("kubelet") or {}).get("configz"))
+        policies = bool((reporter.get("runtime") or {}).get("policies"))
+        asked = rights.needed(settings, reporter=bool(reporter), configz=configz, policies=policies)
+        given = dict(await _gathered(_may(kube, right, namespace) for right in asked))
+        planned, untried = trials.plan(settings, tried_in, actions(found))
+        outcomes = tuple(await _tried(kube, planned, connect))
+        outcomes += tuple(_not_written(name, tried_in) for name in untried)
+        searched = await search_policies(kube, types_of(settings), settings.domain)
+    offset = kube.server_offset
+    return Snapshot(
+        namespace,
+        found,
+        settings,
+        problem,
+        reporter,
+        version,
+        offset,
+        clock() + (offset or 0.0),
+        given,
+        outcomes,
+        shipped(),
+        searched,
+    )
+
+
+def actions(found: Mapping[str, ReadList]) -> dict[str, str]:
+    """The first action of each policy where koordgate enforces: name of the policy -> Deny, Warn or Audit."""
+    stated = {}
+    for one in found.get("policyBindings", ReadList()).items:
+        if enforcing(one):
+            given = one["spec"].get("validationActions") or [""]
+            stated[str(one["spec"]["policyName"])] = "Deny" if "Deny" in given else str(given[0])
+    return stated
+
+
+def shipped() -> dict[str, Raw]:
+    """The definitions of custom resources that this version's chart installs; none where the chart is not at hand."""
+    try:
+        folder = data_folder("charts") / "koordgate" / "crds"
+        texts = [path.read_text(encoding="utf-8") for path in sorted(Path(str(folder)).glob("*.yaml"))]
+    except (MissingDataError, OSError):
+        return {}
+    return {one["metadata"]["name"]: one for text in texts for one in yaml.safe_load_all(text) if one}
+
+
+async def _gathered(waiting: Iterable[Awaitable[_T]]) -> list[_T]:
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(work: Awaitable[_T]) -> _T:
+        async with gate:
+            return await work
+
+    return await asyncio.gather(*(one(work) for work in waiting))
+
+
+async def _config(kube: KubeClient, name: str, namespace: str) -> str:
+    obj = await kube.get(CONFIG_MAPS.path(name, namespace))
+    return str((obj.get("data") or {}).get(_KEY, ""))
+
+
+async def _settings(kube: KubeClient, namespace: str) -> tuple[WebhookSettings | None, str]:
+    """The webhook's settings, or why they are unknown."""
+    where = f"ConfigMap {namespace}/{RELEASE}"
+    try:
+        return parse(await _config(kube, RELEASE, namespace), where), ""
+    except NotFound:
+        return None, f"there is no {where}: koordgate is not installed there"
+    except (Forbidden, Invalid, SettingsError) as error:
+        return None, str(error)
+
+
+async def _reporter(kube: KubeClient, namespace: str) -> Mapping[str, Any]:
+    """The reporter's settings as they stand there; empty if it is not installed, or they cannot be read."""
+    try:
+        stated = yaml.safe_load(await _config(kube, REPORTER, namespace))
+    except (NotFound, Forbidden, yaml.YAMLError):
+        return {}
+    return stated if isinstance(stated, dict) else {}
+
+
+async def _keyed(kube: KubeClient, one: Wanted) -> tuple[str, ReadList]:
+    return one.key, await (_named(kube, one) if one.names else _listed(kube, one))
+
+
+async def _named(kube: KubeClient, one: Wanted) -> ReadList:
+    items, error = [], ""
+    for name in one.names:
+        try:
+            items.append(one.keep(await kube.get(one.resource.path(name, one.namespace))))
+        except NotFound:
+            continue
+        except KubeError as problem:
+            error = problem.message
+    return ReadList(tuple(items), error)
+
+
+async def _listed(kube: KubeClient, one: Wanted) -> ReadList:
+    selectors = {"labelSelector": one.selector, "fieldSelector": one.fields}
+    params = {key: selector for key, selector in selectors.items() if selector}
+    items: list[Raw] = []
+    try:
+        async for page, _ in kube.list_pages(one.resource.path(namespace=one.namespace), limit=_PAGE, params=params):
+            items += map(one.keep, page)
+            if len(items) >= _MOST:
+                return ReadList(tuple(items), cut=True)
+    except NotFound:
+        return ReadList(absent=True)
+    except Gone:
+        return ReadList(tuple(items), cut=True)
+    except KubeError as problem:
+        return ReadList(error=problem.message)
+    return ReadList(tuple(items))
+
+
+async def _may(kube: KubeClient, right: Right, namespace: str) -> tuple[Right, bool | None]:
+    try:
+        answer = await kube.create(ACCESS_REVIEWS.path(), rights.review(right, namespace))
+    except KubeError:
+        return right, None
+    return right, bool((answer.get("status") or {}).get("allowed"))
+
+
+async def _tried(kube: KubeClient, planned: Iterable[Trial], connect: Connect) -> list[TrialOutcome]:
+    async with AsyncExitStack() as stack:
+        clients = {"": kube}
+        planned = list(planned)
+        for user in sorted({one.user for one in planned} - {""}):
+            clients[user] = await stack.enter_async_context(connect(user))
+        return await _gathered(_try(clients[one.user], one) for one in planned)
+
+
+async def _try(kube: KubeClient, trial: Trial) -> TrialOutcome:
+    name = trials.NAME if trial.binding else None
+    path = PODS.path(name, trial.namespace, "binding" if trial.binding else None)
+    try:
+        body = await kube.create(path, trial.body, dry_run=True, deadline=_CALL_S)
+    except KubeError as error:
+        return TrialOutcome(trial, _came(error), error.message)
+    return TrialOutcome(trial, Came.STORED, "", body)
+
+
+def _came(error: KubeError) -> Came:
+    """Sort a failure by who is to blame."""
+    if UNCALLED in error.message:
+        return Came.WEBHOOK_FAILED
+    if isinstance(error, Forbidden) and error.user:
+        return Came.NO_RIGHT
+    if isinstance(error, NotFound):
+        return Came.NOT_THERE
+    if isinstance(error, (Forbidden, Invalid, AlreadyExists)):
+        return Came.REFUSED
+    return Came.NO_ANSWER if isinstance(error, Unreachable) else Came.REFUSED
+
+
+def _not_written(name: str, namespace: str) -> TrialOutcome:
+    trial = Trial(f"a Pod in the dialect {name}", trials.Expect.TRANSLATED, namespace, {})
+    return TrialOutcome(trial, Came.NO_ANSWER, "no Pod of this dialect is known to the command")

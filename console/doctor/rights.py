@@ -1,0 +1,123 @@
+"""The rights that our accounts need (the chart's roles): asked one by one, so that a missing one is named."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from console.doctor.snapshot import REPORTER, Right
+from webhook.settings import WebhookSettings
+
+Raw = dict[str, Any]
+
+_WATCH: Final = ("list", "watch")
+_READ: Final = ("get", *_WATCH)
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_LEASES: Final = ("coordination.k8s.io", "leases")
+_DEVICES: Final = ("scheduling.koordinator.sh", "devices")
+_TOPOLOGIES: Final = ("topology.node.k8s.io", "noderesourcetopologies")
+_POD_GROUPS: Final = ("scheduling.x-k8s.io", "scheduling.sigs.k8s.io", "scheduling.k8s.io")
+_REVIEWS: Final = (
+    ("authentication.k8s.io", "tokenreviews", ("create",)),
+    ("authorization.k8s.io", "subjectaccessreviews", ("create",)),
+)
+
+
+def needed(settings: WebhookSettings, *, reporter: bool, configz: bool, policies: bool = False) -> tuple[Right, ...]:
+    """List the rights of the webhook's and the reporter's account under these settings.
+
+    Args:
+        settings: of the webhook.
+        reporter: whether the reporter is installed.
+        configz: whether it asks kubelets for their configuration.
+        policies: whether it reads the GPU Operator's ClusterPolicy.
+    """
+    found = [*_webhook(settings), *(_reporter(configz=configz, policies=policies) if reporter else ())]
+    found += _lease(settings) if settings.health_lease.enabled else ()
+    return tuple(sorted(found))
+
+
+def _webhook(settings: WebhookSettings) -> Iterator[Right]:
+    account, home = "koordgate", settings.identity.namespace
+    rules: list[tuple[str, str, tuple[str, ...]]] = [
+        ("", "pods", _READ),
+        ("", "namespaces", _WATCH),
+        ("", "nodes", _WATCH),
+        ("node.k8s.io", "runtimeclasses", _WATCH),
+        (*_DEVICES, _WATCH),
+        (*_TOPOLOGIES, _WATCH),
+        *((group, "podgroups", _WATCH) for group in _POD_GROUPS),
+        ("koordgate.io", "nodeallocations", (*_READ, "create", "update", "delete")),
+        ("", "events", ("create",)),
+        ("", "nodes/status", ("patch",)),
+    ]
+    if settings.gangs.all_or_nothing:
+        rules.append(("", "pods", ("patch",)))
+    if settings.quota.enabled:
+        rules += [("", "limitranges", _WATCH), ("", "resourcequotas", (*_READ, "create", "update", "delete"))]
+    if settings.dra.enabled:
+        rules += [("resource.k8s.io", "resourceclaims", _READ), ("resource.k8s.io", "resourceslices", _WATCH)]
+    if settings.headroom.mode != "none":
+        rules.append(("", "nodes", ("get", "patch")))
+    if settings.dra.enabled and settings.dra.taints:
+        rules.append(("resource.k8s.io", "devicetaintrules", (*_WATCH, "create", "delete")))
+    rules += _REVIEWS if settings.map.enabled else ()
+    for group, resource, verbs in rules:
+        yield from (Right(account, verb, group, resource) for verb in verbs)
+    for resource, name in (
+        ("mutatingwebhookconfigurations", settings.identity.mutating),
+        ("validatingwebhookconfigurations", settings.identity.validating),
+    ):
+        yield from (Right(account, verb, _ADMISSION, resource, name) for verb in ("get", "patch"))
+    if settings.certificate.files is None:
+        secrets = [settings.certificate.secret, settings.certificate.extender_secret]
+        secrets += [settings.certificate.client_secret] if settings.scheduler.client_certificates else []
+        for name in secrets:
+            yield from (Right(account, verb, "", "secrets", name, home) for verb in ("get", "update"))
+        yield Right(account, "create", "", "secrets", "", home)
+
+
+def _lease(settings: WebhookSettings) -> Iterator[Right]:
+    """Those by which replicas renew the health lease, and those of its keeper."""
+    yield Right("koordgate", "patch", *_LEASES, settings.health_lease.name, settings.identity.namespace)
+    yield Right("koordgate", "create", *_LEASES, "", settings.identity.namespace)
+    account, home, lease = "koordgate-lease", settings.identity.namespace, settings.health_lease
+    for resource, name in (
+        ("mutatingwebhookconfigurations", settings.identity.mutating),
+        ("validatingwebhookconfigurations", settings.identity.validating),
+    ):
+        yield from (Right(account, verb, _ADMISSION, resource, name) for verb in ("get", "patch"))
+    yield Right(account, "get", *_LEASES, lease.name, home)
+    yield Right(account, "create", "", "events", "", home)
+    yield Right(account, "create", "", "pods", "", lease.namespace)
+
+
+def _reporter(*, configz: bool, policies: bool) -> Iterator[Right]:
+    rules: list[tuple[str, str, tuple[str, ...]]] = [
+        ("", "pods", _WATCH),
+        ("", "nodes", _READ),
+        (*_DEVICES, (*_READ, "create", "patch")),
+        (*_TOPOLOGIES, (*_READ, "create", "patch")),
+        ("", "nodes/status", ("patch",)),
+        ("", "events", ("create", "patch")),
+    ]
+    if policies:
+        rules.append(("nvidia.com", "clusterpolicies", ("list",)))
+    if configz:
+        rules.append(("", "nodes/proxy", ("get",)))
+    for group, resource, verbs in rules:
+        yield from (Right(REPORTER, verb, group, resource) for verb in verbs)
+
+
+def review(right: Right, namespace: str) -> Raw:
+    """Write the question whether an account of a namespace has a right."""
+    resource, _, sub = right.resource.partition("/")
+    attributes = {"verb": right.verb, "group": right.group, "resource": resource}
+    more = {"subresource": sub, "name": right.name, "namespace": right.namespace}
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{namespace}:{right.account}",
+            "groups": ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"],
+            "resourceAttributes": {**attributes, **{key: text for key, text in more.items() if text}},
+        },
+    }

@@ -1,0 +1,130 @@
+"""`koordgate explain`: why a Pod is on no node and what would help, or why it is on its node."""
+
+import argparse
+import asyncio
+import sys
+from typing import Final
+
+from console import terminal
+from console.devices.nodestate import CommandError
+from console.devices.session import add_cluster
+from console.explain import report
+from console.explain.data import data
+from console.explain.explanation import Explanation, explain
+from console.explain.reading import Reading, read_files, read_live
+from console.explain.scene import scene
+from console.simulator.documents import InputError
+from console.simulator.objects import add_files
+from console.terminal import printable
+from koordgate.cli import Command
+from koordgate.kube.access import DEFAULT_NAMESPACE
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError, Unreachable
+from koordgate.settings import SettingsError
+from webhook import settings
+from webhook.settings import WebhookSettings
+
+_UNUSABLE: Final = 2
+_NOWHERE: Final = 3
+_MOST_NAMED: Final = 8
+
+
+async def _objects(arguments: argparse.Namespace, configured: WebhookSettings | None) -> Reading:
+    """Read the files, or the cluster."""
+    if arguments.files:
+        return read_files(arguments.files, configured)
+    async with KubeClient.autodetect(context=arguments.context) as kube:
+        arguments.namespace = arguments.namespace or kube.namespace
+        return await read_live(kube, arguments.installed_in, configured)
+
+
+async def _explain(arguments: argparse.Namespace) -> tuple[Explanation, list[str]]:
+    configured = settings.load(arguments.config) if arguments.config else None
+    read = await _objects(arguments, configured)
+    namespace = arguments.namespace or DEFAULT_NAMESPACE
+    found = await scene(read.objects, arguments.pod, namespace, configured, manifests=read.manifests)
+    known = {node["metadata"]["name"] for node in found.nodes}
+    if strange := [name for name in arguments.nodes if name not in known]:
+        there = ", ".join(sorted(known)[:_MOST_NAMED]) or "none"
+        raise CommandError(f"--node {', '.join(strange)}: no such Node; there are {there}")
+    return explain(found, arguments.nodes), [*read.notes, *found.notes]
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        found, notes = asyncio.run(_explain(arguments))
+        for note in notes[: None if _everything(arguments) else _MOST_NAMED]:
+            sys.stderr.write(f"{arguments.called}: {printable(note)}\n")
+        if arguments.output in {"text", "wide"}:
+            terminal.show(*report.parts(found, everything=_everything(arguments)))
+        else:
+            terminal.write_data(data(found), arguments.output)
+        sys.stdout.flush()
+    except (CommandError, InputError, SettingsError) as error:
+        return _failed(arguments, _UNUSABLE, str(error))
+    except Unreachable as error:
+        return _failed(arguments, 1, f"the API server of the kubeconfig does not answer: {error}")
+    except KubeError as error:
+        hint = "; or give a snapshot or manifests with -f" if error.reason == "Configuration" else ""
+        return _failed(arguments, 1, f"{error}{hint}")
+    except BrokenPipeError:
+        return terminal.unread()
+    return 0 if found.bound or (found.fitting and found.stopped is None) else _NOWHERE
+
+
+def _everything(arguments: argparse.Namespace) -> bool:
+    return bool(arguments.all) or arguments.output == "wide"
+
+
+def _failed(arguments: argparse.Namespace, status: int, message: str) -> int:
+    sys.stderr.write(f"{arguments.called}: {printable(message)}\n")
+    return status
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(called="koordgate explain")  # the command line replaces it with how it was called
+    parser.add_argument("pod", metavar="POD", help="the Pod's name, or namespace/name")
+    parser.add_argument(
+        *("-n", "--namespace"),
+        type=terminal.namespace,
+        metavar="NAMESPACE",
+        help="the Pod's namespace (default: that of the kubeconfig's context; of files: default)",
+    )
+    add_files(parser, required=False)
+    parser.add_argument(
+        "--node",
+        dest="nodes",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NODE",
+        help="look closely at these nodes (default: the nearest one)",
+    )
+    parser.add_argument("--all", action="store_true", help="write all nodes, devices and reasons")
+    parser.add_argument(
+        *("-o", "--output"),
+        choices=("text", "wide", "json", "yaml"),
+        default="text",
+        help="the format of the output: wide is text with all nodes, devices and reasons",
+    )
+    add_cluster(parser)
+
+
+COMMAND: Final = Command(
+    description="Say why a Pod is on no node and what would help, or why it is on its node and has its devices.\n\n"
+    "The first line is the answer. For a Pod that waits, it is followed by what each node says (koordgate's own\n"
+    "decision, and kube-scheduler's conditions as far as simulate knows them), the nearest node device by device, and\n"
+    "the changes that would make it fit there; each was tried with the same decision. For a bound Pod the decision is\n"
+    "made once more on the cluster as it is now without it. Nothing is written.\n\n"
+    "The cluster is that of the kubeconfig, or of -f: a snapshot, or manifests of Nodes, Devices and Pods. A Pod of a\n"
+    "manifest that nobody has translated goes through admission first.\n\n"
+    "The exit status is 0 if the Pod is bound or fits now, 3 if it fits nowhere or something keeps it from all nodes,\n"
+    "1 if the API server refused or did not answer, and 2 for wrong arguments, files, or an unknown Pod.",
+    examples="examples:\n"
+    "  koordgate explain train-7 -n team-a\n"
+    "  koordgate explain team-a/train-7 --node gpu-node-3 --all\n"
+    "  koordgate explain train-7 -n team-a -f cluster.json.gz -o json | jq -r .answer\n"
+    "  koordgate explain my-pod -f cluster.yaml my-pod.yaml",
+    arguments=_arguments,
+    run=_run,
+)

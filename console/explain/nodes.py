@@ -1,0 +1,197 @@
+"""What each node says to a Pod: kube-scheduler's conditions as far as they are known here, then `place()`."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from allocator.adopted import doubts
+from allocator.amounts import BadQuantityError, pod_amounts
+from allocator.place import Placement, place_by_numa
+from allocator.preempt import PodStanding
+from allocator.reasons.cards import CardReason, card_reasons, lack
+from allocator.reasons.changes import Change, changes
+from allocator.vocabulary.adopted import ForeignHolding
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import FULL
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.outcome import Refusal
+from console.explain.scene import Scene
+from console.simulator.predicates import NodeCandidate, candidate, why_not
+from console.simulator.resources import allocatable, managed, shortages
+
+_OPEN: Final[Mapping[str, Any]] = {}  # the spec of a Pod without conditions on nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason why a node cannot hold the Pod.
+
+    Attributes:
+        by: who says so: koord-scheduler's filter ("koordgate"), or kube-scheduler's own plugins.
+        short: in a few words that nodes share, for counting.
+        text: in full.
+        beyond: whether the node has too little for the Pod even if all other Pods left.
+    """
+
+    by: str
+    short: str
+    text: str
+    beyond: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVerdict:
+    """What one node says.
+
+    Attributes:
+        name: of the node.
+        reasons: why it cannot hold the Pod, the first one first; empty if it can.
+        lack: how far it is from holding it: percent of devices and CPUs (`allocator.reasons.cards.lack`), percent of
+            each other amount, and 100 if a condition on the node is not met. The nearest node has the least.
+        permanent: it could not even if all other Pods left.
+        placement: what the Pod would get there; None if `place()` refuses.
+    """
+
+    name: str
+    reasons: tuple[Reason, ...]
+    lack: int
+    permanent: bool = False
+    placement: Placement | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can hold the Pod now."""
+        return not self.reasons
+
+
+@dataclass(frozen=True, slots=True)
+class CardDetail:
+    """One device of a node: what it has for the Pod, and who holds some of it.
+
+    Attributes:
+        reason: as `card_reasons` gives it.
+        holders: Pods and others that hold some of it, as namespace/name.
+    """
+
+    reason: CardReason
+    holders: tuple[str, ...]
+
+    @property
+    def device(self) -> Device:
+        """The device."""
+        return self.reason.device
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDetail:
+    """A node in detail.
+
+    Attributes:
+        verdict: what it says.
+        cards: its devices of the types that the Pod asks for.
+        numas: by NUMA node, why the Pod does not fit into it alone; "" if it does. Empty without a NUMA policy.
+        changes: what would make the Pod fit there, as far as devices and CPUs are concerned.
+        leaving: with a change that needs Pods to leave, these, as namespace/name with their priority.
+        doubts: what is not certain of what Pods of other products hold there, a sentence each.
+    """
+
+    verdict: NodeVerdict
+    cards: tuple[CardDetail, ...] = ()
+    numas: Mapping[int, str] = field(default_factory=dict)
+    changes: tuple[Change, ...] = ()
+    leaving: tuple[tuple[str, int], ...] = ()
+    doubts: tuple[str, ...] = ()
+
+
+def judge(scene: Scene) -> list[NodeVerdict]:
+    """Let each node judge the Pod; those that can hold it first, then the nearest first, equal ones by name."""
+    found = [_judge(scene, node) for node in scene.nodes]
+    return sorted(found, key=lambda one: (not one.fits, one.permanent, one.lack, one.name))
+
+
+def _judge(scene: Scene, node: Mapping[str, Any]) -> NodeVerdict:
+    name, types = node["metadata"]["name"], scene.types
+    spec, info = scene.pod["spec"], scene.info
+    snapshot = scene.ranking.snapshot(name)
+    reasons, far = [], 0
+    try:
+        has = candidate(node, allocatable(node, snapshot.devices))
+        asked = pod_amounts(spec)
+    except BadQuantityError as error:
+        text = f"{error}; correct it"
+        return NodeVerdict(name, (Reason("kube-scheduler", text, text),), FULL, permanent=True)
+    closed = why_not(spec, _OPEN, has, _OPEN)
+    if closed:
+        reasons.append(Reason("kube-scheduler", closed, closed))
+        far += FULL
+    outcome: Placement | Refusal | None = None
+    if info is not None and info.request and not info.problem:
+        outcome = scene.ranking.verdict(name, scene.ranking.wanted(info), info.uid)
+        if isinstance(outcome, Refusal):
+            text = outcome.message.removeprefix(f"{name}: ")
+            reasons.append(Reason("koordgate", outcome.short or text, text))
+            far += lack(info.request, snapshot)
+    devices = types.resources
+    left = managed(types)
+    counted = {
+        what: much
+        for what, much in asked.items()
+        if (what in has.allocatable or what not in left) and not (isinstance(outcome, Refusal) and what in devices)
+    }
+    used = scene.seen.view.loads.requested(name)
+    short = list(shortages(counted, has.allocatable, used))
+    if short:
+        room = why_not(_OPEN, counted, _unconditional(has), used) or ""
+        beyond = any(much > total for _, much, _, total in short)
+        names = ", ".join(what for what, *_ in short)
+        reasons.append(Reason("kube-scheduler", f"not enough {names}", room, beyond))
+        far += sum(-(-FULL * (much - free) // much) for _, much, free, _ in short)
+    permanent = any(one.beyond for one in reasons) or (isinstance(outcome, Refusal) and outcome.permanent)
+    return NodeVerdict(name, tuple(reasons), far, permanent, outcome if isinstance(outcome, Placement) else None)
+
+
+def _unconditional(node: NodeCandidate) -> NodeCandidate:
+    """The node without conditions on the Pods that it takes."""
+    return replace(node, taints=(), unschedulable=False)
+
+
+def detail(scene: Scene, verdict: NodeVerdict) -> NodeDetail:
+    """Look at one node closely."""
+    info = scene.info
+    if info is None or not info.request:
+        return NodeDetail(verdict)
+    node, request = scene.ranking.snapshot(verdict.name), scene.ranking.wanted(info)
+    holders: dict[str, list[str]] = {}
+    for who, holding in _holdings(scene, verdict.name):
+        for share in holding.shares:
+            holders.setdefault(share.id, []).append(who)
+    cards = tuple(
+        CardDetail(one, tuple(sorted(set(holders.get(one.device.id, ()))))) for one in card_reasons(request, node)
+    )
+    uncertain = tuple(doubts(node))
+    if verdict.placement is not None:
+        return NodeDetail(verdict, cards, doubts=uncertain)
+    numas = {
+        numa: "" if isinstance(outcome, Placement) else outcome.message.removeprefix(f"{node.name}: ")
+        for numa, outcome in place_by_numa(request, node).items()
+    }
+    standing = {
+        uid: PodStanding(pod.priority)
+        for uid in node.holdings
+        if (pod := scene.seen.view.pods.by_uid(uid)) is not None and not node.holdings[uid].fence
+    }
+    found = changes(request, node, standing)
+    leaving = tuple(
+        (f"{node.holdings[uid].namespace}/{node.holdings[uid].name}", standing[uid].priority)
+        for change in found
+        for uid in change.pods
+    )
+    return NodeDetail(verdict, cards, numas, tuple(found), leaving, uncertain)
+
+
+def _holdings(scene: Scene, name: str) -> Iterator[tuple[str, Holding | ForeignHolding]]:
+    node = scene.ranking.snapshot(name)
+    for holding in node.given():
+        yield f"{'resourceclaim ' if holding.uid in node.claims else ''}{holding.namespace}/{holding.name}", holding
+    for foreign in node.foreign.values():
+        yield f"{foreign.namespace}/{foreign.name}", foreign

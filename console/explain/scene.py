@@ -1,0 +1,271 @@
+"""A Pod and its cluster, as a replica would see them: from a live cluster, a snapshot, or files."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allocator.request.misspelt import find_misspelt
+from allocator.vocabulary.adopted import ForeignHolding
+from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.gangs import largest
+from allocator.vocabulary.mode import Mode
+from allocator.vocabulary.names import ORIGINAL_REQUEST
+from allocator.wire import gang, nodeallocation
+from console.adopt.objects import Cluster, from_objects
+from console.adopt.view import AdoptView
+from console.devices.nodestate import CommandError
+from console.explain.reading import Found, Raw, checked, let_hold, mapping, priorities_of
+from console.simulator.apiserver import with_defaults
+from console.simulator.cluster import OfflineCluster
+from console.simulator.configured import stated_among
+from console.simulator.predicates import unready
+from console.terminal import counted
+from webhook.scheduling.assumed import Assumed
+from webhook.scheduling.ranking import Ranking
+from webhook.settings import WebhookSettings, adoption_of, types_of
+from webhook.shadow.judge import as_submitted
+from webhook.statedmix import read_mix
+from webhook.view.feed import GroupFeed
+from webhook.view.podinfo import PodInfo, read_pod_info
+from webhook.view.typical import learned
+
+_MOST_NAMED: Final = 8
+_BESIDE: Final = ("ResourceQuota", "Event")
+_WORKLOADS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController")
+_OF_NODE: Final = ("Node", "Device")
+_SEEN: Final = ("RuntimeClass", "Node", "Device", "NodeResourceTopology", "ResourceSlice", "ResourceClaim")
+
+
+@dataclass(slots=True)
+class Scene:
+    """A Pod, and its cluster without what this Pod holds.
+
+    Attributes:
+        given: the Pod as it is.
+        pod: the Pod as it would wait for a node now: translated, and bound to none.
+        info: of the Pod, as decisions see it; None if it asks for nothing that koordgate gives.
+        refused: why admission would refuse it; "" if it would not.
+        translated: whether it was translated here, because nobody had done that before.
+        cluster: the objects.
+        seen: the cluster, without what the Pod holds.
+        ranking: filters and orders the nodes.
+        settings: of the webhook.
+        notes: what is not known, a sentence each.
+        existing: whether the API server has the Pod.
+        others: kind -> objects that decisions do not read: quotas and Events.
+        held_on: the nodes on whose ledger something is held for the Pod.
+        adopted: what it holds where it is by another product's statement; None if nothing.
+    """
+
+    given: Raw
+    pod: Raw
+    info: PodInfo | None
+    refused: str
+    translated: bool
+    cluster: Cluster
+    seen: AdoptView
+    ranking: Ranking
+    settings: WebhookSettings
+    notes: list[str]
+    existing: bool
+    others: Mapping[str, Sequence[Raw]]
+    held_on: Sequence[str]
+    adopted: ForeignHolding | None = None
+
+    @property
+    def name(self) -> str:
+        """Its namespace and name."""
+        return f"{self.given['metadata']['namespace']}/{self.given['metadata']['name']}"
+
+    @property
+    def types(self) -> DeviceTypes:
+        """The device types."""
+        return types_of(self.settings)
+
+    @property
+    def mode(self) -> Mode:
+        """The mode of its namespace."""
+        return self.seen.mode(self.given["metadata"]["namespace"])
+
+    def gang_size(self, gang: str) -> int:
+        """How many Pods of a gang are needed at once, as far as anybody states it; else 0."""
+        stated = [self.info.request.wishes.size] if self.info is not None else []
+        return largest([*stated, self.seen.view.groups.size(gang)]).least
+
+    @property
+    def nodes(self) -> list[Raw]:
+        """The Node objects, by name."""
+        return sorted(self.cluster.objects("Node"), key=lambda node: str(node["metadata"]["name"]))
+
+
+def _adopted(cluster: Cluster, given: Raw) -> ForeignHolding | None:
+    """What a Pod holds by another product's statement, on its node as it is with the Pod."""
+    name = given["spec"].get("nodeName")
+    if not name:
+        return None
+    there = {kind: [one for one in cluster.objects(kind) if one["metadata"]["name"] == name] for kind in _OF_NODE}
+    pods = [pod for pod in cluster.objects("Pod") if pod["spec"].get("nodeName") == name]
+    alone = Cluster(of={**there, "Pod": [*pods, given]}, settings=cluster.settings)
+    seen = AdoptView(alone, adoption_of(cluster.settings))
+    return seen.view.snapshot(name).foreign.get(given["metadata"]["uid"])
+
+
+async def scene(
+    objects: Iterable[Found],
+    wanted: str,
+    namespace: str,
+    configured: WebhookSettings | None,
+    *,
+    manifests: bool,
+) -> Scene:
+    """Find a Pod among objects, and make its scene.
+
+    Args:
+        objects: of the cluster.
+        wanted: its name, or namespace/name.
+        namespace: that it is in, unless its name says so.
+        configured: settings to be used instead of those among the objects.
+        manifests: whether they are written by hand or by kubectl: then running Pods hold what `simulate` lets them
+            hold, idle devices for Pods of a device plugin among that.
+
+    Raises:
+        CommandError: there is no such Pod.
+        InputError: an object is none that an API server would send.
+    """
+    space, _, name = wanted.rpartition("/")
+    space = space or namespace
+    listed = [checked(where, obj, kind) for where, obj, kind in objects]
+    given = _target(listed, space, name)
+    uid = given["metadata"]["uid"]
+    # Without the Pod: it holds nothing, wherever that is recorded.
+    others = [one for one in listed if one[2] != "Pod" or one[1]["metadata"]["uid"] != uid]
+    cluster = from_objects(
+        [(where, _released(obj, uid) if kind == nodeallocation.KIND else obj, kind) for where, obj, kind in others],
+        configured,
+    )
+    types = types_of(cluster.settings)
+    if manifests:
+        let_hold(cluster, counted=configured is not None or stated_among(listed) is not None)
+    existing = given["metadata"].get("creationTimestamp") is not None
+    was = existing or given["spec"].get("nodeName")  # what a new Pod states that it holds, admission must see
+    submitted = with_defaults({**(as_submitted(given) if was else given), "kind": "Pod"})
+    refused = "" if was else priorities_of(listed, lambda _text: None).write(submitted)  # the reader has reported it
+    pod, translated = submitted, False
+    mode = AdoptView(Cluster(of={"Namespace": cluster.objects("Namespace")}, settings=cluster.settings)).mode(space)
+    info = read_pod_info(pod, types=types)
+    if (
+        not refused
+        and info is not None
+        and mode is not Mode.OFF
+        and ORIGINAL_REQUEST not in (pod["metadata"].get("annotations") or {})
+    ):
+        refused, pod = await admitted(cluster, submitted)
+        translated = pod["spec"] != submitted["spec"]
+        info = read_pod_info(pod, types=types)
+    cluster.take("Pod", pod, types)
+    seen = AdoptView(cluster, adoption_of(cluster.settings))
+    groups = GroupFeed(seen.view, "", lambda _name, _problems: None)
+    for group in cluster.objects(gang.KIND):
+        groups.put(group)
+    known = seen.view.pods.by_uid(uid)
+    notes = [*cluster.notes, *(problem for problems in seen.problems.values() for problem in problems)]
+    notes += unready(cluster.objects("Node"))
+    notes += find_misspelt(given, types)
+    return Scene(
+        adopted=_adopted(cluster, given),
+        given=given,
+        pod=pod,
+        info=known or info,
+        refused=refused,
+        translated=translated,
+        cluster=cluster,
+        seen=seen,
+        ranking=_ranking(seen),
+        settings=cluster.settings,
+        notes=notes,
+        existing=existing,
+        others={of: [obj for _, obj, kind in listed if kind == of] for of in _BESIDE},
+        held_on=sorted(
+            _holding(obj, uid) for _, obj, kind in listed if kind == nodeallocation.KIND and _holding(obj, uid)
+        ),
+    )
+
+
+def conditions(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The conditions of a Pod's status."""
+    listed = mapping(pod.get("status")).get("conditions")
+    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+
+
+def _ranking(seen: AdoptView) -> Ranking:
+    settings, types = seen.settings, types_of(seen.settings)
+    mix = read_mix(settings.scheduler.mix, types) or learned(seen.view.pods.all())
+    return Ranking(
+        seen.view,
+        types,
+        settings.scheduler.preference,
+        Assumed(time.monotonic, settings.scheduler.assume_seconds),
+        order=settings.devices.order,
+        counted=settings.scheduler.preference_classes,
+        mix=lambda: mix,
+    )
+
+
+def _target(listed: Iterable[Found], namespace: str, name: str) -> Raw:
+    listed = list(listed)
+    pods = [obj for _, obj, kind in listed if kind == "Pod"]
+    found = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): pod for pod in pods}
+    pod = found.get((namespace, name))
+    if pod is not None:
+        return pod
+    elsewhere = sorted(space for space, own in found if own == name)
+    if elsewhere:
+        there = f"; there is one in {', '.join(elsewhere[:_MOST_NAMED])}: name it with -n"
+    else:
+        alike = sorted(own for space, own in found if space == namespace and (name in own or own in name))
+        there = f"; did you mean {', '.join(alike[:_MOST_NAMED])}?" if alike else f"; {counted(len(found), 'Pod')} read"
+        there += _created(listed, namespace, name)
+    raise CommandError(f"there is no Pod {name} in namespace {namespace}{there}")
+
+
+def _created(listed: Iterable[Found], namespace: str, name: str) -> str:
+    """That a workload of the files would create the Pod; "" if none has a name like this."""
+    for _, obj, kind in listed:
+        own = obj.get("metadata") or {}
+        named = str(own.get("name") or "")
+        alike = named and (name == named or name.startswith(f"{named}-"))
+        if kind in _WORKLOADS and alike and (own.get("namespace") or "default") == namespace:
+            return f"; explain does not create the Pods of {kind} {named}: see what koordgate simulate says of them"
+    return ""
+
+
+def _released(obj: Raw, uid: str) -> Raw:
+    """A NodeAllocation without what a Pod holds; one that cannot be read stays as it is."""
+    listed = _allocations(obj)
+    if not any(_is_of(one, uid) for one in listed):
+        return obj
+    return {**obj, "spec": {**obj["spec"], "allocations": [one for one in listed if not _is_of(one, uid)]}}
+
+
+def _holding(obj: Raw, uid: str) -> str:
+    """The node of a NodeAllocation in which a Pod holds something; else ""."""
+    return str(obj["metadata"]["name"]) if any(_is_of(one, uid) for one in _allocations(obj)) else ""
+
+
+def _allocations(obj: Raw) -> list[object]:
+    spec = obj.get("spec")
+    listed = spec.get("allocations") if isinstance(spec, Mapping) else None
+    return listed if isinstance(listed, list) else []
+
+
+def _is_of(allocation: object, uid: str) -> bool:
+    return isinstance(allocation, Mapping) and allocation.get("uid") == uid
+
+
+async def admitted(cluster: Cluster, pod: Raw) -> tuple[str, Raw]:
+    """Show a Pod to the webhook's own admission; returns why it is refused, and the Pod as it would be stored."""
+    offline = OfflineCluster.in_process(cluster.settings)
+    await offline.load([{"apiVersion": "v1", **obj} for kind in _SEEN for obj in cluster.objects(kind)])
+    verdict = await offline.review(pod)
+    return verdict.refusal, verdict.object

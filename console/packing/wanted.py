@@ -1,0 +1,173 @@
+"""What room is wanted for: a size, or a Pod of a file."""
+
+import argparse
+from dataclasses import dataclass
+from typing import Final
+
+from allocator.amounts import CPU
+from allocator.packing.fleet import Guest
+from allocator.packing.sizes import SIZES, Size, SizeError, guest_of, read_size
+from allocator.quantity import QuantityError, to_int, to_milli
+from allocator.request.typical import MEMORY
+from allocator.vocabulary.devicetype import FULL, DeviceType
+from allocator.vocabulary.models import model_name
+from allocator.vocabulary.names import TYPE_GPU
+from console.devices.nodestate import CommandError
+from console.explain.reading import checked
+from console.explain.scene import admitted
+from console.packing.state import PackingState
+from console.simulator.objects import read_all
+from console.simulator.resources import managed
+from webhook.shadow.judge import as_submitted
+from webhook.view.podinfo import read_pod_info
+
+_MOST_NAMED: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class WantedRoom:
+    """What room is wanted for.
+
+    Attributes:
+        guest: the Pod.
+        words: what it is, for people.
+        word: the same in one word, as the command line takes it; "" for a Pod of a file.
+        kind: the type of its devices.
+    """
+
+    guest: Guest
+    words: str
+    word: str
+    kind: DeviceType
+
+
+def add_wanted(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what room is wanted for."""
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--for",
+        dest="size",
+        type=_size,
+        metavar="SIZE",
+        help="room for a Pod of this size: 8 (whole cards), 50%% (of one), 2:50%% (of each of two)",
+    )
+    what.add_argument("--pod", metavar="FILE", help="room for the Pod of this file")
+    parser.add_argument("--type", default=TYPE_GPU, metavar="NAME", help=f"the device type (default: {TYPE_GPU})")
+    parser.add_argument("--model", metavar="NAME", help="only nodes with devices of this model (default: all)")
+    parser.add_argument(
+        "--cpu",
+        type=_cpu,
+        metavar="AMOUNT",
+        help="the CPUs that a Pod of a size requests (default: the mean of typical Pods for as much of such devices)",
+    )
+    parser.add_argument("--memory", type=_memory, metavar="AMOUNT", help="its memory (default: likewise)")
+    parser.add_argument("--jobs", action="store_true", help="Pods of Jobs may be moved too; their work is lost")
+
+
+def _size(text: str) -> Size:
+    try:
+        return read_size(text)
+    except SizeError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _cpu(text: str) -> int:
+    try:
+        return to_milli(text)
+    except QuantityError as error:
+        raise argparse.ArgumentTypeError(f"{error}; write a quantity such as 16 or 500m") from error
+
+
+def _memory(text: str) -> int:
+    try:
+        return to_int(text)
+    except QuantityError as error:
+        raise argparse.ArgumentTypeError(f"{error}; write a quantity such as 64Gi") from error
+
+
+def kind_of(state: PackingState, arguments: argparse.Namespace) -> DeviceType:
+    """The device type that is named.
+
+    Raises:
+        CommandError: there is none of this name.
+    """
+    kind = state.types.by_name.get(arguments.type)
+    if kind is None:
+        raise CommandError(f"--type {arguments.type}: no such device type; there are {', '.join(state.types.by_name)}")
+    return kind
+
+
+def sized(state: PackingState, arguments: argparse.Namespace, size: Size) -> WantedRoom:
+    """A Pod of a size.
+
+    Raises:
+        CommandError: there is no such type or model, or the type cannot be asked for by this size.
+    """
+    kind = kind_of(state, arguments)
+    asks = {name: amount for name, amount in ((CPU, arguments.cpu), (MEMORY, arguments.memory)) if amount is not None}
+    try:
+        guest = guest_of(size, kind, state.mix, _of_model(state, kind, arguments.model), asks)
+    except SizeError as error:
+        raise CommandError(str(error)) from error
+    noun = kind.noun if size.count == 1 else f"{kind.noun}s"
+    whole = f"{size.count} {noun}"
+    part = f"{size.percent} % of each of {whole}" if size.count > 1 else f"{size.percent} % of a {noun}"
+    return WantedRoom(guest, f"a Pod of {whole if size.percent == FULL else part}", str(size), kind)
+
+
+def table(state: PackingState, arguments: argparse.Namespace) -> list[WantedRoom]:
+    """The sizes of the report; of a type that is not divided in percent, whole devices only."""
+    kind = kind_of(state, arguments)
+    return [sized(state, arguments, size) for size in SIZES if size.percent == FULL or any(kind.percent)]
+
+
+def largest_first(state: PackingState, arguments: argparse.Namespace) -> list[WantedRoom]:
+    """Whole devices, from as many as the largest node has down to one."""
+    kind = kind_of(state, arguments)
+    most = max((sum(d.type == kind.name for d in room.node.devices) for room in state.rooms), default=0)
+    return [sized(state, arguments, Size(count)) for count in (8, 4, 2, 1) if count <= most]
+
+
+def _of_model(state: PackingState, kind: DeviceType, model: str | None) -> frozenset[str] | None:
+    """The nodes with devices of a model; None for all.
+
+    Raises:
+        CommandError: no node has such a device.
+    """
+    if model is None:
+        return None
+    by_model: dict[str, set[str]] = {}
+    for room in state.rooms:
+        for device in room.node.devices:
+            if device.type == kind.name:
+                by_model.setdefault(model_name(device.model), set()).add(room.node.name)
+    found = by_model.get(model_name(model))
+    if found is None:
+        there = ", ".join(sorted(filter(None, by_model))[:_MOST_NAMED]) or "none that state a model"
+        raise CommandError(f"--model {model}: no node has such a device of type {kind.name}; there are {there}")
+    return frozenset(found)
+
+
+async def of_file(state: PackingState, path: str) -> WantedRoom:
+    """The Pod of a file, as admission would make it.
+
+    Raises:
+        CommandError: the file has no Pod, or more than one, or admission refuses it, or it asks for no devices.
+        InputError: the file cannot be read.
+    """
+    found = [(where, obj) for where, obj, kind in read_all([path]) if kind == "Pod"]
+    if len(found) != 1:
+        raise CommandError(f"--pod {path}: {len(found)} Pods; give a file with one Pod, as of a workload's template")
+    where, given = found[0]
+    _, submitted, _ = checked(where, {**given, "kind": "Pod"}, "Pod")
+    refused, pod = await admitted(state.cluster, as_submitted(submitted))
+    if refused:
+        raise CommandError(f"--pod {path}: admission refuses it: {refused}")
+    info = read_pod_info(pod, types=state.types)
+    if info is None or info.problem or not info.request.containers:
+        why = info.problem if info is not None and info.problem else "it asks for no devices"
+        raise CommandError(f"--pod {path}: {why}")
+    left = managed(state.types)
+    asks = {name: amount for name, amount in info.requests if name not in left}
+    guest = Guest(f"the Pod of {path}", info.namespace, info.name, info.request, asks, state.allowed(pod["spec"]))
+    return WantedRoom(guest, f"Pod {info.namespace}/{info.name}", "", info.request.types()[0])

@@ -1,0 +1,421 @@
+"""Devices that are assumed for Nodes without a Device object, from what others write on the Node (pure).
+
+Before koordgate's reporter runs, nothing lists a cluster's cards one by one. A device plugin states how many there are,
+labels state their model and memory, HAMi's and Volcano's plugins list them. What Pods that run state of
+their cards gives these cards their ids. The result is a Device object with an annotation that says what it is based on.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from allocator.quantity import QuantityError, is_zero, to_int
+from allocator.vocabulary.adopted import Numbering, Product
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.dialects import DIALECTS
+from allocator.vocabulary.models import GPU_PRODUCT, model_name
+from allocator.vocabulary.names import NVIDIA, TYPE_GPU
+from allocator.vocabulary.peers import PEERS
+from allocator.wire.deviceallocated import read_allocation
+from allocator.wire.foreignpods import Adoption, read_foreign_pod
+from allocator.wire.noderegister import RegisteredCard, read_register
+from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
+from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
+from console.simulator.assumedtypes import assumed_entries
+from console.simulator.cardlabels import (
+    OF_VENDOR,
+    REPLICAS,
+    is_shared,
+    labels_of,
+    machine_model,
+    model_label,
+    number_label,
+    parts_label,
+    text_label,
+    whole_number,
+)
+from console.simulator.cardmemory import memory_of
+from koordgate.kube.resource import DEVICES
+
+Raw = dict[str, Any]
+
+ASSUMED: Final = "koordgate.io/assumed"
+"""On a Device object: what its devices are assumed from. On a running Pod of a device plugin: how many of its devices
+were assumed. Both exist only in memory and in the output of offline commands."""
+
+REPLICA: Final = ".shared"
+"""Ends the name of a resource whose plugin shares devices by time and renames what it offers (`renameByDefault`)."""
+
+MOST_CARDS: Final = 64  # of one node
+_MOST_NAMED: Final = 4  # nodes in one note
+_MIG: Final = "nvidia.com/mig-"
+_ALIYUN: Final = ("aliyun.com/gpu-count", "aliyun.com/gpu-mem")
+_VOLCANO: Final = ("volcano.sh/gpu-number", "volcano.sh/gpu-memory")
+_OS: Final = "kubernetes.io/os"
+_LINUX: Final = "linux"
+_EVERY: Final = Adoption(frozenset(Product))
+
+
+class _Vendor(NamedTuple):
+    """A resource of a device plugin that counts whole cards, and the vendor as the label gpu-vendor spells it."""
+
+    resource: str
+    vendor: str
+
+    @property
+    def shared(self) -> str:
+        """The name of a card's replicas where the plugin renames them."""
+        return f"{self.resource}{REPLICA}"
+
+
+def _vendors() -> Iterator[_Vendor]:
+    """Each resource that counts whole cards of a vendor, as the table of dialects has them."""
+    for dialect in (*DIALECTS, *PEERS):
+        for term in dialect.terms:
+            if dialect.type == TYPE_GPU and not dialect.own and term.counts and term.name not in _VOLCANO:
+                yield _Vendor(term.name, dialect.vendor or NVIDIA)
+
+
+VENDORS: Final = tuple(_vendors())
+
+
+class _UnreadError(ValueError):
+    """A Node's cards cannot be told; the message says why, and what to write."""
+
+
+@dataclass(slots=True)
+class AssumedDevices:
+    """What is assumed.
+
+    Attributes:
+        devices: a Device object for each Node without one that has cards.
+        notes: what they are based on, and what is left out, a sentence each.
+    """
+
+    devices: list[Raw] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class _Card(NamedTuple):
+    id: str
+    memory: int
+    healthy: bool
+    numa: int | None = None
+
+
+class _Cards(NamedTuple):
+    """The cards of a node.
+
+    Attributes:
+        cards: in the order of minors.
+        model: of all of them.
+        vendor: of all of them.
+        source: what they are assumed from.
+    """
+
+    cards: Sequence[_Card]
+    model: str
+    vendor: str
+    source: str
+
+
+class _Where(dict[str, list[str]]):
+    """What is said of nodes -> the nodes."""
+
+
+def assume_devices(
+    nodes: Iterable[Mapping[str, Any]],
+    devices: Iterable[Mapping[str, Any]],
+    pods: Iterable[Raw],
+    memory: Mapping[str, int] | None = None,
+    types: DeviceTypes = BUILT_IN,
+) -> AssumedDevices:
+    """Assume the GPUs, and the devices of configured types, of each Node that has no Device object.
+
+    The cards of a Node that do not follow from what it states are left out, and a note says so.
+
+    Args:
+        nodes: all Nodes.
+        devices: all Device objects.
+        pods: all Pods; those that run may name the cards that they hold.
+        memory: bytes of a card by model, in any spelling, where the user states it; "" for any other model.
+        types: the device types.
+    """
+    there = {obj["metadata"]["name"] for obj in devices}
+    missing = [node for node in nodes if node["metadata"]["name"] not in there]
+    named = _named_cards(pods, {node["metadata"]["name"] for node in missing})
+    stated = {model_name(model): amount for model, amount in (memory or {}).items()}
+    units = {dialect.name: dialect.unit for dialect in (*PEERS, *types.known.dialects)}
+    found, sources, own, unread = AssumedDevices(), _Where(), _Where(), _Where()
+    for node in missing:
+        name = node["metadata"]["name"]
+        cards = None
+        try:
+            cards = _cards_of(node, named.get(name, {}), stated, units, found.notes)
+        except _UnreadError as error:
+            unread.setdefault(str(error), []).append(name)
+        for resource in _sliced(node):
+            unread.setdefault(f"{resource} counts parts of cards (MIG), which are not given", []).append(name)
+        others, stated_by = assumed_entries(node, types, found.notes)
+        if cards is not None:
+            found.devices.append(_device_object(name, cards))
+            sources.setdefault(cards.source, []).append(f"{len(cards.cards)} on {name}")
+        if others:
+            if cards is None:
+                found.devices.append(_device_object(name, _Cards((), "", NVIDIA, "")))
+            _add(found.devices[-1], others, stated_by)
+            own.setdefault(", ".join(stated_by), []).append(f"{len(others)} on {name}")
+    for why, where in unread.items():
+        found.notes.append(f"GPUs left out on {_listed(where)}: {why}")
+    for source, where in own.items():
+        found.notes.append(f"assumed devices: {_listed(where)}, from {source}: no Device object lists them")
+    for source, where in sources.items():
+        found.notes.append(
+            f"assumed GPUs: {_listed(where)}, from {source}: no Device object lists them. What nothing states, such as "
+            "PCIe roots, is unknown"
+        )
+    return found
+
+
+def _listed(where: Sequence[str]) -> str:
+    rest = f" and {len(where) - _MOST_NAMED} more nodes" if len(where) > _MOST_NAMED else ""
+    return f"{', '.join(where[:_MOST_NAMED])}{rest}"
+
+
+def _named_cards(pods: Iterable[Raw], nodes: set[str]) -> dict[str, dict[str, int | None]]:
+    """The ids that running Pods name on these nodes, each with its minor if the Pod states that too."""
+    named: dict[str, dict[str, int | None]] = {}
+    for pod in pods:
+        node = (pod.get("spec") or {}).get("nodeName")
+        if node not in nodes:
+            continue
+        here = named.setdefault(node, {})
+        allocation = read_allocation(pod["metadata"].get("annotations") or {}, BUILT_IN)
+        for share in allocation.shares:
+            if share.type == TYPE_GPU and share.id:
+                here[share.id] = share.minor
+        metadata = {"uid": "", "namespace": "", **pod["metadata"]}
+        foreign = read_foreign_pod({**pod, "metadata": metadata}, _EVERY)
+        for part in foreign.parts if foreign is not None else ():
+            if part.id:
+                here.setdefault(part.id, None)
+    return named
+
+
+def _cards_of(
+    node: Mapping[str, Any],
+    named: Mapping[str, int | None],
+    stated: Mapping[str, int],
+    units: Mapping[str, int],
+    notes: list[str],
+) -> _Cards | None:
+    """The cards of a Node; None if nothing says that it has any.
+
+    Args:
+        node: the Node.
+        named: the ids that Pods name there.
+        stated: bytes of a card by model.
+        units: bytes in 1 of memory of each dialect.
+        notes: added to.
+    """
+    name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
+    key, registered, problem = read_register(node["metadata"].get("annotations") or {}, units["volcano"])
+    if problem:
+        notes.append(f"Node {name}: {problem}; other statements of its cards are looked at")
+    elif registered:
+        return _registered(key, registered)
+    capacity, allocatable = _stated(node)
+    for vendor in VENDORS:
+        offers = [name for name in (vendor.resource, vendor.shared) if _whole(capacity, name)]
+        number = _number_key(labels, vendor.vendor)
+        if not (offers or number):
+            continue
+        if labels.get(_OS, _LINUX) != _LINUX:
+            raise _UnreadError(f"{_OS}={labels[_OS]}: koordgate's reporter does not run there")
+        if parts := parts_label(labels, vendor.vendor):
+            raise _UnreadError(f"{vendor.resource} counts parts of cards there ({parts}), which are not given")
+        count, usable = _counted(vendor, capacity, allocatable, labels)
+        if not count:
+            continue
+        model = model_label(labels, vendor.vendor, GPU_MODEL)
+        amount, by = _memory(vendor, labels, model, stated)
+        cards = _identified(name, count, usable, amount, named)
+        source = " and ".join(offers) or (vendor.resource if vendor.resource in capacity else number)
+        return _Cards(cards, model, vendor.vendor, f"{source} and {by}")
+    return _shared_out(name, capacity, labels, named, units)
+
+
+def _stated(node: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The capacity of a Node, and what of it is allocatable."""
+    status = node.get("status") or {}
+    capacity = status.get("capacity") or status.get("allocatable") or {}
+    return capacity, status.get("allocatable") or capacity
+
+
+def _sliced(node: Mapping[str, Any]) -> Iterator[str]:
+    """The resources of a Node that count MIG devices beside whole cards."""
+    capacity, _ = _stated(node)
+    return (name for name in sorted(capacity) if name.startswith(_MIG) and not is_zero(capacity[name]))
+
+
+def _number_key(labels: Mapping[str, str], vendor: str) -> str:
+    """The label by which a vendor's own discovery counts cards, whether or not its plugin runs; "" without one."""
+    own = OF_VENDOR.get(vendor)
+    return next((key for key in (own.numbers if own else ()) if number_label(labels, (key,))), "")
+
+
+def _registered(key: str, registered: Sequence[RegisteredCard]) -> _Cards:
+    cards = [_Card(one.id, one.memory, one.healthy, one.numa) for one in registered]
+    return _Cards(cards, registered[0].model, NVIDIA, f"the annotation {key}")
+
+
+def _counted(
+    vendor: _Vendor, capacity: Mapping[str, Any], allocatable: Mapping[str, Any], labels: Mapping[str, str]
+) -> tuple[int, int]:
+    """Count the cards, and how many of them the plugin gives.
+
+    A plugin that shares cards by time offers each several times, under their own name or under one of its own. It may
+    share some cards only.
+    """
+    writers = labels_of(vendor.vendor)
+    plain, shared = (
+        tuple(_whole(of, name) for of in (capacity, allocatable)) for name in (vendor.resource, vendor.shared)
+    )
+    # Discovery counts cards in MIG mode too, which the plugin counts under other names.
+    keys = () if any(name.startswith(_MIG) for name in capacity) else (key for one in writers for key in one.numbers)
+    number = number_label(labels, keys)
+    times = number_label(labels, (key for one in writers for key in one.replicas))
+    if not times:
+        times = _times(vendor, plain[0], shared[0], number, labels)
+    groups = [(plain, 1), (shared, times)] if shared[0] else [(plain, times)]
+    count = number or sum(-(-offered // replicas) for (offered, _), replicas in groups)
+    if count > MOST_CARDS:
+        told = f"{vendor.resource} says {count} cards, more than {MOST_CARDS}"
+        raise _UnreadError(f"{told}: give the Node's Device object")
+    if vendor.resource not in capacity and not shared[0]:
+        return count, count
+    whole = len(groups) == 1
+    given = (
+        _given(count if whole else -(-offered // replicas), replicas, offered, usable)
+        for (offered, usable), replicas in groups
+    )
+    return count, min(sum(given), count)
+
+
+def _times(vendor: _Vendor, plain: int, shared: int, number: int, labels: Mapping[str, str]) -> int:
+    """How many times a plugin offers each card where no label says it."""
+    offered, cards = (shared, number - plain) if shared else (plain, number)
+    if cards > 0:
+        return max(-(-offered // cards), 1)
+    if not (shared or (vendor.vendor == NVIDIA and is_shared(labels))):
+        return 1
+    raise _UnreadError(
+        f"{vendor.shared if shared else vendor.resource} counts each card several times, and nothing says how often: "
+        f"write the label {REPLICAS} on the Node, or give its Device object"
+    )
+
+
+def _given(count: int, replicas: int, offered: int, usable: int) -> int:
+    """How many cards a plugin gives: a card that it does not give takes all its replicas away.
+
+    Args:
+        count: of the cards.
+        replicas: how many times a card is offered that is shared.
+        offered: how many replicas the plugin has, those of cards that it does not share among them.
+        usable: how many of these it gives.
+    """
+    more, rest = divmod(offered - count, replicas - 1) if replicas > 1 else (0, 0)
+    exact = not rest and 0 <= more <= count
+    once = count - more if exact else 0
+    here = min(count, offered if exact else -(-offered // replicas))
+    lost = max(offered - usable, 0)
+    alone = min(lost, once)
+    return max(here - alone + (alone - lost) // replicas, 0)
+
+
+def _memory(vendor: _Vendor, labels: Mapping[str, str], model: str, stated: Mapping[str, int]) -> tuple[int, str]:
+    """The bytes of a card, and what says so."""
+    own = stated.get(model_name(model)) or stated.get("")
+    if own:
+        return own, "--gpu-memory"
+    writers = labels_of(vendor.vendor)
+    for writer in writers:
+        for key in writer.memory:
+            amount = whole_number(str(labels.get(key, "")).removesuffix("i").removesuffix("G"))
+            if amount:
+                return amount * writer.unit, f"the label {key}"
+    for known in (model, machine_model(labels)):
+        if memory := memory_of(known):
+            return memory, f"the model {known}"
+    own_label = OF_VENDOR.get(vendor.vendor)
+    label = f"write the label {own_label.memory[0]} on the Node, " if own_label else ""
+    what = f"of model {model}" if model else "of an unknown model"
+    example = f"{model}=24Gi" if model else "24Gi"
+    raise _UnreadError(
+        f"they are {what}, and nothing says how much memory they have: {label}give its Device object, or state "
+        f"--gpu-memory {example} to koordgate simulate"
+    )
+
+
+def _identified(node: str, count: int, usable: int, memory: int, named: Mapping[str, int | None]) -> Sequence[_Card]:
+    """Give the cards the ids that Pods name, by minor where it is stated; the others ids that say what they are."""
+    ids = {minor: identity for identity, minor in sorted(named.items()) if minor is not None}
+    loose = sorted(identity for identity, minor in named.items() if minor is None)
+    for minor in range(count):
+        if minor not in ids:
+            ids[minor] = loose.pop(0) if loose else f"assumed-{minor}-{node}"
+    return [_Card(ids[minor], memory, healthy=minor < usable) for minor in range(count)]
+
+
+def _shared_out(
+    name: str,
+    capacity: Mapping[str, Any],
+    labels: Mapping[str, str],
+    named: Mapping[str, int | None],
+    units: Mapping[str, int],
+) -> _Cards | None:
+    """The cards of a node whose plugin states their number and their memory in sum."""
+    for (counts, sums), unit in ((_ALIYUN, units["gpushare"]), (_VOLCANO, units["volcano-share"])):
+        count, memory = (_whole(capacity, resource) for resource in (counts, sums))
+        if 0 < count <= MOST_CARDS and memory >= count:
+            cards = _identified(name, count, count, memory // count * unit, named)
+            return _Cards(cards, text_label(labels, (GPU_PRODUCT, GPU_MODEL)), NVIDIA, f"{counts} and {sums}")
+    return None
+
+
+def _whole(amounts: Mapping[str, Any], resource: str) -> int:
+    try:
+        return to_int(amounts.get(resource, "0"))
+    except QuantityError as error:
+        raise _UnreadError(f"{resource}: {error}; correct it") from error
+
+
+def _add(device: Raw, entries: Sequence[Raw], stated_by: Sequence[str]) -> None:
+    """Add devices of other types to a Device object."""
+    device["spec"]["devices"] += entries
+    annotations = device["metadata"]["annotations"]
+    annotations[ASSUMED] = " and ".join([*filter(None, (annotations[ASSUMED],)), *stated_by])
+
+
+def _device_object(node: str, cards: _Cards) -> Raw:
+    ids = tuple(card.id for card in cards.cards)
+    labels = {GPU_VENDOR: cards.vendor, **({GPU_MODEL: cards.model} if cards.model else {})}
+    annotations = {ASSUMED: cards.source}
+    if ids:
+        numbering = Numbering(0, 0, ids, tuple(enumerate(ids)))
+        annotations[DEVICE_NUMBERS] = write_numberings((numbering,))
+    entries = []
+    for minor, card in enumerate(cards.cards):
+        amounts = {"gpu-core": "100", "gpu-memory": str(card.memory), "gpu-memory-ratio": "100"}
+        entry: Raw = {
+            "type": TYPE_GPU,
+            "id": card.id,
+            "minor": minor,
+            "health": card.healthy,
+            "resources": {f"koordinator.sh/{tail}": amount for tail, amount in amounts.items()},
+        }
+        if card.numa is not None:
+            entry["topology"] = {"nodeID": card.numa}
+        entries.append(entry)
+    metadata = {"name": node, "labels": labels, "annotations": annotations}
+    return {"apiVersion": DEVICES.api_version, "kind": "Device", "metadata": metadata, "spec": {"devices": entries}}

@@ -1,0 +1,226 @@
+"""`koordgate demo`: the whole product on one machine, over real HTTPS or on a real control plane."""
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from console import terminal
+from console.data import MissingDataError, data_folder
+from console.simulator import devicemap, report, verdict
+from console.simulator.account import Account
+from console.simulator.cluster import OfflineCluster, PodFate, Result
+from console.simulator.documents import InputError
+from console.simulator.objects import Objects, read
+from koordgate.cli import Command
+from koordgate.settings import SettingsError
+from webhook import settings
+from webhook.settings import WebhookSettings
+
+FOREIGNER: Final = "somebody-else"
+_UNUSABLE: Final = 2
+_WIDTH: Final = 80  # of a terminal that nobody made wider
+_STRAY: Final[dict[str, Any]] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "demo-bound-around", "namespace": "default"},
+    "spec": {
+        "nodeSelector": {"koordgate.io/demo": "nowhere"},  # so that its own scheduler does not bind it
+        "containers": [
+            {"name": "main", "image": "registry.example.com/main:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        ],
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The demo's input.
+
+    Attributes:
+        settings: the webhook's settings.
+        cluster: objects to load.
+        workload: Pods to create, in this order.
+        map: path of the device map; None to write none.
+        map_port: port on which the map is served at the end, until Ctrl-C; None to serve none.
+        browse: whether a browser is opened on the map that is served.
+        width: the largest width of what is printed, in columns.
+    """
+
+    settings: WebhookSettings
+    cluster: Objects
+    workload: Objects
+    map: Path | None = None
+    map_port: int | None = None
+    browse: bool = False
+    width: int = _WIDTH
+
+
+class Stage(Protocol):
+    """A cluster that the demo runs on."""
+
+    @property
+    def node_names(self) -> list[str]:
+        """The names of the Nodes."""
+
+    async def load(self, objects: Iterable[Mapping[str, Any]]) -> list[Result]:
+        """Load the cluster's objects, and Pods that are bound already."""
+
+    async def submit(self, pod: Mapping[str, Any]) -> Result:
+        """Create a Pod, and return its outcome."""
+
+    async def bind(self, namespace: str, name: str, node: str, username: str | None = None) -> Result:
+        """Bind a Pod as this user."""
+
+    async def delete(self, namespace: str, name: str) -> None:
+        """Delete a Pod."""
+
+    def account(self) -> Account:
+        """Count who holds what."""
+
+
+async def play(stage: Stage, given: Given, means: Callable[[], str]) -> bool:
+    """Run the workload on a cluster, and print the outcome.
+
+    Args:
+        stage: an empty cluster.
+        given: objects to load, and Pods to create, in this order.
+        means: says on what it ran.
+
+    Returns:
+        Whether no device was given twice, and only koord-scheduler could bind a Pod that asks for devices.
+
+    Raises:
+        InputError: an object cannot be used.
+    """
+    most = given.width
+    results = await stage.load([*given.cluster.cluster, *given.cluster.pods])
+    empty = stage.account()
+    for result in results:
+        terminal.show(*report.block(result, empty), "", most=most)
+    for pod in given.workload.pods:
+        results.append(await stage.submit(pod))
+        terminal.show(*report.block(results[-1], empty), "", most=most)
+    foreign = await _bind_around(stage)
+    refused = foreign.state is PodFate.BIND_REFUSED
+    fate = "refused" if refused else f"{foreign.state}, which must not happen"
+    terminal.show(f"A Binding of {_STRAY['metadata']['name']} by {FOREIGNER}: {fate}", most=most)
+    terminal.show(report.indented([("   ", foreign.message)]), "", most=most)
+    account = stage.account()
+    report.show_nodes(account, most=most)
+    if given.map is not None:
+        devicemap.write(given.map, results, account)
+        terminal.show(f"The device map is in {given.map}: open it in a browser.", "")
+    shown = verdict.DemoOutcome(results, account, account.overgiven(), refused, fate, means())
+    terminal.show(*verdict.parts(shown), most=most)
+    if given.map_port is not None:
+        async with devicemap.serving(results, account, given.map_port) as url:
+            told = f"The device map is at {url} for this machine alone. Press Ctrl-C to end."
+            terminal.show("", told, most=most)
+            sys.stdout.flush()
+            if given.browse and not devicemap.browse(url):
+                terminal.show("No browser could be opened from here: open the address above in one.", most=most)
+                sys.stdout.flush()
+            await devicemap.until_interrupted()
+    return shown.right
+
+
+async def _bind_around(stage: Stage) -> Result:
+    """Try to bind a Pod that asks for devices as a user other than koord-scheduler, which must be refused."""
+    metadata = _STRAY["metadata"]
+    created = await stage.submit(_STRAY)
+    if created.state is PodFate.DENIED:
+        return created
+    node = next(iter(stage.node_names), "nowhere")
+    result = await stage.bind(metadata["namespace"], metadata["name"], node, FOREIGNER)
+    await stage.delete(metadata["namespace"], metadata["name"])
+    return result
+
+
+async def _here(given: Given) -> bool:
+    """Run on the in-memory cluster, with the webhook behind HTTPS."""
+    async with OfflineCluster.over_https(given.settings) as (stage, way):
+        told = f"The webhook serves on {way.url}, in this process, with a certificate of its own making."
+        terminal.show(told, "", most=given.width)
+        return await play(stage, given, lambda: f"the real webhook: {way.calls} requests over HTTPS")
+
+
+def given_by(arguments: argparse.Namespace) -> Given:
+    """Read the given files; the examples replace those that are not given.
+
+    If neither cluster nor workload is an example, the default settings are used instead of the examples'.
+    """
+    own = arguments.cluster and arguments.workload
+    examples = None if own else data_folder("examples")
+    cluster, workload = (
+        read([given or str(Path(str(examples), name))])
+        for given, name in ((arguments.cluster, "cluster.yaml"), (arguments.workload, "workload.yaml"))
+    )
+    config = arguments.config or (None if examples is None else examples / "config.yaml")
+    loaded = WebhookSettings() if config is None else settings.load(config)
+    port = arguments.map_port
+    if port is None and (arguments.open or devicemap.watched()):
+        port = 0
+    if arguments.no_map_server:
+        port = None
+    width = terminal.WIDE if arguments.wide else _WIDTH
+    return Given(loaded, cluster, workload, arguments.map, port, arguments.open, width)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.ERROR)
+    try:
+        given = given_by(arguments)
+        right = asyncio.run(_here(given))
+        sys.stdout.flush()
+    except (InputError, MissingDataError, SettingsError, devicemap.MapError) as error:
+        sys.stderr.write(f"koordgate demo: {error}\n")
+        return _UNUSABLE
+    except BrokenPipeError:
+        return terminal.unread()
+    return 0 if right else 1
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cluster", metavar="FILE", help="Nodes with devices and CPUs (default: the example cluster)")
+    parser.add_argument("--workload", metavar="FILE", help="Pods to be created (default: the example workload)")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="settings of the webhook (default: those of the examples; if neither cluster nor workload is an example, "
+        "all defaults)",
+    )
+    parser.add_argument("--map", type=Path, metavar="FILE", help="draw who holds what as one HTML file")
+    served = parser.add_mutually_exclusive_group()
+    served.add_argument(
+        "--map-port",
+        type=devicemap.tcp_port,
+        metavar="PORT",
+        help="serve the device map on this port of 127.0.0.1 at the end, until Ctrl-C; 0: any free one (default on a "
+        "terminal: 0; elsewhere it is not served)",
+    )
+    served.add_argument("--no-map-server", action="store_true", help="end at once on a terminal too")
+    parser.add_argument("--open", action="store_true", help="serve the device map, and open it in a browser")
+    parser.add_argument(
+        "--wide",
+        action="store_true",
+        help="use the terminal's whole width, and elsewhere wrap nothing (default: at most 80 columns)",
+    )
+
+
+COMMAND: Final = Command(
+    description="Show the whole product on this machine, with Python alone: the real HTTPS webhook is started on the\n"
+    "in-memory store, and Pods are created, scheduled and bound as the API server and kube-scheduler do it.\n"
+    "The output shows each Pod's request and its translation, the devices and CPUs that the Pod got or why it got\n"
+    "none, and who holds what.\n"
+    "The exit status is 1 if anything was given twice, or if another user could bind a Pod that asks for devices.",
+    examples="examples:\n  koordgate demo\n  koordgate demo --map map.html\n  koordgate demo --open\n"
+    "  koordgate demo --workload my-pods.yaml",
+    arguments=_arguments,
+    run=_run,
+)

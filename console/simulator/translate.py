@@ -1,0 +1,195 @@
+"""`koordgate translate`: what the Pods of manifests become, or the manifests in another product's dialect."""
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import orjson
+import yaml
+
+from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.names import KOORDINATOR_DOMAIN, KUBERNETES_DOMAIN, NVIDIA_GPU, TYPE_GPU
+from allocator.vocabulary.peers import PEERS
+from console import terminal
+from console.simulator import fieldnames
+from console.simulator.cluster import OfflineCluster
+from console.simulator.configured import settings_of, stated_among
+from console.simulator.documents import InputError
+from console.simulator.manifests import Way, must_have_pods, place_of, pods_in, with_pods
+from console.simulator.objects import add_files, read_all
+from console.simulator.rewrite import Rewritten, rewrite
+from console.simulator.shapes import wrong_shape
+from koordgate.cli import Command
+from koordgate.settings import SettingsError
+from webhook import settings
+from webhook.dialectsettings import DialectSettings
+from webhook.settings import WebhookSettings
+
+Raw = dict[str, Any]
+
+_REFUSED: Final = 1
+_UNUSABLE: Final = 2
+_OWN: Final = {"koordinator": KOORDINATOR_DOMAIN, "kubernetes": KUBERNETES_DOMAIN, "nvidia": NVIDIA_GPU}
+TARGETS: Final = (*_OWN, *(one.name for one in PEERS))
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """What became of one object.
+
+    Attributes:
+        about: kind, namespace and name.
+        object: as it is now; None if it is refused, or cannot be written in the dialect.
+        refusals: why not, a sentence each.
+        warnings: for its author.
+    """
+
+    about: str
+    object: Raw | None
+    refusals: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+async def outcomes(
+    objects: Iterable[tuple[str, Raw, str]], cluster: OfflineCluster, target: Dialect | None
+) -> list[Translated]:
+    """Find what becomes of each object.
+
+    Raises:
+        InputError: something cannot be used.
+    """
+    return [await _outcome(where, obj, kind, cluster, target) for where, obj, kind in objects]
+
+
+async def _outcome(where: str, obj: Raw, kind: str, cluster: OfflineCluster, target: Dialect | None) -> Translated:
+    metadata = obj.get("metadata")
+    name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else ""
+    namespace = str(metadata.get("namespace") or "default") if isinstance(metadata, dict) else "default"
+    about = f"{kind} {namespace}/{name}"
+    if strange := fieldnames.refused(obj, kind):
+        raise InputError(f"{where}: {kind} {name}: {strange}; the API server would refuse it; correct it")
+    pods = pods_in(obj, kind)
+    if not pods and must_have_pods(obj, kind):
+        raise InputError(f"{where}: {kind} {name} has no Pod spec where one must be; write it")
+    refusals: list[str] = []
+    warnings: list[str] = []
+    done: dict[Way, Raw] = {}
+    for way, pod in pods.items():
+        wrong = wrong_shape("Pod", pod)
+        if wrong and must_have_pods(obj, kind):
+            raise InputError(f"{where}: {kind} {name}: {wrong}; the API server would refuse it; correct it")
+        if wrong:  # its own controller may complete it
+            warnings.append(f"{place_of(way)} is left as it is: {wrong}")
+            continue
+        if target is None:
+            verdict = await cluster.review(pod)
+            done[way], said = verdict.object, verdict.warnings
+            refused: tuple[str, ...] = (verdict.refusal,) if verdict.refusal else ()
+        else:
+            made: Rewritten = rewrite(pod, target, cluster.parts.types.within(namespace))
+            done[way], said, refused = made.pod, made.notes, made.missing
+        place = f"{place_of(way)}: " if len(pods) > 1 else ""
+        warnings += (place + text for text in said)
+        refusals += (place + text for text in refused)
+    return Translated(about, None if refusals else with_pods(obj, done), tuple(refusals), tuple(warnings))
+
+
+def target_of(name: str, configured: WebhookSettings) -> Dialect:
+    """Find the dialect of a name, with the unit of memory of the settings.
+
+    Raises:
+        InputError: the unit is not known.
+    """
+    types = settings.types_of(msgspec.structs.replace(configured, dialects=_on(configured, name)))
+    wanted = _OWN.get(name, name)
+    found = next(one for one in types.known.spoken[TYPE_GPU] if one.name == wanted)
+    if found.sized and not found.unit:
+        raise InputError(
+            f"--to {name}: its unit of memory has no default; state dialects.{name}.memoryUnit in --config"
+        )
+    return found
+
+
+def _on(configured: WebhookSettings, name: str) -> dict[str, DialectSettings]:
+    """The dialects of the settings, the named one on everywhere if its unit is known."""
+    chosen = configured.dialects.get(name, DialectSettings())
+    known = any(one.name == name and (chosen.memory_unit or one.unit or not one.sized) for one in PEERS)
+    on = msgspec.structs.replace(chosen, enabled=True, namespaces=())
+    return {**configured.dialects, **({name: on} if known else {})}
+
+
+def _show(output: str, made: Iterable[Translated]) -> None:
+    objects = [one.object for one in made if one.object is not None]
+    if output == "json":
+        items: Any = objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": objects}
+        text = orjson.dumps(items, option=orjson.OPT_INDENT_2).decode() + "\n"
+    else:
+        text = yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, width=120) if objects else ""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _remarks(made: Iterable[Translated]) -> Iterator[str]:
+    for one in made:
+        yield from (f"{one.about}: warning: {text}" for text in one.warnings)
+        yield from (f"{one.about}: refused: {text}" for text in one.refusals)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.ERROR)
+    try:
+        objects = list(read_all(arguments.files))
+        configured = settings.load(arguments.config) if arguments.config else settings_of(stated_among(objects))
+        target = None if arguments.to is None else target_of(arguments.to, configured)
+        cluster = OfflineCluster.in_process(configured)
+        made = asyncio.run(outcomes(objects, cluster, target))
+    except (InputError, SettingsError) as error:
+        sys.stderr.write(f"koordgate translate: {error}\n")
+        return _UNUSABLE
+    for remark in _remarks(made):
+        sys.stderr.write(f"koordgate translate: {remark}\n")
+    try:
+        _show(arguments.output, made)
+    except BrokenPipeError:
+        return terminal.unread()
+    return _REFUSED if any(one.refusals for one in made) else 0
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    add_files(parser)
+    parser.add_argument(
+        "--to", choices=TARGETS, metavar="DIALECT", help=f"write requests for GPUs in one of {', '.join(TARGETS)}"
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="settings of the webhook, which turn dialects on (default: those of the installation whose ConfigMap is "
+        "in the files; without it, every dialect is on, with its product's units)",
+    )
+    parser.add_argument(
+        *("-o", "--output"), choices=("yaml", "json"), default="yaml", help="yaml (the default), or json"
+    )
+
+
+COMMAND: Final = Command(
+    description="Show what admission makes of the Pods in manifests, and of the Pods that workloads there create:\n"
+    "Deployments, Jobs, CronJobs and so on, and every other object that contains Pod templates, such as a Job of\n"
+    "Volcano or a PyTorchJob. With --to, the manifests themselves are rewritten, in the names of another\n"
+    "product; messages name what it cannot express. Objects without Pods are printed as they are.\n\n"
+    "Warnings and refusals go to standard error. The exit status is 0 if everything is admitted or written,\n"
+    "1 if something is not, which is then left out, and 2 where the input cannot be used.",
+    examples="examples:\n"
+    "  koordgate translate -f deployment.yaml\n"
+    "  koordgate translate -f hami.yaml --to koordinator > koordinator.yaml\n"
+    "  koordgate translate -f pod.yaml --to hami -o json\n"
+    "  kubectl get deployments -A -o json | koordgate translate -f - --config settings.yaml",
+    arguments=_arguments,
+    run=_run,
+)

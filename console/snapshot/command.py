@@ -1,0 +1,128 @@
+"""`koordgate snapshot`: what matters of a cluster's objects in one file, for simulate, explain and bug reports."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Final
+
+from console import terminal
+from console.devices.session import add_cluster
+from console.snapshot import file
+from console.snapshot.read import SnapshotWanted, Taken, take
+from console.terminal import printable
+from koordgate.cli import Command
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError, Unreachable
+from koordgate.settings import SettingsError
+from webhook import settings
+
+_UNUSABLE: Final = 2
+_TOLD_EACH: Final = 250  # objects
+Told = Callable[[str, int], object]
+
+
+@contextmanager
+def progress() -> Iterator[Told]:
+    """Show on a terminal what is being read, and how much of it there is."""
+    console = terminal.errors()
+    if not console.is_terminal:
+        yield lambda _what, _count: None
+        return
+    with console.status("reading the cluster") as status:
+
+        def told(what: str, count: int) -> None:
+            if count % _TOLD_EACH == 0:
+                status.update(f"reading {what}: {count}")
+
+        yield told
+
+
+async def _take(arguments: argparse.Namespace) -> Taken:
+    configured = settings.load(arguments.config) if arguments.config else None
+    wanted = SnapshotWanted(arguments.installed_in, arguments.namespaces, arguments.anonymize, configured)
+    async with KubeClient.autodetect(context=arguments.context) as kube:
+        with progress() as told:
+            return await take(kube, wanted, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), told)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        taken = asyncio.run(_take(arguments))
+        size = file.write(arguments.output, taken.items)
+        sys.stdout.flush()
+    except SettingsError as error:
+        return _failed(_UNUSABLE, str(error))
+    except Unreachable as error:
+        return _failed(1, f"the API server of the kubeconfig does not answer: {error}")
+    except KubeError as error:
+        return _failed(1, str(error))
+    except BrokenPipeError:
+        return terminal.unread()
+    except OSError as error:
+        return _failed(_UNUSABLE, f"{arguments.output} cannot be written ({error.strerror}): name another file with -o")
+    for note in taken.notes:
+        _say(note)
+    if arguments.output != file.STDOUT:
+        counted = ", ".join(f"{count} {name}" for name, count in taken.counts.items() if count)
+        _say(f"{arguments.output} has {counted} ({size} bytes)")
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"koordgate snapshot: {printable(text)}\n")
+
+
+def _failed(status: int, message: str) -> int:
+    _say(message)
+    return status
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        *("-o", "--output"),
+        default=file.STDOUT,
+        metavar="FILE",
+        help="the file to write, compressed if its name ends in .gz (default: -, standard output); one that exists is "
+        "replaced",
+    )
+    parser.add_argument(
+        *("-n", "--namespace"),
+        dest="namespaces",
+        type=terminal.namespace,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAMESPACE",
+        help="only the Pods, quotas and claims of these namespaces (default: all). What other Pods hold of devices is "
+        "still there, in the NodeAllocations; their CPU and memory are not",
+    )
+    parser.add_argument(
+        "--anonymize",
+        action="store_true",
+        help="replace the names of objects and the labels of your own. A name has the same replacement in all "
+        "snapshots of a cluster. Names of containers, resources and device models, UUIDs and PCI addresses stay",
+    )
+    add_cluster(parser)
+
+
+COMMAND: Final = Command(
+    description="Write what matters of a cluster's objects into one file, a List that simulate and explain read.\n\n"
+    "It has Nodes, Devices, NodeResourceTopologies, NodeAllocations, Pods, Namespaces, PodGroups, PriorityClasses,\n"
+    "RuntimeClasses, ResourceQuotas, LimitRanges, PodDisruptionBudgets, ResourceClaims and -Slices, koordgate's\n"
+    "Events and settings, and versions. Of each only the fields that koordgate reads are kept: no Secret, command,\n"
+    "argument, image, volume or variable of a container except those that show it its devices, and no foreign\n"
+    "annotation. Labels are kept; see --anonymize.\n\n"
+    "The exit status is 0 on success, 1 if the API server refused or did not answer, and 2 for wrong arguments or a\n"
+    "file that cannot be written. What the user may not read is left out, and a message says so.\n\n"
+    "The cluster is that of the kubeconfig ($KUBECONFIG); in a Pod, its own. Nodes and Pods must be readable.",
+    examples="examples:\n"
+    "  koordgate snapshot -o cluster.json.gz\n"
+    "  koordgate snapshot --anonymize -o report.json.gz --context production\n"
+    "  koordgate snapshot -o cluster.json.gz && koordgate simulate -f cluster.json.gz my-pod.yaml\n"
+    "  koordgate explain train-7 -n team-a -f cluster.json.gz",
+    arguments=_arguments,
+    run=_run,
+)

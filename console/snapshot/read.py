@@ -1,0 +1,266 @@
+"""Reads what a snapshot keeps from an API server: page by page, with a bound, and nothing is written."""
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from allocator.wire import gang, nodeallocation, nodetopology
+from console.devices.installed import CONFIG_KEY, RELEASE, UnknownSettingsError, installed_settings
+from console.snapshot.fields import shapes
+from console.snapshot.keep import Raw, object_of
+from console.snapshot.names import OPEN, HidingNamer, Namer
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import Forbidden, Gone, NotFound
+from koordgate.kube.resource import (
+    ALL_POD_GROUPS,
+    DEVICES,
+    DISRUPTION_BUDGETS,
+    EVENTS,
+    LIMIT_RANGES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODE_ALLOCATIONS,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
+    RUNTIME_CLASSES,
+    TOPOLOGIES,
+    Resource,
+)
+from webhook import settings
+from webhook.settings import WebhookSettings
+
+ABOUT: Final = "koordgate-snapshot"  # a ConfigMap that only snapshots have: how they came about
+_PAGE: Final = 250
+_MOST: Final = 300_000  # objects of one resource
+_KINDS: Final[Sequence[tuple[Resource, str]]] = (
+    (NAMESPACES, "Namespace"),
+    (NODES, "Node"),
+    (DEVICES, "Device"),
+    (TOPOLOGIES, nodetopology.KIND),
+    (NODE_ALLOCATIONS, nodeallocation.KIND),
+    (RESOURCE_SLICES, "ResourceSlice"),
+    (RESOURCE_CLAIMS, "ResourceClaim"),
+    (PRIORITY_CLASSES, "PriorityClass"),
+    (RUNTIME_CLASSES, "RuntimeClass"),
+    (RESOURCE_QUOTAS, "ResourceQuota"),
+    (LIMIT_RANGES, "LimitRange"),
+    *((versions[0], gang.KIND) for versions in ALL_POD_GROUPS),
+    (DISRUPTION_BUDGETS, "PodDisruptionBudget"),
+    (PODS, "Pod"),
+    (EVENTS, "Event"),
+)
+_OURS_ONLY: Final = {EVENTS: {"fieldSelector": "reportingComponent=koordgate"}}
+_NEEDED: Final = (NODES, PODS)
+# The parts of the settings that decide who gets what; the others are certificates, addresses and logs.
+_SETTINGS: Final = (
+    *("adopt", "cpus", "devices", "dialects", "domain", "dra", "gangs", "guard", "headroom", "identity", "ledger"),
+    *("limits", "mirror", "mode", "numa", "quota", "scheduler", "stateMemory"),
+)
+_SELECTORS: Final = frozenset({"selector", "nodeSelector"})  # in the settings
+_NAMESPACES: Final = ("namespace", "namespaces", "require")  # endings of fields of the settings that name them
+
+
+@dataclass(slots=True)
+class SnapshotWanted:
+    """What a snapshot is to have.
+
+    Attributes:
+        installed_in: the namespace where koordgate is installed.
+        namespaces: of whose objects it has those in namespaces; empty for all.
+        anonymize: whether names are replaced.
+        configured: settings to be used instead of those of the installation.
+    """
+
+    installed_in: str
+    namespaces: Sequence[str] = ()
+    anonymize: bool = False
+    configured: WebhookSettings | None = None
+
+
+@dataclass(slots=True)
+class Taken:
+    """A snapshot.
+
+    Attributes:
+        items: the objects, by kind, then by namespace and name.
+        notes: what was left out, a sentence each.
+        counts: objects by kind.
+    """
+
+    items: list[Raw] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+async def take(
+    kube: KubeClient,
+    wanted: SnapshotWanted,
+    taken_at: str,
+    progress: Callable[[str, int], object] = lambda _what, _count: None,
+) -> Taken:
+    """Read a cluster.
+
+    Args:
+        kube: the open client.
+        wanted: what to read.
+        taken_at: the time, for people.
+        progress: called with what is read and how many objects of it there are so far.
+
+    Raises:
+        KubeError: the API server refuses Nodes or Pods, or cannot be reached.
+    """
+    taken = Taken()
+    server = await _version(kube)
+    stated = wanted.configured or await _settings(kube, wanted.installed_in, taken.notes)
+    names = await _namer(kube, taken.notes) if wanted.anonymize else OPEN
+    known = shapes(settings.types_of(stated or WebhookSettings()))
+    found: list[Raw] = []
+    for resource, kind in _KINDS:
+        if names.hides and resource is EVENTS:
+            continue  # their messages name objects
+        kept = []
+        async for obj in _listed(kube, resource, wanted.namespaces, taken.notes):
+            kept.append({"apiVersion": resource.api_version, "kind": kind, **object_of(known[kind], obj, names)})
+            progress(resource.plural, len(kept))
+        kept.sort(key=_order)
+        taken.counts[resource.plural] = taken.counts.get(resource.plural, 0) + len(kept)
+        found += kept
+    webhooks = await _webhooks(kube, taken.notes)
+    about = {"takenAt": taken_at, "kubernetes": server, "koordgate": version("koordgate")}
+    if wanted.namespaces:
+        about["namespaces"] = ", ".join(map(names.name, wanted.namespaces))
+    home = names.name(wanted.installed_in)
+    head = [_config_map(ABOUT, home, about)]
+    if stated is not None:
+        text = settings_text(stated, names, {home, *_called(found)})
+        head.append(_config_map(RELEASE, home, {CONFIG_KEY: text}))
+    if taken.notes:
+        about["leftOut"] = "\n".join(taken.notes) if not names.hides else f"{len(taken.notes)} things"
+    taken.items = [*head, *webhooks, *found]
+    return taken
+
+
+def _called(found: Iterable[Raw]) -> set[str]:
+    """The names of nodes and namespaces, as far as objects tell."""
+    nodes = {obj["metadata"]["name"] for obj in found if obj["kind"] in {"Namespace", "Node"}}
+    return nodes | {obj["metadata"]["namespace"] for obj in found if "namespace" in obj["metadata"]}
+
+
+def _order(obj: Raw) -> tuple[str, str]:
+    metadata = obj.get("metadata") or {}
+    return str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+
+
+async def _version(kube: KubeClient) -> str:
+    """The API server's version; "" if it does not tell."""
+    try:
+        return str((await kube.get("/version")).get("gitVersion", ""))
+    except (NotFound, Forbidden):
+        return ""
+
+
+async def _namer(kube: KubeClient, notes: list[str]) -> Namer:
+    """Replaces names alike in all snapshots of a cluster; its key is in none of them."""
+    try:
+        uid = str((await kube.get(NAMESPACES.path("kube-system")))["metadata"]["uid"])
+    except (Forbidden, NotFound):
+        notes.append("names are replaced by others than in the next snapshot: Namespace kube-system cannot be read")
+        return HidingNamer(secrets.token_bytes(32))
+    return HidingNamer(uid.encode())
+
+
+async def _settings(kube: KubeClient, namespace: str, notes: list[str]) -> WebhookSettings | None:
+    """The settings of the installation; None, with a note, where they cannot be read."""
+    try:
+        return await installed_settings(kube, namespace)
+    except UnknownSettingsError as error:
+        notes.append(f"{error}: name the installation's namespace with --installed-in, or give them with --config")
+        return None
+
+
+def settings_text(stated: WebhookSettings, names: Namer = OPEN, called: Iterable[str] = ()) -> str:
+    """Write settings as YAML, without comments, certificates and addresses.
+
+    Args:
+        stated: the settings.
+        names: replaces names, and what selects by labels.
+        called: the names of nodes and namespaces.
+    """
+    whole = msgspec.to_builtins(stated)
+    known = frozenset(called)
+
+    def renamed(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {word(key): of_key(key, value) for key, value in part.items()}
+        if isinstance(part, list | tuple):
+            return [renamed(one) for one in part]
+        return word(part) if isinstance(part, str) else part
+
+    def of_key(key: str, value: Any) -> Any:
+        if key in _SELECTORS and isinstance(value, dict):
+            return {names.key(one): names.value(one, of) for one, of in value.items()}
+        return named(value) if key.lower().endswith(_NAMESPACES) else renamed(value)
+
+    def named(part: Any) -> Any:
+        """Namespaces: one, several, or what is stated of each."""
+        if isinstance(part, dict):
+            return {names.name(key): renamed(value) for key, value in part.items()}
+        return names.name(part) if isinstance(part, str) else [names.name(one) for one in part]
+
+    def word(text: str) -> str:
+        """Replace what is called so, also within the name of a ServiceAccount."""
+        return ":".join(names.name(one) if names.name(one) in known else one for one in text.split(":"))
+
+    kept = {key: renamed(whole[key]) for key in _SETTINGS}
+    return yaml.safe_dump(kept, sort_keys=True, allow_unicode=True)
+
+
+async def _webhooks(kube: KubeClient, notes: list[str]) -> list[Raw]:
+    """Whether the installation's webhooks are there."""
+    try:
+        await kube.get(MUTATING_WEBHOOKS.path(RELEASE))
+    except NotFound:
+        return []
+    except Forbidden as error:
+        notes.append(f"whether koordgate's webhooks are installed is not known: {error}")
+        return []
+    kind = "MutatingWebhookConfiguration"
+    return [{"apiVersion": MUTATING_WEBHOOKS.api_version, "kind": kind, "metadata": {"name": RELEASE}}]
+
+
+def _config_map(name: str, namespace: str, data: dict[str, str]) -> Raw:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": data}
+
+
+async def _listed(
+    kube: KubeClient, resource: Resource, namespaces: Sequence[str], notes: list[str]
+) -> AsyncIterator[Raw]:
+    count = 0
+    places = tuple(dict.fromkeys(namespaces)) if resource.namespaced and namespaces else (None,)
+    for place in places:
+        path = resource.path(namespace=place)
+        try:
+            async for page, _ in kube.list_pages(path, limit=_PAGE, params=_OURS_ONLY.get(resource)):
+                for obj in page:
+                    yield obj
+                count += len(page)
+                if count >= _MOST:
+                    notes.append(f"{resource.plural}: there are more than {_MOST}; the others are left out")
+                    return
+        except NotFound:
+            continue  # the cluster does not serve it
+        except Gone:
+            notes.append(f"{resource.plural}: they changed faster than they could be listed; some are left out")
+        except Forbidden as error:
+            if resource in _NEEDED:
+                raise
+            notes.append(f"{resource.plural} are left out: {error}")

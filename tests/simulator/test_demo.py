@@ -1,0 +1,336 @@
+"""`koordgate demo`: over real HTTPS, and on a real control plane."""
+
+import asyncio
+import os
+import re
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from controlplane.needs import missing
+from rich.table import Table
+from rich.text import Text
+from simulator.clusters import asking, gpus, held, machine, saved
+
+from console import data, terminal
+from console.data import MissingDataError, data_folder
+from console.simulator import demo, devicemap, verdict
+from console.simulator.cluster import OfflineCluster
+from console.simulator.objects import Objects
+from koordgate.cli import main, parser_of
+from localplane.binaries import BuildError, find_or_build
+from localplane.democluster import real_cluster
+from webhook.settings import WebhookSettings
+
+
+def _played(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    assert main(["demo", *arguments]) == 0
+    written = capsys.readouterr()
+    assert written.err == ""
+    return written.out
+
+
+def test_the_demo_reports_what_each_pod_asked_became_and_got(capsys: pytest.CaptureFixture[str]) -> None:
+    told = _played(capsys, "--wide")
+    assert re.match(r"The webhook serves on https://127\.0\.0\.1:\d+, in this process", told)
+    assert (
+        "default/train-2-cards  bound to h100-1\n"
+        "  asked   train: nvidia.com/gpu=2\n"
+        "  became  train: kubernetes.io/gpu-core=200 kubernetes.io/gpu-memory=163118Mi "
+        "kubernetes.io/gpu-memory-ratio=200\n"
+        "     gpu 0 GPU-54dc7651: core 100 %, memory 79.6 GiB (100 %)\n"
+    ) in told
+    assert "default/wrong-node-preset  refused at admission\n" in told
+    assert "spec.nodeName: must be empty" in told
+    assert "A Binding of demo-bound-around by somebody-else: refused\n" in told
+    assert "somebody-else is not its scheduler" in told
+
+
+def test_the_demo_ends_with_the_verdict_and_where_to_look_next(capsys: pytest.CaptureFixture[str]) -> None:
+    told = _played(capsys)
+    _, _, end = told.partition("\nWhat was shown\n")
+    sums, _, rest = end.partition("\n\ndemo: passed\n\n")
+    rows = [re.split(r" {2,}", line.strip(), maxsplit=1) for line in sums.splitlines()]
+    assert ["30 Pods", "22 bound, 7 refused at admission, 1 without a node"] in rows
+    assert ["given twice", "no device and no CPU"] in rows
+    assert ["foreign Binding", "refused"] in rows
+    assert re.search(r"it ran on +the real webhook: \d+ requests over HTTPS", sums)
+    assert rest.startswith("Where to look next\n")
+
+
+def test_the_next_steps_are_commands_that_run_and_files_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    _played(capsys)
+    named = [line for step in verdict.steps() for line in step[1:]]
+    files = [word.rstrip(",") for line in named for word in line.split() if word.rstrip(",").endswith((".md", ".yaml"))]
+    assert len(files) == 6
+    assert [file for file in files if not Path(file).exists()] == []
+    command = "".join(verdict.steps()[0][1:]).replace("\\", "")
+    ran = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "team-a/chat-" in ran.stdout
+
+
+def test_nothing_is_wider_than_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = _played(capsys).splitlines()
+    called = [line for line in lines if line.startswith("    ")]  # commands with this machine's paths are not broken
+    assert [line for line in lines if len(line) > 80 and line not in called] == []
+    assert "takes no new Pods: XID79: the GPU" in "\n".join(lines)
+    assert "a100-1: 8 GPUs (A100-SXM4-80GB)" in lines, "without a column for it, the model is in the heading"
+
+
+def test_commands_are_never_broken(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From another folder they name files by long paths; a line that a program breaks cannot be copied."""
+    monkeypatch.chdir(tmp_path)
+    shown = verdict.DemoOutcome(
+        [], OfflineCluster.in_process().account(), [], guarded=True, foreign="refused", means="a test"
+    )
+    terminal.show(*verdict.parts(shown), most=30)
+    lines = capsys.readouterr().out.splitlines()
+    for step in verdict.steps():
+        assert {f"    {line}" for line in step[1:]} <= set(lines)
+
+
+def test_what_fails_is_said_in_red(capsys: pytest.CaptureFixture[str]) -> None:
+    account = OfflineCluster.in_process().account()
+    shown = verdict.DemoOutcome([], account, ["gpu 0 of a: 120 %"], guarded=False, foreign="bound", means="a test")
+    assert not shown.right
+    terminal.show(*verdict.parts(shown), most=80)
+    told = capsys.readouterr().out
+    assert "demo: FAILED: see the red lines above\n" in told
+    assert re.search(r"given twice +gpu 0 of a: 120 %\n", told)
+    assert {"red", "bold red"} <= {span for part in verdict.parts(shown) for span in _styles(part)}
+
+
+def _styles(part: object) -> Iterator[str]:
+    if isinstance(part, Text):
+        yield from (str(span.style) for span in part.spans)
+    elif isinstance(part, Table):
+        yield from (str(cell.style) for column in part.columns for cell in column.cells if isinstance(cell, Text))
+
+
+@pytest.mark.parametrize(
+    ("display", "opened"),
+    [pytest.param("", False, id="a machine without windows"), pytest.param(":0", True, id="a desktop")],
+)
+def test_a_browser_is_opened_only_where_it_has_a_window(
+    display: str, *, opened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setenv("DISPLAY", display)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr("webbrowser.open", lambda url: not seen.append(url))
+    assert devicemap.browse("http://127.0.0.1:1/") is opened
+    assert seen == ["http://127.0.0.1:1/"] * opened
+
+
+def test_the_demo_ends_with_who_holds_what_of_each_node(capsys: pytest.CaptureFixture[str]) -> None:
+    told = _played(capsys, "--wide")
+    for line in (
+        "h200-1: 8 GPUs, 4 rdma devices, 2 queue devices, 64 CPUs (2 sockets, 2 NUMA nodes, 2 threads a core)",
+        "rdma 0   0000:1a:00.0  -      0     0 %, 0 of 4 functions           -",
+        "0     1-4,33-36    own-whole-cores (LSR)",
+        "      5-15,37-47   shared pool: class LS, and all others without CPUs of their own",
+        "      1-15,33-47   best-effort pool: class BE, and BestEffort",
+    ):
+        assert f"\n{line}\n" in told
+    for part in (
+        "encoder 0",
+        "whole-encoder: whole",
+        "places-in-a-queue: 3",
+        "cordoned by an administrator",
+        "XID79: ",
+    ):
+        assert part in told
+    assert "write 1 or 2" in told, "the wrong LSR Pod is refused with the cure"
+
+
+def test_the_demo_draws_the_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "map.html"
+    assert f"The device map is in {path}" in _played(capsys, "--map", str(path))
+    text = path.read_text()
+    for name in ("h200-1", "a100-2", "own-whole-cores", "wrong-one-and-a-half-cpus"):
+        assert f'"name":"{name}"' in text
+
+
+async def test_the_demo_serves_the_map_until_it_is_interrupted() -> None:
+    arguments = (sys.executable, "-m", "koordgate", "demo", "--map-port", "0")
+    process = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    url = ""
+    while not url:
+        line = (await process.stdout.readline()).decode()
+        assert line, "the demo ended without serving the map"
+        if found := re.match(r"The device map is at (http://127\.0\.0\.1:\d+/)", line):
+            url = found[1]
+    async with aiohttp.ClientSession() as session, session.get(f"{url}api/nodes") as answer:
+        assert [one["name"] for one in (await answer.json())["nodes"]] == ["a100-1", "a100-2", "h100-1", "h200-1"]
+    process.send_signal(signal.SIGINT)
+    assert (await process.communicate())[0] == b"Ctrl-C to end.\n", "no browser was to be opened"
+    assert process.returncode == 0
+
+
+async def test_the_demo_that_opens_a_browser_says_so_where_there_is_none() -> None:
+    arguments = (sys.executable, "-m", "koordgate", "demo", "--open")
+    environment = {name: value for name, value in os.environ.items() if name not in {"DISPLAY", "WAYLAND_DISPLAY"}}
+    process = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE, env=environment)
+    assert process.stdout is not None
+    told = ""
+    while not told.endswith("in one.\n"):
+        line = (await process.stdout.readline()).decode()
+        assert line, "the demo ended without serving the map"
+        told += line
+    found = re.search(r"The device map is at http://127\.0\.0\.1:(\d+)/", told)
+    assert found is not None
+    assert int(found[1]) > 1023, "any free port"
+    assert told.endswith("\nNo browser could be opened from here: open the address above in one.\n")
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{found[1]}/") as answer:
+        assert answer.status == 200
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 0
+
+
+def test_a_demo_whose_reader_goes_away_ends_as_a_shell_reports_it() -> None:
+    arguments = (sys.executable, "-m", "koordgate", "demo")
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
+def test_a_pod_that_cannot_be_created_shows_no_guard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quota = {"kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}
+    cluster, workload = saved(tmp_path, [*machine(), quota], "a.json"), saved(tmp_path, [gpus("mine", 50)], "b.json")
+    capsys.readouterr()
+    assert main(["demo", "--cluster", cluster, "--workload", workload]) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert (
+        "A Binding of demo-bound-around by somebody-else: refused at admission, which must not happen Pod "
+        "default/demo-bound-around is forbidden: exceeded quota: q, requested: pods=1, "
+    ) in told
+
+
+def test_a_part_of_the_examples_stands_in_for_what_is_not_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod = asking("mine", {"example.com/queue": "2"})
+    told = _played(capsys, "--workload", saved(tmp_path, [pod]))
+    assert "h200-1: 8 GPUs" in told
+    assert "default/mine  bound to a100-2\n" in told
+    assert re.search(r"1 Pod +1 bound\n", told)
+
+
+def test_a_demo_without_its_examples_ends_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data, "__file__", str(tmp_path / "data.py"))
+    assert main(["demo"]) == 2
+    assert capsys.readouterr().err.startswith("koordgate demo: no folder examples in ")
+
+
+def test_what_is_not_said_of_a_demo_is_80_columns_without_a_map() -> None:
+    given = demo.Given(WebhookSettings(), Objects(), Objects())
+    assert (given.map, given.map_port, given.browse, given.width) == (None, None, False, 80)
+
+
+def test_the_blocks_of_running_pods_come_before_those_of_new_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = [held("old-1", "node-1", (0, 10)), held("old-2", "node-1", (1, 20))]
+    cluster = saved(tmp_path, [*machine(), *running], "a.json")
+    workload = saved(tmp_path, [gpus(f"new-{at}", 10) for at in range(4)], "b.json")
+    told = _played(capsys, "--cluster", cluster, "--workload", workload)
+    blocks = re.findall(r"^default/([a-z0-9-]+)  ", told, re.MULTILINE)
+    assert blocks == ["old-1", "old-2", "new-0", "new-1", "new-2", "new-3"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--map-port", "65536"), "state a TCP port, 0 to 65535"),
+        (("--map-port", "-1"), "state a TCP port, 0 to 65535"),
+        (("--map-port", "0", "--no-map-server"), "not allowed with"),
+    ],
+)
+def test_a_port_that_is_none_is_told(arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["demo", *arguments])
+    assert told in capsys.readouterr().err
+
+
+def test_a_map_that_cannot_be_written_ends_it_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--map", str(tmp_path)]) == 2
+    assert f"koordgate demo: --map {tmp_path}: cannot be written (Is a directory)" in capsys.readouterr().err
+
+
+def test_settings_of_ones_own_are_honoured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("devices: {types: [{name: seat, resource: example.com/seat, pools: [{devices: {one: 100}}]}]}\n")
+    pod = asking("mine", {"example.com/seat": "40"})
+    cluster, workload = saved(tmp_path, machine(cards=1), "cluster.json"), saved(tmp_path, [pod], "workload.json")
+    told = _played(capsys, "--cluster", cluster, "--workload", workload, "--config", str(config))
+    assert "seat 0 one: seat 40 %" in told
+    assert main(["demo", "--config", str(tmp_path / "none")]) == 2
+
+
+def test_the_demo_takes_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = saved(tmp_path, machine(cards=1), "cluster.json")
+    workload = saved(tmp_path, [gpus("mine", 100), asking("plain")], "workload.json")
+    told = _played(capsys, "--cluster", cluster, "--workload", workload)
+    assert "default/mine  bound to node-1" in told
+    assert re.search(r"2 Pods +2 bound\n +in use +1 of 1 GPU\n", told)
+
+
+def test_files_that_cannot_be_used_end_it_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--workload", str(tmp_path / "none")]) == 2
+    assert "koordgate demo: " in capsys.readouterr().err
+
+
+def test_examples_are_found_in_a_checkout_and_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (data_folder("examples") / "cluster.yaml").exists()
+    package = tmp_path / "koordgate"
+    (package / "data" / "examples").mkdir(parents=True)
+    monkeypatch.setattr(data, "__file__", str(package / "data.py"))
+    assert data_folder("examples") == package / "data" / "examples"
+    with pytest.raises(MissingDataError, match=r"no folder charts in .*; install again"):
+        data_folder("charts")
+
+
+async def test_only_the_webhooks_own_authority_is_trusted() -> None:
+    """It is real TLS: a client that does not know the CA is refused."""
+    async with OfflineCluster.over_https() as (_, way), aiohttp.ClientSession() as stranger:
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await stranger.get(f"{way.url}/healthz", ssl=ssl.create_default_context())
+
+
+@pytest.mark.controlplane
+def test_a_real_control_plane_gives_the_same_cards(capsys: pytest.CaptureFixture[str]) -> None:
+    """Who holds what, card by card, is the same on etcd, kube-apiserver and kube-scheduler as in memory."""
+    try:
+        find_or_build(("etcd", "kube-apiserver", "kube-scheduler", "helm"))
+    except BuildError as error:
+        missing(str(error))
+
+    def cards(told: str) -> str:
+        return told[told.index("a100-1: 8 GPUs") : told.index("What was shown")]
+
+    async def on_a_real_one() -> bool:
+        given = demo.given_by(parser_of("demo").parse_args(["--no-map-server"]))
+        async with real_cluster(given.settings) as stage:
+            return await demo.play(stage, given, lambda: "a real control plane")
+
+    assert asyncio.run(on_a_real_one())
+    real = capsys.readouterr().out
+    assert cards(real) == cards(_played(capsys))
+    assert re.search(r"it ran on +a real control plane\n +given twice +no device and no CPU\n", real)
+    assert "\ndemo: passed\n" in real

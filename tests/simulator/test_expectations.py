@@ -1,0 +1,390 @@
+"""Expectations, `--require-bound` and JUnit: what passes, what fails, with which exit status and words."""
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulator.clusters import ALLOCATED, STATUS, asking, gpus, machine, pinned, saved, topology
+
+from allocator.vocabulary.devicetype import BUILT_IN
+from console.simulator.account import Account, ClusterObjects
+from console.simulator.cluster import PodFate, Result
+from console.simulator.documents import InputError
+from console.simulator.expectations import Expected, State, check_bound, check_expected, read_expectations
+from koordgate.cli import main
+
+Raw = dict[str, Any]
+HEAD = {"apiVersion": "koordgate.io/v1alpha1", "kind": "Expectations"}
+
+
+def objects() -> list[Raw]:
+    """Two cards; two halves fit on the first, a whole one on the second, and nothing after that."""
+    pods = [gpus("half-1", 50), gpus("half-2", 50), gpus("whole", 100), gpus("late", 100), gpus("odd", 250)]
+    return [*machine(cards=2), *pods]
+
+
+def expecting(folder: Path, *pods: Raw, **about: Any) -> str:
+    path = folder / "expected.json"
+    path.write_text(json.dumps({**HEAD, "pods": pods, **about}))
+    return str(path)
+
+
+HELD: dict[str, Raw] = {
+    "a bound Pod": {"pod": "whole", "state": "bound"},
+    "its node by a pattern": {"pod": "default/whole", "node": "node-*"},
+    "the number of its devices": {"pod": "whole", "devices": {"gpu": 1, "rdma": 0}},
+    "a device by its minor": {"pod": "whole", "devices": {"gpu": [1]}},
+    "a device by its id": {"pod": "whole", "devices": {"gpu": ["GPU-node-1-1"]}},
+    "several Pods": {"pod": "half-*", "count": 2, "state": "bound", "devices": {"gpu": [0]}},
+    "no such Pod": {"pod": "other-*", "count": 0},
+    "a Pod that waits": {"pod": "late", "state": "pending", "refusal": "not enough"},
+    "a Pod that is refused": {"pod": "odd", "state": "refused", "refusal": "ask 200 or 300"},
+}
+MISSED: dict[str, tuple[Raw, str]] = {
+    "another state": (
+        {"pod": "late", "state": "bound"},
+        "default/late: is pending, bound expected (node-1: not enough",
+    ),
+    "another node": ({"pod": "whole", "node": "node-9"}, "default/whole: is on node-1, node-9 expected"),
+    "no node": ({"pod": "odd", "node": "node-1"}, "default/odd: is on no node, node-1 expected"),
+    "more devices": ({"pod": "whole", "devices": {"gpu": 2}}, "default/whole: holds 1 GPU, 2 expected"),
+    "another device": (
+        {"pod": "whole", "devices": {"gpu": [0]}},
+        "default/whole: holds of GPUs 1 (GPU-node-1-1); 0 expected",
+    ),
+    "no such type": ({"pod": "whole", "devices": {"tpu": 1}}, "'tpu' is no device type; there are gpu, rdma, fpga"),
+    "another reason": ({"pod": "odd", "refusal": "too hot"}, "'too hot' expected in the refusal, which is 'Pod"),
+    "a bound Pod has no reason": ({"pod": "whole", "refusal": "x"}, "'x' expected in the refusal, which is 'none'"),
+    "no such Pod": ({"pod": "half"}, "Pod half: no Pod has this name; there are default/half-1, default/half-2"),
+    "another number": ({"pod": "half-*", "count": 3}, "3 Pods half-*: 2 Pods have this name, 3 expected"),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_what_is_so_passes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = ("-f", saved(tmp_path, objects()), "-e", expecting(tmp_path, HELD[name]))
+    assert main(["simulate", *files]) == 0
+    assert "koordgate simulate: 1 of 1 check passed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", MISSED)
+def test_what_is_not_so_fails_and_says_what_is(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expected, told = MISSED[name]
+    files = ("-f", saved(tmp_path, objects()), "-e", expecting(tmp_path, {"pod": "whole"}, expected))
+    assert main(["simulate", *files]) == 1
+    errors = capsys.readouterr().err
+    assert told in errors
+    assert "1 of 2 checks passed" in errors
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param("kind: [", "not YAML", id="no YAML"),
+        pytest.param("", "states no expectation; add one below pods", id="nothing"),
+        pytest.param(json.dumps({**HEAD, "pods": []}), "Expected array of length >= 1", id="an empty list"),
+        pytest.param(json.dumps({**HEAD, "pods": [{}]}), "missing required field pod", id="no Pod"),
+        pytest.param(json.dumps({**HEAD, "pods": [{"pod": "a", "nodes": "b"}]}), "unknown field nodes", id="a key"),
+        pytest.param(
+            json.dumps({**HEAD, "pods": [{"pod": "a", "state": "ok"}]}), "Invalid enum value 'ok'", id="state"
+        ),
+        pytest.param(
+            json.dumps({**HEAD, "kind": "Pod", "pods": [{"pod": "a"}]}), "write kind: Expectations", id="kind"
+        ),
+        pytest.param(
+            json.dumps({**HEAD, "pods": [{"pod": "a", "count": 0, "state": "bound"}]}), "with count 0", id="none is so"
+        ),
+    ],
+)
+def test_expectations_that_cannot_be_read_are_unusable_input(
+    text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "expected.yaml"
+    path.write_text(text)
+    assert main(["simulate", "-f", saved(tmp_path, objects()), "-e", str(path)]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("count", "status"), [(3, 0), (4, 1), (5, 1)])
+def test_require_bound_fails_if_a_pod_waits_or_is_refused(
+    count: int, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = saved(tmp_path, objects()[: 2 + count])
+    assert main(["simulate", "-f", file]) == 0
+    assert main(["simulate", "-f", file, "--require-bound"]) == status
+    assert f"3 of {count} checks passed" in capsys.readouterr().err
+
+
+def test_junit_has_a_case_for_each_check_and_survives_what_xml_cannot_hold(tmp_path: Path) -> None:
+    hostile = asking("web", {"cpu": "1"}, annotations={"a": "]]><x>&\u0000"})
+    file, out = saved(tmp_path, [*objects(), hostile]), tmp_path / "out.xml"
+    expected = expecting(tmp_path, {"pod": "whole"}, {"pod": "no\u0001<pe>&", "state": "bound"})
+    assert main(["simulate", "-f", file, "-e", expected, "--require-bound", "--junit", str(out)]) == 1
+    root = ET.parse(out).getroot()
+    suites = {suite.get("name"): suite for suite in root}
+    assert {name: (suite.get("tests"), suite.get("failures")) for name, suite in suites.items()} == {
+        "expectations": ("2", "1"),
+        "require-bound": ("6", "2"),
+    }
+    failure = suites["expectations"].find("testcase[2]/failure")
+    assert failure is not None
+    assert failure.get("message") == "no Pod has this name"
+    assert suites["expectations"][1].get("name") == "Pod no?<pe>& is bound"
+
+
+def test_junit_without_checks_and_a_path_that_cannot_be_written_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = saved(tmp_path, objects())
+    assert main(["simulate", "-f", file, "--junit", str(tmp_path / "a.xml")]) == 2
+    assert "--junit writes what is checked" in capsys.readouterr().err
+    assert main(["simulate", "-f", file, "--require-bound", "--junit", str(tmp_path / "none" / "a.xml")]) == 2
+    assert "cannot be written (No such file or directory); name another file" in capsys.readouterr().err
+
+
+# Without the command line: each answer in full
+
+
+def share(kind: str, minor: int, **amounts: str) -> Raw:
+    named = {f"koordinator.sh/{tail.replace('_', '-')}": amount for tail, amount in amounts.items()}
+    return {"minor": minor, "id": f"{kind.upper()}-{minor}", "resources": named}
+
+
+def running(name: str, on: str = "node-1", **shares: list[Raw]) -> Raw:
+    """A Pod with two CPUs of its own that states that it holds these devices, by type."""
+    annotations = {ALLOCATED: json.dumps(shares), STATUS: json.dumps({"cpuset": "0,8"})}
+    made = pinned(name, 2, annotations=annotations, nodeName=on)
+    return {**made, "metadata": {**made["metadata"], "uid": f"uid-{name}"}}
+
+
+ALL_TYPES = running(
+    "all",
+    fpga=[share("fpga", 4, fpga="100")],
+    gpu=[share("gpu", 7, gpu_core="100"), share("gpu", 5, gpu_core="50")],
+    rdma=[share("rdma", 6, rdma="25")],
+)
+RESULTS = [
+    Result(ALL_TYPES, PodFate.STANDING),
+    Result(running("half-1"), PodFate.BOUND),
+    Result(running("hall", on="node-2"), PodFate.BOUND),
+    Result(asking("hatch"), PodFate.UNSCHEDULABLE, ("no room", "at all")),
+    Result(asking("half-1", namespace="team"), PodFate.ADMITTED),
+    Result({**ALL_TYPES, "metadata": {"name": "odd"}}, PodFate.DENIED, ("too odd",), given=asking("odd")),
+]
+CARD = [share("gpu", 1, gpu_core="100")]
+RESULTS.append(
+    Result(asking("card", annotations={ALLOCATED: json.dumps({"gpu": CARD})}, nodeName="node-1"), PodFate.BOUND)
+)
+RESULTS[-1].pod["metadata"]["uid"] = "uid-card"
+STANDING = Account(ClusterObjects(pods=[one.pod for one in RESULTS[:3]], topologies=[topology()]), BUILT_IN)
+
+# What is expected -> how that is said, and how it is not so.
+SAID: dict[str, tuple[Raw, str, tuple[str, ...]]] = {
+    "all of it": (
+        {
+            "pod": "all",
+            "count": 1,
+            "state": State.BOUND,
+            "node": "node-?",
+            "devices": {"gpu": [5, "GPU-7"], "fpga": 1, "rdma": ["RDMA-6"]},
+            "amounts": {"gpu": {"gpu-core": 150, "fpga": 0, "rdma": 0}, "fpga": {"fpga": "100", "gpu-core": 0}},
+            "cpus": "0,8",
+        },
+        (
+            "1 Pod all is bound on node-? with gpu 5, GPU-7 with fpga 1 with rdma RDMA-6 with gpu gpu-core 150, fpga "
+            "0, rdma 0 with fpga fpga 100, gpu-core 0 with CPUs 0,8"
+        ),
+        (),
+    ),
+    "devices that it has beside those": (
+        {"pod": "all", "devices": {"gpu": [5], "rdma": [6]}},
+        "Pod all with gpu 5 with rdma 6",
+        ("default/all: holds of GPUs 5 (GPU-5), 7 (GPU-7); 5 expected",),
+    ),
+    "a device by both of its names": (
+        {"pod": "all", "devices": {"rdma": [6, "RDMA-6"]}},
+        "Pod all with rdma 6, RDMA-6",
+        ("default/all: holds of rdma devices 6 (RDMA-6); 6, RDMA-6 expected",),
+    ),
+    "as many others": (
+        {"pod": "all", "devices": {"gpu": [5, 6]}},
+        "Pod all with gpu 5, 6",
+        ("default/all: holds of GPUs 5 (GPU-5), 7 (GPU-7); 5, 6 expected",),
+    ),
+    "more and fewer of several types": (
+        {"pod": "all", "devices": {"fpga": 1, "gpu": 1, "rdma": 2}},
+        "Pod all with fpga 1 with gpu 1 with rdma 2",
+        ("default/all: holds 2 GPUs, 1 expected", "default/all: holds 1 rdma device, 2 expected"),
+    ),
+    "an amount that is none before one that is another": (
+        {"pod": "all", "amounts": {"rdma": {"rdma": "x", "fpga": 1, "gpu-core": 0}}},
+        "Pod all with rdma rdma x, fpga 1, gpu-core 0",
+        (
+            "default/all: amounts: rdma: 'x' is not a Kubernetes quantity such as 1, 500m or 16Gi",
+            "default/all: holds 0 of fpga, 1 expected",
+        ),
+    ),
+    "two types that there are not": (
+        {"pod": "all", "devices": {"tpu": 1, "gpu": 9}, "amounts": {"dpu": {}}},
+        "Pod all with tpu 1 with gpu 9 with dpu ",
+        (f"default/all: 'tpu' is no device type; there are {', '.join(BUILT_IN.by_name)}",),
+    ),
+    "less than it holds": (
+        {"pod": "all", "amounts": {"gpu": {"gpu-core": 149}}},
+        "Pod all with gpu gpu-core 149",
+        ("default/all: holds 150 of gpu-core, 149 expected",),
+    ),
+    "a card and no CPU": ({"pod": "card", "devices": {"gpu": 1}, "cpus": 0}, "Pod card with gpu 1 with CPUs 0", ()),
+    "no list of CPUs": (
+        {"pod": "all", "cpus": "x"},
+        "Pod all with CPUs x",
+        ("default/all: cpus: not a CPU or a range of CPUs: 'x'",),
+    ),
+    "a later CPU": (
+        {"pod": "all", "cpus": "0,9"},
+        "Pod all with CPUs 0,9",
+        ("default/all: has the CPUs 0,8 of its own, 0,9 expected",),
+    ),
+    "an earlier CPU": (
+        {"pod": "all", "cpus": "0,7"},
+        "Pod all with CPUs 0,7",
+        ("default/all: has the CPUs 0,8 of its own, 0,7 expected",),
+    ),
+    "more CPUs": (
+        {"pod": "all", "cpus": 3},
+        "Pod all with CPUs 3",
+        ("default/all: has the CPUs 0,8 of its own, 3 expected",),
+    ),
+    "fewer CPUs": (
+        {"pod": "all", "cpus": 1},
+        "Pod all with CPUs 1",
+        ("default/all: has the CPUs 0,8 of its own, 1 expected",),
+    ),
+    "a Pod that waits holds nothing": (
+        {"pod": "hatch", "devices": {"gpu": 0}, "amounts": {"gpu": {"gpu-core": 0}}, "cpus": 0, "refusal": "room; at"},
+        "Pod hatch with gpu 0 with gpu gpu-core 0 with CPUs 0 because room; at",
+        (),
+    ),
+    "a Pod that waits": (
+        {"pod": "hatch", "state": State.NOT_CREATED, "node": "node-1", "refusal": "other", "cpus": "1"},
+        "Pod hatch is notCreated on node-1 with CPUs 1 because other",
+        (
+            "default/hatch: is pending, notCreated expected (no room; at all)",
+            "default/hatch: is on no node, node-1 expected (no room; at all)",
+            "default/hatch: 'other' expected in the refusal, which is 'no room; at all'",
+            "default/hatch: has no CPUs of its own, 1 expected",
+        ),
+    ),
+    "a Pod that is refused holds and is nothing that it states": (
+        {"pod": "odd", "state": State.REFUSED, "node": "", "devices": {"gpu": []}, "cpus": ""},
+        "Pod odd is refused on  with gpu  with CPUs ",
+        (),
+    ),
+    "two of a pattern, in each namespace": (
+        {"pod": "*/half-1", "count": 2, "state": State.BOUND},
+        "2 Pods */half-1 is bound",
+        ("team/half-1: is pending, bound expected",),
+    ),
+    "one of a pattern": ({"pod": "hal[fg]-*", "count": 1}, "1 Pod hal[fg]-*", ()),
+    "more than one": ({"pod": "hal*", "count": 1}, "1 Pod hal*", ("2 Pods have this name, 1 expected",)),
+    "fewer than two": ({"pod": "hatc?", "count": 2}, "2 Pods hatc?", ("1 Pod has this name, 2 expected",)),
+    "none": ({"pod": "hap", "count": 1}, "1 Pod hap", ("0 Pods have this name, 1 expected",)),
+    "none as expected": ({"pod": "team/all", "count": 0}, "0 Pods team/all", ()),
+    "a name that begins as others do": (
+        {"pod": "halve"},
+        "Pod halve",
+        ("no Pod has this name; there are default/half-1, default/hall, team/half-1",),
+    ),
+    "a name like no other": ({"pod": "x"}, "Pod x", ("no Pod has this name",)),
+}
+
+
+@pytest.mark.parametrize(("expected", "name", "problems"), SAID.values(), ids=SAID)
+def test_what_is_expected_and_how_it_is_not_so_are_said_in_full(
+    expected: Raw, name: str, problems: tuple[str, ...]
+) -> None:
+    (found,) = check_expected([Expected(**expected)], RESULTS, STANDING)
+    assert (found.name, found.problems, found.passed) == (name, problems, not problems)
+
+
+def test_each_fate_but_two_is_no_bound_pod() -> None:
+    fates = [Result(asking("p", namespace="team"), fate, ("why",) * (fate is PodFate.DENIED)) for fate in PodFate]
+    fates.append(Result({"metadata": {"name": "x"}}, PodFate.BIND_REFUSED, ("too late",), given=asking("q")))
+    found = check_bound(fates)
+    assert {one.name for one in found} == {"Pod team/p is bound", "Pod default/q is bound"}
+    assert {fate.state: one.problems for fate, one in zip(fates[:-1], found, strict=False)} == {
+        PodFate.STANDING: (),
+        PodFate.ADMITTED: ("is pending: no reason is known",),
+        PodFate.BOUND: (),
+        PodFate.DENIED: ("is refused: why",),
+        PodFate.NOT_CREATED: ("is notCreated: no reason is known",),
+        PodFate.UNSCHEDULABLE: ("is pending: no reason is known",),
+        PodFate.BIND_REFUSED: ("is pending: no reason is known",),
+    }
+    assert found[-1].problems == ("is pending: too late",)
+
+
+def read(folder: Path, *documents: object) -> list[Expected]:
+    path = folder / "expected.yaml"
+    path.write_text("\n---\n".join("" if one is None else json.dumps(one) for one in documents))
+    return read_expectations(str(path))
+
+
+def test_documents_are_read_one_after_another_and_empty_ones_passed_over(tmp_path: Path) -> None:
+    first, second = ({**HEAD, "pods": [{"pod": name}, {"pod": "none", "count": 0}]} for name in "ab")
+    found = read(tmp_path, None, first, None, {**second, "metadata": {"name": "x"}})
+    assert [one.pod for one in found] == ["a", "none", "b", "none"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"state": "pending"},
+        {"node": "n"},
+        {"devices": {}},
+        {"amounts": {}},
+        {"cpus": 0},
+        {"refusal": "x"},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_of_no_pod_nothing_else_can_be_expected(other: Raw, tmp_path: Path) -> None:
+    right = {"pod": "right", "count": 1, **other}
+    assert len(read(tmp_path, {**HEAD, "pods": [right, {"pod": "b", "count": 0}]})) == 2
+    with pytest.raises(InputError) as raised:
+        read(tmp_path, {**HEAD, "pods": [right, {"pod": "a", "count": 0, **other}]})
+    said = "document 1: a: with count 0 nothing else can be expected; leave one of both out"
+    assert str(raised.value) == f"{tmp_path / 'expected.yaml'}, {said}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [
+        ("Expectations", "koordgate.io/v1"),
+        ("Expectations", "koordgate.io/v1beta1"),
+        ("Deployment", "koordgate.io/v1alpha1"),
+        ("Pod", "koordgate.io/v1alpha1"),
+    ],
+)
+def test_other_kinds_and_versions_are_refused(kind: str, version: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as raised:
+        read(tmp_path, {"kind": kind, "apiVersion": version, "pods": [{"pod": "a"}]})
+    said = f"document 1: {kind} of {version} where expectations must be; write kind: Expectations and apiVersion: "
+    assert str(raised.value) == f"{tmp_path / 'expected.yaml'}, {said}koordgate.io/v1alpha1"
+
+
+def test_a_field_beside_the_pods_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"unknown field spec; see docs/simulate\.md for what expectations are"):
+        read(tmp_path, {**HEAD, "pods": [{"pod": "a"}], "spec": {}})
+
+
+@pytest.mark.parametrize(("count", "fits"), [(0, True), (100_000, True), (-1, False), (100_001, False)])
+def test_a_hundred_thousand_pods_are_the_most_that_match(count: int, *, fits: bool, tmp_path: Path) -> None:
+    document = {**HEAD, "pods": [{"pod": "a", "count": count}]}
+    if fits:
+        assert [one.count for one in read(tmp_path, document)] == [count]
+        return
+    with pytest.raises(InputError, match=r"Expected int (>= 0|<= 100000) - at pods\[0\].count; see"):
+        read(tmp_path, document)

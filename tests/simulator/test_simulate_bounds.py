@@ -1,0 +1,709 @@
+"""`koordgate simulate` at its bounds: options, checks, LimitRanges, quotas, comparisons, and notes of many Pods."""
+
+import argparse
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulator.clusters import asking, device, gpus, held, machine, node, pinned, saved, topology
+
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.peers import PEERS
+from console.simulator import compare, progress, quotas, report, rewrite, simulation
+from console.simulator.cluster import PodFate, Result
+from console.simulator.compare import Run, _refusals
+from console.simulator.devicemap import tcp_port
+from console.simulator.limitranges import AddedDefault, beyond, limits_as_requests, write_defaults
+from console.simulator.objects import Objects
+from console.simulator.predicates import NodeCandidate
+from console.simulator.simulate import COMMAND
+from console.simulator.stock import balanced, least_allocated, stock_scores
+from console.simulator.traceplay import Sample
+from console.simulator.variants import Variant, variants
+from console.simulator.workloads import WantedPod
+from koordgate.cli import main
+from webhook.settings import WebhookSettings
+
+Raw = dict[str, Any]
+HEAD = {"apiVersion": "koordgate.io/v1alpha1", "kind": "Expectations"}
+MIB = 2**20
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "value"),
+    [
+        (["--gpu-memory", "A10=24Gi"], "gpu_memory", [("A10", 24 * 2**30)]),
+        (["--gpu-memory", "1"], "gpu_memory", [("", 1)]),
+        (["--gpu-memory", "a=b=1"], "gpu_memory", [("a=b", 1)]),
+        (["--gpu-memory", "A10=0"], "", "a card has more memory than that; write bytes, such as A10=24Gi"),
+        (["--gpu-memory", "A10=-1"], "", "'-1' is negative"),
+        (["--gpu-memory", "A10=much"], "", "write MODEL=QUANTITY, such as A10=24Gi"),
+        (["--width", "40"], "width", 40),
+        (["--width", "10000"], "width", 10_000),
+        (["--width", "39"], "", "'39': state columns from 40 to 10000"),
+        (["--width", "10001"], "", "state columns from 40 to 10000"),
+        (["--width", "1000000000"], "", "state columns from 40 to 10000"),
+        (["--width", "100000"], "", "state columns from 40 to 10000"),
+        (["--width", "0000050"], "", "state columns from 40 to 10000"),
+        (["--width", "٤٠"], "", "state columns from 40 to 10000"),
+        (["--width", "-50"], "", "state columns from 40 to 10000"),
+    ],
+)
+def test_options_have_bounds(words: list[str], key: str, value: object, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    COMMAND.arguments(parser)
+    if key:
+        assert vars(parser.parse_args(words))[key] == value
+        return
+    with pytest.raises(SystemExit):
+        parser.parse_args([f"{words[0]}={words[1]}"])
+    assert str(value) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "port"), [("0", 0), ("65535", 65535), ("00080", 80)])
+def test_a_port_is_a_number_of_at_most_65535(text: str, port: int) -> None:
+    assert tcp_port(text) == port
+
+
+@pytest.mark.parametrize("text", ["65536", "655350", "0000800", "-1", "", "٨٠", "8o", "80 ", "80\n"])
+def test_what_is_no_port_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="state a TCP port, 0 to 65535; 0 takes a free one"):
+        tcp_port(text)
+
+
+def ways(*words: str) -> Any:
+    parser = argparse.ArgumentParser()
+    COMMAND.arguments(parser)
+    return variants(parser.parse_args(words), WebhookSettings())
+
+
+def test_sixteen_ways_are_compared_by_names_of_at_most_24_characters(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("scheduler: {preference: packing}\n")
+    given = [word for at in range(15) for word in ("--compare", f"way {at}={file}")]
+    assert len(ways(*given)) == 16
+    with pytest.raises(ValueError, match="17 ways to compare; give 16 at most"):
+        ways(*given, "--compare", f"one more={file}")
+    assert list(ways("--compare", f" {'x' * 24} ={file}")) == ["as given", "x" * 24]
+    assert list(ways("--preference", "packing", "--preference", "packing")) == ["packing"]
+    for wrong in (f"{'x' * 25}={file}", "=x", "x=", "x", "a\tb=x"):
+        with pytest.raises(ValueError, match="write NAME=FILE, with a name of at most 24 characters"):
+            ways("--compare", wrong)
+
+
+# Checks
+
+
+def expecting(folder: Path, *pods: Raw) -> str:
+    path = folder / "expected.json"
+    path.write_text(json.dumps({**HEAD, "pods": pods}))
+    return str(path)
+
+
+def checked(folder: Path, capsys: pytest.CaptureFixture[str], objects: list[Raw], *pods: Raw) -> tuple[int, list[str]]:
+    capsys.readouterr()
+    status = main(["simulate", "-f", saved(folder, objects), "-e", expecting(folder, *pods)])
+    said = [line for line in capsys.readouterr().err.splitlines() if "expectations" in line or "check" in line]
+    return status, [line.removeprefix("koordgate simulate: ") for line in said]
+
+
+CPUS = {
+    "a number": (4, ""),
+    "a list": ("0-1,8-9", ""),
+    "another number": (3, "has the CPUs 0-1,8-9 of its own, 3 expected"),
+    "another list": ("0-3", "has the CPUs 0-1,8-9 of its own, 0-3 expected"),
+    "none": ("", "has the CPUs 0-1,8-9 of its own, none expected"),
+    "no list": ("x", "cpus: "),
+}
+
+
+@pytest.mark.parametrize(("wanted", "says"), CPUS.values(), ids=CPUS)
+def test_cpus_are_expected_by_number_or_as_a_list(
+    wanted: int | str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = [node(), topology(), pinned("own", 4), asking("plain", {"cpu": "1"})]
+    status, said = checked(tmp_path, capsys, objects, {"pod": "own", "cpus": wanted}, {"pod": "plain", "cpus": 0})
+    assert status == (1 if says else 0), said
+    assert len(said) == (2 if says else 1)
+    if says:
+        assert f"default/own: {says}" in said[0]
+    status, said = checked(tmp_path, capsys, objects, {"pod": "plain", "cpus": "0"})
+    assert "default/plain: has no CPUs of its own, 0 expected" in said[0]
+
+
+def test_amounts_are_expected_in_sum_over_the_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = [*machine(cards=4), gpus("three", 300), gpus("half", 50)]
+    right = {"pod": "three", "amounts": {"gpu": {"gpu-core": 300, "gpu-memory-ratio": "300"}, "rdma": {"rdma": 0}}}
+    assert checked(tmp_path, capsys, objects, right) == (0, ["1 of 1 check passed"])
+    wrong = {"pod": "three", "amounts": {"gpu": {"gpu-memory": "much", "gpu-core": 299, "gpu-memory-ratio": 301}}}
+    status, said = checked(tmp_path, capsys, objects, wrong, {"pod": "half", "amounts": {"gpu": {"gpu-core": 50}}})
+    assert status == 1
+    about = "expectations: Pod three with gpu gpu-memory much, gpu-core 299, gpu-memory-ratio 301: default/three: "
+    assert said[0].startswith(f"{about}amounts: gpu-memory: ")
+    assert said[1:] == [
+        f"{about}holds 300 of gpu-core, 299 expected",
+        f"{about}holds 300 of gpu-memory-ratio, 301 expected",
+        "1 of 2 checks passed",
+    ]
+
+
+def test_the_devices_of_several_types_are_expected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = [*machine(cards=4), gpus("two", 200)]
+    right = {"pod": "t?o", "count": 1, "devices": {"rdma": [], "gpu": [0, "GPU-node-1-1"]}, "node": "node-[12]"}
+    assert checked(tmp_path, capsys, objects, right)[0] == 0
+    status, said = checked(tmp_path, capsys, objects, {"pod": "two", "devices": {"gpu": [0], "rdma": [1]}})
+    assert (status, len(said)) == (1, 3)
+    assert "holds of GPUs 0 (GPU-node-1-0), 1 (GPU-node-1-1); 0 expected" in said[0]
+    assert "none; 1 expected" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("failing", "more"), [(20, []), (21, ["1 more check failed"]), (45, ["25 more checks failed"])]
+)
+def test_twenty_failures_are_told_and_the_others_counted(
+    failing: int, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = [{"pod": f"absent-{at}"} for at in range(failing)]
+    status, said = checked(tmp_path, capsys, [*machine(), gpus("half", 50)], *wrong, {"pod": "half"})
+    assert status == 1
+    assert len([line for line in said if line.startswith("expectations: ")]) == 20
+    assert said[20:] == [*more, f"1 of {failing + 1} checks passed"]
+
+
+def test_five_problems_of_a_check_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = [*machine(cards=8), *(gpus(f"half-{at}", 50) for at in range(6))]
+    status, said = checked(tmp_path, capsys, objects, {"pod": "half-*", "state": "refused"})
+    assert (status, len(said)) == (1, 6)
+    near = checked(tmp_path, capsys, objects, {"pod": "hal"})[1]
+    assert near[0].endswith("no Pod has this name; there are default/half-0, default/half-1, default/half-2")
+
+
+def test_notes_that_say_the_same_of_many_pods_are_one() -> None:
+    notes = [*(f"Pod p{at}: is odd" for at in range(5)), "Node n: is new", "Pod q: is alone", "Pod p9: is even"]
+    notes += ["Pod q9: is even", "plain"]
+    assert list(simulation._gathered(notes)) == [
+        "Pods p0, p1, p2 and 2 more Pods: is odd",
+        "Node n: is new",
+        "Pod q: is alone",
+        "Pods p9, q9: is even",
+        "plain",
+    ]
+    assert list(simulation._gathered([f"Pod p{at}: x" for at in range(8)])) == ["Pods p0, p1, p2 and 5 more Pods: x"]
+    assert list(simulation._gathered([f"Pod p{at}: x" for at in range(4)])) == ["Pods p0, p1, p2 and 1 more Pod: x"]
+    assert list(simulation._gathered([f"Pod p{at}: x" for at in range(3)])) == ["Pods p0, p1, p2: x"]
+
+
+# Sums of resources
+
+
+@pytest.mark.parametrize(
+    ("amounts", "fits"),
+    [
+        ({"cpu": "2"}, True),
+        ({"cpu": "2001m"}, False),
+        ({"memory": "256Gi"}, True),
+        ({"memory": str(256 * 2**30 + 1)}, False),
+    ],
+)
+def test_a_pod_fits_on_an_empty_node_up_to_the_last_unit(
+    amounts: Raw, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, fits: bool
+) -> None:
+    objects = [node("a", cpu="1"), node("b", cpu="2"), asking("p", amounts)]
+    assert main(["simulate", "-f", saved(tmp_path, objects), "--require-bound", "--node", "b"]) == (0 if fits else 1)
+    capsys.readouterr()
+    again = [node("b", cpu="2"), asking("p", amounts), asking("q", amounts)]
+    assert main(["simulate", "-f", saved(tmp_path, again), "--require-bound"]) == 1
+    assert ("1 of 2 checks passed" in capsys.readouterr().err) is fits
+
+
+# Comparisons
+
+
+async def test_a_comparison_is_measured_after_each_pod_and_at_the_end() -> None:
+    pods = [gpus(name, 50) for name in "abc"]
+    objects = Objects(nodes=[node()], devices=[device()], pods=pods)
+    told: list[int] = []
+    found = await compare.run(objects, [WantedPod(one) for one in pods], Variant(WebhookSettings()), None, told.append)
+    assert [(one.at, one.allocated) for one in found.samples] == [
+        (0.0, 0.0),
+        (1.0, 25.0),
+        (2.0, 50.0),
+        (3.0, 75.0),
+        (3.0, 75.0),
+    ]
+    assert told[-1] == 3
+    assert [one.state for one in found.results] == [PodFate.BOUND] * 3
+
+
+def test_three_reasons_of_a_way_are_told_and_the_others_counted() -> None:
+    def result(name: str, reason: str, state: PodFate = PodFate.UNSCHEDULABLE) -> Result:
+        pod = {"metadata": {"name": name, "namespace": "d"}, "spec": {}}
+        return Result(pod, state, reasons=(f"n1: {reason}",) if state is PodFate.UNSCHEDULABLE else (reason,))
+
+    results = [result(f"a{at}", f"r{at}") for at in range(5)]
+    results += [result("b", "r4"), result("c", "ignored", PodFate.BOUND), result("d", "ignored", PodFate.STANDING)]
+    table, _ = _refusals({"one": Run(results, [Sample(0.0, 0.0, 0.0, 0.0)]), "two": Run([], [])})
+    cells = [list(column.cells) for column in table.columns]  # type: ignore[union-attr]
+    assert cells == [
+        ["one"] * 4,
+        ["2", "1", "1", "2"],
+        ["r4", "r0", "r1", "for other reasons"],
+    ]
+    assert _refusals({"one": Run(results[6:], [])}) == []
+
+
+# LimitRanges
+
+
+def limited(*containers: tuple[Raw, Raw], init: tuple[Raw, Raw] | None = None) -> Raw:
+    made = [{"name": f"c{at}", "resources": {"requests": of[0], "limits": of[1]}} for at, of in enumerate(containers)]
+    first = [{"name": "init", "resources": {"requests": init[0], "limits": init[1]}}] if init else []
+    return {"spec": {"containers": made, "initContainers": first}}
+
+
+BEYOND: dict[str, tuple[Raw, Raw, list[str]]] = {
+    "within": (
+        limited(({"cpu": "1"}, {"cpu": "2"}), ({"cpu": "2"}, {"cpu": "2"})),
+        {"type": "Container", "min": {"cpu": "1"}, "max": {"cpu": "2"}, "maxLimitRequestRatio": {"cpu": "2"}},
+        [],
+    ),
+    "one container is below, one above": (
+        limited(({"cpu": "999m"}, {"cpu": "1"}), ({"cpu": "1"}, {"cpu": "2001m"}), ({"cpu": "1"}, {"cpu": "1"})),
+        {"type": "Container", "min": {"cpu": "1"}, "max": {"cpu": "2"}},
+        [
+            "minimum cpu usage per Container is 1, but request is 999m",
+            "maximum cpu usage per Container is 2, but limit is 2001m",
+        ],
+    ),
+    "nothing is stated": (
+        limited(({}, {})),
+        {"type": "Container", "min": {"memory": "1Gi"}, "max": {"cpu": "2"}, "maxLimitRequestRatio": {"cpu": "2"}},
+        [
+            "minimum memory usage per Container is 1Gi.  No request is specified",
+            "maximum cpu usage per Container is 2.  No limit is specified",
+            "cpu max limit to request ratio per Container is 2, but no request or no limit is specified",
+        ],
+    ),
+    "the ratio": (
+        limited(({"cpu": "1"}, {"cpu": "3"}), ({"cpu": "1"}, {}), ({}, {"cpu": "1"})),
+        {"type": "Container", "maxLimitRequestRatio": {"cpu": "2"}},
+        [
+            "cpu max limit to request ratio per Container is 2, but provided ratio is 3.000000",
+            "cpu max limit to request ratio per Container is 2, but no request or no limit is specified",
+            "cpu max limit to request ratio per Container is 2, but no request or no limit is specified",
+        ],
+    ),
+    "the sum of a Pod": (
+        limited(({"cpu": "1"}, {"cpu": "1"}), ({"cpu": "1"}, {"cpu": "2"}), init=({"cpu": "1"}, {"cpu": "1"})),
+        {"type": "Pod", "min": {"cpu": "3"}, "max": {"cpu": "2"}},
+        [
+            "minimum cpu usage per Pod is 3, but request is 2",
+            "maximum cpu usage per Pod is 2, but limit is 3",
+        ],
+    ),
+    "an init container": (
+        limited(({"cpu": "1"}, {"cpu": "1"}), init=({"cpu": "5"}, {"cpu": "5"})),
+        {"type": "Container", "max": {"cpu": "4"}},
+        ["maximum cpu usage per Container is 4, but limit is 5"],
+    ),
+    "the sum of limits and of requests in whole numbers": (
+        limited(({"a": "1"}, {"a": "2"}), ({"a": "1"}, {"a": "3"})),
+        {"type": "Pod", "min": {"a": "3"}, "max": {"a": "4"}, "maxLimitRequestRatio": {"a": "2"}},
+        [
+            "minimum a usage per Pod is 3, but request is 2",
+            "maximum a usage per Pod is 4, but limit is 5",
+            "a max limit to request ratio per Pod is 2, but provided ratio is 2.500000",
+        ],
+    ),
+    "bounds of several resources in their order": (
+        limited(({"b": "1", "a": "1"}, {"b": "3", "a": "3"})),
+        {"type": "Container", "min": {"b": "2", "a": "2"}, "max": {"b": "2", "a": "2"}},
+        [
+            "minimum a usage per Container is 2, but request is 1",
+            "minimum b usage per Container is 2, but request is 1",
+            "maximum a usage per Container is 2, but limit is 3",
+            "maximum b usage per Container is 2, but limit is 3",
+        ],
+    ),
+    "an amount of less than a thousandth": (
+        limited(({"cpu": "2500u"}, {"cpu": "1"})),
+        {"type": "Container", "min": {"cpu": "1"}},
+        ["minimum cpu usage per Container is 1, but request is 2m"],
+    ),
+    "nothing at all": (
+        {"spec": {"containers": [{"name": "c"}, {"name": "d", "resources": None}], "initContainers": None}},
+        {"type": "Container", "min": {"cpu": "1"}, "max": None},
+        ["minimum cpu usage per Container is 1.  No request is specified"] * 2,
+    ),
+    "a claim": (limited(({}, {})), {"type": "PersistentVolumeClaim", "min": {"cpu": "1"}}, []),
+}
+
+
+@pytest.mark.parametrize(("pod", "limit", "told"), BEYOND.values(), ids=BEYOND)
+def test_a_pod_is_held_to_the_bounds_of_a_limit_range(pod: Raw, limit: Raw, told: list[str]) -> None:
+    assert list(beyond(pod, [{"type": "Other"}, limit])) == told
+
+
+def test_defaults_are_written_where_a_container_states_none() -> None:
+    pod = limited(({"cpu": "1"}, {}), ({}, {"memory": "1Gi"}), init=({}, {}))
+    ranges = {
+        "a": [{"type": "Container", "default": {"memory": "2Gi"}, "defaultRequest": {"cpu": "100m"}}],
+        "b": [{"type": "Container", "defaultRequest": {"cpu": "200m"}}, {"type": "Pod", "default": {"cpu": "9"}}],
+    }
+    added = write_defaults(pod, ranges)
+    first, second = (one["resources"] for one in pod["spec"]["containers"])
+    assert first["limits"] == {"memory": "2Gi"}
+    assert first["requests"]["cpu"] == "1"
+    assert second["limits"] == {"memory": "1Gi"}
+    assert second["requests"]["cpu"] == "200m"
+    assert pod["spec"]["initContainers"][0]["resources"]["limits"] == {"memory": "2Gi"}
+    assert AddedDefault("c1", "cpu", "200m", "b") in added
+    assert AddedDefault("c0", "memory", "2Gi", "a") in added
+    assert write_defaults(limited(({}, {})), {"a": []}) == []
+
+
+def test_a_pod_without_any_default_or_statement_stays_as_it_is() -> None:
+    bare = {"spec": {"containers": [{"name": "c"}, {"name": "d", "resources": None}]}}
+    assert write_defaults(bare, {"a": [{"type": "Pod", "max": {"cpu": "1"}}]}) == []
+    assert bare == {"spec": {"containers": [{"name": "c"}, {"name": "d", "resources": None}]}}
+    requests = {"a": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}
+    assert write_defaults(bare, requests) == [AddedDefault(name, "cpu", "1", "a") for name in "cd"]
+    assert [one["resources"] for one in bare["spec"]["containers"]] == [{"requests": {"cpu": "1"}}] * 2
+    both = limited(({"cpu": "3"}, {}))
+    defaults = {"a": [{"type": "Container", "default": {"cpu": "2", "memory": "1Gi"}}], "b": [*requests["a"]]}
+    assert write_defaults(both, defaults) == [
+        AddedDefault("c0", "memory", "1Gi", "a"),
+        AddedDefault("c0", "cpu", "2", "a"),
+    ]
+    assert both["spec"]["containers"][0]["resources"] == {
+        "requests": {"memory": "1Gi", "cpu": "3"},
+        "limits": {"cpu": "2", "memory": "1Gi"},
+    }
+
+
+def test_limits_in_place_of_requests_are_those_of_all_parts() -> None:
+    pod = limited(({"cpu": "1"}, {"cpu": "2"}), ({}, {}), init=({}, {"cpu": "3"}))
+    pod["spec"] |= {"overhead": {"cpu": "1"}, "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}}
+    found = limits_as_requests(pod["spec"])
+    assert [one["resources"] for one in found["containers"]] == [{"requests": {"cpu": "2"}}, {"requests": {}}]
+    assert [one["resources"] for one in found["initContainers"]] == [{"requests": {"cpu": "3"}}]
+    assert (found["overhead"], found["resources"]) == ({"cpu": "1"}, {"requests": {"cpu": "4"}})
+    assert "resources" not in limits_as_requests(limited(({}, {}))["spec"])
+
+
+# Quotas
+
+
+@pytest.mark.parametrize(
+    ("spec", "scope", "inside"),
+    [
+        ({"activeDeadlineSeconds": 0}, {"scopes": ["Terminating"]}, True),
+        ({}, {"scopes": ["Terminating"]}, False),
+        ({}, {"scopes": ["NotTerminating"]}, True),
+        ({}, {"scopes": ["BestEffort"]}, True),
+        ({}, {"scopes": ["NotBestEffort"]}, False),
+        ({}, {"scopes": ["BestEffort", "Terminating"]}, False),
+        ({}, {"scopes": ["CrossNamespacePodAffinity"]}, False),
+        ({"priorityClassName": "a"}, {"scopes": ["PriorityClass"]}, True),
+        ({}, {"scopes": ["PriorityClass"]}, False),
+        ({"priorityClassName": "a"}, ("In", ["b", "a"]), True),
+        ({"priorityClassName": "a"}, ("In", ["b"]), False),
+        ({"priorityClassName": "a"}, ("NotIn", ["b"]), True),
+        ({"priorityClassName": "a"}, ("NotIn", ["a"]), False),
+        ({}, ("DoesNotExist", []), True),
+        ({"priorityClassName": "a"}, ("DoesNotExist", []), False),
+        ({"priorityClassName": "a"}, ("Like", ["a"]), False),
+        ({}, {}, True),
+    ],
+)
+def test_a_quota_counts_the_pods_in_all_its_scopes(spec: Raw, scope: Any, inside: bool) -> None:  # noqa: FBT001
+    if isinstance(scope, tuple):
+        one = {"scopeName": "PriorityClass", "operator": scope[0], "values": scope[1]}
+        scope = {"scopeSelector": {"matchExpressions": [one]}}
+    assert quotas._matches({"spec": {"containers": [{"name": "c"}], **spec}}, scope) is inside
+
+
+@pytest.mark.parametrize(
+    ("resources", "best"),
+    [
+        ({}, True),
+        ({"requests": {"nvidia.com/gpu": "1"}}, True),
+        ({"requests": {"cpu": "1"}}, False),
+        ({"limits": {"nvidia.com/gpu": "1", "memory": "1"}}, False),
+    ],
+)
+@pytest.mark.parametrize("of", ["containers", "initContainers", "pod"])
+def test_a_best_effort_pod_states_neither_cpu_nor_memory_anywhere(resources: Raw, of: str, best: bool) -> None:  # noqa: FBT001
+    plain = {"name": "p"}
+    spec: Raw = {"containers": [plain, plain], "initContainers": [plain]}
+    spec |= {"resources": resources} if of == "pod" else {of: [plain, {"name": "c", "resources": resources}, plain]}
+    assert quotas._best_effort(spec) is best
+
+
+@pytest.mark.parametrize(
+    ("key", "amount", "told"),
+    [
+        ("cpu", 1500, "1500m"),
+        ("requests.cpu", 2000, "2"),
+        ("limits.cpu", 999, "999m"),
+        ("memory", 1500, "1500"),
+        ("cpu", 10**6, "1000"),
+    ],
+)
+def test_cpu_of_quotas_is_told_in_thousandths_where_it_is_no_whole_number(key: str, amount: int, told: str) -> None:
+    assert quotas._told(key, amount) == told
+
+
+# Scores of a stock kube-scheduler
+
+
+@pytest.mark.parametrize(
+    ("each", "least", "even"),
+    [
+        ([(100, 0), (100, 0)], 100, 100),
+        ([(100, 50), (100, 0)], 75, 75),
+        ([(100, 100), (100, 0)], 50, 50),
+        ([(100, 150), (100, 50)], 25, 75),
+        ([(3, 1), (3, 2)], 49, 83),
+        ([(100, 30)], 70, 100),
+        ([(100, 150)], 0, 100),
+        ([], 0, 100),
+    ],
+)
+def test_what_is_left_and_how_evenly_is_scored(each: list[tuple[int, int]], least: int, even: int) -> None:
+    assert (least_allocated(each), balanced(each)) == (least, even)
+
+
+def candidate(name: str, *taints: str, cpu: int = 1000, memory: int = 1000 * MIB) -> NodeCandidate:
+    found = tuple({"key": key, "effect": "PreferNoSchedule"} for key in taints)
+    return NodeCandidate(name, {}, found, False, {"cpu": cpu, "memory": memory})
+
+
+def test_nodes_are_scored_by_what_is_left_by_evenness_and_by_taints() -> None:
+    nodes = [candidate("plain"), candidate("one", "a"), candidate("two", "a", "b"), candidate("used")]
+    used = {"used": {"cpu": 400, "memory": 400 * MIB}}
+    scores = stock_scores({}, {"cpu": 100, "memory": 200 * MIB}, nodes, used)
+    assert scores == {
+        "plain": 85 + 95 + 300,
+        "one": 85 + 95 + 150,
+        "two": 85 + 95,
+        "used": 45 + 95 + 300,
+    }
+    tolerating = {"tolerations": [{"key": "b", "operator": "Exists"}]}
+    assert stock_scores(tolerating, {"cpu": 100, "memory": 200 * MIB}, nodes, used)["two"] == 85 + 95
+    same = stock_scores({}, {}, nodes[:1], {})
+    assert same == {"plain": 85 + 95 + 300}
+
+
+# Other dialects
+
+
+def test_a_pod_that_cannot_be_read_or_asks_for_nothing_is_written_as_it_is() -> None:
+    dialect = next(one for one in PEERS if one.name == "hami")
+    wrong = asking("p", {"kubernetes.io/gpu": "250"})
+    told = rewrite.rewrite(wrong, dialect, BUILT_IN)
+    assert told.pod is wrong
+    assert told.missing
+    plain = asking("p", {"cpu": "1"})
+    assert rewrite.rewrite(plain, dialect, BUILT_IN) == rewrite.Rewritten(plain)
+
+
+def test_what_runs_on_a_node_holds_what_it_states(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    twice = [held(name, "node-1", (0, 60)) for name in "ab"]
+    assert main(["simulate", "-f", saved(tmp_path, [*machine(), *twice, gpus("half", 50)])]) == 0
+    said = capsys.readouterr()
+    assert "120" in said.err
+    assert "half" in said.out
+
+
+def test_of_many_pods_no_node_is_shown_but_one_that_is_asked_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "MOST_LISTED", 1)
+    file = saved(tmp_path, [*machine("a"), *machine("b"), gpus("one", 50), gpus("two", 50)])
+    shown = []
+    for words in ((), ("--node", "a"), ("--all",)):
+        assert main(["simulate", "-f", file, *words]) == 0
+        out = capsys.readouterr().out
+        shown.append(["a: 2 GPUs" in out, "b: 2 GPUs" in out, out.startswith("OF ")])
+    assert shown == [[False, False, True], [True, False, True], [True, True, False]]
+    assert main(["simulate", "-f", saved(tmp_path, [*machine("a"), gpus("one", 50)])]) == 0
+    assert capsys.readouterr().out.startswith("POD "), "as many as are listed"
+
+
+@pytest.mark.parametrize(
+    ("pods", "words", "head"), [(1, (), "POD "), (2, (), "OF "), (2, ("--all",), "POD "), (1, ("--all",), "POD ")]
+)
+def test_more_pods_than_are_listed_are_shown_in_groups_unless_all_are_wanted(
+    pods: int,
+    words: tuple[str, ...],
+    head: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(report, "MOST_LISTED", 1)
+    file = saved(tmp_path, [asking(f"p{at}") for at in range(pods)])
+    assert main(["simulate", "-f", file, *words]) == 0
+    assert capsys.readouterr().out.startswith(head)
+
+
+def test_of_a_daemon_set_the_pods_of_other_nodes_are_left_out_where_one_node_alone_is_asked_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    daemons = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": spec}
+    left_out = "koordgate simulate: Pods of DaemonSets for other nodes than n1 are left out: 1"
+    for names, words, pods, notes in (
+        (("n1", "n2"), (), 2, []),
+        (("n1", "n2"), ("--node", "n1"), 1, [left_out]),
+        (("n1",), ("--node", "n1"), 1, []),
+    ):
+        assert main(["simulate", "-f", saved(tmp_path, [*map(node, names), daemons]), "-o", "json", *words]) == 0
+        said = capsys.readouterr()
+        assert (len(json.loads(said.out)["items"]), said.err.splitlines()) == (pods, notes)
+
+
+def test_what_stands_on_other_nodes_than_the_one_that_is_asked_about_is_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = [held(f"on-{at}", at, (0, 50)) for at in "abc"]
+    file = saved(tmp_path, [*machine("a"), *machine("b"), *machine("c"), *there, gpus("new", 50)])
+    assert main(["simulate", "-f", file, "--node", "b"]) == 0
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines() if line.startswith("default/")] == [
+        "default/on-b",
+        "default/new",
+    ]
+    assert said.out.splitlines()[-1] == "2 Pods: 1 there already, 1 bound; 1 of 2 GPUs in use"
+    assert said.err == ""
+
+
+def test_yaml_is_for_programs_so_that_remarks_go_to_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = asking("silent", {"kubernetes.io/gpu-core": "10"}, nodeName="node-1", schedulerName="koord-scheduler")
+    warned = asking("warned", {"kubernetes.io/gpu-memory": "4096"})
+    file = saved(tmp_path, [*machine(), silent, warned, held("fine", "node-1", (0, 10))])
+    errors = []
+    for output in ("yaml", "json", "table"):
+        main(["simulate", "-f", file, "-o", output])
+        errors.append([line.partition(" and ")[0][:70] for line in capsys.readouterr().err.splitlines()])
+    said = [
+        "koordgate simulate: Pod default/silent: asks for devices",
+        "koordgate simulate: Pod default/warned: warning: spec.containers[0].re",
+    ]
+    assert errors == [said, said, []]
+
+
+def test_twenty_nodes_are_named_where_there_is_no_such_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [node(f"n{at:02}") for at in reversed(range(21))]
+    assert main(["simulate", "-f", saved(tmp_path, [*nodes, asking("p")]), "--node", "x"]) == 2
+    assert capsys.readouterr().err == (
+        "koordgate simulate: --node x: no such Node in the input; there are "
+        f"{', '.join(f'n{at:02}' for at in range(20))}\n"
+    )
+    assert main(["simulate", "-f", saved(tmp_path, [asking("p")]), "--node", "x"]) == 2
+    assert capsys.readouterr().err.endswith("no such Node in the input; there are none\n")
+
+
+def test_checks_are_written_as_junit_where_there_are_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = saved(tmp_path, [*machine(), gpus("half", 50)])
+    path = tmp_path / "checks.xml"
+    assert main(["simulate", "-f", file, "--junit", str(path)]) == 2
+    assert capsys.readouterr().err == (
+        "koordgate simulate: --junit writes what is checked: give expectations with -e, or --require-bound\n"
+    )
+    expected = expecting(tmp_path, {"pod": "half"})
+    for words, suites in (
+        (["-e", expected], ["expectations"]),
+        (["--require-bound"], ["require-bound"]),
+        (["-e", expected, "--require-bound"], ["expectations", "require-bound"]),
+    ):
+        assert main(["simulate", "-f", file, "--junit", str(path), *words]) == 0
+        assert [one.get("name") for one in ET.parse(path).getroot()] == suites
+        assert (
+            capsys.readouterr().err
+            == f"koordgate simulate: {'2 of 2 checks' if len(suites) > 1 else '1 of 1 check'} passed\n"
+        )
+
+
+def test_five_notes_are_told_where_there_is_no_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}}
+    spec["template"] = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}
+    head = {"apiVersion": "apps/v1", "kind": "ReplicaSet"}
+    file = saved(tmp_path, [{**head, "metadata": {"name": f"r{at}"}, "spec": spec} for at in range(6)])
+    assert main(["simulate", "-f", file]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told == [
+        *(f"koordgate simulate: ReplicaSet default/r{at}: replicas is 0, so it creates no Pod" for at in range(5)),
+        (
+            "koordgate simulate: the input has no Pod, and nothing in it creates one (found: 6 ReplicaSet); give "
+            "Pods or workloads with -f"
+        ),
+    ]
+    assert main(["simulate", "-f", saved(tmp_path, [])]) == 2
+    assert "creates one (found: no object); give" in capsys.readouterr().err
+
+
+def test_devices_and_topologies_of_nodes_that_are_not_there_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = [*machine("b"), device("a"), device("c"), topology("b"), topology("d"), asking("p")]
+    assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        f"koordgate simulate: {what}: there is no Node with this name, so no Pod is placed there"
+        for what in ("Device a", "Device c", "NodeResourceTopology d")
+    ]
+
+
+@pytest.mark.parametrize("words", [("-o", "json"), ("-o", "yaml")])
+def test_a_comparison_has_no_list_of_pods(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = saved(tmp_path, [*machine(), gpus("a", 50)])
+    assert main(["simulate", "-f", file, "--preference", "packing", *words]) == 2
+    assert capsys.readouterr().err == (
+        "koordgate simulate: -o does not go with --compare, --preference and --plot; leave it out\n"
+    )
+    assert main(["simulate", "-f", file, "--plot", str(tmp_path / "x.svg")]) == 0
+    assert (tmp_path / "x.svg").read_text().count("<polyline") == 2
+    assert "as given" in capsys.readouterr().out
+
+
+def test_a_comparison_is_80_columns_wide_unless_another_width_or_all_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = saved(tmp_path, machine("big", cards=8), "other.json")
+    file = saved(tmp_path, [*machine("a"), gpus("x" * 200, 10)])
+    shown = {}
+    for words in ((), ("--width", "79"), ("--width", "80"), ("--width", "81"), ("--all",), ("--width", "10000")):
+        assert main(["simulate", "-f", file, "--compare", f"other={other}", *words]) == 0
+        shown[" ".join(words)] = capsys.readouterr().out
+    assert shown[""] == shown["--width 80"] == shown["--width 10000"]
+    assert len({shown[""], shown["--width 79"], shown["--width 81"], shown["--all"]}) == 4
+    assert max(map(len, shown["--all"].splitlines())) > 200
+
+
+def test_notes_of_ways_are_told_once_and_how_far_each_has_come(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "EACH", 1)
+    file = saved(tmp_path, [*machine("a"), device("gone"), gpus("one", 50), gpus("two", 50)])
+    assert main(["simulate", "-f", file]) == 0
+    assert capsys.readouterr().err.splitlines()[:2] == ["Pods: 1 of 2", "Pods: 2 of 2"]
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+    file = saved(tmp_path, [*machine("a"), service, gpus("one", 50), gpus("two", 50)])
+    assert main(["simulate", "-f", file, "--preference", "packing", "--preference", "mostBalanced"]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert told[:-1] == [
+        *(f"packing: {at} of 2" for at in (1, 2)),
+        *(f"mostBalanced: {at} of 2" for at in (1, 2)),
+    ]
+    assert told[-1].endswith(": Service s is not used")
