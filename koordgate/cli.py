@@ -21,7 +21,6 @@ _OPTION: Final = re.compile(r"unrecognized arguments: (--[-a-z]+)")
 _SUMMARIES: Final = {
     "adopt": "move a cluster from another product: check, report, switch namespaces and back",
     "cleanup": "remove all that koordgate left in a cluster after helm uninstall",
-    "defrag": "plan which Pods to evict so that larger ones find room, and do it on demand",
     "completion": "print a script that makes a shell complete commands and options",
     "cordon": "take a device out of service; Pods that hold some of it keep running",
     "demo": "show the whole product on this machine: translate, guard, allocate, holdings",

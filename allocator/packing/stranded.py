@@ -10,34 +10,88 @@ take is usable. The rest is lost by the first cause of this list:
 - remainder: what is left of the devices suffices for no further Pod: too little of each, too few, or not together.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from typing import Final
 
-from allocator.amounts import CPU
+from allocator.amounts import CPU, PODS, Amounts
 from allocator.budget import Budget
 from allocator.fragmentation import NOTHING_WORTH, points_left, worth
-from allocator.packing.fills import MOST_DECISIONS, NOTHING_FITS, DeviceTake, Fill, Fills
-from allocator.packing.fleet import Guest, NodeRoom
+from allocator.headroom import needs_of
+from allocator.packing.filling import MAX_DECISIONS, NOTHING_FITS, DeviceTake, Fill, Filling, NodeRoom, SamplePod
 from allocator.request.typical import MEMORY
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType
-from allocator.vocabulary.mix import Mix
+from allocator.vocabulary.mix import MOST_COUNT, Mix
 from allocator.vocabulary.node import NodeSnapshot, fullness
+from allocator.vocabulary.phase import Phase
+
+_SIZE: Final = re.compile(r"(?P<count>[0-9]{1,3})|((?P<each>[0-9]{1,3}):)?(?P<percent>[0-9]{1,3})%?", re.ASCII)
+
+
+class SizeError(ValueError):
+    """A size cannot be read, or the type cannot be asked for by it; the message says what would work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """So many devices, from 1, and so many percent of each, from 1 to 100."""
+
+    count: int
+    percent: int = FULL
+
+    def __str__(self) -> str:
+        if self.percent == FULL:
+            return str(self.count)
+        return f"{self.percent}%" if self.count == 1 else f"{self.count}:{self.percent}%"
+
+
+SIZES: Final = (Size(1, 10), Size(1, 25), Size(1, 50), Size(1), Size(2), Size(4), Size(8))
+"""The table of sizes that people ask for."""
+
+
+def read_size(text: str) -> Size:
+    """Read a size: `8` is eight whole devices, `50%` half of one, `2:50%` half of each of two.
+
+    Raises:
+        SizeError: it is none.
+    """
+    found = _SIZE.fullmatch(text)
+    if found is None or (found["count"] is None and found["each"] is None and not text.endswith("%")):
+        raise SizeError(f"{text!r} is no size: write 8 (whole cards), 50% (of one) or 2:50% (of each of two)")
+    size = Size(int(found["count"] or found["each"] or 1), int(found["percent"] or FULL))
+    if not 0 < size.count <= MOST_COUNT or not 0 < size.percent <= FULL:
+        raise SizeError(f"{text!r} is no size: from 1 to {MOST_COUNT} cards, from 1% to {FULL}% of each")
+    return size
+
+
+def sample_of(
+    size: Size, kind: DeviceType, mix: Mix, may: frozenset[str] | None = None, asks: Amounts | None = None
+) -> SamplePod:
+    """A Pod of a size.
+
+    It requests as much CPU and memory as Pods of the mix request in the mean with as much of such devices, rounded up;
+    `asks` states other amounts (thousandths of a CPU, bytes).
+
+    Raises:
+        SizeError: devices of the type are not divided in percent.
+    """
+    if size.percent < FULL and not any(kind.percent):
+        raise SizeError(f"{size}: devices of type {kind.name} are not divided in percent; ask for whole ones")
+    amounts = tuple(size.percent if percent else None for percent in kind.percent)
+    need, percent = needs_of(mix).get(kind.name), size.count * size.percent
+    typical = {CPU: need.cpu, MEMORY: need.memory} if need is not None else {}
+    of_node = {name: -(-amount * percent // need.percent) for name, amount in typical.items() if need is not None}
+    request = PodRequest((ContainerAsk("main", Phase.APP, DeviceAsk(kind, size.count, amounts)),))
+    return SamplePod(request, {**of_node, **(asks or {}), PODS: 1}, may)
 
 
 @dataclass(slots=True)
 class Use:
-    """What is free of some devices, by what it is worth; in points.
-
-    Attributes:
-        fit: how many Pods fit, one after another. Not known of a mix.
-        usable: what these take.
-        cpu: lost for want of CPU.
-        memory: lost for want of memory, or of another amount of the node.
-        remainder: too little, too few, or not together.
-        out: out of service, or on a closed node.
-    """
+    """What is free of some devices, in points: usable, or lost by the causes above. `fit`, in Pods, is 0 of a mix."""
 
     fit: int = 0
     usable: int = 0
@@ -62,9 +116,8 @@ class ModelStock:
     """The devices of one model.
 
     Attributes:
-        nodes: how many nodes have some.
-        devices: how many there are.
-        out: how many of them are out of service, or on a closed node.
+        nodes, devices: how many nodes have some, and how many there are.
+        out: how many are out of service, or on a closed node.
         idle: how many others are wholly free.
         parts: how many others are free in part.
         free: what is free of all in service, in points.
@@ -106,32 +159,24 @@ def points_of(kind: DeviceType) -> int:
 
 
 def stranded(
-    rooms: Iterable[NodeRoom], kind: DeviceType, sizes: Iterable[Guest], mix: Mix, decisions: Budget | None = None
+    rooms: Iterable[NodeRoom], kind: DeviceType, sizes: Iterable[SamplePod], mix: Mix, decisions: Budget | None = None
 ) -> Stranded:
-    """Count what is free of the devices of one type, and of what use it is.
-
-    Args:
-        rooms: the nodes.
-        kind: the type.
-        sizes: Pods that ask for devices of this type alone.
-        mix: the typical requests.
-        decisions: how many may be made; by default `MOST_DECISIONS`. They are spent.
-    """
+    """Count what is free of the devices of one type, and of what use it is to Pods of the type alone, and to a mix."""
     wanted = list(sizes)
     own = Mix(tuple(one for one in mix.requests if one.ask is not None and one.ask.type.name == kind.name))
     found = Stranded(sizes=[{} for _ in wanted], weight=own.weight)
-    bound = Budget(MOST_DECISIONS) if decisions is None else decisions
-    fills = [Fills(guest, bound) for guest in wanted]
+    bound = Budget(MAX_DECISIONS) if decisions is None else decisions
+    fills = [Filling(sample, bound) for sample in wanted]
     for room in rooms:
         there = [device for device in room.node.devices if device.type == kind.name]
         if not there:
             continue
         lost = _stock(found.stock, room, there, kind)
         ended = False
-        for uses, guest, filling in zip(found.sizes, wanted, fills, strict=True):
+        for uses, sample, filling in zip(found.sizes, wanted, fills, strict=True):
             fill = NOTHING_FITS if room.closed else filling.of(room.node)
             ended = ended or fill.ended
-            _add(uses, {} if room.closed else _of_size(room, there, kind, guest, fill), lost, 1)
+            _add(uses, {} if room.closed else _of_size(room, there, kind, sample, fill), lost, 1)
         found.ended += ended
         if own:
             _add(found.typical, _of_mix(room, own), lost, own.weight)
@@ -174,14 +219,14 @@ def _add(uses: dict[str, Use], more: Mapping[str, Use], lost: Mapping[str, int],
         of.out += weight * lost.get(model, 0)
 
 
-def _of_size(room: NodeRoom, there: list[Device], kind: DeviceType, guest: Guest, fill: Fill) -> dict[str, Use]:
+def _of_size(room: NodeRoom, there: list[Device], kind: DeviceType, sample: SamplePod, fill: Fill) -> dict[str, Use]:
     """What is free on one node by what it is worth to Pods of a size."""
     uses = {model: Use() for model in dict.fromkeys(device.model for device in there)}
     for device in there:
         if device.healthy:
             uses[device.model].remainder += points_left(kind, room.node, device)
-    fit = min(len(fill.takes), room.times(guest.asks))
-    lack = room.requesting(guest.asks, fit).lacks(guest.asks)
+    fit = min(len(fill.takes), room.times(sample.asks))
+    lack = room.lacks(sample.asks, fit + 1)
     for take, times in Counter(fill.takes[:fit]).items():
         _count(uses, take, times, "usable")
         if take.model in uses:

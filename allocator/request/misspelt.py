@@ -10,7 +10,6 @@ from typing import Any, Final
 from allocator.quantity import is_zero
 from allocator.request.cpus import PRIORITY_CLASS_LABEL, QOS_LABEL
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.evictions import STAY_ANNOTATIONS
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.foreign import asked_names, foreign_of
 from allocator.vocabulary.meant import meant
@@ -53,7 +52,9 @@ ANNOTATIONS: Final = (
 LABELS: Final = (QOS_LABEL, PRIORITY_CLASS_LABEL, ISOLATION_PROVIDER, *GANG_LABELS, "koordgate.io/probe")
 """Labels of a Pod."""
 
-OTHERS: Final = frozenset({*STAY_ANNOTATIONS, "koordinator.sh/priority", "quota.scheduling.koordinator.sh/name"})
+OTHERS: Final = frozenset(
+    {"koordinator.sh/priority", "quota.scheduling.koordinator.sh/name", "scheduling.koordinator.sh/eviction-cost"}
+)
 """Annotations and labels of others, which are like ones that koordgate reads, or which it reads as they do."""
 
 _ENDS: Final = tuple(f".{one}" for one in KEY_DOMAINS)

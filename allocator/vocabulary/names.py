@@ -51,7 +51,6 @@ DEVICE_ORDER: Final = "koordgate.io/device-order"  # on a Pod, or as a Node's la
 DEVICE_SHARING: Final = "koordgate.io/device-sharing"  # on a Pod: how its containers share what it holds
 DEVICE_QUOTAS: Final = "koordgate.io/device-quotas"  # on a Pod: what each container may use of its devices
 LIMITS: Final = "koordgate.io/limits"  # on a Pod: "require" if its memory limits must be kept
-MOVABLE: Final = "koordgate.io/movable"  # on a Pod: "false" if `koordgate defrag` is to leave it where it is
 GANG_TOGETHER: Final = "koordgate.io/gang-all-or-nothing"  # on a Pod: its gang is bound as a whole or not at all
 GANG_GATE: Final = "koordgate.io/gang"  # a scheduling gate: room for the Pod's whole gang is not held yet
 DEVICE_ID: Final = "koordgate.io/uuid"  # a label that each device has for selectors: its id

@@ -1,1 +1,1 @@
-"""`koordgate packing`: what of the free devices nobody can use. `koordgate defrag`: moves of Pods that help."""
+"""`koordgate packing`: what of the free devices nobody can use, why, and what a larger Pod would need."""

@@ -2,21 +2,30 @@
 
 import argparse
 import asyncio
+import sys
 from typing import Final
 
-from allocator.packing.stranded import Stranded, stranded
+from allocator.packing.stranded import stranded
 from console import terminal
+from console.devices.nodestate import CommandError
 from console.devices.session import add_cluster
-from console.packing import data, report, wanted
-from console.packing.planning import RoomPlan, first_with_moves, planned
-from console.packing.running import NO_ROOM, guarded, show, state_of, tell
-from console.packing.state import PackingState
-from console.packing.wanted import WantedRoom
+from console.explain.reading import read_files, read_live
+from console.packing import report, wanted
+from console.packing.state import PackingState, read_state
+from console.simulator.documents import InputError
 from console.simulator.objects import add_files
+from console.terminal import printable
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError, Unreachable
+from koordgate.settings import SettingsError
+from webhook import settings
 
-_MOST_MOVES: Final = 64  # that are looked for; `koordgate defrag` has its own bound
+_UNUSABLE: Final = 2
+_NO_ROOM: Final = 3
+_MAX_NOTES: Final = 8
+_ON_TERMINALS: Final = 100  # columns
+_ELSEWHERE: Final = 80
 _ENDED: Final = (
     "the search ended before everything was tried: on {nodes} of the nodes more Pods of a size may fit, and what they "
     "would take counts as remainder; name a model (--model)"
@@ -24,45 +33,60 @@ _ENDED: Final = (
 
 
 async def _read(arguments: argparse.Namespace) -> PackingState:
+    configured = settings.load(arguments.config) if arguments.config else None
     if arguments.files:
-        return await state_of(arguments)
+        return read_state(read_files(arguments.files, configured), configured)
     async with KubeClient.autodetect(context=arguments.context) as kube:
-        return await state_of(arguments, kube)
+        return read_state(await read_live(kube, arguments.installed_in, configured), configured)
 
 
-async def _report(
-    arguments: argparse.Namespace,
-) -> tuple[PackingState, Stranded, list[WantedRoom], list[RoomPlan]]:
+async def _packing(arguments: argparse.Namespace) -> int:
     state = await _read(arguments)
     sizes = wanted.table(state, arguments)
-    may = sizes[0].guest.may
+    may = sizes[0].pod.may
     rooms = [room for room in state.rooms if may is None or room.node.name in may]
-    asked = [wanted.sized(state, arguments, arguments.size)] if arguments.size is not None else []
     if arguments.pod:
-        asked = [await wanted.of_file(state, arguments.pod)]
-    sizes += [one for one in asked if one.word and one.word not in {known.word for known in sizes}]
-    found = stranded(rooms, wanted.kind_of(state, arguments), [one.guest for one in sizes], state.mix)
+        asked = await wanted.of_file(state, arguments.pod)
+    elif arguments.size is not None:
+        asked = wanted.sized(state, arguments, arguments.size)
+    else:
+        asked = wanted.largest(state, arguments)
+    if asked.word and asked.word not in {known.word for known in sizes}:
+        sizes.append(asked)
+    found = stranded(rooms, wanted.kind_of(state, arguments), [one.pod for one in sizes], state.mix)
     if found.ended:
         state.notes.append(_ENDED.format(nodes=found.ended))
-    if asked:
-        return state, found, sizes, [planned(state, one, 1, _MOST_MOVES) for one in asked]
-    first = first_with_moves(state, wanted.largest_first(state, arguments), 1, _MOST_MOVES)
-    return state, found, sizes, [first] if first is not None else []
+    answer = wanted.answered(state, asked)
+    for note in state.notes[:_MAX_NOTES]:
+        _say(note)
+    if len(state.notes) > _MAX_NOTES:
+        _say(f"{len(state.notes) - _MAX_NOTES} more notes; -o json has all")
+    if arguments.output == "text":
+        most = _ON_TERMINALS if sys.stdout.isatty() else _ELSEWHERE
+        terminal.show(*report.report_parts(found, sizes, answer), most=most)
+    else:
+        terminal.write_data(report.report_data(state, found, sizes, answer), arguments.output)
+    sys.stdout.flush()
+    return _NO_ROOM if (arguments.size is not None or arguments.pod) and not answer.fitting else 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"koordgate packing: {printable(text)}\n")
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    return guarded("packing", lambda: _show(arguments))
-
-
-def _show(arguments: argparse.Namespace) -> int:
-    state, found, sizes, plans = asyncio.run(_report(arguments))
-    tell("packing", state)
-    if arguments.output == "text":
-        show(*report.report_parts(state, found, sizes, plans))
-    else:
-        terminal.write_data(data.report_data(state, found, sizes, plans), arguments.output)
-    asked = arguments.size is not None or arguments.pod
-    return NO_ROOM if asked and not any(one.plan.fitting for one in plans) else 0
+    try:
+        return asyncio.run(_packing(arguments))
+    except (CommandError, InputError, SettingsError) as error:
+        _say(str(error))
+        return _UNUSABLE
+    except Unreachable as error:
+        _say(f"the API server of the kubeconfig does not answer: {error}")
+    except KubeError as error:
+        _say(f"{error}{'; or give a snapshot or manifests with -f' if error.reason == 'Configuration' else ''}")
+    except BrokenPipeError:
+        return terminal.unread()
+    return 1
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,9 +101,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 COMMAND: Final = Command(
     description="Say how much of a cluster's devices is free, how much of it Pods of a size can use, and why not\n"
     "more: no CPU, no memory, too little left of a card or of a node, or out of service. Sizes are 10, 25 and 50 % of\n"
-    "a card and 1, 2, 4 and 8 cards; the last row is for the cluster's typical requests. Then it says which Pods\n"
-    "would have to move so that one more of a size fits: with --for or --pod of that size, else of the largest for\n"
-    "which moves help. koordgate defrag makes these moves. Nothing is written.\n\n"
+    "a card and 1, 2, 4 and 8 cards; the last row is for the cluster's typical requests. Then it says where one Pod\n"
+    "more fits: of the size of --for, that of --pod, or as many whole cards as a node has (8, 4, 2 or 1). If it fits\n"
+    "nowhere, it names the nearest node and what is missing there, and the fewest Pods without which it would fit.\n"
+    "Nothing is written.\n\n"
     "The cluster is that of the kubeconfig, or of -f: a snapshot, or manifests of Nodes, Devices and Pods.\n\n"
     "The exit status is 0, but 3 if what --for or --pod names fits nowhere now, 1 if the API server refused or did\n"
     "not answer, and 2 for wrong arguments or files.",
@@ -87,7 +112,7 @@ COMMAND: Final = Command(
     "  koordgate packing\n"
     "  koordgate packing --for 8 --model A100-SXM4-80GB\n"
     "  koordgate packing --for 2:50% --cpu 16 --memory 64Gi -f cluster.json.gz\n"
-    "  koordgate packing --pod train.yaml -o json | jq .plans",
+    "  koordgate packing --pod train.yaml -o json | jq .wanted",
     arguments=_arguments,
     run=_run,
 )

@@ -1,15 +1,21 @@
-"""What room is wanted for: a size, or a Pod of a file."""
+"""What room is wanted for, a size or a Pod of a file; where it fits, and what would have to be gone otherwise."""
 
 import argparse
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator.amounts import CPU
-from allocator.packing.fleet import Guest
-from allocator.packing.sizes import SIZES, Size, SizeError, guest_of, read_size
+from allocator.budget import Budget
+from allocator.packing.filling import MAX_DECISIONS, Filling, NodeRoom, SamplePod
+from allocator.packing.stranded import SIZES, Size, SizeError, read_size, sample_of
+from allocator.place import Placement, place
+from allocator.preempt import PodStanding, choose_victims
 from allocator.quantity import QuantityError, to_int, to_milli
+from allocator.reasons.cards import lack
 from allocator.request.typical import MEMORY
 from allocator.vocabulary.devicetype import FULL, DeviceType
+from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.models import model_name
 from allocator.vocabulary.names import TYPE_GPU
 from console.devices.nodestate import CommandError
@@ -18,24 +24,20 @@ from console.explain.scene import admitted
 from console.packing.state import PackingState
 from console.simulator.objects import read_all
 from console.simulator.resources import managed
+from webhook.scheduling.pace import at_once
 from webhook.shadow.judge import as_submitted
 from webhook.view.podinfo import read_pod_info
 
 _MOST_NAMED: Final = 8
+_MAX_NODES: Final = 64  # of which it is found which Pods would have to leave them: some 20 ms each
+_ABOVE_ALL: Final = 2**31  # a priority
 
 
 @dataclass(frozen=True, slots=True)
 class WantedRoom:
-    """What room is wanted for.
+    """A Pod, its name for people, the same in one word as the command line takes it ("": of a file), and its type."""
 
-    Attributes:
-        guest: the Pod.
-        words: what it is, for people.
-        word: the same in one word, as the command line takes it; "" for a Pod of a file.
-        kind: the type of its devices.
-    """
-
-    guest: Guest
+    pod: SamplePod
     words: str
     word: str
     kind: DeviceType
@@ -61,7 +63,6 @@ def add_wanted(parser: argparse.ArgumentParser) -> None:
         help="the CPUs that a Pod of a size requests (default: the mean of typical Pods for as much of such devices)",
     )
     parser.add_argument("--memory", type=_memory, metavar="AMOUNT", help="its memory (default: likewise)")
-    parser.add_argument("--jobs", action="store_true", help="Pods of Jobs may be moved too; their work is lost")
 
 
 def _size(text: str) -> Size:
@@ -106,13 +107,13 @@ def sized(state: PackingState, arguments: argparse.Namespace, size: Size) -> Wan
     kind = kind_of(state, arguments)
     asks = {name: amount for name, amount in ((CPU, arguments.cpu), (MEMORY, arguments.memory)) if amount is not None}
     try:
-        guest = guest_of(size, kind, state.mix, _of_model(state, kind, arguments.model), asks)
+        pod = sample_of(size, kind, state.mix, _of_model(state, kind, arguments.model), asks)
     except SizeError as error:
         raise CommandError(str(error)) from error
     noun = kind.noun if size.count == 1 else f"{kind.noun}s"
     whole = f"{size.count} {noun}"
     part = f"{size.percent} % of each of {whole}" if size.count > 1 else f"{size.percent} % of a {noun}"
-    return WantedRoom(guest, f"a Pod of {whole if size.percent == FULL else part}", str(size), kind)
+    return WantedRoom(pod, f"a Pod of {whole if size.percent == FULL else part}", str(size), kind)
 
 
 def table(state: PackingState, arguments: argparse.Namespace) -> list[WantedRoom]:
@@ -121,11 +122,11 @@ def table(state: PackingState, arguments: argparse.Namespace) -> list[WantedRoom
     return [sized(state, arguments, size) for size in SIZES if size.percent == FULL or any(kind.percent)]
 
 
-def largest_first(state: PackingState, arguments: argparse.Namespace) -> list[WantedRoom]:
-    """Whole devices, from as many as the largest node has down to one."""
+def largest(state: PackingState, arguments: argparse.Namespace) -> WantedRoom:
+    """The largest of 8, 4, 2 and 1 whole devices that a node has."""
     kind = kind_of(state, arguments)
     most = max((sum(d.type == kind.name for d in room.node.devices) for room in state.rooms), default=0)
-    return [sized(state, arguments, Size(count)) for count in (8, 4, 2, 1) if count <= most]
+    return sized(state, arguments, Size(next((count for count in (8, 4, 2) if count <= most), 1)))
 
 
 def _of_model(state: PackingState, kind: DeviceType, model: str | None) -> frozenset[str] | None:
@@ -169,5 +170,81 @@ async def of_file(state: PackingState, path: str) -> WantedRoom:
         raise CommandError(f"--pod {path}: {why}")
     left = managed(state.types)
     asks = {name: amount for name, amount in info.requests if name not in left}
-    guest = Guest(f"the Pod of {path}", info.namespace, info.name, info.request, asks, state.allowed(pod["spec"]))
-    return WantedRoom(guest, f"Pod {info.namespace}/{info.name}", "", info.request.types()[0])
+    sample = SamplePod(info.request, asks, state.allowed(pod["spec"]))
+    return WantedRoom(sample, f"Pod {info.namespace}/{info.name}", "", info.request.types()[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The node that lacks least: percent of devices and of other amounts, as `koordgate explain` counts it, and why."""
+
+    node: str
+    lack: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class IfGone:
+    """A node on which the Pod would fit without these Pods, none of which can be left out; with their priorities."""
+
+    node: str
+    pods: tuple[tuple[Holding, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """On which nodes the Pod fits now, and how often; where it fits on none, what is nearest to that."""
+
+    wanted: WantedRoom
+    fitting: tuple[tuple[str, int], ...]
+    nearest: Nearest | None = None
+    if_gone: IfGone | None = None
+
+
+def answered(state: PackingState, wanted: WantedRoom) -> Answer:
+    """Say where a Pod fits, or what it would need."""
+    filling = Filling(wanted.pod, Budget(MAX_DECISIONS))
+    fitting = tuple((room.node.name, count) for room in state.rooms if (count := filling.count(room)))
+    if fitting:
+        return Answer(wanted, fitting)
+    far = sorted((_lack(state, room, wanted), at) for at, room in enumerate(state.rooms) if room.open_to(wanted.pod))
+    if not far:
+        return Answer(wanted, ())
+    least, first = far[0]
+    nearest = Nearest(state.rooms[first].node.name, least, _why(state.rooms[first], wanted))
+    found = (_if_gone(state, state.rooms[at], wanted) for _, at in far[:_MAX_NODES])
+    best = min(filter(None, found), key=_harm, default=None)
+    return Answer(wanted, (), nearest, best)
+
+
+def _lack(state: PackingState, room: NodeRoom, wanted: WantedRoom) -> int:
+    devices = state.types.resources  # what of these is missing, the devices themselves say
+    short = ((asked, room.free(name)) for name, asked in wanted.pod.asks.items() if name not in devices)
+    beside = sum(-(-FULL * (asked - free) // asked) for asked, free in short if free is not None and asked > free)
+    return lack(wanted.pod.request, room.node) + beside
+
+
+def _why(room: NodeRoom, wanted: WantedRoom) -> str:
+    outcome = place(wanted.pod.request, room.node)
+    if isinstance(outcome, Placement):
+        return f"not enough {room.lacks(wanted.pod.asks)}"
+    return outcome.short or outcome.message.removeprefix(f"{room.node.name}: ")
+
+
+def _if_gone(state: PackingState, room: NodeRoom, wanted: WantedRoom) -> IfGone | None:
+    """Which Pods would have to be gone from a node; None where that does not help or is not known."""
+    known = {uid: info for uid in room.node.holdings if (info := state.seen.view.pods.by_uid(uid)) is not None}
+    standing = {uid: PodStanding(info.priority) for uid, info in known.items()}
+    uids = at_once(choose_victims(wanted.pod.request, room.node, standing, _ABOVE_ALL, ())) or ()
+    used = Counter(room.used)
+    for uid in uids:
+        used.subtract(dict(known[uid].requests))
+    if not uids or replace(room, used=used).lacks(wanted.pod.asks):
+        return None
+    return IfGone(room.node.name, tuple((room.node.holdings[uid], known[uid].priority) for uid in uids))
+
+
+def _harm(one: IfGone) -> tuple[int, int, int, str]:
+    """Few Pods, of low priorities, that hold little."""
+    held = sum(len(holding.shares) for holding, _ in one.pods)
+    return len(one.pods), max(priority for _, priority in one.pods), held, one.node

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.evictions import STAY_ANNOTATIONS
 from allocator.vocabulary.limits import KEEPERS
 from allocator.vocabulary.names import (
     AGREEMENT,
@@ -77,7 +76,6 @@ _POD_ANNOTATIONS: Final = frozenset(
     {
         *HINT_ANNOTATIONS,
         *GANG_ANNOTATIONS,
-        *STAY_ANNOTATIONS,
         DEVICE_ORDER,
         DEVICE_SHARING,
         DIALECT,

@@ -123,8 +123,8 @@ def examples() -> dict[str, JsonObject]:
     return asking | saying | others | both | wrong | right
 
 
-LABELLED = ("koordgate.io/mode", "koordgate.io/movable")
-READ = ("gpu-memory-limit.koordgate.io/main", "koordgate.io/movable", "koordgate.io/device-order")
+LABELLED = ("koordgate.io/mode", "koordgate.io/limits")
+READ = ("gpu-memory-limit.koordgate.io/main", "koordgate.io/limits", "koordgate.io/device-order")
 
 
 @pytest.mark.parametrize("namespace", NAMESPACES)

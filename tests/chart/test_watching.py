@@ -18,7 +18,7 @@ from localplane.binaries import Binaries
 from reporter.metrics import ReporterMetrics
 from webhook.lease.metrics import LeaseMetrics
 
-DOCS = Path(chart.__file__).parents[2] / "docs"
+DOCS = Path(chart.__file__).parents[1] / "docs"
 PAGE = DOCS / "metrics.md"
 _NAME = re.compile(r"\bkoordgate_[a-z_]+")
 

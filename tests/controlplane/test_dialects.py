@@ -154,7 +154,11 @@ async def test_names_that_nobody_reads_are_stored_and_their_author_is_warned(ser
         ({"limits": {"kubernetes.io/gpus": "1"}}, {}, resource),
         ({}, {"annotations": {"koordgate.io/device-odrer": "x"}}, "did you mean koordgate.io/device-order?"),
         ({}, {"labels": {"koordinator.sh/qosclass": "LSR"}}, "did you mean koordinator.sh/qosClass?"),
-        ({}, {"annotations": {"koordgate.io/movable": "false"}, "labels": {"koordinator.sh/priority": "1"}}, ""),
+        (
+            {},
+            {"annotations": {"koordgate.io/device-order": "minor"}, "labels": {"koordinator.sh/priority": "1"}},
+            "",
+        ),
     ]
     for resources, about, told in changes:
         metadata = {"name": "p", "namespace": OFF, **about}

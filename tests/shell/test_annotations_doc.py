@@ -104,7 +104,7 @@ def test_each_annotation_and_label_of_a_pod_is_one_that_admission_knows() -> Non
     """One that is missing in allocator.request.misspelt would be called misspelt."""
     tables = section("Annotations and labels of a Pod").split("\n|")
     keys = {key for line in tables for key in re.findall(r"`([^`]+)`", line.split("|")[0])}
-    assert {"koordgate.io/movable", "koordinator.sh/qosClass"} <= keys
+    assert {"koordgate.io/limits", "koordinator.sh/qosClass"} <= keys
     for key in sorted(keys):
         told = [find_misspelt({"metadata": {of: {key: "x"}}}, BUILT_IN) for of in ("annotations", "labels")]
         assert [] in told, key

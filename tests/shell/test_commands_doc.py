@@ -182,14 +182,14 @@ def test_each_block_that_needs_no_cluster_runs(page: str, block: str, tmp_path: 
 
 SHOWN = [
     (line.removeprefix("$ "), printed)
-    for block in blocks(ROOT / "docs" / "defrag.md", {""})
+    for block in blocks(ROOT / "docs" / "packing.md", {""})
     if block.startswith("$ koordgate ")
     for line, _, printed in [block.partition("\n")]
 ]
 
 
 def test_there_are_commands_that_are_shown_with_what_they_print() -> None:
-    assert {words(line)[0] for line, _ in SHOWN} == {"packing", "defrag"}
+    assert {words(line)[0] for line, _ in SHOWN} == {"packing"}
 
 
 @pytest.mark.parametrize(("line", "printed"), SHOWN, ids=[line for line, _ in SHOWN])

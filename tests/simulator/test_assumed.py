@@ -131,7 +131,7 @@ def test_a_node_that_cannot_be_read_hinders_no_other(tmp_path: Path, capsys: pyt
     path = saved(tmp_path, [odd, good, gpus("half", 50)])
     found = read_cluster([path], {"Odd-9": GIB})
     assert [one["metadata"]["name"] for one in found.devices] == ["odd", "good"]
-    for command in (["simulate"], ["explain", "half"], ["packing"], ["defrag"], ["adopt", "check"]):
+    for command in (["simulate"], ["explain", "half"], ["packing"], ["adopt", "check"]):
         status = main([*command, "-f", path])
         written = capsys.readouterr()
         assert status != 2, command

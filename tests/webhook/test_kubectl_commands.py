@@ -152,12 +152,6 @@ async def test_a_context_that_the_kubeconfig_lacks_is_told_with_those_there_are(
     assert "has no context 'elsewhere'; choose one with --context: here" in said.err
 
 
-async def test_check_looks_at_the_context_that_is_named(koordgate: Koordgate) -> None:
-    said = await koordgate("check", "--context", "elsewhere", "-o", "json")
-    assert said.status == 2
-    assert "has no context 'elsewhere'; choose one with --context: here" in said.out
-
-
 # pod
 
 
@@ -600,12 +594,11 @@ async def test_a_command_whose_output_nobody_reads_ends_as_a_unix_tool_does(
 # Failures that all commands tell alike
 
 
-ASKING = ("top", "adopt check", "explain p -n team", "packing", "defrag", "snapshot")
+ASKING = ("top", "adopt check", "explain p -n team", "packing", "snapshot")
 HINTS = {
     "adopt check": "; or give objects with -f",
     "explain p -n team": "; or give a snapshot or manifests with -f",
     "packing": "; or give a snapshot or manifests with -f",
-    "defrag": "; or give a snapshot or manifests with -f",
 }
 
 

@@ -5,18 +5,15 @@ from dataclasses import replace
 
 import pytest
 from builders import app, gpus, holding
-from defrag.fleets import broken, room, shares, wanted
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from machines_cpu import build, siblings_near
+from packing_report.rooms import room, shares, wanted
 from strategies import aligned_requests, pod_requests, server_nodes
 from trials import examples
 
 from allocator.budget import Budget
-from allocator.packing.copies import MOST_COPIES, copies, filled
-from allocator.packing.defrag import Ended, PlanBounds, plan
-from allocator.packing.fills import MOST_DECISIONS, DeviceTake, Fills
-from allocator.packing.fleet import Comparison, Guest, NodeRoom
+from allocator.packing.filling import MAX_COPIES, MAX_DECISIONS, DeviceTake, Filling, SamplePod
 from allocator.packing.stranded import stranded
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest
@@ -68,50 +65,37 @@ def renamed(on: NodeSnapshot, name: str) -> NodeSnapshot:
     return replace(on, name=name, devices=devices, holdings=held, kubelet_held={ids[one] for one in on.kubelet_held})
 
 
-def anew(on: NodeSnapshot, of: Guest) -> list[dict[str, int]]:
+def anew(on: NodeSnapshot, of: SamplePod) -> list[dict[str, int]]:
     """What each Pod takes of each model, by a new decision for each."""
     has = {one.id: one for one in on.devices}
-    found = []
-    for copy in copies(NodeRoom(on), of):
+    found: list[dict[str, int]] = []
+    while len(found) < MAX_COPIES and isinstance(answer := place(of.request, on), Placement):
         points: Counter[str] = Counter()
-        for share in copy.shares:
+        for share in answer.shares:
             for tail in fullness(BUILT_IN.by_name[share.type]):
                 if has[share.id].capacity.get(tail):
                     points[has[share.id].model] += FULL * share.amounts.get(tail, 0) // has[share.id].capacity[tail]
         found.append(dict(points))
+        on = on.with_holding(holding(f"c{len(found)}", *answer.shares, cpus=answer.cpus, gang=of.request.wishes.gang))
     return found
 
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=SLOW)
 @given(states(), sizes() | sizes() | aligned_requests() | pod_requests(2, 2))
 def test_what_is_remembered_is_what_would_be_decided_anew(nodes: list[NodeSnapshot], of: PodRequest) -> None:
-    guest = Guest("wanted", "", "wanted", of)
-    fills = Fills(guest, Budget(MOST_DECISIONS))
+    sample = SamplePod(of)
+    fills = Filling(sample, Budget(MAX_DECISIONS))
     for on in nodes:
         fill = fills.of(on)
-        assert [+Counter(dict(take.points)) for take in fill.takes] == [+Counter(one) for one in anew(on, guest)]
-        assert fill.ended == (len(fill.takes) == MOST_COPIES)
+        assert [+Counter(dict(take.points)) for take in fill.takes] == [+Counter(one) for one in anew(on, sample)]
+        assert fill.ended == (len(fill.takes) == MAX_COPIES)
         event("some fit" if fill.takes else "none fits")
-
-
-@settings(max_examples=examples(40), deadline=None, suppress_health_check=SLOW)
-@given(states(1), sizes(), st.integers(0, 5), st.integers(1, 20))
-def test_cpu_counts_as_if_pods_came_one_after_another(
-    nodes: list[NodeSnapshot], of: PodRequest, asked: int, has: int
-) -> None:
-    guest = Guest("wanted", "", "wanted", of, {"cpu": asked, "pods": 1})
-    for amounts in ({"cpu": has, "pods": 9}, {"cpu": has}, {}):
-        at = NodeRoom(nodes[0], amounts, {"cpu": 2})
-        fills = Fills(guest, Budget(MOST_DECISIONS))
-        full = filled(at, guest)
-        assert fills.count(at) == full.count
-        assert fills.full(at) == full
 
 
 def test_nodes_that_are_alike_are_decided_once() -> None:
     rooms = [room(f"n{number}", ("x", "0")) for number in range(50)]
     decisions = Budget(100)
-    fills = Fills(wanted("2"), decisions)
+    fills = Filling(wanted("2"), decisions)
     assert [fills.count(one) for one in rooms] == [1] * 50
     assert decisions.left == 100 - 2
 
@@ -120,29 +104,29 @@ def test_cards_that_are_alike_are_decided_once_for_pods_of_one_card() -> None:
     parts = [("x", "0:50"), ("y", "1:25"), ("z", "2:75")]
     rooms = [room(f"n{number}", *(one for at, one in enumerate(parts) if number >> at & 1)) for number in range(8)]
     decisions = Budget(100)
-    fills = Fills(wanted("25%"), decisions)
+    fills = Filling(wanted("25%"), decisions)
     assert [fills.count(one) for one in rooms] == [16, 14, 15, 13, 13, 11, 12, 10]
     assert decisions.left == 100 - (4 + 1) - (2 + 1) - (3 + 1) - (1 + 1)
 
 
 def test_what_depends_on_the_other_devices_of_a_node_is_not_found_of_each_alone() -> None:
     plain = room("a").node
-    assert len(Fills(wanted("1"), Budget(100)).of(plain).takes) == 4
+    assert len(Filling(wanted("1"), Budget(100)).of(plain).takes) == 4
     # A Pod has a PCIe root with two cards to itself.
     rooted = tuple(replace(one, pcie=f"root-{one.minor // 2}") for one in plain.devices)
     alone = tuple(share._replace(alone=True) for share in shares("a", "0"))
     held = replace(plain, devices=rooted).with_holding(holding("p", *alone))
-    assert len(Fills(wanted("1"), Budget(100)).of(held).takes) == 2
+    assert len(Filling(wanted("1"), Budget(100)).of(held).takes) == 2
     # Only pairs may be given.
     pairs = PartitionTable((Partition((0, 1)), Partition((2, 3))))
     honoured = replace(plain, wiring=Wiring(partitions=pairs, honour_partitions=True))
-    assert [len(Fills(wanted(size), Budget(100)).of(honoured).takes) for size in ("1", "2")] == [0, 2]
+    assert [len(Filling(wanted(size), Budget(100)).of(honoured).takes) for size in ("1", "2")] == [0, 2]
 
 
 def test_cards_of_two_models_are_filled_in_the_order_in_which_pods_take_them() -> None:
     on = room("a", ("x", "1:50"), cards=2).node
     on = replace(on, devices=tuple(replace(one, model=f"model-{one.minor}") for one in on.devices))
-    takes = Fills(wanted("50%"), Budget(100)).of(on).takes
+    takes = Filling(wanted("50%"), Budget(100)).of(on).takes
     assert [take.model for take in takes] == ["model-1", "model-0", "model-0"]
 
 
@@ -152,14 +136,14 @@ def test_a_pod_of_two_containers_or_with_cpus_of_its_own_is_not_filled_card_by_c
     found = []
     for containers, cpu in zip(asks, (None, None, CpuAsk(QosClass.LSR, 2, 2000, 0)), strict=True):
         of = replace(wanted("1"), request=PodRequest(containers, cpu))
-        found.append(len(Fills(of, Budget(1000)).of(on).takes))
+        found.append(len(Filling(of, Budget(1000)).of(on).takes))
     assert found == [4, 2, 4]
 
 
 @pytest.mark.parametrize(("decisions", "count", "ended"), [(3, 2, True), (7, 6, True), (8, 6, False)])
 def test_where_the_decisions_do_not_suffice_more_might_fit(decisions: int, count: int, *, ended: bool) -> None:
     # Two more fit on the first card, which the third decision says, and four on the other.
-    found = Fills(wanted("25%"), Budget(decisions)).of(room("a", ("x", "0:50"), cards=2).node)
+    found = Filling(wanted("25%"), Budget(decisions)).of(room("a", ("x", "0:50"), cards=2).node)
     assert (len(found.takes), found.ended) == (count, ended)
 
 
@@ -172,14 +156,8 @@ def test_a_report_that_reaches_its_bound_says_on_how_many_nodes_and_still_adds_u
     assert stranded(rooms, GPU_TYPE, [wanted("2"), wanted("1")], NO_MIX).ended == 0
 
 
-def test_a_plan_that_reaches_its_bound_says_so() -> None:
-    rooms = [broken(room(f"n{number}"), number) for number in range(4)]
-    made = plan(rooms, [], wanted("2"), Comparison(BUILT_IN), PlanBounds(decisions=Budget(3)))
-    assert made.ended is Ended.WORK
-
-
 def test_a_pod_that_takes_nothing_ends_at_the_most_pods_of_a_node() -> None:
-    fills = Fills(wanted("1"), Budget(MOST_DECISIONS))
+    fills = Filling(wanted("1"), Budget(MAX_DECISIONS))
     assert fills.of(room("a").node).takes == (DeviceTake("A100", (("A100", 200),)),) * 4
-    small = Fills(wanted("1%"), Budget(MOST_DECISIONS)).of(room("a", cards=30).node)
+    small = Filling(wanted("1%"), Budget(MAX_DECISIONS)).of(room("a", cards=30).node)
     assert (len(small.takes), small.ended) == (2048, True)

@@ -1,7 +1,7 @@
 """Objects of a small cluster, as kubectl would write them, and the commands run on them."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from builders import container, device_entry, device_object, pod
@@ -11,7 +11,6 @@ from console.simulator.cluster import OfflineCluster
 
 Raw = dict[str, Any]
 Run = Callable[..., Answer]
-SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve", "uid": "uid-of-serve", "controller": True}
 
 
 def node(name: str, cards: int = 4, cpu: int = 64, **spec: Any) -> list[Raw]:
@@ -28,7 +27,7 @@ def node(name: str, cards: int = 4, cpu: int = 64, **spec: Any) -> list[Raw]:
     return [own, device_object(*entries, name=name)]
 
 
-def bound(name: str, on: str, cluster: list[Raw], gpus: str = "100", owner: Raw | None = SET, **about: Any) -> Raw:
+def bound(name: str, on: str, cluster: list[Raw], gpus: str = "100", **about: Any) -> Raw:
     """A Pod as it is after koordgate bound it to a node, beside the Pods that are in the cluster."""
     asks = {"kubernetes.io/gpu": gpus}
     made = pod(
@@ -43,34 +42,12 @@ def bound(name: str, on: str, cluster: list[Raw], gpus: str = "100", owner: Raw 
 
     found = asyncio.run(bind())
     assert found["spec"].get("nodeName") == on, found
-    metadata = found["metadata"] | {"creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"app": name}}
-    if owner is not None:
-        metadata["ownerReferences"] = [owner]
+    metadata = found["metadata"] | {"creationTimestamp": "2026-01-01T00:00:00Z"}
     return {**found, "kind": "Pod", "metadata": metadata, "status": {"phase": "Running"}}
 
 
-def budget(selects: Mapping[str, str], allowed: int | None, name: str = "keep") -> Raw:
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "namespace": "team"},
-        "spec": {"selector": {"matchLabels": dict(selects)}},
-        "status": {} if allowed is None else {"disruptionsAllowed": allowed},
-    }
-
-
-def settings(text: str) -> Raw:
-    """The settings of an installation."""
-    about = {"name": "koordgate", "namespace": "koordgate-system"}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"config.yaml": text}}
-
-
-PACKS = settings("scheduler: {preference: packing}")
-"""Pods go to node a as long as they fit there, although none is typical that needs all of node b."""
-
-
-def usual(configured: Raw = PACKS) -> list[Raw]:
-    """Node b would be free but for one Pod, which fits on node a."""
-    cluster = [configured, *node("a"), *node("b")]
+def usual() -> list[Raw]:
+    """Node b would be free but for one Pod."""
+    cluster = [*node("a"), *node("b")]
     cluster.append(bound("big", "a", cluster, "200"))
     return [*cluster, bound("one", "b", cluster)]
