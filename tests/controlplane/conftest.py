@@ -22,6 +22,23 @@ from localplane.replicas import Replicas
 from localplane.versions import KUBERNETES
 
 StartWebhooks = Callable[..., Awaitable[Replicas]]
+WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+KUBELET = "system:node:node-1"
+POLICED: JsonObject = {
+    "devices": {"types": [{"name": "queue", "resource": "example.com/queue", "unit": "units", "environment": "QUEUE"}]},
+    "exemptNamespaces": ["exempt"],
+    "gangs": {"allOrNothing": True},
+    "headroom": {"mode": "taint"},
+    "reporter": {"kubelet": {"configz": True}},
+    "policies": {
+        "visibleDevices": {
+            "action": "Deny",
+            "variables": ["CUDA_DISABLE_CONTROL"],
+            "exemptNamespaces": ["gpu-operator"],
+        },
+        "binders": {"action": "Deny"},
+    },
+}
 _HERE = Path(__file__).parent
 _NUMBERS = itertools.count(1)
 
@@ -103,6 +120,25 @@ async def installed(plane: ControlPlane, binaries: Binaries) -> list[JsonObject]
     objects = chart.render(binaries)
     await chart.install(plane, objects)
     return objects
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def policed(binaries: Binaries) -> AsyncIterator[ControlPlane]:
+    """A second control plane, for what policies alone refuse: no replica lives, and no webhook is configured.
+
+    Its controllers check the types of policies. Each file that uses it has namespaces and nodes of its own there.
+    """
+    objects = [one for one in chart.render(binaries, POLICED) if one["kind"] not in WEBHOOKS]
+    async with ControlPlane(binaries, controller_manager=True, users={KUBELET: ["system:nodes"]}) as started:
+        await chart.install(started, objects)
+        yield started
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def root(policed: ControlPlane) -> AsyncIterator[AdminClient]:
+    """An administrator of that control plane: no right is missing, so only the policies refuse."""
+    async with policed.admin() as client:
+        yield client
 
 
 @pytest_asyncio.fixture(loop_scope="session")

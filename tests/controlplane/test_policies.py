@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
+from controlplane.conftest import KUBELET
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, binding, pod, pods_path, refusal
 
 from allocator.vocabulary.limits import LIMIT_VARIABLES
@@ -23,12 +24,11 @@ from allocator.vocabulary.names import (
 )
 from localplane import chart
 from localplane.admin import STRATEGIC_PATCH, AdminClient, ApiError, JsonObject
-from localplane.binaries import Binaries
 from localplane.plane import ControlPlane
 from localplane.waiting import until
 
+pytestmark = [pytest.mark.usefixtures("guarded"), pytest.mark.xdist_group("policed")]
 GROUP = "/apis/admissionregistration.k8s.io/v1"
-WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 VISIBLE, PRESET, ALLOCATIONS, BINDINGS, BINDERS = (
     "koordgate-visible-devices",
     "koordgate-preset-node",
@@ -36,52 +36,27 @@ VISIBLE, PRESET, ALLOCATIONS, BINDINGS, BINDERS = (
     "koordgate-bindings",
     "koordgate-binders",
 )
-QUEUE = {"name": "queue", "resource": "example.com/queue", "unit": "units", "environment": "QUEUE"}
-VALUES = {
-    "devices": {"types": [QUEUE]},
-    "exemptNamespaces": ["exempt"],
-    "gangs": {"allOrNothing": True},
-    "policies": {
-        "visibleDevices": {
-            "action": "Deny",
-            "variables": ["CUDA_DISABLE_CONTROL"],
-            "exemptNamespaces": ["gpu-operator"],
-        },
-        "binders": {"action": "Deny"},
-    },
-}
 TENANT = "tenant"
-KUBELET = "system:node:node-1"
 CPU = {"cpu": "100m"}
 GPU = {"nvidia.com/gpu": "1"}
 NVIDIA_MOUNT = "/var/run/nvidia-container-devices"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def guarded(binaries: Binaries) -> AsyncIterator[ControlPlane]:
-    """A control plane with the chart except its webhook configurations; its controllers check the types of policies."""
-    objects = [one for one in chart.render(binaries, VALUES) if one["kind"] not in WEBHOOKS]
-    async with ControlPlane(binaries, controller_manager=True, users={KUBELET: ["system:nodes"]}) as plane:
-        await chart.install(plane, objects)
-        for name in (TENANT, "exempt", "gpu-operator"):
-            await plane.ensure_namespace(name)
-        async with plane.admin() as admin:
+async def guarded(policed: ControlPlane) -> ControlPlane:
+    """The control plane without webhooks, with the tenants' namespaces."""
+    for name in (TENANT, "exempt", "gpu-operator"):
+        await policed.ensure_namespace(name)
+    async with policed.admin() as admin:
 
-            async def in_force() -> bool:
-                forged = admin.create(pods_path(TENANT), noted({DEVICE_ALLOCATED: "{}"}), dryRun="All")
-                shown = admin.create(pods_path(TENANT), setting("0"), dryRun="All")
-                preset = admin.create(pods_path(TENANT), pod("p", TENANT, GPU, nodeName="n"), dryRun="All")
-                return [await refusal(one) for one in (forged, shown, preset)] == [ALLOCATIONS, VISIBLE, PRESET]
+        async def in_force() -> bool:
+            forged = admin.create(pods_path(TENANT), noted({DEVICE_ALLOCATED: "{}"}), dryRun="All")
+            shown = admin.create(pods_path(TENANT), setting("0"), dryRun="All")
+            preset = admin.create(pods_path(TENANT), pod("p", TENANT, GPU, nodeName="n"), dryRun="All")
+            return [await refusal(one) for one in (forged, shown, preset)] == [ALLOCATIONS, VISIBLE, PRESET]
 
-            await until(in_force, "the API server goes by the policies")
-        yield plane
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def root(guarded: ControlPlane) -> AsyncIterator[AdminClient]:
-    """An administrator: no right is missing, so only the policies refuse."""
-    async with guarded.admin() as client:
-        yield client
+        await until(in_force, "the API server goes by the policies")
+    return policed
 
 
 @contextlib.asynccontextmanager

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable
 import pytest
 import pytest_asyncio
 from builders import gpu, nic
+from controlplane.conftest import KUBELET
 
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
@@ -12,7 +13,6 @@ from allocator.vocabulary.names import TYPE_FPGA
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from localplane import chart
 from localplane.admin import APPLY_PATCH, MERGE_PATCH, AdminClient, ApiError, JsonObject
-from localplane.binaries import Binaries
 from localplane.plane import ControlPlane
 from localplane.waiting import until
 from reporter.gpu.facts import GpuFacts
@@ -21,15 +21,14 @@ from reporter.publish import nodestatus
 from reporter.publish.discovery import discovery_labels
 from reporter.publish.identity import MANAGER, read_node
 
+pytestmark = [pytest.mark.usefixtures("guarded"), pytest.mark.xdist_group("policed")]
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
 NODES = "/api/v1/nodes"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 NAME = "koordgate-reporter"
 USER = f"system:serviceaccount:{chart.NAMESPACE}:{NAME}"
-KUBELET = "system:node:other"
-OWN, OTHER, LARGE = "own", "other", "large"
-QUEUE = {"name": "queue", "resource": "example.com/queue", "unit": "units"}
+OWN, OTHER, LARGE = "own", "node-1", "large"
 TYPES = BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])
 HOST_LABEL = "kubernetes.io/hostname"
 REFUSED = 403
@@ -37,25 +36,22 @@ NOT_ITS_OWN = "may write of its own node only"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def guarded(binaries: Binaries) -> AsyncIterator[ControlPlane]:
-    """A control plane with the chart and two Nodes; its controllers check the types of policies."""
-    values = {"devices": {"types": [QUEUE]}, "reporter": {"kubelet": {"configz": True}}}
-    users = {KUBELET: ["system:nodes"]}
-    async with ControlPlane(binaries, controller_manager=True, users=users) as plane:
-        await chart.install(plane, chart.render(binaries, values))
+async def guarded(policed: ControlPlane) -> AsyncIterator[ControlPlane]:
+    """The control plane without webhooks, with two Nodes."""
+    async with policed.admin() as admin:
         for name in (OWN, OTHER):
             amounts = {"cpu": "8", "pods": "110", "nvidia.com/gpu": "1", "example.com/gone": "3"}
-            await plane.add_node(name, amounts, labels={HOST_LABEL: name})
-            async with plane.admin() as admin:
-                await admin.patch(f"{NODES}/{name}", {"metadata": {"annotations": {"kept": "yes"}}})
-        unbound = await plane.service_account_token(chart.NAMESPACE, NAME)
-        async with plane.admin(unbound) as nobody:
+            await policed.add_node(name, amounts, labels={HOST_LABEL: name})
+            await admin.patch(f"{NODES}/{name}", {"metadata": {"annotations": {"kept": "yes"}}})
+        async with policed.admin(await policed.service_account_token(chart.NAMESPACE, NAME)) as nobody:
 
             async def in_force() -> bool:
                 return bool(await refusal(applied(nobody, device(OWN))))
 
             await until(in_force, "the API server goes by the policy")
-        yield plane
+        yield policed
+        for name in (OWN, OTHER):
+            await admin.delete(f"{NODES}/{name}")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -63,12 +59,6 @@ async def reporter(guarded: ControlPlane) -> AsyncIterator[AdminClient]:
     """A client with the token that is mounted into the reporter's Pod on the Node `own`."""
     token = await guarded.service_account_token(chart.NAMESPACE, NAME, node=OWN)
     async with guarded.admin(token) as client:
-        yield client
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def root(guarded: ControlPlane) -> AsyncIterator[AdminClient]:
-    async with guarded.admin() as client:
         yield client
 
 
@@ -157,7 +147,7 @@ async def test_all_that_is_reported_about_its_own_node_passes(reporter: AdminCli
         "kubernetes.io/gpu-memory",
         "koordinator.sh/fpga",
         "kubernetes.io/rdma",
-        QUEUE["resource"],
+        "example.com/queue",
     }
     assert told < body["status"]["capacity"].keys()
     assert len(body["metadata"]["labels"]) == 4

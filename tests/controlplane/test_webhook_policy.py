@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from controlplane.conftest import POLICED, WEBHOOKS
 from controlplane.gpu_cluster import pod, pods_path, refusal
 
 from allocator.vocabulary.names import GANG_GATE, HEADROOM, RELEASED
@@ -15,6 +16,7 @@ from localplane.binaries import Binaries
 from localplane.plane import ControlPlane
 from localplane.waiting import until
 
+pytestmark = [pytest.mark.usefixtures("guarded"), pytest.mark.xdist_group("policed")]
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATIONS = [f"{GROUP}/{kind}webhookconfigurations/{chart.RELEASE}" for kind in ("mutating", "validating")]
 SECRETS = f"/api/v1/namespaces/{chart.NAMESPACE}/secrets"
@@ -24,35 +26,38 @@ CA = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "QQ=="}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def guarded(binaries: Binaries) -> AsyncIterator[ControlPlane]:
-    """A control plane with the chart and a Node; no replica lives."""
-    async with ControlPlane(binaries) as plane:
-        await chart.install(
-            plane, chart.render(binaries, {"gangs": {"allOrNothing": True}, "headroom": {"mode": "taint"}})
-        )
-        await plane.add_node("node-1", {"cpu": "8", "pods": "110"}, labels={"kept": "yes"})
-        await plane.ensure_namespace("team")
-        async with plane.admin() as admin:
-            await admin.patch(NODE, {"metadata": {"annotations": {"kept": "yes"}}})
-        async with plane.admin(await plane.service_account_token(chart.NAMESPACE, chart.RELEASE)) as webhook:
+async def guarded(policed: ControlPlane, binaries: Binaries) -> AsyncIterator[ControlPlane]:
+    """The control plane for policies, meanwhile with webhook configurations, and with a Node; no replica lives."""
+    configurations = [one for one in chart.render(binaries, POLICED) if one["kind"] in WEBHOOKS]
+    await policed.add_node("node-1", {"cpu": "8", "pods": "110"}, labels={"kept": "yes"})
+    await policed.ensure_namespace("team")
+    async with policed.admin() as admin:
+        await admin.patch(NODE, {"metadata": {"annotations": {"kept": "yes"}}})
+        await chart.install(policed, configurations)
+        async with policed.admin(await policed.service_account_token(chart.NAMESPACE, chart.RELEASE)) as webhook:
 
             async def in_force() -> bool:
                 return bool(await refusal(noted(webhook, {"other": "x"})))
 
             await until(in_force, "the API server goes by the policy")
-        yield plane
+        yield policed
+        for path in (*CONFIGURATIONS, NODE):
+            await admin.delete(path)
+
+        async def let_through() -> bool:
+            try:
+                await admin.create(pods_path("team"), pod("p", "team", {"nvidia.com/gpu": "1"}), dryRun="All")
+            except ApiError:
+                return False
+            return True
+
+        await until(let_through, "the API server does without the webhooks")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def thief(guarded: ControlPlane) -> AsyncIterator[AdminClient]:
     """A client with the webhook's token."""
     async with guarded.admin(await guarded.service_account_token(chart.NAMESPACE, chart.RELEASE)) as client:
-        yield client
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def root(guarded: ControlPlane) -> AsyncIterator[AdminClient]:
-    async with guarded.admin() as client:
         yield client
 
 
