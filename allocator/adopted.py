@@ -48,15 +48,10 @@ class _Reservation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Who holds what on a node besides koordgate's own Pods, and what is not certain.
+    """Who holds what on a node besides koordgate's own Pods, and what is not certain."""
 
-    Attributes:
-        held: by Pod, in the order of namespace, name and UID.
-        conflicts: in the order of kind and message.
-    """
-
-    held: tuple[ForeignHolding, ...]
-    conflicts: tuple[AdoptionConflict, ...]
+    held: tuple[ForeignHolding, ...]  # by Pod, in the order of namespace, name and UID
+    conflicts: tuple[AdoptionConflict, ...]  # in the order of kind and message
 
 
 def adopt(
@@ -64,13 +59,8 @@ def adopt(
 ) -> dict[str, ForeignHolding]:
     """Find what Pods of other products hold.
 
-    Args:
-        pods: of one node.
-        devices: of the node. Where it lists no GPU, nothing can be given, and nothing is held.
-        numberings: which card each number meant.
-
-    Returns:
-        Holdings by UID, in the order of UIDs.
+    `devices`: of the node. Where it lists no GPU, nothing can be given, and nothing is held. Returns holdings by UID,
+    in the order of UIDs.
     """
     ordered = sorted(pods, key=lambda pod: pod.uid)
     cards = [device for device in devices if device.type == TYPE_GPU]

@@ -50,13 +50,7 @@ def depends_on_names(request: PodRequest, node: NodeSnapshot) -> bool:
 
 
 def retold(refusal: Refusal, by: str, on: str) -> Refusal | None:
-    """The refusal by one node as another node that is like it would word it; None if it does not begin with the name.
-
-    Args:
-        refusal: as `place()` gave it.
-        by: the name of the node that refused.
-        on: the name of the other node.
-    """
+    """The refusal by one node as a node like it would word it; None if it does not begin with the name."""
     prefix = f"{by}: "
     if not refusal.message.startswith(prefix):
         return None

@@ -28,8 +28,7 @@ class BadQuantityError(ValueError):
 def amounts(quantities: Mapping[str, Any] | None, where: str) -> dict[str, int]:
     """Read a map of quantities.
 
-    Raises:
-        BadQuantityError: one is not a quantity, or there are too many.
+    Raises BadQuantityError: one is not a quantity, or there are too many.
     """
     read = {}
     if len(quantities or ()) > _MOST_NAMES:
@@ -56,8 +55,7 @@ def _rounded_up(quantity: object, milli: bool) -> int:  # noqa: FBT001 the cache
 def pod_amounts(spec: Mapping[str, Any]) -> dict[str, int]:
     """Sum a Pod's requests as k8s.io/component-helpers' PodRequests does; the Pod itself counts as one of `pods`.
 
-    Raises:
-        BadQuantityError: a request is not a quantity.
+    Raises BadQuantityError: a request is not a quantity.
     """
     total = Counter(_peak(spec, counted=False))
     for name, amount in _requests(spec, "spec.resources.requests").items():
@@ -71,8 +69,7 @@ def pod_amounts(spec: Mapping[str, Any]) -> dict[str, int]:
 def pod_charges(spec: Mapping[str, Any]) -> dict[str, int]:
     """Sum, likewise, what a translated Pod states for quotas.
 
-    Raises:
-        BadQuantityError: an amount is not a quantity.
+    Raises BadQuantityError: an amount is not a quantity.
     """
     return _peak(spec, counted=True)
 
@@ -103,8 +100,7 @@ def _peak(spec: Mapping[str, Any], *, counted: bool) -> dict[str, int]:
 def node_amounts(node: Mapping[str, Any]) -> dict[str, int]:
     """Read what a Node has for Pods: its capacity where it states no allocatable, the API server's own default.
 
-    Raises:
-        BadQuantityError: an amount is no quantity.
+    Raises BadQuantityError: an amount is no quantity.
     """
     status = node.get("status") or {}
     stated = status.get("allocatable")

@@ -36,37 +36,23 @@ Decisions = Generator[int, None, T]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A Pod that is to be bound.
-
-    Attributes:
-        uid: its UID.
-        namespace: its namespace.
-        name: its name in the namespace.
-        request: what it asks for.
-        annotated: turns a node's devices into the holding that the Pod's annotations describe; None if they describe
-            none.
-        together: whether it may be bound only to what is held for it, with the rest of its gang.
-    """
+    """A Pod that is to be bound."""
 
     uid: str
     namespace: str
     name: str
-    request: PodRequest
+    request: PodRequest  # what it asks for
+    # turns a node's devices into the holding that the Pod's annotations describe; None if they describe none
     annotated: Callable[[Sequence[Device]], Holding | None] | None = None
-    together: bool = False
+    together: bool = False  # whether it may be bound only to what is held for it, with the rest of its gang
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer to a bind.
+    """The answer to a bind."""
 
-    Attributes:
-        outcome: the Pod's holding, or why it has none.
-        repeated: the Pod held this before; the bind was retried.
-    """
-
-    outcome: Holding | Refusal
-    repeated: bool = False
+    outcome: Holding | Refusal  # the Pod's holding, or why it has none
+    repeated: bool = False  # the Pod held this before; the bind was retried
 
 
 def bind(
@@ -76,16 +62,9 @@ def bind(
 
     A holding that a bind was answered with is never replaced: the API server may still perform that bind. If it does
     not serve the Pod any more, it is marked, and given back once no such bind can be left.
-
-    Args:
-        pod: with a request.
-        snapshot: makes the node's snapshot from its holdings.
-        now: seconds since the epoch.
-        mark: the name of the mark, if one is needed; no other mark has it.
-        sent: what the filter assumed for the Pod on this node; None if that is not known.
-
-    Returns:
-        A change that makes at most four decisions of `place()`, all of them on the snapshot made at its beginning.
+    `now`: seconds since the epoch. `mark`: the name of the mark, if one is needed; no other mark has it. `sent`: what
+    the filter assumed for the Pod on this node; None if that is not known. Returns a change that makes at most four
+    decisions of `place()`, all of them on the snapshot made at its beginning.
     """
 
     def change(holdings: Holdings) -> Decisions[tuple[Holdings | None, Decision]]:
@@ -120,23 +99,15 @@ def _recorded(holdings: Holdings, node: NodeSnapshot) -> Holdings:
 
 
 def may_take(held: Holding | None) -> bool:
-    """Tell whether a Pod of an all-or-nothing gang may be bound: something is held for it, and will not be given back.
-
-    Args:
-        held: what the Pod holds on the node.
-    """
+    """Whether a Pod of an all-or-nothing gang may be bound: something is held for it, and will not be given back."""
     return held is not None and not held.ending
 
 
 def end(held: Holding, mark: str) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     """Mark a Pod's holding: no bind is answered with it any more.
 
-    Args:
-        held: as it was seen. A holding of the Pod that began at another time, or ends at another time, stays as it is.
-        mark: its name; no other mark has it.
-
-    Returns:
-        A change that answers whether the holding was marked.
+    `held`: as it was seen. A holding of the Pod that began at another time, or ends at another time, stays as it is.
+    `mark`: its name; no other mark has it. Returns a change that answers whether the holding was marked.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
@@ -163,13 +134,8 @@ def keep(uid: str) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
 def release(uid: str, *, ending: str | None = None) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     """Release a Pod's holding.
 
-    Args:
-        uid: of the Pod.
-        ending: release it only if it bears this mark. What a bind was answered with may be released only so, as long
-            as the Pod may still be bound to the node.
-
-    Returns:
-        A change that answers whether anything was released.
+    `ending`: release it only if it bears this mark. What a bind was answered with may be released only so, as long as
+    the Pod may still be bound to the node. Returns a change that answers whether anything was released.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
@@ -186,13 +152,8 @@ def adopt_running(uid: str, snapshot: Snapshot) -> Callable[[Holdings], tuple[Ho
 
     Nothing is recorded before the node has the devices that the annotations name by minor, nor of a Pod whose
     annotations cannot be read: until then, the annotations alone count.
-
-    Args:
-        uid: of the Pod.
-        snapshot: makes the node from given holdings and from the annotations of live Pods.
-
-    Returns:
-        A change that answers whether a holding was added to the ledger.
+    `snapshot`: makes the node from given holdings and from the annotations of live Pods. Returns a change that answers
+    whether a holding was added to the ledger.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
@@ -240,11 +201,6 @@ def _serves(held: Holding, pod: Claim, node: NodeSnapshot) -> Decisions[bool]:
     """Whether a Pod's holding is still usable, free for the Pod, and what the Pod asks for now.
 
     This holds if `place`, restricted to the holding, would choose it again. Other Pods may have come and gone since.
-
-    Args:
-        held: by the Pod.
-        pod: as it is now.
-        node: without the Pod.
     """
     said = _annotated(pod, node)
     choosing = decide(pod.request, node, held) if said is None else _adopt(pod.request, said, node)

@@ -15,25 +15,20 @@ class BudgetSpentError(Exception):
 class Budget:
     """The steps that are left to a decision.
 
-    Args:
-        left: number of steps; `math.inf` for any number.
-
-    Attributes:
-        left: as given, less what was spent.
-        short: whether it did not suffice for something, so that a larger one could lead to another answer.
+    `left`: number of steps; `math.inf` for any number.
     """
 
     __slots__ = ("left", "short")
 
     def __init__(self, left: float) -> None:
-        self.left = left
+        self.left = left  # as given, less what was spent
+        # whether it did not suffice for something, so that a larger one could lead to another answer
         self.short = False
 
     def spend(self, steps: int) -> None:
         """Take a number of steps, 0 or more.
 
-        Raises:
-            BudgetSpentError: fewer are left; then none is left.
+        Raises BudgetSpentError: fewer are left; then none is left.
         """
         self.left -= steps
         if self.left < 0:

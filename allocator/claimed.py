@@ -43,30 +43,18 @@ Freed = Literal["gone", "deallocated", "unperformed"]
 
 
 class ClaimedPart(NamedTuple):
-    """What a claim holds of one device, which is still to be found among the node's.
+    """What a claim holds of one device, which is still to be found among the node's."""
 
-    Attributes:
-        kind: the type of the driver's devices.
-        ids: by any of which the device is known; empty if it is not known which it is.
-        memory: the bytes that are held; None for the whole device.
-    """
-
-    kind: DeviceType
-    ids: tuple[str, ...]
-    memory: int | None = None
+    kind: DeviceType  # the type of the driver's devices
+    ids: tuple[str, ...]  # by any of which the device is known; empty if it is not known which it is
+    memory: int | None = None  # the bytes that are held; None for the whole device
 
 
 def claimed_shares(parts: Iterable[ClaimedPart], devices: Sequence[Device]) -> tuple[tuple[Share, ...], bool]:
     """Find the devices that a claim holds.
 
     Where none of a part's ids is a device's, the claim may hold any device of the type, and holds all.
-
-    Args:
-        parts: of the claim.
-        devices: of the node.
-
-    Returns:
-        The shares, one for each device, and whether each part was found.
+    Returns the shares, one for each device, and whether each part was found.
     """
     named = {(device.type, name): device for device in devices for name in (device.id, device.bus) if name}
     shares: dict[str, Share] = {}
@@ -108,9 +96,7 @@ def _added(before: Share | None, more: Mapping[str, int], device: Device) -> dic
 def standing(reservation: Holding, known: ResourceClaim | None) -> bool:
     """Whether a reservation still says more than what is known of its claim.
 
-    Args:
-        reservation: of the claim.
-        known: the claim as it was seen at any time; None if it was not.
+    `known`: the claim as it was seen at any time; None if it was not.
     """
     return known is None or known.uid != reservation.uid or known.revision <= reservation.fence
 
@@ -120,12 +106,8 @@ def reserve(
 ) -> Callable[[Holdings], tuple[Holdings | None, Refusal | None]]:
     """Record what an allocation will hold of a node, unless Pods hold too much of it.
 
-    Args:
-        wanted: what the claim will hold, with its revision as the fence.
-        snapshot: makes the node's snapshot from its holdings.
-
-    Returns:
-        A change that answers why the claim may not have it; None if it may.
+    `wanted`: what the claim will hold, with its revision as the fence. Returns a change that answers why the claim may
+    not have it; None if it may.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, Refusal | None]:
@@ -186,12 +168,9 @@ def judge(
 ) -> Freed | Literal["end"] | None:
     """Decide what is done about a reservation: release it for this reason, mark it ("end"), or nothing yet.
 
-    Args:
-        reservation: as it is recorded.
-        live: the claim of that name, as read from the API server after the reservation was seen; None if there is none.
-        here: whether the claim holds a device of the reservation's node.
-        seen_s: seconds for which the reservation has been seen as it is, by one replica's monotonic clock.
-        grace: seconds that are longer than any API request lives.
+    `live`: the claim of that name, as read from the API server after the reservation was seen; None if there is none.
+    `here`: whether the claim holds a device of the reservation's node. `seen_s`: seconds for which the reservation has
+    been seen as it is, by one replica's monotonic clock. `grace`: seconds that are longer than any API request lives.
     """
     if live is None or live.uid != reservation.uid:
         return "gone"
@@ -212,9 +191,7 @@ def patience(reservation: Holding, grace: float) -> float:
 def end(seen: Holding, mark: str) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     """Mark a reservation that is as it was seen; answers whether it was marked.
 
-    Args:
-        seen: the reservation.
-        mark: its name; no other mark has it.
+    `mark`: its name; no other mark has it.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
@@ -240,21 +217,13 @@ def release(seen: Holding) -> Callable[[Holdings], tuple[Holdings | None, bool]]
 
 @dataclass(frozen=True, slots=True)
 class ClaimedToo:
-    """A device of which Pods and claims together hold more than there is.
-
-    Attributes:
-        node: its node's name.
-        type: its type.
-        identity: its id.
-        pods: UIDs of the Pods.
-        claims: the claims, by namespace and name.
-    """
+    """A device of which Pods and claims together hold more than there is."""
 
     node: str
     type: str
     identity: str
-    pods: tuple[str, ...]
-    claims: tuple[str, ...]
+    pods: tuple[str, ...]  # UIDs of the Pods
+    claims: tuple[str, ...]  # the claims, by namespace and name
 
 
 def claimed_too(node: NodeSnapshot) -> list[ClaimedToo]:

@@ -12,15 +12,10 @@ from allocator.vocabulary.holdings import Share
 
 
 class Dispute(NamedTuple):
-    """What is stated differently of one Pod.
+    """What is stated differently of one Pod."""
 
-    Attributes:
-        devices: their ids. Nothing new may land on them.
-        cpus: those that only the annotation states, bit i for CPU i. The Pod holds them too.
-    """
-
-    devices: frozenset[str] = frozenset()
-    cpus: int = 0
+    devices: frozenset[str] = frozenset()  # their ids. Nothing new may land on them.
+    cpus: int = 0  # those that only the annotation states, bit i for CPU i. The Pod holds them too.
 
 
 AGREED = Dispute()
@@ -33,11 +28,8 @@ def disputed_devices(
 
     They agree on a device if the ledger holds all that the annotation states of it. The ledger may hold more: an
     annotation may leave out amounts, and states truncated ones. Of a type that it does not state, it says nothing.
-
-    Args:
-        held: by the Pod, as the ledger has it.
-        said: what the annotation states, each share with the ids that it may be of.
-        pairs: by type, the two resources that state the same of it in two units: the ledger may have one of them.
+    `said`: what the annotation states, each share with the ids that it may be of. `pairs`: by type, the two resources
+    that state the same of it in two units: the ledger may have one of them.
     """
     ours = {share.id: share for share in held}
     types: set[str] = set()

@@ -15,12 +15,8 @@ from allocator.vocabulary.sharing import Member
 def divide(total: int, parts: Sequence[Fraction]) -> list[int]:
     """Divide an amount.
 
-    Args:
-        total: 0 or more, in any unit.
-        parts: fractions, 0 or more, whose sum is 1 at most.
-
-    Returns:
-        One amount for each part. They sum to the total times the sum of the parts, rounded down.
+    `total`: 0 or more, in any unit. `parts`: fractions, 0 or more, whose sum is 1 at most. Returns one amount for each
+    part. They sum to the total times the sum of the parts, rounded down.
     """
     return _divide(total, *_over_one(parts))
 
@@ -44,9 +40,7 @@ def regions(phases: Sequence[Phase]) -> Iterator[list[int]]:
     """Go through the regions of containers in the Pod's order (FLIP-53, "Slot Sharing").
 
     A region is what runs at the same time: an init container with the sidecars before it, or all sidecars and apps.
-
-    Returns:
-        For each region the positions of its containers, ascending.
+    Returns for each region the positions of its containers, ascending.
     """
     sidecars: list[int] = []
     for at, phase in enumerate(phases):
@@ -62,14 +56,8 @@ def divide_among(total: int, members: Sequence[Member], parts: Sequence[Fraction
 
     If the parts of all members sum to more than 1, members of different regions reuse what others had before. A sidecar
     keeps its part in all regions, and the others of a region divide what the sidecars leave of the region's sum.
-
-    Args:
-        total: what the group holds of one resource of one device.
-        members: of the group, in the Pod's order.
-        parts: the fraction of each.
-
-    Returns:
-        The amount of each member. Those of a region whose parts sum to 1 sum to the total.
+    `total`: what the group holds of one resource of one device. Returns the amount of each member. Those of a region
+    whose parts sum to 1 sum to the total.
     """
     over, under = _over_one(parts)
     if sum(over) <= under:

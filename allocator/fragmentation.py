@@ -26,16 +26,11 @@ from allocator.vocabulary.node import NodeSnapshot, fullness
 
 
 class Worth(NamedTuple):
-    """What is left of devices by what it is worth to the typical requests for their type: points, times the weights.
+    """What is left of devices by what it is worth to the typical requests for their type: points, times the weights."""
 
-    Attributes:
-        useful: it can serve the request.
-        node_short: it could, if the node had more CPU or memory left.
-        remainder: it cannot: too little is left of the device, too few such devices are left, or the model is another.
-    """
-
-    useful: int
-    node_short: int
+    useful: int  # it can serve the request
+    node_short: int  # it could, if the node had more CPU or memory left
+    # it cannot: too little is left of the device, too few such devices are left, or the model is another
     remainder: int
 
 
@@ -77,17 +72,11 @@ def worth(node: NodeSnapshot, cpu: int | None, memory: int | None, mix: Mix) -> 
 
 
 class _Alike(NamedTuple):
-    """Usable devices of one node that serve the same requests, and as much of which is left.
+    """Usable devices of one node that serve the same requests, and as much of which is left."""
 
-    Attributes:
-        device: one of them.
-        number: how many they are.
-        points: what is left of all of them.
-    """
-
-    device: Device
-    number: int
-    points: int
+    device: Device  # one of them
+    number: int  # how many they are
+    points: int  # what is left of all of them
 
 
 def _alike(kind: DeviceType, node: NodeSnapshot) -> list[_Alike]:
@@ -105,12 +94,8 @@ def fragmentation(node: NodeSnapshot, cpu: int | None, memory: int | None, mix: 
     Only devices of the types that the mix asks for count, and of those only usable ones. A request counts for its own
     type alone: with those for another it would make what differs between nodes look small. As the index does, it looks
     at each request by itself and at no connections, partitions or NUMA nodes.
-
-    Args:
-        node: its devices, and what is held of them.
-        cpu: thousandths of a CPU that no Pod of the node requests; None if unknown, which suffices for everything.
-        memory: bytes, likewise.
-        mix: the typical requests.
+    `cpu`: thousandths of a CPU that no Pod of the node requests; None if unknown, which suffices for everything.
+    `memory`: bytes, likewise.
     """
     kinds = {one.ask.type.name: one.ask.type for one in mix.requests if one.ask is not None}
     usable = [device for device in node.devices if device.type in kinds and node.is_usable(device)]

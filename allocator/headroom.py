@@ -19,31 +19,19 @@ from allocator.vocabulary.node import NodeSnapshot, fullness
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Multiples of what free devices need, in percent.
+    """Multiples of what free devices need, in percent."""
 
-    Attributes:
-        below: a node that has less becomes short.
-        until: a short node stays short while it has less; greater than `below`.
-    """
-
-    below: int = 150
-    until: int = 200
+    below: int = 150  # a node that has less becomes short
+    until: int = 200  # a short node stays short while it has less; greater than `below`
 
 
 class Need(NamedTuple):
-    """What the typical requests for one type of device ask for together, by weight.
-
-    Attributes:
-        kind: the type.
-        percent: of devices; 100 is one.
-        cpu: thousandths of a CPU.
-        memory: bytes.
-    """
+    """What the typical requests for one type of device ask for together, by weight."""
 
     kind: DeviceType
-    percent: int
-    cpu: int
-    memory: int
+    percent: int  # of devices; 100 is one
+    cpu: int  # thousandths of a CPU
+    memory: int  # bytes
 
 
 Needs = Mapping[str, Need]
@@ -82,13 +70,8 @@ def is_short(
 ) -> bool:
     """Whether a node is short. One without free devices of these types is not.
 
-    Args:
-        node: its devices, and what is held of them.
-        cpu: thousandths of a CPU that no Pod of the node requests; None if unknown, which suffices for everything.
-        memory: bytes, likewise.
-        needs: of the mix.
-        bounds: the multiples.
-        was: whether it was short before.
+    `cpu`: thousandths of a CPU that no Pod of the node requests; None if unknown, which suffices for everything.
+    `memory`: bytes, likewise.
     """
     free: dict[str, int] = {}
     for device in node.devices:

@@ -25,16 +25,9 @@ def hold(
 ) -> Callable[[Holdings], Decisions[tuple[Holdings | None, Refusal | None]]]:
     """Hold what was planned on one node: for all of these Pods, or for none.
 
-    Args:
-        planned: Pods with a request.
-        snapshot: makes the node's snapshot from its holdings.
-        now: seconds since the epoch.
-        until: when the holds end.
-        mark: on the holds, so that no bind takes them yet; "" for none.
-
-    Returns:
-        A change that answers why nothing is held: one of them has no room any more, or holds something here already,
-        by the plan of another replica. None where all is held.
+    `now`: seconds since the epoch. `mark`: on the holds, so that no bind takes them yet; "" for none. Returns a change
+    that answers why nothing is held: one of them has no room any more, or holds something here already, by the plan of
+    another replica. None where all is held.
     """
 
     def change(holdings: Holdings) -> Decisions[tuple[Holdings | None, Refusal | None]]:
@@ -57,8 +50,7 @@ def hold(
 def prolong(uids: Sequence[str], until: int) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     """Let the holds of these Pods end at this moment, where they end earlier, and take their marks away.
 
-    Returns:
-        A change that answers whether any was changed.
+    Returns a change that answers whether any was changed.
     """
     return _end_at(uids, until, lambda held: bool(held.until and (held.until < until or held.ending)))
 
@@ -66,12 +58,8 @@ def prolong(uids: Sequence[str], until: int) -> Callable[[Holdings], tuple[Holdi
 def close(uids: Sequence[str], mark: str) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     """Mark the holds of these Pods, so that no bind takes them any more.
 
-    Args:
-        uids: of the Pods. What a bind has taken is left alone.
-        mark: its name; no other mark has it.
-
-    Returns:
-        A change that answers whether any was marked.
+    `uids`: of the Pods. What a bind has taken is left alone. `mark`: its name; no other mark has it. Returns a change
+    that answers whether any was marked.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
@@ -101,13 +89,8 @@ def _end_at(
 def hold_again(uid: str, ending: str, until: int) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     """Turn what a bind was answered with, and what the Pod was never bound to, into a hold again.
 
-    Args:
-        uid: of the Pod.
-        ending: the mark that it was seen with; a holding with another one, or a hold, stays as it is.
-        until: when the hold ends.
-
-    Returns:
-        A change that answers whether it was turned.
+    `ending`: the mark that it was seen with; a holding with another one, or a hold, stays as it is. Returns a change
+    that answers whether it was turned.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
@@ -122,11 +105,8 @@ def hold_again(uid: str, ending: str, until: int) -> Callable[[Holdings], tuple[
 def give_back(holds: Mapping[str, tuple[int, str]]) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     """Release holds.
 
-    Args:
-        holds: UID -> when its hold was seen to end, and its mark. A hold with another end or another mark stays.
-
-    Returns:
-        A change that answers whether any was released.
+    `holds`: UID -> when its hold was seen to end, and its mark. A hold with another end or another mark stays. Returns
+    a change that answers whether any was released.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:

@@ -22,15 +22,8 @@ def memory_limits(
     """Find the limit of each container that has GPUs.
 
     A limit is the same on each of a container's cards. It follows from the card of which least is held.
-
-    Args:
-        request: of the Pod.
-        shares: what it holds.
-        devices: of its node.
-
-    Returns:
-        Container -> the ids of its cards in the order of minors, and its limit. The limit is 0 where less than 1 MiB is
-        held, or where what is held is not known, because the device is gone.
+    Returns container -> the ids of its cards in the order of minors, and its limit. The limit is 0 where less than 1
+    MiB is held, or where what is held is not known, because the device is gone.
     """
     held = sorted((share for share in shares if share.type == TYPE_GPU), key=lambda share: (share.minor, share.id))
     known = tuple(devices)

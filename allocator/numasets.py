@@ -64,11 +64,7 @@ def opened(shares: Iterable[Share], node: NodeSnapshot, order: str = "") -> tupl
     """How many idle devices, and how many PCIe roots without a device in use, these shares would take into use.
 
     Nothing counts if idle devices are to be used first, or the order of minors decides.
-
-    Args:
-        shares: what a Pod would get.
-        node: the node without the Pod.
-        order: the Pod's order of devices, "" for the node's.
+    `order`: the Pod's order of devices, "" for the node's.
     """
     if (order or node.order) in {DeviceOrder.LEAST_USED, DeviceOrder.MINOR}:
         return NOTHING_OPENED

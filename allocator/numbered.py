@@ -16,16 +16,10 @@ def meant(
 ) -> Iterator[tuple[Share, tuple[str, ...]]]:
     """Find the devices that shares are of.
 
-    Args:
-        shares: as an annotation states them.
-        starts: when its minors were resolved, seconds since the epoch; empty if that is not known.
-        numberings: which device each number meant on the node.
-        devices: of the node.
-
-    Yields:
-        Each share with the ids that it may be of, ascending: one, unless the past is not known exactly; none if the
-        node is not known to have had such a device. At a time of which nothing is known, a minor may have meant
-        whatever it is known to have meant at any time.
+    `starts`: when its minors were resolved, seconds since the epoch; empty if that is not known. Yields each share with
+    the ids that it may be of, ascending: one, unless the past is not known exactly; none if the node is not known to
+    have had such a device. At a time of which nothing is known, a minor may have meant whatever it is known to have
+    meant at any time.
     """
     now = {(device.type, device.minor): device.id for device in devices}
     for share in shares:

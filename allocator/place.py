@@ -34,17 +34,11 @@ _ASIDE: Final = 3  # part of the budget that is kept for a plan that is not alig
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What a Pod gets on a node.
-
-    Attributes:
-        node: the node's name.
-        shares: one per device, by type in the order of the request, then by minor.
-        cpus: CPUs and NUMA nodes; None if the Pod requests none.
-    """
+    """What a Pod gets on a node."""
 
     node: str
-    shares: tuple[Share, ...]
-    cpus: CpuShare | None = None
+    shares: tuple[Share, ...]  # one per device, by type in the order of the request, then by minor
+    cpus: CpuShare | None = None  # CPUs and NUMA nodes; None if the Pod requests none
 
 
 def place(
@@ -54,17 +48,11 @@ def place(
 
     Pure: the same arguments give the same answer. The search for many containers can take any time, so it ends with the
     budget. The Pod is refused then, and the refusal is marked as unfinished.
-
-    Args:
-        request: the Pod's request.
-        node: the node now; its holdings must not include the Pod's own.
-        only: restricts the choice to the devices that it names, at most that amount of each, with the virtual
-            functions that it names; and to its CPUs and NUMA nodes, if it names any. The NUMA policy, the number of
-            NUMA nodes that it allows and exclusive Pods are still judged on the whole node.
-        budget: what several decisions may look at together; by default each may take `MOST_STEPS`.
-
-    Returns:
-        The placement, or why the node cannot hold the Pod.
+    `node`: the node now; its holdings must not include the Pod's own. `only`: restricts the choice to the devices that
+    it names, at most that amount of each, with the virtual functions that it names; and to its CPUs and NUMA nodes, if
+    it names any. The NUMA policy, the number of NUMA nodes that it allows and exclusive Pods are still judged on the
+    whole node. `budget`: what several decisions may look at together; by default each may take `MOST_STEPS`. Returns
+    the placement, or why the node cannot hold the Pod.
     """
     refused = not_isolated(request, node) or not_delivered(request, node) or without_limits(request, node)
     if refused is not None:
@@ -113,8 +101,7 @@ def _numa_nodes(node: NodeSnapshot) -> tuple[int, ...]:
 def place_by_numa(request: PodRequest, node: NodeSnapshot) -> dict[int, Placement | Refusal]:
     """Decide for each NUMA node by itself what a Pod would get there: why an aligned Pod fits into none.
 
-    Returns:
-        By NUMA node, ascending; empty if no NUMA policy holds for the Pod there.
+    The answer is by NUMA node, ascending; empty if no NUMA policy holds for the Pod there.
     """
     if numa_policy(request, node.cpu) is NumaPolicy.NONE:
         return {}
@@ -175,9 +162,7 @@ def _best_of(
 
     What a set opens is known only from a plan in it. A plan is made in each set that loses the fewest CPU wishes. If
     there are too many such sets, the first that fits is taken.
-
-    Raises:
-        BudgetSpentError: before a set was found into which the Pod fits.
+    Raises BudgetSpentError: before a set was found into which the Pod fits.
     """
     first: Refusal | None = None
     best: tuple[tuple[int, int], Placement] | None = None
@@ -235,8 +220,7 @@ def _plan(
 ) -> Placement | Refusal:
     """Choose everything that a Pod requests, inside these NUMA nodes.
 
-    Raises:
-        BudgetSpentError: the search ended before it was found out whether the Pod fits.
+    Raises BudgetSpentError: the search ended before it was found out whether the Pod fits.
     """
     budget.spend(_PLAN_STEPS)
     cpus: CpuShare | None = None

@@ -33,23 +33,15 @@ Choosing = Generator[None, object, T]
 
 @dataclass(frozen=True, slots=True)
 class PodStanding:
-    """A Pod on the node.
-
-    Attributes:
-        priority: of its spec.
-        requests: what kube-scheduler counts for it, by resource, as `pod_amounts` sums it.
-    """
+    """A Pod on the node."""
 
     priority: int
+    # what kube-scheduler counts for it, by resource, as `pod_amounts` sums it
     requests: Amounts = field(default_factory=dict)
 
 
 class LongRefusals:
-    """The refusals of one request that took long; each holds on all nodes that are alike (`allocator/alike.py`).
-
-    Args:
-        request: whose refusals they are.
-    """
+    """The refusals of one request that took long; each holds on all nodes that are alike (`allocator/alike.py`)."""
 
     def __init__(self, request: PodRequest) -> None:
         self._request = request
@@ -89,23 +81,12 @@ def choose_victims(
 
     All decisions together have one budget, and each has what a bind has. Where that does not suffice, there are no
     victims: nobody is evicted for a Pod of which it is not certain that it then fits.
-
-    Args:
-        request: of the incoming Pod.
-        node: with all its holdings.
-        standing: the Pods that hold something there, by UID; a Pod not listed here is never added, nor spared.
-        priority: of the incoming Pod; only Pods of lower priority are added.
-        proposed: by kube-scheduler.
-        budget: for all that is tried; by default `MOST_STEPS`.
-        known: refusals of this request by other nodes; those of this node are added.
-
-    Yields:
-        After each decision; the choice is made on the node as it was given.
-
-    Returns:
-        UIDs, the lowest priority first; before them proposed Pods that are not in `standing`. None if not even all
-        Pods of lower priority together make room, if a proposed Pod does not have a lower priority, or if the budget
-        was spent first.
+    `standing`: the Pods that hold something there, by UID; a Pod not listed here is never added, nor spared.
+    `priority`: of the incoming Pod; only Pods of lower priority are added. `budget`: for all that is tried; by default
+    `MOST_STEPS`. `known`: refusals of this request by other nodes; those of this node are added. Yields after each
+    decision; the choice is made on the node as it was given. Returns UIDs, the lowest priority first; before them
+    proposed Pods that are not in `standing`. None if not even all Pods of lower priority together make room, if a
+    proposed Pod does not have a lower priority, or if the budget was spent first.
     """
     budget, known = budget or Budget(MOST_STEPS), known or LongRefusals(request)
 

@@ -40,8 +40,7 @@ class QuantityError(ValueError):
 def parse(quantity: object) -> Fraction:
     """Read a quantity as JSON holds it (text or integer) as an exact number.
 
-    Raises:
-        QuantityError: it is not a Kubernetes quantity, or its magnitude is above 2^63-1.
+    Raises QuantityError: it is not a Kubernetes quantity, or its magnitude is above 2^63-1.
     """
     if isinstance(quantity, int) and not isinstance(quantity, bool):
         value = Fraction(quantity)
@@ -91,8 +90,7 @@ def _value_of(text: str) -> Fraction | None:
 def to_int(quantity: object) -> int:
     """Read a quantity that must be a whole number of its unit, 0 or more (devices, percent, bytes).
 
-    Raises:
-        QuantityError: it is not a quantity, is negative, or is not whole.
+    Raises QuantityError: it is not a quantity, is negative, or is not whole.
     """
     if isinstance(quantity, str) and quantity.isascii() and quantity.isdigit() and len(quantity) < 19:  # noqa: PLR2004 - int64
         return int(quantity)
@@ -130,8 +128,7 @@ def is_zero(quantity: object) -> bool:
 def to_milli(quantity: object) -> int:
     """Read a CPU quantity as thousandths, rounded up as Kubernetes does.
 
-    Raises:
-        QuantityError: it is not a quantity, or is negative.
+    Raises QuantityError: it is not a quantity, or is negative.
     """
     value = parse(quantity) * 1000
     if value < 0:

@@ -37,26 +37,16 @@ def take(  # noqa: PLR0913 - each is one input of the rule, and all but three ar
 ) -> int | None:
     """Choose CPUs.
 
-    Args:
-        topology: the machine.
-        free: the CPUs to choose from; others than the machine's are left out.
-        count: how many.
-        bind: FullPCPUs or SpreadByPCPUs.
-        exclusive: what to avoid if possible; Default is resolved by the caller.
-        strategy: which NUMA node or socket first. MostAllocated: the one with the fewest free CPUs. LeastAllocated:
-            the one with the most. DistributeEvenly: every NUMA node gives the same number, or all that it has
-            free. The kubelet's distribute-cpus-across-numa: as LeastAllocated where one NUMA node suffices, otherwise
-            as few NUMA nodes as can give the same number each, the emptiest first. Both count in whole cores for
-            FullPCPUs.
-        held_cores: all CPUs of the cores on which a Pod holds a CPU with PCPULevel.
-        held_nodes: all CPUs of the NUMA nodes in which a Pod holds a CPU with NUMANodeLevel.
-        required: whether `bind` must be kept: FullPCPUs by whole cores, SpreadByPCPUs by one thread of each core.
-
-    Returns:
-        The set; None if it cannot be: too few are free, or the required policy cannot be kept with them.
-
-    Raises:
-        ValueError: if count is negative, or a policy names no way of choosing.
+    `free`: the CPUs to choose from; others than the machine's are left out. `exclusive`: what to avoid if possible;
+    Default is resolved by the caller. `strategy`: which NUMA node or socket first. MostAllocated: the one with the
+    fewest free CPUs. LeastAllocated: the one with the most. DistributeEvenly: every NUMA node gives the same number, or
+    all that it has free. The kubelet's distribute-cpus-across-numa: as LeastAllocated where one NUMA node suffices,
+    otherwise as few NUMA nodes as can give the same number each, the emptiest first. Both count in whole cores for
+    FullPCPUs. `held_cores`: all CPUs of the cores on which a Pod holds a CPU with PCPULevel. `held_nodes`: all CPUs of
+    the NUMA nodes in which a Pod holds a CPU with NUMANodeLevel. `required`: whether `bind` must be kept: FullPCPUs by
+    whole cores, SpreadByPCPUs by one thread of each core. Returns the set; None if it cannot be: too few are free, or
+    the required policy cannot be kept with them. Raises ValueError: if count is negative, or a policy names no way of
+    choosing.
     """
     if count < 0 or bind not in _BINDS or exclusive is ExclusivePolicy.DEFAULT:
         raise ValueError(f"resolve what is asked before choosing: {count} CPUs, {bind}, exclusive {exclusive}")
@@ -168,12 +158,8 @@ def _outside_held_nodes(rule: TakeRule, free: int) -> tuple[int, ...]:
 def _best_cell(rule: TakeRule, counted: int, usable: int, enough: int, count: int) -> Cell | None:
     """Find the NUMA node that comes first of those with enough CPUs.
 
-    Args:
-        rule: of this choice.
-        counted: CPUs by whose number NUMA nodes are ordered.
-        usable: CPUs by whose number in the socket ties are ordered; then by NUMA node.
-        enough: CPUs that count; a NUMA node must have at least `count` of them.
-        count: how many are needed.
+    `counted`: CPUs by whose number NUMA nodes are ordered. `usable`: CPUs by whose number in the socket ties are
+    ordered; then by NUMA node. `enough`: CPUs that count; a NUMA node must have at least `count` of them.
     """
     sockets = rule.topology.sockets
     found, best = None, (0, 0)
@@ -337,10 +323,7 @@ def _passes(rule: TakeRule, free: int) -> tuple[int, ...]:
 def _evenly(rule: TakeRule, parts: Iterable[tuple[int, int]], count: int) -> int:
     """Take the same number of CPUs from each of as few NUMA nodes as possible; 0 if no number of NUMA nodes allows it.
 
-    Args:
-        rule: of this choice.
-        parts: what is tried in turn: the CPUs to choose from, and those of them by which NUMA nodes are measured.
-        count: how many, together.
+    `parts`: what is tried in turn: the CPUs to choose from, and those of them by which NUMA nodes are measured.
     """
     topology = rule.topology
     inside = rule._replace(even=False)
@@ -356,13 +339,7 @@ def _evenly(rule: TakeRule, parts: Iterable[tuple[int, int]], count: int) -> int
 
 
 def _level(rule: TakeRule, parts: Iterable[tuple[int, int]], count: int) -> int:
-    """Take CPUs in equal numbers from every NUMA node, or all that it has; 0 if one node gives them all.
-
-    Args:
-        rule: of this choice.
-        parts: as for `_evenly`.
-        count: how many, together.
-    """
+    """Take CPUs in equal numbers from every NUMA node, or all that it has; 0 if one node gives them all."""
     topology = rule.topology
     inside = rule._replace(level=False)
     for usable, measured in parts:

@@ -38,13 +38,8 @@ def choose_cpus(
 ) -> CpuShare | Refusal:
     """Choose what a Pod gets of a node's CPUs.
 
-    Args:
-        ask: the Pod's CPU request.
-        name: the node's name, for messages.
-        node: its CPUs; None if they are unknown.
-        use: what Pods hold of them.
-        numa: the NUMA nodes to choose from; None for all.
-        only: the only CPUs and NUMA nodes that may be chosen, if it names any.
+    `node`: its CPUs; None if they are unknown. `numa`: the NUMA nodes to choose from; None for all. `only`: the only
+    CPUs and NUMA nodes that may be chosen, if it names any.
     """
     if node is None or node.holders_unknown:
         return _on_unknown(ask, name, node)
@@ -97,39 +92,22 @@ def bind_policy(ask: CpuAsk, node: CpuNode) -> tuple[BindPolicy, bool] | str:
 
 
 class Own(NamedTuple):
-    """The rules by which a Pod gets CPUs of its own on a node.
-
-    Attributes:
-        bind: the policy.
-        exclusive: what to avoid, if possible.
-        required: whether `bind` must be kept.
-        free: the CPUs to choose from.
-        kept: how many more CPUs are free, but stay with the Pods on the shared pools of their NUMA nodes.
-        held_cores: all CPUs of the cores to avoid.
-        held_nodes: all CPUs of the NUMA nodes to avoid.
-    """
+    """The rules by which a Pod gets CPUs of its own on a node."""
 
     bind: BindPolicy
-    exclusive: ExclusivePolicy
-    required: bool
-    free: int
-    kept: int
-    held_cores: int
-    held_nodes: int
+    exclusive: ExclusivePolicy  # what to avoid, if possible
+    required: bool  # whether `bind` must be kept
+    free: int  # the CPUs to choose from
+    kept: int  # how many more CPUs are free, but stay with the Pods on the shared pools of their NUMA nodes
+    held_cores: int  # all CPUs of the cores to avoid
+    held_nodes: int  # all CPUs of the NUMA nodes to avoid
 
 
 def own_cpus(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, only: int = 0) -> Own | Refusal:
     """Find the rules by which a Pod gets CPUs of its own, and the CPUs to choose from.
 
-    Args:
-        ask: the Pod's CPU request.
-        name: the node's name, for messages.
-        node: its CPUs.
-        use: what Pods hold of them.
-        only: the only CPUs that may be taken; 0 for all.
-
-    Returns:
-        The rules; a permanent refusal if those of the Pod and the node exclude each other.
+    `only`: the only CPUs that may be taken; 0 for all. Returns the rules; a permanent refusal if those of the Pod and
+    the node exclude each other.
     """
     chosen = bind_policy(ask, node)
     if isinstance(chosen, str):

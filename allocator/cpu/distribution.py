@@ -6,8 +6,7 @@ from collections.abc import Sequence
 def level_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int, int]]:
     """Divide a number over all NUMA nodes, in units, as evenly as their sizes allow; the larger ones get the remainder.
 
-    Returns:
-        Pairs of index and share, without empty shares.
+    Returns pairs of index and share, without empty shares.
     """
     order = sorted(range(len(sizes)), key=lambda index: (sizes[index], -index))
     shares: dict[int, int] = {}
@@ -28,9 +27,7 @@ def even_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int, 
 
     Among all equal divisions this leaves the free CPUs most even, which the kubelet's distribute-cpus-across-numa
     compares. Each unit of the remainder goes to one of the largest.
-
-    Returns:
-        Pairs of index and share; empty if no such division exists.
+    Returns pairs of index and share; empty if no such division exists.
     """
     order = sorted(range(len(sizes)), key=lambda index: (-sizes[index], index))
     for nodes in range(2, len(order) + 1):

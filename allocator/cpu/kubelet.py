@@ -31,14 +31,7 @@ _CPU: Final = "cpu"
 
 
 def refused_by_kubelet(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse) -> Refusal | None:
-    """Return why a node's kubelet would reject a Pod, regardless of its CPUs; None if it would not.
-
-    Args:
-        ask: the Pod's CPU request.
-        name: the node's name, for messages.
-        node: its CPUs.
-        use: what Pods hold of them.
-    """
+    """Return why a node's kubelet would reject a Pod, regardless of its CPUs; None if it would not."""
     if not ask.of_kubelet:
         return None
     # The kubelet may have given Pods of ours other CPUs, which are reserved here; then it takes theirs for free. More
@@ -73,25 +66,16 @@ class _Reusable(NamedTuple):
     """CPUs or devices of init containers that ended, which the kubelet gives again.
 
     It takes as many of them as it likes, so that their number lies within bounds.
-
-    Attributes:
-        least: how many there are at least.
-        most: how many there are at most.
-        same: whether all are those that the kubelet would take if `least` were asked.
     """
 
-    least: int = 0
-    most: int = 0
-    same: bool = False
+    least: int = 0  # how many there are at least
+    most: int = 0  # how many there are at most
+    same: bool = False  # whether all are those that the kubelet would take if `least` were asked
 
     def after(self, one: KubeletAsk, amount: int, left: int, *, first: bool = False) -> "_Reusable":
         """What is reusable when a container got this amount.
 
-        Args:
-            one: the container.
-            amount: what it got.
-            left: what is free then, with what is reusable.
-            first: whether the kubelet gives what is reusable before anything else.
+        `first`: whether the kubelet gives what is reusable before anything else.
         """
         if first:
             count = max(self.least, amount) if one.phase is Phase.INIT else max(self.least - amount, 0)
@@ -154,21 +138,14 @@ def _demands(one: KubeletAsk, node: CpuNode) -> dict[str, int]:
 
 @dataclass(slots=True)
 class _Stock:
-    """A resource in each NUMA node, as the kubelet sees it while it serves a Pod.
+    """A resource in each NUMA node, as the kubelet sees it while it serves a Pod."""
 
-    Attributes:
-        has: what each NUMA node has, in their order.
-        free: what is free in each, with what is reusable; in all together if where containers got theirs is unknown.
-        reused_first: whether what is reusable is given before anything else.
-        at: the NUMA node of what is reusable.
-        reusable: how much is.
-    """
-
-    has: Sequence[int]
+    has: Sequence[int]  # what each NUMA node has, in their order
+    # what is free in each, with what is reusable; in all together if where containers got theirs is unknown
     free: list[int]
-    reused_first: bool = False
-    at: int = 0
-    reusable: _Reusable = NOTHING
+    reused_first: bool = False  # whether what is reusable is given before anything else
+    at: int = 0  # the NUMA node of what is reusable
+    reusable: _Reusable = NOTHING  # how much is
 
     @property
     def known(self) -> bool:

@@ -14,30 +14,19 @@ from allocator.vocabulary.cputopology import CpuTopology
 
 @dataclass(frozen=True, slots=True)
 class CpuHolder:
-    """A Pod that has CPUs of its own.
-
-    Attributes:
-        cpus: the set.
-        qos: its class, as `QosClass` spells it.
-        managed_by_kubelet: the kubelet's static policy chose the CPUs, for a Guaranteed Pod.
-    """
+    """A Pod that has CPUs of its own."""
 
     cpus: int
-    qos: str
-    managed_by_kubelet: bool = False
+    qos: str  # its class, as `QosClass` spells it
+    managed_by_kubelet: bool = False  # the kubelet's static policy chose the CPUs, for a Guaranteed Pod
 
 
 @dataclass(frozen=True, slots=True)
 class CpuPools:
-    """Both pools of a node, one entry per NUMA node (and per socket, if a NUMA node covers several), in their order.
+    """Both pools of a node, one entry per NUMA node (and per socket, if a NUMA node covers several), in their order."""
 
-    Attributes:
-        shared: for Burstable and LS Pods, and Guaranteed ones that hold no CPUs.
-        best_effort: for BestEffort and BE Pods.
-    """
-
-    shared: tuple[PoolCpus, ...]
-    best_effort: tuple[PoolCpus, ...]
+    shared: tuple[PoolCpus, ...]  # for Burstable and LS Pods, and Guaranteed ones that hold no CPUs
+    best_effort: tuple[PoolCpus, ...]  # for BestEffort and BE Pods
 
 
 def pools(
@@ -54,12 +43,7 @@ def pools(
     are in neither pool under the kubelet's static policy ("User stories", story 2); under its none policy it holds none
     (principle 7). CPUs that the kubelet reserves stay in both pools (CPU proposal). What the administrator reserved on
     the node, and what system Pods have exclusively, is in neither, as in Koordinator.
-
-    Args:
-        topology: the node's CPUs.
-        holders: the Pods that have CPUs of their own.
-        node_reserved: the set that the annotation node.koordinator.sh/reservation reserves.
-        system_exclusive: the set of the annotation node.koordinator.sh/system-qos-resource, if it is exclusive.
+    `system_exclusive`: the set of the annotation node.koordinator.sh/system-qos-resource, if it is exclusive.
     """
     shared = best_effort = topology.all & ~node_reserved & ~system_exclusive
     for holder in holders:

@@ -37,19 +37,12 @@ _BINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CpuDefaults:
-    """The rules that apply if neither the Pod nor the node states any.
+    """The rules that apply if neither the Pod nor the node states any."""
 
-    Attributes:
-        bind: policy by which CPUs are chosen.
-        exclusive: what is not shared with Pods of the same policy.
-        strategy: which NUMA node first.
-        numa_policy: how strictly Pods are aligned to NUMA nodes.
-    """
-
-    bind: BindPolicy = BindPolicy.FULL_PCPUS
-    exclusive: ExclusivePolicy = ExclusivePolicy.NONE
-    strategy: NumaStrategy = NumaStrategy.MOST_ALLOCATED
-    numa_policy: NumaPolicy = NumaPolicy.NONE
+    bind: BindPolicy = BindPolicy.FULL_PCPUS  # policy by which CPUs are chosen
+    exclusive: ExclusivePolicy = ExclusivePolicy.NONE  # what is not shared with Pods of the same policy
+    strategy: NumaStrategy = NumaStrategy.MOST_ALLOCATED  # which NUMA node first
+    numa_policy: NumaPolicy = NumaPolicy.NONE  # how strictly Pods are aligned to NUMA nodes
 
 
 def resolve(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefaults) -> CpuNode | None:

@@ -45,19 +45,9 @@ def choose_devices(
 ) -> tuple[Share, ...] | Refusal:
     """Choose devices of one type for each container that asks for some.
 
-    Args:
-        kind: the type.
-        request: of the Pod.
-        node: its current state.
-        budget: of the decision.
-        numa: NUMA nodes to stay inside; None for all.
-        only: as for `allocator.place.place`.
-
-    Returns:
-        One share per device, in the order of minors, or why the node cannot hold the Pod.
-
-    Raises:
-        BudgetSpentError: the search ended before it was found out whether the containers fit together.
+    `numa`: NUMA nodes to stay inside; None for all. Returns one share per device, in the order of minors, or why the
+    node cannot hold the Pod. Raises BudgetSpentError: the search ended before it was found out whether the containers
+    fit together.
     """
     search = TypeSearch(terms_of(kind, request, node, numa, only), budget)
     return _found([search], [_Turn(search, wish) for wish in search.wishes], budget)
@@ -77,21 +67,9 @@ def choose_together(
 
     A container's devices of the first type come first, and the devices of the other types beside them. A container
     that requests none of the first type gets the others beside all devices of that type that the Pod has.
-
-    Args:
-        kinds: two or more, each requested.
-        request: of the Pod.
-        node: its current state.
-        budget: of the decision.
-        numa: NUMA nodes to stay inside; None for all.
-        only: as for `allocator.place.place`.
-        same_root: the devices of a container must be on the same PCIe roots (requiredScope SamePCIe).
-
-    Returns:
-        As `choose_devices` does, type by type.
-
-    Raises:
-        BudgetSpentError: as `choose_devices`.
+    `numa`: NUMA nodes to stay inside; None for all. `same_root`: the devices of a container must be on the same PCIe
+    roots (requiredScope SamePCIe). Returns as `choose_devices` does, type by type. Raises BudgetSpentError: as
+    `choose_devices`.
     """
     lead = LeadingSearch(terms_of(kinds[0], request, node, numa, only), budget, same_root=same_root)
     others = [
@@ -136,11 +114,8 @@ def _found(searches: Sequence[TypeSearch], turns: Sequence[_Turn], budget: Budge
 def _serve(turns: Sequence[_Turn], budget: Budget) -> dict[str, str] | None:
     """Serve the wishes one after another; where the rest cannot be served, undo a choice and try the next one.
 
-    Returns:
-        None if all are served; otherwise the first objection to a set, by type.
-
-    Raises:
-        BudgetSpentError: as `choose_devices`; nothing is served then.
+    Returns None if all are served; otherwise the first objection to a set, by type. Raises BudgetSpentError: as
+    `choose_devices`; nothing is served then.
     """
     attempts: list[_Attempt] = []
     exchangeable: bool | None = None
@@ -162,11 +137,7 @@ def _serve(turns: Sequence[_Turn], budget: Budget) -> dict[str, str] | None:
 
 
 class _Attempt:
-    """Serving one wish while the earlier ones are served: the present choice, and what was not tried yet.
-
-    Attributes:
-        objections: the first to a set of this wish or of a later one, by type.
-    """
+    """Serving one wish while the earlier ones are served: the present choice, and what was not tried yet."""
 
     __slots__ = ("_allowance", "_chosen", "_failed", "_options", "_price", "_sets", "_undo", "_wish", "objections")
 
@@ -174,7 +145,7 @@ class _Attempt:
         search, wish = turn
         options = search.open_to(wish)
         count = search.count(wish.container.ask)
-        self.objections: dict[str, str] = {}
+        self.objections: dict[str, str] = {}  # the first to a set of this wish or of a later one, by type
         limit = search.terms.limit
         self._allowance = Allowance(limit, search.offers) if limit is not None else None
         if self._allowance is not None and len(options) >= count:
@@ -221,9 +192,7 @@ class _Attempt:
     def failed(self, objections: dict[str, str], *, exchangeable: bool) -> None:
         """Undo the present choice: beside it the later wishes cannot be served.
 
-        Args:
-            objections: why, by type.
-            exchangeable: whether every choice of the same kind would fail too.
+        `exchangeable`: whether every choice of the same kind would fail too.
         """
         self.undo()
         self.objections = {**objections, **self.objections}

@@ -37,30 +37,20 @@ _DEAF: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRules:
-    """What the administrator decided about delivery.
+    """What the administrator decided about delivery."""
 
-    Attributes:
-        delivery: name of a `Delivery` for all nodes, or `AUTO`.
-        runtime_class: the RuntimeClass that leads to NVIDIA's runtime; "" where the cluster has none.
-        handler: of that RuntimeClass.
-        unknown_refused: whether a node of which nothing is known takes no Pods for cards.
-        limits: what keeps memory limits.
-    """
-
-    delivery: str = AUTO
-    runtime_class: str = ""
+    delivery: str = AUTO  # name of a `Delivery` for all nodes, or `AUTO`
+    runtime_class: str = ""  # the RuntimeClass that leads to NVIDIA's runtime; "" where the cluster has none
     handler: str = ""
-    unknown_refused: bool = False
-    limits: LimitProvider = LimitProvider.NONE
+    unknown_refused: bool = False  # whether a node of which nothing is known takes no Pods for cards
+    limits: LimitProvider = LimitProvider.NONE  # what keeps memory limits
 
 
 def delivery_of(runtime: NodeRuntime | None, label: str, rules: DeliveryRules) -> NodeDelivery:
     """Decide how a node gives Pods their cards.
 
-    Args:
-        runtime: what is told of its container runtime; None if nothing is.
-        label: the Node's label `DELIVERY_LABEL`, which precedes the rules; what is no `Delivery` counts as none.
-        rules: of this installation.
+    `runtime`: what is told of its container runtime; None if nothing is. `label`: the Node's label `DELIVERY_LABEL`,
+    which precedes the rules; what is no `Delivery` counts as none.
     """
     wanted = label if label in list(Delivery) else rules.delivery
     if runtime is None:
@@ -192,11 +182,7 @@ def not_delivered(request: PodRequest, node: NodeSnapshot) -> Refusal | None:
 
 
 def classes_help(nodes: Mapping[NodeDelivery, int]) -> bool:
-    """Whether Pods get their cards on more nodes, or more certainly, with the installation's RuntimeClass.
-
-    Args:
-        nodes: how many nodes give cards in which way.
-    """
+    """Whether Pods get their cards on more nodes, or more certainly, with the installation's RuntimeClass."""
     return sum((_worth(way.classed) - _worth(way.plain)) * number for way, number in nodes.items()) > 0
 
 

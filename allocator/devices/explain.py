@@ -25,9 +25,7 @@ _MOST_ASKED: Final = 16  # containers of which a message says what they ask
 def lacking(searches: Sequence[TypeSearch], budget: Budget) -> Refusal | None:
     """Say what a container lacks by itself; None if each finds devices, or if too many containers ask.
 
-    Args:
-        searches: one for each type; nothing is served.
-        budget: of the decision. It pays for the explanation, which is given even if nothing is left.
+    `budget`: of the decision. It pays for the explanation, which is given even if nothing is left.
     """
     steps = Budget(_MOST_STEPS)
     for search in searches:
@@ -55,11 +53,6 @@ def explain(searches: Sequence[TypeSearch], objections: Mapping[str, str], budge
 
     What a container lacks by itself comes first, then the first objection to a set. Otherwise the containers do not
     fit together.
-
-    Args:
-        searches: one for each type.
-        objections: as the search returned them, by type.
-        budget: of the decision.
     """
     short = lacking(searches, budget)
     if short is not None:

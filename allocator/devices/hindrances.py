@@ -12,15 +12,10 @@ from allocator.vocabulary.device import Device
 
 
 class Hindrance(NamedTuple):
-    """One reason why devices are not chosen.
+    """One reason why devices are not chosen."""
 
-    Attributes:
-        words: what such a device is, for people: "cordoned".
-        holds: whether a device of the type is.
-    """
-
-    words: str
-    holds: Callable[[Device], bool]
+    words: str  # what such a device is, for people: "cordoned"
+    holds: Callable[[Device], bool]  # whether a device of the type is
 
 
 def hindrances(terms: Terms) -> Iterator[Hindrance]:

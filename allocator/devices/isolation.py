@@ -8,12 +8,7 @@ from allocator.vocabulary.outcome import Refusal
 
 
 def not_isolated(request: PodRequest, node: NodeSnapshot) -> Refusal | None:
-    """Refuse a node whose GPUs are not isolated as a Pod demands; whole GPUs need no isolation.
-
-    Args:
-        request: that of the Pod.
-        node: its current state.
-    """
+    """Refuse a node whose GPUs are not isolated as a Pod demands; whole GPUs need no isolation."""
     wanted = request.wishes.isolation
     if not wanted or wanted == node.isolation:
         return None

@@ -23,12 +23,8 @@ class Wish(NamedTuple):
 class Offer:
     """A usable device during one decision: what is free for this Pod, and what the Pod has taken so far.
 
-    Args:
-        device: the device.
-        held: what other Pods hold of it; None if they hold nothing.
-        capacity: its total amounts.
-        free: what others leave free.
-        steps: what the Pod takes of it in each step of the Pod's life; nothing yet.
+    `held`: what other Pods hold of it; None if they hold nothing. `steps`: what the Pod takes of it in each step of the
+    Pod's life; nothing yet.
     """
 
     __slots__ = ("capacity", "containers", "device", "free", "function", "idle", "peak", "steps")

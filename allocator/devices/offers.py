@@ -19,8 +19,7 @@ _MIB: Final = 2**20
 def find_offers(terms: Terms, steps: int) -> tuple[list[Offer], int]:
     """Find the devices that could be chosen. The Pod holds nothing of them yet, in any step of its life.
 
-    Returns:
-        The offers in the node's order, and their number if `Terms.only` did not restrict them.
+    Returns the offers in the node's order, and their number if `Terms.only` did not restrict them.
     """
     offers = _open(terms, steps)
     wanted = terms.hint.functions
@@ -113,11 +112,8 @@ def _with_functions(
 ) -> list[Offer]:
     """Keep the devices that have a free virtual function that the hint selects, and attach that function to each.
 
-    Args:
-        offers: the devices.
-        wanted: the hint's selector.
-        taken: bus ids of the functions that a Pod holds; a function that two devices list is given once.
-        named: bus ids of the functions that may be given; None for all.
+    `taken`: bus ids of the functions that a Pod holds; a function that two devices list is given once. `named`: bus ids
+    of the functions that may be given; None for all.
     """
     kept = []
     for offer in offers:

@@ -12,10 +12,7 @@ BY_RANK: Final = SetRule(rank_first=True)
 def set_rule(terms: Terms, company: int, *, whole: bool) -> SetRule:
     """Make the rule for an ask of whole devices, or of parts of devices.
 
-    Args:
-        terms: those of the decision.
-        company: whole devices that the gang's other Pods are still to get.
-        whole: whether the ask takes all of each device.
+    `company`: whole devices that the gang's other Pods are still to get.
     """
     wishes, wiring = terms.wishes, terms.node.wiring
     near = _mates(terms) if wishes.gang else frozenset()

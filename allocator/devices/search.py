@@ -33,18 +33,9 @@ Found = Iterator[Sequence[Option] | Objection]
 class TypeSearch:
     """The devices of one type in one decision, and what the Pod has taken so far.
 
-    Args:
-        terms: the terms on which devices are chosen.
-        budget: of the decision; every search for devices takes steps of it.
-
-    Attributes:
-        terms: as given.
-        budget: as given.
-        wishes: the containers to serve, the hardest first.
-        offers: the devices that could be chosen.
-        selected: how many devices an ask for every one of them takes.
-        scope: how close together the devices of all containers must be; NODE if the rule for sets ensures it.
-        spheres: the places, of the scope's kind, in which each container by itself finds enough devices.
+    `wishes`: the containers to serve, the hardest first. `offers`: the devices that could be chosen. `selected`: how
+    many devices an ask for every one of them takes. `budget`: of the decision; every search for devices takes steps of
+    it.
     """
 
     def __init__(self, terms: Terms, budget: Budget) -> None:
@@ -53,7 +44,9 @@ class TypeSearch:
         self.wishes, steps = wishes_of(terms.asks)
         self.offers, self.selected = find_offers(terms, steps)
         self._rules: dict[bool, SetRule] = {}
+        # how close together the devices of all containers must be; NODE if the rule for sets ensures it
         self.scope = (terms.hint.scope or Scope.NODE) if len(self.wishes) > 1 else Scope.NODE
+        # the places, of the scope's kind, in which each container by itself finds enough devices
         self.spheres = frozenset() if self.scope is Scope.NODE else self._spheres_for_all()
 
     def rule(self, ask: DeviceAsk) -> SetRule:
@@ -113,13 +106,7 @@ class TypeSearch:
     def sets(self, wish: Wish, options: list[Option], count: int) -> Found:
         """Go through sets of `count` of these options, the best first.
 
-        Args:
-            wish: the container to serve.
-            options: those of the wish.
-            count: number of devices.
-
-        Returns:
-            Sets, and objections in the places of the sets that were passed over.
+        Returns sets, and objections in the places of the sets that were passed over.
         """
         return self._by_rule(options, count, self.rule(wish.container.ask))
 

@@ -14,12 +14,7 @@ def shortage(offer: Offer, ask: DeviceAsk, terms: Terms, free: Amounts | None = 
 
     It is 0 if, and only if, the device can serve the ask by itself. It does not matter who holds the rest of the
     device: what a Pod of another product leaves can be given as well. A device that the ask does not mean lacks 100.
-
-    Args:
-        offer: the device.
-        ask: of a container.
-        terms: on which devices are chosen.
-        free: what is free of it, if not what other Pods leave.
+    `free`: what is free of it, if not what other Pods leave.
     """
     if not meant((offer,), ask):
         return FULL

@@ -16,33 +16,20 @@ from allocator.vocabulary.preference import DeviceOrder
 
 @dataclass(slots=True)
 class Terms:
-    """What a Pod requests of one type of device on one node. Nothing in it changes during a decision.
-
-    Attributes:
-        kind: the type.
-        node: its current state.
-        numa: NUMA nodes to stay inside; None for all. A device whose NUMA node is unknown counts as inside each.
-        only: the most that may be taken, by device id; None if that is not restricted.
-        asks: the containers' asks for this type, in the Pod's order.
-        wishes: those of the Pod.
-        hint: the Pod's hint for this type.
-        order: which of the fitting devices comes first.
-        alone: the Pod wants the PCIe roots of its devices for itself.
-        unshared: the Pod shares its devices with no other Pod.
-        limit: what it may hold of all devices in sum; None if that is not limited.
-    """
+    """What a Pod requests of one type of device on one node. Nothing in it changes during a decision."""
 
     kind: DeviceType
     node: NodeSnapshot
+    # NUMA nodes to stay inside; None for all. A device whose NUMA node is unknown counts as inside each.
     numa: frozenset[int] | None
-    only: Mapping[str, Share] | None
-    asks: list[ContainerAsk]
-    wishes: Wishes
-    hint: TypeHint
-    order: DeviceOrder
-    alone: bool
-    unshared: bool
-    limit: TypeLimit | None
+    only: Mapping[str, Share] | None  # the most that may be taken, by device id; None if that is not restricted
+    asks: list[ContainerAsk]  # the containers' asks for this type, in the Pod's order
+    wishes: Wishes  # those of the Pod
+    hint: TypeHint  # the Pod's hint for this type
+    order: DeviceOrder  # which of the fitting devices comes first
+    alone: bool  # the Pod wants the PCIe roots of its devices for itself
+    unshared: bool  # the Pod shares its devices with no other Pod
+    limit: TypeLimit | None  # what it may hold of all devices in sum; None if that is not limited
 
     def amounts(self, capacity: Amounts, ask: DeviceAsk) -> Amounts:
         """What an ask takes of a device of this capacity: all if the Pod does not share and it suffices."""
@@ -71,12 +58,7 @@ def terms_of(
 ) -> Terms:
     """Collect the terms on which devices of one type are chosen.
 
-    Args:
-        kind: the type.
-        request: of the Pod.
-        node: its current state.
-        numa: NUMA nodes to stay inside; None for all.
-        only: as for `allocator.place.place`.
+    `numa`: NUMA nodes to stay inside; None for all.
     """
     wishes = request.wishes
     hint = (wishes.hint(kind.name) or NO_HINT) if wishes.hints else NO_HINT

@@ -23,20 +23,14 @@ from allocator.vocabulary.devicetype import DeviceType
 class FollowingSearch(TypeSearch):
     """The search for a type whose devices belong beside those of another type.
 
-    Args:
-        terms: the terms on which devices are chosen.
-        budget: of the decision.
-        lead: the search for the leading type.
-        same_root: whether a container's devices of both types must be on the same PCIe roots.
-
-    Attributes:
-        by_container: container's name -> its wish.
+    `same_root`: whether a container's devices of both types must be on the same PCIe roots.
     """
 
     def __init__(self, terms: Terms, budget: Budget, lead: TypeSearch, *, same_root: bool) -> None:
         super().__init__(terms, budget)
         self._lead = lead
         self._same_root = same_root
+        # container's name -> its wish
         self.by_container = {name: wish for wish in self.wishes for name in wish.container.names}
 
     def sets(self, wish: Wish, options: list[Option], count: int) -> Found:
@@ -63,19 +57,13 @@ class FollowingSearch(TypeSearch):
 class LeadingSearch(TypeSearch):
     """The search for the type beside whose devices those of the other types are chosen.
 
-    Args:
-        terms: the terms on which devices are chosen.
-        budget: of the decision.
-        same_root: whether a container's devices of all types must be on the same PCIe roots.
-
-    Attributes:
-        followers: the searches for the other types; filled before `sets` is called.
+    `same_root`: whether a container's devices of all types must be on the same PCIe roots.
     """
 
     def __init__(self, terms: Terms, budget: Budget, *, same_root: bool) -> None:
         super().__init__(terms, budget)
         self._same_root = same_root
-        self.followers: list[FollowingSearch] = []
+        self.followers: list[FollowingSearch] = []  # the searches for the other types; filled before `sets` is called
 
     def sets(self, wish: Wish, options: list[Option], count: int) -> Found:
         """Go through sets as `TypeSearch.sets` does: those beside which the other types have devices."""

@@ -54,11 +54,8 @@ def describe_amounts(
 ) -> str:
     """Write amounts of a device, one for each of the type's tails: `core 50 %, memory 40Gi (50 %)`.
 
-    Args:
-        kind: the type.
-        amounts: to be written.
-        stated: those that somebody stated, None for each that nobody did. Bytes that were stated are written exactly,
-            others as an amount that a Pod could ask for instead: in whole MiB, rounded down.
+    `stated`: those that somebody stated, None for each that nobody did. Bytes that were stated are written exactly,
+    others as an amount that a Pod could ask for instead: in whole MiB, rounded down.
     """
     exact = [amount is not None for amount in stated or (None,) * len(amounts)]
     parts: dict[str, list[str]] = {}

@@ -40,13 +40,11 @@ class ClusterIndex:
 
     Each node has a row, found by `NodeRows`; nothing fits on row 0. Nodes that are alike are in one state (`States`).
     Tables and results are over states.
-
-    Args:
-        fullness: device type -> the classes that measure how full a device is. For GPUs these are compute and the ratio
-            of memory, not its bytes, which state the same again. All classes count for a type that is not named.
-        sizes: device type -> the class that states how large a device is, and how much of it counts as 1. Devices of a
-            type that is not named are of one size.
-        counted: which classes count in the patent's preferences: device types, and `NODE_CLASSES`; empty for all.
+    `fullness`: device type -> the classes that measure how full a device is. For GPUs these are compute and the ratio
+    of memory, not its bytes, which state the same again. All classes count for a type that is not named. `sizes`:
+    device type -> the class that states how large a device is, and how much of it counts as 1. Devices of a type that
+    is not named are of one size. `counted`: which classes count in the patent's preferences: device types, and
+    `NODE_CLASSES`; empty for all.
     """
 
     def __init__(
@@ -85,9 +83,7 @@ class ClusterIndex:
         """Add or replace a node that has these devices and no others.
 
         Types and classes come from the table of device types: once seen, they keep their space.
-
-        Raises:
-            RowError: the node has no name or has a type twice, or `unpack` refused a type. The index is unchanged.
+        Raises RowError: the node has no name or has a type twice, or `unpack` refused a type. The index is unchanged.
         """
         if not node:
             raise RowError("a node must have a name")
@@ -344,9 +340,7 @@ class ClusterIndex:
     def worth(self, first: int, count: int) -> Iterator[tuple[str, Make, Worth]]:
         """What is free by what it is worth to the typical requests: for each type and make, summed over some nodes.
 
-        Args:
-            first: number of the first node.
-            count: of nodes; those beyond the last are left out.
+        `count`: of nodes; those beyond the last are left out.
         """
         states, node = self._state[first : min(first + count, self._nodes.end)], self._tables.get(NODE_ROW)
         cpu, memory = (left_of_node(node, name, 0, states, len(states)) for name in ("cpu", "memory"))
@@ -361,11 +355,7 @@ class ClusterIndex:
         """How much the fragmentation of the nodes of these rows grows if the query is served there.
 
         It means nothing for a node that cannot serve the query.
-
-        Args:
-            rows: of the nodes.
-            query: what is asked; what the Pod takes is stated by its steps and requests.
-            smallest: whether the smallest sufficient device is taken first.
+        `query`: what is asked; what the Pod takes is stated by its steps and requests.
         """
         grown: Ints = self._fragments.growth(query, self._states.end, smallest=smallest)[:, self._state[rows]].sum(
             axis=0
@@ -485,10 +475,7 @@ class ClusterIndex:
 def _rooms(often: Ints, count: int, most: Ints) -> Ints:
     """How many times `count` distinct devices can be taken on each node, by bisection.
 
-    Args:
-        often: how many times each slot could serve one device, slots x nodes.
-        count: devices that each time takes.
-        most: an upper bound for each node.
+    `often`: how many times each slot could serve one device, slots x nodes.
     """
     low, high = np.zeros_like(most), most
     while (low < high).any():

@@ -20,11 +20,8 @@ def paired(used: Ints, has: Ints) -> Ints:
 def ranks(approximate: Floats, doubt: float, classes: Ints, figure: Figure) -> Ints:
     """Number the nodes by their exact figure, from 0 for the least; nodes whose figures are equal have one number.
 
-    Args:
-        approximate: about the figure of each node.
-        doubt: how far two approximate figures must be apart for their order to be certain.
-        classes: what each node's figure is made of: two lines per class (used, capacity) x nodes.
-        figure: makes the exact figure.
+    `doubt`: how far two approximate figures must be apart for their order to be certain. `classes`: what each node's
+    figure is made of: two lines per class (used, capacity) x nodes.
     """
     order: Rows = np.argsort(approximate)
     sure: Bools = np.diff(approximate[order]) > doubt

@@ -39,23 +39,17 @@ _T = TypeVar("_T", bound=np.generic)
 
 
 class Taking(NamedTuple):
-    """Devices of one type that a Pod takes.
+    """Devices of one type that a Pod takes."""
 
-    Attributes:
-        wants: what it takes, one after another.
-        size: by which class devices are large, as in `Stock.order`.
-    """
-
-    wants: Sequence[Want]
-    size: Size | None
+    wants: Sequence[Want]  # what it takes, one after another
+    size: Size | None  # by which class devices are large, as in `Stock.order`
 
 
 def found(of: TypicalOf, stock: Stock) -> Small:
     """What the classes of typical requests find on devices.
 
-    Returns:
-        (2 x classes + 1) x nodes: how many devices can serve each class; the points that are left on these; then the
-        points that are left on all devices.
+    Returns (2 x classes + 1) x nodes: how many devices can serve each class; the points that are left on these; then
+    the points that are left on all devices.
     """
     points, serving = stock.points(of.counted, of.points), stock.serving(of)
     classes, _, nodes = serving.shape
@@ -73,15 +67,7 @@ def found_after(
 
     Where a Pod takes few of many devices, only these are looked at: what is found is less by what they were of use, and
     more by what they are of use then.
-
-    Args:
-        there: what is found before.
-        of: the typical requests.
-        table: all devices of their type.
-        at: the nodes.
-        taking: what the Pod takes of these.
-        fits: which can serve the first want, lines x nodes.
-        order: of the stock.
+    `fits`: which can serve the first want, lines x nodes.
     """
     want, *others = taking.wants
     lines, taken = first(order, fits, want.count)
@@ -117,11 +103,7 @@ def gained(of: TypicalOf, stock: Stock, want: Want, taken: Bools) -> Small:
 def measure(of: TypicalOf, found: Small, cpu: Ints, memory: Ints) -> Ints:
     """F_n(M) of each node for the devices of one type, multiplied by the sum of the weights, in points.
 
-    Args:
-        of: the typical requests for the type.
-        found: what they find on the nodes.
-        cpu: thousandths of a CPU that are left of each node.
-        memory: bytes, likewise.
+    `cpu`: thousandths of a CPU that are left of each node. `memory`: bytes, likewise.
     """
     classes = len(of.classes)
     fits = of.enough(found[:classes].astype(np.uint8))
@@ -144,10 +126,7 @@ def left_of_node(table: TypeTable | None, name: str, asked: int, at: At, nodes: 
 def _in_parts(compute: Callable[[At], NDArray[_T]], at: At, each: int) -> NDArray[_T]:
     """Compute for so many nodes at once that all of it stays in the cache.
 
-    Args:
-        compute: returns an array of which the last axis is these nodes.
-        at: which nodes; a slice begins with the first.
-        each: figures that are looked at for each node.
+    `compute`: returns an array of which the last axis is these nodes.
     """
     if not isinstance(at, slice):
         return compute(at)
@@ -165,11 +144,8 @@ def _taken(query: Query) -> tuple[Want, ...]:
 class Fragments:
     """The fragmentation of all nodes, and how much it grows; only what changed is computed again.
 
-    Args:
-        tables: the devices by type, as they are now.
-        sizes: device type -> the class by which its devices are large, and how much of it counts as 1.
-        memo: keeps results, and knows which nodes changed.
-        fits: returns whether each slot of a table can serve one device of a want, slots x nodes.
+    `sizes`: device type -> the class by which its devices are large, and how much of it counts as 1. `fits`: returns
+    whether each slot of a table can serve one device of a want, slots x nodes.
     """
 
     def __init__(
@@ -222,12 +198,7 @@ class Fragments:
         That is so where a typical request asks for all usable devices of a node, and of the nodes with as many usable
         devices more than an eighth are idle, and more than the part that such requests have in all devices that typical
         requests ask for. A share counts as a device there. CPU and memory do not count.
-
-        Args:
-            kind: the type of devices.
-            usable: how many devices of the type a node in each state has on which something may land.
-            in_use: whether anything of it is in use.
-            nodes: how many nodes are in each state.
+        `usable`: how many devices of the type a node in each state has on which something may land.
         """
         table, of = self._tables.get(kind), self._typical.kinds.get(kind)
         if table is None or of is None:

@@ -20,13 +20,8 @@ _MOST: Final = 8192  # groupings that are remembered; nodes of one make share th
 def groups_of(devices: Sequence[Device], node: NodeSnapshot, *, partitioned: bool) -> tuple[int, ...]:
     """Number the groups of a node's devices of one type.
 
-    Args:
-        devices: of one type.
-        node: their node.
-        partitioned: whether the node's partition table is about devices of the type.
-
-    Returns:
-        For each device the place of the first device of its group; its own place where it is not idle.
+    `partitioned`: whether the node's partition table is about devices of the type. Returns for each device the place of
+    the first device of its group; its own place where it is not idle.
     """
     used, unusable = node.used, node.unusable
     idle = sum([1 << at for at, one in enumerate(devices) if one.id not in used and one.id not in unusable])

@@ -16,8 +16,7 @@ _WORTHWHILE: Final = 16  # computing one node alone costs about as much as compu
 class Memo:
     """Results by key; the last axis of each is the nodes.
 
-    Args:
-        most: number of keys that are kept; the least recently used is dropped first.
+    `most`: number of keys that are kept; the least recently used is dropped first.
     """
 
     def __init__(self, most: int) -> None:

@@ -20,9 +20,7 @@ def name_hashes(names: Sequence[str]) -> Ints | None:
     """The hash of each name, 64 bits; it depends on no other name.
 
     A name is read by words of 8 bytes, of which the last one ends where the name ends.
-
-    Returns:
-        None if a name is shorter than a word or has a line break, or if there is none.
+    Returns None if a name is shorter than a word or has a line break, or if there is none.
     """
     if not names:
         return None

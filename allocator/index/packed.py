@@ -28,8 +28,7 @@ class PackedError(ValueError):
 def bits_for(largest: int) -> int:
     """Find how many bits hold every amount up to the largest; at least 1.
 
-    Raises:
-        PackedError: it is negative, or needs more than `MAX_BITS`.
+    Raises PackedError: it is negative, or needs more than `MAX_BITS`.
     """
     if largest < 0:
         raise PackedError(f"{largest} is negative; amounts are counted from 0")
@@ -42,8 +41,7 @@ def bits_for(largest: int) -> int:
 def encode(values: Sequence[int], bits: int) -> int:
     """Pack amounts, the first in the lowest bits (patent, claim 3).
 
-    Raises:
-        PackedError: an amount is negative or needs more bits, or bits or the number of amounts is out of bounds.
+    Raises PackedError: an amount is negative or needs more bits, or bits or the number of amounts is out of bounds.
     """
     _check_shape(bits, len(values))
     packed = shift = 0
@@ -58,8 +56,7 @@ def encode(values: Sequence[int], bits: int) -> int:
 def decode(packed: int, bits: int, count: int) -> list[int]:
     """Unpack amounts (patent, claim 5).
 
-    Raises:
-        PackedError: the number is negative or holds more than `count` amounts, or bits or count is out of bounds.
+    Raises PackedError: the number is negative or holds more than `count` amounts, or bits or count is out of bounds.
     """
     _check_shape(bits, count)
     end = bits * count
@@ -80,22 +77,14 @@ def _check_shape(bits: int, count: int) -> None:
 class Packed:
     """One resource class of one node.
 
-    Attributes:
-        name: of the class: a resource's tail, or type/tail.
-        bits: of each amount (b), from 1 to `MAX_BITS`.
-        count: of devices (Nf), to `MAX_COUNT`.
-        total: the amount that each device has, packed.
-        free: the free part of that amount, packed; never more than the device has.
-
-    Raises:
-        PackedError: a value is out of its bounds.
+    Raises PackedError: a value is out of its bounds.
     """
 
-    name: str
-    bits: int
-    count: int
-    total: int
-    free: int
+    name: str  # of the class: a resource's tail, or type/tail
+    bits: int  # of each amount (b), from 1 to `MAX_BITS`
+    count: int  # of devices (Nf), to `MAX_COUNT`
+    total: int  # the amount that each device has, packed
+    free: int  # the free part of that amount, packed; never more than the device has
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -108,8 +97,7 @@ class Packed:
     def of(cls, name: str, totals: Sequence[int], frees: Sequence[int]) -> "Packed":
         """Pack one class in as few bits as hold its greatest total.
 
-        Raises:
-            PackedError: an amount is negative or too large, more is free than there is, or the lengths differ.
+        Raises PackedError: an amount is negative or too large, more is free than there is, or the lengths differ.
         """
         return _packed(name, tuple(totals), tuple(frees))
 

@@ -20,27 +20,18 @@ _DIGITS: Final = 3  # binary digits that are kept of the size of a node
 
 @dataclass(frozen=True, slots=True)
 class ClassUse:
-    """One resource class on every node if the request is placed there.
+    """One resource class on every node if the request is placed there."""
 
-    Attributes:
-        has: the capacity, for devices the sum over the usable ones.
-        used: the requested part of it with the request, never more than `has`.
-    """
-
-    has: Ints
-    used: Ints
+    has: Ints  # the capacity, for devices the sum over the usable ones
+    used: Ints  # the requested part of it with the request, never more than `has`
 
 
 def packing(kept: Ints, wanted: int, in_use: Bools, uses: list[list[ClassUse]]) -> Ints:
     """Score by how little is broken, from 0 to 100, higher is better: whole devices and whole nodes stay free.
 
     score = 50 * kept // wanted + (20 if the node is in use) + the mean over types of 30 * sum(used) // sum(has).
-
-    Args:
-        kept: how many of the wanted devices were in use already or are filled.
-        wanted: devices that are asked for.
-        in_use: whether anything of the node was in use before.
-        uses: for each type that is asked for, the classes that measure how full its devices are.
+    `in_use`: whether anything of the node was in use before. `uses`: for each type that is asked for, the classes that
+    measure how full its devices are.
     """
     full = np.zeros_like(kept)
     for classes in uses:
@@ -61,10 +52,8 @@ def coarse(amounts: Ints) -> Ints:
 def figures(way: Preference, used: Ints, has: Ints) -> Floats:
     """Approximate `allocator.score.FIGURES` for every node, with an error below `doubt(len(has)) / 2`.
 
-    Args:
-        way: which figure.
-        used: the requested part of each resource class with the request, never more than `has`; classes x nodes.
-        has: the capacity; those of 0 do not count.
+    `used`: the requested part of each resource class with the request, never more than `has`; classes x nodes. `has`:
+    the capacity; those of 0 do not count.
     """
     shares = used / np.maximum(has, 1)
     count = np.add.reduce(has > 0, axis=0, dtype=np.int64)

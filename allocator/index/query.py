@@ -23,14 +23,10 @@ class RatioFrom:
     """An amount as a percentage of the device's capacity in another class, rounded down.
 
     For a ratio that follows from stated bytes. More than all of the other class fits no device.
-
-    Attributes:
-        tail: the other class.
-        amount: asked of that class.
     """
 
     tail: str
-    amount: int
+    amount: int  # asked of that class
 
 
 Amount = int | PartOf | RatioFrom
@@ -44,17 +40,12 @@ class QueryError(ValueError):
 class Want:
     """A number of distinct devices of one type, each with the wanted amounts free.
 
-    Attributes:
-        type: of the devices.
-        count: from 1 to `MAX_WANTED`.
-        amounts: (resource tail, what each device must have free) pairs; at least one, each tail once.
-
-    Raises:
-        QueryError: a figure is out of bounds.
+    Raises QueryError: a figure is out of bounds.
     """
 
     type: str
-    count: int
+    count: int  # from 1 to `MAX_WANTED`
+    # (resource tail, what each device must have free) pairs; at least one, each tail once
     amounts: tuple[tuple[str, Amount], ...]
     _hash: int = field(init=False, repr=False, compare=False)  # results are looked up by it many times
 
@@ -85,15 +76,12 @@ class Query:
 
     Each want is considered by itself. That each could be served is necessary for all of them together; for several
     wants of one type it is not sufficient.
-
-    Attributes:
-        wants: what a node must have.
-        steps: what the Pod holds at once in each step of its life; only for preferences that count what it takes.
-        requests: (resource, amount) pairs that the Pod takes of the node itself; only for these preferences too.
     """
 
-    wants: tuple[Want, ...]
+    wants: tuple[Want, ...]  # what a node must have
+    # what the Pod holds at once in each step of its life; only for preferences that count what it takes
     steps: tuple[tuple[Want, ...], ...] = ()
+    # (resource, amount) pairs that the Pod takes of the node itself; only for these preferences too
     requests: tuple[tuple[str, int], ...] = ()
     _hash: int = field(init=False, repr=False, compare=False)  # likewise
 

@@ -37,9 +37,7 @@ def query_of(request: PodRequest) -> Query:
 def query_with_load(request: PodRequest, requests: Iterable[tuple[str, int]]) -> Query:
     """Turn a request into a query that also states what the Pod takes of a node.
 
-    Args:
-        request: for devices and CPUs.
-        requests: what the Pod requests of a node in sum, by resource.
+    `requests`: what the Pod requests of a node in sum, by resource.
     """
     of_node = tuple((name, min(amount, MAX_AMOUNT)) for name, amount in requests if name in NODE_CLASSES and amount > 0)
     return replace(query_of(request), steps=_steps(request.containers), requests=of_node)
@@ -79,10 +77,8 @@ def want_of(ask: DeviceAsk) -> Want:
 def type_rows(node: NodeSnapshot, *, told: bool = False, partitioned: Collection[str] = ()) -> list[TypeRow]:
     """Pack a node for the index: the devices of each type, all CPUs as one device, and each NUMA node's as one.
 
-    Args:
-        node: the node.
-        told: whether the rows state makes and groups of devices.
-        partitioned: the types whose devices are divided by the node's partition table.
+    `told`: whether the rows state makes and groups of devices. `partitioned`: the types whose devices are divided by
+    the node's partition table.
     """
     by_type: dict[str, list[Device]] = {}
     for device in node.devices:

@@ -15,41 +15,27 @@ _LEVELS: Final = 100 // STEP + 1
 
 
 class NodeFigures(NamedTuple):
-    """The figures by which one candidate is compared, in the order in which they count for it.
+    """The figures by which one candidate is compared, in the order in which they count for it."""
 
-    Attributes:
-        mates: Pods of the same gang that are there; more is better.
-        room: how many Pods of the gang that wait could go there; more is better.
-        growth: steps by which fragmentation would grow; less is better. None if the preference does not ask for it.
-        broken: the size of the group of linked idle devices that is broken; less is better. None as above.
-        begun: the CPUs, in thousandths and rounded down, of the node on which an idle device is opened; 0 if devices in
-            use suffice. Less is better. None as above.
-        opened: how large the largest device is that is opened, in the unit of its size; 0 if devices in use suffice.
-            Less is better. None if it does not count.
-        idle: how many devices of the types that are asked for the node has, if nothing of it is in use and it cannot be
-            spared (`Fragments.spare`); 0 otherwise. Less is better. None as above.
-        score: of packing, from 0 to 100, more is better; of another preference the place in its order, from 0 on.
-    """
-
-    mates: int
-    room: int
+    mates: int  # Pods of the same gang that are there; more is better
+    room: int  # how many Pods of the gang that wait could go there; more is better
+    # steps by which fragmentation would grow; less is better. None if the preference does not ask for it.
     growth: int | None
-    broken: int | None
+    broken: int | None  # the size of the group of linked idle devices that is broken; less is better. None as above.
+    # the CPUs, in thousandths and rounded down, of the node on which an idle device is opened; 0 if devices in use
+    # suffice. Less is better. None as above.
     begun: int | None
+    # how large the largest device is that is opened, in the unit of its size; 0 if devices in use suffice. Less is
+    # better. None if it does not count.
     opened: int | None
+    # how many devices of the types that are asked for the node has, if nothing of it is in use and it cannot be spared
+    # (`Fragments.spare`); 0 otherwise. Less is better. None as above.
     idle: int | None
-    score: int
+    score: int  # of packing, from 0 to 100, more is better; of another preference the place in its order, from 0 on
 
 
 class NodeSearch:
-    """A search of the index; valid until a node is added, removed or changed.
-
-    Args:
-        index: of the cluster.
-        query: what is asked.
-        names: of the candidates.
-        open_to: candidates that may serve whatever the index says.
-    """
+    """A search of the index; valid until a node is added, removed or changed."""
 
     def __init__(self, index: ClusterIndex, query: Query, names: Sequence[str], open_to: Collection[str] = ()) -> None:
         self._index = index
@@ -79,13 +65,9 @@ class NodeSearch:
         smallest that holds all devices which the Pod opens comes first, or all of the gang's. Then the node with the
         fewest CPUs is begun, then a node in use comes before an idle one, and that before a larger one. Then balance
         counts.
-
-        Args:
-            way: the preference.
-            lifts: node -> number of Pods of the same gang there; nodes with more come first.
-            room_for: how many times the request comes. Among nodes with equally many, those that could serve it most
-                often come first, so that the gang is spread over few nodes.
-            smallest: whether nodes come first that open the smallest device.
+        `lifts`: node -> number of Pods of the same gang there; nodes with more come first. `room_for`: how many times
+        the request comes. Among nodes with equally many, those that could serve it most often come first, so that the
+        gang is spread over few nodes. `smallest`: whether nodes come first that open the smallest device.
         """
         fitting, names = self._fitting, self._names
         if not len(fitting):

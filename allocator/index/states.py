@@ -38,8 +38,7 @@ class States:
     def enter(self, state: Hashable) -> tuple[int, bool]:
         """Note that one more node is in a state.
 
-        Returns:
-            The number of the state, and whether it is new.
+        Returns the number of the state, and whether it is new.
         """
         number = self._numbers.get(state)
         new = number is None

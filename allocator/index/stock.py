@@ -21,25 +21,15 @@ _NONE: Final = np.iinfo(np.int64).max  # after the order of any device
 
 
 class Stock(NamedTuple):
-    """Devices of one type, the same number of lines for each node. All arrays are lines x nodes.
+    """Devices of one type, the same number of lines for each node. All arrays are lines x nodes."""
 
-    Attributes:
-        usable: whether something new may land on each.
-        in_use: whether a Pod holds any part of each.
-        total: by tail, what each has; 1 x nodes if all of a node are alike.
-        free: by tail, what is free of each.
-        makes: the number of each one's make.
-        allowed: whether each make is allowed, by its number.
-        memory: the tails that state memory in bytes and in percent; None for none.
-    """
-
-    usable: Bools
-    in_use: Bools
-    total: Callable[[str], Ints]
-    free: Callable[[str], Ints]
-    makes: Callable[[], Ints]
-    allowed: Callable[[Callable[[Make], bool]], Bools]
-    memory: tuple[str, str] | None = None
+    usable: Bools  # whether something new may land on each
+    in_use: Bools  # whether a Pod holds any part of each
+    total: Callable[[str], Ints]  # by tail, what each has; 1 x nodes if all of a node are alike
+    free: Callable[[str], Ints]  # by tail, what is free of each
+    makes: Callable[[], Ints]  # the number of each one's make
+    allowed: Callable[[Callable[[Make], bool]], Bools]  # whether each make is allowed, by its number
+    memory: tuple[str, str] | None = None  # the tails that state memory in bytes and in percent; None for none
 
     @classmethod
     def of(cls, table: TypeTable, at: At, memory: tuple[str, str] | None) -> Self:
@@ -99,9 +89,7 @@ class Stock(NamedTuple):
     def order(self, size: Size | None, tails: Sequence[str]) -> Ints:
         """Numbers by which devices are taken, the least first; the last binary digits are the line.
 
-        Args:
-            size: the class by which devices are large, and how much of it counts as 1; None to leave sizes out.
-            tails: the classes by which a device is full.
+        `size`: the class by which devices are large, and how much of it counts as 1; None to leave sizes out.
         """
         order: Ints = np.where(self.in_use, 0, np.int64(_SIZES))
         if size is not None:
@@ -127,13 +115,8 @@ class Stock(NamedTuple):
 def first(order: Ints, fits: Bools, count: int) -> tuple[Rows, Bools]:
     """Pick the first devices of each node that fit, picked x nodes.
 
-    Args:
-        order: as `Stock.order` returns.
-        fits: which may be picked.
-        count: of devices.
-
-    Returns:
-        Their lines, and whether there was one that fits; the line means nothing where there was none.
+    `fits`: which may be picked. Returns their lines, and whether there was one that fits; the line means nothing where
+    there was none.
     """
     left = np.where(fits, order, _NONE)
     found = np.empty((min(count, len(fits)), fits.shape[1]), np.int64)

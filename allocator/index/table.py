@@ -38,52 +38,36 @@ class RowError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TypeRow:
-    """One node's devices of one type.
-
-    Attributes:
-        type: of the devices.
-        classes: total and free amounts by resource class; named by tail, all with the same number of devices.
-        usable: bit i is set if something new may land on device i: it is healthy, and the kubelet did not allocate it.
-        in_use: bit i is set if a Pod holds any part of device i.
-        makes: (vendor, model) of each device; empty where no order of nodes needs it.
-        groups: a number for each device, equal for those of one group (`groups.groups_of`); empty likewise.
-    """
+    """One node's devices of one type."""
 
     type: str
+    # total and free amounts by resource class; named by tail, all with the same number of devices
     classes: tuple[Packed, ...]
+    # bit i is set if something new may land on device i: it is healthy, and the kubelet did not allocate it
     usable: int
-    in_use: int
-    makes: tuple[Make, ...] = ()
+    in_use: int  # bit i is set if a Pod holds any part of device i
+    makes: tuple[Make, ...] = ()  # (vendor, model) of each device; empty where no order of nodes needs it
+    # a number for each device, equal for those of one group (`groups.groups_of`); empty likewise
     groups: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """A `TypeRow` unpacked and checked.
+    """A `TypeRow` unpacked and checked."""
 
-    Attributes:
-        row: as it was given.
-        count: of devices.
-        amounts: two lists per class: what the devices have, and what is free.
-        sums: two sums per class over usable devices: what they have, and what is used.
-        each: per class, what every usable device has; `UNLIKE` if they differ.
-        flags: usable and in use, 0 or 1 for each device.
-    """
-
-    row: TypeRow
+    row: TypeRow  # as it was given
     count: int
-    amounts: list[list[int]]
-    sums: list[int]
-    each: list[int]
-    flags: list[list[int]]
+    amounts: list[list[int]]  # two lists per class: what the devices have, and what is free
+    sums: list[int]  # two sums per class over usable devices: what they have, and what is used
+    each: list[int]  # per class, what every usable device has; `UNLIKE` if they differ
+    flags: list[list[int]]  # usable and in use, 0 or 1 for each device
 
 
 @lru_cache(_MOST_UNPACKED)
 def unpack(row: TypeRow) -> Slots:
     """Unpack and check one node's devices of one type; the answer must not be changed.
 
-    Raises:
-        RowError: classes differ in the number of devices, a class occurs twice, or a figure is out of bounds.
+    Raises RowError: classes differ in the number of devices, a class occurs twice, or a figure is out of bounds.
     """
     classes, usable = row.classes, row.usable
     count = classes[0].count if classes else 0
@@ -122,21 +106,13 @@ def _check_shape(row: TypeRow, count: int) -> None:
 
 
 class Some(NamedTuple):
-    """Some slots of a table, picked x nodes.
+    """Some slots of a table, picked x nodes."""
 
-    Attributes:
-        usable: whether something new may land on each.
-        in_use: whether a Pod holds any part of each.
-        classes: the number of each class.
-        amounts: two per class (has, free) x picked x nodes.
-        makes: the number of each one's make.
-    """
-
-    usable: Bools
-    in_use: Bools
-    classes: Mapping[str, int]
-    amounts: Ints
-    makes: Callable[[], Ints]
+    usable: Bools  # whether something new may land on each
+    in_use: Bools  # whether a Pod holds any part of each
+    classes: Mapping[str, int]  # the number of each class
+    amounts: Ints  # two per class (has, free) x picked x nodes
+    makes: Callable[[], Ints]  # the number of each one's make
 
     def total(self, tail: str) -> Ints:
         """What each has of a class."""
@@ -150,11 +126,7 @@ class Some(NamedTuple):
 
 
 class TypeTable:
-    """The devices of one type on every node.
-
-    Args:
-        capacity: number of nodes that there is room for.
-    """
+    """The devices of one type on every node."""
 
     def __init__(self, capacity: int) -> None:
         self._classes: dict[str, int] = {}
@@ -172,8 +144,7 @@ class TypeTable:
     def write(self, node: int, slots: Slots) -> bool:
         """Replace one node's devices.
 
-        Returns:
-            Whether the table now has more classes or slots than before.
+        Returns whether the table now has more classes or slots than before.
         """
         classes, (_, had, capacity) = len(self._classes), self._flags.shape
         names = tuple([one.name for one in slots.row.classes])
@@ -312,11 +283,7 @@ class TypeTable:
     def broken(self, want: Want, fits: Bools, others: Ints | None, at: At) -> Ints:
         """How large the group of idle devices is that a want breaks: see `ClusterIndex.broken`.
 
-        Args:
-            want: what is asked.
-            fits: as `fits` returns for the same want and nodes.
-            others: how many devices of each node others take that belong with it; None if nobody does.
-            at: which nodes.
+        `others`: how many devices of each node others take that belong with it; None if nobody does.
         """
         in_use = self.in_use(at)
         opens = want.count - np.minimum(count_slots(fits & in_use), want.count)
@@ -334,12 +301,7 @@ class TypeTable:
     def opened(self, want: Want, fits: Bools, tail: str, unit: int, at: At) -> Ints:
         """How large the smallest idle device is that a want opens, a figure a node; 0 where devices in use suffice.
 
-        Args:
-            want: what is asked.
-            fits: as `fits` returns for the same want and nodes.
-            tail: the class by which devices are large.
-            unit: how much of it counts as 1.
-            at: which nodes.
+        `unit`: how much of it counts as 1.
         """
         in_use = self.in_use(at)
         idle = fits & ~in_use
@@ -348,13 +310,7 @@ class TypeTable:
         return np.where(count_slots(fits & in_use) >= want.count, 0, size)
 
     def often(self, want: Want, fits: Bools, at: At) -> Ints:
-        """How many times each slot could serve one device of a want, slots x nodes.
-
-        Args:
-            want: what is asked.
-            fits: the answer of `fits` for the same want and nodes.
-            at: which nodes.
-        """
+        """How many times each slot could serve one device of a want, slots x nodes."""
         often = np.where(fits, np.int64(MAX_AMOUNT), 0)
         for tail, amount in want.amounts:
             each = needed(amount, tail, lambda tail: self.total(tail, at))
@@ -381,12 +337,6 @@ class TypeTable:
 
         Figures that depend on a device's capacity are computed for the node's smallest fitting device. They mean
         nothing for a node on which no device fits.
-
-        Args:
-            want: what is asked.
-            fits: the answer of `fits` for the same want and nodes.
-            at: which nodes.
-            tails: the classes that are looked at.
         """
         least: dict[str, Ints] = {}
 

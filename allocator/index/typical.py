@@ -33,15 +33,10 @@ def narrowest(most: int) -> type[np.signedinteger[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The makes of which a device must be.
+    """The makes of which a device must be."""
 
-    Attributes:
-        vendor: of the device; "" for any.
-        among: sets of models; it is in all of them.
-    """
-
-    vendor: str
-    among: frozenset[frozenset[str]]
+    vendor: str  # of the device; "" for any
+    among: frozenset[frozenset[str]]  # sets of models; it is in all of them
 
     def __call__(self, make: Make) -> bool:
         """Whether a make is one of these."""
@@ -52,52 +47,31 @@ class Made:
 
 
 class Class(NamedTuple):
-    """Devices that some typical requests ask for.
+    """Devices that some typical requests ask for."""
 
-    Attributes:
-        want: one of them.
-        made: which makes serve; None for all.
-    """
-
-    want: Want
-    made: Made | None
+    want: Want  # one of them
+    made: Made | None  # which makes serve; None for all
 
 
 @dataclass(frozen=True, slots=True)
 class TypicalOf:
-    """The typical requests for devices of one type, those with equal devices together.
+    """The typical requests for devices of one type, those with equal devices together."""
 
-    Attributes:
-        counted: the classes of a device whose percent count as points.
-        pair: the classes that state a device's memory in bytes and in percent; None for none.
-        points: the type of numbers that holds the points of a node.
-        total: the sum of the weights of these requests and of those without devices.
-        measured: the type of numbers that holds the points of a node times this sum.
-        classes: the different devices that are asked for; D of them.
-        plain: which of these state nothing but amounts that fit into `Small`.
-        least: tail -> the amounts of the plain ones, D x 1 x 1; 0 where it is not asked, and for those not plain.
-        starts: of the requests of each class, the first.
-        whose: the class of each request.
-        count: devices that each request asks for, requests x 1.
-        cpu: thousandths of a CPU, of all requests.
-        memory: bytes, not those of devices, of all requests.
-        weight: how common each request is, requests x 1; the array's type holds the sum.
-    """
-
-    counted: tuple[str, ...]
-    pair: tuple[str, str] | None
-    points: type[np.signedinteger[Any]]
-    total: int
-    measured: type[np.signedinteger[Any]]
-    classes: tuple[Class, ...]
-    plain: tuple[bool, ...]
+    counted: tuple[str, ...]  # the classes of a device whose percent count as points
+    pair: tuple[str, str] | None  # the classes that state a device's memory in bytes and in percent; None for none
+    points: type[np.signedinteger[Any]]  # the type of numbers that holds the points of a node
+    total: int  # the sum of the weights of these requests and of those without devices
+    measured: type[np.signedinteger[Any]]  # the type of numbers that holds the points of a node times this sum
+    classes: tuple[Class, ...]  # the different devices that are asked for; D of them
+    plain: tuple[bool, ...]  # which of these state nothing but amounts that fit into `Small`
+    # tail -> the amounts of the plain ones, D x 1 x 1; 0 where it is not asked, and for those not plain
     least: Mapping[str, NDArray[np.int16]]
-    starts: tuple[int, ...]
-    whose: Ints
-    count: NDArray[np.uint8]
-    cpu: "Levels"
-    memory: "Levels"
-    weight: Small
+    starts: tuple[int, ...]  # of the requests of each class, the first
+    whose: Ints  # the class of each request
+    count: NDArray[np.uint8]  # devices that each request asks for, requests x 1
+    cpu: "Levels"  # thousandths of a CPU, of all requests
+    memory: "Levels"  # bytes, not those of devices, of all requests
+    weight: Small  # how common each request is, requests x 1; the array's type holds the sum
 
     def enough(self, counts: NDArray[np.uint8]) -> Bools:
         """Whether each request finds enough devices, requests x nodes, by how many each class finds."""
@@ -116,15 +90,10 @@ class TypicalOf:
 
 
 class Levels(NamedTuple):
-    """Amounts of few different values, numbered, so that many nodes are compared with them at once.
+    """Amounts of few different values, numbered, so that many nodes are compared with them at once."""
 
-    Attributes:
-        values: the different amounts, the least first.
-        each: for each request how many values are at most its own, requests x 1.
-    """
-
-    values: Ints
-    each: NDArray[np.uint8]
+    values: Ints  # the different amounts, the least first
+    each: NDArray[np.uint8]  # for each request how many values are at most its own, requests x 1
 
     def suffices(self, left: Ints) -> Bools:
         """Whether these amounts suffice for each request, requests x nodes."""
@@ -133,15 +102,10 @@ class Levels(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Typical:
-    """A mix in the form that the index takes.
+    """A mix in the form that the index takes."""
 
-    Attributes:
-        number: distinguishes this mix from others that the same index was given before.
-        kinds: by device type.
-    """
-
-    number: int
-    kinds: Mapping[str, TypicalOf]
+    number: int  # distinguishes this mix from others that the same index was given before
+    kinds: Mapping[str, TypicalOf]  # by device type
 
 
 NOTHING_TYPICAL: Final = Typical(0, {})

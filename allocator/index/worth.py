@@ -13,11 +13,7 @@ from allocator.index.typical import TypicalOf
 def worth_by_make(of: TypicalOf, stock: Stock, cpu: Ints, memory: Ints) -> Iterator[tuple[int, Worth]]:
     """The sums over some nodes, for each make of device by its number.
 
-    Args:
-        of: the typical requests for the type.
-        stock: the devices of the type.
-        cpu: thousandths of a CPU that are left of each node.
-        memory: bytes, likewise.
+    `cpu`: thousandths of a CPU that are left of each node. `memory`: bytes, likewise.
     """
     points, serving, makes = stock.points(of.counted, np.int64), stock.serving(of), stock.makes()
     enough = of.enough(np.add.reduce(serving, axis=1, dtype=np.uint8))  # at most `MAX_SLOTS` devices

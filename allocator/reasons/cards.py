@@ -20,17 +20,12 @@ from allocator.vocabulary.phase import Phase
 
 
 class CardReason(NamedTuple):
-    """What one device has for a Pod.
-
-    Attributes:
-        device: the device.
-        why: why it can serve none of the Pod's containers, for people; "" if it can serve one.
-        lack: how much of it the least demanding container lacks, in percent of the device, rounded up; 0 if it can
-            serve one, and 100 if the device is out of reach whatever is free of it.
-    """
+    """What one device has for a Pod."""
 
     device: Device
-    why: str
+    why: str  # why it can serve none of the Pod's containers, for people; "" if it can serve one
+    # how much of it the least demanding container lacks, in percent of the device, rounded up; 0 if it can serve one,
+    # and 100 if the device is out of reach whatever is free of it
     lack: int
 
 
@@ -39,13 +34,7 @@ def card_reasons(request: PodRequest, node: NodeSnapshot) -> list[CardReason]:
 
     A node may refuse the Pod although enough single devices can serve it: they may not belong together, or be too few
     for all containers. `place()` says so.
-
-    Args:
-        request: of the Pod.
-        node: now; its holdings must not include the Pod's own.
-
-    Returns:
-        By type in the order of the request, then in the node's order.
+    `node`: now; its holdings must not include the Pod's own. The order is that of the request's types, then the node's.
     """
     found: list[CardReason] = []
     for kind in request.types():

@@ -37,31 +37,19 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change after which the Pod fits on the node.
-
-    Attributes:
-        kind: what is changed.
-        text: for people, as an order: "ask for ...".
-        pods: with PODS, the UIDs of Pods that must leave; no one of them can be left out.
-        priority: with PODS, the highest priority among them.
-    """
+    """A change after which the Pod fits on the node."""
 
     kind: ChangeKind
-    text: str
-    pods: tuple[str, ...] = ()
-    priority: int = 0
+    text: str  # for people, as an order: "ask for ..."
+    pods: tuple[str, ...] = ()  # with PODS, the UIDs of Pods that must leave; no one of them can be left out
+    priority: int = 0  # with PODS, the highest priority among them
 
 
 def changes(request: PodRequest, node: NodeSnapshot, standing: Mapping[str, PodStanding]) -> list[Change]:
     """Find single changes that would make a refused Pod fit.
 
-    Args:
-        request: of the Pod.
-        node: now; its holdings must not include the Pod's own.
-        standing: the Pods that hold something there, by UID.
-
-    Returns:
-        Smaller requests first, then conditions to drop, devices that come back, and Pods that leave.
+    `node`: now; its holdings must not include the Pod's own. In this order: smaller requests, conditions to drop,
+    devices that come back, and Pods that leave.
     """
     found = [*_smaller(request, node), *_fewer_cpus(request, node), *_relaxed(request, node), *_mended(request, node)]
     return [*found, *_leaving(request, node, standing)]

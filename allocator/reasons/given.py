@@ -16,13 +16,7 @@ _MOST_ID: Final = 12
 
 
 def given(holding: Holding, node: NodeSnapshot, types: DeviceTypes) -> str:
-    """Say what a Pod holds, beside whom, and how many idle devices of the same types it left idle.
-
-    Args:
-        holding: of the Pod.
-        node: its node, with or without the holding.
-        types: the device types.
-    """
+    """Say what a Pod holds, beside whom, and how many idle devices of the same types it left idle."""
     without = node.without([holding.uid])
     told = [_device(share, without, types) for share in islice(holding.shares, _MOST_DEVICES)]
     if len(holding.shares) > _MOST_DEVICES:

@@ -25,32 +25,20 @@ _NUMBER: Final = re.compile(r"[0-9.]+(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
 
 class Containers(NamedTuple):
-    """The containers of a Pod.
+    """The containers of a Pod."""
 
-    Attributes:
-        all: in the Pod's order.
-        first: of those that run to the end, which is meant where no annotation names one.
-        translated: those that were translated; their resources state what their annotations asked.
-    """
-
-    all: Collection[str]
-    first: str
-    translated: Collection[str]
+    all: Collection[str]  # in the Pod's order
+    first: str  # of those that run to the end, which is meant where no annotation names one
+    translated: Collection[str]  # those that were translated; their resources state what their annotations asked
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What annotations of one dialect say.
+    """What annotations of one dialect say."""
 
-    Attributes:
-        container: that they are about.
-        amounts: name of the dialect's term -> amount as written.
-        limit: the most memory that it may use; None if they state none above what is asked.
-    """
-
-    container: str
-    amounts: Mapping[str, object]
-    limit: AskedLimit | None = None
+    container: str  # that they are about
+    amounts: Mapping[str, object]  # name of the dialect's term -> amount as written
+    limit: AskedLimit | None = None  # the most memory that it may use; None if they state none above what is asked
 
 
 @dataclass(slots=True)
@@ -66,15 +54,8 @@ def read_annotated(
 ) -> Asked | None:
     """Read what annotations ask in a dialect.
 
-    Args:
-        annotations: of the Pod.
-        dialect: that asks by annotations.
-        keys: the dialect's annotations that do not name their container; others of these names are not its own.
-        names: of the Pod's containers.
-        heard: added to.
-
-    Returns:
-        What is asked; None if nothing is, if the container was translated, or if something is wrong.
+    `keys`: the dialect's annotations that do not name their container; others of these names are not its own. Returns
+    what is asked; None if nothing is, if the container was translated, or if something is wrong.
     """
     said = _Said({term.name: term for term in dialect.annotations if term.name in keys and term.name in annotations})
     for key in sorted(key for key in annotations if key.startswith(dialect.beginnings)) if dialect.forms else ():
@@ -135,19 +116,11 @@ def _refused(annotations: Mapping[str, object], dialect: Dialect, said: _Said) -
 
 @dataclass(slots=True)
 class _Reading:
-    """Reads the amounts of one container.
-
-    Attributes:
-        annotations: of the Pod.
-        dialect: of the annotations.
-        said: those of the dialect.
-        problems: added to.
-        warnings: added to.
-    """
+    """Reads the amounts of one container."""
 
     annotations: Mapping[str, object]
     dialect: Dialect
-    said: _Said
+    said: _Said  # those of the dialect
     problems: list[Problem]
     warnings: list[str]
 

@@ -26,10 +26,6 @@ def with_limits(reading: PodReading, annotations: Mapping[str, object]) -> PodRe
     """Add the limits that a Pod's annotations state to those of its dialect, and what is wrong with them.
 
     A limit that equals what the container asks for changes nothing, and is left out.
-
-    Args:
-        reading: of the Pod's devices.
-        annotations: of the Pod.
     """
     if not (reading.limits or states_limits(annotations)) or not reading.request.containers:
         return reading

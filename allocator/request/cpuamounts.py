@@ -19,22 +19,14 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # a 
 
 @dataclass(frozen=True, slots=True)
 class CpuAmounts:
-    """The amounts of one container, or of the Pod as a whole; None for one that is not stated.
+    """The amounts of one container, or of the Pod as a whole; None for one that is not stated."""
 
-    Attributes:
-        path: path of its resources, with a container's name in place of its index.
-        name: the container's; "" for the Pod, and for one whose name cannot be read.
-        phase: when it runs.
-        cpu: request and limit, in thousandths.
-        memory: request and limit, in bytes.
-        others: other resource to its request, in its unit; none that only quotas count.
-    """
-
-    path: str
-    name: str
+    path: str  # path of its resources, with a container's name in place of its index
+    name: str  # the container's; "" for the Pod, and for one whose name cannot be read
     phase: Phase
-    cpu: tuple[int | None, int | None]
-    memory: tuple[int | None, int | None]
+    cpu: tuple[int | None, int | None]  # request and limit, in thousandths
+    memory: tuple[int | None, int | None]  # request and limit, in bytes
+    # other resource to its request, in its unit; none that only quotas count
     others: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -119,10 +111,7 @@ def as_object(value: object, path: str, problems: list[Problem]) -> Mapping[str,
 def read_cpu_amounts(spec: Mapping[str, Any], problems: list[Problem], without: Container[str] = ()) -> PodCpuAmounts:
     """Read the amounts in a Pod's spec; one that cannot be read is noted as a problem and counts as not stated.
 
-    Args:
-        spec: the Pod's spec.
-        problems: is appended to.
-        without: resources that are not to be read: devices of ours.
+    `without`: resources that are not to be read: devices of ours.
     """
     containers = tuple(
         _read_resources(f"{path}.resources", name, phase, container.get("resources"), problems, without)

@@ -81,10 +81,9 @@ def names_cpus(pod: Mapping[str, Any]) -> bool:
 def read_cpu_ask(pod: Mapping[str, Any], *, devices: bool = False, types: DeviceTypes = BUILT_IN) -> CpuAskReading:
     """Read what a Pod requests of CPU orchestration, and every mistake in it.
 
-    Args:
-        pod: the Pod object, with or without the API server's defaults.
-        devices: whether the Pod requests devices. A node's NUMA policy then holds for its CPU and memory too.
-        types: the device types; their resources are not counted here.
+    `pod`: the Pod object, with or without the API server's defaults. `devices`: whether the Pod requests devices. A
+    node's NUMA policy then holds for its CPU and memory too. `types`: the device types; their resources are not counted
+    here.
     """
     if not names_cpus(pod):
         return CpuAskReading(_implied(pod, types) if devices else None)
@@ -183,9 +182,7 @@ def not_guaranteed(pod: Mapping[str, Any]) -> str:
 def below_one(pod: Mapping[str, Any], shared: frozenset[str]) -> str:
     """Warn of containers that run in the shared pool because they ask for less than one CPU; "" if none does.
 
-    Args:
-        pod: the Pod.
-        shared: its containers that run in the shared pool, as `read_cpu_ask` says.
+    `shared`: its containers that run in the shared pool, as `read_cpu_ask` says.
     """
     names = shared - INJECTED
     if not names or OWN_CPUS in _marks(pod)[1]:
@@ -251,12 +248,7 @@ def _ask(
 ) -> CpuAsk:
     """What a Pod asks.
 
-    Args:
-        label: its class.
-        wishes: its resource-spec.
-        numa: its numa-topology-spec.
-        amounts: of all its containers.
-        own: thousandths of a CPU that its containers on its own CPUs request, if it has such CPUs.
+    `own`: thousandths of a CPU that its containers on its own CPUs request, if it has such CPUs.
     """
     milli, memory = amounts.milli, amounts.memory
     required = wishes.required
@@ -350,12 +342,7 @@ def _check_whole(qos: QosClass | None, amounts: PodCpuAmounts, containers: int, 
 
     A container that states no CPU runs on the Pod's. CPU stated for the Pod as a whole follows the same rule; a limit
     alone is compared with the request that the API server derives: the sum of the containers.
-
-    Args:
-        qos: the Pod's class.
-        amounts: of the containers that run on the Pod's own CPUs.
-        containers: how many the Pod has.
-        problems: is appended to.
+    `amounts`: of the containers that run on the Pod's own CPUs.
     """
     known = len(problems)
     for one in amounts.containers:

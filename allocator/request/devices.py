@@ -38,22 +38,16 @@ Names = tuple[tuple[str, ...], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What the original-request annotation states about a container that was translated.
+    """What the original-request annotation states about a container that was translated."""
 
-    Attributes:
-        derived: its author stated no bytes of memory, so gpu-memory beside a ratio was added by admission and is no
-            ask.
-        shared: over how many cards its author split the ask, if its resources no longer contain gpu.shared.
-        together: the types of which its dialect lets all containers of the Pod share one device.
-        vendors: (type's name, vendor) pairs of the types whose devices its dialect wants of one vendor.
-        types: names of the types of which its author stated an amount.
-    """
-
+    # its author stated no bytes of memory, so gpu-memory beside a ratio was added by admission and is no ask
     derived: bool = False
+    # over how many cards its author split the ask, if its resources no longer contain gpu.shared
     shared: int | None = None
-    together: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()  # the types of which its dialect lets all containers of the Pod share one device
+    # (type's name, vendor) pairs of the types whose devices its dialect wants of one vendor
     vendors: tuple[tuple[str, str], ...] = ()
-    types: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()  # names of the types of which its author stated an amount
 
 
 _NOTHING: Final = Stated()
@@ -61,27 +55,18 @@ _NOTHING: Final = Stated()
 
 @dataclass(frozen=True, slots=True)
 class ContainerReading:
-    """One container as read: its position in the Pod, and the contents of its two maps.
+    """One container as read: its position in the Pod, and the contents of its two maps."""
 
-    Attributes:
-        path: as `spec.containers[0]`.
-        pointer: as `/spec/containers/0`.
-        name: of the container.
-        phase: when it runs.
-        names: the names of device resources in requests, and those in limits.
-        requests: the normalised requests, one per type that it asks for, in the order of the table of types.
-        limits: the normalised limits of the same types; equal to the requests unless Kubernetes lets them differ.
-        stated: what the annotation states about it, without what its resources state themselves.
-    """
-
-    path: str
-    pointer: str
+    path: str  # as `spec.containers[0]`
+    pointer: str  # as `/spec/containers/0`
     name: str
     phase: Phase
-    names: Names
+    names: Names  # the names of device resources in requests, and those in limits
+    # the normalised requests, one per type that it asks for, in the order of the table of types
     requests: tuple[DeviceAsk, ...] = ()
+    # the normalised limits of the same types; equal to the requests unless Kubernetes lets them differ
     limits: tuple[DeviceAsk, ...] = ()
-    stated: Stated = _NOTHING
+    stated: Stated = _NOTHING  # what the annotation states about it, without what its resources state themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,34 +74,24 @@ class PodReading:
     """A Pod as read, and what is wrong with it.
 
     `request` may only be used if `problems` is empty.
-
-    Attributes:
-        containers: all of them, in the Pod's order.
-        problems: what is wrong.
-        cpu: the request for CPUs and NUMA nodes; None if these are left to the kubelet.
-        wishes: how the devices are to be chosen.
-        together: names of the types of which several containers ask for a part, and must share one device.
-        sharing: type's name -> how the Pod's annotation says that containers share it; None without the annotation.
-        groups: the groups of containers that ask for devices of these types together, in the Pod's order.
-        most: as `PodRequest.most`.
-        warnings: what is read otherwise than its author may think, a sentence each.
-        dialects: the dialects that its names are in.
-        limits: (container, limit) pairs: the most memory that it may use of each of its GPUs, where that is more than
-            it asks for.
-        shared: names of the containers that run in the shared pool, although the Pod has CPUs of its own.
     """
 
-    containers: tuple[ContainerReading, ...]
+    containers: tuple[ContainerReading, ...]  # all of them, in the Pod's order
     problems: tuple[Problem, ...]
-    cpu: CpuAsk | None = None
-    wishes: Wishes = NO_WISHES
+    cpu: CpuAsk | None = None  # the request for CPUs and NUMA nodes; None if these are left to the kubelet
+    wishes: Wishes = NO_WISHES  # how the devices are to be chosen
+    # names of the types of which several containers ask for a part, and must share one device
     together: frozenset[str] = frozenset()
+    # type's name -> how the Pod's annotation says that containers share it; None without the annotation
     sharing: Mapping[str, TypeSharing] | None = None
+    # the groups of containers that ask for devices of these types together, in the Pod's order
     groups: tuple[ContainerAsk, ...] = ()
-    most: tuple[tuple[str, int], ...] = ()
-    warnings: tuple[str, ...] = ()
-    dialects: tuple[Dialect, ...] = ()
+    most: tuple[tuple[str, int], ...] = ()  # as `PodRequest.most`
+    warnings: tuple[str, ...] = ()  # what is read otherwise than its author may think, a sentence each
+    dialects: tuple[Dialect, ...] = ()  # the dialects that its names are in
+    # (container, limit) pairs: the most memory that it may use of each of its GPUs, where that is more than it asks for
     limits: tuple[tuple[str, AskedLimit], ...] = ()
+    # names of the containers that run in the shared pool, although the Pod has CPUs of its own
     shared: frozenset[str] = frozenset()
 
     @property
@@ -186,25 +161,20 @@ class _Voice(NamedTuple):
 
 @dataclass(slots=True)
 class _Speech:
-    """What is known of the whole Pod when a container is read.
+    """What is known of the whole Pod when a container is read."""
 
-    Attributes:
-        types: that may be asked for.
-        stated: container -> what the original-request annotation states about it, if it was translated.
-        users: container -> the types that it uses without an amount of its own.
-        dialects: type's name -> the dialect that the Pod uses; None if it uses several.
-        annotated: container -> what the Pod's annotations ask for it.
-        limits: container -> the most memory that they let it use of each card.
-        heard: what is wrong so far, and what its author is warned about.
-    """
-
-    types: DeviceTypes
+    types: DeviceTypes  # that may be asked for
+    # container -> what the original-request annotation states about it, if it was translated
     stated: Mapping[str, Stated]
+    # container -> the types that it uses without an amount of its own
     users: Mapping[str, Collection[str]] = field(default_factory=dict)
+    # type's name -> the dialect that the Pod uses; None if it uses several
     dialects: dict[str, Dialect | None] = field(default_factory=dict)
+    # container -> what the Pod's annotations ask for it
     annotated: dict[str, dict[str, object]] = field(default_factory=dict)
+    # container -> the most memory that they let it use of each card
     limits: dict[str, AskedLimit] = field(default_factory=dict)
-    heard: Heard = field(default_factory=Heard)
+    heard: Heard = field(default_factory=Heard)  # what is wrong so far, and what its author is warned about
 
     def written(self, container: str) -> Collection[str]:
         """Name the types of which admission wrote a container's resources, though it states no amount."""
@@ -236,13 +206,8 @@ def read_pod(
 ) -> PodReading:
     """Read what a Pod's containers ask for.
 
-    Args:
-        spec: the Pod's `spec`.
-        stated: container -> what the Pod's annotation states about it, if it was translated.
-        types: that may be asked for.
-        annotations: of the Pod.
-        users: container -> the types that it uses without an amount of its own; what admission wrote of these is not
-            read.
+    `stated`: container -> what the Pod's annotation states about it, if it was translated. `users`: container -> the
+    types that it uses without an amount of its own; what admission wrote of these is not read.
     """
     if foreign_npus(spec, types):
         types = _NO_TYPES
@@ -423,12 +388,8 @@ def _read_type(
 ) -> tuple[DeviceAsk | None, DeviceAsk | None]:
     """Read one type's request and limit from a container's two maps.
 
-    Args:
-        paths: of the container, and of the map that its author wrote.
-        kind: the type.
-        maps: the type's requests and limits, each completed from the other.
-        stated: by the Pod's annotation.
-        speech: of the Pod.
+    `paths`: of the container, and of the map that its author wrote. `maps`: the type's requests and limits, each
+    completed from the other.
     """
     path, where = paths
     asked, capped = maps
@@ -465,13 +426,7 @@ def _compare(
 ) -> None:
     """Find what Kubernetes would refuse in a request that differs from its limit.
 
-    Args:
-        path: of the container.
-        differing: the resources whose request and limit differ.
-        request: as read.
-        limit: as read.
-        types: all types.
-        problems: added to.
+    `differing`: the resources whose request and limit differ.
     """
     if request == limit:
         return

@@ -11,8 +11,7 @@ from allocator.vocabulary.names import DIALECT
 def echo(dialects: Iterable[Dialect]) -> str:
     """The annotation's text: `hami; memory unit 1Mi; default cores 30`; "" for koordgate's own names alone.
 
-    Args:
-        dialects: that the Pod's names and selections are in, that of its names first.
+    `dialects`: that the Pod's names and selections are in, that of its names first.
     """
     used = [one for one in dialects if one.title]
     if not used:

@@ -24,16 +24,11 @@ _MIB: Final = 2**20
 
 @dataclass(slots=True)
 class Expressed:
-    """A request in a dialect.
+    """A request in a dialect."""
 
-    Attributes:
-        resources: container -> resources, as limits.
-        annotations: of the Pod.
-        missing: what the dialect cannot say, a sentence each; the rest is then of no use.
-    """
-
-    resources: dict[str, Amounts] = field(default_factory=dict)
+    resources: dict[str, Amounts] = field(default_factory=dict)  # container -> resources, as limits
     annotations: dict[str, str] = field(default_factory=dict)
+    # what the dialect cannot say, a sentence each; the rest is then of no use
     missing: list[str] = field(default_factory=list)
 
 
@@ -42,12 +37,8 @@ def express(
 ) -> Expressed:
     """Write what a Pod asks of one type in a dialect.
 
-    Args:
-        request: of the Pod.
-        dialect: to write it in; with the unit of the installation.
-        kind: the dialect's type.
-        first: name of the Pod's first app container, which annotations mean by default.
-        together: whether all containers must share one device.
+    `dialect`: to write it in; with the unit of the installation. `first`: name of the Pod's first app container, which
+    annotations mean by default. `together`: whether all containers must share one device.
     """
     made = Expressed()
     asks = [one for one in request.containers if one.ask.type == kind]

@@ -67,10 +67,8 @@ MOST_READ: Final = 16  # resources, annotations and labels of one Pod, each, tha
 def find_misspelt(pod: Mapping[str, Any], types: DeviceTypes, *, ours: bool = False) -> list[str]:
     """Find names that nobody reads, with the name that was meant; at most eight.
 
-    Args:
-        pod: the Pod.
-        types: the table for its namespace; names of dialects that are off are known too.
-        ours: whether koordgate gives devices to the Pod: unknown names of other products are then told too.
+    `types`: the table for its namespace; names of dialects that are off are known too. `ours`: whether koordgate gives
+    devices to the Pod: unknown names of other products are then told too.
     """
     told = chain(_resources(pod.get("spec") or {}, types, ours=ours), _keys(pod.get("metadata") or {}))
     return list(islice(told, _MOST))
@@ -79,9 +77,7 @@ def find_misspelt(pod: Mapping[str, Any], types: DeviceTypes, *, ours: bool = Fa
 def find_misspelt_keys(metadata: Mapping[str, Any], known: Mapping[str, Iterable[str]]) -> list[str]:
     """Find annotations and labels of an object that is no Pod, which are near to one that is read; at most eight.
 
-    Args:
-        metadata: of the object.
-        known: "annotations" and "labels" -> the keys that somebody reads or writes there.
+    `known`: "annotations" and "labels" -> the keys that somebody reads or writes there.
     """
     told = (
         f"metadata.{of}[{excerpt(key)}]: nobody reads it; did you mean {name}?"
@@ -116,12 +112,7 @@ def _resources(spec: Mapping[str, Any], types: DeviceTypes, *, ours: bool) -> It
 
 
 def meant_resource(name: str, types: DeviceTypes) -> str:
-    """What is said of an unknown resource, as the end of a sentence; "" if it is nothing like a known one.
-
-    Args:
-        name: of the resource.
-        types: the table with all dialects.
-    """
+    """What is said of an unknown resource, as the end of a sentence; "" if it is nothing like a known one."""
     foreign = foreign_of(name)
     if foreign is not None and not foreign.begins:
         return ""

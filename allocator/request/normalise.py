@@ -16,10 +16,7 @@ _SHOWN: Final = 8  # templates that a message names
 def normalise(kind: DeviceType, said: Said, *, derived: bool) -> DeviceAsk | str:
     """Turn what a container states of a type into an ask, or say in one sentence what is wrong with it.
 
-    Args:
-        kind: the type.
-        said: what is stated, for all devices together.
-        derived: bytes beside a ratio follow from it and are no ask.
+    `derived`: bytes beside a ratio follow from it and are no ask.
     """
     if said.template:
         return _of_template(kind, said)
@@ -128,10 +125,8 @@ def _cut(kind: DeviceType, ask: DeviceAsk) -> DeviceAsk | str:
 def _count(kind: DeviceType, tails: Mapping[str, int], percents: Mapping[str, int]) -> int | str:
     """Find over how many devices an ask spreads, or say why its parts do not agree.
 
-    Args:
-        kind: the type.
-        tails: the amounts of one map, among them the split if it is stated.
-        percents: the amounts that are asked in percent, by tail.
+    `tails`: the amounts of one map, among them the split if it is stated. `percents`: the amounts that are asked in
+    percent, by tail.
     """
     if kind.split in tails:
         return _count_split(kind, tails[kind.split], percents)

@@ -23,11 +23,7 @@ _LARGER: Final = (2**10, 2**20, 2**30)
 def odd_amounts(where: str, ask: DeviceAsk, dialect: Dialect | None, amounts: Mapping[str, object]) -> Iterator[str]:
     """Warn of less of a device than any program can use and of more than any has, with what was probably meant.
 
-    Args:
-        where: the map, for messages.
-        ask: as read.
-        dialect: in which it was read.
-        amounts: name -> amount as written.
+    `amounts`: name -> amount as written.
     """
     kind = ask.type
     if dialect is None:

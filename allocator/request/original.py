@@ -33,12 +33,6 @@ def read_asks(
     could have written both. One that names several dialects of a type is refused, as a Pod is that does: admission
     wrote none, and whose devices are meant would be lost. Nor is what admission wrote into containers that state no
     amount.
-
-    Args:
-        pod: the Pod.
-        types: that may be asked for.
-        implied: as for `read_request`.
-        slots: as for `read_request`.
     """
     if large := too_large(pod) or _too_long(pod):
         return PodReading((), (large,))

@@ -30,10 +30,7 @@ _SEPARATOR: Final = ","
 def on_own_cpus(amounts: PodCpuAmounts, annotations: Mapping[str, object], problems: list[Problem]) -> PodCpuAmounts:
     """Keep the containers that run on the own CPUs of a Pod of class LSE or LSR.
 
-    Args:
-        amounts: of all its containers.
-        annotations: of the Pod.
-        problems: is appended to; an annotation with a problem counts as not stated.
+    `problems`: is appended to; an annotation with a problem counts as not stated.
     """
     stated = _stated(amounts.containers, annotations, problems)
     if stated is None:

@@ -62,14 +62,10 @@ def read_request(
 ) -> PodReading:
     """Read what a Pod asks for.
 
-    Args:
-        pod: the Pod.
-        stated: container -> what its annotation states about it, if it was translated.
-        types: that may be asked for.
-        implied: whether what quotas count is read, and CPU and memory of a Pod that requests devices and states nothing
-            about CPUs: what a decision needs, and admission does not.
-        slots: type's name -> percent of one device that users of the type get together if the Pod does not state it.
-            Admission writes it into the Pod, so that nobody else needs it.
+    `stated`: container -> what its annotation states about it, if it was translated. `implied`: whether what quotas
+    count is read, and CPU and memory of a Pod that requests devices and states nothing about CPUs: what a decision
+    needs, and admission does not. `slots`: type's name -> percent of one device that users of the type get together if
+    the Pod does not state it. Admission writes it into the Pod, so that nobody else needs it.
     """
     metadata = pod.get("metadata") or {}
     annotations = metadata.get("annotations") or {}

@@ -18,11 +18,7 @@ _Ask = tuple[ContainerReading, DeviceAsk]
 
 
 def unequal_parts(containers: Iterable[ContainerReading]) -> list[Problem]:
-    """Find the first container whose part of a card is not what Koordinator's scheduler would give it.
-
-    Args:
-        containers: of one Pod, as read.
-    """
+    """Find the first container whose part of a card is not what Koordinator's scheduler would give it."""
     found: list[_Ask] = [(one, ask) for one in containers for ask in one.requests if ask.type.states_memory]
     for kind in dict.fromkeys(ask.type for _, ask in found):
         asks = [(one, ask) for one, ask in found if ask.type == kind]

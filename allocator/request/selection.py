@@ -30,19 +30,12 @@ Hints = tuple[tuple[str, TypeHint], ...]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What annotations of dialects select.
+    """What annotations of dialects select."""
 
-    Attributes:
-        hints: (type's name, hint) pairs.
-        problems: what is wrong with them.
-        warnings: which of them have no effect.
-        dialects: that they belong to.
-    """
-
-    hints: Hints = ()
+    hints: Hints = ()  # (type's name, hint) pairs
     problems: tuple[Problem, ...] = ()
-    warnings: tuple[str, ...] = ()
-    dialects: tuple[Dialect, ...] = ()
+    warnings: tuple[str, ...] = ()  # which of them have no effect
+    dialects: tuple[Dialect, ...] = ()  # that they belong to
 
 
 NO_SELECTION: Final = Selection()
@@ -51,10 +44,7 @@ NO_SELECTION: Final = Selection()
 def selecting(pod: Mapping[str, object], types: DeviceTypes, spoken: Iterable[Dialect]) -> tuple[Dialect, ...]:
     """The dialects whose annotations select devices for a Pod: its own product's, or all that are read.
 
-    Args:
-        pod: the Pod.
-        types: the table for its namespace.
-        spoken: the dialects that its names are in. A translated Pod states the product's, which may be off by now.
+    `spoken`: the dialects that its names are in. A translated Pod states the product's, which may be off by now.
     """
     products = tuple(one for one in spoken if one.title)
     if products:
@@ -66,9 +56,7 @@ def selecting(pod: Mapping[str, object], types: DeviceTypes, spoken: Iterable[Di
 def read_selection(annotations: Mapping[str, object], dialects: Iterable[Dialect]) -> Selection:
     """Read what a Pod selects.
 
-    Args:
-        annotations: of the Pod.
-        dialects: whose annotations are read.
+    `dialects`: whose annotations are read.
     """
     found: list[Dialect] = []
     keys: set[str] = set()
@@ -105,13 +93,7 @@ def read_selection(annotations: Mapping[str, object], dialects: Iterable[Dialect
 
 
 def wrong_mode(selects: Selects, key: str, mode: object) -> Problem | None:
-    """Find a way to share cards that is more than koordgate does; None if it is not.
-
-    Args:
-        selects: of the dialect.
-        key: the annotation that states it.
-        mode: as stated.
-    """
+    """Find a way to share cards that is more than koordgate does; None if it is not."""
     if not selects.given or {one.strip() for one in str(mode).split(",")} & {*selects.given}:
         return None
     message = f"{excerpt(mode)}: cards are not shared in this way here; remove it, or use {selects.given[0]}"

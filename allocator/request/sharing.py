@@ -37,35 +37,23 @@ _NAMED: Final = 8  # containers that a message names
 
 @dataclass(slots=True)
 class Shared:
-    """What a Pod's annotation makes of its containers.
+    """What a Pod's annotation makes of its containers."""
 
-    Attributes:
-        containers: as read, with what users of a type ask: their part of the slot, in whole percent.
-        groups: of the types that the annotation names, by type and then in the Pod's order.
-        problems: what is wrong.
-    """
-
+    # as read, with what users of a type ask: their part of the slot, in whole percent
     containers: list[ContainerReading]
+    # of the types that the annotation names, by type and then in the Pod's order
     groups: list[ContainerAsk] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
 class _User(NamedTuple):
-    """A container that uses devices of a type.
+    """A container that uses devices of a type."""
 
-    Attributes:
-        place: its place in the Pod.
-        name: of the container.
-        phase: when it runs.
-        ask: what it asks for; None if it states no amount.
-        own: whether it states that in names of the two domains, by which what is not stated is 0.
-    """
-
-    place: int
+    place: int  # its place in the Pod
     name: str
     phase: Phase
-    ask: DeviceAsk | None
-    own: bool
+    ask: DeviceAsk | None  # what it asks for; None if it states no amount
+    own: bool  # whether it states that in names of the two domains, by which what is not stated is 0
 
 
 def unstated_users(sharing: Sharing) -> dict[str, frozenset[str]]:
@@ -77,10 +65,7 @@ def unstated_users(sharing: Sharing) -> dict[str, frozenset[str]]:
 def share(containers: Sequence[ContainerReading], sharing: Sharing, types: DeviceTypes) -> Shared:
     """Form the groups of a Pod.
 
-    Args:
-        containers: as read, without what users ask.
-        sharing: type's name -> what the Pod's annotation says of it, with slots.
-        types: all types.
+    `sharing`: type's name -> what the Pod's annotation says of it, with slots.
     """
     shared = Shared(list(containers))
     for kind in types.types:

@@ -27,30 +27,20 @@ _WHOLE: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 @dataclass(slots=True)
 class Said:
-    """What one container states of one type.
+    """What one container states of one type."""
 
-    Attributes:
-        tails: tail -> amount in the tail's unit, for all devices together; includes the plain tail and the split.
-        template: name of the template whose shares are counted; "" for none.
-        count: number of devices that each give such a share.
-    """
-
+    # tail -> amount in the tail's unit, for all devices together; includes the plain tail and the split
     tails: dict[str, int] = field(default_factory=dict)
-    template: str = ""
-    count: int = 0
+    template: str = ""  # name of the template whose shares are counted; "" for none
+    count: int = 0  # number of devices that each give such a share
 
 
 @dataclass(slots=True)
 class Heard:
-    """What is reported about a Pod while it is read.
-
-    Attributes:
-        problems: what is wrong.
-        warnings: what is read otherwise than its author may think.
-    """
+    """What is reported about a Pod while it is read."""
 
     problems: list[Problem] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)  # what is read otherwise than its author may think
 
 
 def dialect_of(kind: DeviceType, names: Iterable[str], types: DeviceTypes) -> Dialect | None:
@@ -69,13 +59,8 @@ def read_said(
 ) -> Said | None:
     """Read the amounts of one type in one map; None if they ask for nothing or are wrong.
 
-    Args:
-        where: the map, for messages.
-        kind: the type.
-        dialect: that the Pod uses; None if it uses several, which the caller has reported.
-        amounts: name -> amount as written.
-        types: all types.
-        heard: added to.
+    `dialect`: that the Pod uses; None if it uses several, which the caller has reported. `amounts`: name -> amount as
+    written.
     """
     notes = _Notes()
     for name, text in amounts.items():
@@ -103,17 +88,11 @@ def read_said(
 
 @dataclass(slots=True)
 class _Notes:
-    """What was read of a container's names so far.
+    """What was read of a container's names so far."""
 
-    Attributes:
-        said: the amounts, those of `each` for each device.
-        whole: number of whole devices that are counted.
-        each: the tails whose amounts are for each device.
-    """
-
-    said: Said = field(default_factory=Said)
-    whole: int = 0
-    each: set[str] = field(default_factory=set)
+    said: Said = field(default_factory=Said)  # the amounts, those of `each` for each device
+    whole: int = 0  # number of whole devices that are counted
+    each: set[str] = field(default_factory=set)  # the tails whose amounts are for each device
 
     def take(self, term: Term, amount: int) -> str:
         """Note an amount; what is wrong with it beside the others, or ""."""
@@ -142,8 +121,7 @@ def _term(name: str, dialect: Dialect | None, types: DeviceTypes) -> Term:
 def _read_amount(kind: DeviceType, term: Term, text: object, *, annotation: bool) -> int:
     """Read an amount in the unit of the term's tail; a fraction is rounded up, because the amount is accounted.
 
-    Raises:
-        QuantityError: it is no quantity, is negative, or is more than any node or device has.
+    Raises QuantityError: it is no quantity, is negative, or is more than any node or device has.
     """
     if annotation:
         return read_bytes(text) if term.quantity else _read_annotation(term, text)
@@ -193,8 +171,7 @@ def _in_percent(kind: DeviceType, term: Term) -> bool:
 def _bounded(term: Term, text: object, amount: int) -> int:
     """Return an amount that is read of a name in units of memory, unless no device has as much.
 
-    Raises:
-        QuantityError: none has; what is written is probably a number of bytes.
+    Raises QuantityError: none has; what is written is probably a number of bytes.
     """
     if term.factor < _SMALLEST_UNIT or amount <= _MOST_BYTES:
         return amount
@@ -210,8 +187,7 @@ def _bounded(term: Term, text: object, amount: int) -> int:
 def _read_annotation(term: Term, text: object) -> int:
     """Read an annotation's amount, which is above 0.
 
-    Raises:
-        QuantityError: it is not such a number.
+    Raises QuantityError: it is not such a number.
     """
     bounds = f"above 0 and below {term.below // term.factor}" if term.below else "above 0"
     grammar, sort = (_DECIMAL, "a decimal number") if term.decimal else (_WHOLE, "a whole number")
@@ -226,8 +202,7 @@ def _read_annotation(term: Term, text: object) -> int:
 def _clamped(where: str, kind: DeviceType, term: Term, amount: int, heard: Heard) -> int:
     """Read more percent than each device has as all of it, if the dialect does.
 
-    Raises:
-        QuantityError: it does not.
+    Raises QuantityError: it does not.
     """
     if amount <= FULL or not term.each or term.states not in kind.tails:
         return amount

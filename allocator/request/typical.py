@@ -27,11 +27,7 @@ def typical_of(
     Of several types, GPUs are typical, otherwise the first type. Of several containers, those count that run to the
     end: whole devices in sum; of parts, the greatest. CPU and memory are rounded down to a few binary digits, so that
     requests which hardly differ count as one, and a node which just holds such a Pod counts as holding it.
-
-    Args:
-        request: of the Pod.
-        requests: what it requests of a node in sum, by resource.
-        models: the models that its node may have; empty: any.
+    `requests`: what it requests of a node in sum, by resource. `models`: the models that its node may have; empty: any.
     """
     ask = _leading(request.containers)
     if ask is None or ask.count > MOST_COUNT:
@@ -49,14 +45,8 @@ def typical_of(
 def stated(requests: Mapping[str, Any], models: Sequence[str], weight: int, types: DeviceTypes) -> TypicalRequest:
     """Read a typical request that is stated in a Pod's own words.
 
-    Args:
-        requests: resources as a Pod's container requests them.
-        models: the models that its devices may have, in any spelling; empty: any.
-        weight: how common it is.
-        types: the device types that may be asked for.
-
-    Raises:
-        MixError: it cannot be read, or a figure is out of bounds.
+    `models`: the models that its devices may have, in any spelling; empty: any. `types`: the device types that may be
+    asked for. Raises MixError: it cannot be read, or a figure is out of bounds.
     """
     resources = {"requests": dict(requests), "limits": dict(requests)}
     spec = {"containers": [{"name": "typical", "resources": resources}]}

@@ -13,46 +13,28 @@ from allocator.vocabulary.outcome import Problem
 
 
 class Off(NamedTuple):
-    """A dialect that is off, and where a Pod first uses it.
+    """A dialect that is off, and where a Pod first uses it."""
 
-    Attributes:
-        dialect: as the table has it.
-        path: of the container, or of the Pod's annotations.
-        name: the resource or annotation.
-    """
-
-    dialect: Dialect
-    path: str
-    name: str
+    dialect: Dialect  # as the table has it
+    path: str  # of the container, or of the Pod's annotations
+    name: str  # the resource or annotation
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What is not read of a Pod.
+    """What is not read of a Pod."""
 
-    Attributes:
-        dialects: those that are off.
-        resources: whether a container uses one of them; otherwise only annotations do.
-        selections: annotations that choose among devices, of dialects that are off.
-        foreign: names that no dialect has: place, name, and what it is.
-    """
-
-    dialects: tuple[Off, ...] = ()
-    resources: bool = False
-    selections: tuple[tuple[Dialect, str], ...] = ()
-    foreign: tuple[tuple[str, str, Foreign], ...] = ()
+    dialects: tuple[Off, ...] = ()  # those that are off
+    resources: bool = False  # whether a container uses one of them; otherwise only annotations do
+    selections: tuple[tuple[Dialect, str], ...] = ()  # annotations that choose among devices, of dialects that are off
+    foreign: tuple[tuple[str, str, Foreign], ...] = ()  # names that no dialect has: place, name, and what it is
 
 
 NOTHING: Final = Unread()
 
 
 def find_unread(pod: Mapping[str, Any], types: DeviceTypes) -> Unread:
-    """Find what a Pod states in names that are not read.
-
-    Args:
-        pod: the Pod.
-        types: the table for its namespace.
-    """
+    """Find what a Pod states in names that are not read."""
     spec = pod.get("spec") or {}
     annotations: Mapping[str, object] = (pod.get("metadata") or {}).get("annotations") or {}
     read, known = types.resources, types.known.resources
@@ -75,28 +57,16 @@ def find_unread(pod: Mapping[str, Any], types: DeviceTypes) -> Unread:
 
 
 class Taken(NamedTuple):
-    """A resource by which another product would give a Pod devices of koordgate's.
-
-    Attributes:
-        name: of the resource.
-        dialect: that has it, which is off; "" for none.
-        type: of the devices, by name.
-        vendor: whose devices are meant; "": anybody's.
-    """
+    """A resource by which another product would give a Pod devices of koordgate's."""
 
     name: str
-    dialect: str
-    type: str
-    vendor: str
+    dialect: str  # that has it, which is off; "" for none
+    type: str  # of the devices, by name
+    vendor: str  # whose devices are meant; "": anybody's
 
 
 def taken_by_others(spec: Mapping[str, Any], types: DeviceTypes) -> tuple[Taken, ...]:
-    """Find by which resources other products would give a Pod devices of koordgate's, the first of each dialect.
-
-    Args:
-        spec: the Pod's `spec`.
-        types: the table for its namespace.
-    """
+    """Find by which resources other products would give a Pod devices of koordgate's, the first of each dialect."""
     found: dict[tuple[str, str], Taken] = {}
     for _, name, amount in asked_names(spec):
         if name in types.resources:

@@ -27,13 +27,7 @@ class Matcher(Protocol):
 def free_function(
     functions: Iterable[VirtualFunction], selector: Matcher, taken: Collection[str]
 ) -> VirtualFunction | None:
-    """Choose a device's virtual function: the free one of the smallest bus id (as text) among the matching groups.
-
-    Args:
-        functions: those of the device.
-        selector: selects the functions' groups by label.
-        taken: bus ids that a Pod holds.
-    """
+    """Choose a device's virtual function: the free one of the smallest bus id (as text) among the matching groups."""
     free = (one for one in functions if one.bus_id not in taken and selector.matches(one.labels))
     return min(free, key=lambda one: one.bus_id, default=None)
 
@@ -53,18 +47,10 @@ def choices_beside(
     A set has at least `count` devices, and if possible one for each PCIe root of the first type's devices; smaller sets
     come after all larger ones. Order: one on each of these roots, then a second on each, and so on; then the rest,
     those of the lead's NUMA nodes first. Within each of these turns the caller's order decides.
-
-    Args:
-        lead: the chosen devices of the first type, 1 or more.
-        candidates: devices of the other type that can each serve the ask.
-        count: devices requested of that type.
-        links: of the node's devices.
-        rule: what a set must keep; what the rule only prefers is ignored here.
-        same_pcie: both types must be on the same PCIe roots (Koordinator's requiredScope SamePCIe).
-        budget: takes a step for each set that is looked at.
-
-    Raises:
-        BudgetSpentError: the budget is spent; when the sets are gone through.
+    `lead`: the chosen devices of the first type, 1 or more. `candidates`: devices of the other type that can each serve
+    the ask. `rule`: what a set must keep; what the rule only prefers is ignored here. `same_pcie`: both types must be
+    on the same PCIe roots (Koordinator's requiredScope SamePCIe). `budget`: takes a step for each set that is looked
+    at. Raises BudgetSpentError: the budget is spent; when the sets are gone through.
     """
     roots = _roots_of(lead)
     if same_pcie and any(device.pcie is None for device in lead):

@@ -35,13 +35,8 @@ def fits(
 
     Order: the higher score; then what leaves the most whole: the larger partitions of their size's best score that
     stay wholly free, largest size first, by the sum of their scores; then the table's order.
-
-    Args:
-        table: of the node.
-        count: GPUs wanted.
-        free: minors of GPUs that are healthy and wholly free.
-        ring_bandwidth: bytes that a partition must state at least.
-        restricted: only partitions of the highest score that the table has for this count.
+    `free`: minors of GPUs that are healthy and wholly free. `ring_bandwidth`: bytes that a partition must state at
+    least. `restricted`: only partitions of the highest score that the table has for this count.
     """
     unbroken = set(free)
     listed = table.best if restricted else table.sizes
@@ -67,13 +62,7 @@ def fits(
 def broken(table: PartitionTable, minor: int, free: frozenset[int]) -> tuple[int, ...]:
     """Count the partitions that a share of this GPU would break: those of each size's best score that are wholly free.
 
-    Args:
-        table: of the node.
-        minor: of the GPU.
-        free: minors of GPUs that are healthy and wholly free.
-
-    Returns:
-        One figure for each size, the largest size first.
+    `free`: minors of GPUs that are healthy and wholly free. Returns one figure for each size, the largest size first.
     """
     return tuple(
         sum(minor in one.minors and free.issuperset(one.minors) for one in table.best[size])

@@ -24,14 +24,8 @@ def best_places(
 ) -> BestPlaces:
     """Find the best set of places: the greatest sum of weights and gains; then the least losses; then the first.
 
-    Args:
-        rows: weights of pairs, 0 or more: a symmetric matrix, 0 on its diagonal.
-        gains: of each place, 0 or more.
-        losses: of each place, 0 or more.
-        count: places to find, 1 to all.
-
-    Returns:
-        The set, ascending. "First" is the order of such tuples.
+    `rows`: weights of pairs, 0 or more: a symmetric matrix, 0 on its diagonal. `gains`: of each place, 0 or more.
+    `losses`: of each place, 0 or more. Returns the set, ascending. "First" is the order of such tuples.
     """
     scale = sum(losses) + 1
     scaled = [[scale * weight for weight in row] for row in rows]

@@ -42,56 +42,38 @@ WITHIN: Final = {Scope.NODE: "node", Scope.NUMA_NODE: "NUMA node", Scope.PCIE: "
 
 
 class Candidate(NamedTuple):
-    """A device that can serve the ask.
-
-    Attributes:
-        id: of the device.
-        minor: its number on the node.
-        rank: the caller's order of preference, smaller better. Devices that the caller regards as equal have equal
-            ranks; minor and id are compared after everything else.
-        numa: its NUMA node; None if unknown.
-        pcie: name of its PCIe root; None if unknown.
-        idle: no other Pod holds a part of it.
-        fresh: the Pod itself holds nothing of it yet, in another step of its life.
-        size: the device's size and model, if smaller ones come first; otherwise the same for all.
-    """
+    """A device that can serve the ask."""
 
     id: str
-    minor: int
+    minor: int  # its number on the node
+    # the caller's order of preference, smaller better. Devices that the caller regards as equal have equal ranks; minor
+    # and id are compared after everything else.
     rank: tuple[Any, ...] = ()
-    numa: int | None = None
-    pcie: str | None = None
-    idle: bool = True
-    fresh: bool = True
+    numa: int | None = None  # its NUMA node; None if unknown
+    pcie: str | None = None  # name of its PCIe root; None if unknown
+    idle: bool = True  # no other Pod holds a part of it
+    fresh: bool = True  # the Pod itself holds nothing of it yet, in another step of its life
+    # the device's size and model, if smaller ones come first; otherwise the same for all
     size: tuple[int, str] = (0, "")
 
 
 @dataclass(frozen=True, slots=True)
 class SetRule:
-    """What a set must be, and what is preferred, beyond good connections.
+    """What a set must be, and what is preferred, beyond good connections."""
 
-    Attributes:
-        scope: all devices must be inside one place of this kind. A device without a stated place shares none.
-        rank_first: the ask takes parts of devices: the caller's ranks come before connections, and a set need not be a
-            partition.
-        partitions: the node's partition table; None if it has none.
-        partition_required: the set must be a partition; else partitions come first.
-        restricted: only partitions of the table's highest score for the count.
-        ring_bandwidth: bytes that a partition must have at least; None if not asked.
-        near: ids of devices to be well connected to.
-        roots: PCIe roots; sets wholly on these come first (joint allocation: the other type has a free device there).
-        company: whole devices that the gang's other Pods are still to get. Sets inside the best set of that many more
-            devices come first, if there is one, so that the gang's first Pod begins in a place with room for all.
-    """
-
+    # all devices must be inside one place of this kind. A device without a stated place shares none.
     scope: Scope = Scope.NODE
+    # the ask takes parts of devices: the caller's ranks come before connections, and a set need not be a partition
     rank_first: bool = False
-    partitions: PartitionTable | None = None
-    partition_required: bool = False
-    restricted: bool = False
-    ring_bandwidth: int | None = None
-    near: frozenset[str] = frozenset()
+    partitions: PartitionTable | None = None  # the node's partition table; None if it has none
+    partition_required: bool = False  # the set must be a partition; else partitions come first
+    restricted: bool = False  # only partitions of the table's highest score for the count
+    ring_bandwidth: int | None = None  # bytes that a partition must have at least; None if not asked
+    near: frozenset[str] = frozenset()  # ids of devices to be well connected to
+    # PCIe roots; sets wholly on these come first (joint allocation: the other type has a free device there)
     roots: frozenset[str] = frozenset()
+    # whole devices that the gang's other Pods are still to get. Sets inside the best set of that many more devices come
+    # first, if there is one, so that the gang's first Pod begins in a place with room for all.
     company: int = 0
 
     def binding(self, count: int) -> bool:
@@ -131,19 +113,11 @@ def choices(
 ) -> Iterator[tuple[Candidate, ...]]:
     """Go through the sets of `count` devices that keep the rule, the best first.
 
-    Args:
-        candidates: all devices that could serve the ask, ids distinct; their order does not matter.
-        count: 1 or more.
-        links: of the node's devices.
-        rule: what the ask and the node want of a set.
-        budget: bounds the search for the best set, and how many sets are put in order; those that it does not cover
-            come in the caller's order.
-
-    Returns:
-        Each set once, its devices in the caller's order (of a partition too); none if none keeps the rule.
-
-    Raises:
-        BudgetSpentError: the budget is spent before the best set is found; when the sets are gone through.
+    `candidates`: all devices that could serve the ask, ids distinct; their order does not matter. `rule`: what the ask
+    and the node want of a set. `budget`: bounds the search for the best set, and how many sets are put in order; those
+    that it does not cover come in the caller's order. Returns each set once, its devices in the caller's order (of a
+    partition too); none if none keeps the rule. Raises BudgetSpentError: the budget is spent before the best set is
+    found; when the sets are gone through.
     """
     pool = _pool(candidates, links, rule, budget)
     # Company does not matter if no device is near another.
@@ -200,14 +174,8 @@ def why_no_set(candidates: Sequence[Candidate], count: int, rule: SetRule) -> st
 def least_broken(tied: Sequence[Spot], free: Sequence[Spot], links: Links, table: PartitionTable | None) -> int:
     """Find the device whose partial use breaks the least: the fewest partitions, then the weakest connections.
 
-    Args:
-        tied: devices that are otherwise equally good, 1 or more.
-        free: devices that no Pod holds a part of.
-        links: of the node's devices.
-        table: the node's partition table; None if it has none.
-
-    Returns:
-        Its place in `tied`; of equals, the first.
+    `tied`: devices that are otherwise equally good, 1 or more. `table`: the node's partition table; None if it has
+    none. Returns its place in `tied`; of equals, the first.
     """
     index, rows = links.index if links.rows else {}, links.rows
     ids = {spot.id for spot in free}
@@ -226,21 +194,13 @@ def least_broken(tied: Sequence[Spot], free: Sequence[Spot], links: Links, table
 
 
 class _Pool(NamedTuple):
-    """The candidates of one decision in the caller's order, and all that sets are compared by.
-
-    Attributes:
-        order: the candidates.
-        tiers: what is compared before connections, for each candidate.
-        rows: weights between them.
-        gains: weight of each towards `near`.
-        losses: weight of each towards the devices that are free and would stay so, counted for those alone.
-        budget: of the decision.
-    """
+    """The candidates of one decision in the caller's order, and all that sets are compared by."""
 
     order: list[Candidate]
-    tiers: list[Any]
-    rows: tuple[tuple[int, ...], ...]
-    gains: tuple[int, ...]
+    tiers: list[Any]  # what is compared before connections, for each candidate
+    rows: tuple[tuple[int, ...], ...]  # weights between them
+    gains: tuple[int, ...]  # weight of each towards `near`
+    # weight of each towards the devices that are free and would stay so, counted for those alone
     losses: tuple[int, ...]
     budget: Budget
 

@@ -36,24 +36,16 @@ class ForeignPart(NamedTuple):
     """What a Pod holds of one card that is still to be found among the node's.
 
     It is named in one of three ways, or not at all: it may then be any card of the node.
-
-    Attributes:
-        id: the card's UUID; "" if it is named otherwise.
-        by: which number names the card, if one does.
-        number: this number.
-        group: the group of Pods (KAI) whose reservation Pod has the card.
-        memory: bytes that are held; None if they are stated as a part of the card, or not at all.
-        part: memory as a part of the card's, (numerator, denominator), at most 1; None if it is not stated so.
-        core: percent of the card's compute; 0 for compute without a limit, which counts as none.
     """
 
-    id: str = ""
-    by: Numbered = Numbered.INDEX
-    number: int = UNNUMBERED
-    group: str = ""
-    memory: int | None = None
+    id: str = ""  # the card's UUID; "" if it is named otherwise
+    by: Numbered = Numbered.INDEX  # which number names the card, if one does
+    number: int = UNNUMBERED  # this number
+    group: str = ""  # the group of Pods (KAI) whose reservation Pod has the card
+    memory: int | None = None  # bytes that are held; None if they are stated as a part of the card, or not at all
+    # memory as a part of the card's, (numerator, denominator), at most 1; None if it is not stated so
     part: tuple[int, int] | None = None
-    core: int = 0
+    core: int = 0  # percent of the card's compute; 0 for compute without a limit, which counts as none
 
     @property
     def whole(self) -> bool:
@@ -68,36 +60,22 @@ class ForeignPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ForeignPod:
-    """A bound Pod of another product that has not finished, as far as its own fields say what it holds.
-
-    Attributes:
-        uid: its identity.
-        namespace: where it lives.
-        name: its name there.
-        node: where it is bound.
-        peer: the product.
-        evidence: the annotation, label or resource that says what it holds.
-        parts: what it holds.
-        starts: when the numbers of its cards were resolved, seconds since the epoch: each start of a container, or of
-            the Pod. Empty if that is not known.
-        reserves: the group for which it is the reservation Pod (KAI); "" for any other Pod.
-        problem: why it cannot be read; "" if it can. It may then hold any GPU of its node.
-        uncounted: why it does not count; "" if it does.
-        maker: the kind of object that creates it anew when it is deleted; see `maker_of`.
-    """
+    """A bound Pod of another product that has not finished, as far as its own fields say what it holds."""
 
     uid: str
     namespace: str
     name: str
     node: str
     peer: Product
-    evidence: str
+    evidence: str  # the annotation, label or resource that says what it holds
     parts: tuple[ForeignPart, ...] = ()
+    # when the numbers of its cards were resolved, seconds since the epoch: each start of a container, or of the Pod.
+    # Empty if that is not known.
     starts: tuple[int, ...] = ()
-    reserves: str = ""
-    problem: str = ""
-    uncounted: str = ""
-    maker: str = ""
+    reserves: str = ""  # the group for which it is the reservation Pod (KAI); "" for any other Pod
+    problem: str = ""  # why it cannot be read; "" if it can. It may then hold any GPU of its node.
+    uncounted: str = ""  # why it does not count; "" if it does
+    maker: str = ""  # the kind of object that creates it anew when it is deleted; see `maker_of`
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -123,32 +101,21 @@ class ConflictKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ForeignHolding:
-    """What a Pod of another product holds on its node, and by which evidence.
-
-    Attributes:
-        uid: of the Pod.
-        namespace: of the Pod, for people.
-        name: of the Pod, for people.
-        peer: the product.
-        evidence: the annotation, label or resource that says so.
-        shares: at most one per device. If it is not known which devices these are, one for each that it may be.
-        within: UID of the reservation Pod that holds the whole cards of which these are parts; "" for none. Such a
-            holding does not count beside the reservation Pod's.
-        doubt: why it is not exact; None if it is.
-        why: the same for people, "" if it is exact.
-        maker: the kind of object that creates the Pod anew when it is deleted; see `maker_of`.
-    """
+    """What a Pod of another product holds on its node, and by which evidence."""
 
     uid: str
     namespace: str
     name: str
     peer: Product
-    evidence: str
+    evidence: str  # the annotation, label or resource that says so
+    # at most one per device. If it is not known which devices these are, one for each that it may be.
     shares: tuple[Share, ...] = ()
+    # UID of the reservation Pod that holds the whole cards of which these are parts; "" for none. Such a holding does
+    # not count beside the reservation Pod's.
     within: str = ""
-    doubt: ConflictKind | None = None
-    why: str = ""
-    maker: str = ""
+    doubt: ConflictKind | None = None  # why it is not exact; None if it is
+    why: str = ""  # the same for people, "" if it is exact
+    maker: str = ""  # the kind of object that creates the Pod anew when it is deleted; see `maker_of`
 
     @property
     def holder(self) -> str:
@@ -158,42 +125,27 @@ class ForeignHolding:
 
 @dataclass(frozen=True, slots=True)
 class AdoptionConflict:
-    """Why it is not certain on a node that nothing is given twice.
-
-    Attributes:
-        node: its name.
-        kind: of the conflict.
-        devices: ids of the devices concerned; empty if none is.
-        pods: the Pods concerned, as namespace/name, in order.
-        uids: UIDs of these Pods, in the same order.
-        message: for people: what is the matter, what is held because of it, and what to do.
-    """
+    """Why it is not certain on a node that nothing is given twice."""
 
     node: str
     kind: ConflictKind
-    devices: tuple[str, ...]
-    pods: tuple[str, ...]
-    uids: tuple[str, ...]
-    message: str
+    devices: tuple[str, ...]  # ids of the devices concerned; empty if none is
+    pods: tuple[str, ...]  # the Pods concerned, as namespace/name, in order
+    uids: tuple[str, ...]  # UIDs of these Pods, in the same order
+    message: str  # for people: what is the matter, what is held because of it, and what to do
 
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """Which device each number meant, from a time on.
+    """Which device each number meant, from a time on."""
 
-    Attributes:
-        since: seconds since the epoch from which this is known to hold.
-        after: the last time at which the numbering before is known to have held; `since` if the change is exact.
-            Between the two, either may have held.
-        indexes: UUIDs in the order of NVML's list; "" where it is not known.
-        minors: UUID by minor.
-        others: type and minor of each other device, with its id. One that has gone stays until its minor is another's.
-    """
-
-    since: int
+    since: int  # seconds since the epoch from which this is known to hold
+    # the last time at which the numbering before is known to have held; `since` if the change is exact. Between the
+    # two, either may have held.
     after: int
-    indexes: tuple[str, ...] = ()
-    minors: tuple[tuple[int, str], ...] = ()
+    indexes: tuple[str, ...] = ()  # UUIDs in the order of NVML's list; "" where it is not known
+    minors: tuple[tuple[int, str], ...] = ()  # UUID by minor
+    # type and minor of each other device, with its id. One that has gone stays until its minor is another's.
     others: tuple[tuple[str, int, str], ...] = ()
 
     def device(self, kind: str, minor: int) -> str | None:

@@ -6,12 +6,7 @@ WHOLE: Final = 100_000  # parts of a card's memory
 
 
 class AskedLimit(NamedTuple):
-    """A limit of memory, in one of two ways.
+    """A limit of memory, in one of two ways."""
 
-    Attributes:
-        size: bytes of each card; 0 if it is a part of the card.
-        portion: of each card's memory, in 100000ths; 0 if it is in bytes.
-    """
-
-    size: int = 0
-    portion: int = 0
+    size: int = 0  # bytes of each card; 0 if it is a part of the card
+    portion: int = 0  # of each card's memory, in 100000ths; 0 if it is in bytes

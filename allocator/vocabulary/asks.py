@@ -12,29 +12,19 @@ from allocator.vocabulary.sharing import Member
 
 @dataclass(frozen=True, slots=True)
 class DeviceAsk:
-    """The same amounts of each of `count` distinct devices of one type.
+    """The same amounts of each of `count` distinct devices of one type."""
 
-    Attributes:
-        type: device type.
-        count: number of distinct devices, 1 or more; with `every`, the least number.
-        amounts: what is asked of each device: one amount for each of the type's tails, in the tail's unit. None for a
-            memory tail whose amount follows from the type's other memory tail. None for any other tail means all that
-            the device has.
-        every: the amounts are asked of every device that the ask's hint selects (Koordinator's ApplyForAll).
-        template: name of the type's template that has these amounts; "" for none.
-        vendor: whose devices are meant; "" for anybody's.
-        whole: whether it states all of everything that a device has: 100 % each, and no amounts in other units;
-            derived.
-        partial: whether it states a part of each device's memory in percent; derived.
-    """
-
-    type: DeviceType
-    count: int
+    type: DeviceType  # device type
+    count: int  # number of distinct devices, 1 or more; with `every`, the least number
+    # what is asked of each device: one amount for each of the type's tails, in the tail's unit. None for a memory tail
+    # whose amount follows from the type's other memory tail. None for any other tail means all that the device has.
     amounts: tuple[int | None, ...]
-    every: bool = False
-    template: str = ""
-    vendor: str = ""
+    every: bool = False  # the amounts are asked of every device that the ask's hint selects (Koordinator's ApplyForAll)
+    template: str = ""  # name of the type's template that has these amounts; "" for none
+    vendor: str = ""  # whose devices are meant; "" for anybody's
+    # whether it states all of everything that a device has: 100 % each, and no amounts in other units; derived
     whole: bool = field(init=False, repr=False, compare=False)
+    # whether it states a part of each device's memory in percent; derived
     partial: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -68,18 +58,13 @@ class DeviceAsk:
 
 @dataclass(frozen=True, slots=True)
 class ContainerAsk:
-    """What one container asks of one type of device, and when it runs; or what a group of containers asks together.
+    """What one container asks of one type of device, and when it runs; or what a group of containers asks together."""
 
-    Attributes:
-        name: of the container, or of the group's first one.
-        phase: when it runs; a group that runs in several steps of the Pod's life does so from its first one to the end.
-        ask: of the container, or of the group.
-        members: of a group, in the Pod's order; empty if the Pod does not say how it shares such devices.
-    """
-
-    name: str
+    name: str  # of the container, or of the group's first one
+    # when it runs; a group that runs in several steps of the Pod's life does so from its first one to the end
     phase: Phase
-    ask: DeviceAsk
+    ask: DeviceAsk  # of the container, or of the group
+    # of a group, in the Pod's order; empty if the Pod does not say how it shares such devices
     members: tuple[Member, ...] = ()
 
     @property
@@ -90,34 +75,24 @@ class ContainerAsk:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """How the devices of a Pod are to be chosen, apart from their number.
+    """How the devices of a Pod are to be chosen, apart from their number."""
 
-    Attributes:
-        hints: (type's name, hint) pairs (device-allocate-hint).
-        joint: types that belong together (device-joint-allocate); None if the Pod does not ask for that.
-        partition: how GPUs are chosen from the node's partition table (gpu-partition-spec); None if not asked.
-        order: which of the fitting devices comes first: "", or the name of a `DeviceOrder`.
-        gang: the group that the Pod belongs to, as namespace/name; "" for none.
-        waiting: number of Pods of the gang still to be placed beside this one, as far as the caller knows. If they
-            all ask alike, the first is placed where whole devices for all of them are close together.
-        isolation: what must keep shares of one GPU apart on the node (label gpu-isolation-provider); "" for anything.
-        size: of the gang, as the Pod's annotations state it.
-        together: whether the gang is to be bound as a whole or not at all.
-        runtime_class: the Pod's RuntimeClass; "" for none.
-        limits: whether its memory limits must be kept on the node.
-    """
-
-    hints: tuple[tuple[str, TypeHint], ...] = ()
+    hints: tuple[tuple[str, TypeHint], ...] = ()  # (type's name, hint) pairs (device-allocate-hint)
+    # types that belong together (device-joint-allocate); None if the Pod does not ask for that
     joint: Joint | None = None
+    # how GPUs are chosen from the node's partition table (gpu-partition-spec); None if not asked
     partition: PartitionSpec | None = None
-    order: str = ""
-    gang: str = ""
+    order: str = ""  # which of the fitting devices comes first: "", or the name of a `DeviceOrder`
+    gang: str = ""  # the group that the Pod belongs to, as namespace/name; "" for none
+    # number of Pods of the gang still to be placed beside this one, as far as the caller knows. If they all ask alike,
+    # the first is placed where whole devices for all of them are close together.
     waiting: int = 0
+    # what must keep shares of one GPU apart on the node (label gpu-isolation-provider); "" for anything
     isolation: str = ""
-    size: GangSize = UNSTATED
-    together: bool = False
-    runtime_class: str = ""
-    limits: bool = False
+    size: GangSize = UNSTATED  # of the gang, as the Pod's annotations state it
+    together: bool = False  # whether the gang is to be bound as a whole or not at all
+    runtime_class: str = ""  # the Pod's RuntimeClass; "" for none
+    limits: bool = False  # whether its memory limits must be kept on the node
 
     def hint(self, kind: str) -> TypeHint | None:
         """The hint for a type; None if there is none."""
@@ -129,28 +104,20 @@ NO_WISHES = Wishes()
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """All that a Pod asks for.
+    """All that a Pod asks for."""
 
-    Attributes:
-        containers: one for each container, or group of containers, and type; init containers and sidecars in their
-            order, then apps.
-        cpu: its request for CPUs and NUMA nodes; None if these are left to the kubelet.
-        wishes: how its devices are to be chosen.
-        told: whether its bind states what each container may use of its devices.
-        most: (resource, amount) pairs of what quotas count of the Pod. What it holds of all devices together stays
-            within each.
-        memory_limits: (container, bytes of each of its GPUs) pairs of the containers that may use more memory than they
-            ask for while it is free. Only what is asked for is held, so that they decide nothing about a placement;
-            they are for whatever keeps containers to their memory (`allocator.memorylimits`).
-        memory_portions: (container, 100000ths of the memory of each of its GPUs) pairs, likewise.
-    """
-
+    # one for each container, or group of containers, and type; init containers and sidecars in their order, then apps
     containers: tuple[ContainerAsk, ...]
-    cpu: CpuAsk | None = None
-    wishes: Wishes = field(default=NO_WISHES)
-    told: bool = False
+    cpu: CpuAsk | None = None  # its request for CPUs and NUMA nodes; None if these are left to the kubelet
+    wishes: Wishes = field(default=NO_WISHES)  # how its devices are to be chosen
+    told: bool = False  # whether its bind states what each container may use of its devices
+    # (resource, amount) pairs of what quotas count of the Pod. What it holds of all devices together stays within each.
     most: tuple[tuple[str, int], ...] = ()
+    # (container, bytes of each of its GPUs) pairs of the containers that may use more memory than they ask for while it
+    # is free. Only what is asked for is held, so that they decide nothing about a placement; they are for whatever
+    # keeps containers to their memory (`allocator.memorylimits`).
     memory_limits: tuple[tuple[str, int], ...] = ()
+    # (container, 100000ths of the memory of each of its GPUs) pairs, likewise
     memory_portions: tuple[tuple[str, int], ...] = ()
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 

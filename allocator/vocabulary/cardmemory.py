@@ -30,10 +30,8 @@ def percent_of(memory: int, total: int) -> int:
 def percent_left(percent: int, memory: int, total: int) -> int:
     """The greatest percentage that can still be asked of a device.
 
-    Args:
-        percent: that neither percentages nor bytes, which are rounded down, account for.
-        memory: bytes that are free.
-        total: bytes that the device has.
+    `percent`: that neither percentages nor bytes, which are rounded down, account for. `memory`: bytes that are free.
+    `total`: bytes that the device has.
     """
     return min(percent, (FULL * (memory + 1) - 1) // total)
 
@@ -41,11 +39,7 @@ def percent_left(percent: int, memory: int, total: int) -> int:
 def askable(device: Device, tails: Sequence[str], has: tuple[int, ...], free: tuple[int, ...]) -> tuple[int, ...]:
     """What is free of a device as it can be asked for: of its memory no greater percentage than there are bytes.
 
-    Args:
-        device: the device.
-        tails: of the amounts.
-        has: what it has.
-        free: what nothing accounts for.
+    `free`: what nothing accounts for.
     """
     if device.memory is None or not set(device.memory) <= set(tails):
         return free

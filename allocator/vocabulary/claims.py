@@ -17,39 +17,26 @@ class DeviceName(NamedTuple):
 
 
 class ClaimedDevice(NamedTuple):
-    """One device of a claim's allocation.
-
-    Attributes:
-        name: of the device.
-        memory: the bytes that the claim consumes of a device that several claims share; None where it holds the whole
-            device, or where what it consumes has no known meaning.
-    """
+    """One device of a claim's allocation."""
 
     name: DeviceName
+    # the bytes that the claim consumes of a device that several claims share; None where it holds the whole device, or
+    # where what it consumes has no known meaning
     memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
-    """A ResourceClaim, as far as the drivers of our devices are concerned.
-
-    Attributes:
-        uid: its identity.
-        namespace: where it lives.
-        name: its name there.
-        revision: its resourceVersion.
-        node: the node that its allocation is limited to; "" if it states none.
-        devices: what it holds of the drivers' devices; access for administration holds nothing.
-        unread: its allocation cannot be read: it may hold any device of its node.
-    """
+    """A ResourceClaim, as far as the drivers of our devices are concerned."""
 
     uid: str
     namespace: str
     name: str
     revision: int
-    node: str = ""
+    node: str = ""  # the node that its allocation is limited to; "" if it states none
+    # what it holds of the drivers' devices; access for administration holds nothing
     devices: tuple[ClaimedDevice, ...] = ()
-    unread: bool = False
+    unread: bool = False  # its allocation cannot be read: it may hold any device of its node
 
     @property
     def holds(self) -> bool:
@@ -58,31 +45,19 @@ class ResourceClaim:
 
 
 class ListedDevice(NamedTuple):
-    """A device of a ResourceSlice.
+    """A device of a ResourceSlice."""
 
-    Attributes:
-        node: where it is; "" if it is not on one node.
-        ids: its UUID, that of the card that it is a part of, and its PCI address in small letters, as far as stated.
-    """
-
-    node: str
+    node: str  # where it is; "" if it is not on one node
+    # its UUID, that of the card that it is a part of, and its PCI address in small letters, as far as stated
     ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceSlice:
-    """A ResourceSlice of a driver of our devices.
-
-    Attributes:
-        name: of the object.
-        driver: whose devices it lists.
-        pool: the pool that they belong to.
-        generation: of the pool; slices of older generations are outdated.
-        devices: by name in the pool.
-    """
+    """A ResourceSlice of a driver of our devices."""
 
     name: str
-    driver: str
-    pool: str
-    generation: int
-    devices: Mapping[str, ListedDevice] = field(default_factory=dict)
+    driver: str  # whose devices it lists
+    pool: str  # the pool that they belong to
+    generation: int  # of the pool; slices of older generations are outdated
+    devices: Mapping[str, ListedDevice] = field(default_factory=dict)  # by name in the pool

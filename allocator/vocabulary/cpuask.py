@@ -19,56 +19,40 @@ class QosClass(StrEnum):
 
 
 class KubeletAsk(NamedTuple):
-    """What the kubelet itself gives a container, and aligns to NUMA nodes (Kubernetes, pkg/kubelet/cm).
+    """What the kubelet itself gives a container, and aligns to NUMA nodes (Kubernetes, pkg/kubelet/cm)."""
 
-    Attributes:
-        phase: when the container runs.
-        cpus: the CPUs that the CPU manager's static policy gives it; 0 if none.
-        devices: amounts of resources of device plugins, by name.
-    """
-
-    phase: Phase
-    cpus: int
-    devices: tuple[tuple[str, int], ...] = ()
+    phase: Phase  # when the container runs
+    cpus: int  # the CPUs that the CPU manager's static policy gives it; 0 if none
+    devices: tuple[tuple[str, int], ...] = ()  # amounts of resources of device plugins, by name
 
 
 @dataclass(frozen=True, slots=True)
 class CpuAsk:
-    """What a Pod asks of CPU orchestration.
+    """What a Pod asks of CPU orchestration."""
 
-    Attributes:
-        qos: its QoS class, by label. A Pod without the label is BE if it requests nothing, otherwise LS.
-        count: number of whole CPUs to bind; 0 if none are bound.
-        milli: CPU request of all containers in thousandths, by Kubernetes' rule for Pods, overhead included.
-        memory: memory request in bytes, by the same rule.
-        limit_milli: CPU limit in thousandths; 0 if there is none.
-        required: bind policy that must be kept. Default means the node's policy, or the configured one.
-        preferred: bind policy to try; equal to `required` if that is set. None for the configured default.
-        exclusive: which Pods to keep apart from; None for the configured default.
-        numa_policy: NUMA alignment policy; None if its author leaves that to the node.
-        single_numa_exclusive: how strictly a NUMA node is kept for Pods in one NUMA node. Required if a policy is
-            stated without it (Koordinator, pkg/scheduler/frameworkext/topologymanager).
-        of_kubelet: what the kubelet would give each container, in starting order, without those to which it gives
-            nothing. It gives CPUs to the containers of a Guaranteed Pod that request whole CPUs, unless the Pod states
-            resources for itself as a whole (Kubernetes, pkg/kubelet/cm/cpumanager).
-        others: amounts of resources other than CPU, memory, disk and devices of ours, by name, each in its unit. They
-            count on nodes whose NUMA nodes report them.
-        implied: whether the author states nothing about CPU orchestration. A node's NUMA policy still applies to the
-            Pod, because it requests devices or is in scope by the settings. Without a policy it gets nothing.
-    """
-
-    qos: QosClass
-    count: int
-    milli: int
-    memory: int
-    limit_milli: int = 0
+    qos: QosClass  # its QoS class, by label. A Pod without the label is BE if it requests nothing, otherwise LS.
+    count: int  # number of whole CPUs to bind; 0 if none are bound
+    milli: int  # CPU request of all containers in thousandths, by Kubernetes' rule for Pods, overhead included
+    memory: int  # memory request in bytes, by the same rule
+    limit_milli: int = 0  # CPU limit in thousandths; 0 if there is none
+    # bind policy that must be kept. Default means the node's policy, or the configured one.
     required: BindPolicy | None = None
+    # bind policy to try; equal to `required` if that is set. None for the configured default.
     preferred: BindPolicy | None = None
-    exclusive: ExclusivePolicy | None = None
-    numa_policy: NumaPolicy | None = None
+    exclusive: ExclusivePolicy | None = None  # which Pods to keep apart from; None for the configured default
+    numa_policy: NumaPolicy | None = None  # NUMA alignment policy; None if its author leaves that to the node
+    # how strictly a NUMA node is kept for Pods in one NUMA node. Required if a policy is stated without it
+    # (Koordinator, pkg/scheduler/frameworkext/topologymanager).
     single_numa_exclusive: NumaExclusive | None = None
+    # what the kubelet would give each container, in starting order, without those to which it gives nothing. It gives
+    # CPUs to the containers of a Guaranteed Pod that request whole CPUs, unless the Pod states resources for itself as
+    # a whole (Kubernetes, pkg/kubelet/cm/cpumanager).
     of_kubelet: tuple[KubeletAsk, ...] = ()
+    # amounts of resources other than CPU, memory, disk and devices of ours, by name, each in its unit. They count on
+    # nodes whose NUMA nodes report them.
     others: tuple[tuple[str, int], ...] = ()
+    # whether the author states nothing about CPU orchestration. A node's NUMA policy still applies to the Pod, because
+    # it requests devices or is in scope by the settings. Without a policy it gets nothing.
     implied: bool = False
 
     @property

@@ -12,101 +12,63 @@ _NOTHING: Final[Mapping[tuple[int, str], int]] = {}
 
 
 class NumaShare(NamedTuple):
-    """What a Pod holds in one NUMA node.
-
-    Attributes:
-        node: the NUMA node.
-        milli: thousandths of a CPU.
-        memory: bytes; 0 if the NUMA nodes report no memory.
-        socket: the NUMA node's socket.
-        others: other resources that the NUMA nodes report, by name, each in its unit.
-    """
+    """What a Pod holds in one NUMA node."""
 
     node: int
-    milli: int
-    memory: int
-    socket: int = 0
-    others: tuple[tuple[str, int], ...] = ()
+    milli: int  # thousandths of a CPU
+    memory: int  # bytes; 0 if the NUMA nodes report no memory
+    socket: int = 0  # the NUMA node's socket
+    others: tuple[tuple[str, int], ...] = ()  # other resources that the NUMA nodes report, by name, each in its unit
 
 
 @dataclass(frozen=True, slots=True)
 class CpuShare:
-    """What one Pod holds of a node's CPUs.
+    """What one Pod holds of a node's CPUs."""
 
-    Attributes:
-        qos: the Pod's QoS class, which decides its shared pool.
-        cpus: the CPUs of its own (bit i is CPU i); 0 if it runs on a shared pool.
-        bind: the policy by which they were chosen; None if it has no CPUs of its own.
-        exclusive: what it does not share with Pods of the same policy.
-        numa: the NUMA nodes that it was aligned to, ascending; empty if it was not aligned.
-    """
-
-    qos: str
-    cpus: int = 0
-    bind: BindPolicy | None = None
-    exclusive: ExclusivePolicy = ExclusivePolicy.NONE
-    numa: tuple[NumaShare, ...] = ()
+    qos: str  # the Pod's QoS class, which decides its shared pool
+    cpus: int = 0  # the CPUs of its own (bit i is CPU i); 0 if it runs on a shared pool
+    bind: BindPolicy | None = None  # the policy by which they were chosen; None if it has no CPUs of its own
+    exclusive: ExclusivePolicy = ExclusivePolicy.NONE  # what it does not share with Pods of the same policy
+    numa: tuple[NumaShare, ...] = ()  # the NUMA nodes that it was aligned to, ascending; empty if it was not aligned
 
 
 class Zone(NamedTuple):
-    """What a NUMA node has for Pods.
+    """What a NUMA node has for Pods."""
 
-    Attributes:
-        milli: thousandths of a CPU; None if it reports none.
-        memory: bytes; None if it reports none.
-        others: every other resource that it reports, by name, each in its unit.
-    """
-
-    milli: int | None
-    memory: int | None
-    others: tuple[tuple[str, int], ...] = ()
+    milli: int | None  # thousandths of a CPU; None if it reports none
+    memory: int | None  # bytes; None if it reports none
+    others: tuple[tuple[str, int], ...] = ()  # every other resource that it reports, by name, each in its unit
 
 
 @dataclass(frozen=True, slots=True)
 class CpuNode:
-    """The CPUs of a node, and the rules that hold there (CPU proposal, "Node CPU orchestration API").
+    """The CPUs of a node, and the rules that hold there (CPU proposal, "Node CPU orchestration API")."""
 
-    Attributes:
-        topology: the core, NUMA node and socket of each CPU.
-        reserved: CPUs that are never given to a Pod: the kubelet's own, and those of Pods that the kubelet serves.
-        pooled: the reserved CPUs that are in the shared pool nevertheless: the kubelet's own (CPU proposal,
-            "Basic CPU orchestration principles").
-        bind: the policy that every Pod with CPUs of its own must follow here; None if Pods choose.
-        whole_cores: the kubelet refuses Pods whose own CPUs are not whole cores, regardless of `bind`.
-        strategy: which NUMA node comes first.
-        policy: NUMA alignment of Pods that state no policy themselves.
-        default_bind: bind policy of Pods that state none.
-        default_exclusive: exclusive policy of Pods that state none.
-        zones: NUMA node -> what it has.
-        architecture: as in the label kubernetes.io/arch; some policies are not supported on every architecture.
-        kubelet_policy: the policy by which the kubelet refuses Pods to which it gives CPUs or devices, regardless of
-            `policy`: Restricted, SingleNUMANode, or NumaPolicy.NONE if it refuses none.
-        kubelet_by_container: whether the kubelet aligns each container by itself instead of the whole Pod.
-        kubelet_gives_cpus: whether the kubelet's CPU manager gives CPUs to containers.
-        kubelet_by_socket: whether it may give CPUs of any NUMA node of a socket in place of an aligned one's.
-        kubelet_reserved: the CPUs that the kubelet keeps for itself.
-        not_kubelets: reserved CPUs that the kubelet takes for free: an administrator's, or of the system.
-        holders_unknown: it is not known which CPUs are held, so all are reserved.
-    """
-
-    topology: CpuTopology
+    topology: CpuTopology  # the core, NUMA node and socket of each CPU
+    # CPUs that are never given to a Pod: the kubelet's own, and those of Pods that the kubelet serves
     reserved: int = 0
+    # the reserved CPUs that are in the shared pool nevertheless: the kubelet's own (CPU proposal, "Basic CPU
+    # orchestration principles")
     pooled: int = 0
+    # the policy that every Pod with CPUs of its own must follow here; None if Pods choose
     bind: BindPolicy | None = None
-    whole_cores: bool = False
-    strategy: NumaStrategy = NumaStrategy.MOST_ALLOCATED
-    policy: NumaPolicy = NumaPolicy.NONE
-    default_bind: BindPolicy = BindPolicy.FULL_PCPUS
-    default_exclusive: ExclusivePolicy = ExclusivePolicy.NONE
-    zones: Mapping[int, Zone] = field(default_factory=dict)
-    architecture: str = ""
+    whole_cores: bool = False  # the kubelet refuses Pods whose own CPUs are not whole cores, regardless of `bind`
+    strategy: NumaStrategy = NumaStrategy.MOST_ALLOCATED  # which NUMA node comes first
+    policy: NumaPolicy = NumaPolicy.NONE  # NUMA alignment of Pods that state no policy themselves
+    default_bind: BindPolicy = BindPolicy.FULL_PCPUS  # bind policy of Pods that state none
+    default_exclusive: ExclusivePolicy = ExclusivePolicy.NONE  # exclusive policy of Pods that state none
+    zones: Mapping[int, Zone] = field(default_factory=dict)  # NUMA node -> what it has
+    architecture: str = ""  # as in the label kubernetes.io/arch; some policies are not supported on every architecture
+    # the policy by which the kubelet refuses Pods to which it gives CPUs or devices, regardless of `policy`:
+    # Restricted, SingleNUMANode, or NumaPolicy.NONE if it refuses none
     kubelet_policy: NumaPolicy = NumaPolicy.NONE
-    kubelet_by_container: bool = False
-    kubelet_gives_cpus: bool = True
+    kubelet_by_container: bool = False  # whether the kubelet aligns each container by itself instead of the whole Pod
+    kubelet_gives_cpus: bool = True  # whether the kubelet's CPU manager gives CPUs to containers
+    # whether it may give CPUs of any NUMA node of a socket in place of an aligned one's
     kubelet_by_socket: bool = False
-    kubelet_reserved: int = 0
-    not_kubelets: int = 0
-    holders_unknown: bool = False
+    kubelet_reserved: int = 0  # the CPUs that the kubelet keeps for itself
+    not_kubelets: int = 0  # reserved CPUs that the kubelet takes for free: an administrator's, or of the system
+    holders_unknown: bool = False  # it is not known which CPUs are held, so all are reserved
 
     def cpus_of(self, nodes: Iterable[int]) -> int:
         """All CPUs of these NUMA nodes."""
@@ -117,25 +79,18 @@ class CpuNode:
 
 
 class CpuUse(NamedTuple):
-    """What is held of a node's CPUs.
+    """What is held of a node's CPUs."""
 
-    Attributes:
-        taken: CPUs that belong to one Pod alone.
-        exclusive_cores: the CPUs held with PCPULevel, widened to whole cores.
-        lone_cores: the CPUs held with NUMANodeLevel, widened to whole cores. If a Pod of that level cannot have a NUMA
-            node to itself, it avoids at least these (CPU proposal, "Resource spec").
-        exclusive_nodes: all CPUs of the NUMA nodes in which some CPU is held with NUMANodeLevel.
-        numa: NUMA node -> thousandths held there by Pods on its shared pool, and bytes held there. A Pod that requests
-            no CPU counts as one thousandth, because it runs there nevertheless.
-        others: NUMA node and resource -> amount held there.
-    """
-
-    taken: int
-    exclusive_cores: int
+    taken: int  # CPUs that belong to one Pod alone
+    exclusive_cores: int  # the CPUs held with PCPULevel, widened to whole cores
+    # the CPUs held with NUMANodeLevel, widened to whole cores. If a Pod of that level cannot have a NUMA node to
+    # itself, it avoids at least these (CPU proposal, "Resource spec").
     lone_cores: int
-    exclusive_nodes: int
+    exclusive_nodes: int  # all CPUs of the NUMA nodes in which some CPU is held with NUMANodeLevel
+    # NUMA node -> thousandths held there by Pods on its shared pool, and bytes held there. A Pod that requests no CPU
+    # counts as one thousandth, because it runs there nevertheless.
     numa: Mapping[int, tuple[int, int]]
-    others: Mapping[tuple[int, str], int] = _NOTHING
+    others: Mapping[tuple[int, str], int] = _NOTHING  # NUMA node and resource -> amount held there
 
 
 NO_USE: Final = CpuUse(0, 0, 0, 0, {})
@@ -170,14 +125,8 @@ def cpu_use(node: CpuNode, shares: Iterable[CpuShare]) -> CpuUse:
 
 @dataclass(frozen=True, slots=True)
 class PoolCpus:
-    """The CPUs of a shared pool in one NUMA node, as the annotations list them (CPU proposal, CPUSharedPool).
+    """The CPUs of a shared pool in one NUMA node, as the annotations list them (CPU proposal, CPUSharedPool)."""
 
-    Attributes:
-        socket: the NUMA node's socket.
-        node: the NUMA node.
-        cpus: the set; it may be empty.
-    """
-
-    socket: int
+    socket: int  # the NUMA node's socket
     node: int
-    cpus: int = 0
+    cpus: int = 0  # the set; it may be empty

@@ -66,15 +66,8 @@ def supported(
     arm64 supports only FullPCPUs and NUMANodeLevel (CPU proposal, "Resource spec"), because a core runs one thread.
     A preferred SpreadByPCPUs becomes FullPCPUs, which takes the same one thread of each core. PCPULevel becomes None,
     because no core is shared. A required SpreadByPCPUs and ConstrainedBurst are refused.
-
-    Args:
-        architecture: of the node, as in its label kubernetes.io/arch.
-        bind: asked, or the default.
-        exclusive: asked, or the default.
-        required: whether the bind policy must be kept.
-
-    Returns:
-        The policies to apply, or why a Pod with these policies is refused.
+    `required`: whether the bind policy must be kept. Returns the policies to apply, or why a Pod with these policies is
+    refused.
     """
     if architecture != ARM or (bind is BindPolicy.FULL_PCPUS and exclusive is not ExclusivePolicy.PCPU_LEVEL):
         return Supported(bind, exclusive)

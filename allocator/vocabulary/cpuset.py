@@ -22,15 +22,7 @@ def parse(text: str) -> int:
     """Read a Linux CPU list: numbers and ascending ranges, in any order, possibly overlapping; "" is the empty set.
 
     Surrounding white space is ignored, because the kernel ends its files with a line feed.
-
-    Args:
-        text: as `0-3,8,10-11`.
-
-    Returns:
-        The set.
-
-    Raises:
-        CpusetError: the text is not such a list, or names a CPU above MAX_CPU.
+    `text`: as `0-3,8,10-11`. Raises CpusetError: the text is not such a list, or names a CPU above MAX_CPU.
     """
     if len(text) > _MAX_TEXT:
         raise CpusetError(f"a CPU list of {len(text)} characters; {_MAX_TEXT} are read")
@@ -55,8 +47,7 @@ def parse(text: str) -> int:
 def format_cpuset(cpus: int) -> str:
     """Write a set as the shortest ascending Linux CPU list; the empty set is "".
 
-    Raises:
-        ValueError: the integer is negative, which is no set.
+    Raises ValueError: the integer is negative, which is no set.
     """
     if cpus < 0:
         raise ValueError("a set of CPUs is not negative")
@@ -84,8 +75,7 @@ def highest(cpus: int, count: int) -> int:
 def members(cpus: int) -> Iterator[int]:
     """The CPUs of a set, ascending.
 
-    Raises:
-        ValueError: the integer is negative, which is no set.
+    Raises ValueError: the integer is negative, which is no set.
     """
     if cpus < 0:
         raise ValueError("a set of CPUs is not negative")

@@ -22,17 +22,10 @@ class TopologyError(ValueError):
 
 
 class Cpu(NamedTuple):
-    """One logical CPU (CPU proposal, "NodeResourceTopology CRD", CPUInfo).
+    """One logical CPU (CPU proposal, "NodeResourceTopology CRD", CPUInfo)."""
 
-    Attributes:
-        id: its number, 0 to 4095.
-        core: its physical core. Cores are identified by socket and core, as numbers may start again in each socket.
-        socket: its socket.
-        node: its NUMA node.
-    """
-
-    id: int
-    core: int
+    id: int  # its number, 0 to 4095
+    core: int  # its physical core. Cores are identified by socket and core, as numbers may start again in each socket.
     socket: int
     node: int
 
@@ -42,58 +35,37 @@ class Cell(NamedTuple):
 
     A NUMA node lies within a socket. Only if the firmware reports no NUMA nodes does node 0 cover several sockets; it
     then says nothing about distance.
-
-    Attributes:
-        node: the NUMA node.
-        socket: the socket.
-        cpus: the set.
-        cores: the sets of its cores, in the order of core numbers.
     """
 
     node: int
     socket: int
     cpus: int
-    cores: tuple[int, ...]
+    cores: tuple[int, ...]  # the sets of its cores, in the order of core numbers
 
 
 class _Siblings(NamedTuple):
-    """The cores whose thread numbers have the same distances.
+    """The cores whose thread numbers have the same distances."""
 
-    Attributes:
-        first: the lowest CPU of each of these cores, as a set.
-        offsets: distance from a core's lowest CPU to each of its CPUs, ascending, starting with 0.
-    """
-
-    first: int
-    offsets: tuple[int, ...]
+    first: int  # the lowest CPU of each of these cores, as a set
+    offsets: tuple[int, ...]  # distance from a core's lowest CPU to each of its CPUs, ascending, starting with 0
 
 
 @dataclass(frozen=True, slots=True)
 class CpuTopology:
-    """The CPUs of one machine; equal and hashed by `cpus`, made by `of`.
+    """The CPUs of one machine; equal and hashed by `cpus`, made by `of`."""
 
-    Attributes:
-        cpus: every CPU, by number.
-        all: the set of all.
-        cores: the set of each core's CPUs, by socket and core number.
-        nodes: NUMA node to set, by number.
-        sockets: socket to set, by number.
-        socket_of_node: NUMA node to socket; the lowest socket if the node covers several.
-        socket_cores: socket to the sets of its cores, in the order of core numbers.
-        cells: NUMA nodes within sockets, by node and socket.
-        threads_per_core: of the core that has most; 0 without CPUs.
-        core_step: greatest common divisor of the cores' sizes; `threads_per_core` if all cores have the same size.
-    """
-
-    cpus: tuple[Cpu, ...]
-    all: int = field(compare=False, repr=False)
-    cores: tuple[int, ...] = field(compare=False, repr=False)
-    nodes: Mapping[int, int] = field(compare=False, repr=False)
-    sockets: Mapping[int, int] = field(compare=False, repr=False)
+    cpus: tuple[Cpu, ...]  # every CPU, by number
+    all: int = field(compare=False, repr=False)  # the set of all
+    cores: tuple[int, ...] = field(compare=False, repr=False)  # the set of each core's CPUs, by socket and core number
+    nodes: Mapping[int, int] = field(compare=False, repr=False)  # NUMA node to set, by number
+    sockets: Mapping[int, int] = field(compare=False, repr=False)  # socket to set, by number
+    # NUMA node to socket; the lowest socket if the node covers several
     socket_of_node: Mapping[int, int] = field(compare=False, repr=False)
+    # socket to the sets of its cores, in the order of core numbers
     socket_cores: Mapping[int, tuple[int, ...]] = field(compare=False, repr=False)
-    cells: tuple[Cell, ...] = field(compare=False, repr=False)
-    threads_per_core: int = field(compare=False, repr=False)
+    cells: tuple[Cell, ...] = field(compare=False, repr=False)  # NUMA nodes within sockets, by node and socket
+    threads_per_core: int = field(compare=False, repr=False)  # of the core that has most; 0 without CPUs
+    # greatest common divisor of the cores' sizes; `threads_per_core` if all cores have the same size
     core_step: int = field(compare=False, repr=False)
     _siblings: tuple[_Siblings, ...] = field(compare=False, repr=False)
     _hash: int = field(compare=False, repr=False)
@@ -102,9 +74,8 @@ class CpuTopology:
     def of(cls, cpus: Iterable[Cpu]) -> "CpuTopology":
         """Describe a machine by its CPUs, in any order.
 
-        Raises:
-            TopologyError: a CPU is described twice, a number is negative or too large, a core is in two NUMA nodes, or
-                there are more NUMA nodes than a machine can have.
+        Raises TopologyError: a CPU is described twice, a number is negative or too large, a core is in two NUMA nodes,
+        or there are more NUMA nodes than a machine can have.
         """
         ordered = _checked(cpus)
         in_core: dict[tuple[int, int], int] = defaultdict(int)
@@ -187,8 +158,7 @@ class CpuTopology:
 def _checked(cpus: Iterable[Cpu]) -> tuple[Cpu, ...]:
     """Check CPUs and order them by number; stops at the first CPU that cannot be.
 
-    Raises:
-        TopologyError: as `CpuTopology.of`.
+    Raises TopologyError: as `CpuTopology.of`.
     """
     found: dict[int, Cpu] = {}
     node_of_core: dict[tuple[int, int], int] = {}

@@ -20,31 +20,21 @@ class Delivery(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeRuntime:
-    """What is told of a node's container runtime; each is left empty, or None, where it is not known.
+    """What is told of a node's container runtime; each is left empty, or None, where it is not known."""
 
-    Attributes:
-        handlers: the names of its handlers, as the Node's status lists them.
-        showing: those of them that are NVIDIA's runtime.
-        default_shows: whether the default handler is NVIDIA's runtime.
-        kinds: the CDI kinds, such as k8s.device-plugin.nvidia.com/gpu, that have a name for each card and each of its
-            MIG devices, which is the UUID; the preferred one first.
-        nri: whether NVIDIA's NRI plugin is on.
-        toolkit: version of the NVIDIA Container Toolkit, as (1, 20, 2).
-        mode: of NVIDIA's runtime: auto, legacy, cdi, jit-cdi or csv.
-        unprivileged: whether NVIDIA's runtime heeds the variable of an unprivileged container.
-        fractions: whether NVIDIA's fractioning operator keeps limits there (condition gpu-sharing.nvidia.com/Ready).
-        no_limits: why driver and toolkit do not keep memory limits there, and the cure; "" where they do.
-    """
-
-    handlers: tuple[str, ...] = ()
-    showing: tuple[str, ...] = ()
-    default_shows: bool | None = None
+    handlers: tuple[str, ...] = ()  # the names of its handlers, as the Node's status lists them
+    showing: tuple[str, ...] = ()  # those of them that are NVIDIA's runtime
+    default_shows: bool | None = None  # whether the default handler is NVIDIA's runtime
+    # the CDI kinds, such as k8s.device-plugin.nvidia.com/gpu, that have a name for each card and each of its MIG
+    # devices, which is the UUID; the preferred one first
     kinds: tuple[str, ...] = ()
-    nri: bool | None = None
-    toolkit: tuple[int, ...] = ()
-    mode: str = ""
-    unprivileged: bool | None = None
+    nri: bool | None = None  # whether NVIDIA's NRI plugin is on
+    toolkit: tuple[int, ...] = ()  # version of the NVIDIA Container Toolkit, as (1, 20, 2)
+    mode: str = ""  # of NVIDIA's runtime: auto, legacy, cdi, jit-cdi or csv
+    unprivileged: bool | None = None  # whether NVIDIA's runtime heeds the variable of an unprivileged container
+    # whether NVIDIA's fractioning operator keeps limits there (condition gpu-sharing.nvidia.com/Ready)
     fractions: bool = False
+    # why driver and toolkit do not keep memory limits there, and the cure; "" where they do
     no_limits: str | None = None
 
     @property
@@ -62,21 +52,14 @@ class NodeRuntime:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a node would give a Pod its cards.
+    """How a node would give a Pod its cards."""
 
-    Attributes:
-        delivery: the way; None where there is none.
-        kind: the CDI kind before each UUID, in the variable or the annotation; "" for the bare UUID.
-        why_not: why there is none, and the cure; a part of a sentence about the node.
-        known: whether it is known that this works.
-        no_limits: why memory limits are not kept where cards come in this way, and the cure; "" where they are, None
-            where that is not known.
-    """
-
-    delivery: Delivery | None
-    kind: str = ""
-    why_not: str = ""
-    known: bool = True
+    delivery: Delivery | None  # the way; None where there is none
+    kind: str = ""  # the CDI kind before each UUID, in the variable or the annotation; "" for the bare UUID
+    why_not: str = ""  # why there is none, and the cure; a part of a sentence about the node
+    known: bool = True  # whether it is known that this works
+    # why memory limits are not kept where cards come in this way, and the cure; "" where they are, None where that is
+    # not known
     no_limits: str | None = None
 
     def named(self, identity: str) -> str:
@@ -90,21 +73,13 @@ ASSUMED: Final = Way(Delivery.ENVIRONMENT, known=False)
 
 @dataclass(frozen=True, slots=True)
 class NodeDelivery:
-    """How a node gives Pods their cards, by the RuntimeClass that they name.
+    """How a node gives Pods their cards, by the RuntimeClass that they name."""
 
-    Attributes:
-        plain: to a Pod that names none.
-        classed: to one that names the RuntimeClass of this installation.
-        other: to one that names another.
-        showing: the handlers that are NVIDIA's runtime, as far as that is known.
-        runtime_class: the RuntimeClass of this installation.
-    """
-
-    plain: Way = ASSUMED
-    classed: Way = ASSUMED
-    other: Way = ASSUMED
-    showing: tuple[str, ...] = ()
-    runtime_class: str = ""
+    plain: Way = ASSUMED  # to a Pod that names none
+    classed: Way = ASSUMED  # to one that names the RuntimeClass of this installation
+    other: Way = ASSUMED  # to one that names another
+    showing: tuple[str, ...] = ()  # the handlers that are NVIDIA's runtime, as far as that is known
+    runtime_class: str = ""  # the RuntimeClass of this installation
 
     def way(self, runtime_class: str) -> Way:
         """How a Pod with this `spec.runtimeClassName` gets its cards."""

@@ -14,57 +14,34 @@ _PCI_ADDRESS: Final = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.
 
 @dataclass(frozen=True, slots=True)
 class VirtualFunction:
-    """A virtual function of a device (SR-IOV).
+    """A virtual function of a device (SR-IOV)."""
 
-    Attributes:
-        minor: its number; None if the node does not report one.
-        bus_id: its PCI address, which identifies it on the node.
-        labels: of its group on the Device object, for selectors.
-    """
-
-    minor: int | None
-    bus_id: str
+    minor: int | None  # its number; None if the node does not report one
+    bus_id: str  # its PCI address, which identifies it on the node
+    # of its group on the Device object, for selectors
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device as its node's Device object describes it.
+    """A device as its node's Device object describes it."""
 
-    Attributes:
-        type: "gpu", ...
-        id: its permanent identity: for a GPU, its UUID. Minors can change, ids do not.
-        minor: its current number on the node.
-        healthy: whether anything new may land on it.
-        capacity: resource tail -> amount, in the resource's unit (percent, bytes, units).
-        numa_node: its NUMA node; None if the node does not report it.
-        pcie: name of its PCIe root; None if the node does not report it.
-        model: the product's name; "" if unknown.
-        labels: of the device, for selectors.
-        why_not: why nothing new may land on it, for people; "" if anything may, or if no reason is given.
-        functions: its virtual functions, in the order of their bus ids.
-        vendor: who made it, in small letters; "" if unknown.
-        cordoned: an administrator has taken it out of service; it then counts as unhealthy.
-        bus: its PCI address, in small letters; "" if the node does not report it.
-        reserved: bytes of its memory, beside the capacity, that its driver keeps.
-        memory: the tails of its capacity that state its memory, in bytes and in percent; None for none. Derived.
-    """
-
-    type: str
-    id: str
-    minor: int
-    healthy: bool
-    capacity: Mapping[str, int]
-    numa_node: int | None = None
-    pcie: str | None = None
-    model: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    why_not: str = ""
-    functions: tuple[VirtualFunction, ...] = ()
-    vendor: str = ""
-    cordoned: bool = False
-    bus: str = ""
-    reserved: int = 0
+    type: str  # "gpu",
+    id: str  # its permanent identity: for a GPU, its UUID. Minors can change, ids do not.
+    minor: int  # its current number on the node
+    healthy: bool  # whether anything new may land on it
+    capacity: Mapping[str, int]  # resource tail -> amount, in the resource's unit (percent, bytes, units)
+    numa_node: int | None = None  # its NUMA node; None if the node does not report it
+    pcie: str | None = None  # name of its PCIe root; None if the node does not report it
+    model: str = ""  # the product's name; "" if unknown
+    labels: Mapping[str, str] = field(default_factory=dict)  # of the device, for selectors
+    why_not: str = ""  # why nothing new may land on it, for people; "" if anything may, or if no reason is given
+    functions: tuple[VirtualFunction, ...] = ()  # its virtual functions, in the order of their bus ids
+    vendor: str = ""  # who made it, in small letters; "" if unknown
+    cordoned: bool = False  # an administrator has taken it out of service; it then counts as unhealthy
+    bus: str = ""  # its PCI address, in small letters; "" if the node does not report it
+    reserved: int = 0  # bytes of its memory, beside the capacity, that its driver keeps
+    # the tails of its capacity that state its memory, in bytes and in percent; None for none. Derived.
     memory: tuple[str, str] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -49,17 +49,12 @@ class Unit(StrEnum):
 
 
 class Template(NamedTuple):
-    """A share into which the vendor divides a device: a part of a device is available only in these sizes.
+    """A share into which the vendor divides a device: a part of a device is available only in these sizes."""
 
-    Attributes:
-        name: as the vendor spells it, such as "vir04".
-        amounts: of one device, one for each of the type's tails; None if it follows from the other memory tail.
-        models: the models that offer it; empty: all.
-    """
-
-    name: str
+    name: str  # as the vendor spells it, such as "vir04"
+    # of one device, one for each of the type's tails; None if it follows from the other memory tail
     amounts: tuple[int | None, ...]
-    models: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()  # the models that offer it; empty: all
 
     def covers(self, asked: Iterable[int | None]) -> bool:
         """Return whether it has at least the asked amount of everything."""
@@ -68,59 +63,42 @@ class Template(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceType:
-    """What devices of one type consist of, and how they are counted and shown.
+    """What devices of one type consist of, and how they are counted and shown."""
 
-    Attributes:
-        name: as Device objects and the device-allocated annotation spell it.
-        tails: the resources that a device consists of, in the order in which people read them; an ask has one amount
-            for each.
-        unit: of the plain resource.
-        units: of each tail; by default that of the plain resource, with percent in place of whole devices.
-        words: name of each tail in messages; by default the tail.
-        plain: the tail that states all of a device at once: "gpu" states compute and memory alike.
-        split: the tail that states over how many devices an ask is split; "" for none. Of the built-in types only GPU
-            has one.
-        memory: the tails (bytes, percent) that state the same amount in two units; each follows from the other.
-        domains: the domains in which the tails are spelled; empty for a configured type.
-        names: tail -> its one full name, for a configured type.
-        environment: the variable that lists a container's devices by id; "" for none.
-        nothing: that variable's value for a container that asks for no such device.
-        limits: tail -> the variable that lists what a container may use of it on each of its devices.
-        fit: indices into `tails`, the most important first: what is compared to find how well an ask fits.
-        noun: one device, as messages name it.
-        plural: several devices, as messages name them; by default derived from the name.
-        states_memory: bytes are written beside a ratio if all devices that a Pod may get have the same memory.
-        model_of_node: a device without a model of its own has the model that its Device object is labelled with.
-        partitioned: whole devices may have to be a set of the node's partition table.
-        boards: partition tables by model, for nodes that state none.
-        templates: the shares that a part of a device must be, smallest first; empty: any part is available.
-        percent: whether each tail counts in percent; derived.
-        charged: tail, or the plain tail -> the resource that quotas count for it, in the tail's unit. The plain one of
-            a type with several tails is in percent of a device; derived.
-    """
-
-    name: str
+    name: str  # as Device objects and the device-allocated annotation spell it
+    # the resources that a device consists of, in the order in which people read them; an ask has one amount for each
     tails: tuple[str, ...]
     unit: Unit = Unit.PERCENT
+    # of each tail; by default that of the plain resource, with percent in place of whole devices
     units: tuple[Unit, ...] = ()
-    words: tuple[str, ...] = ()
-    plain: str = ""
+    words: tuple[str, ...] = ()  # name of each tail in messages; by default the tail
+    plain: str = ""  # the tail that states all of a device at once: "gpu" states compute and memory alike
+    # the tail that states over how many devices an ask is split; "" for none. Of the built-in types only GPU has one.
     split: str = ""
+    # the tails (bytes, percent) that state the same amount in two units; each follows from the other
     memory: tuple[str, str] | None = None
-    domains: tuple[str, ...] = ()
-    names: Mapping[str, str] = field(default_factory=dict)
-    environment: str = ""
-    nothing: str = ""
+    domains: tuple[str, ...] = ()  # the domains in which the tails are spelled; empty for a configured type
+    names: Mapping[str, str] = field(default_factory=dict)  # tail -> its one full name, for a configured type
+    environment: str = ""  # the variable that lists a container's devices by id; "" for none
+    nothing: str = ""  # that variable's value for a container that asks for no such device
+    # tail -> the variable that lists what a container may use of it on each of its devices
     limits: Mapping[str, str] = field(default_factory=dict)
+    # indices into `tails`, the most important first: what is compared to find how well an ask fits
     fit: tuple[int, ...] = (0,)
-    noun: str = "device"
-    plural: str = ""
+    noun: str = "device"  # one device, as messages name it
+    plural: str = ""  # several devices, as messages name them; by default derived from the name
+    # bytes are written beside a ratio if all devices that a Pod may get have the same memory
     states_memory: bool = False
+    # a device without a model of its own has the model that its Device object is labelled with
     model_of_node: bool = False
-    partitioned: bool = False
-    boards: tuple[Board, ...] = ()
+    partitioned: bool = False  # whole devices may have to be a set of the node's partition table
+    boards: tuple[Board, ...] = ()  # partition tables by model, for nodes that state none
+    # the shares that a part of a device must be, smallest first; empty: any part is available
     templates: tuple[Template, ...] = ()
+    # whether each tail counts in percent; derived
     percent: tuple[bool, ...] = field(init=False, repr=False, compare=False)
+    # tail, or the plain tail -> the resource that quotas count for it, in the tail's unit. The plain one of a type with
+    # several tails is in percent of a device; derived.
     charged: Mapping[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -162,11 +140,7 @@ class DeviceType:
     def counted(self, amounts: Sequence[int]) -> tuple[int, ...]:
         """What quotas count of one device of which these amounts are taken.
 
-        Args:
-            amounts: one for each of `tails`, in the tail's unit.
-
-        Returns:
-            One for each of `charged`, in its order.
+        `amounts`: one for each of `tails`, in the tail's unit. Returns one for each of `charged`, in its order.
         """
         if self.simple:
             return tuple(amounts)
@@ -232,42 +206,35 @@ class DeviceTypeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DeviceTypes:
-    """The table of types, and the dialects in which they are asked for.
+    """The table of types, and the dialects in which they are asked for."""
 
-    Attributes:
-        types: in the order in which their devices are chosen.
-        dialects: the table of dialects; those of configured types come with the types.
-        off: dialects that are known and not read.
-        scoped: namespace -> the table for its Pods, where it differs.
-        known: the table in which those that are off are read too, as a translated Pod's annotation is; derived.
-        by_name: type's name -> type; derived.
-        resources: full resource name -> what it means; derived.
-        annotations: key of a Pod's annotation that asks for devices -> what it means; derived.
-        said: names of annotations, and of forms of them by which Pods ask -> what they mean; derived.
-        annotated: the types and dialects that ask by annotations; derived.
-        beginnings: of the forms of annotations that ask; derived.
-        selections: annotations by which a dialect's Pods choose among devices; derived.
-        domains: of the resources of other products' dialects; derived.
-        spoken: type's name -> its dialects, in the table's order; derived.
-        restated: (type, tail) of the bytes that a ratio states as well; derived.
-        charged_bytes: the resources that quotas count in bytes; derived.
-    """
-
-    types: tuple[DeviceType, ...]
-    dialects: tuple[Dialect, ...] = DIALECTS
-    off: tuple[Dialect, ...] = field(default=(), compare=False)
+    types: tuple[DeviceType, ...]  # in the order in which their devices are chosen
+    dialects: tuple[Dialect, ...] = DIALECTS  # the table of dialects; those of configured types come with the types
+    off: tuple[Dialect, ...] = field(default=(), compare=False)  # dialects that are known and not read
+    # namespace -> the table for its Pods, where it differs
     scoped: Mapping[str, "DeviceTypes"] = field(default_factory=dict, repr=False, compare=False)
+    # the table in which those that are off are read too, as a translated Pod's annotation is; derived
     known: "DeviceTypes" = field(init=False, repr=False, compare=False)
-    by_name: Mapping[str, DeviceType] = field(init=False, repr=False, compare=False)
+    by_name: Mapping[str, DeviceType] = field(init=False, repr=False, compare=False)  # type's name -> type; derived
+    # full resource name -> what it means; derived
     resources: Mapping[str, ResourceName] = field(init=False, repr=False, compare=False)
+    # key of a Pod's annotation that asks for devices -> what it means; derived
     annotations: Mapping[str, ResourceName] = field(init=False, repr=False, compare=False)
+    # names of annotations, and of forms of them by which Pods ask -> what they mean; derived
     said: Mapping[str, ResourceName] = field(init=False, repr=False, compare=False)
+    # the types and dialects that ask by annotations; derived
     annotated: tuple[tuple[DeviceType, Dialect], ...] = field(init=False, repr=False, compare=False)
+    # of the forms of annotations that ask; derived
     beginnings: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    # annotations by which a dialect's Pods choose among devices; derived
     selections: frozenset[str] = field(init=False, repr=False, compare=False)
+    # of the resources of other products' dialects; derived
     domains: frozenset[str] = field(init=False, repr=False, compare=False)
+    # type's name -> its dialects, in the table's order; derived
     spoken: Mapping[str, tuple[Dialect, ...]] = field(init=False, repr=False, compare=False)
+    # (type, tail) of the bytes that a ratio states as well; derived
     restated: frozenset[tuple[str, str]] = field(init=False, repr=False, compare=False)
+    # the resources that quotas count in bytes; derived
     charged_bytes: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -330,16 +297,14 @@ class DeviceTypes:
     def with_types(self, more: Iterable[DeviceType]) -> "DeviceTypes":
         """Return the table with further types.
 
-        Raises:
-            DeviceTypeError: a name or a resource is taken.
+        Raises DeviceTypeError: a name or a resource is taken.
         """
         return DeviceTypes((*self.types, *more), self.dialects, self.off)
 
     def with_dialects(self, more: Iterable[Dialect]) -> "DeviceTypes":
         """Return the table with further dialects of its types, after the existing ones.
 
-        Raises:
-            DeviceTypeError: a resource is another type's.
+        Raises DeviceTypeError: a resource is another type's.
         """
         added = tuple(more)
         names = {one.name for one in added}
@@ -376,8 +341,7 @@ def _is_free(dialect: Dialect, *taken: Mapping[str, ResourceName]) -> bool:
 def _add(known: dict[str, ResourceName], kind: DeviceType, dialect: Dialect, terms: Iterable[Term]) -> None:
     """Note what a dialect's names mean; a name that an earlier dialect of the type has keeps its first meaning.
 
-    Raises:
-        DeviceTypeError: a name belongs to another type, or is in the dialect twice.
+    Raises DeviceTypeError: a name belongs to another type, or is in the dialect twice.
     """
     for term in terms:
         first = known.setdefault(term.name, ResourceName(kind, dialect, term))
@@ -392,8 +356,7 @@ def _add(known: dict[str, ResourceName], kind: DeviceType, dialect: Dialect, ter
 def _check_charged(types: Iterable[DeviceType], resources: Iterable[str]) -> None:
     """Check that quotas count no two things under one name.
 
-    Raises:
-        DeviceTypeError: they would; the message says which.
+    Raises DeviceTypeError: they would; the message says which.
     """
     charged = {QUOTA_CPUS: "CPUs"}
     for one in types:

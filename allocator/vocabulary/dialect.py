@@ -11,65 +11,42 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One name of a dialect.
+    """One name of a dialect."""
 
-    Attributes:
-        name: a resource's full name or, among a dialect's annotations, an annotation's key.
-        states: what it states: one of the type's tails, its plain tail (all of a device alike), or its split (the
-            number of devices over which the other amounts are spread). "": nothing that is allocated; it is removed
-            from the Pod's resources and kept in the original-request annotation.
-        factor: the tail's units in one unit of the name: 2**20 for MiB of memory, 100 for a fraction of a device.
-        counts: it counts whole devices.
-        each: the amount is per device, not for the container's devices together.
-        template: it counts devices, each of which gives this template's share; "" for none.
-        sized: its unit depends on the product's installation (`Dialect.sized`); `factor` is the product's default, or
-            0 if it has none.
-        clamped: more than all of a device counts as all of it.
-        decimal: an annotation that states a decimal number; others state whole numbers.
-        below: the amount, in the tail's unit, must be less than this; 0 for no bound.
-        quantity: an annotation that states bytes as a Kubernetes quantity.
-        limits: an annotation that states the most memory which the container may use of each device, and not what it
-            asks for: the memory tail in whose unit; "" for any other.
-        beside: the annotation whose amount such a limit raises; "": a limit alone is what is asked as well.
-    """
-
-    name: str
+    name: str  # a resource's full name or, among a dialect's annotations, an annotation's key
+    # what it states: one of the type's tails, its plain tail (all of a device alike), or its split (the number of
+    # devices over which the other amounts are spread). "": nothing that is allocated; it is removed from the Pod's
+    # resources and kept in the original-request annotation.
     states: str
-    factor: int = 1
-    counts: bool = False
-    each: bool = False
-    template: str = ""
+    factor: int = 1  # the tail's units in one unit of the name: 2**20 for MiB of memory, 100 for a fraction of a device
+    counts: bool = False  # it counts whole devices
+    each: bool = False  # the amount is per device, not for the container's devices together
+    template: str = ""  # it counts devices, each of which gives this template's share; "" for none
+    # its unit depends on the product's installation (`Dialect.sized`); `factor` is the product's default, or 0 if it
+    # has none
     sized: bool = False
-    clamped: bool = False
-    decimal: bool = False
-    below: int = 0
-    quantity: bool = False
+    clamped: bool = False  # more than all of a device counts as all of it
+    decimal: bool = False  # an annotation that states a decimal number; others state whole numbers
+    below: int = 0  # the amount, in the tail's unit, must be less than this; 0 for no bound
+    quantity: bool = False  # an annotation that states bytes as a Kubernetes quantity
+    # an annotation that states the most memory which the container may use of each device, and not what it asks for:
+    # the memory tail in whose unit; "" for any other
     limits: str = ""
-    beside: str = ""
+    beside: str = ""  # the annotation whose amount such a limit raises; "": a limit alone is what is asked as well
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Annotations that name the container which they are about in their key, between a beginning and an end.
-
-    Attributes:
-        beginning: of the key.
-        end: of the key.
-        states: what the value states of that container, as `Term.states`.
-        limits: as `Term.limits`.
-        beside: as `Term.beside`.
-        mode: it states how cards are to be shared, as `Selects.mode`.
-        refusal: why a Pod with such an annotation is refused, and what to write; "" if it is read.
-        term: what the value means, under a name with CONTAINER in the container's place; derived.
-    """
+    """Annotations that name the container which they are about in their key, between a beginning and an end."""
 
     beginning: str
     end: str
-    states: str = ""
-    limits: str = ""
-    beside: str = ""
-    mode: bool = False
-    refusal: str = ""
+    states: str = ""  # what the value states of that container, as `Term.states`
+    limits: str = ""  # as `Term.limits`
+    beside: str = ""  # as `Term.beside`
+    mode: bool = False  # it states how cards are to be shared, as `Selects.mode`
+    refusal: str = ""  # why a Pod with such an annotation is refused, and what to write; "" if it is read
+    # what the value means, under a name with CONTAINER in the container's place; derived
     term: Term = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -99,29 +76,17 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Selects:
-    """The annotations by which a dialect's Pods choose among devices; "" for none.
+    """The annotations by which a dialect's Pods choose among devices; "" for none."""
 
-    Attributes:
-        models: parts of model names, separated by commas: one of them must be in the device's model.
-        not_models: none of them may be in it.
-        models_first: where `models` is stated, `not_models` is not read.
-        ids: ids of devices, separated by commas, of which the device must be one.
-        not_ids: ids of devices that are not to be used.
-        numa: "true" keeps each container's devices in one NUMA node.
-        mode: how cards are to be shared.
-        given: the values of `mode` that mean no more than koordgate does; others are refused.
-        unread: annotations that have no effect here, about which the author is warned.
-    """
-
-    models: str = ""
-    not_models: str = ""
-    models_first: bool = False
-    ids: str = ""
-    not_ids: str = ""
-    numa: str = ""
-    mode: str = ""
-    given: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
+    models: str = ""  # parts of model names, separated by commas: one of them must be in the device's model
+    not_models: str = ""  # none of them may be in it
+    models_first: bool = False  # where `models` is stated, `not_models` is not read
+    ids: str = ""  # ids of devices, separated by commas, of which the device must be one
+    not_ids: str = ""  # ids of devices that are not to be used
+    numa: str = ""  # "true" keeps each container's devices in one NUMA node
+    mode: str = ""  # how cards are to be shared
+    given: tuple[str, ...] = ()  # the values of `mode` that mean no more than koordgate does; others are refused
+    unread: tuple[str, ...] = ()  # annotations that have no effect here, about which the author is warned
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -137,58 +102,37 @@ class Dialect:
     A name may belong to several dialects of a type: `nvidia.com/gpu` counts whole cards by itself and, beside HAMi's
     names, the cards of which a share is taken. A Pod uses the first dialect of the table that has all the names that
     the Pod writes.
-
-    Attributes:
-        name: unique among the dialects of its type.
-        type: the device type's name.
-        terms: the resources of containers.
-        annotations: annotations of a Pod that ask for devices for one container.
-        container: the annotation that names this container; without it, the first container is meant.
-        own: only koordgate, or an author who knows it, writes these names. Otherwise they are some device plugin's, and
-            a Pod with them may belong to another scheduler.
-        equal: Kubernetes requires the request to equal the limit, as it does outside its own domain.
-        whole: all memory of devices, of which no core is stated, asks for whole devices. An explicit 0 of memory does
-            not ask for all of it in this sense.
-        memory: percent of each device's memory that is asked if the Pod states none; 0: the Pod must state some.
-        size: bytes of each device's memory that are asked if a container states none, in place of `memory`; 0: none.
-        core: percent of each device's compute that are asked if a container states none; 0: none.
-        defaulted: an installation of the product may set `size` and `core`.
-        together: all containers of the Pod share one device, where they ask for parts of it.
-        vendor: whose devices are meant, in small letters; "": anybody's.
-        title: the product, as people name it; "" for koordgate's own names.
-        both: the tail of the memory that counts if a container states bytes and a ratio; "": that is refused.
-        needs: names of which a container must state one above 0; empty: any name asks for devices.
-        either: names of which a Pod may use one only.
-        full_core: 100 percent of compute or more are whole devices, whatever memory is stated beside them.
-        selects: the annotations by which its Pods choose among devices.
-        forms: annotations about the container that their key names. All of a Pod are about one container.
-        by_name: term's name -> term; derived.
-        beginnings: of its forms; derived.
     """
 
-    name: str
-    type: str
-    terms: tuple[Term, ...]
-    annotations: tuple[Term, ...] = ()
-    container: str = ""
+    name: str  # unique among the dialects of its type
+    type: str  # the device type's name
+    terms: tuple[Term, ...]  # the resources of containers
+    annotations: tuple[Term, ...] = ()  # annotations of a Pod that ask for devices for one container
+    container: str = ""  # the annotation that names this container; without it, the first container is meant
+    # only koordgate, or an author who knows it, writes these names. Otherwise they are some device plugin's, and a Pod
+    # with them may belong to another scheduler.
     own: bool = True
-    equal: bool = True
+    equal: bool = True  # kubernetes requires the request to equal the limit, as it does outside its own domain
+    # all memory of devices, of which no core is stated, asks for whole devices. An explicit 0 of memory does not ask
+    # for all of it in this sense.
     whole: bool = False
-    memory: int = 0
+    memory: int = 0  # percent of each device's memory that is asked if the Pod states none; 0: the Pod must state some
+    # bytes of each device's memory that are asked if a container states none, in place of `memory`; 0: none
     size: int = 0
-    core: int = 0
-    defaulted: bool = False
-    together: bool = False
-    vendor: str = ""
-    title: str = ""
-    both: str = ""
-    needs: tuple[str, ...] = ()
-    either: tuple[str, ...] = ()
-    full_core: bool = False
-    selects: Selects = Selects()
+    core: int = 0  # percent of each device's compute that are asked if a container states none; 0: none
+    defaulted: bool = False  # an installation of the product may set `size` and `core`
+    together: bool = False  # all containers of the Pod share one device, where they ask for parts of it
+    vendor: str = ""  # whose devices are meant, in small letters; "": anybody's
+    title: str = ""  # the product, as people name it; "" for koordgate's own names
+    both: str = ""  # the tail of the memory that counts if a container states bytes and a ratio; "": that is refused
+    needs: tuple[str, ...] = ()  # names of which a container must state one above 0; empty: any name asks for devices
+    either: tuple[str, ...] = ()  # names of which a Pod may use one only
+    full_core: bool = False  # 100 percent of compute or more are whole devices, whatever memory is stated beside them
+    selects: Selects = Selects()  # the annotations by which its Pods choose among devices
+    # annotations about the container that their key names. All of a Pod are about one container.
     forms: tuple[Form, ...] = ()
-    by_name: Mapping[str, Term] = field(init=False, repr=False, compare=False)
-    beginnings: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    by_name: Mapping[str, Term] = field(init=False, repr=False, compare=False)  # term's name -> term; derived
+    beginnings: tuple[str, ...] = field(init=False, repr=False, compare=False)  # of its forms; derived
 
     def __post_init__(self) -> None:
         read = (form.term for form in self.forms if form.states or form.limits)

@@ -10,20 +10,13 @@ from allocator.vocabulary.names import RESOURCE_MAPS, TYPE_GPU
 
 
 class Foreign(NamedTuple):
-    """Names of a device plugin.
+    """Names of a device plugin."""
 
-    Attributes:
-        name: of a resource, or how names begin.
-        begins: whether other names begin with it.
-        what: what it counts.
-        cure: what makes koordgate allocate such devices; "" for nothing.
-        of: the type of the devices of koordgate's that the plugin would give to whoever asks for these; "" for none.
-    """
-
-    name: str
-    begins: bool
+    name: str  # of a resource, or how names begin
+    begins: bool  # whether other names begin with it
     what: str
-    cure: str = ""
+    cure: str = ""  # what makes koordgate allocate such devices; "" for nothing
+    # the type of the devices of koordgate's that the plugin would give to whoever asks for these; "" for none
     of: str = ""
 
     def has(self, name: str) -> bool:

@@ -7,15 +7,10 @@ MOST_MEMBERS: Final = 1000  # a larger size counts as this
 
 
 class GangSize(NamedTuple):
-    """A gang's size, in Pods; 0 where nobody states it.
+    """A gang's size, in Pods; 0 where nobody states it."""
 
-    Attributes:
-        least: Pods that are needed for any to be of use.
-        total: Pods that will come; never fewer than `least`.
-    """
-
-    least: int = 0
-    total: int = 0
+    least: int = 0  # Pods that are needed for any to be of use
+    total: int = 0  # Pods that will come; never fewer than `least`
 
 
 UNSTATED: Final = GangSize()

@@ -40,17 +40,11 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What one label must be.
-
-    Attributes:
-        key: of the label.
-        operator: how it is compared.
-        values: what it is compared with; none for Exists and DoesNotExist.
-    """
+    """What one label must be."""
 
     key: str
-    operator: Operator
-    values: tuple[str, ...] = ()
+    operator: Operator  # how it is compared
+    values: tuple[str, ...] = ()  # what it is compared with; none for Exists and DoesNotExist
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         """Return whether labels meet it; as in Kubernetes, NotIn is met if the label is missing."""
@@ -63,17 +57,11 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class PartOfName:
-    """What a label must contain, or must not.
-
-    Attributes:
-        key: of the label.
-        parts: in capital letters; one of them is in the label's value, whatever its case.
-        wanted: whether one must be in it; otherwise none may be.
-    """
+    """What a label must contain, or must not."""
 
     key: str
-    parts: tuple[str, ...]
-    wanted: bool
+    parts: tuple[str, ...]  # in capital letters; one of them is in the label's value, whatever its case
+    wanted: bool  # whether one must be in it; otherwise none may be
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         """Return whether labels meet it; a missing label contains nothing."""
@@ -94,21 +82,14 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class TypeHint:
-    """How devices of one type are to be chosen.
+    """How devices of one type are to be chosen."""
 
-    Attributes:
-        selector: on the devices' labels.
-        functions: on the labels of groups of virtual functions (vfSelector); if set, each device comes with one.
-        strategy: None for the type's own rule.
-        scope: how close together the devices must be; None if not asked.
-        exclusive: what is not shared with other Pods; None if not asked.
-    """
-
-    selector: Selector | None = None
+    selector: Selector | None = None  # on the devices' labels
+    # on the labels of groups of virtual functions (vfSelector); if set, each device comes with one
     functions: Selector | None = None
-    strategy: Strategy | None = None
-    scope: Scope | None = None
-    exclusive: ExclusiveLevel | None = None
+    strategy: Strategy | None = None  # None for the type's own rule
+    scope: Scope | None = None  # how close together the devices must be; None if not asked
+    exclusive: ExclusiveLevel | None = None  # what is not shared with other Pods; None if not asked
 
 
 NO_HINT: Final = TypeHint()
@@ -116,25 +97,15 @@ NO_HINT: Final = TypeHint()
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """Types whose devices belong together.
+    """Types whose devices belong together."""
 
-    Attributes:
-        types: devices of the first type are chosen first.
-        same_pcie: all must be on the same PCIe roots.
-    """
-
-    types: tuple[str, ...]
-    same_pcie: bool
+    types: tuple[str, ...]  # devices of the first type are chosen first
+    same_pcie: bool  # all must be on the same PCIe roots
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
-    """GPUs must come as a partition of the node's table.
+    """GPUs must come as a partition of the node's table."""
 
-    Attributes:
-        restricted: only a partition of the highest score is accepted.
-        ring_bandwidth: the least bandwidth in bytes; None if not asked.
-    """
-
-    restricted: bool = False
-    ring_bandwidth: int | None = None
+    restricted: bool = False  # only a partition of the highest score is accepted
+    ring_bandwidth: int | None = None  # the least bandwidth in bytes; None if not asked

@@ -21,65 +21,45 @@ class Function(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What one Pod holds of one device.
+    """What one Pod holds of one device."""
 
-    Attributes:
-        type: device type.
-        id: the device's identity.
-        minor: the device's number when the share was given.
-        amounts: resource tail -> percent, bytes or units: the Pod's peak on this device.
-        containers: the containers that see the device, in the Pod's order.
-        functions: virtual functions that come with it.
-        alone: no other Pod may hold a device of its PCIe root or, if the root is not known, the device itself
-            (Koordinator's exclusive policy PCIeLevel).
-        unshared: no other Pod may hold any part of the device, however much is free (DeviceLevel).
-    """
-
-    type: str
+    type: str  # device type
     id: str
-    minor: int
-    amounts: Mapping[str, int]
-    containers: tuple[str, ...] = ()
-    functions: tuple[Function, ...] = ()
+    minor: int  # the device's number when the share was given
+    amounts: Mapping[str, int]  # resource tail -> percent, bytes or units: the Pod's peak on this device
+    containers: tuple[str, ...] = ()  # the containers that see the device, in the Pod's order
+    functions: tuple[Function, ...] = ()  # virtual functions that come with it
+    # no other Pod may hold a device of its PCIe root or, if the root is not known, the device itself (Koordinator's
+    # exclusive policy PCIeLevel)
     alone: bool = False
-    unshared: bool = False
+    unshared: bool = False  # no other Pod may hold any part of the device, however much is free (DeviceLevel)
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
     """What one Pod holds on one node, or one ResourceClaim (DRA).
 
-    Attributes:
-        uid: the Pod's UID, the only key, because names are reused.
-        namespace: of the Pod, for people.
-        name: of the Pod, for people.
-        since: when it was recorded, seconds since the epoch.
-        shares: at most one per device.
-        cpus: its CPUs and NUMA nodes; None if the kubelet manages them.
-        gang: the group that the Pod belongs to, as namespace/name; "" for none.
-        until: 0 for what a bind has given. Otherwise it is held for a Pod of an all-or-nothing gang, which a bind may
-            take (seconds since the epoch when it is meant to end, or `WITHOUT_LIMIT`).
-        ending: the name of the mark that it is being given back, "" for none. While it is marked, no bind is answered
-            with it, and it is released once all binds that were answered before are over. Marks have different names.
-        unread: what the Pod's annotations do not state readably, so that the holding is all that it may be: device
-            types, and "cpu". Never recorded.
-        fence: 0 for a Pod. Of a ResourceClaim, the revision of the claim that this is about: a write of the claim that
-            was reviewed at this revision is performed only while the claim is still at it.
-
-    Raises:
-        ValueError: the UID is empty.
+    Raises ValueError: the UID is empty.
     """
 
-    uid: str
+    uid: str  # the Pod's UID, the only key, because names are reused
     namespace: str
     name: str
-    since: int
-    shares: tuple[Share, ...]
-    cpus: CpuShare | None = None
-    gang: str = ""
+    since: int  # when it was recorded, seconds since the epoch
+    shares: tuple[Share, ...]  # at most one per device
+    cpus: CpuShare | None = None  # its CPUs and NUMA nodes; None if the kubelet manages them
+    gang: str = ""  # the group that the Pod belongs to, as namespace/name; "" for none
+    # 0 for what a bind has given. Otherwise it is held for a Pod of an all-or-nothing gang, which a bind may take
+    # (seconds since the epoch when it is meant to end, or `WITHOUT_LIMIT`).
     until: int = 0
+    # the name of the mark that it is being given back, "" for none. While it is marked, no bind is answered with it,
+    # and it is released once all binds that were answered before are over. Marks have different names.
     ending: str = ""
+    # what the Pod's annotations do not state readably, so that the holding is all that it may be: device types, and
+    # "cpu". Never recorded.
     unread: tuple[str, ...] = ()
+    # 0 for a Pod. Of a ResourceClaim, the revision of the claim that this is about: a write of the claim that was
+    # reviewed at this revision is performed only while the claim is still at it.
     fence: int = 0
 
     def __post_init__(self) -> None:

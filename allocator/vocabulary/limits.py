@@ -33,36 +33,26 @@ class LimitProvider(StrEnum):
 
 
 class MemoryLimit(NamedTuple):
-    """What a container may use of the memory of each of its GPUs, in whole MiB.
+    """What a container may use of the memory of each of its GPUs, in whole MiB."""
 
-    Attributes:
-        held: what the Pod holds for it.
-        most: the limit; above `held` where its author asked for that.
-    """
-
-    held: int
-    most: int
+    held: int  # what the Pod holds for it
+    most: int  # the limit; above `held` where its author asked for that
 
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """How a provider is told its limits, and where it keeps them.
+    """How a provider is told its limits, and where it keeps them."""
 
-    Attributes:
-        why_not: why it keeps none on a node for Pods that get their cards in a way, and the cure; "" where it keeps
-            them, None where that is not known.
-        annotations: what the bind writes for a container: its name, its cards by UUID, and its limit.
-        variables: variable of the environment -> the beginning of the annotation that it reads; the container's name
-            follows.
-        longest_name: characters of a container's name that fit into its annotations.
-        asked_by: the beginning of the annotations by which a Pod's author may ask the provider too; "" for none. It
-            acts on these whatever koordgate requires.
-    """
-
+    # why it keeps none on a node for Pods that get their cards in a way, and the cure; "" where it keeps them, None
+    # where that is not known
     why_not: Callable[[NodeRuntime, Way], str | None]
+    # what the bind writes for a container: its name, its cards by UUID, and its limit
     annotations: Callable[[str, Sequence[str], MemoryLimit], dict[str, str]]
+    # variable of the environment -> the beginning of the annotation that it reads; the container's name follows
     variables: Mapping[str, str] = field(default_factory=dict)
-    longest_name: int = _LONGEST_KEY
+    longest_name: int = _LONGEST_KEY  # characters of a container's name that fit into its annotations
+    # the beginning of the annotations by which a Pod's author may ask the provider too; "" for none. It acts on these
+    # whatever koordgate requires.
     asked_by: str = ""
 
 

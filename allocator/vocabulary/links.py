@@ -34,35 +34,22 @@ Lanes = Mapping[tuple[str, str], int]
 
 
 class Place(NamedTuple):
-    """Where a device is; None if the node does not report it.
-
-    Attributes:
-        id: of the device.
-        numa: its NUMA node.
-        pcie: name of its PCIe root, unique on the node.
-        socket: its processor socket.
-    """
+    """Where a device is; None if the node does not report it."""
 
     id: str
     numa: int | None = None
-    pcie: str | None = None
+    pcie: str | None = None  # name of its PCIe root, unique on the node
     socket: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The connections of one node's devices: a symmetric matrix.
+    """The connections of one node's devices: a symmetric matrix."""
 
-    Attributes:
-        ids: of the devices; row and column i of the matrix is `ids[i]`.
-        rows: weights, 0 on the diagonal.
-        index: device id -> row; derived.
-        flat: all pairs have the same weight, so that all sets of one size are equally well connected; derived.
-    """
-
-    ids: tuple[str, ...]
-    rows: tuple[tuple[int, ...], ...]
-    index: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    ids: tuple[str, ...]  # of the devices; row and column i of the matrix is `ids[i]`
+    rows: tuple[tuple[int, ...], ...]  # weights, 0 on the diagonal
+    index: Mapping[str, int] = field(init=False, repr=False, compare=False)  # device id -> row; derived
+    # all pairs have the same weight, so that all sets of one size are equally well connected; derived
     flat: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -86,12 +73,8 @@ NO_LINKS: Final = Links((), ())
 def link(places: Sequence[Place], lanes: Lanes | None = None) -> Links:
     """Weigh each pair of a node's devices.
 
-    Args:
-        places: one per device, in the node's order.
-        lanes: (id, id), the smaller first -> NVLink lanes, as `read_links` gives them.
-
-    Returns:
-        The matrix; an empty one for more than `MAX_DEVICES` devices.
+    `lanes`: (id, id), the smaller first -> NVLink lanes, as `read_links` gives them. Returns the matrix; an empty one
+    for more than `MAX_DEVICES` devices.
     """
     if len(places) > MAX_DEVICES:
         return NO_LINKS

@@ -14,29 +14,17 @@ class Keeping(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """A container's memory of one card, in bytes.
-
-    Attributes:
-        card: the card's UUID.
-        namespace: the Pod's.
-        pod: the Pod's name.
-        container: the container's name.
-        keeping: whether it is kept to its memory.
-        used: what it uses; None if that is not known.
-        limit: what the driver lets it have at most; None if the driver has no limit.
-        wanted: the limit that was decided; None if none was.
-        held: what it holds of the card.
-    """
+    """A container's memory of one card, in bytes."""
 
     card: str
     namespace: str
     pod: str
     container: str
-    keeping: Keeping
-    used: int | None = None
-    limit: int | None = None
-    wanted: int | None = None
-    held: int = 0
+    keeping: Keeping  # whether it is kept to its memory
+    used: int | None = None  # what it uses; None if that is not known
+    limit: int | None = None  # what the driver lets it have at most; None if the driver has no limit
+    wanted: int | None = None  # the limit that was decided; None if none was
+    held: int = 0  # what it holds of the card
 
     @property
     def exceeds(self) -> bool:

@@ -26,22 +26,15 @@ class MixError(ValueError):
 class TypicalRequest:
     """One typical Pod: what it asks of a node, and how often such a Pod comes beside the others of the mix.
 
-    Attributes:
-        cpu: thousandths of a CPU that the Pod requests in sum.
-        memory: bytes that the Pod requests in sum; not those of devices.
-        ask: the devices, of one type: their number, and the same amounts of each. None for a Pod without devices.
-        models: the models that the devices may have, sorted; empty: any.
-        weight: how common it is, from 1; only its ratio to the others' counts.
-
-    Raises:
-        MixError: a figure is out of bounds.
+    Raises MixError: a figure is out of bounds.
     """
 
-    cpu: int
-    memory: int
+    cpu: int  # thousandths of a CPU that the Pod requests in sum
+    memory: int  # bytes that the Pod requests in sum; not those of devices
+    # the devices, of one type: their number, and the same amounts of each. None for a Pod without devices.
     ask: DeviceAsk | None = None
-    models: tuple[str, ...] = ()
-    weight: int = 1
+    models: tuple[str, ...] = ()  # the models that the devices may have, sorted; empty: any
+    weight: int = 1  # how common it is, from 1; only its ratio to the others' counts
 
     def __post_init__(self) -> None:
         if self.cpu < 0 or self.memory < 0:
@@ -68,12 +61,9 @@ class TypicalRequest:
 
 @dataclass(frozen=True)
 class Mix:
-    """Typical requests: each once, in the order of `TypicalRequest.order`; made by `mix_of`.
+    """Typical requests: each once, in the order of `TypicalRequest.order`; made by `mix_of`."""
 
-    Attributes:
-        requests: at most `MOST_TYPICAL` for each type of devices; none if nothing is known.
-    """
-
+    # at most `MOST_TYPICAL` for each type of devices; none if nothing is known
     requests: tuple[TypicalRequest, ...] = field(default=())
 
     @cached_property

@@ -24,48 +24,37 @@ class NodeSnapshot:
     """One node at one moment: the only thing a decision looks at.
 
     It alone answers what is usable, used and free. Amounts are in their resource's unit: percent, bytes or units.
-
-    Attributes:
-        name: of the node.
-        devices: by type, then in the order of `Device.order`.
-        holdings: by Pod UID.
-        claims: what ResourceClaims hold, by their UID. Nobody here decides about them: they are no victims of
-            preemption, and share no gang.
-        foreign: what Pods of other products hold, by their UID. koordgate decides nothing about these Pods either.
-        disputed: ids of devices of which the ledger and the annotation of a Pod there state different.
-        kubelet_held: ids of devices that the kubelet's device manager allocated; they are never given to a Pod here.
-        wiring: how its devices are connected.
-        cpu: its CPUs and NUMA nodes; None if they are not known.
-        order: name of the `DeviceOrder` that the node's administrator set; "" for the Pod's or the default.
-        isolation: what keeps shares of one GPU apart there, as the Node's label states; "" for nothing.
-        delivery: how Pods there get the cards that were chosen for them.
-        used: device id -> resource tail -> amount, summed over holdings, claims and what Pods of other products hold;
-            derived.
-        unusable: ids of the devices on which nothing new may land: unhealthy, cordoned, allocated by the kubelet, or
-            disputed; derived.
-        alone: ids of the devices whose holder has their PCIe root to itself; derived.
-        unshared: ids of the devices whose holder does not share them; derived.
-        claimed: ids of the devices of which ResourceClaims hold some; derived.
-        adopted: ids of the devices of which Pods of other products hold some; derived.
     """
 
     name: str
-    devices: tuple[Device, ...]
-    holdings: Mapping[str, Holding] = field(default_factory=dict)
+    devices: tuple[Device, ...]  # by type, then in the order of `Device.order`
+    holdings: Mapping[str, Holding] = field(default_factory=dict)  # by Pod UID
+    # ids of devices that the kubelet's device manager allocated; they are never given to a Pod here
     kubelet_held: frozenset[str] = frozenset()
-    wiring: Wiring = UNWIRED
-    cpu: CpuNode | None = None
-    order: str = ""
-    isolation: str = ""
-    delivery: NodeDelivery = NOTHING_TOLD
+    wiring: Wiring = UNWIRED  # how its devices are connected
+    cpu: CpuNode | None = None  # its CPUs and NUMA nodes; None if they are not known
+    order: str = ""  # name of the `DeviceOrder` that the node's administrator set; "" for the Pod's or the default
+    isolation: str = ""  # what keeps shares of one GPU apart there, as the Node's label states; "" for nothing
+    delivery: NodeDelivery = NOTHING_TOLD  # how Pods there get the cards that were chosen for them
+    # what ResourceClaims hold, by their UID. Nobody here decides about them: they are no victims of preemption, and
+    # share no gang.
     claims: Mapping[str, Holding] = field(default_factory=dict)
+    # what Pods of other products hold, by their UID. koordgate decides nothing about these Pods either.
     foreign: Mapping[str, ForeignHolding] = field(default_factory=dict)
+    # ids of devices of which the ledger and the annotation of a Pod there state different
     disputed: frozenset[str] = frozenset()
+    # device id -> resource tail -> amount, summed over holdings, claims and what Pods of other products hold; derived
     used: Mapping[str, Mapping[str, int]] = field(init=False, repr=False, compare=False)
+    # ids of the devices on which nothing new may land: unhealthy, cordoned, allocated by the kubelet, or disputed;
+    # derived
     unusable: frozenset[str] = field(init=False, repr=False, compare=False)
+    # ids of the devices whose holder has their PCIe root to itself; derived
     alone: frozenset[str] = field(init=False, repr=False, compare=False)
+    # ids of the devices whose holder does not share them; derived
     unshared: frozenset[str] = field(init=False, repr=False, compare=False)
+    # ids of the devices of which ResourceClaims hold some; derived
     claimed: frozenset[str] = field(init=False, repr=False, compare=False)
+    # ids of the devices of which Pods of other products hold some; derived
     adopted: frozenset[str] = field(init=False, repr=False, compare=False)
     _cpu_use: CpuUse | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -169,8 +158,7 @@ class NodeSnapshot:
     def check_invariants(self) -> None:
         """Recount from scratch that no device and no CPU is given twice.
 
-        Raises:
-            InvariantError: one is; the message names it, and both figures where amounts are compared.
+        Raises InvariantError: one is; the message names it, and both figures where amounts are compared.
         """
         if len({device.id for device in self.devices}) != len(self.devices):
             raise InvariantError(f"{self.name}: two devices with one id")

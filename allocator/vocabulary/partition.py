@@ -14,33 +14,22 @@ class PartitionPolicy(StrEnum):
 
 
 class Partition(NamedTuple):
-    """One set of GPUs.
+    """One set of GPUs."""
 
-    Attributes:
-        minors: its GPUs, ascending.
-        score: Koordinator's allocationScore; higher is preferred.
-        bandwidth: of the ring through its GPUs, in bytes; None if the table does not state it.
-        link: what connects them, such as "NVLink"; "" if the table does not state it.
-    """
-
-    minors: tuple[int, ...]
-    score: int = 0
-    bandwidth: int | None = None
-    link: str = ""
+    minors: tuple[int, ...]  # its GPUs, ascending
+    score: int = 0  # koordinator's allocationScore; higher is preferred
+    bandwidth: int | None = None  # of the ring through its GPUs, in bytes; None if the table does not state it
+    link: str = ""  # what connects them, such as "NVLink"; "" if the table does not state it
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionTable:
-    """All partitions of a node.
+    """All partitions of a node."""
 
-    Attributes:
-        partitions: each set of minors once; of equally good ones, the earlier is preferred.
-        sizes: number of GPUs -> partitions of that size; derived.
-        best: number of GPUs -> partitions of that size with the highest score; derived.
-    """
-
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[Partition, ...] = ()  # each set of minors once; of equally good ones, the earlier is preferred
+    # number of GPUs -> partitions of that size; derived
     sizes: Mapping[int, tuple[Partition, ...]] = field(init=False, repr=False, compare=False)
+    # number of GPUs -> partitions of that size with the highest score; derived
     best: Mapping[int, tuple[Partition, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -56,19 +45,12 @@ class PartitionTable:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The partition table of nodes with boards of certain models, unless the node states one.
+    """The partition table of nodes with boards of certain models, unless the node states one."""
 
-    Attributes:
-        models: as labels spell them, or their first words: "H100" also matches "H100-80GB-HBM3".
-        table: of such a node.
-        vendors: as labels spell them; a node that states no vendor matches too. Empty: any.
-        unlike: words in a model's name that exclude it: the same chips on separate cards.
-    """
-
-    models: tuple[str, ...]
-    table: PartitionTable
-    vendors: tuple[str, ...] = ()
-    unlike: frozenset[str] = frozenset()
+    models: tuple[str, ...]  # as labels spell them, or their first words: "H100" also matches "H100-80GB-HBM3"
+    table: PartitionTable  # of such a node
+    vendors: tuple[str, ...] = ()  # as labels spell them; a node that states no vendor matches too. Empty: any.
+    unlike: frozenset[str] = frozenset()  # words in a model's name that exclude it: the same chips on separate cards
 
     def fits(self, vendor: str, model: str) -> bool:
         """Return whether a node's labels name such a board."""

@@ -37,24 +37,17 @@ SCHEDULERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a product states of a Pod that it bound, and what this means.
-
-    Attributes:
-        product: that writes it.
-        evidence: the annotation or label that states it.
-        dialect: in whose names its Pods ask. The unit of its memory is that of this dialect's installation.
-        scaled: whether its amounts are in that unit; otherwise the product has multiplied them, and they are MiB.
-        every: whether each container of the Pod has its entry, init containers first. Otherwise only app containers
-            that ask have one.
-        shrinks: whether the product lets go of what init containers have once all of them have ended.
-    """
+    """What a product states of a Pod that it bound, and what this means."""
 
     product: Product
-    evidence: str
-    dialect: str
+    evidence: str  # the annotation or label that states it
+    dialect: str  # in whose names its Pods ask. The unit of its memory is that of this dialect's installation.
+    # whether its amounts are in that unit; otherwise the product has multiplied them, and they are MiB
     scaled: bool = True
+    # whether each container of the Pod has its entry, init containers first. Otherwise only app containers that ask
+    # have one.
     every: bool = False
-    shrinks: bool = False
+    shrinks: bool = False  # whether the product lets go of what init containers have once all of them have ended
 
 
 # Project-HAMi/HAMi, pkg/device/nvidia/device.go: GenerateResourceRequests multiplies; pkg/device/devices.go:

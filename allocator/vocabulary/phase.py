@@ -13,15 +13,10 @@ class Phase(StrEnum):
 
 
 class ContainerNames(NamedTuple):
-    """A Pod's containers by name, in its order.
+    """A Pod's containers by name, in its order."""
 
-    Attributes:
-        init: init containers and sidecars.
-        apps: all others.
-    """
-
-    init: tuple[str, ...] = ()
-    apps: tuple[str, ...] = ()
+    init: tuple[str, ...] = ()  # init containers and sidecars
+    apps: tuple[str, ...] = ()  # all others
 
 
 NO_NAMES: Final = ContainerNames()

@@ -24,54 +24,36 @@ class Regions(StrEnum):
 
 
 class TypeSharing(NamedTuple):
-    """How containers share the devices of one type.
+    """How containers share the devices of one type."""
 
-    Attributes:
-        users: the containers that use such devices and state no amount.
-        weights: (container, weight) pairs of users; 1 for those that are not named.
-        groups: (name, containers) pairs: those that share one holding because the Pod's author says so.
-        regions: what holds for all others.
-        slot: percent of one device that a group of users gets; 0 if it is not stated.
-    """
-
-    users: tuple[str, ...] = ()
-    weights: tuple[tuple[str, int], ...] = ()
+    users: tuple[str, ...] = ()  # the containers that use such devices and state no amount
+    weights: tuple[tuple[str, int], ...] = ()  # (container, weight) pairs of users; 1 for those that are not named
+    # (name, containers) pairs: those that share one holding because the Pod's author says so
     groups: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    regions: Regions = Regions.ONE_GROUP
-    slot: int = 0
+    regions: Regions = Regions.ONE_GROUP  # what holds for all others
+    slot: int = 0  # percent of one device that a group of users gets; 0 if it is not stated
 
 
 class Member(NamedTuple):
-    """A container of a group, and its part of the group's holding.
-
-    Attributes:
-        name: of the container.
-        place: its place in the Pod, init containers first.
-        phase: when it runs.
-        parts: of each of the type's tails, the container's fraction of what the group holds on a device; None if the
-            container cannot state it in its dialect, so that it is not counted and not limited.
-    """
+    """A container of a group, and its part of the group's holding."""
 
     name: str
-    place: int
+    place: int  # its place in the Pod, init containers first
     phase: Phase
+    # of each of the type's tails, the container's fraction of what the group holds on a device; None if the container
+    # cannot state it in its dialect, so that it is not counted and not limited
     parts: tuple[Fraction | None, ...]
 
 
 class DeviceQuota(NamedTuple):
-    """What one container may use of one device.
+    """What one container may use of one device."""
 
-    Attributes:
-        type: device type.
-        id: the device's identity.
-        amounts: resource tail -> percent, bytes or units; None for one that is not limited, because nobody counts it.
-        fractions: resource tail -> the container's part of what its group holds of the device, of those that are
-            limited; empty if it is in no group.
-    """
-
-    type: DeviceType
+    type: DeviceType  # device type
     id: str
+    # resource tail -> percent, bytes or units; None for one that is not limited, because nobody counts it
     amounts: Mapping[str, int | None]
+    # resource tail -> the container's part of what its group holds of the device, of those that are limited; empty if
+    # it is in no group
     fractions: Mapping[str, Fraction] = {}
 
 

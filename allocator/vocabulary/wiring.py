@@ -9,18 +9,14 @@ from allocator.vocabulary.partition import PartitionTable
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What a Device object states about all its devices.
+    """What a Device object states about all its devices."""
 
-    Attributes:
-        links: how strongly any two devices are connected.
-        partitions: the sets in which whole devices of partitioned types may be given; None if there is no table.
-        honour_partitions: whether only these sets may be given (policy Honor), regardless of the Pod's request.
-        others: (type's name, table) for types whose boards have another table than `partitions`.
-    """
-
-    links: Links = NO_LINKS
+    links: Links = NO_LINKS  # how strongly any two devices are connected
+    # the sets in which whole devices of partitioned types may be given; None if there is no table
     partitions: PartitionTable | None = None
+    # whether only these sets may be given (policy Honor), regardless of the Pod's request
     honour_partitions: bool = False
+    # (type's name, table) for types whose boards have another table than `partitions`
     others: tuple[tuple[str, PartitionTable | None], ...] = ()
 
     def table(self, kind: str) -> PartitionTable | None:

@@ -45,17 +45,11 @@ _VALUE: Final = re.compile(rf"(?:{_NAME})?")
 
 @dataclass(frozen=True, slots=True)
 class PodHints:
-    """A Pod's annotations about how its devices are to be chosen.
+    """A Pod's annotations about how its devices are to be chosen."""
 
-    Attributes:
-        hints: (type's name, hint) pairs, in the order of names.
-        joint: None if the annotation is absent.
-        partition: None if the annotation is absent.
-    """
-
-    hints: tuple[tuple[str, TypeHint], ...] = ()
-    joint: Joint | None = None
-    partition: PartitionSpec | None = None
+    hints: tuple[tuple[str, TypeHint], ...] = ()  # (type's name, hint) pairs, in the order of names
+    joint: Joint | None = None  # None if the annotation is absent
+    partition: PartitionSpec | None = None  # None if the annotation is absent
 
 
 NO_HINTS: Final = PodHints()
@@ -64,12 +58,7 @@ NO_HINTS: Final = PodHints()
 def read_hints(annotations: Mapping[str, object], types: Collection[str]) -> PodHints | tuple[Problem, ...]:
     """Read a Pod's hints.
 
-    Args:
-        annotations: of the Pod.
-        types: names of the existing device types.
-
-    Returns:
-        The hints, or all that is wrong with them: the annotation, the key in it, and the correct value.
+    Returns the hints, or all that is wrong with them: the annotation, the key in it, and the correct value.
     """
     if not any(key in annotations for key in HINT_ANNOTATIONS):
         return NO_HINTS

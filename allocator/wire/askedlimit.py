@@ -16,8 +16,7 @@ _DIGITS: Final = 3  # behind the point of a percentage
 def read_bytes(text: object) -> int:
     """Read an amount of memory.
 
-    Raises:
-        QuantityError: it is no quantity of whole bytes, less than 1Mi, or more than any card has.
+    Raises QuantityError: it is no quantity of whole bytes, less than 1Mi, or more than any card has.
     """
     amount = to_int(text)
     if not LEAST <= amount <= _MOST:
@@ -28,8 +27,7 @@ def read_bytes(text: object) -> int:
 def read_limit(text: object) -> AskedLimit:
     """Read the annotation.
 
-    Raises:
-        QuantityError: it is neither such an amount nor a percentage above 0 and at most 100.
+    Raises QuantityError: it is neither such an amount nor a percentage above 0 and at most 100.
     """
     if not isinstance(text, str) or not text.endswith("%"):
         return AskedLimit(read_bytes(text))

@@ -20,8 +20,7 @@ _MOST: Final = 128  # types, and devices of one type, on one node
 def read_classes(text: object, types: DeviceTypes) -> tuple[tuple[Device, ...], tuple[str, ...]]:
     """Read the annotation.
 
-    Returns:
-        The devices, by type and id, and one sentence for each entry that could not be read; the others count.
+    Returns the devices, by type and id, and one sentence for each entry that could not be read; the others count.
     """
     problems: list[str] = []
     raw = _load(text)
@@ -59,10 +58,7 @@ def _load(text: object) -> dict[str, Any] | str:
 def class_devices(kind: DeviceType, amounts: Mapping[str, object], problems: list[str]) -> list[Device]:
     """Make devices from ids and amounts; a wrong entry is left out and noted as a problem.
 
-    Args:
-        kind: of the devices.
-        amounts: id -> units or percent of the device; for a type that is counted in whole devices, any number but 0.
-        problems: added to.
+    `amounts`: id -> units or percent of the device; for a type that is counted in whole devices, any number but 0.
     """
     devices = []
     for minor, identity in enumerate(sorted(amounts)):

@@ -39,12 +39,8 @@ def write_annotations(
 ) -> dict[str, str]:
     """Write a Pod's shares: device-allocated, and the visible devices of each container and type.
 
-    Args:
-        shares: what the Pod holds.
-        domain: of the resource names.
-        types: the device types.
-        way: how its containers get their GPUs, and in which form these are named. NVIDIA's NRI plugin has an annotation
-            of its own beside the one that the variable reads.
+    `way`: how its containers get their GPUs, and in which form these are named. NVIDIA's NRI plugin has an annotation
+    of its own beside the one that the variable reads.
     """
     if not shares:
         return {}
@@ -109,17 +105,12 @@ def _bare(names: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DeviceAllocation:
-    """A device-allocated annotation as read.
+    """A device-allocated annotation as read."""
 
-    Attributes:
-        shares: what could be read. A share without amounts is one whose entry states none.
-        unread: the device types whose entries cannot be read; all types if the text as a whole cannot.
-        problem: what cannot be read; "" if everything can.
-    """
-
-    shares: tuple[Share, ...] = ()
+    shares: tuple[Share, ...] = ()  # what could be read. A share without amounts is one whose entry states none.
+    # the device types whose entries cannot be read; all types if the text as a whole cannot
     unread: tuple[str, ...] = ()
-    problem: str = ""
+    problem: str = ""  # what cannot be read; "" if everything can
 
 
 def read_allocation(annotations: Mapping[str, str], types: DeviceTypes = BUILT_IN) -> DeviceAllocation:

@@ -37,13 +37,9 @@ class _Problems(list[str]):
 def read_links(text: object, ids: Collection[str]) -> tuple[dict[tuple[str, str], int], tuple[str, ...]]:
     """Read the device-links annotation.
 
-    Args:
-        text: the annotation's value.
-        ids: the devices that the object lists; others are left out.
-
-    Returns:
-        (id, id), the smaller first -> lanes, without pairs that have none; and one sentence for each entry that could
-        not be read. If two devices state different numbers for their link, the smaller counts.
+    `ids`: the devices that the object lists; others are left out. Returns (id, id), the smaller first -> lanes, without
+    pairs that have none; and one sentence for each entry that could not be read. If two devices state different numbers
+    for their link, the smaller counts.
     """
     problems = _Problems()
     known = set(ids) if len(ids) <= MAX_DEVICES else set()

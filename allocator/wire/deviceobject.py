@@ -40,38 +40,25 @@ _LONGEST_NUMBER: Final = 15  # digits of an amount of memory
 
 @dataclass(frozen=True, slots=True)
 class NodeDevices:
-    """A Device object as read.
-
-    Attributes:
-        node: the node's name, which is the object's.
-        devices: the devices that could be read, by type and in the order of minors.
-        kubelet_held: ids of devices that the kubelet's device manager allocated; all devices if that cannot be read.
-        problems: one sentence for each part that could not be read; the other parts count.
-        links: how strongly any two of them are connected.
-        partitions: the table that the object states; None if it states none.
-        labels: of the object.
-        cordoned: ids of devices that an administrator has cordoned.
-        partitioned: the types whose devices may have to come as a set of a partition table.
-        kubelet_pods: id of a device that the kubelet allocated -> UIDs of the Pods that have it, as far as stated; ""
-            for those that are not.
-        numberings: which card each number meant.
-        runtime: what the node's container runtime can do; None if the object does not tell.
-        told: what containers have of their cards' memory, as text that `read_uses` reads. Nothing is decided by it, so
-            that it makes no difference, and it is read only where somebody looks.
-    """
+    """A Device object as read."""
 
     node: str
-    devices: tuple[Device, ...]
+    devices: tuple[Device, ...]  # the devices that could be read, by type and in the order of minors
+    # ids of devices that the kubelet's device manager allocated; all devices if that cannot be read
     kubelet_held: frozenset[str] = frozenset()
-    problems: tuple[str, ...] = ()
-    links: Links = NO_LINKS
-    partitions: PartitionTable | None = None
+    problems: tuple[str, ...] = ()  # one sentence for each part that could not be read; the other parts count
+    links: Links = NO_LINKS  # how strongly any two of them are connected
+    partitions: PartitionTable | None = None  # the table that the object states; None if it states none
     labels: Mapping[str, str] = field(default_factory=dict)
-    cordoned: frozenset[str] = frozenset()
-    partitioned: tuple[DeviceType, ...] = ()
+    cordoned: frozenset[str] = frozenset()  # ids of devices that an administrator has cordoned
+    partitioned: tuple[DeviceType, ...] = ()  # the types whose devices may have to come as a set of a partition table
+    # id of a device that the kubelet allocated -> UIDs of the Pods that have it, as far as stated; "" for those that
+    # are not
     kubelet_pods: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    numberings: Numberings = ()
-    runtime: NodeRuntime | None = None
+    numberings: Numberings = ()  # which card each number meant
+    runtime: NodeRuntime | None = None  # what the node's container runtime can do; None if the object does not tell
+    # what containers have of their cards' memory, as text that `read_uses` reads. Nothing is decided by it, so that it
+    # makes no difference, and it is read only where somebody looks.
     told: str = field(default="", compare=False)
 
     def named(self, node_labels: Mapping[str, str]) -> tuple[Device, ...]:
@@ -214,10 +201,7 @@ def _mapping(value: object, path: str, problems: list[str]) -> Mapping[str, Any]
 def _read_device(entry: Mapping[str, Any], common: Mapping[str, str], types: DeviceTypes) -> Device | None:
     """Read one entry; None for a slice of a GPU in MIG mode, which is listed for people and never allocated.
 
-    Args:
-        entry: of `spec.devices`.
-        common: the labels of the object, which hold for GPUs without such labels of their own.
-        types: the device types.
+    `common`: the labels of the object, which hold for GPUs without such labels of their own.
     """
     name = entry.get("type") or entry.get("deviceType")
     if not isinstance(name, str):

@@ -25,12 +25,7 @@ def read_sharing(
 ) -> dict[str, TypeSharing] | tuple[Problem, ...] | None:
     """Read the annotation.
 
-    Args:
-        annotations: of the Pod.
-        types: names of the existing device types.
-
-    Returns:
-        Type's name to what is said of it; None without the annotation; or all that is wrong with it.
+    Returns type's name to what is said of it; None without the annotation; or all that is wrong with it.
     """
     if DEVICE_SHARING not in annotations:
         return None

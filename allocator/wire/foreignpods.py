@@ -70,21 +70,16 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """Which Pods of other products count.
-
-    Attributes:
-        peers: the products.
-        schedulers: names of a product's schedulers: a Pod that states another one does not count. Empty or absent: any.
-        reservations: the namespaces of KAI's reservation Pods.
-        dialects: the products' dialects as they are installed, by name.
-        names: the resources by which Pods of these products ask; derived.
-    """
+    """Which Pods of other products count."""
 
     peers: frozenset[Product] = frozenset()
+    # names of a product's schedulers: a Pod that states another one does not count. Empty or absent: any.
     schedulers: Mapping[Product, frozenset[str]] = field(default_factory=dict)
-    reservations: frozenset[str] = frozenset()
+    reservations: frozenset[str] = frozenset()  # the namespaces of KAI's reservation Pods
+    # the products' dialects as they are installed, by name
     dialects: Mapping[str, Dialect] = field(default_factory=lambda: {one.name: one for one in PEERS})
 
+    # the resources by which Pods of these products ask; derived
     names: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -123,15 +118,10 @@ class _Said:
 
 
 class _Use(NamedTuple):
-    """What a container uses of a card.
+    """What a container uses of a card."""
 
-    Attributes:
-        memory: bytes, or what the unit of a statement counts; `_ALL` or more for all of the card.
-        core: percent of the card's compute.
-    """
-
-    memory: int = 0
-    core: int = 0
+    memory: int = 0  # bytes, or what the unit of a statement counts; `_ALL` or more for all of the card
+    core: int = 0  # percent of the card's compute
 
     def beside(self, other: "_Use") -> "_Use":
         """What both use together."""
@@ -151,10 +141,6 @@ def read_foreign_pod(obj: Raw, adoption: Adoption) -> ForeignPod | None:
 
     A Pod with an allocation of koordgate or Koordinator is none of these, unless it names another product's scheduler:
     what other products' annotations say of it is a mirror of that allocation.
-
-    Args:
-        obj: the Pod.
-        adoption: which Pods count.
     """
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
@@ -217,15 +203,9 @@ def _uncounted(spec: Raw, peer: Product, evidence: str, adoption: Adoption) -> s
 def read_devices(text: str, unit: int = MIB) -> tuple[tuple[ForeignPart, ...], ...]:
     """Read the devices of a Pod as HAMi and Volcano vGPU write them: "UUID,TYPE,memory,percent:" each.
 
-    Args:
-        text: entries, of which each ends with ";", the last one perhaps without.
-        unit: bytes in 1 of memory.
-
-    Returns:
-        The devices of each entry, also of an empty one: an entry's position says which container it is of.
-
-    Raises:
-        ValueError: the text does not have the format.
+    `text`: entries, of which each ends with ";", the last one perhaps without. `unit`: bytes in 1 of memory. Returns
+    the devices of each entry, also of an empty one: an entry's position says which container it is of. Raises
+    ValueError: the text does not have the format.
     """
     _check_length(text)
     entries = text.split(";")
@@ -303,15 +283,10 @@ def _gpushare(obj: Raw, by: Statement, adoption: Adoption, asks: bool) -> _Said 
 
 
 class _Asked(NamedTuple):
-    """What a Pod asks of one card in a product's names.
+    """What a Pod asks of one card in a product's names."""
 
-    Attributes:
-        use: the most at one time.
-        name: the first name by which it asks, of those that no device plugin of NVIDIA's has if there are any.
-    """
-
-    use: _Use
-    name: str
+    use: _Use  # the most at one time
+    name: str  # the first name by which it asks, of those that no device plugin of NVIDIA's has if there are any
 
 
 def _asked(obj: Raw, by: Statement, adoption: Adoption, asks: bool) -> _Asked | None:  # noqa: FBT001
@@ -406,9 +381,7 @@ def _containers(obj: Raw) -> Sequence[tuple[Phase, Raw]]:
 def _peak(uses: Iterable[tuple[Phase, _Use]], *, ended: bool) -> _Use:
     """The most that containers use at one time.
 
-    Args:
-        uses: in the order of `_containers`.
-        ended: whether init containers use nothing any more.
+    `uses`: in the order of `_containers`.
     """
     lasting = most = _Use()
     for phase, use in uses:

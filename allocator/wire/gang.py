@@ -22,18 +22,11 @@ _MOST_DIGITS: Final = 10  # of a number that is read; a longer one is more than 
 
 
 class GangReading(NamedTuple):
-    """What a Pod states about its gang.
+    """What a Pod states about its gang."""
 
-    Attributes:
-        name: as namespace/name; "" for a Pod without a gang, or that names one of another namespace.
-        size: as the Pod's annotations state it.
-        together: whether the gang is bound as a whole or not at all.
-        problems: what is wrong.
-    """
-
-    name: str = ""
-    size: GangSize = UNSTATED
-    together: bool = False
+    name: str = ""  # as namespace/name; "" for a Pod without a gang, or that names one of another namespace
+    size: GangSize = UNSTATED  # as the Pod's annotations state it
+    together: bool = False  # whether the gang is bound as a whole or not at all
     problems: tuple[Problem, ...] = ()
 
 
@@ -111,9 +104,7 @@ def _whole(text: str) -> int:
 def is_together(metadata: Mapping[str, Any], gang: str) -> tuple[bool, tuple[Problem, ...]]:
     """Read whether a Pod's gang is bound as a whole or not at all, and what is wrong with that.
 
-    Args:
-        metadata: of the Pod.
-        gang: that it belongs to, as namespace/name; "" for none.
+    `gang`: that it belongs to, as namespace/name; "" for none.
     """
     text = (metadata.get("annotations") or {}).get(GANG_TOGETHER, "false")
     path = f"metadata.annotations[{GANG_TOGETHER}]"
@@ -132,9 +123,7 @@ def read_pod_group(obj: Mapping[str, Any]) -> GangSize:
     """Read the size that a PodGroup states: `spec.minMember`, or `spec.schedulingPolicy.gang.minCount`.
 
     A PodGroup of Kubernetes with the policy `basic` is no gang, and states none.
-
-    Raises:
-        PodGroupError: a number is wrong; the message names the field and the remedy.
+    Raises PodGroupError: a number is wrong; the message names the field and the remedy.
     """
     spec = obj.get("spec")
     spec = spec if isinstance(spec, dict) else {}

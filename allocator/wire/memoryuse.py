@@ -51,8 +51,7 @@ def _entry(one: MemoryUse) -> dict[str, Any]:
 def read_uses(text: object) -> tuple[tuple[MemoryUse, ...], str]:
     """Read the annotation.
 
-    Returns:
-        What it tells, by card; nothing if it is missing or cannot be read; and why it cannot be read, "" if it can.
+    Returns what it tells, by card; nothing if it is missing or cannot be read; and why it cannot be read, "" if it can.
     """
     try:
         return tuple(

@@ -38,15 +38,10 @@ _NS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """For which products a bind writes.
+    """For which products a bind writes."""
 
-    Attributes:
-        peers: HAMI, VOLCANO (GPU share) and GPUSHARE.
-        gpushare_unit: bytes in one aliyun.com/gpu-mem.
-    """
-
-    peers: frozenset[Product] = frozenset()
-    gpushare_unit: int = 2**30
+    peers: frozenset[Product] = frozenset()  # HAMI, VOLCANO (GPU share) and GPUSHARE
+    gpushare_unit: int = 2**30  # bytes in one aliyun.com/gpu-mem
 
 
 NO_MIRROR: Final = Mirror()
@@ -63,14 +58,7 @@ def write_mirror(
 ) -> dict[str, str]:
     """Write a holding as other products do; empty if it has no NVIDIA GPU that the node lists.
 
-    Args:
-        mirror: for which products.
-        holding: of the Pod.
-        node: where it is bound.
-        devices: of the node.
-        numberings: which card each number meant there.
-        now: seconds since the epoch.
-        containers: of the Pod.
+    `now`: seconds since the epoch.
     """
     known = {device.id: device for device in devices if device.type == TYPE_GPU and device.is_of(NVIDIA)}
     shares = [share for share in holding.shares if share.type == TYPE_GPU]

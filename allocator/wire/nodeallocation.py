@@ -31,12 +31,8 @@ def write_spec(holdings: Iterable[Holding]) -> dict[str, Any]:
 def write_status(holdings: Collection[Holding]) -> dict[str, int]:
     """Count what is held, for people: the columns of `kubectl get nodeallocations`. Nothing reads it back.
 
-    Args:
-        holdings: Those of one node.
-
-    Returns:
-        `holders`: Pods and ResourceClaims. `devices`: those of which something is held. `cpus`: those that Pods have
-        for their own.
+    Returns `holders`: Pods and ResourceClaims. `devices`: those of which something is held. `cpus`: those that Pods
+    have for their own.
     """
     return {
         "holders": len(holdings),
@@ -129,8 +125,7 @@ def _write_numa(one: NumaShare) -> dict[str, Any]:
 def read_spec(obj: Mapping[str, Any]) -> dict[str, Holding]:
     """Read the holdings of a NodeAllocation object by Pod UID.
 
-    Raises:
-        RecordError: an entry cannot be read; nothing may be allocated on the node until it is corrected.
+    Raises RecordError: an entry cannot be read; nothing may be allocated on the node until it is corrected.
     """
     metadata = obj.get("metadata")
     name = metadata.get("name", "?") if isinstance(metadata, dict) else "?"

@@ -27,32 +27,20 @@ _VOLCANO_FIELDS: Final = 5
 
 
 class RegisteredCard(NamedTuple):
-    """A card as a product registers it.
-
-    Attributes:
-        id: its UUID.
-        memory: its bytes, as the product counts them: more than the card has where it overcommits memory.
-        model: with the vendor's name, blanks as dashes.
-        numa: its NUMA node; None if it is not stated.
-        healthy: whether the product gives it.
-    """
+    """A card as a product registers it."""
 
     id: str
-    memory: int
-    model: str
-    numa: int | None
-    healthy: bool
+    memory: int  # its bytes, as the product counts them: more than the card has where it overcommits memory
+    model: str  # with the vendor's name, blanks as dashes
+    numa: int | None  # its NUMA node; None if it is not stated
+    healthy: bool  # whether the product gives it
 
 
 def read_register(annotations: Mapping[str, Any], vgpu_unit: int = _MIB) -> tuple[str, Sequence[RegisteredCard], str]:
     """Read the cards that a Node's annotations list, in their order, which is that of NVML.
 
-    Args:
-        annotations: of the Node.
-        vgpu_unit: bytes in 1 of memory of Volcano vGPU.
-
-    Returns:
-        The annotation ("" where there is none), the cards, and why it cannot be read ("" if it can).
+    `vgpu_unit`: bytes in 1 of memory of Volcano vGPU. Returns the annotation ("" where there is none), the cards, and
+    why it cannot be read ("" if it can).
     """
     key = next((one for one in REGISTERS if annotations.get(one)), "")
     if not key:

@@ -35,8 +35,7 @@ def write_runtime(runtime: NodeRuntime) -> str:
 def read_runtime(text: object) -> tuple[NodeRuntime | None, str]:
     """Read the annotation.
 
-    Returns:
-        What it tells, None if it is missing or cannot be read; and why it cannot be read, "" if it can.
+    Returns what it tells, None if it is missing or cannot be read; and why it cannot be read, "" if it can.
     """
     if text is None:
         return None, ""

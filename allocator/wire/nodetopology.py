@@ -126,42 +126,24 @@ class CpuBasicInfo:
 
 @dataclass(frozen=True, slots=True)
 class NodeTopology:
-    """A NodeResourceTopology object as read, or to be written. Sets of CPUs are integers, bit i for CPU i.
-
-    Attributes:
-        node: the node's name, which is the object's.
-        cpu: its CPUs; None if they are not reported, or contradict one another.
-        basic: what its processors are.
-        kubelet: the kubelet's CPU manager.
-        numa_policy: the policy of the kubelet's topology manager.
-        numa_scope: what that policy aligns.
-        pod_cpu_allocs: Pods that have CPUs, as the reporter lists them.
-        shared_pools: the CPUs of LS and Burstable Pods, as the reporter lists them.
-        best_effort_pools: those of BE and BestEffort Pods, likewise.
-        reservation: what is kept from all Pods.
-        system: the CPUs of system Pods.
-        zones: NUMA node to what it has.
-        managed_by: the label app.kubernetes.io/managed-by.
-        holders_unknown: whether the CPUs that no Pod may get, or the kubelet's rules, could not be read in full; no Pod
-            then gets any.
-        problems: what could not be read, a sentence each; the rest still counts.
-    """
+    """A NodeResourceTopology object as read, or to be written. Sets of CPUs are integers, bit i for CPU i."""
 
     node: str
-    cpu: CpuTopology | None = None
-    basic: CpuBasicInfo = CpuBasicInfo()
-    kubelet: KubeletCpus = KubeletCpus()
-    numa_policy: NumaPolicy = NumaPolicy.NONE
-    numa_scope: NumaScope = NumaScope.CONTAINER
-    pod_cpu_allocs: tuple[PodCpuAlloc, ...] = ()
-    shared_pools: tuple[PoolCpus, ...] = ()
-    best_effort_pools: tuple[PoolCpus, ...] = ()
-    reservation: NodeReservation = field(default_factory=NodeReservation)
-    system: SystemCpus = field(default_factory=SystemCpus)
-    zones: Mapping[int, NumaZone] = field(default_factory=dict)
-    managed_by: str = ""
+    cpu: CpuTopology | None = None  # its CPUs; None if they are not reported, or contradict one another
+    basic: CpuBasicInfo = CpuBasicInfo()  # what its processors are
+    kubelet: KubeletCpus = KubeletCpus()  # the kubelet's CPU manager
+    numa_policy: NumaPolicy = NumaPolicy.NONE  # the policy of the kubelet's topology manager
+    numa_scope: NumaScope = NumaScope.CONTAINER  # what that policy aligns
+    pod_cpu_allocs: tuple[PodCpuAlloc, ...] = ()  # Pods that have CPUs, as the reporter lists them
+    shared_pools: tuple[PoolCpus, ...] = ()  # the CPUs of LS and Burstable Pods, as the reporter lists them
+    best_effort_pools: tuple[PoolCpus, ...] = ()  # those of BE and BestEffort Pods, likewise
+    reservation: NodeReservation = field(default_factory=NodeReservation)  # what is kept from all Pods
+    system: SystemCpus = field(default_factory=SystemCpus)  # the CPUs of system Pods
+    zones: Mapping[int, NumaZone] = field(default_factory=dict)  # NUMA node to what it has
+    managed_by: str = ""  # the label app.kubernetes.io/managed-by
+    # whether the CPUs that no Pod may get, or the kubelet's rules, could not be read in full; no Pod then gets any
     holders_unknown: bool = False
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # what could not be read, a sentence each; the rest still counts
 
     @property
     def by_kubelet(self) -> tuple[PodCpuAlloc, ...]:
@@ -236,8 +218,7 @@ def read_node_topology(obj: Mapping[str, Any]) -> NodeTopology:
 def read_pool(value: object) -> PoolCpus:
     """Read one entry of a list of pools (CPU proposal, CPUSharedPool).
 
-    Raises:
-        ValueError, TypeError: it is malformed.
+    Raises ValueError, TypeError: it is malformed.
     """
     entry = as_object(value)
     return PoolCpus(as_id(entry, "socket"), as_id(entry, "node"), as_cpus(entry.get("cpuset")))

@@ -14,17 +14,12 @@ _ZONE_NAME: Final = re.compile(r"node-(0|[1-9][0-9]{0,8})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class NumaZone:
-    """What one NUMA node has, by resource: cpu in thousandths, memory in bytes, others in their unit.
+    """What one NUMA node has, by resource: cpu in thousandths, memory in bytes, others in their unit."""
 
-    Attributes:
-        allocatable: what Pods may have.
-        capacity: what there is.
-        available: what no Pod holds yet, for other readers; what is not named is all available. Nobody here decides by
-            it, so that zones that differ in it alone are equal.
-    """
-
-    allocatable: Mapping[str, int]
+    allocatable: Mapping[str, int]  # what Pods may have
     capacity: Mapping[str, int]
+    # what no Pod holds yet, for other readers; what is not named is all available. Nobody here decides by it, so that
+    # zones that differ in it alone are equal.
     available: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 

@@ -48,8 +48,7 @@ def _by_type(one: Numbering) -> dict[str, dict[str, str]]:
 def read_numberings(text: object) -> tuple[Numberings, str]:
     """Read the annotation.
 
-    Returns:
-        What is known of the past, and why the annotation cannot be read; nothing is known then. "" if it can.
+    Returns what is known of the past, and why the annotation cannot be read; nothing is known then. "" if it can.
     """
     try:
         entries = as_list(as_json(text, MOST_OF_NODE))

@@ -41,22 +41,14 @@ _LONGEST_LINK: Final = 64  # characters
 def built_in(vendor: str, model: str, boards: Iterable[Board] = (HOPPER,)) -> PartitionTable | None:
     """Return the table of boards of this model, for nodes that state none; None if no board matches.
 
-    Args:
-        vendor: label gpu-vendor; "" if absent.
-        model: label gpu-model, such as "H100" or, as NVML names it, "H100-80GB-HBM3".
-        boards: of the device type.
+    `vendor`: label gpu-vendor; "" if absent. `model`: label gpu-model, such as "H100" or, as NVML names it,
+    "H100-80GB-HBM3".
     """
     return next((board.table for board in boards if board.fits(vendor, model)), None)
 
 
 def policy_of(device: Mapping[str, object], node: Mapping[str, object], *, stated: bool) -> PartitionPolicy:
-    """Read the node's policy: from the Device object's labels if that states a table, otherwise from the Node's.
-
-    Args:
-        device: labels of the Device object.
-        node: labels of the Node.
-        stated: whether the Device object states a table.
-    """
+    """Read the node's policy: from the Device object's labels if that states a table, otherwise from the Node's."""
     value = (device if stated else node).get(GPU_PARTITION_POLICY)
     return PartitionPolicy.HONOR if value == PartitionPolicy.HONOR else PartitionPolicy.PREFER
 
@@ -64,9 +56,8 @@ def policy_of(device: Mapping[str, object], node: Mapping[str, object], *, state
 def read_partitions(text: object) -> tuple[PartitionTable, tuple[str, ...]]:
     """Read the gpu-partitions annotation.
 
-    Returns:
-        The table without wrong entries, and one sentence for each of these. A text that cannot be read at all is an
-        empty table, because a stated table replaces the built-in one.
+    Returns the table without wrong entries, and one sentence for each of these. A text that cannot be read at all is an
+    empty table, because a stated table replaces the built-in one.
     """
     problems: list[str] = []
     found: dict[tuple[int, ...], Partition] = {}
@@ -105,9 +96,7 @@ def _object(text: object, problems: list[str]) -> dict[str, Any]:
 def _read_partition(size: str, entry: object, found: Collection[tuple[int, ...]]) -> Partition:
     """Read one partition.
 
-    Raises:
-        ValueError: it is wrong; the message says why.
-        TypeError: as ValueError.
+    Raises ValueError: it is wrong; the message says why; TypeError: as ValueError.
     """
     if not isinstance(entry, dict):
         raise TypeError("not an object")

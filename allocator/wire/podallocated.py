@@ -42,13 +42,9 @@ def _status(share: CpuShare) -> ResourceStatus:
 def read_cpu_share(annotations: Mapping[str, str], ask: CpuAsk | None, *, bound: bool = False) -> CpuShare | None:
     """Read the CPUs that a Pod holds; None if it has no resource-status annotation.
 
-    Args:
-        annotations: of the Pod.
-        ask: the Pod's request, because the annotation does not state its class and policies.
-        bound: whether the Pod is bound: if it asks for CPUs of its own, it has some.
-
-    Raises:
-        AnnotationError: the annotation does not have the format, or lacks the CPUs that the Pod has.
+    `ask`: the Pod's request, because the annotation does not state its class and policies. `bound`: whether the Pod is
+    bound: if it asks for CPUs of its own, it has some. Raises AnnotationError: the annotation does not have the format,
+    or lacks the CPUs that the Pod has.
     """
     status = read_resource_status(annotations, own=bound and ask is not None and bool(ask.count))
     if status is None:

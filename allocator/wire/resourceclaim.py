@@ -21,12 +21,7 @@ class ClaimError(ValueError):
 def read_resource_claim(obj: Mapping[str, Any], drivers: Collection[str]) -> ResourceClaim:
     """Read a claim.
 
-    Args:
-        obj: the object.
-        drivers: whose devices count; those of others are left out.
-
-    Raises:
-        ClaimError: its UID or its revision is missing.
+    `drivers`: whose devices count; those of others are left out. Raises ClaimError: its UID or its revision is missing.
     """
     try:
         metadata = as_object(obj.get("metadata"))

@@ -19,13 +19,7 @@ def read_resource_slice(obj: Mapping[str, Any], drivers: Collection[str]) -> Res
     """Read a slice; None if its driver is none of these.
 
     A device that cannot be read is listed without ids: it may be any card of its node.
-
-    Args:
-        obj: the object.
-        drivers: whose devices count.
-
-    Raises:
-        ValueError, TypeError: it is no slice that an API server accepts.
+    `drivers`: whose devices count. Raises ValueError, TypeError: it is no slice that an API server accepts.
     """
     spec = as_object(obj.get("spec"))
     driver = as_text(spec.get("driver"))

@@ -26,17 +26,11 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class ResourceSpec:
-    """The resource-spec annotation as read; None for what is absent or empty.
+    """The resource-spec annotation as read; None for what is absent or empty."""
 
-    Attributes:
-        required: the bind policy without which the Pod does not start.
-        preferred: the bind policy to try; ignored if `required` is stated.
-        exclusive: from which Pods of the same policy it is kept apart, if possible.
-    """
-
-    required: BindPolicy | None = None
-    preferred: BindPolicy | None = None
-    exclusive: ExclusivePolicy | None = None
+    required: BindPolicy | None = None  # the bind policy without which the Pod does not start
+    preferred: BindPolicy | None = None  # the bind policy to try; ignored if `required` is stated
+    exclusive: ExclusivePolicy | None = None  # from which Pods of the same policy it is kept apart, if possible
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +44,8 @@ class NumaTopologySpec:
 def read_resource_spec(annotations: Mapping[str, Any], problems: list[Problem]) -> ResourceSpec | None:
     """Read a Pod's resource-spec annotation.
 
-    Args:
-        annotations: the Pod's annotations.
-        problems: is appended to for what is wrong, which the answer leaves out.
-
-    Returns:
-        The spec; None if the Pod has none, or if it is not a JSON object.
+    `problems`: is appended to for what is wrong, which the answer leaves out. Returns the spec; None if the Pod has
+    none, or if it is not a JSON object.
     """
     raw = _read(annotations, RESOURCE_SPEC, _RESOURCE_SPEC_KEYS, problems)
     if raw is None:

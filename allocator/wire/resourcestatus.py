@@ -43,17 +43,11 @@ class NumaResources:
 
 @dataclass(frozen=True, slots=True)
 class ResourceStatus:
-    """What a Pod was allocated.
+    """What a Pod was allocated."""
 
-    Attributes:
-        cpus: the CPUs of its own; bit i is CPU i.
-        numa: the NUMA nodes to which it was aligned, one entry each.
-        pools: the shared pools in which an LS Pod runs, by NUMA node, without their CPUs.
-    """
-
-    cpus: int = 0
-    numa: tuple[NumaResources, ...] = ()
-    pools: tuple[PoolCpus, ...] = ()
+    cpus: int = 0  # the CPUs of its own; bit i is CPU i
+    numa: tuple[NumaResources, ...] = ()  # the NUMA nodes to which it was aligned, one entry each
+    pools: tuple[PoolCpus, ...] = ()  # the shared pools in which an LS Pod runs, by NUMA node, without their CPUs
 
 
 def write_resource_status(status: ResourceStatus) -> str:
@@ -77,12 +71,8 @@ def _write_numa(numa: NumaResources) -> dict[str, Any]:
 def read_resource_status(annotations: Mapping[str, Any], *, own: bool = False) -> ResourceStatus | None:
     """Read a Pod's resource-status; None if it has none. Unknown fields are ignored.
 
-    Args:
-        annotations: of the Pod.
-        own: whether the Pod runs and has CPUs of its own, which the annotation must name.
-
-    Raises:
-        AnnotationError: the annotation is not in Koordinator's format, or does not name the Pod's own CPUs.
+    `own`: whether the Pod runs and has CPUs of its own, which the annotation must name. Raises AnnotationError: the
+    annotation is not in Koordinator's format, or does not name the Pod's own CPUs.
     """
     text = annotations.get(RESOURCE_STATUS)
     if text is None:

@@ -94,14 +94,8 @@ def as_json(text: object, most: int = MOST_TEXT) -> Any:
 def parse_json(text: object, most: int = MOST_TEXT, *, once: bool = False) -> Any:
     """Parse JSON that others wrote: the only place that does.
 
-    Args:
-        text: the JSON.
-        most: characters that it may have.
-        once: whether no object may have a key twice; readers differ in which one counts.
-
-    Raises:
-        ValueError: it is none, or too long to be parsed.
-        TypeError: it is no text.
+    `once`: whether no object may have a key twice; readers differ in which one counts. Raises ValueError: it is none,
+    or too long to be parsed; TypeError: it is no text.
     """
     if not isinstance(text, str):
         raise TypeError(f"a {type(text).__name__} where text must be")
