@@ -15,10 +15,7 @@ _MOST_DOUBLINGS: Final = 32  # keeps the power small; every bound is reached lon
 def doubled(first: float, longest: float, failures: int) -> float:
     """The wait after a number of failures in a row, one or more, without randomness (pure).
 
-    Args:
-        first: the wait after one failure, in seconds.
-        longest: the bound.
-        failures: how many in a row.
+    `first`: the wait after one failure, in seconds.
     """
     return min(longest, first * 2.0 ** min(failures - 1, _MOST_DOUBLINGS))
 
@@ -26,17 +23,12 @@ def doubled(first: float, longest: float, failures: int) -> float:
 class Backoff:
     """Waits that double with each failure in a row, up to a bound. Half of each is random, so that clients spread out.
 
-    Args:
-        first: the wait after the first failure, in seconds, before chance is applied.
-        longest: the bound, likewise.
-        chance: a number in [0, 1), new with each call.
-
-    Attributes:
-        failures: how many in a row.
+    `first`: the wait after the first failure, in seconds, before chance is applied. `chance`: a number in [0, 1), new
+    with each call.
     """
 
     def __init__(self, first: float, longest: float, chance: Callable[[], float] = random.random) -> None:
-        self.failures = 0
+        self.failures = 0  # how many in a row
         self._first = first
         self._longest = longest
         self._chance = chance

@@ -19,11 +19,7 @@ _ROUNDS: Final = 3  # of the event loop in a break: a request needs some from it
 
 
 class Breaks:
-    """The breaks of one piece of work.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """The breaks of one piece of work."""
 
     __slots__ = ("_clock", "_resumed", "_worked")
 

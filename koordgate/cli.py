@@ -43,19 +43,13 @@ _SUMMARIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A sub-command.
+    """A sub-command."""
 
-    Attributes:
-        description: the beginning of `--help`.
-        examples: the end of `--help`.
-        arguments: adds its arguments to a parser.
-        run: runs it, and returns the exit status. Its arguments have `called`: the command as it was called, which
-            begins each message.
-    """
-
-    description: str
-    examples: str
-    arguments: Callable[[argparse.ArgumentParser], None]
+    description: str  # the beginning of `--help`
+    examples: str  # the end of `--help`
+    arguments: Callable[[argparse.ArgumentParser], None]  # adds its arguments to a parser
+    # runs it, and returns the exit status. Its arguments have `called`: the command as it was called, which begins each
+    # message.
     run: Callable[[argparse.Namespace], int]
 
 

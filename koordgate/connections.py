@@ -36,11 +36,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Connections:
     """Keeps the connections of a port within a bound.
 
-    Args:
-        most: how many there may be.
-        longest: seconds that a request may take; one that was silent for longer has none under way.
-        closed: called for each connection that is closed because there are too many, because no request comes, or
-            because of what it sends.
+    `most`: how many there may be. `longest`: seconds that a request may take; one that was silent for longer has none
+    under way. `closed`: called for each connection that is closed because there are too many, because no request comes,
+    or because of what it sends.
     """
 
     def __init__(self, most: int, longest: float, closed: Callable[[], object] = lambda: None) -> None:
@@ -96,13 +94,7 @@ class Connections:
 
 
 class Connection(web.RequestHandler):
-    """One connection, after its handshake.
-
-    Attributes:
-        heard: when something was last received, on the event loop's clock.
-        asked: whether the head of a request came.
-        answered: whether a request was answered.
-    """
+    """One connection, after its handshake."""
 
     def __init__(self, server: web.Server, connections: Connections) -> None:
         loop = asyncio.get_running_loop()
@@ -114,9 +106,9 @@ class Connection(web.RequestHandler):
             lingering_time=_DRAIN_S,
             auto_decompress=False,
         )
-        self.heard = _NEVER
-        self.asked = False
-        self.answered = False
+        self.heard = _NEVER  # when something was last received, on the event loop's clock
+        self.asked = False  # whether the head of a request came
+        self.answered = False  # whether a request was answered
         self._head = 0  # bytes of a head that is not complete
         self._body = EMPTY_PAYLOAD  # of the latest request
         self._clock = loop.time

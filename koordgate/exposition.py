@@ -12,12 +12,8 @@ _OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-
 def expose(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
     """Write all metrics of a registry.
 
-    Args:
-        registry: with the metrics.
-        accept: the scraper's header `Accept`. The client's own reading of it fails on versions that are no numbers.
-
-    Returns:
-        The body, and its content type.
+    `accept`: the scraper's header `Accept`. The client's own reading of it fails on versions that are no numbers.
+    Returns the body, and its content type.
     """
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     if "application/openmetrics-text" in kinds:

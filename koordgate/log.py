@@ -69,11 +69,7 @@ def _members(record: logging.LogRecord, component: str, formatter: logging.Forma
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record and its `extra` members as one JSON object.
-
-    Args:
-        component: the process: webhook, lease or reporter.
-    """
+    """Writes a record and its `extra` members as one JSON object."""
 
     def __init__(self, component: str = "") -> None:
         super().__init__()
@@ -89,11 +85,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Writes the same as one line for people: time, level, logger, message, and the other members as name=value.
-
-    Args:
-        component: as above.
-    """
+    """Writes the same as one line for people: time, level, logger, message, and the other members as name=value."""
 
     def __init__(self, component: str = "") -> None:
         super().__init__()
@@ -129,13 +121,7 @@ _STYLES: Final = {"json": JsonFormatter, "text": TextFormatter}
 
 
 def start(level: str, component: str = "", style: Style = "json") -> None:
-    """Send the logs of this process to standard error.
-
-    Args:
-        level: debug, info, warning or error.
-        component: named in each line.
-        style: json or text.
-    """
+    """Send the logs of this process to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_STYLES[style](component))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

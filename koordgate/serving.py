@@ -31,18 +31,9 @@ async def serve(
 ) -> AsyncIterator[int]:
     """Serve an application until the context ends; yields the port.
 
-    Args:
-        app: what to serve.
-        host: the address.
-        port: the TCP port; 0 takes a free one.
-        context: with the certificate; without it, requests are served over plain HTTP.
-        most: how many connections there may be.
-        longest: seconds that a request may take.
-        in_flight: for how many seconds answers that are under way at the end are waited for.
-        closed: as for `Connections`.
-
-    Raises:
-        OSError: the port cannot be used.
+    `context`: with the certificate; without it, requests are served over plain HTTP. `most`: how many connections there
+    may be. `longest`: seconds that a request may take. `in_flight`: for how many seconds answers that are under way at
+    the end are waited for. Raises OSError: the port cannot be used.
     """
     connections = Connections(most, longest, closed)
     app.middlewares.append(connections.admit)
@@ -76,11 +67,8 @@ async def listen(
 ) -> AsyncIterator[int]:
     """Serve /healthz and /metrics; yields the port.
 
-    Args:
-        host: the address.
-        port: the TCP port; 0 takes a free one.
-        exposed: given the scraper's header `Accept`, the metrics and their content type.
-        unhealthy: why the process should be restarted, a sentence each.
+    `exposed`: given the scraper's header `Accept`, the metrics and their content type. `unhealthy`: why the process
+    should be restarted, a sentence each.
     """
 
     async def healthz(_: web.Request) -> web.Response:

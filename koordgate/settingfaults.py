@@ -39,27 +39,17 @@ _Path = tuple[str | int, ...]
 
 
 class _Fault(NamedTuple):
-    """A fault as msgspec tells it.
-
-    Attributes:
-        what: its words.
-        path: where, in keys and places of lists.
-        of_key: whether a key is wrong, and not its value.
-    """
+    """A fault as msgspec tells it."""
 
     what: str
-    path: _Path
-    of_key: bool = False
+    path: _Path  # where, in keys and places of lists
+    of_key: bool = False  # whether a key is wrong, and not its value
 
 
 def faults(raw: Any, kind: type[msgspec.Struct]) -> list[str]:
     """Say what is wrong, a sentence each; at most `MOST`.
 
     What contradicts something else in its section is told where nothing else there is wrong.
-
-    Args:
-        raw: the settings as YAML has them.
-        kind: their structure.
     """
     left, found = copy.deepcopy(raw), list[str]()
     spoilt: set[_Path] = set()

@@ -34,15 +34,10 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
 
 class DevicePool(Section, frozen=True):
-    """Devices of a software class that nodes have without reporting them.
+    """Devices of a software class that nodes have without reporting them."""
 
-    Attributes:
-        node_selector: labels that a node must have; if empty, all nodes.
-        devices: id -> units.
-    """
-
-    node_selector: dict[str, str] = {}
-    devices: dict[Name, Annotated[int, Meta(ge=1)]] = {}
+    node_selector: dict[str, str] = {}  # labels that a node must have; if empty, all nodes
+    devices: dict[Name, Annotated[int, Meta(ge=1)]] = {}  # id -> units
 
 
 _Label = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?$")]
@@ -52,81 +47,54 @@ _MaybeResource = Annotated[str, Meta(pattern=rf"^({_RESOURCE})?$")]
 
 
 class OwnAmount(Section, frozen=True):
-    """One of the resources of which a device of an own type consists.
+    """One of the resources of which a device of an own type consists."""
 
-    Attributes:
-        name: its name in messages, records and templates.
-        resource: the full name under which Pods ask for it.
-        unit: percent, bytes or units of a device.
-        ratio: for bytes, the full name under which Pods ask for them in percent of a device; if empty, none.
-    """
-
-    name: _Label
-    resource: _Resource
-    unit: Unit = Unit.PERCENT
+    name: _Label  # its name in messages, records and templates
+    resource: _Resource  # the full name under which Pods ask for it
+    unit: Unit = Unit.PERCENT  # percent, bytes or units of a device
+    # for bytes, the full name under which Pods ask for them in percent of a device; if empty, none
     ratio: _MaybeResource = ""
 
 
 class OwnTemplate(Section, frozen=True):
-    """A share into which a device can be cut.
+    """A share into which a device can be cut."""
 
-    Attributes:
-        name: the maker's name for it; Pods ask for it by the type's resource, a dash and this name.
-        amounts: name of an amount -> quantity.
-        models: models of the devices that have it; if empty, all.
-    """
-
+    # the maker's name for it; Pods ask for it by the type's resource, a dash and this name
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,30}[A-Za-z0-9])?$")]
-    amounts: dict[Name, str | int]
-    models: tuple[Name, ...] = ()
+    amounts: dict[Name, str | int]  # name of an amount -> quantity
+    models: tuple[Name, ...] = ()  # models of the devices that have it; if empty, all
 
 
 class OwnBoard(Section, frozen=True):
-    """A partition table of nodes with boards of certain models.
+    """A partition table of nodes with boards of certain models."""
 
-    Attributes:
-        models: as the label node.koordinator.sh/gpu-model spells them, or their first words.
-        partitions: the sets of minors that may be allocated together; among equals, the first is preferred.
-    """
-
+    # as the label node.koordinator.sh/gpu-model spells them, or their first words
     models: Annotated[tuple[Name, ...], Meta(min_length=1)]
+    # the sets of minors that may be allocated together; among equals, the first is preferred
     partitions: tuple[Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1, max_length=64)], ...]
 
 
 class OwnType(Section, frozen=True):
-    """A device type beyond GPU, RDMA and FPGA.
+    """A device type beyond GPU, RDMA and FPGA."""
 
-    Attributes:
-        name: as Device objects and annotations spell it: a DNS label.
-        resource: the full name under which Pods ask for it.
-        unit: percent of a device (above 100: whole devices), devices (whole ones only), or units of one device that
-            holds many.
-        environment: variable in which a container finds the ids of its devices; if empty, none.
-        pools: devices that nodes have without reporting them.
-        amounts: the resources of which a device consists, if Pods request them separately.
-        split: the full name that states over how many devices the amounts are split; if empty, none.
-        templates: the parts into which a device can be cut; if empty, any part.
-        partitioned: whether whole devices are allocated as sets of the node's partition table.
-        boards: such tables by model, for nodes that state none.
-    """
-
-    name: _Label
-    resource: _Resource
+    name: _Label  # as Device objects and annotations spell it: a DNS label
+    resource: _Resource  # the full name under which Pods ask for it
+    # percent of a device (above 100: whole devices), devices (whole ones only), or units of one device that holds many
     unit: Unit = Unit.PERCENT
+    # variable in which a container finds the ids of its devices; if empty, none
     environment: Annotated[str, Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")] = ""
-    pools: tuple[DevicePool, ...] = ()
-    amounts: tuple[OwnAmount, ...] = ()
-    split: _MaybeResource = ""
-    templates: tuple[OwnTemplate, ...] = ()
-    partitioned: bool = False
-    boards: tuple[OwnBoard, ...] = ()
+    pools: tuple[DevicePool, ...] = ()  # devices that nodes have without reporting them
+    amounts: tuple[OwnAmount, ...] = ()  # the resources of which a device consists, if Pods request them separately
+    split: _MaybeResource = ""  # the full name that states over how many devices the amounts are split; if empty, none
+    templates: tuple[OwnTemplate, ...] = ()  # the parts into which a device can be cut; if empty, any part
+    partitioned: bool = False  # whether whole devices are allocated as sets of the node's partition table
+    boards: tuple[OwnBoard, ...] = ()  # such tables by model, for nodes that state none
 
     @property
     def kind(self) -> DeviceType:
         """The type as the allocator uses it.
 
-        Raises:
-            DeviceTypeError: its keys contradict one another.
+        Raises DeviceTypeError: its keys contradict one another.
         """
         if self.unit is Unit.BYTES:
             raise DeviceTypeError(f"device type {self.name}: bytes are a unit of amounts, not of the type")
@@ -165,8 +133,7 @@ def _amounts(kind: str, template: OwnTemplate) -> dict[str, int]:
 def device_types(own: Iterable[OwnType]) -> DeviceTypes:
     """The table of device types: the built-in ones and those of the settings.
 
-    Raises:
-        DeviceTypeError: a name or a resource is declared twice, or a type contradicts itself.
+    Raises DeviceTypeError: a name or a resource is declared twice, or a type contradicts itself.
     """
     return BUILT_IN.with_types(one.kind for one in own)
 
@@ -174,8 +141,7 @@ def device_types(own: Iterable[OwnType]) -> DeviceTypes:
 def read_text(path: Path) -> str:
     """Read the settings file of a command, but no more of it than `decode` takes.
 
-    Raises:
-        SettingsError: it cannot be read, or is not UTF-8.
+    Raises SettingsError: it cannot be read, or is not UTF-8.
     """
     try:
         with path.open("rb") as file:
@@ -191,14 +157,8 @@ def read_text(path: Path) -> str:
 def decode(text: str, source: str, kind: type[_S]) -> _S:
     """Read the settings of a command from YAML text; empty text means all defaults.
 
-    Args:
-        text: the YAML.
-        source: named in messages.
-        kind: the settings' structure.
-
-    Raises:
-        SettingsError: it is too long, not YAML, a Kubernetes object, or has wrong or unknown keys, all of which it
-            names.
+    Raises SettingsError: it is too long, not YAML, a Kubernetes object, or has wrong or unknown keys, all of which it
+    names.
     """
     raw = _yaml(text, source)
     if isinstance(raw, dict) and {"apiVersion", "kind"} <= raw.keys():
@@ -213,8 +173,7 @@ def decode(text: str, source: str, kind: type[_S]) -> _S:
 def check(path: Path, kind: type[msgspec.Struct]) -> str:
     """Say that a settings file is all right, for commands that check one; the file must state something.
 
-    Raises:
-        SettingsError: as for `decode`, or it is empty.
+    Raises SettingsError: as for `decode`, or it is empty.
     """
     text = read_text(path)
     if _yaml(text, str(path)) is None:

@@ -21,11 +21,7 @@ async def steadily(
 ) -> None:
     """Do some work that does not end by itself, until cancelled; return if it ends without an exception.
 
-    Args:
-        work: begins the work.
-        bug: called within the handling of each exception, to log its traceback and to count it.
-        sleep: waits for seconds.
-        clock: monotonic seconds.
+    `bug`: called within the handling of each exception, to log its traceback and to count it.
     """
     backoff = Backoff(_FIRST_S, _LONGEST_S)
     while True:

@@ -47,22 +47,7 @@ def _now() -> Moment:
 
 
 class Agent:
-    """One reporter on one node.
-
-    Args:
-        settings: the process's settings.
-        node: name of the Node.
-        kube: the open client.
-        nvml: how cards are read; None if GPUs are switched off.
-        metrics: the process's metrics.
-        pace: how often things are done; None takes the settings'.
-        checked: called with each state, for tests.
-
-    Attributes:
-        state: what the reporter knows and is about to do.
-        working: the task of each lane that is busy.
-        port: where health and metrics are served, once it runs.
-    """
+    """One reporter on one node."""
 
     def __init__(
         self,
@@ -86,9 +71,10 @@ class Agent:
         self._performer = Performer(self._host, socket, nvml, (kube, self._events), node)
         self._woken = asyncio.Event()
         self._tasks = asyncio.TaskGroup()
+        # what the reporter knows and is about to do
         self.state = RoundState(plan_of(settings, node, gpus=nvml is not None, pace=pace))
-        self.working: dict[Lane, asyncio.Task[None]] = {}
-        self.port = 0
+        self.working: dict[Lane, asyncio.Task[None]] = {}  # the task of each lane that is busy
+        self.port = 0  # where health and metrics are served, once it runs
 
     async def run(self, until: asyncio.Event) -> None:
         """Report until the event is set, then end at once: cpusets and objects stay as they are."""

@@ -24,13 +24,7 @@ _MOST_POD_SERIES: Final = 1000  # of one metric; a node of 16 cards with ten Pod
 
 
 class DeviceMetrics:
-    """The metrics of a node's devices.
-
-    Args:
-        registry: where they are registered.
-        types: the device types.
-        pods: whether Pods are named.
-    """
+    """The metrics of a node's devices."""
 
     def __init__(self, registry: CollectorRegistry, types: DeviceTypes, *, pods: bool) -> None:
         self._types = types

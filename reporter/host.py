@@ -41,20 +41,13 @@ _HOST_CGROUPS: Final = "/sys/fs/cgroup"  # on the host, as the driver names cgro
 
 
 class Host:
-    """The node's files.
-
-    Args:
-        settings: where the files are.
-
-    Attributes:
-        proc: procfs of the host's PID namespace.
-    """
+    """The node's files."""
 
     def __init__(self, settings: ReporterSettings) -> None:
         roots = settings.roots
         self._settings = settings
         self._sysfs = Path(roots.sysfs)
-        self.proc = Path(roots.proc)
+        self.proc = Path(roots.proc)  # procfs of the host's PID namespace
         self._matches = pci_matches(settings)
         self._cpus = CpuReader(self._sysfs, self.proc)
         kubelet = Path(roots.kubelet)
@@ -81,9 +74,7 @@ class Host:
     def read(self, pods: Iterable[NodePod] = (), cgroup_root: str = "") -> HostReading:
         """Read everything; never raises.
 
-        Args:
-            pods: of the node.
-            cgroup_root: the kubelet's, if it is known otherwise than from its configuration file.
+        `cgroup_root`: the kubelet's, if it is known otherwise than from its configuration file.
         """
         cpus = self._cpus.read()
         nvidia = has_nvidia(self._sysfs)
@@ -120,8 +111,7 @@ class Host:
     ) -> tuple[Findings | None, str]:
         """Set cpusets to what they should be.
 
-        Returns:
-            What was found and done, and why nothing could be done ("" if it could).
+        Returns what was found and done, and why nothing could be done ("" if it could).
         """
         try:
             if self._enforcer is None or self._enforcer[0] != cgroup_root:

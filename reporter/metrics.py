@@ -18,12 +18,7 @@ from reporter.round.effects import ShowRound
 
 
 class ReporterMetrics:
-    """All metrics of one process, on a registry of its own.
-
-    Args:
-        types: the device types.
-        pods: whether Pods are named.
-    """
+    """All metrics of one process, on a registry of its own."""
 
     def __init__(self, types: DeviceTypes = BUILT_IN, *, pods: bool = False) -> None:
         registry = CollectorRegistry()

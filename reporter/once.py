@@ -33,14 +33,7 @@ async def look(
 ) -> tuple[Decided, tuple[str, ...]]:
     """Look once, and change nothing.
 
-    Args:
-        configured: the settings.
-        node: name of the Node.
-        kube: the open client; None to look at the machine alone.
-        nvml: how cards are read; None if GPUs are switched off.
-
-    Returns:
-        What was decided, and everything that is wrong, a sentence each.
+    Returns what was decided, and everything that is wrong, a sentence each.
     """
     # An outage of NVML counts immediately: a single look does not wait for its end.
     plan = replace(plan_of(configured, node, gpus=nvml is not None), settle_seconds=0.0)
@@ -88,8 +81,7 @@ async def _settle(state: RoundState, events: Iterable[RoundEvent], performer: Pe
 async def _read_cluster(kube: KubeClient, plan: RoundPlan, events: list[RoundEvent]) -> None:
     """Read the objects and the Pods, one after another; what was read before a failure is kept.
 
-    Raises:
-        KubeError: the API server does not answer, or refuses.
+    Raises KubeError: the API server does not answer, or refuses.
     """
     for what, resource in _OBJECTS.items():
         obj = await _object(kube, resource, plan.name)

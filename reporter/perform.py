@@ -56,14 +56,7 @@ _AT_ONCE: Final = 128  # cgroups of one question to the driver
 
 
 def plan_of(settings: ReporterSettings, node: str, *, gpus: bool, pace: RoundPace | None = None) -> RoundPlan:
-    """The plan that follows from the settings.
-
-    Args:
-        settings: the process's settings.
-        node: name of the Node.
-        gpus: whether NVML is read.
-        pace: how often things are done; None takes the settings'.
-    """
+    """The plan that follows from the settings."""
     rules = Rules(
         types=device_types(settings.devices.types),
         policy=settings.gpus.policy,
@@ -92,14 +85,6 @@ class Performer:
     """Performs the effects of lanes.
 
     Files are read and written in one thread, one piece of work after another.
-
-    Args:
-        host: the node's files.
-        pod_resources: the kubelet's socket.
-        nvml: how cards are read; None if GPUs are switched off.
-        kube: the open client, and the Events to write; None without a cluster.
-        node: name of the Node.
-        dry: whether no file is changed.
     """
 
     def __init__(

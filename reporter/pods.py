@@ -30,56 +30,40 @@ _CPU_NAMES: Final = ("cpu", "kubernetes.io/batch-cpu")
 
 @dataclass(frozen=True, slots=True)
 class NodePod:
-    """A Pod of this node.
-
-    Attributes:
-        uid: its UID.
-        namespace: its namespace.
-        name: its name.
-        cgroup: the UID in its cgroup's name: for a static Pod, its file's hash. The kubelet's files use it too.
-        qos_class: its Kubernetes QoS class.
-        qos: its label koordinator.sh/qosClass, "" without.
-        shares: the devices allocated to it, as far as they can be read.
-        starts: when those were resolved that it names by minor alone; empty if there are none, or if it is not known.
-        unread: the device types of which it holds what cannot be read.
-        visible: container and device type to the ids in the container's environment, without CDI kinds.
-        limits: container to the bytes of each of its GPUs to which it is to be kept, where that was decided.
-        parts: container and id of a GPU to the bytes of it that are the container's part, where the bind stated that.
-        status: the CPUs allocated to it; None if none were.
-        status_unreadable: whether its resource-status cannot be read, or names no CPU of those that the Pod has alone,
-            so that its CPUs are unknown.
-        asked: container, including init containers, to the whole CPUs that it requests; 0 if it requests none.
-        shared: containers that run in the shared pool, although the Pod may have CPUs of its own.
-        needs: whole CPUs that its containers request in sum, rounded up; of Koordinator's batch-cpu too. 1 at least.
-        containers: id of each container, without its runtime, to its name.
-        acknowledged: whether the kubelet has written its status, and so has admitted it.
-        deleted: whether it was deleted: it has ended, or is about to.
-        finished: whether it has ended.
-        problems: what of it cannot be read, a sentence each.
-    """
+    """A Pod of this node."""
 
     uid: str
     namespace: str
     name: str
-    cgroup: str
-    qos_class: KubernetesQos
-    qos: str = ""
-    shares: tuple[Share, ...] = ()
+    cgroup: str  # the UID in its cgroup's name: for a static Pod, its file's hash. The kubelet's files use it too.
+    qos_class: KubernetesQos  # its Kubernetes QoS class
+    qos: str = ""  # its label koordinator.sh/qosClass, "" without
+    shares: tuple[Share, ...] = ()  # the devices allocated to it, as far as they can be read
+    # when those were resolved that it names by minor alone; empty if there are none, or if it is not known
     starts: tuple[int, ...] = ()
-    unread: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()  # the device types of which it holds what cannot be read
+    # container and device type to the ids in the container's environment, without CDI kinds
     visible: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    # container to the bytes of each of its GPUs to which it is to be kept, where that was decided
     limits: Mapping[str, int] = field(default_factory=dict)
+    # container and id of a GPU to the bytes of it that are the container's part, where the bind stated that
     parts: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    status: ResourceStatus | None = None
+    status: ResourceStatus | None = None  # the CPUs allocated to it; None if none were
+    # whether its resource-status cannot be read, or names no CPU of those that the Pod has alone, so that its CPUs are
+    # unknown
     status_unreadable: bool = False
+    # container, including init containers, to the whole CPUs that it requests; 0 if it requests none
     asked: Mapping[str, int] = field(default_factory=dict)
+    # containers that run in the shared pool, although the Pod may have CPUs of its own
     shared: frozenset[str] = frozenset()
+    # whole CPUs that its containers request in sum, rounded up; of Koordinator's batch-cpu too. 1 at least.
     needs: int = 1
+    # id of each container, without its runtime, to its name
     containers: Mapping[str, str] = field(default_factory=dict)
-    acknowledged: bool = False
-    deleted: bool = False
-    finished: bool = False
-    problems: tuple[str, ...] = ()
+    acknowledged: bool = False  # whether the kubelet has written its status, and so has admitted it
+    deleted: bool = False  # whether it was deleted: it has ended, or is about to
+    finished: bool = False  # whether it has ended
+    problems: tuple[str, ...] = ()  # what of it cannot be read, a sentence each
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -111,8 +95,7 @@ class NodePod:
     def planned(self, *, mems: bool) -> plan.Pod:
         """The Pod as the cpuset plan takes it.
 
-        Args:
-            mems: whether its memory follows the NUMA nodes that were allocated.
+        `mems`: whether its memory follows the NUMA nodes that were allocated.
         """
         numa = self.status.numa if self.status is not None else ()
         return plan.Pod(

@@ -24,33 +24,23 @@ def _unread() -> FileReading[Any]:
 
 @dataclass(frozen=True, slots=True)
 class HostReading:
-    """The node's files as read once.
+    """The node's files as read once."""
 
-    Attributes:
-        cpus: CPUs of the machine.
-        zones: NUMA node to its CPUs, memory and huge pages.
-        devices: RDMA NICs, FPGAs and configured types.
-        nvidia: whether sysfs lists an NVIDIA card, independently of NVML.
-        configuration: the kubelet's configuration.
-        in_force: whether it is what the kubelet answered, with its flags.
-        cpu_state: the kubelet's CPU manager state.
-        checkpoint: the kubelet's device manager checkpoint.
-        pod_resources: the kubelet's answer on its PodResources socket.
-        cpusets: UID of each Pod that has, or may have, CPUs of its own, to the CPUs that its containers run on, but
-            for those that run in the shared pool.
-        runtime: the files about the container runtime; None on a machine without NVIDIA's cards.
-    """
-
-    cpus: CpuInventory
-    zones: Mapping[int, NumaZone] = field(default_factory=dict)
-    devices: tuple[PciDevice, ...] = ()
-    nvidia: bool = False
+    cpus: CpuInventory  # CPUs of the machine
+    zones: Mapping[int, NumaZone] = field(default_factory=dict)  # NUMA node to its CPUs, memory and huge pages
+    devices: tuple[PciDevice, ...] = ()  # RDMA NICs, FPGAs and configured types
+    nvidia: bool = False  # whether sysfs lists an NVIDIA card, independently of NVML
     configuration: FileReading[KubeletConfiguration] = field(default_factory=_unread)
-    in_force: bool = False
-    cpu_state: FileReading[CpuState] = field(default_factory=_unread)
+    in_force: bool = False  # whether it is what the kubelet answered, with its flags
+    cpu_state: FileReading[CpuState] = field(default_factory=_unread)  # the kubelet's CPU manager state
+    # the kubelet's device manager checkpoint
     checkpoint: FileReading[DeviceCheckpoint] = field(default_factory=_unread)
+    # the kubelet's answer on its PodResources socket
     pod_resources: FileReading[Allocations] = field(default_factory=_unread)
+    # UID of each Pod that has, or may have, CPUs of its own, to the CPUs that its containers run on, but for those that
+    # run in the shared pool
     cpusets: Mapping[str, int] = field(default_factory=dict)
+    # the files about the container runtime; None on a machine without NVIDIA's cards
     runtime: RuntimeReading | None = None
 
     @property
@@ -72,27 +62,17 @@ class HostReading:
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """The node's cards as currently known.
+    """The node's cards as currently known."""
 
-    Attributes:
-        node: the record of all cards.
-        driver: the driver as last read; None if it never was.
-        outage: why NVML cannot be read; None while it can.
-        unnamed: cards that have never answered, so that their UUIDs are unknown.
-        indexes: UUIDs in the order of NVML's list, as `NodeReading` states them; empty before NVML was read.
-        booted: when the node booted, seconds since 1970; 0 if that is not known.
-        read: when NVML was last read, likewise; 0 before.
-        until: when it was last read with other indexes, likewise; 0 if this process did not.
-    """
-
-    node: NodeRecord = NOTHING_KNOWN
-    driver: DriverFacts | None = None
-    outage: Outage | None = None
-    unnamed: tuple[LostCard, ...] = ()
+    node: NodeRecord = NOTHING_KNOWN  # the record of all cards
+    driver: DriverFacts | None = None  # the driver as last read; None if it never was
+    outage: Outage | None = None  # why NVML cannot be read; None while it can
+    unnamed: tuple[LostCard, ...] = ()  # cards that have never answered, so that their UUIDs are unknown
+    # UUIDs in the order of NVML's list, as `NodeReading` states them; empty before NVML was read
     indexes: tuple[str, ...] = ()
-    booted: float = 0.0
-    read: float = 0.0
-    until: float = 0.0
+    booted: float = 0.0  # when the node booted, seconds since 1970; 0 if that is not known
+    read: float = 0.0  # when NVML was last read, likewise; 0 before
+    until: float = 0.0  # when it was last read with other indexes, likewise; 0 if this process did not
 
     @property
     def keeps_limits(self) -> bool | None:

@@ -22,70 +22,44 @@ _CLASS = r"^0x[0-9A-Fa-f]{2}([0-9A-Fa-f]{2})?$"
 
 
 class HostRoots(Section, frozen=True):
-    """Where the host's folders are mounted.
+    """Where the host's folders are mounted."""
 
-    Attributes:
-        sysfs: /sys.
-        proc: /proc, of the host's PID namespace.
-        cgroup: /sys/fs/cgroup; must be writable if cpusets are enforced.
-        kubelet: the kubelet's folder.
-        state: where the health of the cards is saved; must be writable.
-        dev: the reporter's own /dev.
-    """
-
-    sysfs: Name = "/sys"
-    proc: Name = "/proc"
-    cgroup: Name = "/sys/fs/cgroup"
+    sysfs: Name = "/sys"  # /sys
+    proc: Name = "/proc"  # /proc, of the host's PID namespace
+    cgroup: Name = "/sys/fs/cgroup"  # /sys/fs/cgroup; must be writable if cpusets are enforced
     kubelet: Name = "/var/lib/kubelet"
-    state: Name = "/var/lib/koordgate"
-    dev: Name = "/dev"
+    state: Name = "/var/lib/koordgate"  # where the health of the cards is saved; must be writable
+    dev: Name = "/dev"  # the reporter's own /dev
 
 
 class ReporterServeSettings(Section, frozen=True):
-    """Where health and metrics are served.
+    """Where health and metrics are served."""
 
-    Attributes:
-        host: address to listen on.
-        port: TCP port; 0 takes a free one.
-    """
-
-    host: str = "127.0.0.1"
-    port: Port = 9446
+    host: str = "127.0.0.1"  # address to listen on
+    port: Port = 9446  # TCP port; 0 takes a free one
 
 
 class KubeletSettings(Section, frozen=True):
-    """The kubelet.
+    """The kubelet."""
 
-    Attributes:
-        configuration: its configuration file; if it is missing, the defaults are assumed.
-        configz: ask the kubelet through the API server instead (needs the right to `nodes/proxy`).
-        device_checkpoint: its device manager's checkpoint.
-        pod_resources: its PodResources socket, whose answers take precedence over the files; if "", it is not called.
-    """
-
+    # its configuration file; if it is missing, the defaults are assumed
     configuration: Name = "/var/lib/kubelet/config.yaml"
-    configz: bool = False
-    device_checkpoint: Name = DEVICE_CHECKPOINT
+    configz: bool = False  # ask the kubelet through the API server instead (needs the right to `nodes/proxy`)
+    device_checkpoint: Name = DEVICE_CHECKPOINT  # its device manager's checkpoint
+    # its PodResources socket, whose answers take precedence over the files; if "", it is not called
     pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 
 class Gpus(Section, frozen=True):
-    """GPUs.
+    """GPUs."""
 
-    Attributes:
-        enabled: whether NVML is read; off on nodes that are known to have no GPU.
-        discovery_labels: whether the Node gets the labels nvidia.com/gpu.product, .memory and .count, if NVIDIA's
-            feature discovery does not write them.
-        quiet_seconds: how long a suspect card must show no errors before it recovers.
-        proving_seconds: how long a recovering card must show none before it is in service again.
-        outage_seconds: how long NVML may be out of reach before its cards take no new Pods.
-    """
-
-    enabled: bool = True
+    enabled: bool = True  # whether NVML is read; off on nodes that are known to have no GPU
+    # whether the Node gets the labels nvidia.com/gpu.product, .memory and .count, if NVIDIA's feature discovery does
+    # not write them
     discovery_labels: bool = True
-    quiet_seconds: Seconds = 300.0
-    proving_seconds: Seconds = 600.0
-    outage_seconds: Seconds = 60.0
+    quiet_seconds: Seconds = 300.0  # how long a suspect card must show no errors before it recovers
+    proving_seconds: Seconds = 600.0  # how long a recovering card must show none before it is in service again
+    outage_seconds: Seconds = 60.0  # how long NVML may be out of reach before its cards take no new Pods
 
     @property
     def policy(self) -> HealthPolicy:
@@ -94,25 +68,19 @@ class Gpus(Section, frozen=True):
 
 
 class RuntimeSettings(Section, frozen=True):
-    """The container runtime, and how it is to show containers their cards.
+    """The container runtime, and how it is to show containers their cards."""
 
-    Attributes:
-        directories: where its files are, as on the host. The last part of each path says what is in it: cdi (CDI
-            specifications), containerd, crio, or nvidia-container-runtime (the configuration of NVIDIA's runtime).
-        delivery: as `devices.delivery` in the webhook's settings.
-        runtime_class_name: as `devices.runtimeClassName` there; "" if the cluster has none.
-        handler: the runtime handler of that RuntimeClass.
-        own_handler: the runtime handler of the reporter's own container, "" for the default one. null if the container
-            was not given NVIDIA_VISIBLE_DEVICES=all, so that nothing follows from the cards that it sees.
-        policies: whether the GPU Operator's ClusterPolicy is read (needs the right to list them).
-    """
-
+    # where its files are, as on the host. The last part of each path says what is in it: cdi (CDI specifications),
+    # containerd, crio, or nvidia-container-runtime (the configuration of NVIDIA's runtime).
     directories: tuple[Name, ...] = ("/etc/cdi", "/var/run/cdi", "/etc/containerd", "/etc/nvidia-container-runtime")
+    # as `devices.delivery` in the webhook's settings
     delivery: Literal["auto", "environment", "runtimeClass", "nvidia-nri"] = "auto"
-    runtime_class_name: str = ""
-    handler: str = ""
+    runtime_class_name: str = ""  # as `devices.runtimeClassName` there; "" if the cluster has none
+    handler: str = ""  # the runtime handler of that RuntimeClass
+    # the runtime handler of the reporter's own container, "" for the default one. null if the container was not given
+    # NVIDIA_VISIBLE_DEVICES=all, so that nothing follows from the cards that it sees.
     own_handler: str | None = None
-    policies: bool = False
+    policies: bool = False  # whether the GPU Operator's ClusterPolicy is read (needs the right to list them)
 
     def __post_init__(self) -> None:
         """Check what the folders are called."""
@@ -129,22 +97,15 @@ class RuntimeSettings(Section, frozen=True):
 
 
 class PciType(Section, frozen=True):
-    """Which PCI devices have a type.
+    """Which PCI devices have a type."""
 
-    Attributes:
-        type: one of `types`, or fpga.
-        vendor: PCI vendor id, as 0x10ee.
-        device: PCI device id; any if left out.
-        class_: upper byte, or upper two bytes, of the PCI class, as 0x12 or 0x1200; any if left out.
-        model: what templates, boards and selectors call their model; nothing if empty.
-        amounts: name of an amount of the type -> quantity that each device has; bytes and units must be stated.
-    """
-
-    type: Name
-    vendor: Annotated[str, Meta(pattern=_HEX)]
-    device: Annotated[str, Meta(pattern=_HEX)] | None = None
+    type: Name  # one of `types`, or fpga
+    vendor: Annotated[str, Meta(pattern=_HEX)]  # PCI vendor id, as 0x10ee
+    device: Annotated[str, Meta(pattern=_HEX)] | None = None  # PCI device id; any if left out
+    # upper byte, or upper two bytes, of the PCI class, as 0x12 or 0x1200; any if left out
     class_: Annotated[str, Meta(pattern=_CLASS)] | None = msgspec.field(default=None, name="class")
-    model: str = ""
+    model: str = ""  # what templates, boards and selectors call their model; nothing if empty
+    # name of an amount of the type -> quantity that each device has; bytes and units must be stated
     amounts: dict[Name, str | int] = msgspec.field(default_factory=dict)
 
     @property
@@ -165,8 +126,7 @@ class PciType(Section, frozen=True):
     def check(self, kind: DeviceType) -> None:
         """Compare the amounts with what devices of the type are made of.
 
-        Raises:
-            ValueError: one is unknown to the type or not a quantity, or a required one is missing.
+        Raises ValueError: one is unknown to the type or not a quantity, or a required one is missing.
         """
         stated = dict(self.match.amounts)
         strange = sorted(stated.keys() - set(kind.tails))
@@ -180,61 +140,40 @@ class PciType(Section, frozen=True):
 
 
 class ReporterDeviceSettings(Section, frozen=True):
-    """Devices beyond GPUs.
+    """Devices beyond GPUs."""
 
-    Attributes:
-        types: own device types, as in the webhook's settings.
-        pci: which PCI devices have which type.
-    """
-
-    types: tuple[OwnType, ...] = ()
-    pci: tuple[PciType, ...] = ()
+    types: tuple[OwnType, ...] = ()  # own device types, as in the webhook's settings
+    pci: tuple[PciType, ...] = ()  # which PCI devices have which type
 
 
 class ReporterCpuSettings(Section, frozen=True):
-    """CPUs.
+    """CPUs."""
 
-    Attributes:
-        enforce: whether cgroups' cpusets are written.
-        memory: whether cpuset.mems follows the NUMA nodes that were allocated.
-        take_over: what to do with the kubelet's CPU manager state: leave it, write allocated CPUs into it, undo that.
-    """
-
-    enforce: bool = True
-    memory: bool = False
+    enforce: bool = True  # whether cgroups' cpusets are written
+    memory: bool = False  # whether cpuset.mems follows the NUMA nodes that were allocated
+    # what to do with the kubelet's CPU manager state: leave it, write allocated CPUs into it, undo that
     take_over: Literal["leave", "write", "undo"] = "leave"
 
 
 class ReporterMetricSettings(Section, frozen=True):
-    """Metrics.
+    """Metrics."""
 
-    Attributes:
-        pods: whether metrics name the Pods that hold devices. Whoever reaches the port reads them without a token.
-    """
-
+    # whether metrics name the Pods that hold devices. Whoever reaches the port reads them without a token.
     pods: bool = False
 
 
 class Proof(Section, frozen=True):
-    """Comparing allocations with what containers and cards really have.
+    """Comparing allocations with what containers and cards really have."""
 
-    Attributes:
-        enabled: whether it is done.
-        environment: whether containers' environments are read (needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH).
-    """
-
-    enabled: bool = True
+    enabled: bool = True  # whether it is done
+    # whether containers' environments are read (needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)
     environment: bool = False
 
 
 class ReporterMirror(Section, frozen=True):
-    """Amounts of the Node in other products' names.
+    """Amounts of the Node in other products' names."""
 
-    Attributes:
-        volcano_unit: what one volcano.sh/gpu-memory is, such as 1Mi; if empty, the Node states none.
-    """
-
-    volcano_unit: str = ""
+    volcano_unit: str = ""  # what one volcano.sh/gpu-memory is, such as 1Mi; if empty, the Node states none
 
     def __post_init__(self) -> None:
         """Check the unit."""
@@ -251,21 +190,14 @@ class ReporterMirror(Section, frozen=True):
 
 
 class ReporterSettings(Section, frozen=True):
-    """All settings of `koordgate reporter`.
+    """All settings of `koordgate reporter`."""
 
-    Attributes:
-        node: name of the Node; if empty, $NODE_NAME, else the machine's name.
-        domain: the domain of the resource names in the Device object; readers of the object know both.
-        round_seconds: how often everything is read again, even if no change was seen.
-        log_level: debug, info, warning or error.
-        log_format: json or text.
-    """
-
-    node: str = ""
+    node: str = ""  # name of the Node; if empty, $NODE_NAME, else the machine's name
+    # the domain of the resource names in the Device object; readers of the object know both
     domain: Literal["kubernetes.io", "koordinator.sh"] = KUBERNETES_DOMAIN
-    round_seconds: Seconds = 10.0
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["json", "text"] = "json"
+    round_seconds: Seconds = 10.0  # how often everything is read again, even if no change was seen
+    log_level: Literal["debug", "info", "warning", "error"] = "info"  # debug, info, warning or error
+    log_format: Literal["json", "text"] = "json"  # json or text
     roots: HostRoots = HostRoots()
     serve: ReporterServeSettings = ReporterServeSettings()
     kubelet: KubeletSettings = KubeletSettings()
@@ -296,8 +228,7 @@ def pci_matches(settings: ReporterSettings) -> tuple[PciMatch, ...]:
 def load(path: Path) -> ReporterSettings:
     """Read a settings file.
 
-    Raises:
-        SettingsError: it cannot be read, is not YAML, or has a wrong or unknown key.
+    Raises SettingsError: it cannot be read, is not YAML, or has a wrong or unknown key.
     """
     return parse(read_text(path), str(path))
 
@@ -305,7 +236,6 @@ def load(path: Path) -> ReporterSettings:
 def parse(text: str, source: str = "settings") -> ReporterSettings:
     """Read settings from YAML text.
 
-    Raises:
-        SettingsError: as for `load`; `source` is named in it.
+    Raises SettingsError: as for `load`; `source` is named in it.
     """
     return decode(text, source, ReporterSettings)

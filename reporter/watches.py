@@ -11,13 +11,7 @@ Raw = dict[str, Any]
 
 
 class ObjectWatch:
-    """One object, watched by name: a Reflector's handler.
-
-    Args:
-        what: the kind of the object.
-        name: the object's name; others are ignored.
-        report: called with each event.
-    """
+    """One object, watched by name: a Reflector's handler."""
 
     def __init__(self, what: WatchedKind, name: str, report: Callable[[RoundEvent], None]) -> None:
         self._what = what
@@ -50,10 +44,7 @@ class PodWatch:
     """The node's Pods: a Reflector's handler that keeps of each Pod only what the reporter needs.
 
     During a list nothing is reported: half a list would show Pods as gone.
-
-    Args:
-        types: the device types.
-        report: called with an event whenever a Pod comes, goes, or changes in a part that is kept.
+    `report`: called with an event whenever a Pod comes, goes, or changes in a part that is kept.
     """
 
     def __init__(self, types: DeviceTypes, report: Callable[[RoundEvent], None]) -> None:

@@ -33,11 +33,7 @@ class Access(Protocol):
         """TLS settings, client certificate included; None for the defaults."""
 
     async def authorization(self, *, renew: bool = False) -> str | None:
-        """The Authorization header.
-
-        Args:
-            renew: get another one regardless of the last one's age, because the API server refused it.
-        """
+        """The Authorization header."""
 
 
 def environment_proxy(base_url: str) -> str | None:
@@ -49,8 +45,7 @@ def environment_proxy(base_url: str) -> str | None:
 def tls_context(authority: Path | str | None) -> ssl.SSLContext:
     """TLS settings that trust a CA from a file, or the system's CAs if it is None.
 
-    Raises:
-        OSError: the file cannot be read, or is not a certificate.
+    Raises OSError: the file cannot be read, or is not a certificate.
     """
     tls = ssl.create_default_context(cafile=authority)
     # Python 3.13 requires key identifiers that many clusters' CAs lack, and that no other Kubernetes client requires.
@@ -60,17 +55,11 @@ def tls_context(authority: Path | str | None) -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class FixedAccess:
-    """An address and perhaps a token that never change: tests, the local control plane.
+    """An address and perhaps a token that never change: tests, the local control plane."""
 
-    Attributes:
-        base_url: as `Access.base_url`.
-        token: bearer token.
-        tls: TLS settings.
-    """
-
-    base_url: str
-    token: str | None = None
-    tls: ssl.SSLContext | None = None
+    base_url: str  # as `Access.base_url`
+    token: str | None = None  # bearer token
+    tls: ssl.SSLContext | None = None  # TLS settings
 
     @property
     def proxy(self) -> None:

@@ -71,16 +71,7 @@ class KubeClient:
     `koordgate.kube.errors`. Reads are retried within it when the server cannot be reached. Writes are retried only when
     it is certain that they were not performed (429, no connection); an ambiguous write is left to the caller:
     `Unreachable.maybe_performed`.
-
-    Args:
-        base_url: of the API server.
-        token: bearer token.
-        access: replaces these two where credentials change.
-        limit: most connections, watches included.
-        impersonate: the user as whom requests are made, if the credentials may; "" for their own user.
-        sleep: waits; tests pass their own.
-        jitter: a random number in [0, 1).
-        clock: seconds since the epoch.
+    `impersonate`: the user as whom requests are made, if the credentials may; "" for their own user.
     """
 
     def __init__(
@@ -117,11 +108,8 @@ class KubeClient:
     ) -> Self:
         """Use a kubeconfig.
 
-        Args:
-            path: the file; None for that of $KUBECONFIG, else the default path.
-            context: its name there; None for the current one.
-            limit: most connections.
-            impersonate: the user to act as; empty for the kubeconfig's own.
+        `path`: the file; None for that of $KUBECONFIG, else the default path. `context`: its name there; None for the
+        current one. `impersonate`: the user to act as; empty for the kubeconfig's own.
         """
 
         async def load() -> Access:
@@ -135,10 +123,8 @@ class KubeClient:
     def autodetect(cls, *, context: str | None = None, limit: int = _CONNECTIONS, impersonate: str = "") -> Self:
         """Use $KUBECONFIG where it is set, the service account inside a Pod, else the default kubeconfig.
 
-        Args:
-            context: of the kubeconfig, which is then used inside a Pod too; None for the current one.
-            limit: most connections.
-            impersonate: the user to act as; empty for the credentials' own.
+        `context`: of the kubeconfig, which is then used inside a Pod too; None for the current one. `impersonate`: the
+        user to act as; empty for the credentials' own.
         """
         if not context and inside_a_pod():
             return cls(access=service_account_access, limit=limit, impersonate=impersonate)
@@ -180,8 +166,7 @@ class KubeClient:
     ) -> dict[str, Any]:
         """Read an object, or anything else that is JSON.
 
-        Raises:
-            NotFound: it does not exist.
+        Raises NotFound: it does not exist.
         """
         return await self._ask(_Ask("GET", path, params or {}), deadline)
 
@@ -192,15 +177,8 @@ class KubeClient:
 
         The caller may empty the list of items as it goes, so that a page need not stay in memory as a whole. A page
         that is too long is given up, and asked for again with fewer items: anybody may have Pods of a megabyte.
-
-        Args:
-            path: of the collection.
-            limit: items a page, at most.
-            params: selectors and the like.
-            deadline: for each page.
-
-        Raises:
-            Gone: the list took so long that its revision is compacted; what was yielded is incomplete: start again.
+        `limit`: items a page, at most. Raises Gone: the list took so long that its revision is compacted; what was
+        yielded is incomplete: start again.
         """
         query: dict[str, Any] = {**(params or {}), "limit": limit}
         while True:
@@ -221,8 +199,7 @@ class KubeClient:
     ) -> dict[str, Any]:
         """POST an object to its collection, or a subresource such as a Binding to its object.
 
-        Raises:
-            AlreadyExists: the name is taken.
+        Raises AlreadyExists: the name is taken.
         """
         return await self._ask(_Ask("POST", path, _dry(dry_run), orjson.dumps(body)), deadline)
 
@@ -231,8 +208,7 @@ class KubeClient:
     ) -> dict[str, Any]:
         """PUT an object; a resourceVersion in its metadata makes this a compare-and-swap.
 
-        Raises:
-            Conflict: the object is at another revision.
+        Raises Conflict: the object is at another revision.
         """
         return await self._ask(_Ask("PUT", path, _dry(dry_run), orjson.dumps(body)), deadline)
 
@@ -249,14 +225,7 @@ class KubeClient:
     ) -> dict[str, Any]:
         """Change an object.
 
-        Args:
-            path: of the object.
-            body: a list of operations for `json`, a partial object for `merge` and `apply`.
-            content_type: the kind of patch.
-            field_manager: owner of the fields; required by `apply`.
-            force: `apply` takes over fields of other managers.
-            dry_run: nothing is stored.
-            deadline: in seconds.
+        `body`: a list of operations for `json`, a partial object for `merge` and `apply`.
         """
         params: dict[str, str | int] = dict(_dry(dry_run))
         if field_manager:
@@ -275,14 +244,8 @@ class KubeClient:
     ) -> dict[str, Any]:
         """Delete an object.
 
-        Args:
-            path: of the object.
-            revision: delete it only at this resourceVersion.
-            uid: delete it only if it is the object with this UID.
-            deadline: in seconds.
-
-        Raises:
-            Conflict: it is at another resourceVersion, or is another object of this name.
+        `revision`: delete it only at this resourceVersion. `uid`: delete it only if it is the object with this UID.
+        Raises Conflict: it is at another resourceVersion, or is another object of this name.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         only = {key: value for key, value in (("resourceVersion", revision), ("uid", uid)) if value is not None}
@@ -302,19 +265,11 @@ class KubeClient:
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Raw watch events, bookmarks and ERROR events included, until the server ends the watch or falls silent.
 
-        Args:
-            path: of the collection.
-            params: resourceVersion and selectors.
-            timeout_s: after how many seconds the server is to end it.
-            silent_s: after how many seconds without a line it ends here, as if the server had ended it: whether the
-                server still answers shows when the next one is opened. None: never.
-            on_open: called once the server has accepted the watch.
-            deadline: for the server to accept it. Events have none: TCP notices a server that vanished, and one that
-                hangs is given up `deadline` seconds after `timeout_s`.
-
-        Raises:
-            Gone: the resourceVersion is too old.
-            Unreachable: the connection broke.
+        `timeout_s`: after how many seconds the server is to end it. `silent_s`: after how many seconds without a line
+        it ends here, as if the server had ended it: whether the server still answers shows when the next one is opened.
+        None: never. `on_open`: called once the server has accepted the watch. `deadline`: for the server to accept it.
+        Events have none: TCP notices a server that vanished, and one that hangs is given up `deadline` seconds after
+        `timeout_s`. Raises Gone: the resourceVersion is too old; Unreachable: the connection broke.
         """
         query = {**(params or {}), "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": timeout_s}
         ask = _Ask("GET", path, query)

@@ -14,9 +14,7 @@ _MOST_BYTES: Final = 4 * 2**20  # a cluster's entry with its CA takes some 3 KB
 def mistake(files: str, context: str | None = None) -> str:
     """Say what is wrong with kubeconfigs, and what to do; "" if nothing wrong can be seen here.
 
-    Args:
-        files: the paths, as $KUBECONFIG lists them.
-        context: the context that was asked for; None for the current one.
+    `context`: the context that was asked for; None for the current one.
     """
     paths = [Path(one).expanduser() for one in files.split(os.pathsep) if one]
     there = [path for path in paths if path.exists()]

@@ -28,19 +28,13 @@ _RBAC: Final = re.compile(
 
 
 class KubeError(Exception):
-    """Any failure, reported by the API server or met on the way to it.
-
-    Attributes:
-        status: HTTP status, 0 if there was no answer.
-        reason: of the Status object, as `NotFound`; empty if there was none.
-        message: for people.
-    """
+    """Any failure, reported by the API server or met on the way to it."""
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
         super().__init__(message)
-        self.status = status
-        self.reason = reason
-        self.message = message
+        self.status = status  # HTTP status, 0 if there was no answer
+        self.reason = reason  # of the Status object, as `NotFound`; empty if there was none
+        self.message = message  # for people
 
 
 class Unauthorized(KubeError):
@@ -50,10 +44,8 @@ class Unauthorized(KubeError):
 class Forbidden(KubeError):
     """We may not do this.
 
-    Attributes:
-        user: the user without the right, as `system:serviceaccount:<namespace>:<name>`; empty if admission refused.
-        verb: the refused verb, as `list`; empty likewise.
-        resource: the resource, as `nodeallocations.koordgate.io`; empty likewise.
+    `user`: the user without the right, as `system:serviceaccount:<namespace>:<name>`; empty if admission refused.
+    `verb`: the refused verb, as `list`; empty likewise.
     """
 
     def __init__(self, message: str, *, status: int = 403, reason: str = "Forbidden") -> None:
@@ -61,6 +53,7 @@ class Forbidden(KubeError):
         self.user = self.verb = self.resource = ""
         if found:
             self.user, self.verb = found["user"], found["verb"]
+            # the resource, as `nodeallocations.koordgate.io`; empty likewise
             self.resource = found["path"] or ".".join(part for part in (found["resource"], found["group"]) if part)
             scope = f" {found['scope']}" if found["scope"] else ""
             message = (
@@ -95,26 +88,17 @@ class TooLarge(KubeError):
 
 
 class TooManyRequests(KubeError):
-    """The API server asks clients to try later.
-
-    Attributes:
-        retry_after: after how many seconds; None if it did not say.
-    """
+    """The API server asks clients to try later."""
 
     def __init__(
         self, message: str, *, status: int = 429, reason: str = "TooManyRequests", retry_after: float | None = None
     ) -> None:
         super().__init__(message, status=status, reason=reason)
-        self.retry_after = retry_after
+        self.retry_after = retry_after  # after how many seconds; None if it did not say
 
 
 class Unreachable(KubeError):
-    """No usable answer: connect errors, timeouts, broken connections, 5xx.
-
-    Attributes:
-        maybe_performed: the request may have reached the API server, and may have been performed or may yet be.
-        refused: no connection was made, so a write may be sent again.
-    """
+    """No usable answer: connect errors, timeouts, broken connections, 5xx."""
 
     def __init__(
         self,
@@ -126,8 +110,9 @@ class Unreachable(KubeError):
         refused: bool = False,
     ) -> None:
         super().__init__(message, status=status, reason=reason)
+        # the request may have reached the API server, and may have been performed or may yet be
         self.maybe_performed = maybe_performed
-        self.refused = refused
+        self.refused = refused  # no connection was made, so a write may be sent again
 
 
 _BY_STATUS: Final[Mapping[int, type[KubeError]]] = {
@@ -149,9 +134,8 @@ _TOO_MANY: Final = 429
 def from_status(status: Mapping[str, Any], *, retry_after: float | None = None) -> KubeError:
     """Make an exception of a status.
 
-    Args:
-        status: a `kind: Status`, from an answer's body or from an ERROR event of a watch.
-        retry_after: seconds of the Retry-After header, if there was one.
+    `status`: a `kind: Status`, from an answer's body or from an ERROR event of a watch. `retry_after`: seconds of the
+    Retry-After header, if there was one.
     """
     code = int(status.get("code") or 0)
     reason = str(status.get("reason") or "")

@@ -46,8 +46,7 @@ class ConfiguredAccess:
     async def create(cls, load: Load) -> "ConfiguredAccess":
         """Load for the first time.
 
-        Raises:
-            KubeError: there is no usable configuration.
+        Raises KubeError: there is no usable configuration.
         """
         configuration = Configuration()
         await _loaded(load, configuration, renew=False)
@@ -132,9 +131,8 @@ async def _loaded(load: Load, configuration: Configuration, *, renew: bool) -> N
 async def kubeconfig_access(path: Path | None = None, context: str | None = None) -> ConfiguredAccess:
     """Access as a context of a kubeconfig.
 
-    Args:
-        path: the file; None for $KUBECONFIG (which may name several), else the usual place under the home folder.
-        context: its name; None for the current one.
+    `path`: the file; None for $KUBECONFIG (which may name several), else the usual place under the home folder.
+    `context`: its name; None for the current one.
     """
     # Not the library's constant, which was computed when the library was imported.
     files = str(path or os.environ.get("KUBECONFIG") or "~/.kube/config")

@@ -7,19 +7,12 @@ from urllib.parse import quote
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource type of the API.
+    """One resource type of the API."""
 
-    Attributes:
-        group: API group, empty for the core group.
-        version: as `v1`.
-        plural: as `pods`.
-        namespaced: whether its objects live in namespaces.
-    """
-
-    group: str
-    version: str
-    plural: str
-    namespaced: bool
+    group: str  # API group, empty for the core group
+    version: str  # as `v1`
+    plural: str  # as `pods`
+    namespaced: bool  # whether its objects live in namespaces
 
     @property
     def api_version(self) -> str:
@@ -29,13 +22,9 @@ class Resource:
     def path(self, name: str | None = None, namespace: str | None = None, subresource: str | None = None) -> str:
         """The path of a collection, of an object or of its subresource.
 
-        Args:
-            name: of the object; None for the collection.
-            namespace: where a namespaced object or collection is; None for the collection over all namespaces.
-            subresource: as `binding`; needs a name.
-
-        Raises:
-            ValueError: the parts do not fit together, or one cannot be a name.
+        `name`: of the object; None for the collection. `namespace`: where a namespaced object or collection is; None
+        for the collection over all namespaces. Raises ValueError: the parts do not fit together, or one cannot be a
+        name.
         """
         if namespace is not None and not self.namespaced:
             raise ValueError(f"{self.plural} are cluster-scoped, namespace {namespace!r} given")

@@ -26,12 +26,7 @@ def inside_a_pod() -> bool:
 
 
 class ServiceAccountAccess:
-    """A `koordgate.kube.access.Access`.
-
-    Args:
-        folder: where the token and the CA are mounted.
-        clock: monotonic, in seconds.
-    """
+    """A `koordgate.kube.access.Access`."""
 
     server_name: Final = None  # the URL's host
 
@@ -55,8 +50,7 @@ class ServiceAccountAccess:
     def ssl_context(self) -> ssl.SSLContext:
         """TLS settings with the cluster's CA.
 
-        Raises:
-            KubeError: it cannot be read.
+        Raises KubeError: it cannot be read.
         """
         path = self._folder / "ca.crt"
         try:
@@ -67,8 +61,7 @@ class ServiceAccountAccess:
     async def authorization(self, *, renew: bool = False) -> str:
         """The current token as a header, read again once a minute or when asked.
 
-        Raises:
-            KubeError: there has never been one.
+        Raises KubeError: there has never been one.
         """
         if renew or self._clock() >= self._fresh_until:
             path = self._folder / "token"
@@ -84,8 +77,7 @@ class ServiceAccountAccess:
 async def service_account_access() -> ServiceAccountAccess:
     """The Pod's service account.
 
-    Raises:
-        KubeError: no token is mounted.
+    Raises KubeError: no token is mounted.
     """
     access = ServiceAccountAccess()
     await access.authorization()

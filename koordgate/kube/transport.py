@@ -24,9 +24,7 @@ _IDLE_S: Final = 30.0  # for which a connection without requests is kept
 def open_session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
     """Open the session.
 
-    Args:
-        tls: settings for https; None for the defaults.
-        limit: most connections.
+    `tls`: settings for https; None for the defaults.
     """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(

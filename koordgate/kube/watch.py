@@ -43,30 +43,19 @@ class Handler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPace:
-    """Durations in seconds; tests replace the last three.
+    """Durations in seconds; tests replace the last three."""
 
-    Attributes:
-        first: the first wait after a failure; it doubles with each further one.
-        longest: the longest wait.
-        absent: the wait if the resource does not exist (its CRD is not installed).
-        watch: the shortest life of a watch; the longest is twice that, so that not all end at once.
-        silent: a watch without an event or a bookmark for this long is opened again. API servers send bookmarks about
-            each minute, the first one after up to two.
-        settled: a watch that lived this long was not a failure, whatever ended it.
-        jitter: a random number in [0, 1).
-        sleep: waits.
-        clock: monotonic.
-    """
-
-    first: float = 0.5
+    first: float = 0.5  # the first wait after a failure; it doubles with each further one
     longest: float = 30.0
-    absent: float = 30.0
-    watch: float = 240.0
+    absent: float = 30.0  # the wait if the resource does not exist (its CRD is not installed)
+    watch: float = 240.0  # the shortest life of a watch; the longest is twice that, so that not all end at once
+    # a watch without an event or a bookmark for this long is opened again. API servers send bookmarks about each
+    # minute, the first one after up to two.
     silent: float = 75.0
-    settled: float = 5.0
-    jitter: Callable[[], float] = random.random
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    clock: Callable[[], float] = time.monotonic
+    settled: float = 5.0  # a watch that lived this long was not a failure, whatever ended it
+    jitter: Callable[[], float] = random.random  # a random number in [0, 1)
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep  # waits
+    clock: Callable[[], float] = time.monotonic  # monotonic
 
 
 _DEFAULT_PACE: Final = WatchPace()
@@ -78,27 +67,11 @@ class Reflector:
     Memory stays bounded: each page of a list is handed over object by object, and dropped. Others run between two
     objects of a page. They see some objects as they are in this list, and others as they were before it, which is what
     the pages of a list show as well.
-
-    Args:
-        kube: the open client.
-        resource: what to watch.
-        handler: receives reports about its objects.
-        namespace: only this one; None for all.
-        selectors: `fieldSelector` and `labelSelector`.
-        page: objects in a page of a list. A page is decoded in one piece: a hundred Pods may take some 10 ms.
-        pace: durations.
-        count: called with each happening, for metrics.
-        on_error: called with the object (as `pods default/web`) on which the handler failed, or the resource (as
-            `pods`) that could not be listed or watched, and the error.
-
-    Attributes:
-        synced: set once the handler has had a first complete list (an absent resource counts as empty).
-        healthy_since: on `WatchPace.clock`, since when lists and watches succeed; None while they fail.
-        failing_since: likewise, since when they fail; None while they succeed. A broken watch is ordinary: readiness
-            should tolerate some time of it.
-        last_error: the last failure; None after a success.
-        heard_at: likewise, when the API server last said something: a list, an open watch, an event or a bookmark.
-        stirred_at: likewise, when the Reflector last did something, even if it failed.
+    `heard_at`: likewise, when the API server last said something: a list, an open watch, an event or a bookmark.
+    `stirred_at`: likewise, when the Reflector last did something, even if it failed. `namespace`: only this one; None
+    for all. `page`: objects in a page of a list. A page is decoded in one piece: a hundred Pods may take some 10 ms.
+    `on_error`: called with the object (as `pods default/web`) on which the handler failed, or the resource (as `pods`)
+    that could not be listed or watched, and the error.
     """
 
     def __init__(  # noqa: PLR0913 collaborators, keyword-only, most with a default
@@ -114,10 +87,14 @@ class Reflector:
         count: Callable[[Happening], None] = lambda _: None,
         on_error: Callable[[str, Exception], None] = lambda _ref, _error: None,
     ) -> None:
+        # set once the handler has had a first complete list (an absent resource counts as empty)
         self.synced = asyncio.Event()
+        # on `WatchPace.clock`, since when lists and watches succeed; None while they fail
         self.healthy_since: float | None = None
+        # likewise, since when they fail; None while they succeed. A broken watch is ordinary: readiness should tolerate
+        # some time of it.
         self.failing_since: float | None = None
-        self.last_error: KubeError | None = None
+        self.last_error: KubeError | None = None  # the last failure; None after a success
         self.heard_at = self.stirred_at = pace.clock()
         self._kube = kube
         self._resource = resource

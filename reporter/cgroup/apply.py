@@ -46,19 +46,12 @@ class HierarchyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Something that could not be read or written.
+    """Something that could not be read or written."""
 
-    Attributes:
-        path: path of the cgroup below the cpuset hierarchy.
-        file: the file; empty if the cgroup itself is meant.
-        code: errno; 0 if the kernel returned none.
-        message: what was tried, why it failed, and what to do.
-    """
-
-    path: str
-    file: str
-    code: int
-    message: str
+    path: str  # path of the cgroup below the cpuset hierarchy
+    file: str  # the file; empty if the cgroup itself is meant
+    code: int  # errno; 0 if the kernel returned none
+    message: str  # what was tried, why it failed, and what to do
 
     @property
     def passing(self) -> bool:
@@ -68,12 +61,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """A mounted cpuset hierarchy.
-
-    Attributes:
-        root: its folder.
-        version: its version.
-    """
+    """A mounted cpuset hierarchy."""
 
     root: Path
     version: Version
@@ -81,26 +69,18 @@ class Hierarchy:
 
 @dataclass(slots=True)
 class SeenCgroup:
-    """What was read.
+    """What was read."""
 
-    Attributes:
-        tree: path to cgroup.
-        effective: path of a Pod's cgroup to its effective CPUs (v2 only).
-        absent: requested paths that do not exist.
-        failures: what could not be read.
-    """
-
-    tree: dict[str, Group] = field(default_factory=dict)
-    effective: dict[str, int] = field(default_factory=dict)
-    absent: set[str] = field(default_factory=set)
-    failures: list[Failure] = field(default_factory=list)
+    tree: dict[str, Group] = field(default_factory=dict)  # path to cgroup
+    effective: dict[str, int] = field(default_factory=dict)  # path of a Pod's cgroup to its effective CPUs (v2 only)
+    absent: set[str] = field(default_factory=set)  # requested paths that do not exist
+    failures: list[Failure] = field(default_factory=list)  # what could not be read
 
 
 def find_hierarchy(mount: Path) -> Hierarchy:
     """Find the cpuset controller below a folder such as /sys/fs/cgroup: v2, or v1's own mount.
 
-    Raises:
-        HierarchyError: it is not there.
+    Raises HierarchyError: it is not there.
     """
     if (mount / "cgroup.controllers").is_file():
         return Hierarchy(mount, Version.V2)
@@ -113,15 +93,9 @@ def find_hierarchy(mount: Path) -> Hierarchy:
 def find_layout(hierarchy: Hierarchy, cgroup_root: str, stated: str = "") -> CgroupLayout:
     """Find the cgroup driver of the kubelet; its configuration does not state it if the kubelet asked the runtime.
 
-    Args:
-        hierarchy: the hierarchy.
-        cgroup_root: the kubelet's `cgroupRoot`.
-        stated: the driver in the kubelet's configuration; empty if it has none. It decides if both drivers have a
-            `kubepods`, one of them left over from before a change.
-
-    Raises:
-        HierarchyError: there is no `kubepods`, or both drivers have one and none is stated.
-        LayoutError: `cgroup_root` is not a path of cgroups.
+    `stated`: the driver in the kubelet's configuration; empty if it has none. It decides if both drivers have a
+    `kubepods`, one of them left over from before a change. Raises HierarchyError: there is no `kubepods`, or both
+    drivers have one and none is stated; LayoutError: `cgroup_root` is not a path of cgroups.
     """
     layouts = [CgroupLayout(driver, cgroup_root) for driver in Driver]
     found = [layout for layout in layouts if (hierarchy.root / layout.kubepods).is_dir()]
@@ -136,11 +110,8 @@ def find_layout(hierarchy: Hierarchy, cgroup_root: str, stated: str = "") -> Cgr
 def observe(hierarchy: Hierarchy, above: Iterable[str], pods: Iterable[str]) -> SeenCgroup:
     """Read cgroups.
 
-    Args:
-        hierarchy: the hierarchy.
-        above: paths of cgroups that are read without those below.
-        pods: paths of cgroups that are read with those below: in v1 all levels, in v2 one level (deeper ones do not
-            matter).
+    `above`: paths of cgroups that are read without those below. `pods`: paths of cgroups that are read with those
+    below: in v1 all levels, in v2 one level (deeper ones do not matter).
     """
     seen = SeenCgroup()
     with _root(hierarchy) as root:
@@ -225,8 +196,7 @@ def _read_set(folder: int, name: str) -> int:
 def apply(hierarchy: Hierarchy, writes: Iterable[Write]) -> tuple[tuple[Write, ...], tuple[Failure, ...]]:
     """Write, in order; a failure stops nothing else.
 
-    Returns:
-        What was written, and what failed.
+    Returns what was written, and what failed.
     """
     done: list[Write] = []
     failures: list[Failure] = []

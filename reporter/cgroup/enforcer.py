@@ -12,21 +12,15 @@ from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus, WantedCpusets, w
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a round of enforcement found and did.
+    """What a round of enforcement found and did."""
 
-    Attributes:
-        written: files written.
-        reapplied: cgroups that somebody else had changed; they are right again unless a failure says otherwise.
-        notes: Pod and note, in the order of Pods: why a Pod is left alone, or which pool is empty.
-        absent: names of Pods without a cgroup (not yet, or no longer).
-        failures: what could not be done.
-    """
-
-    written: int
+    written: int  # files written
+    # cgroups that somebody else had changed; they are right again unless a failure says otherwise
     reapplied: tuple[str, ...]
+    # Pod and note, in the order of Pods: why a Pod is left alone, or which pool is empty
     notes: tuple[tuple[str, str], ...]
-    absent: tuple[str, ...]
-    failures: tuple[Failure, ...]
+    absent: tuple[str, ...]  # names of Pods without a cgroup (not yet, or no longer)
+    failures: tuple[Failure, ...]  # what could not be done
 
 
 class Enforcer:
@@ -46,11 +40,6 @@ class Enforcer:
 
         A Pod that ends during the round is no failure. If containers appeared between reading and writing, what failed
         is read again and tried once more.
-
-        Args:
-            pods: all Pods of the node that have not finished.
-            pools: the shared CPUs.
-            kubelet: what the kubelet does by itself.
         """
         decided = wants(pods, pools, kubelet)
         placed, misnamed = self._place(decided)

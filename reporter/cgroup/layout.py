@@ -58,15 +58,10 @@ _RUNTIMES: Final[Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class CgroupLayout:
-    """The paths of one node.
+    """The paths of one node."""
 
-    Attributes:
-        driver: the kubelet's `cgroupDriver`.
-        root: the kubelet's `cgroupRoot`, `/` by default.
-    """
-
-    driver: Driver
-    root: str = "/"
+    driver: Driver  # the kubelet's `cgroupDriver`
+    root: str = "/"  # the kubelet's `cgroupRoot`, `/` by default
 
     def __post_init__(self) -> None:
         for part in self._above:
@@ -89,12 +84,7 @@ class CgroupLayout:
     def pod(self, qos: KubernetesQos, uid: str) -> str:
         """A Pod's own cgroup.
 
-        Args:
-            qos: the Pod's class.
-            uid: as `cgroup_uid` gives it.
-
-        Raises:
-            LayoutError: `uid` is not a UID.
+        Raises LayoutError: `uid` is not a UID.
         """
         if not _UID.fullmatch(uid):
             raise LayoutError(f"not a Pod's UID: {excerpt(uid)!r}")
@@ -103,13 +93,7 @@ class CgroupLayout:
     def container(self, qos: KubernetesQos, uid: str, container_id: str) -> str:
         """The cgroup of a container, or of a sandbox: both are directly below their Pod's.
 
-        Args:
-            qos: the Pod's class.
-            uid: as `cgroup_uid` gives it.
-            container_id: with its runtime, as `containerd://...` (`status.containerStatuses[].containerID`).
-
-        Raises:
-            LayoutError: `container_id` is not a container's id, or names an unknown runtime.
+        Raises LayoutError: `container_id` is not a container's id, or names an unknown runtime.
         """
         runtime, found, name = container_id.partition("://")
         if not found or runtime not in _RUNTIMES or not _CONTAINER.fullmatch(name):

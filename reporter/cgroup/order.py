@@ -23,15 +23,10 @@ class File(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A cgroup as read.
+    """A cgroup as read."""
 
-    Attributes:
-        cpus: CPU set; 0 if empty, which in v2 means the parent's.
-        mems: set of NUMA nodes; 0 if empty, likewise.
-    """
-
-    cpus: int
-    mems: int
+    cpus: int  # CPU set; 0 if empty, which in v2 means the parent's
+    mems: int  # set of NUMA nodes; 0 if empty, likewise
 
     def of(self, file: File) -> int:
         """The set in one file."""
@@ -40,16 +35,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One file to write.
+    """One file to write."""
 
-    Attributes:
-        path: path of the cgroup.
-        file: which file.
-        value: the set.
-    """
-
-    path: str
-    file: File
+    path: str  # path of the cgroup
+    file: File  # which file
     value: int
 
 
@@ -59,14 +48,7 @@ Tree = Mapping[str, Group]  # `kubepods` and cgroups below it, by path, with all
 def targets(tree: Tree, paths: Iterable[tuple[str, WantedCpusets]], version: Version, file: File) -> dict[str, int]:
     """Compute each cgroup's target.
 
-    Args:
-        tree: the cgroups as read.
-        paths: the path of each Pod's cgroup, and what the Pod should have.
-        version: the hierarchy's.
-        file: the file of the targets.
-
-    Returns:
-        Path to target, for each cgroup of the tree; 0 if it stays as it is.
+    Returns path to target, for each cgroup of the tree; 0 if it stays as it is.
     """
     below = _below(tree)
     found = dict.fromkeys(tree, 0)
@@ -109,15 +91,10 @@ def _spread(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to write.
+    """What to write."""
 
-    Attributes:
-        writes: in order.
-        right: path and file to the set, for each set that already is the target.
-    """
-
-    writes: tuple[Write, ...]
-    right: Mapping[tuple[str, File], int]
+    writes: tuple[Write, ...]  # in order
+    right: Mapping[tuple[str, File], int]  # path and file to the set, for each set that already is the target
 
 
 def plan(tree: Tree, paths: Iterable[tuple[str, WantedCpusets]], version: Version) -> Plan:
@@ -136,12 +113,8 @@ def plan(tree: Tree, paths: Iterable[tuple[str, WantedCpusets]], version: Versio
 def ordered(has: Mapping[str, int], wanted: Mapping[str, int]) -> list[tuple[str, int]]:
     """Order the writes of one file.
 
-    Args:
-        has: path to set as read; 0 if empty.
-        wanted: path to target; 0 if it stays as it is. A parent's target holds its children's.
-
-    Returns:
-        Path and set of each write, in order; a set that is already right is not written.
+    `has`: path to set as read; 0 if empty. `wanted`: path to target; 0 if it stays as it is. A parent's target holds
+    its children's. Returns path and set of each write, in order; a set that is already right is not written.
     """
     now = dict(has)
     below = _below(has)

@@ -28,33 +28,21 @@ SYSTEM: Final = "SYSTEM"
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A Pod on this node. Sets are integers in which bit i stands for CPU, or NUMA node, i.
+    """A Pod on this node. Sets are integers in which bit i stands for CPU, or NUMA node, i."""
 
-    Attributes:
-        uid: the UID in the name of its cgroup (`layout.cgroup_uid`).
-        name: namespace/name, for messages.
-        qos_class: its Kubernetes QoS class.
-        qos: its label koordinator.sh/qosClass; empty if it has none.
-        cpus: CPUs allocated to it (resource-status, `cpuset`); 0 if none.
-        pools: NUMA nodes whose shared pools it is bound to; 0 if none.
-        mems: NUMA nodes that its memory is bound to; 0 if none.
-        whole_cpus: whether one of its containers requests whole CPUs: if the Pod is Guaranteed, the static policy gives
-            it exclusive CPUs.
-        unreadable: whether its resource-status cannot be read: its CPUs are unknown.
-        needs: whole CPUs that it requests, 1 at least.
-        shared: id of each container that runs in the shared pool, although the Pod has CPUs of its own, to its name.
-    """
-
-    uid: str
-    name: str
-    qos_class: KubernetesQos
-    qos: str = ""
-    cpus: int = 0
-    pools: int = 0
-    mems: int = 0
+    uid: str  # the UID in the name of its cgroup (`layout.cgroup_uid`)
+    name: str  # namespace/name, for messages
+    qos_class: KubernetesQos  # its Kubernetes QoS class
+    qos: str = ""  # its label koordinator.sh/qosClass; empty if it has none
+    cpus: int = 0  # CPUs allocated to it (resource-status, `cpuset`); 0 if none
+    pools: int = 0  # NUMA nodes whose shared pools it is bound to; 0 if none
+    mems: int = 0  # NUMA nodes that its memory is bound to; 0 if none
+    # whether one of its containers requests whole CPUs: if the Pod is Guaranteed, the static policy gives it exclusive
+    # CPUs
     whole_cpus: bool = False
-    unreadable: bool = False
-    needs: int = 1
+    unreadable: bool = False  # whether its resource-status cannot be read: its CPUs are unknown
+    needs: int = 1  # whole CPUs that it requests, 1 at least
+    # id of each container that runs in the shared pool, although the Pod has CPUs of its own, to its name
     shared: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -65,63 +53,41 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class SharedCpus:
-    """The shared CPUs of the node.
+    """The shared CPUs of the node."""
 
-    Attributes:
-        shared: CPUs for LS.
-        best_effort: CPUs for BE.
-        shared_by_node: NUMA node to its part of `shared`.
-        best_effort_by_node: NUMA node to its part of `best_effort`.
-        system: CPUs for Pods of the class SYSTEM; 0 if none are set aside, and those Pods are then left alone.
-    """
-
-    shared: int
-    best_effort: int
-    shared_by_node: Mapping[int, int] = field(default_factory=dict)
-    best_effort_by_node: Mapping[int, int] = field(default_factory=dict)
-    system: int = 0
+    shared: int  # CPUs for LS
+    best_effort: int  # CPUs for BE
+    shared_by_node: Mapping[int, int] = field(default_factory=dict)  # NUMA node to its part of `shared`
+    best_effort_by_node: Mapping[int, int] = field(default_factory=dict)  # NUMA node to its part of `best_effort`
+    system: int = 0  # CPUs for Pods of the class SYSTEM; 0 if none are set aside, and those Pods are then left alone
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletRules:
-    """What the kubelet itself does with CPUs.
+    """What the kubelet itself does with CPUs."""
 
-    Attributes:
-        static: whether its CPU manager has the static policy.
-        given: Pod UID to container to exclusive CPUs, from its state file.
-        default: the CPUs of all other containers; 0 if it sets none.
-        static_memory: whether its memory manager has the static policy and therefore binds Guaranteed Pods' memory.
-        reserved: CPUs that it reserves and gives to no container as its own.
-    """
-
-    static: bool = False
+    static: bool = False  # whether its CPU manager has the static policy
+    # Pod UID to container to exclusive CPUs, from its state file
     given: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    default: int = 0
+    default: int = 0  # the CPUs of all other containers; 0 if it sets none
+    # whether its memory manager has the static policy and therefore binds Guaranteed Pods' memory
     static_memory: bool = False
-    reserved: int = 0
+    reserved: int = 0  # CPUs that it reserves and gives to no container as its own
 
 
 @dataclass(frozen=True, slots=True)
 class WantedCpusets:
-    """What a Pod's cgroups should have.
-
-    Attributes:
-        pod: the Pod.
-        cpus: CPUs of the sandbox and of every container that is not in `others`; 0 if they are left as they are.
-        mems: NUMA nodes of the sandbox and of all containers, likewise.
-        others: id of each container with other CPUs to these, likewise.
-        room: CPUs that the Pod's own cgroup must at least hold; 0 if it holds exactly `cpus`, and what containers with
-            other CPUs have. The kubelet needs this room if it writes containers' cpusets too: v1 refuses CPUs that the
-            Pod's cgroup lacks.
-        note: a remark for the administrator; empty if there is none.
-    """
+    """What a Pod's cgroups should have."""
 
     pod: Pod
-    cpus: int
-    mems: int
+    cpus: int  # CPUs of the sandbox and of every container that is not in `others`; 0 if they are left as they are
+    mems: int  # NUMA nodes of the sandbox and of all containers, likewise
+    # CPUs that the Pod's own cgroup must at least hold; 0 if it holds exactly `cpus`, and what containers with other
+    # CPUs have. The kubelet needs this room if it writes containers' cpusets too: v1 refuses CPUs that the Pod's cgroup
+    # lacks.
     room: int = 0
-    note: str = ""
-    others: Mapping[str, int] = field(default_factory=dict)
+    note: str = ""  # a remark for the administrator; empty if there is none
+    others: Mapping[str, int] = field(default_factory=dict)  # id of each container with other CPUs to these, likewise
 
 
 def wants(pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletRules) -> tuple[WantedCpusets, ...]:
@@ -178,10 +144,7 @@ def owned_by_kubelet(pod: Pod, kubelet: KubeletRules) -> str:
 def _cpus(pod: Pod, pools: SharedCpus, first: int) -> tuple[int, str]:
     """The CPUs of a Pod whose CPUs we manage, and a note.
 
-    Args:
-        pod: the Pod.
-        pools: the shared CPUs.
-        first: those that suffice for all Pods of the BE pool and that these use first; 0 if there are none.
+    `first`: those that suffice for all Pods of the BE pool and that these use first; 0 if there are none.
     """
     if pod.cpus:
         return pod.cpus, ""

@@ -23,59 +23,38 @@ def is_nvidias(program: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CdiSpec:
-    """One CDI specification.
+    """One CDI specification."""
 
-    Attributes:
-        kind: as `nvidia.com/gpu`.
-        names: of its devices.
-        limits: whether its edits have the hook of NVIDIA's that sets memory limits.
-    """
-
-    kind: str
+    kind: str  # as `nvidia.com/gpu`
     names: frozenset[str]
-    limits: bool = False
+    limits: bool = False  # whether its edits have the hook of NVIDIA's that sets memory limits
 
 
 @dataclass(frozen=True, slots=True)
 class NvidiaConfiguration:
-    """The configuration of NVIDIA's runtime, with its defaults.
+    """The configuration of NVIDIA's runtime, with its defaults."""
 
-    Attributes:
-        mode: auto, legacy, cdi, jit-cdi or csv.
-        unprivileged: whether it heeds the variable of an unprivileged container.
-    """
-
-    mode: str = "auto"
-    unprivileged: bool = True
+    mode: str = "auto"  # auto, legacy, cdi, jit-cdi or csv
+    unprivileged: bool = True  # whether it heeds the variable of an unprivileged container
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFile:
-    """The parts that count of one configuration file of containerd or CRI-O.
+    """The parts that count of one configuration file of containerd or CRI-O."""
 
-    Attributes:
-        default: name of the default handler; None if it states none.
-        programs: handler to the program that it runs, as far as that is stated.
-        section: whether it has the section that these are in.
-        imports: further files that it names, as patterns.
-    """
-
-    default: str | None = None
+    default: str | None = None  # name of the default handler; None if it states none
+    # handler to the program that it runs, as far as that is stated
     programs: Mapping[str, str] = field(default_factory=dict)
-    section: bool = False
-    imports: tuple[str, ...] = ()
+    section: bool = False  # whether it has the section that these are in
+    imports: tuple[str, ...] = ()  # further files that it names, as patterns
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The configuration of containerd or CRI-O, all files taken together.
+    """The configuration of containerd or CRI-O, all files taken together."""
 
-    Attributes:
-        default: name of the default handler; None if it is not known.
-        programs: handler to the program that it runs, as far as that is stated.
-    """
-
-    default: str | None
+    default: str | None  # name of the default handler; None if it is not known
+    # handler to the program that it runs, as far as that is stated
     programs: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -97,41 +76,27 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeReading:
-    """The files about the container runtime, as read once.
-
-    Attributes:
-        specs: the CDI specifications.
-        nvidia: folder to the configuration of NVIDIA's runtime in it.
-        engines: folder to the configuration of containerd or CRI-O in it; None where it cannot be used.
-        own: whether the reporter's own container has device files of cards; None if nothing follows from that.
-        cgroup2: whether the node has cgroup v2.
-        problems: why a file cannot be used, a sentence each.
-    """
+    """The files about the container runtime, as read once."""
 
     specs: tuple[CdiSpec, ...] = ()
+    # folder to the configuration of NVIDIA's runtime in it
     nvidia: Mapping[str, NvidiaConfiguration] = field(default_factory=dict)
+    # folder to the configuration of containerd or CRI-O in it; None where it cannot be used
     engines: Mapping[str, Engine | None] = field(default_factory=dict)
+    # whether the reporter's own container has device files of cards; None if nothing follows from that
     own: bool | None = None
-    cgroup2: bool = False
-    problems: tuple[str, ...] = ()
+    cgroup2: bool = False  # whether the node has cgroup v2
+    problems: tuple[str, ...] = ()  # why a file cannot be used, a sentence each
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorPolicy:
-    """What the GPU Operator's ClusterPolicy says; None, or empty, where it does not, or where there is none.
+    """What the GPU Operator's ClusterPolicy says; None, or empty, where it does not, or where there is none."""
 
-    Attributes:
-        cdi: whether cards come by CDI.
-        nri: whether NVIDIA's NRI plugin is on.
-        brings_toolkit: whether the operator installs the NVIDIA Container Toolkit.
-        toolkit: the toolkit's version, as (1, 18, 1).
-        version: of the operator.
-    """
-
-    cdi: bool | None = None
-    nri: bool | None = None
-    brings_toolkit: bool | None = None
-    toolkit: tuple[int, ...] = ()
+    cdi: bool | None = None  # whether cards come by CDI
+    nri: bool | None = None  # whether NVIDIA's NRI plugin is on
+    brings_toolkit: bool | None = None  # whether the operator installs the NVIDIA Container Toolkit
+    toolkit: tuple[int, ...] = ()  # the toolkit's version, as (1, 18, 1)
     version: tuple[int, ...] = ()
 
 

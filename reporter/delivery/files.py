@@ -22,10 +22,8 @@ _T = TypeVar("_T")
 class RuntimeFiles:
     """The files about the container runtime.
 
-    Args:
-        folders: where they are, as on the host; the last part of a path, one of `NAMES`, says what is in it.
-        cgroup: where the host's /sys/fs/cgroup is mounted.
-        dev: the reporter's own /dev; None if nothing follows from what is in it.
+    `folders`: where they are, as on the host; the last part of a path, one of `NAMES`, says what is in it. `dev`: the
+    reporter's own /dev; None if nothing follows from what is in it.
     """
 
     def __init__(self, folders: Iterable[str], cgroup: Path, dev: Path | None) -> None:

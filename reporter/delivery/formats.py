@@ -22,8 +22,7 @@ _CONTAINERDS_DEFAULT: Final = "runc"
 def cdi_spec(data: bytes) -> CdiSpec:
     """Read a CDI specification, YAML or JSON.
 
-    Raises:
-        ValueError: it is none.
+    Raises ValueError: it is none.
     """
     spec = _table(_yaml(data))
     kind, devices = spec.get("kind"), spec.get("devices")
@@ -57,8 +56,7 @@ def _limits(holder: Mapping[str, Any]) -> bool:
 def nvidia_configuration(data: bytes) -> NvidiaConfiguration:
     """Read the config.toml of NVIDIA's runtime.
 
-    Raises:
-        ValueError: it is no TOML, or a value has the wrong kind.
+    Raises ValueError: it is no TOML, or a value has the wrong kind.
     """
     found = _toml(data)
     mode = _table(found.get("nvidia-container-runtime")).get("mode", "auto")
@@ -71,8 +69,7 @@ def nvidia_configuration(data: bytes) -> NvidiaConfiguration:
 def containerd_file(data: bytes) -> EngineFile:
     """Read a configuration file of containerd.
 
-    Raises:
-        ValueError: it is no TOML.
+    Raises ValueError: it is no TOML.
     """
     found = _toml(data)
     plugins = _table(found.get("plugins"))
@@ -92,8 +89,7 @@ def containerd_file(data: bytes) -> EngineFile:
 def crio_file(data: bytes) -> EngineFile:
     """Read a configuration file of CRI-O.
 
-    Raises:
-        ValueError: it is no TOML.
+    Raises ValueError: it is no TOML.
     """
     section = _table(_table(_toml(data).get("crio")).get("runtime"))
     runtimes = _table(section.get("runtimes"))
@@ -106,10 +102,6 @@ def containerd(files: Iterable[EngineFile], *, whole: bool) -> Engine:
 
     A file that is imported adds to the section, as containerd 2 does, or replaces it, as older ones do. Where the
     default would differ, it is not known.
-
-    Args:
-        files: the configuration file, and those that it imports.
-        whole: whether all of them could be read.
     """
     added: str | None = None
     replaced: str | None = None
@@ -124,12 +116,7 @@ def containerd(files: Iterable[EngineFile], *, whole: bool) -> Engine:
 
 
 def crio(files: Iterable[EngineFile], *, whole: bool) -> Engine:
-    """Take the files of CRI-O together, in the order in which it reads them.
-
-    Args:
-        files: crio.conf, then what is in crio.conf.d.
-        whole: whether all of them could be read.
-    """
+    """Take the files of CRI-O together, in the order in which it reads them."""
     default = ""  # runc or crun, by its version
     programs: dict[str, str] = {}
     for one in files:

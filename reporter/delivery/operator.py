@@ -16,9 +16,7 @@ _MOST: Final = "16"  # the operator heeds one, and marks the others as ignored
 async def ask(kube: KubeClient, before: OperatorPolicy = UNTOLD) -> OperatorPolicy:
     """Read the ClusterPolicy.
 
-    Args:
-        kube: the open client.
-        before: what was read last, which is kept while the API server does not answer.
+    `before`: what was read last, which is kept while the API server does not answer.
     """
     try:
         return policy((await kube.get(CLUSTER_POLICIES.path(), params={"limit": _MOST})).get("items"))

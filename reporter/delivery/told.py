@@ -21,17 +21,11 @@ _MOST: Final = 64  # of one list
 
 @dataclass(frozen=True, slots=True)
 class CardsThere:
-    """What delivery must know of the node's cards.
+    """What delivery must know of the node's cards."""
 
-    Attributes:
-        names: UUIDs of the cards that are not in MIG mode, and of all MIG devices.
-        mig: whether a card is in MIG mode.
-        limits: whether the driver keeps memory limits by cgroup; None if that is not known.
-    """
-
-    names: frozenset[str] = frozenset()
-    mig: bool = False
-    limits: bool | None = None
+    names: frozenset[str] = frozenset()  # UUIDs of the cards that are not in MIG mode, and of all MIG devices
+    mig: bool = False  # whether a card is in MIG mode
+    limits: bool | None = None  # whether the driver keeps memory limits by cgroup; None if that is not known
 
 
 def node_runtime(
@@ -43,12 +37,8 @@ def node_runtime(
 ) -> NodeRuntime:
     """Tell what the node's container runtime can do; what does not follow from anything stays unknown.
 
-    Args:
-        reading: the node's files.
-        node: the Node object; empty if it is not known.
-        policy: of the GPU Operator.
-        cards: the node's cards.
-        own_handler: the runtime handler of the reporter's own container; "" for the default one.
+    `node`: the Node object; empty if it is not known. `own_handler`: the runtime handler of the reporter's own
+    container; "" for the default one.
     """
     status = _table(node.get("status"))
     engine = _engine(reading.engines, status)
@@ -105,16 +95,9 @@ def no_limits(
 ) -> str | None:
     """Why memory limits are not kept on a node, and the cure, as a part of a sentence about it.
 
-    Args:
-        cards: the node's cards.
-        cgroup2: whether it has cgroup v2.
-        mode: of NVIDIA's runtime; "" if that is not known.
-        toolkit: version of the NVIDIA Container Toolkit; empty if that is not known.
-        hook: whether the CDI specification, from which cards come, has the hook that sets limits; None if they come
-            from no file.
-
-    Returns:
-        "" if they are kept, None if that is not known.
+    `mode`: of NVIDIA's runtime; "" if that is not known. `toolkit`: version of the NVIDIA Container Toolkit; empty if
+    that is not known. `hook`: whether the CDI specification, from which cards come, has the hook that sets limits; None
+    if they come from no file. Returns "" if they are kept, None if that is not known.
     """
     reasons = {
         "it has cgroup v1, with which the driver keeps no memory limits: start it with cgroup v2": not cgroup2,

@@ -32,193 +32,112 @@ class RecoveryAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One NVLink lane that is up.
+    """One NVLink lane that is up."""
 
-    Attributes:
-        peer: what is at its far end.
-        bus: PCI address of its far end; None if NVML does not report it.
-    """
-
-    peer: Peer
-    bus: str | None
+    peer: Peer  # what is at its far end
+    bus: str | None  # PCI address of its far end; None if NVML does not report it
 
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """The NVLink fabric that a card belongs to.
+    """The NVLink fabric that a card belongs to."""
 
-    Attributes:
-        state: progress of the registration.
-        status: its result, an NVML return code: 0 is success. Valid only once the state is completed.
-        cluster: UUID of the fabric, 32 hexadecimal digits.
-        clique: cards of one fabric with the same number reach each other.
-    """
-
-    state: FabricState
-    status: int
-    cluster: str
-    clique: int
+    state: FabricState  # progress of the registration
+    status: int  # its result, an NVML return code: 0 is success. Valid only once the state is completed.
+    cluster: str  # UUID of the fabric, 32 hexadecimal digits
+    clique: int  # cards of one fabric with the same number reach each other
 
 
 @dataclass(frozen=True, slots=True)
 class MigDevice:
-    """A MIG device: a slice of a card, made by the administrator.
+    """A MIG device: a slice of a card, made by the administrator."""
 
-    Attributes:
-        uuid: as "MIG-...".
-        profile: as "1g.18gb"; "" if unknown.
-        memory: bytes, None if unknown.
-        gpu_instance: id of its GPU instance on the card.
-        compute_instance: id of its compute instance in the GPU instance.
-    """
-
-    uuid: str
-    profile: str
-    memory: int | None
-    gpu_instance: int | None
-    compute_instance: int | None
+    uuid: str  # as "MIG-..."
+    profile: str  # as "1g.18gb"; "" if unknown
+    memory: int | None  # bytes, None if unknown
+    gpu_instance: int | None  # id of its GPU instance on the card
+    compute_instance: int | None  # id of its compute instance in the GPU instance
 
 
 @dataclass(frozen=True, slots=True)
 class Wear:
-    """A card's memory errors, and what it did about them.
+    """A card's memory errors, and what it did about them."""
 
-    Attributes:
-        ecc: whether error correction is on.
-        corrected: errors corrected since the driver was loaded or the card was reset.
-        uncorrected: errors that could not be corrected, counted from the same time.
-        retired_pages: pages retired permanently (before Ampere).
-        retirement_pending: whether pages wait for the next reset to be retired.
-        remapped_rows: rows replaced by spare ones (from Ampere on).
-        remap_pending: whether rows wait for the next reset to be replaced.
-        remap_failed: whether replacing a row has ever failed.
-        sram_worn: whether more errors were counted in on-chip memory than the maker tolerates.
-        repair_pending: whether a repair of a channel or a TPC waits for the next reset.
-    """
-
-    ecc: bool | None = None
-    corrected: int | None = None
-    uncorrected: int | None = None
-    retired_pages: int | None = None
-    retirement_pending: bool | None = None
-    remapped_rows: int | None = None
-    remap_pending: bool | None = None
-    remap_failed: bool | None = None
-    sram_worn: bool | None = None
-    repair_pending: bool | None = None
+    ecc: bool | None = None  # whether error correction is on
+    corrected: int | None = None  # errors corrected since the driver was loaded or the card was reset
+    uncorrected: int | None = None  # errors that could not be corrected, counted from the same time
+    retired_pages: int | None = None  # pages retired permanently (before Ampere)
+    retirement_pending: bool | None = None  # whether pages wait for the next reset to be retired
+    remapped_rows: int | None = None  # rows replaced by spare ones (from Ampere on)
+    remap_pending: bool | None = None  # whether rows wait for the next reset to be replaced
+    remap_failed: bool | None = None  # whether replacing a row has ever failed
+    sram_worn: bool | None = None  # whether more errors were counted in on-chip memory than the maker tolerates
+    repair_pending: bool | None = None  # whether a repair of a channel or a TPC waits for the next reset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFacts:
-    """One card.
+    """One card."""
 
-    Attributes:
-        uuid: its identity for life, as "GPU-...".
-        minor: the N of /dev/nvidiaN.
-        model: the product's name, as "NVIDIA H200"; "" if unknown.
-        memory: bytes, those that the driver keeps for itself among them.
-        reserved: bytes that the driver keeps for itself.
-        bus: PCI address as sysfs spells it, "0000:3b:00.0".
-        pcie_root: PCIe root complex, "pci0000:3a".
-        numa_node: the nearest NUMA node of the host.
-        module: number of its slot on a baseboard.
-        compute_capability: major and minor.
-        mig: whether it is in MIG mode now.
-        mig_devices: the MIG devices on it.
-        links: NVLink lanes that are up.
-        fabric: the NVLink fabric it belongs to.
-        wear: errors in its memory.
-        recovery: what the driver asks for before it is used again.
-        xid_events: whether it reports Xid errors as events.
-        problems: readings that failed for a reason other than "not supported", a sentence each.
-    """
-
-    uuid: str
-    minor: int
-    model: str = ""
-    memory: int | None = None
-    reserved: int | None = None
-    bus: str | None = None
-    pcie_root: str | None = None
-    numa_node: int | None = None
-    module: int | None = None
-    compute_capability: tuple[int, int] | None = None
-    mig: bool | None = None
-    mig_devices: tuple[MigDevice, ...] = ()
-    links: tuple[Link, ...] = ()
-    fabric: Fabric | None = None
-    wear: Wear = Wear()
-    recovery: RecoveryAction | None = None
-    xid_events: bool = False
-    problems: tuple[str, ...] = ()
+    uuid: str  # its identity for life, as "GPU-..."
+    minor: int  # the N of /dev/nvidiaN
+    model: str = ""  # the product's name, as "NVIDIA H200"; "" if unknown
+    memory: int | None = None  # bytes, those that the driver keeps for itself among them
+    reserved: int | None = None  # bytes that the driver keeps for itself
+    bus: str | None = None  # PCI address as sysfs spells it, "0000:3b:00.0"
+    pcie_root: str | None = None  # PCIe root complex, "pci0000:3a"
+    numa_node: int | None = None  # the nearest NUMA node of the host
+    module: int | None = None  # number of its slot on a baseboard
+    compute_capability: tuple[int, int] | None = None  # major and minor
+    mig: bool | None = None  # whether it is in MIG mode now
+    mig_devices: tuple[MigDevice, ...] = ()  # the MIG devices on it
+    links: tuple[Link, ...] = ()  # NVLink lanes that are up
+    fabric: Fabric | None = None  # the NVLink fabric it belongs to
+    wear: Wear = Wear()  # errors in its memory
+    recovery: RecoveryAction | None = None  # what the driver asks for before it is used again
+    xid_events: bool = False  # whether it reports Xid errors as events
+    problems: tuple[str, ...] = ()  # readings that failed for a reason other than "not supported", a sentence each
 
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """The driver's software.
+    """The driver's software."""
 
-    Attributes:
-        version: of the kernel driver, "580.159.04".
-        cuda: the newest CUDA version that it can run, "13.0".
-        nvml: version of the management library.
-        memory_limits: whether it keeps memory limits by cgroup (driver R615 and later); None if that is not known.
-    """
-
-    version: str | None
-    cuda: str | None
-    nvml: str | None
+    version: str | None  # of the kernel driver, "580.159.04"
+    cuda: str | None  # the newest CUDA version that it can run, "13.0"
+    nvml: str | None  # version of the management library
+    # whether it keeps memory limits by cgroup (driver R615 and later); None if that is not known
     memory_limits: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LostCard:
-    """A card that the driver lists but can no longer reach.
+    """A card that the driver lists but can no longer reach."""
 
-    Attributes:
-        index: its index in NVML's list.
-        uuid: None if this process never read it.
-        reset: whether a reset suffices; otherwise it has fallen off the bus.
-        message: NVML's message.
-    """
-
-    index: int
-    uuid: str | None
-    reset: bool
-    message: str
+    index: int  # its index in NVML's list
+    uuid: str | None  # None if this process never read it
+    reset: bool  # whether a reset suffices; otherwise it has fallen off the bus
+    message: str  # NVML's message
 
 
 @dataclass(frozen=True, slots=True)
 class CardLoad:
-    """What a card is doing; None if it does not report it. Nothing is decided by it.
+    """What a card is doing; None if it does not report it. Nothing is decided by it."""
 
-    Attributes:
-        memory: bytes in use, the driver's own among them.
-        busy: percent of the last sampling period (up to a second) in which a kernel ran.
-    """
-
-    memory: int | None = None
-    busy: int | None = None
+    memory: int | None = None  # bytes in use, the driver's own among them
+    busy: int | None = None  # percent of the last sampling period (up to a second) in which a kernel ran
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """One full reading of a node.
-
-    Attributes:
-        driver: the driver's software.
-        gpus: the cards that answered, in the order of NVML's list.
-        lost: the cards that did not.
-        boot: the node's boot id, which changes at each restart.
-        booted: when that was, seconds since 1970; 0 if it is not known.
-        loads: UUID to what the card is doing.
-    """
+    """One full reading of a node."""
 
     driver: DriverFacts
-    gpus: tuple[GpuFacts, ...]
-    lost: tuple[LostCard, ...]
-    boot: str
-    booted: float = 0.0
-    loads: Mapping[str, CardLoad] = field(default_factory=dict)
+    gpus: tuple[GpuFacts, ...]  # the cards that answered, in the order of NVML's list
+    lost: tuple[LostCard, ...]  # the cards that did not
+    boot: str  # the node's boot id, which changes at each restart
+    booted: float = 0.0  # when that was, seconds since 1970; 0 if it is not known
+    loads: Mapping[str, CardLoad] = field(default_factory=dict)  # UUID to what the card is doing
 
     @property
     def indexes(self) -> tuple[str, ...]:
@@ -233,61 +152,36 @@ class NodeReading:
 
 @dataclass(frozen=True, slots=True)
 class XidEvent:
-    """An Xid error, or several of one number.
+    """An Xid error, or several of one number."""
 
-    Attributes:
-        uuid: the card's; None if NVML named no card.
-        xid: its number in NVIDIA's catalogue.
-        time: of the last one, seconds since 1970.
-        count: how many there were.
-    """
-
-    uuid: str | None
-    xid: int
-    time: float
-    count: int = 1
+    uuid: str | None  # the card's; None if NVML named no card
+    xid: int  # its number in NVIDIA's catalogue
+    time: float  # of the last one, seconds since 1970
+    count: int = 1  # how many there were
 
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
-    """A process that uses a card.
+    """A process that uses a card."""
 
-    Attributes:
-        pid: in the host's PID namespace.
-        memory: bytes of the card's memory; None if NVML does not report it.
-    """
-
-    pid: int
-    memory: int | None
+    pid: int  # in the host's PID namespace
+    memory: int | None  # bytes of the card's memory; None if NVML does not report it
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupMemory:
-    """What the driver says of a cgroup's memory of one card.
+    """What the driver says of a cgroup's memory of one card."""
 
-    Attributes:
-        soft: bytes that are guaranteed to it.
-        hard: bytes that it can have at most; None if it has no limit.
-        used: bytes that it has; None if the driver does not count them.
-        problem: why the driver cannot say, a part of a sentence; "" if it can.
-    """
-
-    soft: int = 0
-    hard: int | None = None
-    used: int | None = None
-    problem: str = ""
+    soft: int = 0  # bytes that are guaranteed to it
+    hard: int | None = None  # bytes that it can have at most; None if it has no limit
+    used: int | None = None  # bytes that it has; None if the driver does not count them
+    problem: str = ""  # why the driver cannot say, a part of a sentence; "" if it can
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """NVML cannot be read.
+    """NVML cannot be read."""
 
-    Attributes:
-        reason: one word for conditions and Events: "NvmlNotFound".
-        message: what happened and what to do, in a sentence.
-        since: when this was first noticed, seconds since 1970.
-    """
-
-    reason: str
-    message: str
-    since: float
+    reason: str  # one word for conditions and Events: "NvmlNotFound"
+    message: str  # what happened and what to do, in a sentence
+    since: float  # when this was first noticed, seconds since 1970

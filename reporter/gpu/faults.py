@@ -16,21 +16,13 @@ MANY_RETIRED_PAGES: Final = 60  # NVIDIA, "Dynamic Page Retirement": from here o
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something wrong with a card.
+    """Something wrong with a card."""
 
-    Attributes:
-        says: SUSPECT or FATAL.
-        remedy: what returns the card to service.
-        reason: one word, for conditions: "RowRemapFailed".
-        text: what is wrong, in plain words.
-        xid: the number of the Xid error, if the fault is one.
-    """
-
-    says: Xids
-    remedy: Remedy
-    reason: str
-    text: str
-    xid: int | None = None
+    says: Xids  # SUSPECT or FATAL
+    remedy: Remedy  # what returns the card to service
+    reason: str  # one word, for conditions: "RowRemapFailed"
+    text: str  # what is wrong, in plain words
+    xid: int | None = None  # the number of the Xid error, if the fault is one
 
     @property
     def weight(self) -> tuple[int, int]:
@@ -107,9 +99,7 @@ _SHOWS: Final[Mapping[str, Callable[[GpuFacts], bool | None]]] = {
 def standing(gpu: GpuFacts, before: frozenset[str] = frozenset()) -> frozenset[str]:
     """Name the standing faults of a card that answers.
 
-    Args:
-        gpu: the card.
-        before: those that it had; they stay if the card does not report on them.
+    `before`: those that it had; they stay if the card does not report on them.
     """
     found = set()
     for reason, shows in _SHOWS.items():

@@ -21,25 +21,16 @@ from reporter.gpu.facts import CgroupMemory, GpuProcess, NodeReading, Outage, Xi
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait, in seconds.
+    """How long to wait, in seconds."""
 
-    Attributes:
-        answer: for an answer.
-        first_answer: for the first answer of a process: NVML wakes idle cards, which takes seconds each.
-        first_pause: between a failure and the next start; doubled with each further failure.
-        longest_pause: the longest pause.
-        end: for a process to end after it was asked to, or after it was killed.
-        renewal: between restarts made only to look for a card that is missing.
-        memory: before cgroups' memory is asked for again after NVML hung or died on that: it is the newest of its
-            calls, and no card must leave service because of it.
-    """
-
-    answer: float = 10.0
-    first_answer: float = 60.0
-    first_pause: float = 1.0
+    answer: float = 10.0  # for an answer
+    first_answer: float = 60.0  # for the first answer of a process: NVML wakes idle cards, which takes seconds each
+    first_pause: float = 1.0  # between a failure and the next start; doubled with each further failure
     longest_pause: float = 300.0
-    end: float = 5.0
-    renewal: float = 300.0
+    end: float = 5.0  # for a process to end after it was asked to, or after it was killed
+    renewal: float = 300.0  # between restarts made only to look for a card that is missing
+    # before cgroups' memory is asked for again after NVML hung or died on that: it is the newest of its calls, and no
+    # card must leave service because of it
     memory: float = 900.0
 
 
@@ -52,17 +43,12 @@ class DriverRoots:
 
 
 class NvmlUnavailableError(Exception):
-    """NVML cannot be read now.
-
-    Attributes:
-        outage: why, and since when.
-        retry_seconds: when a new attempt makes sense, in seconds from now.
-    """
+    """NVML cannot be read now."""
 
     def __init__(self, outage: Outage, retry_seconds: float) -> None:
         super().__init__(outage.message)
-        self.outage = outage
-        self.retry_seconds = retry_seconds
+        self.outage = outage  # why, and since when
+        self.retry_seconds = retry_seconds  # when a new attempt makes sense, in seconds from now
 
 
 class NvmlRefusedError(Exception):
@@ -78,16 +64,11 @@ class _EndedError(Exception):
 
 
 class _Child(asyncio.SubprocessProtocol):
-    """One NVML process and its answers.
-
-    Attributes:
-        gone: set once it has ended and its output was taken in.
-        answered: whether it has answered a question.
-    """
+    """One NVML process and its answers."""
 
     def __init__(self, on_xid: Callable[[XidEvent], None]) -> None:
-        self.gone = asyncio.Event()
-        self.answered = False
+        self.gone = asyncio.Event()  # set once it has ended and its output was taken in
+        self.answered = False  # whether it has answered a question
         self._on_xid = on_xid
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[protocol.Said]] = {}
@@ -102,8 +83,7 @@ class _Child(asyncio.SubprocessProtocol):
     async def ask(self, uuid: str | None, cgroups: tuple[tuple[str, str], ...] = ()) -> protocol.Said:
         """Ask for a reading, for the processes on a card, or for the memory of cgroups.
 
-        Raises:
-            _EndedError: the process ended instead.
+        Raises _EndedError: the process ended instead.
         """
         if self._end is not None:
             raise self._end
@@ -176,12 +156,7 @@ class GuardedNvml:
 
     The NVML process starts with the first question. Xid errors are received only while it runs, so a caller should
     read regularly.
-
-    Args:
-        patience: how long to wait.
-        roots: where the host's pseudo file systems are mounted.
-        env: the environment of the NVML process; None inherits.
-        kill: ends a process at once; tests replace it.
+    `env`: the environment of the NVML process; None inherits. `kill`: ends a process at once; tests replace it.
     """
 
     def __init__(
@@ -221,11 +196,8 @@ class GuardedNvml:
     async def read(self, expected: Collection[str] = ()) -> NodeReading:
         """Read the whole node.
 
-        Args:
-            expected: UUIDs of the known cards; if one is missing, a new process looks for it.
-
-        Raises:
-            NvmlUnavailableError: NVML is missing, hangs or crashed, or a retry is not due yet.
+        `expected`: UUIDs of the known cards; if one is missing, a new process looks for it. Raises
+        NvmlUnavailableError: NVML is missing, hangs or crashed, or a retry is not due yet.
         """
         async with self._turn:
             said = await self._ask(None)
@@ -243,9 +215,8 @@ class GuardedNvml:
     async def processes(self, uuid: str) -> tuple[GpuProcess, ...]:
         """List the processes that use a card or a MIG device.
 
-        Raises:
-            NvmlRefusedError: there is no such card, or it does not list its processes.
-            NvmlUnavailableError: as for `read`.
+        Raises NvmlRefusedError: there is no such card, or it does not list its processes; NvmlUnavailableError: as for
+        `read`.
         """
         async with self._turn:
             said = await self._ask(uuid)
@@ -258,12 +229,8 @@ class GuardedNvml:
     async def memory(self, cgroups: tuple[tuple[str, str], ...]) -> tuple[CgroupMemory, ...]:
         """Tell the limit and the use of cgroups' memory.
 
-        Args:
-            cgroups: pairs of a card's UUID and the cgroup's full path on the host; one or more.
-
-        Raises:
-            NvmlRefusedError: NVML hung or died on this question not long ago.
-            NvmlUnavailableError: as for `read`.
+        `cgroups`: pairs of a card's UUID and the cgroup's full path on the host; one or more. Raises NvmlRefusedError:
+        NVML hung or died on this question not long ago; NvmlUnavailableError: as for `read`.
         """
         async with self._turn:
             wait = self._memory_at - self._clock()
@@ -333,8 +300,7 @@ class GuardedNvml:
     async def _may_start(self) -> None:
         """Check that a start makes sense now.
 
-        Raises:
-            NvmlUnavailableError: the last process has not ended, or a retry is not due yet.
+        Raises NvmlUnavailableError: the last process has not ended, or a retry is not due yet.
         """
         if self._stuck is not None and not await self._ended(self._stuck):
             pid = self._stuck.transport.get_pid()

@@ -31,46 +31,28 @@ class CardState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HealthPolicy:
-    """How long a card must prove itself, in seconds.
+    """How long a card must prove itself, in seconds."""
 
-    Attributes:
-        quiet: how long a suspect card must show no errors before it recovers.
-        proving: how long a recovering card must show none before it is in service again.
-        longest: the upper bound of both, however many relapses there were.
-        forget: after this long in service a relapse counts as the first; a card missing for this long is forgotten.
-    """
-
-    quiet: float = 300.0
-    proving: float = 600.0
-    longest: float = 24 * 3600.0
+    quiet: float = 300.0  # how long a suspect card must show no errors before it recovers
+    proving: float = 600.0  # how long a recovering card must show none before it is in service again
+    longest: float = 24 * 3600.0  # the upper bound of both, however many relapses there were
+    # after this long in service a relapse counts as the first; a card missing for this long is forgotten
     forget: float = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class GpuHealth:
-    """How healthy a card is. Times are seconds since 1970.
-
-    Attributes:
-        state: its state.
-        since: since when it is in that state.
-        cause: what took it out of service; None if it never was.
-        count: errors since it was last healthy.
-        last_error: when the last of them came, or a standing fault was last seen.
-        owed: the remedy that must be seen before it may recover.
-        falls: how often it fell; relapses within `HealthPolicy.forget` add up.
-        standing: its standing faults when it was last seen, sorted.
-        uncorrected: its count of uncorrected errors when it was last seen.
-    """
+    """How healthy a card is. Times are seconds since 1970."""
 
     state: CardState
-    since: float
-    cause: Fault | None = None
-    count: int = 0
-    last_error: float = 0.0
-    owed: Remedy = Remedy.TIME
-    falls: int = 0
-    standing: tuple[str, ...] = ()
-    uncorrected: int | None = None
+    since: float  # since when it is in that state
+    cause: Fault | None = None  # what took it out of service; None if it never was
+    count: int = 0  # errors since it was last healthy
+    last_error: float = 0.0  # when the last of them came, or a standing fault was last seen
+    owed: Remedy = Remedy.TIME  # the remedy that must be seen before it may recover
+    falls: int = 0  # how often it fell; relapses within `HealthPolicy.forget` add up
+    standing: tuple[str, ...] = ()  # its standing faults when it was last seen, sorted
+    uncorrected: int | None = None  # its count of uncorrected errors when it was last seen
 
     @property
     def usable(self) -> bool:
@@ -85,49 +67,30 @@ class GpuHealth:
 
 @dataclass(frozen=True, slots=True)
 class SeenCard:
-    """What was seen of a card.
+    """What was seen of a card."""
 
-    Attributes:
-        gpu: its facts; None if it does not answer.
-        lost: how NVML reported it if it does not answer.
-        xids: its Xid errors.
-        rebooted: whether the node was restarted since it was last seen.
-    """
-
-    gpu: GpuFacts | None
-    lost: LostCard | None = None
+    gpu: GpuFacts | None  # its facts; None if it does not answer
+    lost: LostCard | None = None  # how NVML reported it if it does not answer
     xids: tuple[XidEvent, ...] = ()
-    rebooted: bool = False
+    rebooted: bool = False  # whether the node was restarted since it was last seen
 
 
 @dataclass(frozen=True, slots=True)
 class CardRecord:
-    """Everything that is kept of a card.
+    """Everything that is kept of a card."""
 
-    Attributes:
-        facts: as last read.
-        health: its present health.
-        read: when the facts were read, seconds since 1970.
-    """
-
-    facts: GpuFacts
+    facts: GpuFacts  # as last read
     health: GpuHealth
-    read: float
+    read: float  # when the facts were read, seconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """Everything that is kept of a node's cards.
+    """Everything that is kept of a node's cards."""
 
-    Attributes:
-        boot: the node's boot id when it was last read.
-        cards: by UUID.
-        driver: as last read; None if it never was.
-    """
-
-    boot: str
-    cards: Mapping[str, CardRecord]
-    driver: DriverFacts | None = None
+    boot: str  # the node's boot id when it was last read
+    cards: Mapping[str, CardRecord]  # by UUID
+    driver: DriverFacts | None = None  # as last read; None if it never was
 
     @property
     def known(self) -> bool:
@@ -141,11 +104,7 @@ NOTHING_KNOWN: Final = NodeRecord("", {})
 def step(previous: GpuHealth | None, seen: SeenCard, now: float, policy: HealthPolicy) -> GpuHealth:
     """Compute a card's health.
 
-    Args:
-        previous: its health before; None for a new card.
-        seen: what was seen of it since.
-        now: seconds since 1970. A clock that was set back never shortens a card's recovery.
-        policy: how long it must prove itself.
+    `now`: seconds since 1970. A clock that was set back never shortens a card's recovery.
     """
     before = _no_later(previous or GpuHealth(CardState.HEALTHY, now), now)
     stands = _standing(before, seen)
@@ -182,12 +141,7 @@ def advance(
 ) -> NodeRecord:
     """Take in a reading of the node and the Xid errors since the last.
 
-    Args:
-        node: the record before.
-        reading: the reading.
-        xids: errors since the last reading; those that name no known card change nothing.
-        now: seconds since 1970.
-        policy: how long cards must prove themselves.
+    `xids`: errors since the last reading; those that name no known card change nothing.
     """
     rebooted = bool(node.boot and reading.boot and node.boot != reading.boot)
     events = _by_card(xids)

@@ -48,47 +48,30 @@ _KEPT_STEP: Final = 64 * 2**20  # bytes; cards of one model, whose drivers keep 
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """What a node's Device object states about its cards.
+    """What a node's Device object states about its cards."""
 
-    Attributes:
-        devices: entries of `spec.devices`, cards in the order of their minors, then MIG devices.
-        labels: labels of the object; a label of ours that is missing here is removed.
-        annotations: annotations of the object, likewise.
-        problems: what could not be reported, a sentence each.
-    """
-
+    # entries of `spec.devices`, cards in the order of their minors, then MIG devices
     devices: tuple[dict[str, Any], ...]
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    problems: tuple[str, ...]
+    labels: Mapping[str, str]  # labels of the object; a label of ours that is missing here is removed
+    annotations: Mapping[str, str]  # annotations of the object, likewise
+    problems: tuple[str, ...]  # what could not be reported, a sentence each
 
 
 @dataclass(frozen=True, slots=True)
 class CardVerdict:
-    """Whether a card may take anything new, and why not.
+    """Whether a card may take anything new, and why not."""
 
-    Attributes:
-        usable: whether it may.
-        reason: one word for the condition.
-        message: a sentence, "" if there is nothing to say.
-    """
-
-    usable: bool
-    reason: str
-    message: str
+    usable: bool  # whether it may
+    reason: str  # one word for the condition
+    message: str  # a sentence, "" if there is nothing to say
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """Conditions outside the cards that decide whether they may take anything new.
+    """Conditions outside the cards that decide whether they may take anything new."""
 
-    Attributes:
-        cordoned: UUIDs of cards that an administrator cordoned.
-        outage: why NVML cannot be read, once that has lasted too long for the cards to be trusted.
-    """
-
-    cordoned: frozenset[str] = frozenset()
-    outage: Outage | None = None
+    cordoned: frozenset[str] = frozenset()  # UUIDs of cards that an administrator cordoned
+    outage: Outage | None = None  # why NVML cannot be read, once that has lasted too long for the cards to be trusted
 
 
 def build(
@@ -100,12 +83,7 @@ def build(
 ) -> DeviceReport:
     """Write the Device object's entries about cards.
 
-    Args:
-        node: what is known of the cards.
-        driver: the driver as last read; None if it never was.
-        policy: how long cards prove themselves.
-        circumstances: what else decides.
-        domain: the domain of the resource names.
+    `driver`: the driver as last read; None if it never was.
     """
     cards = _in_order(node)
     problems = [f"card {card.facts.uuid}: {problem}" for card, _ in cards for problem in card.facts.problems]
@@ -129,9 +107,7 @@ def device_lanes(gpus: Iterable[GpuFacts]) -> dict[tuple[str, str], int]:
     """Count the NVLink lanes between cards: direct ones, and those through switches that both cards connect to.
 
     Through switches a card reaches another with as many lanes as both have.
-
-    Returns:
-        (UUID, UUID), the smaller first -> lanes; pairs without any are left out.
+    Returns (UUID, UUID), the smaller first -> lanes; pairs without any are left out.
     """
     cards = sorted(gpus, key=lambda gpu: gpu.uuid)
     pairs = {(a.uuid, b.uuid): min(_lanes(a, b), _lanes(b, a)) for a, b in combinations(cards, 2)}

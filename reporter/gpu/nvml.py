@@ -93,17 +93,12 @@ _NODE_WORDS: Final = 16  # of 64 bits each: more NUMA nodes than Linux is built 
 
 
 class LibraryError(Exception):
-    """NVML as a whole cannot be used.
-
-    Attributes:
-        reason: one word, "DriverNotLoaded".
-        message: what happened and what to do.
-    """
+    """NVML as a whole cannot be used."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
-        self.reason = reason
-        self.message = message
+        self.reason = reason  # one word, "DriverNotLoaded"
+        self.message = message  # what happened and what to do
 
 
 class CardError(Exception):
@@ -113,12 +108,7 @@ class CardError(Exception):
 class Nvml:
     """NVML, open.
 
-    Args:
-        sysfs_root: where sysfs is mounted.
-        proc_root: where procfs is mounted.
-
-    Raises:
-        LibraryError: it cannot be opened.
+    Raises LibraryError: it cannot be opened.
     """
 
     def __init__(self, sysfs_root: Path, proc_root: Path) -> None:
@@ -135,8 +125,7 @@ class Nvml:
     def read_node(self) -> NodeReading:
         """Read everything once.
 
-        Raises:
-            LibraryError: NVML as a whole does not answer any more.
+        Raises LibraryError: NVML as a whole does not answer any more.
         """
         try:
             driver = _read_driver()
@@ -158,9 +147,8 @@ class Nvml:
     def processes(self, uuid: str) -> tuple[GpuProcess, ...]:
         """List the processes that use a card or a MIG device, in the order of their ids.
 
-        Raises:
-            CardError: there is no such card, or it does not list its processes.
-            LibraryError: NVML as a whole does not answer any more.
+        Raises CardError: there is no such card, or it does not list its processes; LibraryError: NVML as a whole does
+        not answer any more.
         """
         found: dict[int, int | None] = {}
         try:
@@ -186,16 +174,14 @@ class Nvml:
     def memory(self, cgroups: Iterable[tuple[str, str]]) -> tuple[CgroupMemory, ...]:
         """Tell the limit and the use of each cgroup on a card, as pairs of the card's UUID and the cgroup's path.
 
-        Raises:
-            LibraryError: NVML as a whole does not answer any more.
+        Raises LibraryError: NVML as a whole does not answer any more.
         """
         return tuple(_memory_of(card, path) for card, path in cgroups)
 
     def listen(self) -> bool:
         """Subscribe to Xid errors; return whether any card supports that.
 
-        Raises:
-            LibraryError: NVML as a whole does not answer any more.
+        Raises LibraryError: NVML as a whole does not answer any more.
         """
         try:
             events = pynvml.nvmlEventSetCreate()
@@ -211,8 +197,7 @@ class Nvml:
     def next_xid(self, milliseconds: int) -> XidEvent | None:
         """Wait for the next Xid error; None if none came in that time.
 
-        Raises:
-            CardError: NVML cannot report Xid errors now.
+        Raises CardError: NVML cannot report Xid errors now.
         """
         if self._events is None:
             raise CardError("no card on this node reports Xid errors as events")
@@ -278,8 +263,7 @@ def _value(
 ) -> Any:
     """Read one value of a card; None if the card does not report it.
 
-    Raises:
-        NVMLError: the card, or NVML as a whole, is gone.
+    Raises NVMLError: the card, or NVML as a whole, is gone.
     """
     try:
         return call(*arguments)

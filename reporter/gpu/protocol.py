@@ -8,16 +8,11 @@ LONGEST_LINE = 4 * 2**20  # bytes; a node of 16 cards needs about 50 kB
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A question.
-
-    Attributes:
-        number: its running number.
-        uuid: list the processes on this card.
-        cgroups: tell the memory of these (card's UUID, cgroup) pairs. Without either, a full reading is wanted.
-    """
+    """A question."""
 
     number: int
-    uuid: str | None = None
+    uuid: str | None = None  # list the processes on this card
+    # tell the memory of these (card's UUID, cgroup) pairs. Without either, a full reading is wanted.
     cgroups: tuple[tuple[str, str], ...] = ()
 
 
@@ -76,8 +71,7 @@ def encode(message: Ask | Said) -> bytes:
 def read_ask(line: bytes) -> Ask:
     """Read a question.
 
-    Raises:
-        msgspec.MsgspecError: the line is not a question.
+    Raises msgspec.MsgspecError: the line is not a question.
     """
     return _asks.decode(line)
 
@@ -85,7 +79,6 @@ def read_ask(line: bytes) -> Ask:
 def read_said(line: bytes) -> Said:
     """Read a message of the NVML process.
 
-    Raises:
-        msgspec.MsgspecError: the line is not such a message.
+    Raises msgspec.MsgspecError: the line is not such a message.
     """
     return _saids.decode(line)

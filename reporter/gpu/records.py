@@ -26,8 +26,7 @@ def encode(node: NodeRecord) -> bytes:
 def decode(data: bytes) -> tuple[NodeRecord, tuple[str, ...]]:
     """Read a record.
 
-    Returns:
-        The record, and a sentence for each part (a card, the driver) that cannot be read and is left out.
+    Returns the record, and a sentence for each part (a card, the driver) that cannot be read and is left out.
     """
     if len(data) > _LARGEST:
         return NOTHING_KNOWN, (f"{len(data)} bytes are no record of a node's cards; a new one is started",)

@@ -13,12 +13,7 @@ _ONE_NODE = "0"  # the list of NUMA nodes of a machine that has only one
 
 
 def pcie_root(sysfs: Path, bus: str) -> str | None:
-    """Name the PCIe root complex of a device: `pci0000:3a`.
-
-    Args:
-        sysfs: where sysfs is mounted.
-        bus: the device's address, as `pci_address` spells it.
-    """
+    """Name the PCIe root complex of a device: `pci0000:3a`."""
     try:
         place = (sysfs / "bus" / "pci" / "devices" / bus).resolve(strict=True)
     except (OSError, RuntimeError):  # the latter for links in a circle
@@ -38,20 +33,12 @@ def numa_node(sysfs: Path, bus: str) -> int | None:
 
 
 def boot_id(proc: Path) -> str:
-    """The id of the node's current boot; "" if it is unknown.
-
-    Args:
-        proc: where procfs is mounted.
-    """
+    """The id of the node's current boot; "" if it is unknown."""
     return _read(proc / "sys" / "kernel" / "random" / "boot_id") or ""
 
 
 def booted(proc: Path) -> float:
-    """When the node booted, in seconds since 1970; 0 if it is unknown.
-
-    Args:
-        proc: where procfs is mounted.
-    """
+    """When the node booted, in seconds since 1970; 0 if it is unknown."""
     try:
         with (proc / "stat").open("rb") as file:
             text = file.read(1 << 20).decode("ascii")

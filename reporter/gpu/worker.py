@@ -60,8 +60,7 @@ def _say(output: BinaryIO, message: protocol.Said) -> None:
 def _serve(nvml: Nvml, output: BinaryIO, *, listening: bool) -> None:
     """Answer questions and report Xid errors until standard input ends.
 
-    Raises:
-        LibraryError: NVML as a whole cannot be used any more.
+    Raises LibraryError: NVML as a whole cannot be used any more.
     """
     questions = os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
     pending = b""

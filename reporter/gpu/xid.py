@@ -41,17 +41,11 @@ WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class XidKind:
-    """One number of the catalogue.
-
-    Attributes:
-        name: what happened.
-        says: what that means for the card.
-        remedy: what brings it back.
-    """
+    """One number of the catalogue."""
 
     name: str
-    says: Xids
-    remedy: Remedy = Remedy.TIME
+    says: Xids  # what that means for the card
+    remedy: Remedy = Remedy.TIME  # what brings it back
 
 
 def _all(says: Xids, remedy: Remedy, names: dict[int, str]) -> dict[int, XidKind]:

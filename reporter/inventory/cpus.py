@@ -15,26 +15,15 @@ from reporter.inventory import files
 
 @dataclass(frozen=True, slots=True)
 class CpuInventory:
-    """The CPUs as read.
+    """The CPUs as read."""
 
-    Attributes:
-        topology: None if it cannot be read or contradicts itself.
-        basic: the processors' model and features.
-        problem: why there is no topology; None if there is one.
-    """
-
-    topology: CpuTopology | None
-    basic: CpuBasicInfo
-    problem: str | None = None
+    topology: CpuTopology | None  # None if it cannot be read or contradicts itself
+    basic: CpuBasicInfo  # the processors' model and features
+    problem: str | None = None  # why there is no topology; None if there is one
 
 
 class CpuReader:
-    """Reads the CPUs, again only if the set of online CPUs changed: a large machine has a thousand such files.
-
-    Args:
-        sysfs: where sysfs is mounted.
-        proc: where procfs is mounted.
-    """
+    """Reads the CPUs, again only if the set of online CPUs changed: a large machine has a thousand such files."""
 
     def __init__(self, sysfs: Path, proc: Path) -> None:
         self._sysfs = sysfs

@@ -18,9 +18,7 @@ _PAGES: Final = {"hugepages-2048kB": ("hugepages-2Mi", 2 * 2**20), "hugepages-10
 def read_zones(sysfs: Path, topology: CpuTopology | None) -> dict[int, NumaZone]:
     """Read the online NUMA nodes, by number; amounts that cannot be read are left out.
 
-    Args:
-        sysfs: where sysfs is mounted.
-        topology: the CPUs; a node's CPUs are left out without it.
+    `topology`: the CPUs; a node's CPUs are left out without it.
     """
     folder = sysfs / "devices" / "system" / "node"
     zones: dict[int, NumaZone] = {}

@@ -27,24 +27,15 @@ FALLEN_OFF_BUS: Final = "FallenOffBus"
 
 @dataclass(frozen=True, slots=True)
 class PciMatch:
-    """Which PCI devices have a type; None matches anything.
+    """Which PCI devices have a type; None matches anything."""
 
-    Attributes:
-        type: as Device objects spell it.
-        vendor: PCI vendor id.
-        device: PCI device id.
-        base_class: the upper byte of the class.
-        sub_class: the byte below.
-        model: of these devices, for templates, boards and selectors; "" if there is none.
-        amounts: (name, amount) of what such a device has and PCI does not report: bytes of memory, cores.
-    """
-
-    type: str
-    vendor: int
-    device: int | None = None
-    base_class: int | None = None
+    type: str  # as Device objects spell it
+    vendor: int  # PCI vendor id
+    device: int | None = None  # PCI device id
+    base_class: int | None = None  # the upper byte of the class
     sub_class: int | None = None
-    model: str = ""
+    model: str = ""  # of these devices, for templates, boards and selectors; "" if there is none
+    # (name, amount) of what such a device has and PCI does not report: bytes of memory, cores
     amounts: tuple[tuple[str, int], ...] = ()
 
 
@@ -58,33 +49,19 @@ FPGAS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PciDevice:
-    """One device.
+    """One device."""
 
-    Attributes:
-        type: as Device objects spell it.
-        bus: PCI address, as `0000:3b:00.0`; it is also its id.
-        minor: its number among those of its type.
-        name: the device's name in its class, as `mlx5_0`; "" if it has none.
-        numa_node: None if unknown.
-        pcie_root: as `pci0000:3a`; None if unknown.
-        problem: why it cannot be used; "" if it can.
-        functions: PCI addresses of its virtual functions, ascending.
-        reason: the problem in one word; "" if there is none.
-        model: as the match states it.
-        amounts: as the match states them.
-    """
-
-    type: str
-    bus: str
-    minor: int
-    name: str = ""
-    numa_node: int | None = None
-    pcie_root: str | None = None
-    problem: str = ""
-    functions: tuple[str, ...] = ()
-    reason: str = ""
-    model: str = ""
-    amounts: tuple[tuple[str, int], ...] = ()
+    type: str  # as Device objects spell it
+    bus: str  # PCI address, as `0000:3b:00.0`; it is also its id
+    minor: int  # its number among those of its type
+    name: str = ""  # the device's name in its class, as `mlx5_0`; "" if it has none
+    numa_node: int | None = None  # None if unknown
+    pcie_root: str | None = None  # as `pci0000:3a`; None if unknown
+    problem: str = ""  # why it cannot be used; "" if it can
+    functions: tuple[str, ...] = ()  # PCI addresses of its virtual functions, ascending
+    reason: str = ""  # the problem in one word; "" if there is none
+    model: str = ""  # as the match states it
+    amounts: tuple[tuple[str, int], ...] = ()  # as the match states them
 
 
 class _Problem(NamedTuple):
@@ -95,12 +72,7 @@ class _Problem(NamedTuple):
 
 
 def read_devices(sysfs: Path, matches: Iterable[PciMatch] = FPGAS) -> tuple[PciDevice, ...]:
-    """List RDMA NICs and matching devices, by type and minor.
-
-    Args:
-        sysfs: where sysfs is mounted.
-        matches: the first match decides a device's type.
-    """
+    """List RDMA NICs and matching devices, by type and minor."""
     found = [*_rdma(sysfs), *_matched(sysfs, tuple(matches))]
     return tuple(sorted(found, key=lambda device: (device.type, device.minor, device.bus)))
 

@@ -19,13 +19,9 @@ WHOLE_POD: Final = ""  # in the place of a container's name: what the Pod has as
 
 @dataclass(frozen=True, slots=True)
 class ContainerResources:
-    """What one container has.
+    """What one container has."""
 
-    Attributes:
-        devices: resource to device ids, as the device plugin names them.
-        cpus: its exclusive CPUs.
-    """
-
+    # resource to device ids, as the device plugin names them
     devices: Mapping[str, frozenset[str]] = field(default_factory=dict)
     cpus: int = 0
 
@@ -41,15 +37,11 @@ class PodResources:
 
 @dataclass(frozen=True, slots=True)
 class Allocations:
-    """The kubelet's answer.
+    """The kubelet's answer."""
 
-    Attributes:
-        pods: Pod UID (as in the kubelet's files) to container to what the container has.
-        current: whether it was received in this round; otherwise it is the last answer received.
-    """
-
+    # Pod UID (as in the kubelet's files) to container to what the container has
     pods: Mapping[str, Mapping[str, ContainerResources]]
-    current: bool = True
+    current: bool = True  # whether it was received in this round; otherwise it is the last answer received
 
 
 _Names = Mapping[tuple[str, str], str]

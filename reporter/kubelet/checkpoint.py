@@ -29,9 +29,8 @@ class CheckpointError(ValueError):
 def decode(data: bytes, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
     """Decode the JSON object that a checkpoint file is.
 
-    Raises:
-        CheckpointError: it is too large, not UTF-8, not JSON (for example truncated), not an object, or has half a
-            character.
+    Raises CheckpointError: it is too large, not UTF-8, not JSON (for example truncated), not an object, or has half a
+    character.
     """
     if len(data) > most_bytes:
         raise CheckpointError(f"{len(data)} bytes; no more than {most_bytes} are read")
@@ -70,8 +69,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def checksum(text: str) -> int:
     """Hash the text that Go prints for the data: 32-bit FNV-1a.
 
-    Raises:
-        CheckpointError: the text has half a character (a lone surrogate), which no kubelet writes.
+    Raises CheckpointError: the text has half a character (a lone surrogate), which no kubelet writes.
     """
     try:
         data = text.encode()
@@ -86,8 +84,7 @@ def checksum(text: str) -> int:
 def read_checksum(value: object) -> int:
     """Take the stated checksum; 0 if it is left out, as in Go.
 
-    Raises:
-        CheckpointError: it is not an unsigned 64-bit integer.
+    Raises CheckpointError: it is not an unsigned 64-bit integer.
     """
     if value is None:
         return 0
@@ -99,8 +96,7 @@ def read_checksum(value: object) -> int:
 def read_text(value: object, where: str) -> str:
     """Take a text; empty if it is left out, as in Go.
 
-    Raises:
-        CheckpointError: it is something else.
+    Raises CheckpointError: it is something else.
     """
     if value is None:
         return ""
@@ -112,8 +108,7 @@ def read_text(value: object, where: str) -> str:
 def read_map(value: object, where: str) -> dict[str, Any] | None:
     """Take an object or null.
 
-    Raises:
-        CheckpointError: it is something else.
+    Raises CheckpointError: it is something else.
     """
     if value is None or isinstance(value, dict):
         return value
@@ -123,8 +118,7 @@ def read_map(value: object, where: str) -> dict[str, Any] | None:
 def read_list(value: object, where: str) -> list[Any] | None:
     """Take a list or null.
 
-    Raises:
-        CheckpointError: it is something else.
+    Raises CheckpointError: it is something else.
     """
     if value is None or isinstance(value, list):
         return value
@@ -134,8 +128,7 @@ def read_list(value: object, where: str) -> list[Any] | None:
 def read_texts(value: object, where: str) -> list[str] | None:
     """Take a list of texts, or null.
 
-    Raises:
-        CheckpointError: it is something else, or an entry is not a text.
+    Raises CheckpointError: it is something else, or an entry is not a text.
     """
     items = read_list(value, where)
     return None if items is None else [read_text(item, f"{where}[{index}]") for index, item in enumerate(items)]
@@ -144,8 +137,7 @@ def read_texts(value: object, where: str) -> list[str] | None:
 def read_bytes(value: object, where: str) -> bytes | None:
     """Take bytes written as base64, or null.
 
-    Raises:
-        CheckpointError: it is not base64.
+    Raises CheckpointError: it is not base64.
     """
     if value is None:
         return None

@@ -41,30 +41,19 @@ class ConfigurationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KubeletConfiguration:
-    """The fields of a KubeletConfiguration that matter here, with the kubelet's defaults.
+    """The fields of a KubeletConfiguration that matter here, with the kubelet's defaults."""
 
-    Attributes:
-        cpu_policy: `none` or `static`.
-        cpu_options: options of the policy, for example `full-pcpus-only` to `true`.
-        reserved_list: set of the CPUs reserved by number; 0 if none are.
-        reserved_milli: thousandths of a CPU reserved for the system and for Kubernetes together.
-        topology_policy: `none`, `best-effort`, `restricted` or `single-numa-node`.
-        topology_scope: `container` or `pod`.
-        memory_policy: `None`, `Static` or `BestEffort`.
-        cgroup_driver: `cgroupfs` or `systemd`; empty if none is stated. A kubelet that asks its runtime may use another
-            driver than it states.
-        cgroup_root: the cgroup above `kubepods`; `/` or a path.
-    """
-
-    cpu_policy: str = "none"
-    cpu_options: Mapping[str, str] | None = None
-    reserved_list: int = 0
-    reserved_milli: int = 0
-    topology_policy: str = "none"
-    topology_scope: str = "container"
-    memory_policy: str = "None"
+    cpu_policy: str = "none"  # `none` or `static`
+    cpu_options: Mapping[str, str] | None = None  # options of the policy, for example `full-pcpus-only` to `true`
+    reserved_list: int = 0  # set of the CPUs reserved by number; 0 if none are
+    reserved_milli: int = 0  # thousandths of a CPU reserved for the system and for Kubernetes together
+    topology_policy: str = "none"  # `none`, `best-effort`, `restricted` or `single-numa-node`
+    topology_scope: str = "container"  # `container` or `pod`
+    memory_policy: str = "None"  # `None`, `Static` or `BestEffort`
+    # `cgroupfs` or `systemd`; empty if none is stated. A kubelet that asks its runtime may use another driver than it
+    # states.
     cgroup_driver: str = ""
-    cgroup_root: str = "/"
+    cgroup_root: str = "/"  # the cgroup above `kubepods`; `/` or a path
 
     def option(self, name: str) -> bool:
         """Whether an option of the CPU manager's policy is on."""
@@ -80,8 +69,7 @@ class KubeletConfiguration:
 def parse(data: bytes) -> KubeletConfiguration:
     """Read a configuration file, or the answer of /configz.
 
-    Raises:
-        ConfigurationError: it is not a configuration, or a field that matters here has a wrong value.
+    Raises ConfigurationError: it is not a configuration, or a field that matters here has a wrong value.
     """
     top = _decode(data)
     fields = top.get("kubeletconfig", top)
@@ -182,9 +170,7 @@ def reserved_cpus(configuration: KubeletConfiguration, topology: CpuTopology) ->
 
     Only the static policy reserves any. A list takes precedence over quantities; for quantities, whole CPUs are taken
     in the kubelet's own order.
-
-    Returns:
-        The set, and what is uncertain about it (None if nothing is).
+    Returns the set, and what is uncertain about it (None if nothing is).
     """
     if configuration.cpu_policy != STATIC:
         return 0, None

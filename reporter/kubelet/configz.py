@@ -15,10 +15,8 @@ Answer = FileReading[KubeletConfiguration]
 async def ask(kube: KubeClient, node: str, before: KubeletConfiguration | None = None) -> Answer:
     """Ask a kubelet's /configz.
 
-    Args:
-        kube: the open client, with the right to the Node's `proxy`.
-        node: name of the kubelet's Node.
-        before: its last answer, which is kept if it does not answer.
+    `kube`: the open client, with the right to the Node's `proxy`. `before`: its last answer, which is kept if it does
+    not answer.
     """
     try:
         answer = await kube.get(NODES.path(node, subresource="proxy") + "/configz")

@@ -43,34 +43,22 @@ _Ids = list[str] | dict[int, list[str] | None] | None
 
 @dataclass(frozen=True, slots=True)
 class PodDevices:
-    """Devices of one resource that the kubelet allocated to one container.
+    """Devices of one resource that the kubelet allocated to one container."""
 
-    Attributes:
-        pod_uid: UID of the Pod.
-        container: name of the container.
-        resource: for example `nvidia.com/gpu`.
-        device_ids: as the device plugin names them; NUMA node by NUMA node, in the file's order.
-        response: the device plugin's answer (a serialised ContainerAllocateResponse); empty if there was none.
-    """
-
-    pod_uid: str
-    container: str
-    resource: str
-    device_ids: tuple[str, ...]
+    pod_uid: str  # UID of the Pod
+    container: str  # name of the container
+    resource: str  # for example `nvidia.com/gpu`
+    device_ids: tuple[str, ...]  # as the device plugin names them; NUMA node by NUMA node, in the file's order
+    # the device plugin's answer (a serialised ContainerAllocateResponse); empty if there was none
     response: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceCheckpoint:
-    """The file as read.
+    """The file as read."""
 
-    Attributes:
-        entries: in the file's order.
-        registered: resource to the ids of all devices that its plugin has registered.
-    """
-
-    entries: tuple[PodDevices, ...]
-    registered: Mapping[str, tuple[str, ...]]
+    entries: tuple[PodDevices, ...]  # in the file's order
+    registered: Mapping[str, tuple[str, ...]]  # resource to the ids of all devices that its plugin has registered
 
 
 def absent() -> DeviceCheckpoint:
@@ -81,8 +69,7 @@ def absent() -> DeviceCheckpoint:
 def parse(data: bytes) -> DeviceCheckpoint:
     """Read the file.
 
-    Raises:
-        CheckpointError: it is truncated, malformed or too large, or its checksum does not match its data.
+    Raises CheckpointError: it is truncated, malformed or too large, or its checksum does not match its data.
     """
     top = decode(data)
     body = read_map(top.get("Data", {}), "Data") or {}
@@ -193,14 +180,9 @@ def annotation(entries: Collection[PodDevices], limit: int = ANNOTATION_BYTES) -
     """Write the value of devices-checkpoints and gpu-checkpoints (device proposal, `PodDevicesEntries`).
 
     In a stable order, so that the same devices give the same text.
-
-    Args:
-        entries: what to write.
-        limit: bytes. If the text would be longer, the plugins' answers are left out, because they are not needed to
-            know who holds what; then everything but the ids.
-
-    Raises:
-        CheckpointError: it would still be longer; write `UNTOLD` instead.
+    `limit`: bytes. If the text would be longer, the plugins' answers are left out, because they are not needed to know
+    who holds what; then everything but the ids. Raises CheckpointError: it would still be longer; write `UNTOLD`
+    instead.
     """
     ordered = sorted(entries, key=lambda entry: (entry.pod_uid, entry.container, entry.resource, entry.device_ids))
     for rows in (
@@ -218,8 +200,7 @@ def annotation(entries: Collection[PodDevices], limit: int = ANNOTATION_BYTES) -
 def read_annotation(text: str) -> tuple[PodDevices, ...]:
     """Read what `annotation` wrote; the Pods are "" where only the ids were written.
 
-    Raises:
-        CheckpointError: it is `UNTOLD`, or something else that `annotation` does not write.
+    Raises CheckpointError: it is `UNTOLD`, or something else that `annotation` does not write.
     """
     rows = [read_map(row, "an entry") or {} for row in read_list(_json(text), "the annotation") or ()]
     return tuple(

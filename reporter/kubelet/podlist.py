@@ -47,8 +47,7 @@ class PodListError(ValueError):
 def parse(data: bytes) -> tuple[PodResources, ...]:
     """Read a serialised ListPodResourcesResponse.
 
-    Raises:
-        PodListError: it is truncated or malformed, lists more than a node can have, or something without a name.
+    Raises PodListError: it is truncated or malformed, lists more than a node can have, or something without a name.
     """
     message: Any = _response()()
     try:

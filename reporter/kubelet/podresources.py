@@ -24,15 +24,9 @@ class PodResourcesSocket:
 
     A missing socket is no problem: older kubelets have none. If nobody serves the socket, the last answer is kept and
     marked as old, because the files, which are read each time, are newer.
-
-    Args:
-        path: path of the socket; if "", it is never called.
-        pause: seconds after a failure without another call: a kubelet that hangs then delays only one round in that
-            time.
-        patience: seconds that the socket may be unserved before that is a problem. A malformed answer is a problem
-            immediately.
-        deadline: seconds to wait for one answer.
-        clock: monotonic seconds.
+    `path`: path of the socket; if "", it is never called. `pause`: seconds after a failure without another call: a
+    kubelet that hangs then delays only one round in that time. `patience`: seconds that the socket may be unserved
+    before that is a problem. A malformed answer is a problem immediately.
     """
 
     def __init__(
@@ -54,11 +48,7 @@ class PodResourcesSocket:
         self._not_before: float | None = None
 
     async def read(self, pods: Iterable[NodePod]) -> FileReading[Allocations]:
-        """Call the kubelet; never raises because of the kubelet or a missing socket.
-
-        Args:
-            pods: the node's Pods as known before the kubelet is asked.
-        """
+        """Call the kubelet; never raises because of the kubelet or a missing socket."""
         if not self._path or not _exists(self._path):
             self._away_since = self._not_before = None
             return _NOT_THERE

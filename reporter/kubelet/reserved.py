@@ -15,13 +15,8 @@ from allocator.vocabulary.cputopology import CpuTopology
 def take(topology: CpuTopology, count: int, *, spread: bool = False) -> int:
     """Take a number of CPUs.
 
-    Args:
-        topology: the machine's; all CPUs count as free.
-        count: 0 or more.
-        spread: as with the kubelet's option distribute-cpus-across-cores: no whole cores first.
-
-    Returns:
-        The set; all CPUs if there are fewer.
+    `spread`: as with the kubelet's option distribute-cpus-across-cores: no whole cores first. Returns the set; all CPUs
+    if there are fewer.
     """
     # The larger of the two goes first: a NUMA node holds one socket or several, or a socket several NUMA nodes.
     numa_first = len(topology.sockets) >= len(topology.nodes)

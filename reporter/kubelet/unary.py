@@ -43,19 +43,8 @@ class NotServedError(CallError):
 async def call(path: str, method: str, request: bytes, *, most_bytes: int, seconds: float) -> bytes:
     """Make one call, over a connection of its own.
 
-    Args:
-        path: path of the socket.
-        method: for example `/v1.PodResourcesLister/List`.
-        request: the serialised message.
-        most_bytes: a longer answer is not read.
-        seconds: the limit for the whole call.
-
-    Returns:
-        The answer, a serialised message.
-
-    Raises:
-        NotServedError: nobody listens, or no complete answer came in time.
-        CallError: the answer cannot be used, or the socket cannot be opened.
+    Raises NotServedError: nobody listens, or no complete answer came in time; CallError: the answer cannot be used, or
+    the socket cannot be opened.
     """
     try:
         async with asyncio.timeout(seconds):
@@ -153,8 +142,7 @@ class _Answer:
     def message(self) -> bytes:
         """The answer's message, after its end.
 
-        Raises:
-            CallError: the server reports a failure, or there is not exactly one plain message.
+        Raises CallError: the server reports a failure, or there is not exactly one plain message.
         """
         self._check_status()
         if len(self._body) < _PREFIX.size:

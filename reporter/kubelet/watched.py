@@ -17,15 +17,10 @@ class FileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileReading(Generic[_T]):
-    """A reading of a watched file.
+    """A reading of a watched file."""
 
-    Attributes:
-        value: the newest usable content, parsed; None if there was none yet.
-        problem: why the newest content is not usable; None if it is.
-    """
-
-    value: _T | None
-    problem: str | None
+    value: _T | None  # the newest usable content, parsed; None if there was none yet
+    problem: str | None  # why the newest content is not usable; None if it is
 
 
 class WatchedFile(Generic[_T]):
@@ -41,13 +36,10 @@ class WatchedFile(Generic[_T]):
     ) -> None:
         """Name the file.
 
-        Args:
-            path: path of the file; a link is followed, anything but a plain file is refused.
-            parse: parses the content; raises ValueError if it makes no sense.
-            most_bytes: a larger file is not read.
-            absent: returns the meaning of a file that was missing from the start; without `absent`, that is a problem.
-                A file that was good may disappear only if this returns None. Otherwise its content still counts, and
-                its removal is a problem.
+        `path`: path of the file; a link is followed, anything but a plain file is refused. `parse`: parses the content;
+        raises ValueError if it makes no sense. `absent`: returns the meaning of a file that was missing from the start;
+        without `absent`, that is a problem. A file that was good may disappear only if this returns None. Otherwise its
+        content still counts, and its removal is a problem.
         """
         self._path = path
         self._parse = parse
@@ -106,9 +98,7 @@ class WatchedFile(Generic[_T]):
 def read_bounded(path: Path, most_bytes: int) -> bytes:
     """Read a plain file of bounded size.
 
-    Raises:
-        FileNotFoundError: it does not exist.
-        FileError: it is not a plain file, is larger, or cannot be read.
+    Raises FileNotFoundError: it does not exist; FileError: it is not a plain file, is larger, or cannot be read.
     """
     try:
         # O_NONBLOCK: opening a pipe without a writer would never end.

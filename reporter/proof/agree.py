@@ -36,74 +36,48 @@ _NVIDIA: Final = NVIDIA_GPU.partition("/")[0] + "/"
 
 @dataclass(frozen=True, slots=True)
 class ContainerSeen:
-    """What was seen of a running container; None if it could not be inspected.
+    """What was seen of a running container; None if it could not be inspected."""
 
-    Attributes:
-        cpus: the CPUs of its cgroup.
-        visible: NVIDIA_VISIBLE_DEVICES of its first process; "" if that is not set.
-        minors: minors of the cards whose device files are in its file system.
-    """
-
-    cpus: int | None = None
-    visible: str | None = None
-    minors: frozenset[int] | None = None
+    cpus: int | None = None  # the CPUs of its cgroup
+    visible: str | None = None  # NVIDIA_VISIBLE_DEVICES of its first process; "" if that is not set
+    minors: frozenset[int] | None = None  # minors of the cards whose device files are in its file system
 
 
 @dataclass(frozen=True, slots=True)
 class CardUse:
-    """A process on a card.
-
-    Attributes:
-        card: its UUID.
-        pod: the UID in its cgroup's path; None if it belongs to no Pod.
-        pid: in the host's PID namespace.
-        memory: bytes; None if NVML does not report it.
-        container: id of its container; "" if it is not known.
-    """
+    """A process on a card."""
 
     card: str
-    pod: str | None
-    pid: int
-    memory: int | None
-    container: str = ""
+    pod: str | None  # the UID in its cgroup's path; None if it belongs to no Pod
+    pid: int  # in the host's PID namespace
+    memory: int | None  # bytes; None if NVML does not report it
+    container: str = ""  # id of its container; "" if it is not known
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was seen.
+    """What was seen."""
 
-    Attributes:
-        containers: container id to what was seen of it.
-        uses: processes on cards.
-        cards: minor to UUID, for cards that are present: the driver reuses the minor of a card that is gone.
-        indices: NVML's index to UUID, likewise. NVIDIA's runtime uses these indices, which follow PCI addresses and not
-            minors. Empty if unknown: then a number in a container's environment is taken for a minor.
-        running: ids of the containers with cards that have a cgroup.
-        memory: card's UUID and container id to what the driver says of the container's memory of the card; those that
-            could not be asked are left out.
-        slices: UUID of each MIG device to the minor of its card.
-    """
-
-    containers: Mapping[str, ContainerSeen] = field(default_factory=dict)
-    uses: Sequence[CardUse] = ()
+    containers: Mapping[str, ContainerSeen] = field(default_factory=dict)  # container id to what was seen of it
+    uses: Sequence[CardUse] = ()  # processes on cards
+    # minor to UUID, for cards that are present: the driver reuses the minor of a card that is gone
     cards: Mapping[int, str] = field(default_factory=dict)
+    # NVML's index to UUID, likewise. NVIDIA's runtime uses these indices, which follow PCI addresses and not minors.
+    # Empty if unknown: then a number in a container's environment is taken for a minor.
     indices: Mapping[int, str] = field(default_factory=dict)
-    running: frozenset[str] = frozenset()
+    running: frozenset[str] = frozenset()  # ids of the containers with cards that have a cgroup
+    # card's UUID and container id to what the driver says of the container's memory of the card; those that could not
+    # be asked are left out
     memory: Mapping[tuple[str, str], CgroupMemory] = field(default_factory=dict)
-    slices: Mapping[str, int] = field(default_factory=dict)
+    slices: Mapping[str, int] = field(default_factory=dict)  # UUID of each MIG device to the minor of its card
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One contradiction.
+    """One contradiction."""
 
-    Attributes:
-        kind: cpuset, environment, process, memory or shown.
-        message: a sentence.
-    """
-
-    kind: str
-    message: str
+    kind: str  # cpuset, environment, process, memory or shown
+    message: str  # a sentence
 
 
 _UNSEEN: Final = ContainerSeen()
@@ -111,30 +85,19 @@ _UNSEEN: Final = ContainerSeen()
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How a Pod compares with its allocation.
+    """How a Pod compares with its allocation."""
 
-    Attributes:
-        pod: which.
-        mismatches: the contradictions; empty if it agrees.
-    """
-
-    pod: NodePod
-    mismatches: tuple[Mismatch, ...]
+    pod: NodePod  # which
+    mismatches: tuple[Mismatch, ...]  # the contradictions; empty if it agrees
 
 
 @dataclass(frozen=True, slots=True)
 class CardClaim:
-    """A container whose environment names cards that nobody gave to its Pod, and that no process of the Pod uses.
+    """A container whose environment names cards that nobody gave to its Pod, and that no process of the Pod uses."""
 
-    Attributes:
-        pod: which.
-        container: the container's name.
-        cards: UUIDs, sorted.
-    """
-
-    pod: NodePod
+    pod: NodePod  # which
     container: str
-    cards: tuple[str, ...]
+    cards: tuple[str, ...]  # UUIDs, sorted
 
     @property
     def message(self) -> str:
@@ -150,13 +113,8 @@ def agreements(
 ) -> list[Agreement]:
     """Compare the Pods that have an allocation, as far as something was seen of them.
 
-    Args:
-        pods: Pods of the node.
-        evidence: what was seen.
-        left_alone: cgroup UIDs of Pods whose CPUs the kubelet manages.
-
-    Returns:
-        Sorted by namespace and name. Pods without any evidence are left out: nothing was compared.
+    `left_alone`: cgroup UIDs of Pods whose CPUs the kubelet manages. Returns sorted by namespace and name. Pods without
+    any evidence are left out: nothing was compared.
     """
     uses = defaultdict(list)
     for use in evidence.uses:
@@ -267,13 +225,7 @@ def card_holders(entries: Iterable[PodDevices], evidence: Evidence) -> frozenset
     Cards are recognised by the ids of their devices, since a resource can have any name: by UUID, or by a slice of a
     UUID. A number counts as a minor only in an entry of NVIDIA's plugin: other plugins (fuse, RDMA) number their
     devices from 0 as well.
-
-    Args:
-        entries: the checkpoint's entries.
-        evidence: names the cards that exist.
-
-    Returns:
-        UIDs as the kubelet's files have them.
+    Returns UIDs as the kubelet's files have them.
     """
     uuids, minors = frozenset(evidence.cards.values()), frozenset(map(str, evidence.cards))
     return frozenset(
@@ -286,15 +238,10 @@ def card_holders(entries: Iterable[PodDevices], evidence: Evidence) -> frozenset
 
 @dataclass(frozen=True, slots=True)
 class Strangers:
-    """Pods with cards that nobody gave to them.
+    """Pods with cards that nobody gave to them."""
 
-    Attributes:
-        holding: what is withheld, as entries such as the kubelet's checkpoint would have.
-        claims: what is only reported.
-    """
-
-    holding: tuple[PodDevices, ...] = ()
-    claims: tuple[CardClaim, ...] = ()
+    holding: tuple[PodDevices, ...] = ()  # what is withheld, as entries such as the kubelet's checkpoint would have
+    claims: tuple[CardClaim, ...] = ()  # what is only reported
 
 
 def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]) -> Strangers:
@@ -305,12 +252,8 @@ def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]
     service. There is one exception: of a Pod whose allocation by us cannot be read, the environment counts, because
     only the bind writes allocations; where NVIDIA's CDI edits have replaced it, the device files count. The word `all`
     names no card: monitors and device plugins use it on every node, and many images set it.
-
-    Args:
-        pods: Pods of the node.
-        evidence: what was seen.
-        known: UIDs of Pods that have cards according to the kubelet's checkpoint (`card_holders`). A Pod that has only
-            other devices there may still have a card.
+    `known`: UIDs of Pods that have cards according to the kubelet's checkpoint (`card_holders`). A Pod that has only
+    other devices there may still have a card.
     """
     by_pod: dict[str, list[CardUse]] = defaultdict(list)
     for use in evidence.uses:

@@ -32,15 +32,7 @@ def containers(
 ) -> dict[str, ContainerSeen]:
     """Inspect the containers of Pods.
 
-    Args:
-        hierarchy: the cpuset hierarchy.
-        layout: how the kubelet names cgroups.
-        pods: the Pods.
-        proc: procfs of the host's PID namespace.
-        environment: whether the environments of processes are read.
-
-    Returns:
-        Container id to what was seen of it; containers that do not run are left out.
+    Returns container id to what was seen of it; containers that do not run are left out.
     """
     found: dict[str, ContainerSeen] = {}
     for pod in pods:
@@ -135,12 +127,7 @@ def _cards(folder: str) -> frozenset[int] | None:
 
 
 def card_uses(processes: Mapping[str, Iterable[GpuProcess]], proc: Path) -> tuple[CardUse, ...]:
-    """Find the Pods that the processes on cards belong to.
-
-    Args:
-        processes: card's UUID to its processes.
-        proc: procfs of the host's PID namespace.
-    """
+    """Find the Pods that the processes on cards belong to."""
     found = []
     for card, listed in sorted(processes.items()):
         for one in listed:

@@ -25,28 +25,16 @@ _NO_LIMITS: Final = CgroupMemory()
 
 
 class Question(NamedTuple):
-    """A container whose memory of a card the driver is asked for.
-
-    Attributes:
-        card: the card's UUID.
-        container: the container's id.
-        cgroup: the full path of its cgroup on the host.
-    """
+    """A container whose memory of a card the driver is asked for."""
 
     card: str
     container: str
-    cgroup: str
+    cgroup: str  # the full path of its cgroup on the host
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a running container has of a card.
-
-    Attributes:
-        pod: the container's.
-        container: the container's id.
-        use: what it has.
-    """
+    """What a running container has of a card."""
 
     pod: NodePod
     container: str
@@ -66,10 +54,7 @@ def with_cards(pods: Iterable[NodePod]) -> tuple[NodePod, ...]:
 def questions(pods: Iterable[NodePod], cgroups: Mapping[str, str], cards: frozenset[str]) -> tuple[Question, ...]:
     """What the driver is asked: each running container that has cards, and each of its cards that answers.
 
-    Args:
-        pods: of the node.
-        cgroups: container id to its cgroup; "" for one that the driver cannot be asked for.
-        cards: UUIDs of the cards that answer.
+    `cgroups`: container id to its cgroup; "" for one that the driver cannot be asked for.
     """
     found = [
         Question(share.id, identity, cgroups[identity])
@@ -92,10 +77,7 @@ def _containers(pods: Iterable[NodePod]) -> Iterator[tuple[NodePod, Share, str, 
 def judged(pods: Iterable[NodePod], evidence: Evidence, *, keeps: bool | None) -> tuple[Judged, ...]:
     """Judge each running container and card; what cannot be told is left out.
 
-    Args:
-        pods: the Pods that have not finished.
-        evidence: what was seen.
-        keeps: whether the driver keeps limits at all; None if that is not known.
+    `keeps`: whether the driver keeps limits at all; None if that is not known.
     """
     there = frozenset(evidence.cards.values())
     by_process = _summed(evidence)

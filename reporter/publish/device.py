@@ -38,54 +38,34 @@ _MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "koordgate"}
 
 @dataclass(frozen=True, slots=True)
 class DeviceObject:
-    """The object to apply.
-
-    Attributes:
-        body: the object.
-        devices: what a reader of the object finds; the Node's amounts are computed from the same.
-        problems: what could not be reported, a sentence each.
-    """
+    """The object to apply."""
 
     body: dict[str, Any]
-    devices: tuple[Device, ...]
-    problems: tuple[str, ...]
+    devices: tuple[Device, ...]  # what a reader of the object finds; the Node's amounts are computed from the same
+    problems: tuple[str, ...]  # what could not be reported, a sentence each
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What the object reports about Pods, and about the node's container runtime.
+    """What the object reports about Pods, and about the node's container runtime."""
 
-    Attributes:
-        held: devices that Pods have without an allocation of ours, from the kubelet or otherwise; None if nobody can
-            tell, so that all devices count as allocated.
-        agreement: how Pods compare with their allocations, as text; left out if empty.
-        numberings: which card each number meant.
-        memory: what containers have of their cards' memory, as text; left out if empty.
-        runtime: what the container runtime can do; None if nothing is told of it.
-    """
-
+    # devices that Pods have without an allocation of ours, from the kubelet or otherwise; None if nobody can tell, so
+    # that all devices count as allocated
     held: Collection[PodDevices] | None = ()
-    agreement: str = ""
-    numberings: Numberings = ()
-    memory: str = ""
-    runtime: NodeRuntime | None = None
+    agreement: str = ""  # how Pods compare with their allocations, as text; left out if empty
+    numberings: Numberings = ()  # which card each number meant
+    memory: str = ""  # what containers have of their cards' memory, as text; left out if empty
+    runtime: NodeRuntime | None = None  # what the container runtime can do; None if nothing is told of it
 
 
 @dataclass(frozen=True, slots=True)
 class StatedHealth:
-    """The health of one device as an object states it.
-
-    Attributes:
-        type: the device's type.
-        healthy: whether it can be used.
-        reason: of its state, one word; "" if the object has none.
-        message: what is wrong with it; "" if nothing is, or the object does not say.
-    """
+    """The health of one device as an object states it."""
 
     type: str
-    healthy: bool
-    reason: str = ""
-    message: str = ""
+    healthy: bool  # whether it can be used
+    reason: str = ""  # of its state, one word; "" if the object has none
+    message: str = ""  # what is wrong with it; "" if nothing is, or the object does not say
 
 
 def others(body: Mapping[str, Any] | None) -> dict[str, StatedHealth]:
@@ -139,15 +119,7 @@ def build(
 ) -> DeviceObject:
     """Write the object.
 
-    Args:
-        node: the Node.
-        gpus: the entries of cards.
-        others: devices found in sysfs.
-        types: the device types.
-        domain: the domain of the resource names.
-        facts: what is reported about Pods and the container runtime.
-        live: the object in the cluster.
-        now: seconds since 1970, for conditions that change now.
+    `now`: seconds since 1970, for conditions that change now.
     """
     problems = list(gpus.problems)
     aside = cordoned(live)

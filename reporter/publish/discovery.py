@@ -16,12 +16,7 @@ _MIB: Final = 2**20
 
 
 def discovery_labels(cards: Iterable[GpuFacts], live: Mapping[str, Any] | None) -> dict[str, str]:
-    """Write the labels that say which cards the node has, as far as they are ours to write.
-
-    Args:
-        cards: the node's cards that are present.
-        live: the Node in the cluster; None if it is not known.
-    """
+    """Write the labels that say which cards the node has, as far as they are ours to write."""
     if live is None:
         return {}
     found = list(cards)

@@ -22,21 +22,13 @@ _OF_NODES: Final = "default"  # the namespace in which Events about cluster-scop
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """Something that happened.
+    """Something that happened."""
 
-    Attributes:
-        about: reference to the object concerned.
-        reason: one word.
-        message: a sentence.
-        type: Normal or Warning.
-        count: how often it happened at once.
-    """
-
-    about: Mapping[str, str]
-    reason: str
-    message: str
-    type: Literal["Normal", "Warning"] = "Warning"
-    count: int = 1
+    about: Mapping[str, str]  # reference to the object concerned
+    reason: str  # one word
+    message: str  # a sentence
+    type: Literal["Normal", "Warning"] = "Warning"  # normal or Warning
+    count: int = 1  # how often it happened at once
 
 
 def about_node(node: NodeIdentity) -> dict[str, str]:
@@ -50,12 +42,7 @@ def about_pod(pod: NodePod) -> dict[str, str]:
 
 
 class EventWriter:
-    """Writes Events in order; those that cannot be written now wait, up to a bound, and are written later.
-
-    Args:
-        kube: the open client.
-        clock: seconds since 1970.
-    """
+    """Writes Events in order; those that cannot be written now wait, up to a bound, and are written later."""
 
     def __init__(self, kube: KubeClient, clock: Callable[[], float]) -> None:
         self._kube = kube

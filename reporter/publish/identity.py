@@ -11,16 +11,11 @@ MANAGER: Final = REPORTER_MANAGER  # the owner of our fields
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """The part of a Node that matters here.
-
-    Attributes:
-        name: its name.
-        uid: its UID.
-        annotations: its annotations; the administrator's are copied to the NodeResourceTopology.
-    """
+    """The part of a Node that matters here."""
 
     name: str
     uid: str
+    # its annotations; the administrator's are copied to the NodeResourceTopology
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property

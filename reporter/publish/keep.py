@@ -14,14 +14,9 @@ _TYPE: Final = ("apiVersion", "kind")  # the items of a list lack them
 
 @dataclass(frozen=True, slots=True)
 class RetryPace:
-    """How long to wait after failed writes, in seconds.
+    """How long to wait after failed writes, in seconds."""
 
-    Attributes:
-        first: after the first failure; the wait doubles with each further one.
-        longest: the longest wait.
-    """
-
-    first: float = 1.0
+    first: float = 1.0  # after the first failure; the wait doubles with each further one
     longest: float = 300.0
 
     def after(self, failures: int) -> float:
@@ -31,33 +26,19 @@ class RetryPace:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The writes of one object so far.
+    """The writes of one object so far."""
 
-    Attributes:
-        last: the last accepted body, serialised; None before the first write of this process: until then, the object
-            may have fields that an earlier version wrote.
-        trying: what is being written; None if nothing is.
-        taken_back: whether somebody else had changed what is being written.
-        failures: failed writes in a row.
-        retry_at: when the next attempt may be made, on the steady clock.
-        problem: why the last write failed; "" if it did not.
-    """
-
+    # the last accepted body, serialised; None before the first write of this process: until then, the object may have
+    # fields that an earlier version wrote
     last: bytes | None = None
-    trying: bytes | None = None
-    taken_back: bool = False
-    failures: int = 0
-    retry_at: float = 0.0
-    problem: str = ""
+    trying: bytes | None = None  # what is being written; None if nothing is
+    taken_back: bool = False  # whether somebody else had changed what is being written
+    failures: int = 0  # failed writes in a row
+    retry_at: float = 0.0  # when the next attempt may be made, on the steady clock
+    problem: str = ""  # why the last write failed; "" if it did not
 
     def begun(self, body: Mapping[str, Any], live: Mapping[str, Any] | None, now: float) -> "Kept | None":
-        """A copy with a write begun; None if the object is as wanted, or if it is too soon.
-
-        Args:
-            body: what is wanted.
-            live: the object in the cluster; None if there is none.
-            now: the steady clock, seconds.
-        """
+        """A copy with a write begun; None if the object is as wanted, or if it is too soon."""
         wanted = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
         stands = holds(live, {key: value for key, value in body.items() if key not in _TYPE})
         if (wanted == self.last and stands) or now < self.retry_at:

@@ -43,14 +43,8 @@ def build(
 ) -> dict[str, Any]:
     """Write what is applied to the Node through its `status` subresource, which gives no right to its spec.
 
-    Args:
-        node: the Node.
-        devices: all devices of the node; unhealthy ones are out of service.
-        labels: the Device object's; vendor, model and driver are copied.
-        types: the device types.
-        shares: what the node's live Pods hold.
-        discovered: labels of NVIDIA's feature discovery that are ours to write.
-        told: amounts in other products' names that are ours to write.
+    `devices`: all devices of the node; unhealthy ones are out of service. `labels`: the Device object's; vendor, model
+    and driver are copied.
     """
     devices = tuple(devices)
     copied = {key: labels[key] for key in (GPU_VENDOR, GPU_MODEL, DRIVER_VERSION) if key in labels}
@@ -71,10 +65,7 @@ def build(
 def volcano_amounts(devices: Iterable[Device], unit: int, live: Mapping[str, Any] | None) -> dict[str, str]:
     """Write what Volcano GPU share's device plugin states of a node, as far as it is ours to write.
 
-    Args:
-        devices: of the node.
-        unit: bytes in one volcano.sh/gpu-memory; 0 to write nothing.
-        live: the Node in the cluster; None if it is not known.
+    `unit`: bytes in one volcano.sh/gpu-memory; 0 to write nothing.
     """
     cards = [one for one in devices if one.type == TYPE_GPU and one.is_of(NVIDIA)] if unit and live is not None else []
     if not cards or live is None:

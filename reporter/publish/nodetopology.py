@@ -38,17 +38,11 @@ _KEPT: Final = (NODE_RESERVATION, SYSTEM_QOS_RESOURCE)
 
 @dataclass(frozen=True, slots=True)
 class KubeletState:
-    """The kubelet as read.
+    """The kubelet as read."""
 
-    Attributes:
-        configuration: its configuration; None if it was never readable.
-        cpus: its CPU manager's state; likewise.
-        in_force: whether the configuration is what the kubelet answered; a file lacks its flags.
-    """
-
-    configuration: KubeletConfiguration | None
-    cpus: CpuState | None
-    in_force: bool = False
+    configuration: KubeletConfiguration | None  # its configuration; None if it was never readable
+    cpus: CpuState | None  # its CPU manager's state; likewise
+    in_force: bool = False  # whether the configuration is what the kubelet answered; a file lacks its flags
 
     @property
     def static(self) -> bool:
@@ -64,22 +58,15 @@ class KubeletState:
 
 @dataclass(frozen=True, slots=True)
 class TopologyObject:
-    """The object to apply, and what enforcement uses from the same facts.
+    """The object to apply, and what enforcement uses from the same facts."""
 
-    Attributes:
-        body: the object; None if the CPUs, or those that the kubelet allocated, are unknown: an old object is better
-            than a wrong one.
-        pools: the shared CPUs, for the cpuset plan.
-        kubelet: what the kubelet does with CPUs, likewise.
-        problems: what could not be reported, a sentence each.
-        too_large: the problem that more CPUs are reserved than the machine has; "" if it is none of them.
-    """
-
+    # the object; None if the CPUs, or those that the kubelet allocated, are unknown: an old object is better than a
+    # wrong one
     body: dict[str, Any] | None
-    pools: plan.SharedCpus
-    kubelet: plan.KubeletRules
-    problems: tuple[str, ...]
-    too_large: str = ""
+    pools: plan.SharedCpus  # the shared CPUs, for the cpuset plan
+    kubelet: plan.KubeletRules  # what the kubelet does with CPUs, likewise
+    problems: tuple[str, ...]  # what could not be reported, a sentence each
+    too_large: str = ""  # the problem that more CPUs are reserved than the machine has; "" if it is none of them
 
 
 def build(
@@ -93,16 +80,9 @@ def build(
 ) -> TopologyObject:
     """Write the object.
 
-    Args:
-        node: the Node.
-        cpus: the machine's CPUs.
-        zones: what its NUMA nodes have.
-        kubelet: the kubelet as read.
-        pods: Pods of the node that have not finished.
-        live: the object in the cluster; entries of others for a NUMA node are kept, and what it says of a kubelet whose
-            configuration was never readable.
-        cpusets: UID of a Pod to the CPUs on which its containers run; needed of Pods whose resource-status cannot be
-            read.
+    `live`: the object in the cluster; entries of others for a NUMA node are kept, and what it says of a kubelet whose
+    configuration was never readable. `cpusets`: UID of a Pod to the CPUs on which its containers run; needed of Pods
+    whose resource-status cannot be read.
     """
     pods = tuple(pods)
     given, unknown = _given(kubelet.cpus, pods)
@@ -222,12 +202,7 @@ def _holders(
     A Pod whose resource-status cannot be read holds the CPUs on which its containers run. A set that overlaps the CPUs
     of another Pod is none of its own: nobody has pinned it yet. Nor is one of a Pod without a class that leaves nothing
     to others: that is the shared pool.
-
-    Args:
-        pods: of the node.
-        allocs: what the kubelet gave.
-        cpusets: UID of a Pod to the CPUs on which its containers run.
-        machine: the CPUs that nobody has reserved.
+    `cpusets`: UID of a Pod to the CPUs on which its containers run.
     """
     known = [
         *(CpuHolder(pod.cpus, pod.qos) for pod in pods if pod.cpus),

@@ -23,11 +23,7 @@ def numberings(
 ) -> Numberings:
     """The history with the present numbers.
 
-    Args:
-        live: the Device object in the cluster.
-        gpus: the node's cards. While NVML cannot be read the history stays.
-        now: seconds since 1970.
-        others: devices found in sysfs.
+    `gpus`: the node's cards. While NVML cannot be read the history stays.
     """
     metadata = (live or {}).get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None

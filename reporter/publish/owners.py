@@ -11,10 +11,7 @@ _MOST_ENTRIES: Final = 256  # of managedFields; with more, every field counts as
 def is_ours(live: Mapping[str, Any], at: Sequence[str], key: str) -> bool:
     """Whether nobody has a key, or the reporter alone.
 
-    Args:
-        live: the object in the cluster.
-        at: the way to the map that has the key.
-        key: in that map.
+    `at`: the way to the map that has the key.
     """
     there: Mapping[str, Any] = live
     for step in at:

@@ -18,15 +18,10 @@ _TRIES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where something is applied.
-
-    Attributes:
-        resource: the object's resource.
-        subresource: the subresource to write through; None for the object itself.
-    """
+    """Where something is applied."""
 
     resource: Resource
-    subresource: str | None = None
+    subresource: str | None = None  # the subresource to write through; None for the object itself
 
     def __str__(self) -> str:
         return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
@@ -35,11 +30,7 @@ class Target:
 async def apply(kube: KubeClient, target: Target, body: Mapping[str, Any]) -> dict[str, Any]:
     """Apply an object; after a conflict it is tried again immediately, a few times.
 
-    Returns:
-        The object as it is now.
-
-    Raises:
-        KubeError: the API server did not accept it.
+    Returns the object as it is now. Raises KubeError: the API server did not accept it.
     """
     path = target.resource.path(body["metadata"]["name"], subresource=target.subresource)
     for attempt in range(1, _TRIES + 1):

@@ -12,25 +12,19 @@ from reporter.round.clock import Moment
 
 @dataclass(frozen=True, slots=True)
 class CardsState:
-    """The cards.
+    """The cards."""
 
-    Attributes:
-        view: the cards as currently known.
-        strays: grave Xid errors that name no known card: number to their count and the time of the last (steady clock).
-        processes: card's UUID to its processes as last listed.
-        loads: card's UUID to what it was doing at the last reading; empty while NVML is out of reach.
-        saved: the record as last saved, without the times that every reading changes; None if none was saved.
-        saved_at: when it was saved, on the steady clock.
-        unsaved: why the last save failed; "" if it did not.
-    """
-
-    view: GpuView = field(default_factory=GpuView)
+    view: GpuView = field(default_factory=GpuView)  # the cards as currently known
+    # grave Xid errors that name no known card: number to their count and the time of the last (steady clock)
     strays: Mapping[int, tuple[int, float]] = field(default_factory=dict)
+    # card's UUID to its processes as last listed
     processes: Mapping[str, tuple[GpuProcess, ...]] = field(default_factory=dict)
+    # card's UUID to what it was doing at the last reading; empty while NVML is out of reach
     loads: Mapping[str, CardLoad] = field(default_factory=dict)
+    # the record as last saved, without the times that every reading changes; None if none was saved
     saved: NodeRecord | None = None
-    saved_at: float = 0.0
-    unsaved: str = ""
+    saved_at: float = 0.0  # when it was saved, on the steady clock
+    unsaved: str = ""  # why the last save failed; "" if it did not
 
     @property
     def to_ask(self) -> tuple[str, ...]:

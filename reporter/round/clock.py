@@ -5,12 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A moment on two clocks.
+    """A moment on two clocks."""
 
-    Attributes:
-        wall: seconds since 1970, as written into records and objects.
-        steady: seconds on a clock that never jumps, by which waits are counted.
-    """
-
-    wall: float
-    steady: float
+    wall: float  # seconds since 1970, as written into records and objects
+    steady: float  # seconds on a clock that never jumps, by which waits are counted

@@ -13,19 +13,13 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """The cluster as far as the reporter watches it.
+    """The cluster as far as the reporter watches it."""
 
-    Attributes:
-        objects: the existing objects; one that is missing does not exist, or is not known yet.
-        pods: the node's Pods, by namespace, name and UID.
-        containers: ids of the containers of Pods that have not finished.
-        listed: the kinds that were listed completely at least once.
-    """
-
+    # the existing objects; one that is missing does not exist, or is not known yet
     objects: Mapping[WatchedKind, Raw] = field(default_factory=dict)
-    pods: tuple[NodePod, ...] = ()
-    containers: frozenset[str] = frozenset()
-    listed: frozenset[WatchedKind] = frozenset()
+    pods: tuple[NodePod, ...] = ()  # the node's Pods, by namespace, name and UID
+    containers: frozenset[str] = frozenset()  # ids of the containers of Pods that have not finished
+    listed: frozenset[WatchedKind] = frozenset()  # the kinds that were listed completely at least once
 
     @property
     def complete(self) -> bool:

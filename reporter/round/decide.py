@@ -34,29 +34,18 @@ from reporter.reading import GpuView, HostReading
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The settings that decide.
-
-    Attributes:
-        types: the device types.
-        policy: how long cards must prove themselves.
-        outage_seconds: how long NVML may be out of reach before its cards take no new Pods.
-        mems: whether cpuset.mems follows the NUMA nodes that were allocated.
-        domain: the domain of the Device object's resource names.
-        discovery: whether the Node gets the labels of NVIDIA's feature discovery where nobody else writes them.
-        delivery: how containers are to get their cards.
-        own_handler: the runtime handler of the reporter's own container; "" for the default one.
-        volcano_unit: bytes in one volcano.sh/gpu-memory, if the Node is to state such amounts; otherwise 0.
-    """
+    """The settings that decide."""
 
     types: DeviceTypes
-    policy: HealthPolicy = field(default_factory=HealthPolicy)
-    outage_seconds: float = 60.0
-    mems: bool = False
-    domain: str = KUBERNETES_DOMAIN
+    policy: HealthPolicy = field(default_factory=HealthPolicy)  # how long cards must prove themselves
+    outage_seconds: float = 60.0  # how long NVML may be out of reach before its cards take no new Pods
+    mems: bool = False  # whether cpuset.mems follows the NUMA nodes that were allocated
+    domain: str = KUBERNETES_DOMAIN  # the domain of the Device object's resource names
+    # whether the Node gets the labels of NVIDIA's feature discovery where nobody else writes them
     discovery: bool = True
-    delivery: DeliveryRules = field(default_factory=DeliveryRules)
-    own_handler: str = ""
-    volcano_unit: int = 0
+    delivery: DeliveryRules = field(default_factory=DeliveryRules)  # how containers are to get their cards
+    own_handler: str = ""  # the runtime handler of the reporter's own container; "" for the default one
+    volcano_unit: int = 0  # bytes in one volcano.sh/gpu-memory, if the Node is to state such amounts; otherwise 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,37 +60,21 @@ class StandingObjects:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a round decided.
-
-    Attributes:
-        device: the Device object.
-        topology: the NodeResourceTopology, and the CPU pools that enforcement uses.
-        status: what is applied to the Node's status.
-        pods: the Pods as the cpuset plan takes them.
-        cgroup_root: the kubelet's `cgroupRoot`.
-        agreements: how each Pod compares with what was allocated to it.
-        problems: what could not be read or reported, a sentence each.
-        unread: an Event for each annotation that cannot be read or followed.
-        claims: cards that containers name and that stay in service all the same.
-        holders: the Pods that have not finished, with what was allocated to them.
-        elsewhere: ids of the devices that Pods have without an allocation of ours.
-        memory: what each running container has of the memory of its cards.
-        unshown: an Event if the node has cards and no way to show them to containers.
-    """
+    """What a round decided."""
 
     device: device.DeviceObject
-    topology: nodetopology.TopologyObject
-    status: dict[str, Any]
-    pods: tuple[plan.Pod, ...]
-    cgroup_root: str
-    agreements: tuple[Agreement, ...]
-    problems: tuple[str, ...]
-    unread: tuple[Occurrence, ...] = ()
-    claims: tuple[CardClaim, ...] = ()
-    holders: tuple[NodePod, ...] = ()
-    elsewhere: frozenset[str] = frozenset()
-    memory: tuple[Judged, ...] = ()
-    unshown: tuple[Occurrence, ...] = ()
+    topology: nodetopology.TopologyObject  # the NodeResourceTopology, and the CPU pools that enforcement uses
+    status: dict[str, Any]  # what is applied to the Node's status
+    pods: tuple[plan.Pod, ...]  # the Pods as the cpuset plan takes them
+    cgroup_root: str  # the kubelet's `cgroupRoot`
+    agreements: tuple[Agreement, ...]  # how each Pod compares with what was allocated to it
+    problems: tuple[str, ...]  # what could not be read or reported, a sentence each
+    unread: tuple[Occurrence, ...] = ()  # an Event for each annotation that cannot be read or followed
+    claims: tuple[CardClaim, ...] = ()  # cards that containers name and that stay in service all the same
+    holders: tuple[NodePod, ...] = ()  # the Pods that have not finished, with what was allocated to them
+    elsewhere: frozenset[str] = frozenset()  # ids of the devices that Pods have without an allocation of ours
+    memory: tuple[Judged, ...] = ()  # what each running container has of the memory of its cards
+    unshown: tuple[Occurrence, ...] = ()  # an Event if the node has cards and no way to show them to containers
 
 
 def decide(
@@ -114,18 +87,7 @@ def decide(
     standing: StandingObjects,
     now: float,
 ) -> Decided:
-    """Decide what is reported and enforced.
-
-    Args:
-        node: the Node.
-        host: its files.
-        gpus: its cards.
-        pods: all Pods bound to it.
-        evidence: what containers and cards were seen to have.
-        rules: the settings that decide.
-        standing: our objects as they are in the cluster.
-        now: seconds since 1970.
-    """
+    """Decide what is reported and enforced."""
     unread = host.checkpoint.value is None
     host = with_answers(host)
     every = tuple(pods)
@@ -290,11 +252,9 @@ def _all_held(
 ) -> tuple[PodDevices, ...] | None:
     """Add what the object in the cluster says to what was found; None if nobody can tell what is held.
 
-    Args:
-        found: what the kubelet's files and its answer say, and what containers and cards show.
-        before: what the object says where the kubelet's checkpoint was never readable, None if nobody can tell. A Pod
-            that has finished, has gone or has an allocation of ours holds nothing of it.
-        pods: all Pods of the node.
+    `found`: what the kubelet's files and its answer say, and what containers and cards show. `before`: what the object
+    says where the kubelet's checkpoint was never readable, None if nobody can tell. A Pod that has finished, has gone
+    or has an allocation of ours holds nothing of it.
     """
     if before is None:
         return None

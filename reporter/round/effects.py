@@ -24,25 +24,17 @@ from reporter.round.events import Lane
 
 @dataclass(frozen=True, slots=True)
 class RoundEffect:
-    """Anything that is to be done.
+    """Anything that is to be done."""
 
-    Attributes:
-        lane: the lane that waits for it; None if it is carried out immediately.
-    """
-
-    lane: ClassVar[Lane | None] = None
+    lane: ClassVar[Lane | None] = None  # the lane that waits for it; None if it is carried out immediately
 
 
 @dataclass(frozen=True, slots=True)
 class ReadCards(RoundEffect):
-    """Read NVML.
-
-    Attributes:
-        expected: UUIDs of the known cards.
-    """
+    """Read NVML."""
 
     lane: ClassVar = Lane.CARDS
-    expected: frozenset[str]
+    expected: frozenset[str]  # UUIDs of the known cards
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,76 +54,49 @@ class SaveHealth(RoundEffect):
 
 @dataclass(frozen=True, slots=True)
 class ReadHost(RoundEffect):
-    """Read the node's files and ask the kubelet's PodResources socket.
-
-    Attributes:
-        pods: the node's Pods as known before the kubelet is asked.
-        cgroup_root: the kubelet's, as it answered; "": as its configuration file says.
-    """
+    """Read the node's files and ask the kubelet's PodResources socket."""
 
     lane: ClassVar = Lane.ROUND
-    pods: tuple[NodePod, ...]
-    cgroup_root: str = ""
+    pods: tuple[NodePod, ...]  # the node's Pods as known before the kubelet is asked
+    cgroup_root: str = ""  # the kubelet's, as it answered; "": as its configuration file says
 
 
 @dataclass(frozen=True, slots=True)
 class WriteCpus(RoundEffect):
-    """Enforce cpusets, then treat the kubelet's CPU manager state as the settings require.
-
-    Attributes:
-        decided: what to enforce; None if cpusets are left alone.
-        pods: all Pods of the node.
-        host: the node's files.
-    """
+    """Enforce cpusets, then treat the kubelet's CPU manager state as the settings require."""
 
     lane: ClassVar = Lane.ROUND
-    decided: Decided | None
-    pods: tuple[NodePod, ...]
+    decided: Decided | None  # what to enforce; None if cpusets are left alone
+    pods: tuple[NodePod, ...]  # all Pods of the node
     host: HostReading
 
 
 @dataclass(frozen=True, slots=True)
 class Prove(RoundEffect):
-    """Inspect what containers and cards really have.
-
-    Attributes:
-        pods: the Pods that have not finished.
-        cgroup_root: the kubelet's `cgroupRoot`.
-        ask: UUIDs of the cards whose processes are to be listed.
-        known: each card's UUID to its processes as last listed.
-        memory: whether the driver keeps memory limits, so that it is asked for them.
-    """
+    """Inspect what containers and cards really have."""
 
     lane: ClassVar = Lane.PROOF
-    pods: tuple[NodePod, ...]
-    cgroup_root: str
-    ask: tuple[str, ...]
-    known: Mapping[str, tuple[GpuProcess, ...]]
-    memory: bool = False
+    pods: tuple[NodePod, ...]  # the Pods that have not finished
+    cgroup_root: str  # the kubelet's `cgroupRoot`
+    ask: tuple[str, ...]  # UUIDs of the cards whose processes are to be listed
+    known: Mapping[str, tuple[GpuProcess, ...]]  # each card's UUID to its processes as last listed
+    memory: bool = False  # whether the driver keeps memory limits, so that it is asked for them
 
 
 @dataclass(frozen=True, slots=True)
 class AskKubelet(RoundEffect):
-    """Ask the kubelet for its configuration.
-
-    Attributes:
-        before: its last good answer.
-    """
+    """Ask the kubelet for its configuration."""
 
     lane: ClassVar = Lane.CONFIGZ
-    before: KubeletConfiguration | None
+    before: KubeletConfiguration | None  # its last good answer
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPolicy(RoundEffect):
-    """Read the GPU Operator's ClusterPolicy.
-
-    Attributes:
-        before: what was read last.
-    """
+    """Read the GPU Operator's ClusterPolicy."""
 
     lane: ClassVar = Lane.POLICY
-    before: OperatorPolicy
+    before: OperatorPolicy  # what was read last
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +108,10 @@ class SendEvents(RoundEffect):
 
 @dataclass(frozen=True, slots=True)
 class Apply(RoundEffect):
-    """Apply an object.
-
-    Attributes:
-        target: the address of the object.
-        body: its fields.
-    """
+    """Apply an object."""
 
     lane: ClassVar = Lane.PUBLISH
-    target: Target
+    target: Target  # the address of the object
     body: Mapping[str, Any]
 
 
@@ -171,50 +131,29 @@ class Warn(RoundEffect):
 
 @dataclass(frozen=True, slots=True)
 class CountXid(RoundEffect):
-    """Count an Xid error.
-
-    Attributes:
-        xid: the error.
-        known: whether it names a known card.
-    """
+    """Count an Xid error."""
 
     xid: XidEvent
-    known: bool
+    known: bool  # whether it names a known card
 
 
 @dataclass(frozen=True, slots=True)
 class CountWrite(RoundEffect):
-    """Count and log a write that the API server accepted.
-
-    Attributes:
-        target: what was written.
-        taken_back: whether somebody else had changed our fields.
-    """
+    """Count and log a write that the API server accepted."""
 
     target: Target
-    taken_back: bool
+    taken_back: bool  # whether somebody else had changed our fields
 
 
 @dataclass(frozen=True, slots=True)
 class ShowRound(RoundEffect):
-    """Show a round's outcome in the metrics.
-
-    Attributes:
-        decided: what was decided.
-        cards: the cards' record.
-        loads: card's UUID to what it was doing at the last reading.
-        uses: processes on cards, as the last proof saw them.
-        nvml_up: whether NVML answers, or the node has no card of which it could tell.
-        findings: what enforcement found and did; None if it did not run.
-        taken_over: whether the kubelet's CPU state was written.
-        problems: all that is wrong now, a sentence each.
-    """
+    """Show a round's outcome in the metrics."""
 
     decided: Decided
     cards: NodeRecord
-    loads: Mapping[str, CardLoad]
-    uses: Sequence[CardUse]
-    nvml_up: bool
-    findings: Findings | None
-    taken_over: bool
-    problems: tuple[str, ...]
+    loads: Mapping[str, CardLoad]  # card's UUID to what it was doing at the last reading
+    uses: Sequence[CardUse]  # processes on cards, as the last proof saw them
+    nvml_up: bool  # whether NVML answers, or the node has no card of which it could tell
+    findings: Findings | None  # what enforcement found and did; None if it did not run
+    taken_over: bool  # whether the kubelet's CPU state was written
+    problems: tuple[str, ...]  # all that is wrong now, a sentence each

@@ -44,122 +44,78 @@ class WatchedKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoundEvent:
-    """Anything that happens.
+    """Anything that happens."""
 
-    Attributes:
-        lane: the lane whose effect this event concludes; None if it concludes none.
-    """
-
-    lane: ClassVar[Lane | None] = None
+    lane: ClassVar[Lane | None] = None  # the lane whose effect this event concludes; None if it concludes none
 
 
 @dataclass(frozen=True, slots=True)
 class Restored(RoundEvent):
-    """The cards' record of an earlier process was read; the machine starts.
-
-    Attributes:
-        node: the record.
-        problems: what in the file could not be used, a sentence each.
-    """
+    """The cards' record of an earlier process was read; the machine starts."""
 
     node: NodeRecord
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # what in the file could not be used, a sentence each
 
 
 @dataclass(frozen=True, slots=True)
 class Due(RoundEvent):
-    """A lane's work is due.
-
-    Attributes:
-        which: the lane.
-    """
+    """A lane's work is due."""
 
     which: Lane
 
 
 @dataclass(frozen=True, slots=True)
 class LaneFailed(RoundEvent):
-    """A bug ended a lane's work; the lane is tried again later.
-
-    Attributes:
-        which: the lane.
-    """
+    """A bug ended a lane's work; the lane is tried again later."""
 
     which: Lane
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectStands(RoundEvent):
-    """The cluster has this object.
+    """The cluster has this object."""
 
-    Attributes:
-        what: the Node, the Device or the NodeResourceTopology.
-        obj: the object.
-    """
-
-    what: WatchedKind
+    what: WatchedKind  # the Node, the Device or the NodeResourceTopology
     obj: Raw
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectGone(RoundEvent):
-    """The cluster no longer has this object.
+    """The cluster no longer has this object."""
 
-    Attributes:
-        what: the Node, the Device or the NodeResourceTopology.
-    """
-
-    what: WatchedKind
+    what: WatchedKind  # the Node, the Device or the NodeResourceTopology
 
 
 @dataclass(frozen=True, slots=True)
 class PodsChanged(RoundEvent):
-    """The node's Pods changed.
+    """The node's Pods changed."""
 
-    Attributes:
-        pods: all of them, by namespace, name and UID.
-    """
-
-    pods: tuple[NodePod, ...]
+    pods: tuple[NodePod, ...]  # all of them, by namespace, name and UID
 
 
 @dataclass(frozen=True, slots=True)
 class Listed(RoundEvent):
-    """A first complete list was taken in.
-
-    Attributes:
-        what: what was listed.
-    """
+    """A first complete list was taken in."""
 
     what: WatchedKind
 
 
 @dataclass(frozen=True, slots=True)
 class CardsRead(RoundEvent):
-    """NVML was read.
-
-    Attributes:
-        reading: the reading.
-        xids: Xid errors reported since the last reading and not yet heard.
-    """
+    """NVML was read."""
 
     lane: ClassVar = Lane.CARDS
     reading: NodeReading
-    xids: tuple[XidEvent, ...] = ()
+    xids: tuple[XidEvent, ...] = ()  # Xid errors reported since the last reading and not yet heard
 
 
 @dataclass(frozen=True, slots=True)
 class CardsAway(RoundEvent):
-    """NVML could not be read.
-
-    Attributes:
-        outage: why, and since when.
-        retry_seconds: when a new attempt makes sense, in seconds from now.
-    """
+    """NVML could not be read."""
 
     lane: ClassVar = Lane.CARDS
-    outage: Outage
-    retry_seconds: float
+    outage: Outage  # why, and since when
+    retry_seconds: float  # when a new attempt makes sense, in seconds from now
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +128,10 @@ class XidsHeard(RoundEvent):
 
 @dataclass(frozen=True, slots=True)
 class HealthSaved(RoundEvent):
-    """The cards' record was written.
-
-    Attributes:
-        problem: why it was not; "" if it was.
-    """
+    """The cards' record was written."""
 
     lane: ClassVar = Lane.HEALTH
-    problem: str = ""
+    problem: str = ""  # why it was not; "" if it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,37 +144,24 @@ class HostRead(RoundEvent):
 
 @dataclass(frozen=True, slots=True)
 class CpusWritten(RoundEvent):
-    """Cpusets were enforced and the kubelet's CPU state was taken over, as far as the settings ask for it.
-
-    Attributes:
-        findings: what enforcement found and did; None if it did not run.
-        problem: why enforcement could not run; "" if it did.
-        taken: the result of the take-over.
-    """
+    """Cpusets were enforced and the kubelet's CPU state was taken over, as far as the settings ask for it."""
 
     lane: ClassVar = Lane.ROUND
-    findings: Findings | None = None
-    problem: str = ""
-    taken: TakenOver = field(default_factory=TakenOver)
+    findings: Findings | None = None  # what enforcement found and did; None if it did not run
+    problem: str = ""  # why enforcement could not run; "" if it did
+    taken: TakenOver = field(default_factory=TakenOver)  # the result of the take-over
 
 
 @dataclass(frozen=True, slots=True)
 class Proved(RoundEvent):
-    """Containers and cards were inspected.
-
-    Attributes:
-        containers: container id to what was seen of it.
-        uses: processes on cards.
-        processes: card's UUID to its processes as last listed.
-        running: ids of the containers with cards that have a cgroup.
-        memory: card's UUID and container id to what the driver says of the container's memory of the card.
-    """
+    """Containers and cards were inspected."""
 
     lane: ClassVar = Lane.PROOF
-    containers: Mapping[str, ContainerSeen]
-    uses: tuple[CardUse, ...]
-    processes: Mapping[str, tuple[GpuProcess, ...]]
-    running: frozenset[str] = frozenset()
+    containers: Mapping[str, ContainerSeen]  # container id to what was seen of it
+    uses: tuple[CardUse, ...]  # processes on cards
+    processes: Mapping[str, tuple[GpuProcess, ...]]  # card's UUID to its processes as last listed
+    running: frozenset[str] = frozenset()  # ids of the containers with cards that have a cgroup
+    # card's UUID and container id to what the driver says of the container's memory of the card
     memory: Mapping[tuple[str, str], CgroupMemory] = field(default_factory=dict)
 
 
@@ -251,27 +190,17 @@ class EventsSent(RoundEvent):
 
 @dataclass(frozen=True, slots=True)
 class Written(RoundEvent):
-    """The API server accepted a write.
-
-    Attributes:
-        target: what was written.
-        obj: the object as it is now.
-    """
+    """The API server accepted a write."""
 
     lane: ClassVar = Lane.PUBLISH
     target: Target
-    obj: Raw
+    obj: Raw  # the object as it is now
 
 
 @dataclass(frozen=True, slots=True)
 class WriteRefused(RoundEvent):
-    """A write failed.
-
-    Attributes:
-        target: what was to be written.
-        problem: why, a sentence.
-    """
+    """A write failed."""
 
     lane: ClassVar = Lane.PUBLISH
-    target: Target
-    problem: str
+    target: Target  # what was to be written
+    problem: str  # why, a sentence

@@ -22,29 +22,21 @@ _Key = tuple[str, str, str]  # of a Pod's container and a card, as `Judged.key`
 
 @dataclass(frozen=True, slots=True)
 class EventMemory:
-    """What Events were already written about, so that none is written twice.
+    """What Events were already written about, so that none is written twice."""
 
-    Attributes:
-        health: the cards' record as last reported.
-        device: the Device object as last reported; at the start, the one in the cluster ({} if there is none). None
-            until that is known: a restart must not repeat Events.
-        outage: reason of NVML's outage; "" if there is none.
-        taken: the take-over's Events.
-        mismatches: the Events of Pods that do not have what was allocated to them.
-        unusable: problems of the kubelet's files.
-        unread: annotations of Pods that cannot be read, and cards that they only name: the message, and the UID.
-        missing: the containers and cards without their memory limit, with the proof in which that was first seen.
-        memory: what Events were written about of containers' memory: the reason, and the container and card.
-    """
-
-    health: NodeRecord = NOTHING_KNOWN
+    health: NodeRecord = NOTHING_KNOWN  # the cards' record as last reported
+    # the Device object as last reported; at the start, the one in the cluster ({} if there is none). None until that is
+    # known: a restart must not repeat Events.
     device: Mapping[str, Any] | None = None
-    outage: str = ""
-    taken: tuple[Occurrence, ...] = ()
-    mismatches: tuple[Occurrence, ...] = ()
-    unusable: frozenset[str] = frozenset()
+    outage: str = ""  # reason of NVML's outage; "" if there is none
+    taken: tuple[Occurrence, ...] = ()  # the take-over's Events
+    mismatches: tuple[Occurrence, ...] = ()  # the Events of Pods that do not have what was allocated to them
+    unusable: frozenset[str] = frozenset()  # problems of the kubelet's files
+    # annotations of Pods that cannot be read, and cards that they only name: the message, and the UID
     unread: frozenset[tuple[str, str]] = frozenset()
+    # the containers and cards without their memory limit, with the proof in which that was first seen
     missing: Mapping[_Key, int] = field(default_factory=dict)
+    # what Events were written about of containers' memory: the reason, and the container and card
     memory: frozenset[tuple[str, _Key]] = frozenset()
 
 
@@ -60,15 +52,7 @@ def occurrences(
 ) -> tuple[EventMemory, tuple[Occurrence, ...]]:
     """Find the Events of a round.
 
-    Args:
-        node: the Node.
-        reported: what Events were written about before.
-        host: the node's files.
-        cards: the node's cards.
-        body: the Device object as decided.
-        agreements: how each Pod compares with what was allocated to it.
-        taken: the result of the take-over.
-        unread: Events of Pods whose annotations cannot be read, or that name cards which nobody gave them.
+    `unread`: events of Pods whose annotations cannot be read, or that name cards which nobody gave them.
     """
     unread = tuple(unread)
     found = health_events(node, reported.health, cards.node, reported.device, body)
@@ -106,15 +90,7 @@ def health_events(
     reported: Mapping[str, Any] | None = None,
     now: Mapping[str, Any] | None = None,
 ) -> list[Occurrence]:
-    """List cards with a changed state or further errors, and other devices with changed health.
-
-    Args:
-        node: the Node.
-        before: the cards as last reported.
-        after: the cards now.
-        reported: the Device object as last reported, as `EventMemory.device`.
-        now: the Device object as decided.
-    """
+    """List cards with a changed state or further errors, and other devices with changed health."""
     found = [] if reported is None or now is None else _device_events(node, reported, now)
     for uuid, card in sorted(after.cards.items()):
         health = card.health
@@ -170,13 +146,7 @@ def outage_event(node: NodeIdentity, view: GpuView, host: HostReading) -> Occurr
 def memory_occurrences(
     reported: EventMemory, judged: Iterable[Judged], proofs: int
 ) -> tuple[EventMemory, tuple[Occurrence, ...]]:
-    """Find the Events about containers' memory.
-
-    Args:
-        reported: what Events were written about before.
-        judged: what each running container has of the memory of its cards.
-        proofs: how many proofs there were.
-    """
+    """Find the Events about containers' memory."""
     judged = tuple(judged)
     missing = missing_since(reported.missing, judged, proofs)
     events = memory_events(judged, missing, proofs)

@@ -29,164 +29,99 @@ WATCHED: Final = {DEVICE: WatchedKind.DEVICE, TOPOLOGY: WatchedKind.TOPOLOGY, ST
 
 @dataclass(frozen=True, slots=True)
 class RoundPace:
-    """How often things are done, in seconds, all above 0.
+    """How often things are done, in seconds, all above 0."""
 
-    Attributes:
-        every: between rounds, readings of NVML, and attempts to publish, if nothing requests one earlier.
-        gather: how long a round waits after a change for further changes.
-        proof: between proofs if nothing changes.
-        proofs_apart: the shortest time between proofs: each looks at every process of every container.
-        configz: between questions for the kubelet's configuration.
-        policy: between readings of the GPU Operator's ClusterPolicy.
-        save: the greatest age of the cards' saved record while only times change.
-        stuck: a round that takes longer counts as hanging; the process must be restarted.
-        retry: pauses after failed writes.
-    """
-
-    every: float = 10.0
-    gather: float = 0.1
-    proof: float = 60.0
-    proofs_apart: float = 5.0
-    configz: float = 60.0
-    policy: float = 300.0
-    save: float = 300.0
-    stuck: float = 300.0
-    retry: RetryPace = field(default_factory=RetryPace)
+    every: float = 10.0  # between rounds, readings of NVML, and attempts to publish, if nothing requests one earlier
+    gather: float = 0.1  # how long a round waits after a change for further changes
+    proof: float = 60.0  # between proofs if nothing changes
+    proofs_apart: float = 5.0  # the shortest time between proofs: each looks at every process of every container
+    configz: float = 60.0  # between questions for the kubelet's configuration
+    policy: float = 300.0  # between readings of the GPU Operator's ClusterPolicy
+    save: float = 300.0  # the greatest age of the cards' saved record while only times change
+    stuck: float = 300.0  # a round that takes longer counts as hanging; the process must be restarted
+    retry: RetryPace = field(default_factory=RetryPace)  # pauses after failed writes
 
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """What never changes while the process runs.
+    """What never changes while the process runs."""
 
-    Attributes:
-        name: name of the Node.
-        rules: the settings that decide.
-        pace: how often things are done.
-        gpus: whether NVML is read.
-        enforce: whether cpusets are written.
-        configz: whether the kubelet is asked for its configuration.
-        policies: whether the GPU Operator's ClusterPolicy is read.
-        proof: whether allocations are compared with what containers and cards have.
-        settle_seconds: how long NVML must be out of reach to count as an answer; see `CardsState.settled`.
-    """
-
-    name: str
-    rules: Rules
-    pace: RoundPace = RoundPace()
-    gpus: bool = True
-    enforce: bool = True
-    configz: bool = False
-    policies: bool = False
-    proof: bool = True
-    settle_seconds: float = 60.0
+    name: str  # name of the Node
+    rules: Rules  # the settings that decide
+    pace: RoundPace = RoundPace()  # how often things are done
+    gpus: bool = True  # whether NVML is read
+    enforce: bool = True  # whether cpusets are written
+    configz: bool = False  # whether the kubelet is asked for its configuration
+    policies: bool = False  # whether the GPU Operator's ClusterPolicy is read
+    proof: bool = True  # whether allocations are compared with what containers and cards have
+    settle_seconds: float = 60.0  # how long NVML must be out of reach to count as an answer; see `CardsState.settled`
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One lane.
+    """One lane."""
 
-    Attributes:
-        busy: whether an effect of the lane is under way.
-        due: when its next work is due, on the steady clock; infinite if none is.
-    """
-
-    busy: bool = False
-    due: float = inf
+    busy: bool = False  # whether an effect of the lane is under way
+    due: float = inf  # when its next work is due, on the steady clock; infinite if none is
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentRound:
-    """The round that is under way.
+    """The round that is under way."""
 
-    Attributes:
-        began: when, on the steady clock.
-        node: the Node as it was at the beginning; None if it did not exist or was unknown.
-        pods_known: whether the Pods were known at the beginning.
-        complete: whether everything in the cluster was known at the beginning.
-        configured: whether the kubelet's configuration is known; valid once the files are read.
-        with_cards: whether the cards and their holders are known; valid once the files are read.
-        decided: what was decided; None until the files are read.
-    """
-
-    began: float
-    node: NodeIdentity | None
-    pods_known: bool
-    complete: bool
-    configured: bool = False
-    with_cards: bool = False
-    decided: Decided | None = None
+    began: float  # when, on the steady clock
+    node: NodeIdentity | None  # the Node as it was at the beginning; None if it did not exist or was unknown
+    pods_known: bool  # whether the Pods were known at the beginning
+    complete: bool  # whether everything in the cluster was known at the beginning
+    configured: bool = False  # whether the kubelet's configuration is known; valid once the files are read
+    with_cards: bool = False  # whether the cards and their holders are known; valid once the files are read
+    decided: Decided | None = None  # what was decided; None until the files are read
 
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """What is to be published.
+    """What is to be published."""
 
-    Attributes:
-        decided: by the last round that knew everything in the cluster and the kubelet's configuration.
-        with_cards: whether that round knew the cards and their holders. If not, neither the Device object nor the
-            Node's amounts are written: a card would be missing, or one in use would be reported as free.
-    """
-
-    decided: Decided
+    decided: Decided  # by the last round that knew everything in the cluster and the kubelet's configuration
+    # whether that round knew the cards and their holders. If not, neither the Device object nor the Node's amounts are
+    # written: a card would be missing, or one in use would be reported as free.
     with_cards: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ProofState:
-    """The proof: what containers and cards really have.
+    """The proof: what containers and cards really have."""
 
-    Attributes:
-        evidence: what the last proof saw.
-        done: whether one has ended, even by a bug: a bug there must not prevent the report of the cards.
-        subject: the cards and containers that it looked at.
-        not_before: the earliest time of the next one, on the steady clock.
-        count: how many have ended with evidence.
-    """
-
-    evidence: Evidence = field(default_factory=Evidence)
-    done: bool = False
-    subject: tuple[frozenset[str], frozenset[str]] | None = None
-    not_before: float = 0.0
-    count: int = 0
+    evidence: Evidence = field(default_factory=Evidence)  # what the last proof saw
+    done: bool = False  # whether one has ended, even by a bug: a bug there must not prevent the report of the cards
+    subject: tuple[frozenset[str], frozenset[str]] | None = None  # the cards and containers that it looked at
+    not_before: float = 0.0  # the earliest time of the next one, on the steady clock
+    count: int = 0  # how many have ended with evidence
 
 
 @dataclass(frozen=True, slots=True)
 class RoundState:
-    """Everything that the reporter knows and is about to do.
-
-    Attributes:
-        plan: what never changes.
-        lanes: each line of work.
-        cluster: what is known of the cluster.
-        cards: what is known of the cards.
-        host: the node's files as last read; None before the first time.
-        configz: the kubelet's last answer about its configuration; None before the first.
-        policy: what the GPU Operator's ClusterPolicy said last; None before it was first asked for.
-        proof: the proof.
-        current: the round under way; None between rounds.
-        decided: what the last round decided; None before the first.
-        telling: what is to be published; None until everything that it needs is known.
-        publishing: the objects that the present publication must still check, each with its wanted fields.
-        kept: the writes of each object so far.
-        reported: what Kubernetes Events were written about.
-        problems: everything that was wrong in the last round, a sentence each.
-    """
+    """Everything that the reporter knows and is about to do."""
 
     plan: RoundPlan
-    lanes: Mapping[Lane, Work] = field(default_factory=lambda: dict.fromkeys(Lane, Work()))
-    cluster: ClusterState = field(default_factory=ClusterState)
-    cards: CardsState = field(default_factory=CardsState)
-    host: HostReading | None = None
+    lanes: Mapping[Lane, Work] = field(default_factory=lambda: dict.fromkeys(Lane, Work()))  # each line of work
+    cluster: ClusterState = field(default_factory=ClusterState)  # what is known of the cluster
+    cards: CardsState = field(default_factory=CardsState)  # what is known of the cards
+    host: HostReading | None = None  # the node's files as last read; None before the first time
+    # the kubelet's last answer about its configuration; None before the first
     configz: FileReading[KubeletConfiguration] | None = None
+    # what the GPU Operator's ClusterPolicy said last; None before it was first asked for
     policy: OperatorPolicy | None = None
     proof: ProofState = ProofState()
-    current: CurrentRound | None = None
-    decided: Decided | None = None
-    telling: Telling | None = None
+    current: CurrentRound | None = None  # the round under way; None between rounds
+    decided: Decided | None = None  # what the last round decided; None before the first
+    telling: Telling | None = None  # what is to be published; None until everything that it needs is known
+    # the objects that the present publication must still check, each with its wanted fields
     publishing: tuple[tuple[Target, Mapping[str, Any]], ...] = ()
+    # the writes of each object so far
     kept: Mapping[Target, Kept] = field(default_factory=lambda: dict.fromkeys(WATCHED, Kept()))
-    reported: EventMemory = field(default_factory=EventMemory)
-    problems: tuple[str, ...] = ()
+    reported: EventMemory = field(default_factory=EventMemory)  # what Kubernetes Events were written about
+    problems: tuple[str, ...] = ()  # everything that was wrong in the last round, a sentence each
 
     @property
     def configured(self) -> bool:
@@ -202,8 +137,7 @@ class RoundState:
     def under_way(self) -> CurrentRound:
         """The round under way.
 
-        Raises:
-            RuntimeError: there is none.
+        Raises RuntimeError: there is none.
         """
         if self.current is None:
             raise RuntimeError("no round is under way")

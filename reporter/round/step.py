@@ -38,14 +38,8 @@ from reporter.round.state import RoundState
 def step(state: RoundState, event: RoundEvent, now: Moment) -> tuple[RoundState, tuple[RoundEffect, ...]]:
     """Take one event in.
 
-    Args:
-        state: the state before.
-        event: what happened.
-        now: when.
-
-    Returns:
-        The state after, and the effects: at most one of each lane, and only of lanes that were at rest or whose effect
-        the event concludes.
+    Returns the state after, and the effects: at most one of each lane, and only of lanes that were at rest or whose
+    effect the event concludes.
     """
     return _ON[type(event)](state, event, now)
 
