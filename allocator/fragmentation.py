@@ -9,8 +9,7 @@ Everything is an integer. What is left of a device counts in points: percent of 
 idle card has 200 points (compute and memory; bytes of memory state the same again and do not count). The mean is not
 divided by the sum of the weights.
 
-This is the definition, for one node at a time. `allocator.index.fragments` computes the same for all nodes at once, and
-`allocator.index.worth` what people see of it (`worth`).
+This is the definition, for one node at a time. `allocator.index.fragments` computes the same for all nodes at once.
 """
 
 from operator import le
@@ -55,7 +54,7 @@ def worth(node: NodeSnapshot, cpu: int | None, memory: int | None, mix: Mix) -> 
         if ask.type.name not in known:
             known[ask.type.name] = _alike(ask.type, node)
         groups = known[ask.type.name]
-        serving = {group.device.id: group.number for group in groups if serves(node, group.device, one)}
+        serving = {group.device.id: group.number for group in groups if _serves(group, one)}
         if sum(serving.values()) < ask.count:
             serving = {}
         short = _less(cpu, one.cpu) or _less(memory, one.memory)
@@ -77,15 +76,20 @@ class _Alike(NamedTuple):
     device: Device  # one of them
     number: int  # how many they are
     points: int  # what is left of all of them
+    has: Amounts  # each of them
+    free: Amounts
 
 
 def _alike(kind: DeviceType, node: NodeSnapshot) -> list[_Alike]:
-    """The usable devices of a type: few devices of a node differ in what `serves` looks at."""
+    """The usable devices of a type: few devices of a node differ in what `_serves` looks at."""
     usable = [device for device in node.devices if device.type == kind.name and node.is_usable(device)]
     groups: dict[tuple[str, str, tuple[Amounts, Amounts]], list[Device]] = {}
     for device, stock in zip(usable, node.stock(usable, kind.tails), strict=True):
         groups.setdefault((device.model, device.vendor, stock), []).append(device)
-    return [_Alike(of[0], len(of), len(of) * points_left(kind, node, of[0])) for of in groups.values()]
+    return [
+        _Alike(of[0], len(of), len(of) * points_left(kind, node, of[0]), *_stock(kind, node, of[0]))
+        for of in groups.values()
+    ]
 
 
 def fragmentation(node: NodeSnapshot, cpu: int | None, memory: int | None, mix: Mix) -> int:
@@ -98,30 +102,20 @@ def fragmentation(node: NodeSnapshot, cpu: int | None, memory: int | None, mix: 
     `memory`: bytes, likewise.
     """
     kinds = {one.ask.type.name: one.ask.type for one in mix.requests if one.ask is not None}
-    usable = [device for device in node.devices if device.type in kinds and node.is_usable(device)]
-    points = {device.id: points_left(kinds[device.type], node, device) for device in usable}
-    lost = 0
-    for one in mix.requests:
-        useful, asked = 0, usable
-        if one.ask is not None:
-            asked = [device for device in usable if device.type == one.ask.type.name]
-        if one.ask is not None and not _less(cpu, one.cpu) and not _less(memory, one.memory):
-            serving = [points[device.id] for device in asked if serves(node, device, one)]
-            useful = sum(serving) if len(serving) >= one.ask.count else 0
-        lost += one.weight * (sum(points[device.id] for device in asked) - useful)
-    return lost
+    left = sum(group.points for kind in kinds.values() for group in _alike(kind, node))
+    without_devices = sum(one.weight for one in mix.requests if one.ask is None)
+    return without_devices * left + sum(of.node_short + of.remainder for of in worth(node, cpu, memory, mix).values())
 
 
-def serves(node: NodeSnapshot, device: Device, one: TypicalRequest) -> bool:
-    """Whether a device has enough free for one device of a typical request, and is of its type, vendor and models."""
-    ask = one.ask
-    if ask is None or device.type != ask.type.name or (ask.vendor and not device.is_of(ask.vendor)):
+def _serves(group: _Alike, one: TypicalRequest) -> bool:
+    """Whether a device has enough free for one device of a request for its type, and is of its vendor and models."""
+    ask, device = one.ask, group.device
+    if ask is None or (ask.vendor and not device.is_of(ask.vendor)):
         return False
     model = model_name(device.model)
     if any(named and model not in map(model_name, named) for named in (one.models, ask.models)):
         return False
-    has, free = _stock(ask.type, node, device)
-    return all(map(le, completed(ask, has), free))
+    return all(map(le, completed(ask, group.has), group.free))
 
 
 def points_left(kind: DeviceType, node: NodeSnapshot, device: Device) -> int:

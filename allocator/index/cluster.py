@@ -8,25 +8,20 @@ tightly, because whole devices are what runs out. The administrator chooses the 
 The index is a fast check before `place()`: it excludes no node that `place()` would accept.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from allocator.fragmentation import Worth
-from allocator.index import exactorder, preference
-from allocator.index.fragments import Fragments, left_of_node
+from allocator.index import preference
+from allocator.index.fragments import Fragments
 from allocator.index.memo import Memo
-from allocator.index.noderows import NodeRows
-from allocator.index.preference import ClassUse
+from allocator.index.nodes import BLOCK, NodeRows, States
+from allocator.index.preference import FIGURES, ClassUse
 from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.rows import CPU_ROW, NODE_ROW, NUMA_ROW
-from allocator.index.states import BLOCK, States
-from allocator.index.stock import Stock
-from allocator.index.table import At, Bools, Ints, Make, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
-from allocator.index.worth import worth_by_make
-from allocator.score import FIGURES
+from allocator.index.table import At, Bools, Ints, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
 from allocator.vocabulary.mix import Mix
 from allocator.vocabulary.preference import Preference
 
@@ -337,20 +332,6 @@ class ClusterIndex:
         measured: Ints = self._fragments.now(self._states.end)[:, self._state[rows]].sum(axis=0)
         return measured
 
-    def worth(self, first: int, count: int) -> Iterator[tuple[str, Make, Worth]]:
-        """What is free by what it is worth to the typical requests: for each type and make, summed over some nodes.
-
-        `count`: of nodes; those beyond the last are left out.
-        """
-        states, node = self._state[first : min(first + count, self._nodes.end)], self._tables.get(NODE_ROW)
-        cpu, memory = (left_of_node(node, name, 0, states, len(states)) for name in ("cpu", "memory"))
-        for kind, of in self._fragments.kinds.items():
-            table = self._tables.get(kind)
-            if table is not None:
-                makes = table.known_makes()
-                for make, of_make in worth_by_make(of, Stock.of(table, states, of.pair), cpu, memory):
-                    yield kind, makes[make], of_make
-
     def growth(self, rows: Rows, query: Query, *, smallest: bool = True) -> Ints:
         """How much the fragmentation of the nodes of these rows grows if the query is served there.
 
@@ -365,13 +346,13 @@ class ClusterIndex:
     def ranks(self, way: Preference, rows: Rows, query: Query) -> Ints:
         """Number the nodes of these rows by one of the patent's preferences, from 0 for the best, equal ones alike.
 
-        The order is that of `allocator.score.FIGURES`, over all classes of the node that count. What the Pod takes is
-        stated by the query's steps and requests. Where that depends on the devices that are chosen, it is estimated as
-        in `packing`; a node that cannot serve a step counts as if that took nothing.
+        The order is that of `FIGURES`, over all classes of the node that count. What the Pod takes is stated by the
+        query's steps and requests. Where that depends on the devices that are chosen, it is estimated as in `packing`.
+        A node that cannot serve a step counts as if that took nothing.
         """
         classes, states = self._counted_classes(), self._state[rows]
-        filled = exactorder.paired(*self._filled(classes, query, states))
-        return exactorder.ranks(
+        filled = preference.paired(*self._filled(classes, query, states))
+        return preference.ranks(
             self._figures(way, classes, query)[states], preference.doubt(len(classes)), filled, FIGURES[way]
         )
 
@@ -385,8 +366,8 @@ class ClusterIndex:
         best: Bools = figures <= figures.min() + preference.doubt(len(classes))
         may_be = np.flatnonzero(best)
         if len(may_be) > 1:
-            filled = exactorder.paired(*self._filled(classes, query, states[may_be]))
-            best[may_be] = exactorder.least(filled, FIGURES[way])
+            filled = preference.paired(*self._filled(classes, query, states[may_be]))
+            best[may_be] = preference.least(filled, FIGURES[way])
         return best
 
     def _figures(self, way: Preference, classes: Classes, query: Query) -> preference.Floats:

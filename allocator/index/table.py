@@ -271,10 +271,6 @@ class TypeTable:
             known = self._allowed[allowed] = np.array([False, *map(allowed, self._makes)])
         return known
 
-    def known_makes(self) -> tuple[Make, ...]:
-        """The makes by their numbers; the first stands for all that are not stated."""
-        return ("", ""), *self._makes
-
     @property
     def told(self) -> bool:
         """Whether a node's makes and groups were stated."""

@@ -13,10 +13,10 @@ from strategies import asks
 from trials import examples
 
 from allocator.index.cluster import ClusterIndex
+from allocator.index.preference import FIGURES, NO_CLASS, Filled, mean, variance
 from allocator.index.query import MAX_AMOUNT
 from allocator.index.rows import load_row, query_of, query_with_load, type_rows, want_of
 from allocator.place import Placement, place
-from allocator.score import FIGURES, NO_CLASS, Filled, mean, variance
 from allocator.vocabulary.asks import DeviceAsk, PodRequest
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.node import NodeSnapshot, fullness

@@ -15,10 +15,10 @@ from trials import examples
 from world import BEGINNING, rank
 
 from allocator.index.cluster import ClusterIndex
+from allocator.index.preference import FIGURES, Filled
 from allocator.index.rows import CPU_ROW, query_of, type_rows
 from allocator.place import Placement, place
 from allocator.request.devices import _hinted
-from allocator.score import FIGURES, Filled
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy

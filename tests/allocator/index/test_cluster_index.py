@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from allocator.index.cluster import ClusterIndex
 from allocator.index.packed import Packed
+from allocator.index.preference import FIGURES, Filled
 from allocator.index.query import (
     MAX_AMOUNT,
     MAX_WANTED,
@@ -23,7 +24,6 @@ from allocator.index.query import (
 from allocator.index.rows import CPU_ROW, NUMA_ROW, load_row
 from allocator.index.search import NodeSearch
 from allocator.index.table import RowError, TypeRow
-from allocator.score import FIGURES, Filled
 from allocator.vocabulary.preference import NODE_CLASSES, Preference
 
 MOST_KEPT = 64

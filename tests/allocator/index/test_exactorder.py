@@ -9,11 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.index.exactorder import least, ranks
-from allocator.index.preference import Floats, doubt, figures
+from allocator.index.preference import FIGURES, Filled, Floats, doubt, figures, least, ranks
 from allocator.index.query import MAX_AMOUNT
 from allocator.index.table import Ints
-from allocator.score import FIGURES, Filled
 from allocator.vocabulary.preference import Preference
 
 Classes = Sequence[tuple[int, int]]

@@ -15,9 +15,8 @@ from trials import examples
 from allocator.fragmentation import fragmentation
 from allocator.index.cluster import ClusterIndex
 from allocator.index.fragments import STEP
-from allocator.index.groups import groups_of
 from allocator.index.query import MAX_AMOUNT
-from allocator.index.rows import load_row, query_with_load, type_rows
+from allocator.index.rows import groups_of, load_row, query_with_load, type_rows
 from allocator.index.search import NodeFigures, NodeSearch
 from allocator.index.table import NO_GROUP
 from allocator.place import Placement, place

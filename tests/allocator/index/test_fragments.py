@@ -1,6 +1,5 @@
 """The growth of fragmentation in the index: as the definition says of every node, through any history."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,15 +12,14 @@ from hypothesis import strategies as st
 from strategies import asks
 from trials import examples
 
-from allocator.fragmentation import Worth, fragmentation, points_left, worth
+from allocator.fragmentation import Worth, fragmentation, worth
 from allocator.index.cluster import ClusterIndex
+from allocator.index.fragments import Made, Stock, narrowest
 from allocator.index.packed import Packed
 from allocator.index.preference import coarse
 from allocator.index.rows import load_row, query_with_load, type_rows
 from allocator.index.search import NodeSearch
-from allocator.index.stock import Stock
 from allocator.index.table import Ints, Make, TypeRow, TypeTable, unpack
-from allocator.index.typical import Made, narrowest
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE, DeviceType, Unit
@@ -213,40 +211,6 @@ def test_the_largest_mix_and_the_largest_nodes_are_counted_exactly(nodes: int) -
     assert index.growth(rows, query).tolist() == [after - before] * nodes
 
 
-@given(HISTORIES, MIXES)
-def test_the_worth_of_what_is_free_is_what_the_definition_counts_on_each_node(
-    history: list[tuple[str, Machine | None]], mix: Mix
-) -> None:
-    index = new_index()
-    last = {name: machine for name, machine in history if machine is not None}
-    for machine in last.values():
-        put(index, machine)
-    index.typify(mix)
-    expected: Counter[tuple[str, str, str]] = Counter()
-    for machine in last.values():
-        found = worth(machine.node, *machine.left(), mix)
-        for (kind, model), of in found.items():
-            expected.update({(kind, model, part): points for part, points in of._asdict().items()})
-        lost = sum(of.node_short + of.remainder for of in found.values())
-        assert machine.fragmentation(mix) == lost + unasked(machine.node, mix)
-    counted: Counter[tuple[str, str, str]] = Counter()
-    for first in range(0, len(last) + 1, 2):
-        for kind, (_, model), of in index.worth(first, 2):
-            counted.update({(kind, model, part): points for part, points in of._asdict().items()})
-    assert +counted == +expected
-
-
-def unasked(node: NodeSnapshot, mix: Mix) -> int:
-    """What is left for each typical request without devices, times its weight, of the types that others ask for."""
-    kinds = {one.ask.type.name: one.ask.type for one in mix.requests if one.ask is not None}
-    return sum(
-        one.weight * points_left(kinds[device.type], node, device)
-        for one in mix.requests
-        for device in node.devices
-        if one.ask is None and device.type in kinds and node.is_usable(device)
-    )
-
-
 def test_makes_that_come_after_a_mix_are_told_apart() -> None:
     index, mix = new_index(), mix_of([TypicalRequest(0, 0, gpus(100), ("A100",))])
     index.typify(mix)
@@ -273,9 +237,10 @@ def test_a_new_mix_counts_from_when_it_is_given() -> None:
 def test_a_typical_request_fits_where_as_much_as_it_asks_is_left(cpu: int, memory: int, lost: int) -> None:
     index, node = new_index(), NodeSnapshot("a", (gpu(0, device_id="a"),))
     index.put("a", [*type_rows(node, told=True), load_row({"cpu": cpu, "memory": memory}, {})])
-    index.typify(mix_of([TypicalRequest(4000, 64, gpus(100))]))
+    mix = mix_of([TypicalRequest(4000, 64, gpus(100))])
+    index.typify(mix)
     assert index.fragmentation(index.positions(["a"])).tolist() == [lost]
-    assert [*index.worth(0, 2)] == [("gpu", ("", ""), Worth(200 - lost, lost, 0))]
+    assert worth(node, cpu or None, memory or None, mix) == {("gpu", ""): Worth(200 - lost, lost, 0)}
 
 
 @pytest.mark.parametrize(
@@ -414,7 +379,6 @@ def test_of_one_type_4096_makes_are_told_apart() -> None:
     numbers = table.makes(slice(33))
     assert numbers[:, :32].T.ravel().tolist() == list(range(1, 4097))
     assert not numbers[:, 32].any()
-    assert len(table.known_makes()) == 4097
 
 
 def test_of_many_nodes_those_without_room_disturb_no_other() -> None:

@@ -10,7 +10,7 @@ from builders import gpu, holding, part
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.index.groups import groups_of
+from allocator.index.rows import groups_of
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.links import LANE_WEIGHT, Links, Place, link
 from allocator.vocabulary.node import NodeSnapshot

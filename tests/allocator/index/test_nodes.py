@@ -1,4 +1,4 @@
-"""What nodes are made of: numbers of states, and figures that never are those of another state."""
+"""Rows by node name, and states of nodes: as a dict would have them."""
 
 import random
 
@@ -7,10 +7,56 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.index.cluster import ClusterIndex
+from allocator.index.nodes import BLOCK, NodeRows, States
 from allocator.index.packed import Packed
 from allocator.index.query import Query, Want
-from allocator.index.states import BLOCK, States
 from allocator.index.table import RowError, TypeRow
+
+
+def test_names_are_looked_up_again_each_time() -> None:
+    nodes = NodeRows()
+    assert [nodes.add(name) for name in "abc"] == [1, 2, 3]
+    names = ["a", "b"]
+    assert nodes.find(names).tolist() == [1, 2]
+    names[1] = "c"
+    assert nodes.find(names).tolist() == [1, 3]
+    assert nodes.drop("c") == 3
+    assert nodes.find(names).tolist() == [1, 0]
+    assert nodes.add("d") == 3
+    assert nodes.find([*names, "d", "", "d"]).tolist() == [1, 0, 3, 0, 3]
+    assert nodes.find([]).tolist() == []
+    assert nodes.drop("c") is None
+
+
+def test_the_order_of_names_takes_in_who_comes_and_who_goes() -> None:
+    nodes = NodeRows()
+    assert nodes.by_name().tolist() == [0]
+    for name in ("b", "d"):
+        nodes.add(name)
+    assert nodes.by_name().tolist() == [0, 1, 2]
+    nodes.add("a")  # into a row of its own
+    assert nodes.by_name().tolist() == [0, 2, 3, 1]
+    nodes.drop("b")
+    assert nodes.by_name()[[2, 3]].tolist() == [3, 2]
+    nodes.add("c")  # into the row that became free
+    assert nodes.by_name().tolist() == [0, 2, 3, 1]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdefgh")), max_size=40))
+def test_a_node_has_one_row_of_its_own_while_it_is_there(steps: list[tuple[bool, str]]) -> None:
+    nodes = NodeRows()
+    there: dict[str, int] = {}
+    for comes, name in steps:
+        if comes and name not in there:
+            there[name] = nodes.add(name)
+            assert 0 < there[name] < nodes.end
+        elif not comes:
+            assert nodes.drop(name) == there.pop(name, None)
+    assert nodes.find([*"abcdefgh"]).tolist() == [there.get(name, 0) for name in "abcdefgh"]
+    assert [nodes.names[row] for row in there.values()] == [*there]
+    assert [*filter(None, nodes.names)] == sorted(there, key=there.__getitem__)
+    by_name = nodes.by_name()
+    assert sorted(there) == sorted(there, key=lambda name: by_name[there[name]])
 
 
 def test_equal_nodes_share_a_state() -> None:
