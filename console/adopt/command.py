@@ -3,16 +3,19 @@
 import argparse
 import asyncio
 import sys
+from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from allocator.vocabulary.mode import Mode
+from allocator.vocabulary.names import MODE_LABEL
 from console import terminal
 from console.adopt import tables
 from console.adopt.findings import ClusterFindings, find
 from console.adopt.objects import Cluster, from_cluster, from_files
 from console.adopt.report import report
-from console.adopt.steps import steps
-from console.adopt.switch import NOT_NOW, switch
+from console.adopt.steps import blockers, steps
 from console.adopt.view import AdoptView
 from console.devices.nodestate import CommandError
 from console.devices.session import add_cluster
@@ -22,12 +25,15 @@ from console.simulator.objects import add_files
 from console.terminal import printable
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import KubeError, Unreachable
+from koordgate.kube.errors import KubeError, NotFound, Unreachable
+from koordgate.kube.resource import NAMESPACES
 from koordgate.settings import SettingsError
 from webhook import settings
 
 _UNUSABLE: Final = 2
+_NOT_NOW: Final = 3
 _CLASH: Final = 4
+_MANAGER: Final = "koordgate-adopt"
 
 
 async def _read(arguments: argparse.Namespace, kube: KubeClient | None) -> Cluster:
@@ -61,20 +67,27 @@ async def _do(arguments: argparse.Namespace, kube: KubeClient | None) -> int:
     if kube is None:
         raise CommandError("switch needs a cluster: leave out -f")
     to = Mode(arguments.to)
-    return await switch(kube, found, arguments.namespaces, to, dry_run=arguments.dry_run, force=arguments.force)
+    return await _switch(kube, found, arguments.namespaces, to, dry_run=arguments.dry_run, force=arguments.force)
 
 
 def _check(arguments: argparse.Namespace, found: ClusterFindings) -> int:
     made = steps(found)
     if arguments.output == "table":
-        terminal.show(tables.nodes_table(found), "", tables.namespaces_table(found), "", tables.steps_table(made))
-        if found.clashes:
-            terminal.show("", tables.clashes_table(found))
+        terminal.show(*tables.check_tables(found, made))
     else:
-        terminal.write_data(tables.check_data(found, made), arguments.output)
+        told = {
+            "nodes": found.nodes,
+            "namespaces": found.modes,
+            "pods": found.pods,
+            "clashes": found.clashes,
+            "steps": made,
+            "notes": found.notes,
+            "policies": found.policies,
+        }
+        terminal.write_data(msgspec.to_builtins(told), arguments.output)
     if found.clashes:
         return _CLASH
-    return 0 if all(step.done for step in made) else NOT_NOW
+    return 0 if all(step.done for step in made) else _NOT_NOW
 
 
 async def _report(arguments: argparse.Namespace, cluster: Cluster, seen: AdoptView, found: ClusterFindings) -> int:
@@ -89,7 +102,42 @@ async def _report(arguments: argparse.Namespace, cluster: Cluster, seen: AdoptVi
         else:
             terminal.show(tables.report_table(reports))
     else:
-        terminal.write_data({"namespaces": tables.report_data(reports)}, arguments.output)
+        terminal.write_data(msgspec.to_builtins({"namespaces": reports}), arguments.output)
+    return 0
+
+
+async def _switch(
+    kube: KubeClient, found: ClusterFindings, namespaces: Sequence[str], to: Mode, *, dry_run: bool, force: bool
+) -> int:
+    """Set the label of namespaces, unless something is in the way; returns the exit status.
+
+    Raises:
+        CommandError: there is no such namespace.
+        KubeError: the API server refuses, or cannot be reached.
+    """
+    objects = {}
+    for namespace in dict.fromkeys(namespaces):
+        try:
+            objects[namespace] = await kube.get(NAMESPACES.path(namespace))
+        except (NotFound, ValueError) as error:
+            raise CommandError(f"there is no namespace {namespace}: name one that exists") from error
+    reasons = list(blockers(found, list(objects), to))
+    for reason in reasons:
+        terminal.show(printable(f"in the way: {reason}"))
+    if reasons and not force:
+        terminal.show("nothing was switched; --force switches all the same")
+        return _NOT_NOW
+    for namespace, obj in objects.items():
+        metadata = obj["metadata"]
+        before = (metadata.get("labels") or {}).get(MODE_LABEL)
+        dry = " (dry run: nothing is written)" if dry_run else ""
+        if before == to:
+            terminal.show(printable(f"{namespace} is in mode {to} already"))
+            continue
+        change = {"metadata": {"labels": {MODE_LABEL: str(to)}, "resourceVersion": metadata["resourceVersion"]}}
+        path = NAMESPACES.path(namespace)
+        await kube.patch(path, change, "merge", field_manager=_MANAGER, dry_run=dry_run)
+        terminal.show(printable(f"{namespace}: {before or 'no mode of its own'} -> {to}{dry}"))
     return 0
 
 

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
 
 from allocator.adopted import Survey, survey
 from allocator.request.original import read_asks
@@ -17,31 +19,23 @@ from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.peers import PEERS, VOLCANO_MEMORY, VOLCANO_NUMBER
 from console.adopt.objects import Cluster, about_devices
 from console.adopt.view import AdoptView
-from console.doctor.checks.delivery import CardNode, Chosen, chosen, shown
-from console.doctor.findings import Finding, Level
+from console.doctor.checks.delivery import CardNode, chosen, shown
+from console.doctor.findings import Level
 from console.doctor.policies import cure, removed, what
 from console.doctor.proof import DELIVERY_PROVED, DeliveryProof
 from webhook.settings import WebhookSettings, tells_volcano, types_of
 
-Raw = dict[str, Any]
 OURS: Final = "koordgate"
 PLUGIN: Final = "device plugin"
 CLAIM: Final = "ResourceClaim"
 NO_WAY: Final = "none"
+READY: Final = "ready"
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _TITLES: Final = {one.name: one.title for one in PEERS}
 
 
-class HeldBy(NamedTuple):
-    """Who holds some of a device.
-
-    Attributes:
-        device: its id.
-        holder: namespace/name.
-        uid: of the Pod or claim; "" if it is not stated.
-        product: that gave it.
-        evidence: where that is stated.
-    """
+class HeldBy(msgspec.Struct, frozen=True):
+    """Who holds some of a device: a Pod or claim, the product that gave it, and where that is stated."""
 
     device: str
     holder: str
@@ -50,16 +44,11 @@ class HeldBy(NamedTuple):
     evidence: str
 
 
-@dataclass(frozen=True, slots=True)
-class DevicePod:
+class DevicePod(msgspec.Struct, frozen=True, rename={"read": "readHere"}):
     """A Pod that asks for devices and has not finished.
 
-    Attributes:
-        namespace, name, uid: its identity.
-        node: where it is bound; "" while it waits.
-        product: whose names it asks in, or `koordgate` once it was translated.
-        read: whether koordgate would translate it with the present settings.
-        mode: of its namespace.
+    `node` is "" while it waits. `product` is whose names it asks in, or `koordgate` once it was translated. `read` says
+    whether koordgate would translate it with the present settings.
     """
 
     namespace: str
@@ -74,56 +63,49 @@ class DevicePod:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFinding:
+class NodeFinding(
+    msgspec.Struct, frozen=True, rename={"name": "node", "listed": "deviceObject", "sick": "outOfService"}
+):
     """One node that has devices, or Pods that ask for them.
 
     Attributes:
-        name: of the node.
-        listed: whether it has a Device object.
-        reporter: whether its reporter is ready; None if it has none.
-        devices: how many it has; without a Device object, how many are assumed.
-        sick: why some take nothing new: reason -> number.
-        held: who holds what, by device and holder.
-        clashes: what would clash, a sentence each.
-        problems: what cannot be read.
+        ready: whether koordgate can give its devices.
+        listed: whether it has a Device object; otherwise its devices are assumed.
+        reporter: `ready`, `not ready` or `none`.
+        sick: why some devices take nothing new: reason -> number.
+        held: by device and holder.
+        clashes, problems: a sentence each; problems are what cannot be read.
         offers: resources of other products that its Node still states.
         delivery: the way in which containers get NVIDIA's cards there, "none" without any; "" if that is not known, or
             it has no such cards.
     """
 
     name: str
+    ready: bool
     listed: bool
-    reporter: bool | None
+    reporter: str
     devices: int = 0
-    sick: Mapping[str, int] = field(default_factory=dict)
+    sick: dict[str, int] = {}
     held: tuple[HeldBy, ...] = ()
     clashes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    offers: Mapping[str, str] = field(default_factory=dict)
+    offers: dict[str, str] = {}
     delivery: str = ""
-
-    @property
-    def ready(self) -> bool:
-        """Whether koordgate can give its devices."""
-        return self.listed and bool(self.reporter) and not self.problems and self.delivery != NO_WAY
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFindings:
-    """All that was found.
+    """All that was found; sentences say what to do.
 
     Attributes:
-        nodes: by name.
         pods: those that ask for devices, by namespace and name.
         modes: the mode of each namespace that has such Pods.
         installed: whether koordgate's webhooks are there; None if that is not known.
         notes: what could not be read.
         assumed: whether the settings by which it was judged are defaults that nobody confirmed.
         exempt: namespaces whose label says nothing, because koordgate does nothing there.
-        unshown: where and why containers would get none of NVIDIA's cards, and what to do, a sentence each.
-        doubts: where it is not known whether they would, likewise.
-        policies: those of the cluster's own that do not apply to Pods that are translated, a sentence each.
+        unshown, doubts: where containers would get none of NVIDIA's cards, and where that is not known.
+        policies: those of the cluster's own that do not apply to Pods that are translated.
     """
 
     nodes: tuple[NodeFinding, ...]
@@ -149,12 +131,7 @@ class ClusterFindings:
 
 
 def find(cluster: Cluster, seen: AdoptView) -> ClusterFindings:
-    """Find who holds what, and what would clash.
-
-    Args:
-        cluster: its objects.
-        seen: the same, as a replica would see them.
-    """
+    """Find who holds what, and what would clash; `seen` is the cluster as a replica would see it."""
     types = types_of(seen.settings)
     pods = sorted(device_pods(cluster, seen, types), key=lambda pod: (pod.namespace, pod.name))
     on: dict[str, list[DevicePod]] = {}
@@ -162,21 +139,22 @@ def find(cluster: Cluster, seen: AdoptView) -> ClusterFindings:
         on.setdefault(pod.node, []).append(pod)
     listed = {obj["metadata"]["name"] for obj in cluster.objects("Device")}
     unlisted = {obj["metadata"]["name"]: len(obj["spec"]["devices"]) for obj in cluster.unlisted}
-    names = dict(_names(cluster))
+    uids = ((pod["metadata"].get("uid", ""), pod["metadata"]) for pod in cluster.objects("Pod"))
+    names = {uid: f"{about.get('namespace', '')}/{about['name']}" for uid, about in uids}
+    carded = card_nodes(cluster, seen)
+    ways = {name: str(found.way.delivery or NO_WAY) for name, found in chosen(carded).items()}
     nodes = []
     for obj in sorted(cluster.objects("Node"), key=lambda obj: str(obj["metadata"]["name"])):
         name = obj["metadata"]["name"]
         offers = _offers(obj, types, seen.settings)
         if name in listed or name in unlisted or offers or name in on or seen.records.record(name).holdings:
-            one = _node(name, seen, cluster, on.get(name, []), offers, names)
-            nodes.append(replace(one, devices=one.devices or unlisted.get(name, 0)))
+            assumed, way = unlisted.get(name, 0), ways.get(name, "")
+            nodes.append(_node(name, seen, cluster, on.get(name, []), offers, names, assumed, way))
     modes = {namespace: seen.mode(namespace) for namespace in sorted({pod.namespace for pod in pods})}
-    carded = card_nodes(cluster, seen)
-    ways = chosen(carded)
-    nodes = [replace(node, delivery=_way(ways.get(node.name))) for node in nodes]
     told = [one for one in shown(carded) if one.todo]
     listed_nodes = {node.name for node in nodes}
     apart = [problem for name, said in sorted(seen.problems.items()) if name not in listed_nodes for problem in said]
+    gone = removed(types, seen.settings.domain)
     return ClusterFindings(
         tuple(nodes),
         tuple(pods),
@@ -185,9 +163,12 @@ def find(cluster: Cluster, seen: AdoptView) -> ClusterFindings:
         (*cluster.notes, *apart),
         cluster.assumed,
         seen.modes.exempt,
-        tuple(_sentence(one) for one in told if one.level is Level.FAILURE),
-        tuple(_sentence(one) for one in told if one.level is not Level.FAILURE),
-        tuple(_policies(cluster, removed(types, seen.settings.domain))),
+        tuple(f"{one.what}; {one.todo}" for one in told if one.level is Level.FAILURE),
+        tuple(f"{one.what}; {one.todo}" for one in told if one.level is not Level.FAILURE),
+        (
+            *cluster.policies.problems,
+            *(f"{what(one)}; {cure(one.names, gone)}" for one in cluster.policies.outdated),
+        ),
     )
 
 
@@ -203,19 +184,6 @@ def card_nodes(cluster: Cluster, seen: AdoptView) -> list[CardNode]:
             way, told = seen.view.snapshot(name).delivery, listed.runtime is not None
             found.append(CardNode(name, way, told, "", labels.get(DELIVERY_LABEL, ""), proof))
     return sorted(found, key=lambda one: one.name)
-
-
-def _policies(cluster: Cluster, gone: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    yield from cluster.policies.problems
-    yield from (f"{what(one)}; {cure(one.names, gone)}" for one in cluster.policies.outdated)
-
-
-def _way(found: Chosen | None) -> str:
-    return "" if found is None else str(found.way.delivery or NO_WAY)
-
-
-def _sentence(one: Finding) -> str:
-    return f"{one.what}; {one.todo}"
 
 
 def device_pods(cluster: Cluster, seen: AdoptView, types: DeviceTypes) -> Iterator[DevicePod]:
@@ -245,8 +213,8 @@ def product_of(pod: Mapping[str, Any], types: DeviceTypes, scheduler_name: str) 
     for dialect in read_asks(pod, types.known, implied=False).dialects:
         if dialect.title:
             return dialect.title
-    named = [types.known.resources[name] for name in _named(pod) if name in types.known.resources]
-    if DEVICE_ALLOCATED in annotations or any(meaning.dialect.own for meaning in named):
+    known = types.known.resources
+    if DEVICE_ALLOCATED in annotations or any(name in known and known[name].dialect.own for name in _named(pod)):
         return "Koordinator"
     return PLUGIN
 
@@ -256,12 +224,6 @@ def _named(pod: Mapping[str, Any]) -> Iterator[str]:
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         for key in RESOURCE_MAPS:
             yield from (container.get("resources") or {}).get(key) or ()
-
-
-def _names(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    for pod in cluster.objects("Pod"):
-        metadata = pod["metadata"]
-        yield metadata.get("uid", ""), f"{metadata.get('namespace', '')}/{metadata['name']}"
 
 
 def _offers(node: Mapping[str, Any], types: DeviceTypes, settings: WebhookSettings) -> dict[str, str]:
@@ -279,37 +241,37 @@ def _node(
     seen: AdoptView,
     cluster: Cluster,
     pods: Iterable[DevicePod],
-    offers: Mapping[str, str],
+    offers: dict[str, str],
     names: Mapping[str, str],
+    assumed: int,
+    delivery: str,
 ) -> NodeFinding:
     snapshot, listed = seen.view.snapshot(name), seen.view.nodes.devices(name)
-    foreign = survey(snapshot)
-    kubelet = listed.kubelet_pods if listed is not None else {}
-    held = [
-        *_by_ledger(snapshot, seen),
-        *_by_kubelet(snapshot, kubelet, names),
-        *_by_others(foreign),
-    ]
+    foreign, kubelet = survey(snapshot), listed.kubelet_pods if listed is not None else {}
+    held = [*_by_ledger(snapshot, seen), *_by_kubelet(snapshot, kubelet, names), *_by_others(foreign)]
     held.sort(key=lambda one: (one.device, one.holder, one.product))
-    sick = Counter(
-        (device.why_not or "unhealthy").partition(":")[0] for device in snapshot.devices if not device.healthy
-    )
-    clashes = [
+    sick = Counter((one.why_not or "unhealthy").partition(":")[0] for one in snapshot.devices if not one.healthy)
+    clashes = (
         *_twice(name, snapshot, kubelet, names),
         *(_unknown(name, pods, held) if snapshot.devices else ()),
         *_uncounted(name, foreign, seen.settings.adopt.peers),
         *(f"{name}: {one.message}" for one in foreign.conflicts),
-    ]
+    )
+    problems = tuple(seen.problems.get(name, ()))
+    reporter = {None: "none", False: "not ready", True: READY}[cluster.reporters.get(name)]
+    ready = listed is not None and reporter == READY and not problems and delivery != NO_WAY
     return NodeFinding(
         name,
+        ready,
         listed is not None,
-        cluster.reporters.get(name),
-        len(snapshot.devices),
+        reporter,
+        len(snapshot.devices) or assumed,
         dict(sick),
         tuple(held),
-        tuple(clashes),
-        tuple(seen.problems.get(name, ())),
+        clashes,
+        problems,
         offers,
+        delivery,
     )
 
 

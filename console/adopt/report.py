@@ -6,13 +6,11 @@ them.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
-from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from allocator.wire.values import MOST_OF_NODE, UNREADABLE, parse_json
@@ -26,10 +24,10 @@ from webhook.view.podinfo import annotated_holding, read_pod_info
 
 Raw = dict[str, Any]
 _OTHERS: Final = ("NodeResourceTopology", "ResourceSlice", "ResourceClaim", "PodGroup")
-_MOST_REASONS: Final = 10  # that are listed for each namespace
+_MAX_REASONS: Final = 10  # that are listed for each namespace
 
 
-class PlacedOn(NamedTuple):
+class PlacedOn(msgspec.Struct, frozen=True):
     """A device of which a Pod would hold some."""
 
     type: str
@@ -37,33 +35,30 @@ class PlacedOn(NamedTuple):
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceReport:
+class PlacedPod(msgspec.Struct, frozen=True):
+    """Where a Pod would be, and on what."""
+
+    node: str
+    devices: tuple[PlacedOn, ...]
+
+
+class NamespaceReport(msgspec.Struct, rename="camel"):
     """One namespace.
 
-    Attributes:
-        namespace: its name.
-        mode: its mode.
-        pods: how many ask for devices.
-        translated: how many would be translated.
-        refused: reason -> number of Pods that would be refused.
-        waiting: reason -> number of Pods that would wait.
-        placed: Pod -> node and devices: type, minor, id.
-        same_node: how many are on the node where they would be.
-        cards_now: how many cards they have now, as far as it is stated.
-        cards_then: how many they would have.
+    `refused` and `waiting` are reason -> number of Pods. `cards_now` is as far as it is stated. `same_node` counts the
+    Pods that are on the node where they would be.
     """
 
     namespace: str
     mode: Mode
-    pods: int
-    translated: int
-    refused: Mapping[str, int]
-    waiting: Mapping[str, int]
-    placed: Mapping[str, tuple[str, tuple[PlacedOn, ...]]]
-    same_node: int
-    cards_now: int
-    cards_then: int
+    pods: int = 0
+    translated: int = 0
+    refused: dict[str, int] = {}
+    waiting: dict[str, int] = {}
+    placed: dict[str, PlacedPod] = {}
+    same_node: int = 0
+    cards_now: int = 0
+    cards_then: int = 0
 
 
 async def report(
@@ -71,86 +66,58 @@ async def report(
 ) -> list[NamespaceReport]:
     """Place the Pods of these namespaces as koordgate would, in the order of their creation.
 
-    Args:
-        cluster: its objects.
-        seen: the same, as a replica would see them.
-        found: in them.
-        namespaces: whose Pods are placed; those that are enforced already keep their Pods.
+    Pods of namespaces that are enforced already stay.
     """
     moved = {pod.uid: pod for pod in found.pods if pod.namespace in namespaces and pod.product != OURS}
     offline = OfflineCluster.in_process(msgspec.structs.replace(seen.settings, mode=Mode.ENFORCE))
-    standing = [pod for pod in cluster.objects("Pod") if pod["metadata"].get("uid") not in moved]
-    standing = [pod for pod in map(_running, standing) if pod is not None]
+    pods = cluster.objects("Pod")
+    standing = [  # who waits takes no part
+        pod
+        for pod in pods
+        if pod["metadata"].get("uid") not in moved
+        and (pod.get("spec") or {}).get("nodeName")  # who waits takes no part
+    ]
     devices = [_without_kubelet(obj, moved.keys()) for obj in cluster.objects("Device")]
     devices += cluster.unlisted
     others = [obj for kind in _OTHERS for obj in cluster.objects(kind)]
     await offline.load([*cluster.objects("Node"), *devices, *others, *standing])
-    chosen = [pod for pod in cluster.objects("Pod") if pod["metadata"].get("uid") in moved]
+    chosen = [pod for pod in pods if pod["metadata"].get("uid") in moved]
     chosen.sort(key=lambda pod: (pod["metadata"].get("creationTimestamp") or "", _name(pod)))
     results = await offline.settle([await offline.submit(as_submitted(pod)) for pod in chosen])
-    told: dict[str, list[tuple[DevicePod, Result]]] = {namespace: [] for namespace in sorted(namespaces)}
-    for pod, result in zip(chosen, results, strict=True):
-        told[pod["metadata"]["namespace"]].append((moved[pod["metadata"]["uid"]], result))
-    types = types_of(seen.settings)
-
-    def held(result: Result) -> Holding | None:
-        pod = read_pod_info(result.pod, types=types)
-        return None if pod is None else annotated_holding(pod, seen.view.devices(pod.node), 0)
-
-    now = {pod.uid: pod.node for pod in found.pods}
     cards: dict[str, set[str]] = {}
-    for node in found.nodes:
-        for one in node.held:
-            cards.setdefault(one.uid, set()).add(one.device)
-    return [_sum_up(namespace, seen.mode(namespace), pairs, held, now, cards) for namespace, pairs in told.items()]
+    for one in (one for node in found.nodes for one in node.held):
+        cards.setdefault(one.uid, set()).add(one.device)
+    pairs = [(moved[given["metadata"]["uid"]], result) for given, result in zip(chosen, results, strict=True)]
+    return [
+        _report(seen, namespace, [pair for pair in pairs if pair[0].namespace == namespace], cards)
+        for namespace in sorted(namespaces)
+    ]
 
 
-def _sum_up(
-    namespace: str,
-    mode: Mode,
-    pairs: Iterable[tuple[DevicePod, Result]],
-    held: Callable[[Result], Holding | None],
-    now: Mapping[str, str],
-    cards: Mapping[str, Collection[str]],
+def _report(
+    seen: AdoptView, namespace: str, pairs: Sequence[tuple[DevicePod, Result]], cards: Mapping[str, Collection[str]]
 ) -> NamespaceReport:
-    refused: Counter[str] = Counter()
-    waiting: Counter[str] = Counter()
-    placed: dict[str, tuple[str, tuple[PlacedOn, ...]]] = {}
+    made = NamespaceReport(namespace, seen.mode(namespace), len(pairs))
+    refused, waiting = Counter[str](), Counter[str]()
     then: set[str] = set()
-    have: set[str] = set()
-    pods = same = translated = 0
     for pod, result in pairs:
-        pods += 1
-        have.update(cards.get(pod.uid, ()))
         if result.state is PodFate.DENIED:
             refused[_about(result.message, pod)] += 1
             continue
-        translated += bool(result.pod["metadata"].get("annotations", {}).keys() - _given(result))
+        before = ((result.given or {}).get("metadata") or {}).get("annotations") or {}
+        made.translated += bool(result.pod["metadata"].get("annotations", {}).keys() - before.keys())
         if result.state is not PodFate.BOUND:
             waiting[_about(result.message, pod)] += 1
             continue
-        node = result.pod["spec"]["nodeName"]
-        holding = held(result)
+        node, info = result.pod["spec"]["nodeName"], read_pod_info(result.pod, types=types_of(seen.settings))
+        holding = None if info is None else annotated_holding(info, seen.view.devices(info.node), 0)
         shares = holding.shares if holding is not None else ()
-        placed[str(pod)] = (node, tuple(PlacedOn(share.type, share.minor, share.id) for share in shares))
+        made.placed[str(pod)] = PlacedPod(node, tuple(PlacedOn(one.type, one.minor, one.id) for one in shares))
         then.update(share.id for share in shares)
-        same += node == now.get(pod.uid)
-    return NamespaceReport(
-        namespace,
-        mode,
-        pods,
-        translated,
-        dict(refused.most_common(_MOST_REASONS)),
-        dict(waiting.most_common(_MOST_REASONS)),
-        placed,
-        same,
-        len(have),
-        len(then),
-    )
-
-
-def _given(result: Result) -> set[str]:
-    return set(((result.given or {}).get("metadata") or {}).get("annotations") or ())
+        made.same_node += node == pod.node
+    made.refused, made.waiting = (dict(one.most_common(_MAX_REASONS)) for one in (refused, waiting))
+    made.cards_now, made.cards_then = len({card for pod, _ in pairs for card in cards.get(pod.uid, ())}), len(then)
+    return made
 
 
 def _about(message: str, pod: DevicePod) -> str:
@@ -160,11 +127,6 @@ def _about(message: str, pod: DevicePod) -> str:
 
 def _name(pod: Mapping[str, Any]) -> str:
     return f"{pod['metadata'].get('namespace', '')}/{pod['metadata']['name']}"
-
-
-def _running(pod: Raw) -> Raw | None:
-    """A Pod that stays where it is; one that waits takes no part."""
-    return pod if (pod.get("spec") or {}).get("nodeName") else None
 
 
 def _without_kubelet(device: Raw, moved: Collection[str]) -> Raw:

@@ -4,28 +4,21 @@ The device proposal, "Upgrade strategy", asks for them in this order, for the cl
 takes steps 2, 3, 5 and 7 by itself.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from allocator.vocabulary.mode import Mode
-from console.adopt.findings import NO_WAY, OURS, ClusterFindings, DevicePod
+from console.adopt.findings import NO_WAY, OURS, READY, ClusterFindings
 from console.terminal import counted
 
-_MOST_NAMED: Final = 5
+_MAX_NAMED: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class AdoptStep:
-    """One step.
-
-    Attributes:
-        number: from 1.
-        title: what it is.
-        done: whether nothing is left to do.
-        needed: what is left, a sentence each.
-        command: that does it, or shows how far it is; "" where nothing is left.
-    """
+class AdoptStep(msgspec.Struct, frozen=True):
+    """One step; nothing is left to do if it is done. `command` does it, or shows how far it is."""
 
     number: int
     title: str
@@ -36,84 +29,61 @@ class AdoptStep:
 
 def steps(found: ClusterFindings) -> list[AdoptStep]:
     """The seven steps."""
-    made = (_installed, _paused, _nobody_waits, _reported, _switched, _tried, _restored)
-    return [_step(number, step(found)) for number, step in enumerate(made, 1)]
+    made = (_installed(found), _paused(found), _nobody_waits(found), _reported(found), _switched(found))
+    last = (_tried(found), _restored(found))
+    return [
+        AdoptStep(number, title, not needed, tuple(needed), command if needed else "")
+        for number, (title, needed, command) in enumerate((*made, *last), 1)
+    ]
 
 
-_Made = tuple[str, Iterable[str], str]
+_Made = tuple[str, list[str], str]
 """Title, what is needed, and the command."""
 
 
-def _step(number: int, made: _Made) -> AdoptStep:
-    title, needed, command = made
-    left = tuple(needed)
-    return AdoptStep(number, title, not left, left, command if left else "")
-
-
 def _installed(found: ClusterFindings) -> _Made:
-    needed = []
-    if found.installed is False:
-        needed.append("koordgate's webhooks are not installed: install the chart with mode: shadow")
-    without = [node.name for node in found.nodes if not node.reporter]
-    if without:
+    missing = found.installed is False
+    needed = ["koordgate's webhooks are not installed: install the chart with mode: shadow"] if missing else []
+    if without := [node.name for node in found.nodes if node.reporter != READY]:
         needed.append(f"no reporter is ready on {named(without)}")
-    return (
-        "koordgate is installed, and a reporter is ready on every node with devices",
-        needed,
-        "helm upgrade --install koordgate charts/koordgate -n koordgate-system --create-namespace --set mode=shadow"
-        if found.installed is False
-        else "kubectl get pods -A -o wide -l app.kubernetes.io/name=koordgate-reporter",
-    )
+    install = "helm upgrade --install koordgate charts/koordgate -n koordgate-system --create-namespace"
+    look = "kubectl get pods -A -o wide -l app.kubernetes.io/name=koordgate-reporter"
+    title = "koordgate is installed, and a reporter is ready on every node with devices"
+    return title, needed, f"{install} --set mode=shadow" if missing else look
 
 
 def _paused(found: ClusterFindings) -> _Made:
-    waiting = _by_namespace(found.waiting)
-    needed = [f"{namespace} has {counted(len(pods), 'Pod')} that must still be placed" for namespace, pods in waiting]
-    namespace = waiting[0][0] if waiting else "NAMESPACE"
-    return (
-        "nobody creates Pods for the old product in the namespaces to be switched",
-        needed,
-        f"kubectl -n {namespace} create quota pause --hard=requests.nvidia.com/gpu=0",
-    )
+    waiting = sorted(Counter(pod.namespace for pod in found.waiting).items())
+    needed = [f"{namespace} has {counted(pods, 'Pod')} that must still be placed" for namespace, pods in waiting]
+    title = "nobody creates Pods for the old product in the namespaces to be switched"
+    quota = "create quota pause --hard=requests.nvidia.com/gpu=0"
+    return title, needed, f"kubectl -n {waiting[0][0]} {quota}" if waiting else ""
 
 
 def _nobody_waits(found: ClusterFindings) -> _Made:
-    waiting = found.waiting
-    needed = [f"Pods wait for another scheduler: {named([str(pod) for pod in waiting])}"] if waiting else []
-    namespace = waiting[0].namespace if waiting else "NAMESPACE"
-    return (
-        "no Pod with devices waits for the old scheduler",
-        needed,
-        f"kubectl -n {namespace} get pods --field-selector=status.phase=Pending",
-    )
+    waiting, title = found.waiting, "no Pod with devices waits for the old scheduler"
+    if not waiting:
+        return title, [], ""
+    command = f"kubectl -n {waiting[0].namespace} get pods --field-selector=status.phase=Pending"
+    return title, [f"Pods wait for another scheduler: {named([str(pod) for pod in waiting])}"], command
 
 
 def _reported(found: ClusterFindings) -> _Made:
-    needed = []
     without = [node.name for node in found.nodes if not node.listed]
-    if without:
-        needed.append(f"no Device object: {named(without)}")
+    needed = [f"no Device object: {named(without)}"] if without else []
     needed += [problem for node in found.nodes for problem in node.problems]
-    needed += found.unshown
-    needed += found.clashes
-    return (
-        "the Device objects state all devices and who has them, without a clash",
-        needed,
-        "koordgate adopt check" if found.clashes else "kubectl get devices.scheduling.koordinator.sh",
-    )
+    needed += [*found.unshown, *found.clashes]
+    command = "koordgate adopt check" if found.clashes else "kubectl get devices.scheduling.koordinator.sh"
+    return "the Device objects state all devices and who has them, without a clash", needed, command
 
 
 def _switched(found: ClusterFindings) -> _Made:
     behind = [namespace for namespace, mode in found.modes.items() if mode is not Mode.ENFORCE]
-    needed = [f"{namespace} is in mode {found.modes[namespace]}" for namespace in behind[:_MOST_NAMED]]
-    if len(behind) > _MOST_NAMED:
-        needed.append(f"and {len(behind) - _MOST_NAMED} more namespaces")
-    first = behind[0] if behind else "NAMESPACE"
-    return (
-        "every namespace with such Pods is switched",
-        needed,
-        f"koordgate adopt switch {first} --to enforce --dry-run",
-    )
+    needed = [f"{namespace} is in mode {found.modes[namespace]}" for namespace in behind[:_MAX_NAMED]]
+    if len(behind) > _MAX_NAMED:
+        needed.append(f"and {len(behind) - _MAX_NAMED} more namespaces")
+    command = f"koordgate adopt switch {behind[0]} --to enforce --dry-run" if behind else ""
+    return "every namespace with such Pods is switched", needed, command
 
 
 def _tried(found: ClusterFindings) -> _Made:
@@ -125,42 +95,24 @@ def _tried(found: ClusterFindings) -> _Made:
 
 def _restored(found: ClusterFindings) -> _Made:
     needed = []
-    theirs = [pod for pod in found.pods if pod.node and pod.product != OURS]
-    if theirs:
-        running = counted(len(theirs), "running Pod")
+    if theirs := sum(bool(pod.node) and pod.product != OURS for pod in found.pods):
+        running = counted(theirs, "running Pod")
         needed.append(f"devices of the old product are held by {running}, which their controllers may replace")
-    offering = [node.name for node in found.nodes if node.offers]
-    if offering:
+    if offering := [node.name for node in found.nodes if node.offers]:
         names = sorted({name for node in found.nodes for name in node.offers})
         needed.append(f"{named(offering)} still offer {named(names)}")
-    return (
-        "Pods are created again, and the old product is removed",
-        needed,
-        "koordgate adopt check   # docs/migration.md: what to remove of each product",
-    )
-
-
-def _by_namespace(pods: Iterable[DevicePod]) -> list[tuple[str, list[DevicePod]]]:
-    found: dict[str, list[DevicePod]] = {}
-    for pod in pods:
-        found.setdefault(pod.namespace, []).append(pod)
-    return sorted(found.items())
+    command = "koordgate adopt check   # docs/migration.md: what to remove of each product"
+    return "Pods are created again, and the old product is removed", needed, command
 
 
 def named(names: Sequence[str]) -> str:
     """A few names, and how many more there are."""
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
 
 
 def blockers(found: ClusterFindings, namespaces: Sequence[str], to: Mode) -> Iterator[str]:
-    """Why namespaces should not be switched now: what would be stranded, and what might be given twice.
-
-    Args:
-        found: in the cluster.
-        namespaces: to be switched together.
-        to: their new mode.
-    """
+    """Why namespaces should not be switched together now: what would be stranded, and what might be given twice."""
     among = set(namespaces)
     if found.assumed:
         yield (

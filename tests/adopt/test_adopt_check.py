@@ -16,7 +16,7 @@ from console.adopt.command import COMMAND
 from console.adopt.findings import ClusterFindings, HeldBy, NodeFinding, find
 from console.adopt.objects import Cluster, from_objects
 from console.adopt.steps import blockers, steps
-from console.adopt.tables import nodes_table
+from console.adopt.tables import check_tables
 from console.adopt.view import AdoptView
 from console.simulator.cluster import OfflineCluster
 from console.terminal import show
@@ -548,9 +548,11 @@ def test_a_file_that_has_a_runtime_class_has_all_of_them_and_one_without_any_has
 
 
 def test_the_table_says_how_containers_get_their_cards(capsys: pytest.CaptureFixture[str]) -> None:
-    nodes = [NodeFinding(way or "x", True, True, 1, delivery=way) for way in ("environment", "none", "")]
-    show(nodes_table(ClusterFindings(tuple(nodes), (), {})))
-    words = " ".join(capsys.readouterr().out.replace(" -", "").split())
+    nodes = [
+        NodeFinding(way or "x", way != "none", True, "ready", 1, delivery=way) for way in ("environment", "none", "")
+    ]
+    show(*check_tables(ClusterFindings(tuple(nodes), (), {}), []))
+    words = " ".join(capsys.readouterr().out.partition("NAMESPACE")[0].replace(" -", "").split())
     assert words == (
         "NODE READY HELD BY STILL OFFERS environment yes 1 device cards by environment none no 1 device no way for "
         "cards x yes 1 device"

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from builders import container, device_entry, device_object, gpu, holding, part, pod
+from msgspec.structs import astuple
 
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from allocator.wire.nodeallocation import write_spec
 from console.adopt.findings import ClusterFindings, find
 from console.adopt.objects import Cluster, from_objects
-from console.adopt.report import NamespaceReport, PlacedOn, report
+from console.adopt.report import NamespaceReport, PlacedOn, PlacedPod, report
 from console.adopt.view import AdoptView
 from console.simulator.documents import InputError
 from webhook.settings import DialectSettings, WebhookSettings, types_of
@@ -98,8 +99,8 @@ async def test_a_report_says_on_which_cards_pods_would_be_and_how_many_stay_wher
         one["metadata"]["labels"] = {"kubernetes.io/hostname": one["metadata"]["name"]}
     (told,) = await reported([*nodes, devices("n1", checkpoint), devices("n2", checkpoint), *pods], "team")
     assert set(told.placed) == {"team/two", "team/here", "team/there"}
-    assert told.placed["team/two"] == ("n2", (PlacedOn("gpu", 0, "GPU-n2-0"), PlacedOn("gpu", 1, "GPU-n2-1")))
-    assert {told.placed[name][0] for name in ("team/here", "team/there")} == {"n1"}
+    assert told.placed["team/two"] == PlacedPod("n2", (PlacedOn("gpu", 0, "GPU-n2-0"), PlacedOn("gpu", 1, "GPU-n2-1")))
+    assert {told.placed[name].node for name in ("team/here", "team/there")} == {"n1"}
     assert (told.same_node, told.cards_now, told.cards_then) == (2, 3, 4)
 
 
@@ -112,7 +113,7 @@ async def test_pods_that_would_change_places_are_not_on_their_node() -> None:
         gpu_pod("down", on="n2", nodeSelector={"kubernetes.io/hostname": "n1"}),
     ]
     (told,) = await reported([*nodes, devices("n1"), devices("n2"), *pods], "team")
-    assert {name: on for name, (on, _) in told.placed.items()} == {"team/up": "n2", "team/down": "n1"}
+    assert {name: on.node for name, on in told.placed.items()} == {"team/up": "n2", "team/down": "n1"}
     assert told.same_node == 0
 
 
@@ -120,7 +121,7 @@ async def test_pods_that_koordgate_placed_and_those_of_other_namespaces_stay_whe
     held = json.dumps([{"podUID": "uid-b", "deviceIDs": ["GPU-n1-1"]}, {"podUID": "uid-a", "deviceIDs": ["GPU-n1-0"]}])
     pods = [gpu_pod("a", on="n1"), gpu_pod("c"), gpu_pod("b", "other", on="n1"), gpu_pod("w", "other")]
     (told,) = await reported([node("n1"), devices("n1", held), *pods], "team")
-    assert told.placed == {"team/a": ("n1", (PlacedOn("gpu", 0, "GPU-n1-0"),))}
+    assert told.placed == {"team/a": PlacedPod("n1", (PlacedOn("gpu", 0, "GPU-n1-0"),))}
     assert (told.pods, sum(told.waiting.values()), told.same_node) == (2, 1, 1)
 
 
@@ -287,12 +288,12 @@ def test_the_ledger_the_kubelet_and_claims_are_told_by_device_and_holder() -> No
         gpu_pod("x", on="n2"),
     )
     first, second = told.nodes
-    assert [tuple(one) for one in first.held] == [
+    assert [astuple(one) for one in first.held] == [
         ("GPU-n1-0", "default/pod-a", "a", "koordgate", "ledger"),
         ("GPU-n1-0", "default/pod-b", "b", "koordgate", "ledger"),
         ("GPU-n1-1", "default/pod-b", "b", "koordgate", "ledger"),
     ]
-    assert [tuple(one) for one in second.held] == [
+    assert [astuple(one) for one in second.held] == [
         ("GPU-n2-0", "team/x", "uid-x", "device plugin", "kubelet's checkpoint"),
         ("GPU-n2-1", "UID gone", "gone", "device plugin", "kubelet's checkpoint"),
         ("GPU-n2-1", "team/x", "uid-x", "device plugin", "kubelet's checkpoint"),

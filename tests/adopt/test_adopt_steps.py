@@ -19,7 +19,8 @@ def pod(name: str, namespace: str = "team", node: str = "", product: str = "HAMi
 def node(name: str, *uids: str, **about: Any) -> NodeFinding:
     """A node with a reporter, on which these Pods hold a device each through koordgate."""
     held = tuple(HeldBy(f"GPU-{uid}", f"team/{uid}", f"uid-{uid}", OURS, "ledger") for uid in uids)
-    return NodeFinding(name, **{"listed": True, "reporter": True, "devices": 2, "held": held, **about})
+    about = {"ready": True, "listed": True, "reporter": "ready", "devices": 2, "held": held, **about}
+    return NodeFinding(name, **about)
 
 
 def found(nodes: Iterable[NodeFinding] = (), pods: Iterable[DevicePod] = (), **about: Any) -> ClusterFindings:
@@ -30,8 +31,8 @@ def found(nodes: Iterable[NodeFinding] = (), pods: Iterable[DevicePod] = (), **a
 
 BEGINNING = found(
     [
-        node("n1", listed=False, reporter=None, problems=("Device n1: no id",)),
-        node("n2", reporter=False, offers={"nvidia.com/gpumem": "9", "nvidia.com/gpu": "2"}),
+        node("n1", listed=False, reporter="none", problems=("Device n1: no id",)),
+        node("n2", reporter="not ready", offers={"nvidia.com/gpumem": "9", "nvidia.com/gpu": "2"}),
         node("n3", clashes=("n3: a clash", "n3: another"), offers={"nvidia.com/gpu": "2"}),
         node("n4", listed=False),
     ],
@@ -106,7 +107,7 @@ def test_whatever_another_product_is_called_it_is_not_koordgate(product: str) ->
 
 
 def test_whether_koordgate_is_installed_may_be_unknown() -> None:
-    first = steps(found([node("n1", reporter=False)], installed=None))[0]
+    first = steps(found([node("n1", reporter="not ready")], installed=None))[0]
     assert first.needed == ("no reporter is ready on n1",)
     assert first.command == "kubectl get pods -A -o wide -l app.kubernetes.io/name=koordgate-reporter"
     assert steps(found([node("n1")], installed=None))[0].done
@@ -240,4 +241,3 @@ def test_a_switch_is_stopped_where_no_node_could_show_cards(ways: tuple[str, ...
     assert (NONE in blockers(one, ["team"], Mode.ENFORCE)) is WAYS[ways]
     assert NONE not in list(blockers(one, ["team"], Mode.SHADOW))
     assert NONE in steps(one)[3].needed
-    assert [node_.ready for node_ in nodes] == [way != "none" for way in ways]
