@@ -10,15 +10,12 @@ UNIT := not controlplane and not node and not browser
 # Unit tests share nothing and run side by side. Control planes and nodes use the whole machine and run one after another.
 PARALLEL := --numprocesses=auto --maxprocesses=8
 NAME ?=
-AREA ?=
-SEED ?= 1
-COUNT ?= 30
 ARGS ?=
 
 # pip does not tell of its newer releases.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo map test check docs unit controlplane browser test-matrix node mutants bench generate image requirements clean
+.PHONY: help setup demo map test check docs unit controlplane browser test-matrix node bench generate image requirements clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 24
@@ -84,9 +81,6 @@ browser: setup  ## run the tests of the device map in headless Chromium
 node: setup  ## run the tests on a real kubelet and containerd (root)
 	$(BIN)/python -m localplane build
 	$(BIN)/python -m pytest -m node $(ARGS)
-
-mutants: setup  ## count the random mutants that the tests kill: make mutants AREA=allocator|ledger|webhook|reporter SEED=1 COUNT=30
-	PYTHONPATH=tests $(BIN)/python -m mutants $(addprefix --area=,$(AREA)) --seed=$(SEED) --count=$(COUNT) $(ARGS)
 
 bench: setup  ## run one benchmark: make bench NAME=mutate_pod ARGS=...; without NAME, list them
 	@test -n "$(NAME)" -a -f "bench/$(NAME).py" || { echo "name one of: $(filter-out loads result filtering packed_cluster hurried claiming,$(basename $(notdir $(wildcard bench/*.py))))   as in: make bench NAME=mutate_pod" >&2; exit 2; }
