@@ -2,15 +2,20 @@
 
 import argparse
 import asyncio
+import gzip
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
+
+import orjson
 
 from console import terminal
 from console.devices.session import add_cluster
-from console.snapshot import file
+from console.snapshot.keep import Raw
 from console.snapshot.read import SnapshotWanted, Taken, take
 from console.terminal import printable
 from koordgate.cli import Command
@@ -21,6 +26,9 @@ from webhook import settings
 
 _UNUSABLE: Final = 2
 _TOLD_EACH: Final = 250  # objects
+STDOUT: Final = "-"
+_GZIP: Final = ".gz"
+_MINE: Final = 0o600  # it names what runs in the cluster
 Told = Callable[[str, int], object]
 
 
@@ -40,6 +48,32 @@ def progress() -> Iterator[Told]:
         yield told
 
 
+def write(path: str, items: Iterable[Raw]) -> int:
+    """Write a snapshot, an object a line, and return its size in bytes. A file is replaced at once, or left as it is.
+
+    One that ends in .gz is compressed; `-` is standard output.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    lines = b",\n".join(map(orjson.dumps, items))
+    text = b'{"apiVersion":"v1","kind":"List","items":[\n' + lines + b"\n]}\n"
+    if path == STDOUT:
+        sys.stdout.write(text.decode())
+        return len(text)
+    body = gzip.compress(text, mtime=0) if path.endswith(_GZIP) else text
+    target = Path(path)
+    part = Path(f"{path}.part")
+    part.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MINE), "wb") as file:
+            file.write(body)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+    return len(body)
+
+
 async def _take(arguments: argparse.Namespace) -> Taken:
     configured = settings.load(arguments.config) if arguments.config else None
     wanted = SnapshotWanted(arguments.installed_in, arguments.namespaces, arguments.anonymize, configured)
@@ -51,7 +85,7 @@ async def _take(arguments: argparse.Namespace) -> Taken:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         taken = asyncio.run(_take(arguments))
-        size = file.write(arguments.output, taken.items)
+        size = write(arguments.output, taken.items)
         sys.stdout.flush()
     except SettingsError as error:
         return _failed(_UNUSABLE, str(error))
@@ -65,7 +99,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return _failed(_UNUSABLE, f"{arguments.output} cannot be written ({error.strerror}): name another file with -o")
     for note in taken.notes:
         _say(note)
-    if arguments.output != file.STDOUT:
+    if arguments.output != STDOUT:
         counted = ", ".join(f"{count} {name}" for name, count in taken.counts.items() if count)
         _say(f"{arguments.output} has {counted} ({size} bytes)")
     return 0
@@ -83,7 +117,7 @@ def _failed(status: int, message: str) -> int:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         *("-o", "--output"),
-        default=file.STDOUT,
+        default=STDOUT,
         metavar="FILE",
         help="the file to write, compressed if its name ends in .gz (default: -, standard output); one that exists is "
         "replaced",

@@ -8,46 +8,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from allocator.vocabulary import names as known
+from allocator.vocabulary import peerresults as peers
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.limits import KEEPERS
-from allocator.vocabulary.names import (
-    AGREEMENT,
-    ASKED_LIMIT_PREFIX,
-    CLASSES,
-    CORDONED,
-    DEVICE_ORDER,
-    DEVICE_SHARING,
-    DEVICES_CHECKPOINTS,
-    DIALECT,
-    LIMITS,
-    MIRROR_POD,
-    NUMA_SCOPE,
-    ORIGINAL_REQUEST,
-    OWN_CPUS,
-    RELEASED,
-    is_allocation_annotation,
-)
-from allocator.vocabulary.peerresults import (
-    GPUSHARE_ASSIGNED,
-    GPUSHARE_ASSUMED_AT,
-    GPUSHARE_DEV,
-    GPUSHARE_IDX,
-    GPUSHARE_POD,
-    HAMI_ALLOCATED,
-    HAMI_BIND_TIME,
-    HAMI_NODE,
-    HAMI_PHASE,
-    HAMI_TIME,
-    HAMI_TO_ALLOCATE,
-    KAI_RESERVED,
-    VOLCANO_INDEX,
-    VOLCANO_PREDICATE_TIME,
-    VOLCANO_VGPU,
-)
 from allocator.wire import gang, nodeallocation, nodetopology
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from allocator.wire.devicelinks import DEVICE_LINKS
-from allocator.wire.gang import GANG_ANNOTATION, GANG_ANNOTATIONS
 from allocator.wire.keptcpus import NODE_RESERVATION, SYSTEM_QOS_RESOURCE
 from allocator.wire.noderegister import REGISTERS
 from allocator.wire.noderuntime import NODE_RUNTIME
@@ -67,59 +34,33 @@ from console.snapshot.keep import (
     message,
     name,
     path,
-    plain,
     texts,
 )
 from console.snapshot.names import Namer, rename_json
 
 _POD_ANNOTATIONS: Final = frozenset(
-    {
+    (
         *HINT_ANNOTATIONS,
-        *GANG_ANNOTATIONS,
-        DEVICE_ORDER,
-        DEVICE_SHARING,
-        DIALECT,
-        GPUSHARE_ASSIGNED,
-        GPUSHARE_ASSUMED_AT,
-        GPUSHARE_DEV,
-        GPUSHARE_IDX,
-        GPUSHARE_POD,
-        HAMI_ALLOCATED,
-        HAMI_BIND_TIME,
-        HAMI_NODE,
-        HAMI_PHASE,
-        HAMI_TIME,
-        HAMI_TO_ALLOCATE,
-        KAI_RESERVED,
-        LIMITS,
-        MIRROR_POD,
-        NUMA_SCOPE,
-        NUMA_TOPOLOGY_SPEC,
-        ORIGINAL_REQUEST,
-        OWN_CPUS,
-        RESOURCE_SPEC,
-        VOLCANO_INDEX,
-        VOLCANO_PREDICATE_TIME,
-        VOLCANO_VGPU,
-    }
+        *gang.GANG_ANNOTATIONS,
+        *(NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC, known.DEVICE_ORDER, known.DEVICE_SHARING, known.DIALECT, known.LIMITS),
+        *(known.MIRROR_POD, known.NUMA_SCOPE, known.ORIGINAL_REQUEST, known.OWN_CPUS),
+        *(peers.GPUSHARE_ASSIGNED, peers.GPUSHARE_ASSUMED_AT, peers.GPUSHARE_DEV, peers.GPUSHARE_IDX),
+        *(peers.GPUSHARE_POD, peers.HAMI_ALLOCATED, peers.HAMI_BIND_TIME, peers.HAMI_NODE, peers.HAMI_PHASE),
+        *(peers.HAMI_TIME, peers.HAMI_TO_ALLOCATE, peers.KAI_RESERVED, peers.VOLCANO_INDEX),
+        *(peers.VOLCANO_PREDICATE_TIME, peers.VOLCANO_VGPU),
+    )
 )
-_TOPOLOGY_ANNOTATIONS: Final = frozenset(
-    {
-        nodetopology.BE_CPU_SHARED_POOLS,
-        nodetopology.CPU_BASIC_INFO,
-        nodetopology.CPU_MANAGER_POLICY,
-        nodetopology.CPU_SHARED_POOLS,
-        nodetopology.CPU_TOPOLOGY,
-        nodetopology.POD_CPU_ALLOCS,
-        NODE_RESERVATION,
-        SYSTEM_QOS_RESOURCE,
-    }
+_TOPOLOGY_ANNOTATIONS: Final = (
+    *(nodetopology.BE_CPU_SHARED_POOLS, nodetopology.CPU_BASIC_INFO, nodetopology.CPU_MANAGER_POLICY),
+    *(nodetopology.CPU_SHARED_POOLS, nodetopology.CPU_TOPOLOGY, nodetopology.POD_CPU_ALLOCS),
+    *(NODE_RESERVATION, SYSTEM_QOS_RESOURCE),
 )
-_DEVICE_ANNOTATIONS: Final = frozenset(
-    {*DEVICES_CHECKPOINTS, AGREEMENT, CORDONED, DEVICE_LINKS, DEVICE_NUMBERS, GPU_PARTITIONS, NODE_RUNTIME}
+_DEVICE_ANNOTATIONS: Final = (
+    *(*known.DEVICES_CHECKPOINTS, known.AGREEMENT, known.CORDONED),
+    *(DEVICE_LINKS, DEVICE_NUMBERS, GPU_PARTITIONS, NODE_RUNTIME),
 )
 _NAMED_IN: Final = frozenset({"namespace", "name"})  # the fields of a list of Pods in JSON
-_PATHS: Final = frozenset({GANG_ANNOTATION, HAMI_NODE})
+_PATHS: Final = frozenset({gang.GANG_ANNOTATION, peers.HAMI_NODE})
 _LISTED: Final = frozenset({nodetopology.POD_CPU_ALLOCS})
 _VISIBLE: Final = re.compile(r"[A-Za-z0-9_.,:/=-]{0,4096}", re.ASCII)  # devices by id, number, or "all"
 _FROM_ANNOTATION: Final = re.compile(r"metadata\.annotations\['[^']*'\]")
@@ -129,14 +70,14 @@ def annotations(
     keys: Iterable[str], *, allocations: bool = False, asks: Callable[[str], object] = lambda _key: False
 ) -> Shape:
     """Keep these annotations, with `allocations` those that state what a Pod holds, and those that `asks` knows."""
-    known = frozenset(keys)
+    listed = frozenset(keys)
 
     def keep(value: object, names: Namer) -> object:
         if not isinstance(value, Mapping):
             return DROPPED
         kept = {}
         for key, text in value.items():
-            stated = key in known or (allocations and is_allocation_annotation(key)) or asks(key)
+            stated = key in listed or (allocations and known.is_allocation_annotation(key)) or asks(key)
             if not isinstance(text, str) or not stated:
                 continue
             written: str | None = text
@@ -156,63 +97,43 @@ _NO_ANNOTATIONS: Final = annotations(())
 
 def metadata(noted: Shape = _NO_ANNOTATIONS) -> Shape:
     """Keep an object's identity, age, labels and owner, and these annotations."""
-    owner = fields(apiVersion=plain, kind=plain, name=name, uid=plain, controller=plain)
-    return fields(
-        name=name,
-        namespace=name,
-        uid=plain,
-        resourceVersion=plain,
-        creationTimestamp=plain,
-        deletionTimestamp=plain,
-        labels=labels,
-        annotations=noted,
-        ownerReferences=each(owner),
-    )
+    owner = fields("apiVersion kind uid controller", "name")
+    about = "uid resourceVersion creationTimestamp deletionTimestamp"
+    return fields(about, "name namespace", labels=labels, annotations=noted, ownerReferences=each(owner))
 
 
-_CONDITION: Final = {"type": plain, "status": plain, "reason": plain, "lastTransitionTime": plain}
+_CONDITION: Final = "type status reason lastTransitionTime"
 _SELECTOR: Final = fields(matchLabels=labels, matchExpressions=each(label))
 _NODE_TERM: Final = fields(matchExpressions=each(label), matchFields=each(label))
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_KEYS: Final[dict[str, Shape]] = {"topologyKey": label_key, "matchLabelKeys": each(label_key)}
 _POD_TERM: Final = fields(
     labelSelector=_SELECTOR,
     namespaceSelector=_SELECTOR,
     namespaces=each(name),
-    topologyKey=label_key,
-    matchLabelKeys=each(label_key),
     mismatchLabelKeys=each(label_key),
+    **_KEYS,
 )
 _POD_AFFINITY: Final = fields(
-    **{_REQUIRED: each(_POD_TERM), _PREFERRED: each(fields(weight=plain, podAffinityTerm=_POD_TERM))}
+    **{_REQUIRED: each(_POD_TERM), _PREFERRED: each(fields("weight", podAffinityTerm=_POD_TERM))}
 )
+_REQUIRED_NODES: Final = {_REQUIRED: fields(nodeSelectorTerms=each(_NODE_TERM))}
 _AFFINITY: Final = fields(
-    nodeAffinity=fields(
-        **{
-            _REQUIRED: fields(nodeSelectorTerms=each(_NODE_TERM)),
-            _PREFERRED: each(fields(weight=plain, preference=_NODE_TERM)),
-        }
-    ),
+    nodeAffinity=fields(**_REQUIRED_NODES, **{_PREFERRED: each(fields("weight", preference=_NODE_TERM))}),
     podAffinity=_POD_AFFINITY,
     podAntiAffinity=_POD_AFFINITY,
 )
-_RESOURCES: Final = fields(requests=amounts, limits=amounts, claims=each(fields(name=plain, request=plain)))
+_RESOURCES: Final = fields(requests=amounts, limits=amounts, claims=each(fields("name request")))
 _SPREAD: Final = fields(
-    maxSkew=plain,
-    minDomains=plain,
-    topologyKey=label_key,
-    whenUnsatisfiable=plain,
-    labelSelector=_SELECTOR,
-    matchLabelKeys=each(label_key),
-    nodeAffinityPolicy=plain,
-    nodeTaintsPolicy=plain,
+    "maxSkew minDomains whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy", labelSelector=_SELECTOR, **_KEYS
 )
 
 
 def _pod_condition(value: object, names: Namer) -> object:
     """Keep a condition; only kube-scheduler's keeps more than a word, since anybody may write others."""
     ours = isinstance(value, Mapping) and value.get("type") == "PodScheduled"
-    return fields(**_CONDITION, **({"message": message} if ours else {}))(value, names)
+    return fields(_CONDITION, **({"message": message} if ours else {}))(value, names)
 
 
 def _variables(variables: frozenset[str]) -> Shape:
@@ -248,224 +169,145 @@ def pod(types: DeviceTypes) -> Shape:
     noted = annotations(
         {*_POD_ANNOTATIONS, *types.known.annotations, *types.known.selections},
         allocations=True,
-        asks=lambda key: key.startswith(ASKED_LIMIT_PREFIX) or types.known.form_of(key),
+        asks=lambda key: key.startswith(known.ASKED_LIMIT_PREFIX) or types.known.form_of(key),
     )
     variables = {kind.environment for kind in types.types} | {
         one for kind in types.types for one in kind.limits.values()
     }
     variables.update(*(keeper.variables for keeper in KEEPERS.values()))
-    container = fields(
-        name=plain, resources=_RESOURCES, restartPolicy=plain, env=_variables(frozenset(variables - {""}))
-    )
-    running = fields(running=fields(startedAt=plain), waiting=fields(reason=plain), terminated=fields(reason=plain))
-    ended = fields(terminated=fields(exitCode=plain))
+    container = fields("name restartPolicy", resources=_RESOURCES, env=_variables(frozenset(variables - {""})))
+    state = fields(running=fields("startedAt"), waiting=fields("reason"), terminated=fields("reason"))
+    ended = fields(terminated=fields("exitCode"))
     return fields(
         metadata=metadata(noted),
         spec=fields(
-            nodeName=name,
-            schedulerName=plain,
-            priority=plain,
-            priorityClassName=name,
-            preemptionPolicy=plain,
-            runtimeClassName=plain,
+            "schedulerName priority preemptionPolicy runtimeClassName",
+            "nodeName priorityClassName",
             nodeSelector=labels,
             affinity=_AFFINITY,
             tolerations=each(label),
             topologySpreadConstraints=each(_SPREAD),
             overhead=amounts,
             resources=_RESOURCES,
-            schedulingGates=each(fields(name=plain)),
-            schedulingGroup=fields(podGroupName=name),
-            resourceClaims=each(fields(name=plain, resourceClaimName=name, resourceClaimTemplateName=name)),
+            schedulingGates=each(fields("name")),
+            schedulingGroup=fields("", "podGroupName"),
+            resourceClaims=each(fields("name", "resourceClaimName resourceClaimTemplateName")),
             containers=each(container),
             initContainers=each(container),
         ),
         status=fields(
-            phase=plain,
-            reason=plain,
-            startTime=plain,
-            qosClass=plain,
-            nominatedNodeName=name,
+            "phase reason startTime qosClass",
+            "nominatedNodeName",
             conditions=each(_pod_condition),
-            containerStatuses=each(fields(name=plain, ready=plain, state=running)),
-            initContainerStatuses=each(fields(name=plain, state=ended)),
+            containerStatuses=each(fields("name ready", state=state)),
+            initContainerStatuses=each(fields("name", state=ended)),
         ),
     )
 
 
-_NODE: Final = fields(
-    metadata=metadata(annotations({CLASSES, RELEASED, NODE_RESERVATION, *REGISTERS})),
-    spec=fields(unschedulable=plain, taints=each(label)),
-    status=fields(
-        allocatable=amounts,
-        capacity=amounts,
-        conditions=each(fields(**_CONDITION)),
-        nodeInfo=fields(
-            architecture=plain, operatingSystem=plain, kernelVersion=plain, osImage=plain, kubeletVersion=plain
-        ),
-    ),
-)
 _DEVICE: Final = fields(
-    metadata=metadata(annotations(_DEVICE_ANNOTATIONS)),
-    spec=fields(
-        devices=each(
-            fields(
-                id=plain,
-                uuid=plain,
-                type=plain,
-                deviceType=plain,
-                minor=plain,
-                moduleID=plain,
-                health=plain,
-                labels=amounts,
-                resources=amounts,
-                resource=amounts,
-                topology=fields(socketID=plain, nodeID=plain, pcieID=plain, busID=plain),
-                conditions=each(fields(**_CONDITION, message=message)),
-                vfGroups=each(fields(labels=amounts, vfs=each(fields(minor=plain, busID=plain)))),
-            )
-        )
-    ),
+    "id uuid type deviceType minor moduleID health",
+    labels=amounts,
+    resources=amounts,
+    resource=amounts,
+    topology=fields("socketID nodeID pcieID busID"),
+    conditions=each(fields(_CONDITION, message=message)),
+    vfGroups=each(fields(labels=amounts, vfs=each(fields("minor busID")))),
 )
-_TOPOLOGY: Final = fields(
-    metadata=metadata(annotations(_TOPOLOGY_ANNOTATIONS)),
-    topologyPolicies=texts,
-    attributes=each(fields(name=plain, value=plain)),
-    zones=each(
-        fields(
-            name=plain,
-            type=plain,
-            parent=plain,
-            costs=each(fields(name=plain, value=plain)),
-            resources=each(fields(name=plain, capacity=plain, allocatable=plain, available=plain)),
-        )
-    ),
+_ZONE: Final = fields(
+    "name type parent",
+    costs=each(fields("name value")),
+    resources=each(fields("name capacity allocatable available")),
 )
 _SHARE: Final = fields(
-    type=plain,
-    id=plain,
-    minor=plain,
-    amounts=amounts,
-    containers=texts,
-    functions=each(fields(minor=plain, busID=plain)),
-    alone=plain,
-    unshared=plain,
+    "type id minor alone unshared", amounts=amounts, containers=texts, functions=each(fields("minor busID"))
 )
+_NUMA_NODE: Final = fields("node socket milliCPU memory", others=amounts)
 _HOLDING: Final = fields(
-    uid=plain,
-    namespace=name,
-    name=name,
-    since=plain,
+    "uid since heldUntil ending claimRevision",
+    "namespace name",
     devices=each(_SHARE),
     containers=texts,
-    cpus=fields(
-        qosClass=plain,
-        cpuset=plain,
-        bindPolicy=plain,
-        exclusivePolicy=plain,
-        numaNodes=each(fields(node=plain, socket=plain, milliCPU=plain, memory=plain, others=amounts)),
-    ),
+    cpus=fields("qosClass cpuset bindPolicy exclusivePolicy", numaNodes=each(_NUMA_NODE)),
     gang=path,
-    heldUntil=plain,
-    ending=plain,
-    claimRevision=plain,
 )
-_ALLOCATION: Final = fields(metadata=metadata(), spec=fields(allocations=each(_HOLDING)))
-_SLICE: Final = fields(
-    metadata=metadata(),
-    spec=fields(
-        driver=plain,
-        nodeName=name,
-        pool=fields(name=name, generation=plain, resourceSliceCount=plain),
-        devices=each(
-            fields(
-                name=plain,
-                nodeName=name,
-                attributes=keyed(fields(string=plain, int=plain, bool=plain, version=plain)),
-                capacity=keyed(fields(value=plain)),
-            )
-        ),
-    ),
+_SLICED: Final = fields(
+    "name", "nodeName", attributes=keyed(fields("string int bool version")), capacity=keyed(fields("value"))
 )
-_RESULT: Final = fields(
-    request=plain, driver=plain, pool=name, device=plain, adminAccess=plain, consumedCapacity=amounts
-)
-_CLAIM: Final = fields(
-    metadata=metadata(),
-    status=fields(
-        allocation=fields(
-            devices=fields(results=each(_RESULT)),
-            nodeSelector=fields(nodeSelectorTerms=each(_NODE_TERM)),
-        ),
-        reservedFor=each(fields(resource=plain, name=name, uid=plain)),
-    ),
-)
-_QUOTA_SPEC: Final = {
-    "hard": amounts,
-    "scopes": texts,
-    "scopeSelector": fields(matchExpressions=each(fields(scopeName=plain, operator=plain, values=each(name)))),
-}
-_QUOTA: Final = fields(
-    metadata=metadata(),
-    spec=fields(**_QUOTA_SPEC),
-    status=fields(hard=amounts, used=amounts),
-)
+_RESULT: Final = fields("request driver device adminAccess", "pool", consumedCapacity=amounts)
+_CLAIMED: Final = fields(devices=fields(results=each(_RESULT)), nodeSelector=fields(nodeSelectorTerms=each(_NODE_TERM)))
+_SCOPE: Final = fields("scopeName operator", values=each(name))
 _LIMIT: Final = fields(
-    type=plain, max=amounts, min=amounts, default=amounts, defaultRequest=amounts, maxLimitRequestRatio=amounts
-)
-_GROUP: Final = fields(
-    metadata=metadata(annotations(GANG_ANNOTATIONS)),
-    spec=fields(
-        minMember=plain,
-        minCount=plain,
-        scheduleTimeoutSeconds=plain,
-        schedulingPolicy=fields(gang=fields(minCount=plain)),
-    ),
-)
-_BUDGET: Final = fields(
-    metadata=metadata(),
-    spec=fields(selector=_SELECTOR, minAvailable=plain, maxUnavailable=plain),
-    status=fields(disruptionsAllowed=plain, currentHealthy=plain, desiredHealthy=plain, expectedPods=plain),
-)
-_EVENT: Final = fields(
-    metadata=fields(name=plain, namespace=name),
-    involvedObject=fields(apiVersion=plain, kind=plain, namespace=name, name=name, uid=plain),
-    reason=plain,
-    message=message,
-    type=plain,
-    count=plain,
-    firstTimestamp=plain,
-    lastTimestamp=plain,
-    reportingComponent=plain,
+    "type", max=amounts, min=amounts, default=amounts, defaultRequest=amounts, maxLimitRequestRatio=amounts
 )
 
 
 def shapes(types: DeviceTypes) -> dict[str, Shape]:
-    """The shape of each kind. The ConfigMap of the settings is not among them: it is read and written anew.
+    """The shape of each kind, with the annotations and variables of these device types.
 
-    Args:
-        types: the device types of the settings, whose annotations and variables are kept.
+    The ConfigMap of the settings is not among them: it is read and written anew.
     """
     return {
         "Namespace": fields(metadata=metadata()),
-        "Node": _NODE,
-        "Device": _DEVICE,
-        nodetopology.KIND: _TOPOLOGY,
-        nodeallocation.KIND: _ALLOCATION,
-        "ResourceSlice": _SLICE,
-        "ResourceClaim": _CLAIM,
+        "Node": fields(
+            metadata=metadata(annotations((known.CLASSES, known.RELEASED, NODE_RESERVATION, *REGISTERS))),
+            spec=fields("unschedulable", taints=each(label)),
+            status=fields(
+                allocatable=amounts,
+                capacity=amounts,
+                conditions=each(fields(_CONDITION)),
+                nodeInfo=fields("architecture operatingSystem kernelVersion osImage kubeletVersion"),
+            ),
+        ),
+        "Device": fields(metadata=metadata(annotations(_DEVICE_ANNOTATIONS)), spec=fields(devices=each(_DEVICE))),
+        nodetopology.KIND: fields(
+            metadata=metadata(annotations(_TOPOLOGY_ANNOTATIONS)),
+            topologyPolicies=texts,
+            attributes=each(fields("name value")),
+            zones=each(_ZONE),
+        ),
+        nodeallocation.KIND: fields(metadata=metadata(), spec=fields(allocations=each(_HOLDING))),
+        "ResourceSlice": fields(
+            metadata=metadata(),
+            spec=fields(
+                "driver",
+                "nodeName",
+                pool=fields("generation resourceSliceCount", "name"),
+                devices=each(_SLICED),
+            ),
+        ),
+        "ResourceClaim": fields(
+            metadata=metadata(),
+            status=fields(allocation=_CLAIMED, reservedFor=each(fields("resource uid", "name"))),
+        ),
         "RuntimeClass": fields(  # the settings name one
-            metadata=fields(name=plain),
-            handler=plain,
+            "handler",
+            metadata=fields("name"),
             overhead=fields(podFixed=amounts),
             scheduling=fields(nodeSelector=labels, tolerations=each(label)),
         ),
-        "PriorityClass": fields(metadata=metadata(), value=plain, globalDefault=plain, preemptionPolicy=plain),
-        "ResourceQuota": _QUOTA,
+        "PriorityClass": fields("value globalDefault preemptionPolicy", metadata=metadata()),
+        "ResourceQuota": fields(
+            metadata=metadata(),
+            spec=fields(hard=amounts, scopes=texts, scopeSelector=fields(matchExpressions=each(_SCOPE))),
+            status=fields(hard=amounts, used=amounts),
+        ),
         "LimitRange": fields(metadata=metadata(), spec=fields(limits=each(_LIMIT))),
-        gang.KIND: _GROUP,
-        "PodDisruptionBudget": _BUDGET,
+        gang.KIND: fields(
+            metadata=metadata(annotations(gang.GANG_ANNOTATIONS)),
+            spec=fields("minMember minCount scheduleTimeoutSeconds", schedulingPolicy=fields(gang=fields("minCount"))),
+        ),
+        "PodDisruptionBudget": fields(
+            metadata=metadata(),
+            spec=fields("minAvailable maxUnavailable", selector=_SELECTOR),
+            status=fields("disruptionsAllowed currentHealthy desiredHealthy expectedPods"),
+        ),
         "Pod": pod(types),
         "MutatingWebhookConfiguration": fields(metadata=metadata()),
-        "Event": _EVENT,
+        "Event": fields(
+            "reason type count firstTimestamp lastTimestamp reportingComponent",
+            metadata=fields("name", "namespace"),
+            involvedObject=fields("apiVersion kind uid", "namespace name"),
+            message=message,
+        ),
     }

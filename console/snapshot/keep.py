@@ -70,13 +70,14 @@ def label(value: object, names: Namer) -> object:
     return kept
 
 
-def fields(**shapes: Shape) -> Shape:
-    """Keep these fields of an object."""
+def fields(plains: str = "", named: str = "", /, **shapes: Shape) -> Shape:
+    """Keep these fields of an object: plain ones, the names of objects, and those with a shape of their own."""
+    known = {**dict.fromkeys(plains.split(), plain), **dict.fromkeys(named.split(), name), **shapes}
 
     def keep(value: object, names: Namer) -> object:
         if not isinstance(value, Mapping):
             return DROPPED
-        found = ((key, shape(value[key], names)) for key, shape in shapes.items() if key in value)
+        found = ((key, shape(value[key], names)) for key, shape in known.items() if key in value)
         return {key: kept for key, kept in found if kept is not DROPPED}
 
     return keep
@@ -93,13 +94,13 @@ def each(shape: Shape) -> Shape:
     return keep
 
 
-def keyed(shape: Shape, only: Callable[[str], bool] = lambda _key: True) -> Shape:
+def keyed(shape: Shape) -> Shape:
     """Keep an object whose keys are data, such as amounts by resource."""
 
     def keep(value: object, names: Namer) -> object:
         if not isinstance(value, Mapping):
             return DROPPED
-        found = ((key, shape(of, names)) for key, of in value.items() if isinstance(key, str) and only(key))
+        found = ((key, shape(of, names)) for key, of in value.items() if isinstance(key, str))
         return {key: kept for key, kept in found if kept is not DROPPED}
 
     return keep

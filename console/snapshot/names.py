@@ -7,7 +7,7 @@ as a name or as a value of a label, so that selectors select the same, and in ev
 import hashlib
 import json
 import re
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 Raw = dict[str, Any]
 
@@ -26,68 +26,34 @@ _KNOWN_VALUES: Final = re.compile(
 )
 
 
-class Namer(Protocol):
-    """Writes names."""
+class Namer:
+    """Writes names: as they are without a key, else replaced.
 
-    @property
-    def hides(self) -> bool:
-        """Whether names are replaced."""
-
-    def name(self, text: str) -> str:
-        """Write the name of an object."""
-
-    def key(self, text: str) -> str:
-        """Write the key of a label, taint or selector."""
-
-    def value(self, key: str, text: str) -> str:
-        """Write the value that belongs to such a key."""
-
-
-class _AsTheyAre:
-    """Writes names as they are."""
-
-    hides: Final = False
-
-    def name(self, text: str) -> str:
-        return text
-
-    def key(self, text: str) -> str:
-        return text
-
-    def value(self, key: str, text: str) -> str:  # noqa: ARG002
-        return text
-
-
-OPEN: Final[Namer] = _AsTheyAre()
-
-
-class HidingNamer:
-    """Replaces names.
-
-    Args:
-        key: of the hash; whoever knows it can find out whether a name that he guesses is one of these.
+    Whoever knows the key of the hash can find out whether a name that he guesses is one of these.
     """
 
-    hides: Final = True
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key[: hashlib.blake2b.MAX_KEY_SIZE]
+    def __init__(self, key: bytes | None = None) -> None:
+        self.hides = key is not None
+        self._key = (key or b"")[: hashlib.blake2b.MAX_KEY_SIZE]
 
     def name(self, text: str) -> str:
-        """Replace the name of an object, unless Kubernetes or koordgate gave it."""
-        if text in _KEPT or text.startswith(_KEPT_BEGINNINGS):
+        """Write the name of an object; it stays if Kubernetes or koordgate gave it."""
+        if not self.hides or text in _KEPT or text.startswith(_KEPT_BEGINNINGS):
             return text
         hashed = hashlib.blake2b(text.encode(errors="surrogatepass"), key=self._key, digest_size=_DIGITS // 2)
         return f"x{hashed.hexdigest()}"
 
     def key(self, text: str) -> str:
-        """Replace the key of a label, unless it is in a domain that many clusters use."""
+        """Write the key of a label, taint or selector; it stays if it is in a domain that many clusters use."""
         return text if _KNOWN_KEYS.fullmatch(text) else self.name(text)
 
     def value(self, key: str, text: str) -> str:
-        """Replace a label's value, unless it describes hardware, or is a number."""
+        """Write the value that belongs to such a key; it stays if it describes hardware, or is a number."""
         known = _KNOWN_VALUES.fullmatch(key) or _PLAIN_VALUE.fullmatch(text)
         return text if known else self.name(text)
+
+
+OPEN: Final = Namer()
 
 
 def rename_json(text: str, names: Namer, fields: frozenset[str]) -> str | None:

@@ -13,7 +13,7 @@ from allocator.wire import gang, nodeallocation, nodetopology
 from console.devices.installed import CONFIG_KEY, RELEASE, UnknownSettingsError, installed_settings
 from console.snapshot.fields import shapes
 from console.snapshot.keep import Raw, object_of
-from console.snapshot.names import OPEN, HidingNamer, Namer
+from console.snapshot.names import OPEN, Namer
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, Gone, NotFound
 from koordgate.kube.resource import (
@@ -40,7 +40,7 @@ from webhook.settings import WebhookSettings
 
 ABOUT: Final = "koordgate-snapshot"  # a ConfigMap that only snapshots have: how they came about
 _PAGE: Final = 250
-_MOST: Final = 300_000  # objects of one resource
+_MAX_OBJECTS: Final = 300_000  # objects of one resource
 _KINDS: Final[Sequence[tuple[Resource, str]]] = (
     (NAMESPACES, "Namespace"),
     (NODES, "Node"),
@@ -71,14 +71,7 @@ _NAMESPACES: Final = ("namespace", "namespaces", "require")  # endings of fields
 
 @dataclass(slots=True)
 class SnapshotWanted:
-    """What a snapshot is to have.
-
-    Attributes:
-        installed_in: the namespace where koordgate is installed.
-        namespaces: of whose objects it has those in namespaces; empty for all.
-        anonymize: whether names are replaced.
-        configured: settings to be used instead of those of the installation.
-    """
+    """What a snapshot is to have: objects of these namespaces, or of all; these settings, or the installation's."""
 
     installed_in: str
     namespaces: Sequence[str] = ()
@@ -88,13 +81,7 @@ class SnapshotWanted:
 
 @dataclass(slots=True)
 class Taken:
-    """A snapshot.
-
-    Attributes:
-        items: the objects, by kind, then by namespace and name.
-        notes: what was left out, a sentence each.
-        counts: objects by kind.
-    """
+    """A snapshot: the objects by kind, then by namespace and name; what was left out; and how many are of each kind."""
 
     items: list[Raw] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -107,13 +94,7 @@ async def take(
     taken_at: str,
     progress: Callable[[str, int], object] = lambda _what, _count: None,
 ) -> Taken:
-    """Read a cluster.
-
-    Args:
-        kube: the open client.
-        wanted: what to read.
-        taken_at: the time, for people.
-        progress: called with what is read and how many objects of it there are so far.
+    """Read a cluster; `progress` is called with what is read and how many objects of it there are so far.
 
     Raises:
         KubeError: the API server refuses Nodes or Pods, or cannot be reached.
@@ -174,8 +155,8 @@ async def _namer(kube: KubeClient, notes: list[str]) -> Namer:
         uid = str((await kube.get(NAMESPACES.path("kube-system")))["metadata"]["uid"])
     except (Forbidden, NotFound):
         notes.append("names are replaced by others than in the next snapshot: Namespace kube-system cannot be read")
-        return HidingNamer(secrets.token_bytes(32))
-    return HidingNamer(uid.encode())
+        return Namer(secrets.token_bytes(32))
+    return Namer(uid.encode())
 
 
 async def _settings(kube: KubeClient, namespace: str, notes: list[str]) -> WebhookSettings | None:
@@ -188,13 +169,7 @@ async def _settings(kube: KubeClient, namespace: str, notes: list[str]) -> Webho
 
 
 def settings_text(stated: WebhookSettings, names: Namer = OPEN, called: Iterable[str] = ()) -> str:
-    """Write settings as YAML, without comments, certificates and addresses.
-
-    Args:
-        stated: the settings.
-        names: replaces names, and what selects by labels.
-        called: the names of nodes and namespaces.
-    """
+    """Write settings as YAML, without certificates and addresses; `called` are names of nodes and namespaces."""
     whole = msgspec.to_builtins(stated)
     known = frozenset(called)
 
@@ -253,8 +228,8 @@ async def _listed(
                 for obj in page:
                     yield obj
                 count += len(page)
-                if count >= _MOST:
-                    notes.append(f"{resource.plural}: there are more than {_MOST}; the others are left out")
+                if count >= _MAX_OBJECTS:
+                    notes.append(f"{resource.plural}: there are more than {_MAX_OBJECTS}; the others are left out")
                     return
         except NotFound:
             continue  # the cluster does not serve it

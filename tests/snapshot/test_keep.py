@@ -18,7 +18,7 @@ from allocator.wire.nodetopology import read_node_topology
 from allocator.wire.resourceslice import read_resource_slice
 from console.snapshot.fields import shapes
 from console.snapshot.keep import object_of
-from console.snapshot.names import OPEN, HidingNamer
+from console.snapshot.names import OPEN, Namer
 from webhook.view.podinfo import read_pod_info
 
 Raw = dict[str, Any]
@@ -205,7 +205,7 @@ def test_an_object_of_the_wrong_structure_is_kept_without_what_is_wrong(shape: s
     assert set(object_of(SHAPES[shape], obj, OPEN)) <= {"metadata"}
 
 
-HIDING = HidingNamer(b"key")
+HIDING = Namer(b"key")
 
 
 def test_a_hidden_name_is_the_same_as_a_name_and_as_the_value_that_selects_it() -> None:
@@ -232,7 +232,7 @@ def test_a_value_that_describes_hardware_or_is_a_number_stays(key: str, value: s
 
 
 def test_another_key_gives_other_names_and_the_same_key_the_same() -> None:
-    assert HIDING.name("team-a") == HidingNamer(b"key").name("team-a") != HidingNamer(b"other").name("team-a")
+    assert HIDING.name("team-a") == Namer(b"key").name("team-a") != Namer(b"other").name("team-a")
     assert HIDING.name("kube-system") == "kube-system"
 
 

@@ -13,7 +13,7 @@ from fake_kube import FakeKube, answer
 from allocator.vocabulary.mode import Mode
 from console.simulator.documents import InputError
 from console.simulator.objects import read_all
-from console.snapshot import file
+from console.snapshot.command import write
 from console.snapshot.read import SnapshotWanted, Taken, settings_text, take
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden
@@ -139,7 +139,7 @@ def test_a_file_is_read_back_and_nobody_else_may_read_it(tmp_path: Path, name: s
     path = tmp_path / name
     items = [{"kind": "Node", "metadata": {"name": "n1"}}, {"kind": "Node", "metadata": {"name": "n2"}}]
     path.write_text("old")
-    assert file.write(str(path), items) == path.stat().st_size
+    assert write(str(path), items) == path.stat().st_size
     assert [obj for _, obj, _ in read_all([str(path)])] == items
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [one.name for one in tmp_path.iterdir()] == [name]
@@ -153,7 +153,7 @@ def test_a_path_that_is_no_file_is_an_error_of_the_system_and_nothing_is_left(
     folder.mkdir()
     monkeypatch.chdir(folder)
     with pytest.raises(OSError, match=r"\[Errno"):
-        file.write(path.format(folder), [])
+        write(path.format(folder), [])
     assert list(tmp_path.rglob("*")) == [folder]
 
 
