@@ -3,23 +3,18 @@
 The node has 2 sockets of 32 cores with 2 threads each (core k has the CPUs k and k + 64). 68 CPUs are free: 26 whole
 cores, and one thread each of 16 others. They are drawn again for every call, so that no call profits from an earlier
 one. Each of 2, 4, 8, 16, 32 and 64 CPUs is chosen by FullPCPUs and by SpreadByPCPUs; the value is the mean over all.
-
-`--dump FILE` writes the same requests as JSON lines, so that another implementation can be timed on them.
 """
 
 import argparse
-import json
 import random
 import statistics
 import sys
 import time
-from pathlib import Path
 
 from result import close
 
 from allocator.cpu.accumulator import take
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaStrategy
-from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
 
 CORES = 64
@@ -74,23 +69,12 @@ def measure(topology: CpuTopology, asked: list[Request]) -> float:
     return (time.perf_counter() - began) * 1e6 / len(asked)
 
 
-def dump(path: Path, topology: CpuTopology, asked: list[Request]) -> None:
-    with path.open("w") as file:
-        for bind, count, free in asked:
-            line = {"topology": topology.cpus, "free": format_cpuset(free), "count": count, "bind": bind}
-            file.write(json.dumps(line) + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--requests", type=int, default=12000)
-    parser.add_argument("--dump", type=Path)
     arguments = parser.parse_args()
     topology, asked = node(), requests(arguments.requests)
-    if arguments.dump:
-        dump(arguments.dump, topology, asked)
-        return
     for bind in BINDS:
         for count in COUNTS:
             same = [request for request in asked if request[:2] == (bind, count)]

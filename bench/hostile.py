@@ -26,7 +26,7 @@ from typing import Any
 import aiohttp
 import orjson
 import uvloop
-from filtering import CAPACITY, GIB, GPUS, HALF, cluster, question
+from filter_call import CAPACITY, GIB, GPUS, HALF, cluster, question
 from result import close
 
 from allocator.vocabulary.device import Device
