@@ -18,8 +18,7 @@ from pathlib import Path
 
 from result import close
 
-from reporter.cgroup.apply import Hierarchy, HierarchyError, find_hierarchy
-from reporter.cgroup.enforcer import Enforcer
+from reporter.cgroup.enforcer import Enforcer, Hierarchy, HierarchyError, find_hierarchy
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
 

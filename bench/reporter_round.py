@@ -19,7 +19,7 @@ from result import close
 from koordgate.kube.client import KubeClient
 from reporter.agent import Agent
 from reporter.metrics import ReporterMetrics
-from reporter.round.events import Due, Lane
+from reporter.round.messages import Due, Lane
 
 GOAL_MS = 50.0
 READS = ("get", "list", "watch")

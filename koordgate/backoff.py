@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-_MOST_DOUBLINGS: Final = 32  # keeps the power small; every bound is reached long before
+_MAX_DOUBLINGS: Final = 32  # keeps the power small; every bound is reached long before
 
 
 def doubled(first: float, longest: float, failures: int) -> float:
@@ -17,7 +17,7 @@ def doubled(first: float, longest: float, failures: int) -> float:
 
     `first`: the wait after one failure, in seconds.
     """
-    return min(longest, first * 2.0 ** min(failures - 1, _MOST_DOUBLINGS))
+    return min(longest, first * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
 
 
 class Backoff:

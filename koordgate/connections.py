@@ -24,7 +24,7 @@ FIRST_ANSWER_S: Final = 15.0
 IDLE_S: Final = 120.0
 """How long one may be there after an answer; API servers close theirs after 90 s (Go's http.DefaultTransport)."""
 
-MOST_HEAD: Final = 32 * 2**10
+MAX_HEAD: Final = 32 * 2**10
 """Bytes of a request's head; those of API servers have some hundred."""
 
 _DRAIN_S: Final = 1.0  # for which what is left of a body is taken, so that its sender reads the answer
@@ -76,9 +76,9 @@ class Connections:
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
                 "Content-Encoding: no body is decompressed; send it plain",
             )
-        elif sum(len(key) + len(value) for key, value in request.raw_headers) > MOST_HEAD:
+        elif sum(len(key) + len(value) for key, value in request.raw_headers) > MAX_HEAD:
             code = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            message = f"the request's head has more than {MOST_HEAD} bytes"
+            message = f"the request's head has more than {MAX_HEAD} bytes"
         else:
             return await handler(request)
         self._closed()
@@ -139,7 +139,7 @@ class Connection(web.RequestHandler):
             self._head, self._body = 0, self._messages[-1][1]
         elif in_head:
             self._head += len(data)
-            if self._head > MOST_HEAD:
+            if self._head > MAX_HEAD:
                 self._connections.close(self)
 
     def _look(self) -> None:

@@ -18,9 +18,9 @@ import orjson
 Style = Literal["json", "text"]
 
 _OWN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
-_MOST: Final[Mapping[str, int]] = {"message": 4_000, "trace": 16_000}  # characters; a line has a bound
-_MOST_OTHERS: Final = 1_000
-_MOST_MEMBERS: Final = 24
+_MAX_TEXT: Final[Mapping[str, int]] = {"message": 4_000, "trace": 16_000}  # characters; a line has a bound
+_MAX_OTHERS: Final = 1_000
+_MAX_MEMBERS: Final = 24
 _CUT: Final = " ..."
 _EMPTY: Final[Mapping[str, str]] = {}
 _NOW: Final[ContextVar[Mapping[str, str]]] = ContextVar("koordgate_log_about", default=_EMPTY)
@@ -58,12 +58,12 @@ def _members(record: logging.LogRecord, component: str, formatter: logging.Forma
     if not component:
         del line["component"]
     own = {key: value for key, value in record.__dict__.items() if key not in _OWN}
-    for key, value in list({**_NOW.get(), **own}.items())[:_MOST_MEMBERS]:
+    for key, value in list({**_NOW.get(), **own}.items())[:_MAX_MEMBERS]:
         line.setdefault(key, value if value is None or isinstance(value, (bool, int, float)) else str(value))
     if record.exc_info:
         line["trace"] = formatter.formatException(record.exc_info)
     return {
-        key: cut(value, _MOST.get(key, _MOST_OTHERS)) if isinstance(value, str) else value
+        key: cut(value, _MAX_TEXT.get(key, _MAX_OTHERS)) if isinstance(value, str) else value
         for key, value in line.items()
     }
 

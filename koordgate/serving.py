@@ -13,8 +13,8 @@ from koordgate.connections import HANDSHAKE_S, Connection, Connections
 _SHUTDOWN_S: Final = 1.0
 _GOODBYE_S: Final = 3.0  # for which a peer may take to end a TLS connection
 _WAITING: Final = 1024  # connections that the system keeps until they are accepted
-_MOST: Final = 100  # connections to a port that kubelets and scrapers use
-_LONGEST_S: Final = 4.0
+_MAX_CONNECTIONS: Final = 100  # connections to a port that kubelets and scrapers use
+_MAX_REQUEST_S: Final = 4.0
 
 
 @contextlib.asynccontextmanager
@@ -24,8 +24,8 @@ async def serve(
     port: int,
     *,
     context: ssl.SSLContext | None = None,
-    most: int = _MOST,
-    longest: float = _LONGEST_S,
+    most: int = _MAX_CONNECTIONS,
+    longest: float = _MAX_REQUEST_S,
     in_flight: float = _SHUTDOWN_S,
     closed: Callable[[], object] = lambda: None,
 ) -> AsyncIterator[int]:

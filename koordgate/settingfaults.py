@@ -15,7 +15,7 @@ from allocator.vocabulary.devicetype import DeviceTypeError
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.meant import did_you_mean
 
-MOST: Final = 20
+MAX_FAULTS: Final = 20
 """Faults of one file that are told."""
 
 _AT: Final = re.compile(r"^(?P<what>.*?)(?: - at (?:`(?P<key>key)` in )?`\$(?P<path>[^`]*)`)?$", re.DOTALL)
@@ -34,7 +34,7 @@ _WORDS: Final = {
     "null": "nothing",
 }
 _KINDS: Final = ((bool, "true or false"), (str, "text"), (dict, "a section with keys"), (list, "a list"))
-_LARGEST: Final = 2**63
+_MAX_INT: Final = 2**63
 _Path = tuple[str | int, ...]
 
 
@@ -47,15 +47,15 @@ class _Fault(NamedTuple):
 
 
 def faults(raw: Any, kind: type[msgspec.Struct]) -> list[str]:
-    """Say what is wrong, a sentence each; at most `MOST`.
+    """Say what is wrong, a sentence each; at most `MAX_FAULTS`.
 
     What contradicts something else in its section is told where nothing else there is wrong.
     """
     left, found = copy.deepcopy(raw), list[str]()
     spoilt: set[_Path] = set()
-    for _ in range(2 * MOST):
+    for _ in range(2 * MAX_FAULTS):
         fault = _first(left, kind)
-        if fault is None or len(found) == MOST:
+        if fault is None or len(found) == MAX_FAULTS:
             break
         told = _told(left, kind, fault)
         stated = bool(_EXPECTED.match(fault.what) or _ENUM.fullmatch(fault.what) or _UNKNOWN.fullmatch(fault.what))
@@ -151,7 +151,7 @@ def _shown(value: Any) -> str:
         return "empty"
     if isinstance(value, bool):  # YAML 1.1 reads off, no, on and yes so
         return f"{str(value).lower()} (text needs quotes)"
-    if isinstance(value, int) and abs(value) > _LARGEST:
+    if isinstance(value, int) and abs(value) > _MAX_INT:
         return "a longer number"  # Python refuses to print very long ones
     if isinstance(value, dict | list):
         return next(words for kind, words in _KINDS if isinstance(value, kind))

@@ -21,7 +21,7 @@ from koordgate.settingfaults import faults
 Seconds = Annotated[float, Meta(gt=0, le=24 * 3600)]
 Name = Annotated[str, Meta(min_length=1)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
-_MOST_BYTES = 1024 * 1024
+_MAX_BYTES = 1024 * 1024
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 
@@ -145,7 +145,7 @@ def read_text(path: Path) -> str:
     """
     try:
         with path.open("rb") as file:
-            return file.read(_MOST_BYTES + 1).decode()
+            return file.read(_MAX_BYTES + 1).decode()
     except OSError as error:
         raise SettingsError(
             f"{path}: cannot be read ({error.strerror}); give --config an existing YAML file"
@@ -196,8 +196,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def _yaml(text: str, source: str) -> Any:
-    if len(text) > _MOST_BYTES:
-        raise SettingsError(f"{source}: longer than {_MOST_BYTES} bytes, which no settings file is")
+    if len(text) > _MAX_BYTES:
+        raise SettingsError(f"{source}: longer than {_MAX_BYTES} bytes, which no settings file is")
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
     except RecursionError as error:

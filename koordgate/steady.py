@@ -8,7 +8,7 @@ from typing import Final
 from koordgate.backoff import Backoff
 
 _FIRST_S: Final = 1.0
-_LONGEST_S: Final = 60.0
+_MAX_S: Final = 60.0
 _SETTLED_S: Final = 300.0  # what ran for this long begins again as soon as after a first failure
 
 
@@ -23,7 +23,7 @@ async def steadily(
 
     `bug`: called within the handling of each exception, to log its traceback and to count it.
     """
-    backoff = Backoff(_FIRST_S, _LONGEST_S)
+    backoff = Backoff(_FIRST_S, _MAX_S)
     while True:
         began = clock()
         try:

@@ -10,8 +10,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+from allocator.vocabulary.devicetype import DeviceTypes
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES
@@ -23,14 +24,105 @@ from reporter.host import Host
 from reporter.kubelet.podresources import PodResourcesSocket
 from reporter.metrics import ReporterMetrics
 from reporter.perform import Performer, plan_of
+from reporter.pods import NodePod, in_order, read_pod
 from reporter.publish.events import EventWriter
-from reporter.round.clock import Moment
-from reporter.round.effects import CountWrite, CountXid, Note, RoundEffect, ShowRound, Warn
-from reporter.round.events import Due, Lane, LaneFailed, Listed, Restored, RoundEvent, WatchedKind
+from reporter.round.messages import (
+    CountWrite,
+    CountXid,
+    Due,
+    Lane,
+    LaneFailed,
+    Listed,
+    Moment,
+    Note,
+    ObjectGone,
+    ObjectStands,
+    PodsChanged,
+    Restored,
+    RoundEffect,
+    RoundEvent,
+    ShowRound,
+    Warn,
+    WatchedKind,
+)
 from reporter.round.state import RoundPace, RoundState, unhealthy
 from reporter.round.step import next_due, step, wakes_at
 from reporter.settings import ReporterSettings
-from reporter.watches import ObjectWatch, PodWatch
+
+Raw = dict[str, Any]
+
+
+class ObjectWatch:
+    """One object, watched by name: a Reflector's handler."""
+
+    def __init__(self, what: WatchedKind, name: str, report: Callable[[RoundEvent], None]) -> None:
+        self._what = what
+        self._name = name
+        self._report = report
+        self._listed = False
+
+    def begin_list(self) -> None:
+        """A list begins."""
+        self._listed = False
+
+    def put(self, obj: Raw) -> None:
+        """An object was listed, added or changed."""
+        if obj["metadata"]["name"] == self._name:
+            self._listed = True
+            self._report(ObjectStands(self._what, obj))
+
+    def drop(self, obj: Raw) -> None:
+        """An object was deleted."""
+        if obj["metadata"]["name"] == self._name:
+            self._report(ObjectGone(self._what))
+
+    def end_list(self) -> None:
+        """The list is complete: an object that it does not name is gone."""
+        if not self._listed:
+            self._report(ObjectGone(self._what))
+
+
+class PodWatch:
+    """The node's Pods: a Reflector's handler that keeps of each Pod only what the reporter needs.
+
+    During a list nothing is reported: half a list would show Pods as gone.
+    `report`: called with an event whenever a Pod comes, goes, or changes in a part that is kept.
+    """
+
+    def __init__(self, types: DeviceTypes, report: Callable[[RoundEvent], None]) -> None:
+        self._types = types
+        self._report = report
+        self._pods: dict[str, NodePod] = {}
+        self._listed: dict[str, NodePod] | None = None
+
+    def begin_list(self) -> None:
+        """A list begins."""
+        self._listed = {}
+
+    def put(self, obj: Raw) -> None:
+        """A Pod was listed, added or changed."""
+        pod = read_pod(obj, self._types)
+        if self._listed is not None:
+            self._listed[pod.uid] = pod
+        elif self._pods.get(pod.uid) != pod:
+            self._become({**self._pods, pod.uid: pod})
+
+    def drop(self, obj: Raw) -> None:
+        """A Pod was deleted, or is no longer on this node."""
+        uid = obj["metadata"]["uid"]
+        if uid in self._pods:
+            self._become({known: pod for known, pod in self._pods.items() if known != uid})
+
+    def end_list(self) -> None:
+        """The list is complete: a Pod that it does not name is gone."""
+        listed, self._listed = self._listed, None
+        if listed is not None and listed != self._pods:
+            self._become(listed)
+
+    def _become(self, pods: dict[str, NodePod]) -> None:
+        self._pods = pods
+        self._report(PodsChanged(in_order(pods.values())))
+
 
 _LOG: Final = logging.getLogger(__name__)
 _SILENT_S: Final = 180.0  # there is a reporter on every node: each opens its watches less often

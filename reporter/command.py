@@ -18,7 +18,7 @@ from koordgate.ending import asked_to_end
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.settings import SettingsError, check, device_types
-from reporter import once, settings
+from reporter import settings
 from reporter.agent import Agent
 from reporter.cgroup import plan
 from reporter.gpu.guarded import DriverRoots, GuardedNvml, Patience
@@ -67,12 +67,12 @@ async def serve(configured: ReporterSettings, until: asyncio.Event) -> None:
 
 def show(decided: Decided, problems: tuple[str, ...]) -> str:
     """Show what was found as text: tables, then the objects as YAML."""
-    from reporter import tables  # noqa: PLC0415 the DaemonSet never needs what draws tables
+    from reporter import once  # noqa: PLC0415 the DaemonSet never needs what draws tables
 
     wants = plan.wants(decided.pods, decided.topology.pools, decided.topology.kubelet)
     objects = [body for body in (decided.device.body, decided.topology.body, decided.status) if body is not None]
     return (
-        tables.draw(decided, wants, problems)
+        once.draw(decided, wants, problems)
         + "\n"
         + yaml.safe_dump_all(objects, sort_keys=False, explicit_start=True, width=120)
     )
@@ -80,6 +80,8 @@ def show(decided: Decided, problems: tuple[str, ...]) -> str:
 
 async def look(configured: ReporterSettings, kube: KubeClient | None) -> tuple[Decided, tuple[str, ...]]:
     """Look once, with an NVML process for the duration; see `once.look`."""
+    from reporter import once  # noqa: PLC0415 as above
+
     nvml = open_nvml(configured)
     try:
         return await once.look(configured, node_name(configured), kube, nvml)

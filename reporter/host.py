@@ -10,33 +10,30 @@ from operator import or_
 from pathlib import Path
 from typing import Final
 
-from reporter.cgroup.apply import Hierarchy, HierarchyError, find_hierarchy, find_layout
-from reporter.cgroup.enforcer import Enforcer, Findings
+from reporter import files
+from reporter.cgroup.enforcer import Enforcer, Findings, Hierarchy, HierarchyError, find_hierarchy, find_layout
 from reporter.cgroup.layout import CgroupLayout, LayoutError, Version
 from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
-from reporter.delivery.files import RuntimeFiles
-from reporter.gpu import records
+from reporter.files import FileError, WatchedFile, read_bounded
+from reporter.gpu import health
 from reporter.gpu.health import NOTHING_KNOWN, NodeRecord
-from reporter.inventory import files
-from reporter.inventory.cpus import CpuReader
-from reporter.inventory.memory import read_zones
-from reporter.inventory.pci import read_devices
+from reporter.inventory import CpuReader, read_devices, read_zones
 from reporter.kubelet import configuration, cpustate, devicecheckpoint
-from reporter.kubelet.checkpoint import MOST_BYTES
+from reporter.kubelet.checkpoint import MAX_BYTES
 from reporter.kubelet.configuration import KubeletConfiguration
-from reporter.kubelet.watched import FileError, WatchedFile, read_bounded
 from reporter.pods import NodePod
 from reporter.proof import evidence
 from reporter.proof.agree import ContainerSeen
 from reporter.reading import HostReading
+from reporter.runtimefiles import RuntimeFiles
 from reporter.settings import ReporterSettings, pci_matches
-from reporter.takeover.rounds import TakenOver, TakeOver
+from reporter.takeover import TakenOver, TakeOver
 
 _HEALTH: Final = "gpus.json"
-_MOST_HEALTH: Final = 2**20
+_MAX_HEALTH: Final = 2**20
 _NVIDIA: Final = 0x10DE
 _DISPLAY: Final = 0x03  # PCI base class
-_MOST_PODS: Final = 4096
+_MAX_PODS: Final = 4096
 _HOST_CGROUPS: Final = "/sys/fs/cgroup"  # on the host, as the driver names cgroups, wherever this process sees them
 
 
@@ -54,16 +51,16 @@ class Host:
         self._configuration = WatchedFile(
             Path(settings.kubelet.configuration),
             configuration.parse,
-            most_bytes=configuration.MOST_BYTES,
+            max_bytes=configuration.MAX_BYTES,
             absent=KubeletConfiguration,
         )
         self._cpu_state = WatchedFile(
-            kubelet / cpustate.FILE, cpustate.parse, most_bytes=MOST_BYTES, absent=cpustate.absent
+            kubelet / cpustate.FILE, cpustate.parse, max_bytes=MAX_BYTES, absent=cpustate.absent
         )
         self._checkpoint = WatchedFile(
             Path(settings.kubelet.device_checkpoint),
             devicecheckpoint.parse,
-            most_bytes=MOST_BYTES,
+            max_bytes=MAX_BYTES,
             absent=devicecheckpoint.absent,
         )
         own = settings.runtime.own_handler is not None
@@ -138,7 +135,7 @@ class Host:
             hierarchy, layout = self._cgroups(cgroup_root)
         except (HierarchyError, LayoutError, OSError):
             return {}
-        found = evidence.cgroups(hierarchy, layout, tuple(pods)[:_MOST_PODS])
+        found = evidence.cgroups(hierarchy, layout, tuple(pods)[:_MAX_PODS])
         return {
             identity: f"{_HOST_CGROUPS}/{path}" if hierarchy.version is Version.V2 else ""
             for identity, path in found.items()
@@ -149,14 +146,14 @@ class Host:
             hierarchy, layout = self._cgroups(cgroup_root)
         except (HierarchyError, LayoutError, OSError):
             return {}
-        wanted = tuple(pods)[:_MOST_PODS]
+        wanted = tuple(pods)[:_MAX_PODS]
         return evidence.containers(hierarchy, layout, wanted, self.proc, environment=environment)
 
     def load_health(self) -> tuple[NodeRecord, tuple[str, ...]]:
         """Read the saved record of the cards; returns also its unusable parts, a sentence each."""
         path = Path(self._settings.roots.state) / _HEALTH
         try:
-            return records.decode(read_bounded(path, _MOST_HEALTH))
+            return health.decode(read_bounded(path, _MAX_HEALTH))
         except FileNotFoundError:
             return NOTHING_KNOWN, ()
         except FileError as error:
@@ -170,7 +167,7 @@ class Host:
             handle, temporary = tempfile.mkstemp(prefix=".", dir=folder)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(records.encode(node))
+                    file.write(health.encode(node))
                     file.flush()
                     os.fsync(file.fileno())
                 Path(temporary).replace(folder / _HEALTH)

@@ -1,28 +1,114 @@
-"""One look at the node (`--once --dry-run`): the same state machine; its writes are shown, not made."""
+"""One look at the node (`--once --dry-run`): the same state machine; its writes are shown as text, not made."""
 
+import io
 import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
+from rich.console import Console
+from rich.table import Table
+
+from allocator.vocabulary.cpuset import format_cpuset
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, NotFound
 from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES, Resource
+from reporter.cgroup.plan import WantedCpusets
 from reporter.gpu.guarded import GuardedNvml
 from reporter.host import Host
 from reporter.kubelet.podresources import PodResourcesSocket
 from reporter.perform import Performer, plan_of
-from reporter.pods import read_pod
+from reporter.pods import in_order, read_pod
 from reporter.publish.events import EventWriter
-from reporter.round.clock import Moment
 from reporter.round.decide import Decided
-from reporter.round.effects import AskKubelet, Prove, ReadCards, ReadHost, ReadPolicy, WriteCpus
-from reporter.round.events import Due, Listed, ObjectStands, PodsChanged, Restored, RoundEvent, WatchedKind
+from reporter.round.messages import (
+    AskKubelet,
+    Due,
+    Listed,
+    Moment,
+    ObjectStands,
+    PodsChanged,
+    Prove,
+    ReadCards,
+    ReadHost,
+    ReadPolicy,
+    Restored,
+    RoundEvent,
+    WatchedKind,
+    WriteCpus,
+)
 from reporter.round.state import RoundPlan, RoundState
 from reporter.round.step import next_due, step, wakes_at
 from reporter.settings import ReporterSettings
-from reporter.watches import in_order
+
+_WIDTH = 160
+
+
+def draw(decided: Decided, wants: Iterable[WantedCpusets], problems: Iterable[str]) -> str:
+    """Draw devices, CPUs, Pods and problems."""
+    target = io.StringIO()
+    console = Console(file=target, width=_WIDTH, highlight=False, markup=False)
+    console.print(_devices(decided))
+    console.print(_pools(decided))
+    console.print(_pods(decided, wants))
+    for problem in problems:
+        console.print(f"problem: {problem}")
+    return target.getvalue()
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(*columns, title=title, title_justify="left")
+    for column in table.columns:
+        column.overflow = "fold"
+    return table
+
+
+def _devices(decided: Decided) -> Table:
+    table = _table("Devices", "type", "minor", "id", "NUMA", "PCIe root", "healthy", "why")
+    for entry in decided.device.body["spec"]["devices"]:
+        place = entry.get("topology") or {}
+        condition = (entry.get("conditions") or [{}])[0]
+        table.add_row(
+            entry["type"],
+            str(entry["minor"]),
+            entry["id"],
+            str(place.get("nodeID", "?")),
+            str(place.get("pcieID", "?")),
+            "yes" if entry["health"] else "no",
+            f"{condition.get('reason', '')} {condition.get('message', '')}".strip(),
+        )
+    return table
+
+
+def _pools(decided: Decided) -> Table:
+    table = _table("CPUs", "what", "CPUs")
+    pools, kubelet = decided.topology.pools, decided.topology.kubelet
+    table.add_row("shared pool", format_cpuset(pools.shared))
+    table.add_row("best-effort pool", format_cpuset(pools.best_effort))
+    table.add_row("system", format_cpuset(pools.system))
+    table.add_row("kubelet's CPU manager", "static" if kubelet.static else "none")
+    for uid, containers in sorted(kubelet.given.items()):
+        for name, cpus in sorted(containers.items()):
+            table.add_row(f"given by the kubelet to {uid} {name}".rstrip(), format_cpuset(cpus))
+    return table
+
+
+def _pods(decided: Decided, wants: Iterable[WantedCpusets]) -> Table:
+    table = _table("Pods", "Pod", "class", "CPUs to have", "agrees", "note")
+    found = {one.pod.cgroup: one for one in decided.agreements}
+    for want in wants:
+        compared = found.get(want.pod.uid)
+        notes = [want.note, *(mismatch.message for mismatch in (compared.mismatches if compared else ()))]
+        table.add_row(
+            want.pod.name,
+            want.pod.qos or want.pod.qos_class.value,
+            format_cpuset(want.cpus) or "as they are",
+            "" if compared is None else "no" if compared.mismatches else "yes",
+            "; ".join(filter(None, notes)),
+        )
+    return table
+
 
 _OBJECTS: Final = {WatchedKind.NODE: NODES, WatchedKind.DEVICE: DEVICES, WatchedKind.TOPOLOGY: TOPOLOGIES}
 _LOOKS: Final = (ReadCards, ReadHost, WriteCpus, Prove, AskKubelet, ReadPolicy)  # performed, without changing anything

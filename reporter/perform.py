@@ -10,40 +10,38 @@ from typing import Final, TypeVar
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.settings import device_types
-from reporter.delivery import operator
+from reporter.delivery import ask_operator
 from reporter.gpu.facts import CgroupMemory, GpuProcess
 from reporter.gpu.guarded import GuardedNvml, NvmlRefusedError, NvmlUnavailableError
 from reporter.host import Host
-from reporter.kubelet import configz
+from reporter.kubelet.configuration import ask_configz
 from reporter.kubelet.podresources import PodResourcesSocket
 from reporter.proof import evidence, memory
 from reporter.publish.events import EventWriter
-from reporter.publish.writer import apply
+from reporter.publish.keep import apply
 from reporter.round.decide import Rules
-from reporter.round.effects import (
+from reporter.round.messages import (
     Apply,
     AskKubelet,
-    HearXids,
-    Prove,
-    ReadCards,
-    ReadHost,
-    ReadPolicy,
-    RoundEffect,
-    SaveHealth,
-    SendEvents,
-    WriteCpus,
-)
-from reporter.round.events import (
     CardsAway,
     CardsRead,
     CpusWritten,
     EventsSent,
     HealthSaved,
+    HearXids,
     HostRead,
     KubeletAnswered,
     PolicyRead,
+    Prove,
     Proved,
+    ReadCards,
+    ReadHost,
+    ReadPolicy,
+    RoundEffect,
     RoundEvent,
+    SaveHealth,
+    SendEvents,
+    WriteCpus,
     WriteRefused,
     Written,
     XidsHeard,
@@ -138,9 +136,9 @@ class Performer:
         kube, events = self._kube
         match effect:
             case AskKubelet(before):
-                return KubeletAnswered(await configz.ask(kube, self._node, before))
+                return KubeletAnswered(await ask_configz(kube, self._node, before))
             case ReadPolicy(before):
-                return PolicyRead(await operator.ask(kube, before))
+                return PolicyRead(await ask_operator(kube, before))
             case SendEvents():
                 await events.write()
                 return EventsSent()

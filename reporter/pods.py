@@ -1,6 +1,6 @@
 """What the reporter keeps of a Pod (pure): everything allocated to it, and how to find its containers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
@@ -14,7 +14,7 @@ from allocator.vocabulary.delivery import unqualified
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.limits import MIB, decided_limits
-from allocator.vocabulary.names import DEVICE_ALLOCATED, GPU_MEMORY, TYPE_GPU, shown_by
+from allocator.vocabulary.names import DEVICE_ALLOCATED, GPU_MEMORY, REPORTER_MANAGER, TYPE_GPU, shown_by
 from allocator.wire.deviceallocated import read_allocation
 from allocator.wire.devicequotas import read_quotas
 from allocator.wire.numberings import starts_of
@@ -157,6 +157,11 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
     )
 
 
+def in_order(pods: Iterable[NodePod]) -> tuple[NodePod, ...]:
+    """Sort Pods by namespace, name and UID."""
+    return tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid)))
+
+
 def _pools(status: ResourceStatus) -> int:
     """The NUMA nodes whose shared pools a Pod runs in: those that are named, else those in which it has CPU.
 
@@ -225,3 +230,27 @@ def _container_ids(status: Mapping[str, Any]) -> dict[str, str]:
             if identity:
                 found[identity] = str(one.get("name"))
     return found
+
+
+MANAGER: Final = REPORTER_MANAGER  # the owner of our fields
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """The part of a Node that matters here."""
+
+    name: str
+    uid: str
+    # its annotations; the administrator's are copied to the NodeResourceTopology
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def owner(self) -> dict[str, Any]:
+        """An owner reference: objects that have it are deleted with the Node."""
+        return {"apiVersion": "v1", "kind": "Node", "name": self.name, "uid": self.uid}
+
+
+def read_node(obj: Mapping[str, Any]) -> NodeIdentity:
+    """Read a Node object."""
+    metadata = obj["metadata"]
+    return NodeIdentity(metadata["name"], metadata["uid"], dict(metadata.get("annotations") or {}))

@@ -5,17 +5,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from allocator.wire.numazones import NumaZone
-from reporter.delivery.facts import RuntimeReading
+from reporter.files import FileReading
 from reporter.gpu.facts import DriverFacts, LostCard, Outage
 from reporter.gpu.faults import STANDING
 from reporter.gpu.health import NOTHING_KNOWN, NodeRecord
-from reporter.inventory.cpus import CpuInventory
-from reporter.inventory.pci import PciDevice
-from reporter.kubelet.allocations import Allocations
+from reporter.inventory import CpuInventory, PciDevice
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.kubelet.cpustate import CpuState
 from reporter.kubelet.devicecheckpoint import DeviceCheckpoint
-from reporter.kubelet.watched import FileReading
+from reporter.kubelet.podresources import Allocations
+from reporter.runtimefiles import RuntimeReading
 
 
 def _unread() -> FileReading[Any]:

@@ -11,12 +11,12 @@ from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.names import KUBERNETES_DOMAIN, TYPE_FPGA, TYPE_GPU, TYPE_RDMA
 from koordgate.settings import Name, OwnType, Port, Seconds, Section, decode, device_types, read_text
-from reporter.delivery import files as runtimefiles
+from reporter import runtimefiles
 from reporter.gpu.health import HealthPolicy
-from reporter.inventory.pci import FPGAS, PciMatch
+from reporter.inventory import FPGAS, PciMatch
 from reporter.kubelet.devicecheckpoint import PATH as DEVICE_CHECKPOINT
 
-_MOST_UNIT = 2**40
+_MAX_UNIT = 2**40
 _HEX = r"^0x[0-9A-Fa-f]{1,4}$"
 _CLASS = r"^0x[0-9A-Fa-f]{2}([0-9A-Fa-f]{2})?$"
 
@@ -177,7 +177,7 @@ class ReporterMirror(Section, frozen=True):
 
     def __post_init__(self) -> None:
         """Check the unit."""
-        if self.volcano_unit and not 1 <= self.unit <= _MOST_UNIT:
+        if self.volcano_unit and not 1 <= self.unit <= _MAX_UNIT:
             raise ValueError(f"mirror.volcanoUnit is {self.volcano_unit}: one unit is from 1 byte to 1Ti")
 
     @property

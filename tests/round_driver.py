@@ -7,19 +7,16 @@ from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.wire.nodetopology import CpuBasicInfo
 from reporter.cgroup.layout import KubernetesQos
+from reporter.files import FileReading
 from reporter.gpu.facts import DriverFacts, GpuFacts, NodeReading
-from reporter.inventory.cpus import CpuInventory
-from reporter.inventory.pci import PciDevice
+from reporter.inventory import CpuInventory, PciDevice
 from reporter.kubelet import devicecheckpoint
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.kubelet.cpustate import absent
-from reporter.kubelet.watched import FileReading
 from reporter.pods import NodePod
 from reporter.reading import HostReading
-from reporter.round.clock import Moment
 from reporter.round.decide import Rules
-from reporter.round.effects import RoundEffect
-from reporter.round.events import Due, Lane, RoundEvent
+from reporter.round.messages import Due, Lane, Moment, RoundEffect, RoundEvent
 from reporter.round.state import RoundPace, RoundPlan, RoundState, check_invariants
 from reporter.round.step import next_due, step, wakes_at
 

@@ -35,9 +35,9 @@ _PATCH_TYPES: Final[Mapping[PatchType, str]] = {
 _DEADLINE_S: Final = 10.0
 _ATTEMPTS: Final = 4
 _CONNECTIONS: Final = 64
-_MOST_OF_PAGE: Final = 4 * 2**20  # bytes, decoded in one piece; a hundred ordinary Pods have one or two megabytes
+_MAX_OF_PAGE: Final = 4 * 2**20  # bytes, decoded in one piece; a hundred ordinary Pods have one or two megabytes
 _FIRST_WAIT_S: Final = 0.1
-_LONGEST_WAIT_S: Final = 2.0
+_MAX_WAIT_S: Final = 2.0
 _OK: Final = range(200, 300)
 
 
@@ -183,7 +183,7 @@ class KubeClient:
         query: dict[str, Any] = {**(params or {}), "limit": limit}
         while True:
             try:
-                page = await self._ask(_Ask("GET", path, dict(query), most=_MOST_OF_PAGE), deadline)
+                page = await self._ask(_Ask("GET", path, dict(query), most=_MAX_OF_PAGE), deadline)
             except _TooLongError:
                 query["limit"] = max(query["limit"] // 4, 1)
                 continue
@@ -287,7 +287,7 @@ class KubeClient:
         """Perform a request of any verb but watch: deadline, retries, errors."""
         async with _time_limit(ask, deadline) as limit:
             renew = False
-            backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S, self._jitter)
+            backoff = Backoff(_FIRST_WAIT_S, _MAX_WAIT_S, self._jitter)
             for attempt in range(_ATTEMPTS):
                 try:
                     async with self._answer(ask, renew=renew) as answer:

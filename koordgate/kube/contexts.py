@@ -7,8 +7,8 @@ from typing import Final
 
 import yaml
 
-_MOST_NAMED: Final = 16
-_MOST_BYTES: Final = 4 * 2**20  # a cluster's entry with its CA takes some 3 KB
+_MAX_NAMED: Final = 16
+_MAX_BYTES: Final = 4 * 2**20  # a cluster's entry with its CA takes some 3 KB
 
 
 def mistake(files: str, context: str | None = None) -> str:
@@ -40,7 +40,7 @@ def mistake(files: str, context: str | None = None) -> str:
 def _read(path: Path) -> Mapping[str, object] | str:
     """The content of a kubeconfig, or what is wrong with it."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if path.stat().st_size > _MAX_BYTES:
             return f"{path} is too large for a kubeconfig; name another file in $KUBECONFIG"
         whole = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
@@ -58,8 +58,8 @@ def _names(contexts: object) -> list[str]:
 
 def _listed(names: Iterable[str]) -> str:
     known = sorted(set(names))
-    more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
-    return f"{', '.join(known[:_MOST_NAMED])}{more}"
+    more = f" and {len(known) - _MAX_NAMED} more" if len(known) > _MAX_NAMED else ""
+    return f"{', '.join(known[:_MAX_NAMED])}{more}"
 
 
 def _first_line(error: Exception) -> str:

@@ -17,7 +17,7 @@ from koordgate.kube.errors import KubeError
 
 _FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _REFRESH_S: Final = 60.0  # the kubelet replaces a token at 80 % of its life, an hour by default
-_MOST_TOKEN: Final = 65536
+_MAX_TOKEN: Final = 65536
 
 
 def inside_a_pod() -> bool:
@@ -86,4 +86,4 @@ async def service_account_access() -> ServiceAccountAccess:
 
 def _read(path: Path) -> str:
     with path.open(encoding="ascii") as file:
-        return file.read(_MOST_TOKEN)
+        return file.read(_MAX_TOKEN)

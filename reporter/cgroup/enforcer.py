@@ -1,13 +1,269 @@
-"""Cpusets kept as planned: read after every change and on a timer, and written if they differ."""
+"""Cpusets kept as planned: cgroups are read after every change and on a timer, and written if they differ.
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+Nothing outside the hierarchy's folder is ever opened: paths are opened name by name, and a symbolic link on the way is
+an error. A cgroup that disappears during the work is no error: containers end.
+"""
 
-from allocator.vocabulary.cpuset import format_cpuset
-from reporter.cgroup.apply import Failure, Hierarchy, SeenCgroup, apply, observe
-from reporter.cgroup.layout import CgroupLayout, KubernetesQos, LayoutError, Version
-from reporter.cgroup.order import File, plan
-from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus, WantedCpusets, wants
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from allocator.vocabulary.cpuset import CpusetError, format_cpuset
+from allocator.vocabulary.cpuset import parse as parse_cpuset
+from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, LayoutError, Version
+from reporter.cgroup.plan import File, Group, KubeletRules, Pod, SharedCpus, WantedCpusets, Write, plan, wants
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MAX_TEXT: Final = 65536  # bytes of one file
+_MAX_BELOW: Final = 4096  # cgroups below one Pod's; more are not read, which is a failure
+_MAX_DEPTH: Final = 16
+_GONE: Final = (errno.ENOENT, errno.ENODEV)  # ENODEV: removed while it was open
+
+_EXPLAINED: Final = {
+    errno.EACCES: "the cgroup above lacks some of these CPUs or NUMA nodes, or the reporter may not write here: widen"
+    " the cgroup above, or run the reporter as root",
+    errno.EPERM: "the reporter may not write here: run it as root, in the host's cgroup namespace",
+    errno.EROFS: "mounted read-only: mount the host's /sys/fs/cgroup read-write into the reporter",
+    errno.EBUSY: "a cgroup below has other CPUs or NUMA nodes (it was just made or widened), or a process here has a"
+    " deadline to keep; the write is repeated",
+    errno.ENOSPC: "this cgroup has processes, and the write would leave them no CPU or NUMA node",
+    errno.EINVAL: "the machine has no such CPU or NUMA node online, or a cgroup beside it has it exclusively: see"
+    " cpuset.cpu_exclusive (v1) or cpuset.cpus.partition (v2)",
+    errno.ERANGE: "the kernel has no CPU or NUMA node with such a high number",
+    errno.ELOOP: "a symbolic link; it is not followed, because cgroups have none",
+}
+
+
+class HierarchyError(Exception):
+    """The expected cpuset hierarchy is missing; the message says what must be mounted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Something that could not be read or written."""
+
+    path: str  # path of the cgroup below the cpuset hierarchy
+    file: str  # the file; empty if the cgroup itself is meant
+    code: int  # errno; 0 if the kernel returned none
+    message: str  # what was tried, why it failed, and what to do
+
+    @property
+    def passing(self) -> bool:
+        """Whether an immediate retry may succeed: containers appeared or changed between reading and writing."""
+        return self.code in {errno.EBUSY, errno.EACCES}
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """A mounted cpuset hierarchy."""
+
+    root: Path
+    version: Version
+
+
+@dataclass(slots=True)
+class SeenCgroup:
+    """What was read."""
+
+    tree: dict[str, Group] = field(default_factory=dict)  # path to cgroup
+    effective: dict[str, int] = field(default_factory=dict)  # path of a Pod's cgroup to its effective CPUs (v2 only)
+    absent: set[str] = field(default_factory=set)  # requested paths that do not exist
+    failures: list[Failure] = field(default_factory=list)  # what could not be read
+
+
+def find_hierarchy(mount: Path) -> Hierarchy:
+    """Find the cpuset controller below a folder such as /sys/fs/cgroup: v2, or v1's own mount.
+
+    Raises HierarchyError: it is not there.
+    """
+    if (mount / "cgroup.controllers").is_file():
+        return Hierarchy(mount, Version.V2)
+    v1 = (mount / "cpuset").resolve()  # some systems mount it as `cpuset,other`, and link to it
+    if (v1 / File.CPUS).is_file() and v1.parent == mount.resolve():
+        return Hierarchy(v1, Version.V1)
+    raise HierarchyError(f"{mount}: no cpuset hierarchy of cgroup v1 or v2; mount the host's /sys/fs/cgroup here")
+
+
+def find_layout(hierarchy: Hierarchy, cgroup_root: str, stated: str = "") -> CgroupLayout:
+    """Find the cgroup driver of the kubelet; its configuration does not state it if the kubelet asked the runtime.
+
+    `stated`: the driver in the kubelet's configuration; empty if it has none. It decides if both drivers have a
+    `kubepods`, one of them left over from before a change. Raises HierarchyError: there is no `kubepods`, or both
+    drivers have one and none is stated; LayoutError: `cgroup_root` is not a path of cgroups.
+    """
+    layouts = [CgroupLayout(driver, cgroup_root) for driver in Driver]
+    found = [layout for layout in layouts if (hierarchy.root / layout.kubepods).is_dir()]
+    meant = found if len(found) == 1 else [layout for layout in found if layout.driver == stated]
+    if meant:
+        return meant[0]
+    looked = " and ".join(layout.kubepods for layout in layouts)
+    what = "both of" if found else "neither of"
+    raise HierarchyError(f"{hierarchy.root}: {what} {looked}; start the kubelet, state its cgroupRoot and cgroupDriver")
+
+
+def observe(hierarchy: Hierarchy, above: Iterable[str], pods: Iterable[str]) -> SeenCgroup:
+    """Read cgroups.
+
+    `above`: paths of cgroups that are read without those below. `pods`: paths of cgroups that are read with those
+    below: in v1 all levels, in v2 one level (deeper ones do not matter).
+    """
+    seen = SeenCgroup()
+    with _root(hierarchy) as root:
+        for path in above:
+            with _reading(seen, path), _opened(root, path) as folder:
+                seen.tree[path] = _group(folder)
+        deepest = 1 if hierarchy.version is Version.V2 else _MAX_DEPTH
+        for path in pods:
+            with _reading(seen, path), _opened(root, path) as folder:
+                seen.tree[path] = _group(folder)
+                if hierarchy.version is Version.V2:
+                    seen.effective[path] = _read_set(folder, f"{File.CPUS}.effective")
+                _observe_below(seen, folder, path, deepest, [_MAX_BELOW])
+    return seen
+
+
+@contextlib.contextmanager
+def _reading(seen: SeenCgroup, path: str) -> Iterator[None]:
+    """Record a failure to read a cgroup; one that is gone is absent."""
+    try:
+        yield
+    except CpusetError as error:
+        seen.tree.pop(path, None)
+        seen.failures.append(Failure(path, "", 0, f"{path}: its cpuset cannot be read: {error}"))
+    except OSError as error:
+        seen.tree.pop(path, None)
+        if error.errno in _GONE and not isinstance(error, _NoControllerError):
+            seen.absent.add(path)
+        else:
+            seen.failures.append(_failure(path, "", "cannot be read", error))
+
+
+class _NoControllerError(FileNotFoundError):
+    """A cgroup that exists but has no cpuset."""
+
+
+def _observe_below(seen: SeenCgroup, folder: int, path: str, depth: int, budget: list[int]) -> None:
+    if not depth:
+        return
+    for name in _names(folder):
+        child = f"{path}/{name}"
+        budget[0] -= 1
+        if budget[0] < 0:
+            message = f"{path}: more than {_MAX_BELOW} cgroups below one Pod; the rest is not read"
+            seen.failures.append(Failure(path, "", 0, message))
+            return
+        with _reading(seen, child), _inside(folder, name) as inner:
+            seen.tree[child] = _group(inner)
+            _observe_below(seen, inner, child, depth - 1, budget)
+
+
+def _names(folder: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        folders = (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        return sorted(islice(folders, _MAX_BELOW + 1))  # one more than is read, so that the rest is reported
+
+
+def _group(folder: int) -> Group:
+    return Group(_read_set(folder, File.CPUS), _read_set(folder, File.MEMS))
+
+
+def _read_set(folder: int, name: str) -> int:
+    try:
+        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+    except FileNotFoundError as error:
+        os.stat("cgroup.procs", dir_fd=folder)  # missing as well if the cgroup itself is gone
+        raise _NoControllerError(errno.ENOENT, "no such file") from error
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise CpusetError(f"{name} is not a plain file")
+        data = os.read(handle, _MAX_TEXT + 1)
+    finally:
+        os.close(handle)
+    if len(data) > _MAX_TEXT:
+        raise CpusetError(f"{name} is larger than {_MAX_TEXT} bytes")
+    try:
+        return parse_cpuset(data.decode("ascii"))
+    except UnicodeDecodeError as error:
+        raise CpusetError(f"{name} is not ASCII") from error
+
+
+def apply(hierarchy: Hierarchy, writes: Iterable[Write]) -> tuple[tuple[Write, ...], tuple[Failure, ...]]:
+    """Write, in order; a failure stops nothing else.
+
+    Returns what was written, and what failed.
+    """
+    done: list[Write] = []
+    failures: list[Failure] = []
+    with _root(hierarchy) as root:
+        for write in writes:
+            try:
+                with _opened(root, write.path) as folder:
+                    _write_set(folder, write)
+            except OSError as error:
+                if error.errno not in _GONE:
+                    tried = f"{format_cpuset(write.value)} was refused"
+                    failures.append(_failure(write.path, write.file, tried, error))
+            else:
+                done.append(write)
+    return tuple(done), tuple(failures)
+
+
+def _write_set(folder: int, write: Write) -> None:
+    handle = os.open(write.file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_TRUNC, dir_fd=folder)
+    try:
+        os.write(handle, f"{format_cpuset(write.value)}\n".encode())  # in one piece: each write is a whole set
+    finally:
+        os.close(handle)
+
+
+def _failure(path: str, file: str, tried: str, error: OSError) -> Failure:
+    code = error.errno or 0
+    if isinstance(error, _NoControllerError):
+        why = "it has no cpuset: add +cpuset to cgroup.subtree_control of the cgroups above (v2)"
+    else:
+        why = _EXPLAINED.get(code, os.strerror(code) if code else str(error))
+    name = errno.errorcode.get(code, "")
+    return Failure(path, file, code, f"{path}{'/' if file else ''}{file}: {tried} ({name}): {why}")
+
+
+@contextlib.contextmanager
+def _root(hierarchy: Hierarchy) -> Iterator[int]:
+    handle = os.open(hierarchy.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _opened(root: int, path: str) -> Iterator[int]:
+    """Open a cgroup below the root, name by name."""
+    handle = os.dup(root)
+    try:
+        for name in path.split("/"):
+            if name in {"", ".", ".."}:
+                raise OSError(errno.EINVAL, "not a path below the root")
+            inner = os.open(name, _FOLDER, dir_fd=handle)
+            os.close(handle)
+            handle = inner
+        yield handle
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _inside(folder: int, name: str) -> Iterator[int]:
+    handle = os.open(name, _FOLDER, dir_fd=folder)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 @dataclass(frozen=True, slots=True)

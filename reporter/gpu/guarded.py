@@ -71,7 +71,7 @@ class _Child(asyncio.SubprocessProtocol):
         self.answered = False  # whether it has answered a question
         self._on_xid = on_xid
         self._numbers = count(1)
-        self._waiting: dict[int, asyncio.Future[protocol.Said]] = {}
+        self._waiting: dict[int, asyncio.Future[protocol.Answer]] = {}
         self._unfinished = b""
         self._end: _EndedError | None = None
 
@@ -80,7 +80,7 @@ class _Child(asyncio.SubprocessProtocol):
         self.transport = cast("asyncio.SubprocessTransport", transport)
         self._questions = cast("asyncio.WriteTransport", self.transport.get_pipe_transport(0))
 
-    async def ask(self, uuid: str | None, cgroups: tuple[tuple[str, str], ...] = ()) -> protocol.Said:
+    async def ask(self, uuid: str | None, cgroups: tuple[tuple[str, str], ...] = ()) -> protocol.Answer:
         """Ask for a reading, for the processes on a card, or for the memory of cgroups.
 
         Raises _EndedError: the process ended instead.
@@ -88,7 +88,7 @@ class _Child(asyncio.SubprocessProtocol):
         if self._end is not None:
             raise self._end
         number = next(self._numbers)
-        answer: asyncio.Future[protocol.Said] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[protocol.Answer] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         try:
             self._questions.write(protocol.encode(protocol.Ask(number, uuid, cgroups)))
@@ -108,10 +108,10 @@ class _Child(asyncio.SubprocessProtocol):
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         try:
             for line in lines:
-                self._hear(protocol.read_said(line))
+                self._hear(protocol.read_answer(line))
         except ValueError as error:  # msgspec's errors are of this kind
             self._stop(_EndedError("NvmlFailed", f"the NVML process wrote a line that cannot be read: {error}"))
-        if len(self._unfinished) > protocol.LONGEST_LINE:
+        if len(self._unfinished) > protocol.MAX_LINE:
             self._stop(_EndedError("NvmlFailed", "the NVML process wrote a line that is too long"))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -121,7 +121,7 @@ class _Child(asyncio.SubprocessProtocol):
         self.transport.close()
         self.gone.set()
 
-    def _hear(self, said: protocol.Said) -> None:
+    def _hear(self, said: protocol.Answer) -> None:
         if isinstance(said, protocol.Xid):
             self._on_xid(said.event)
         elif isinstance(said, protocol.Failed):
@@ -264,7 +264,7 @@ class GuardedNvml:
         async with self._turn:
             await self._close()
 
-    async def _ask(self, uuid: str | None, cgroups: tuple[tuple[str, str], ...] = ()) -> protocol.Said:
+    async def _ask(self, uuid: str | None, cgroups: tuple[tuple[str, str], ...] = ()) -> protocol.Answer:
         child = await self._started()
         seconds = self._patience.answer if child.answered else self._patience.first_answer
         try:

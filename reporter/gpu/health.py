@@ -1,20 +1,21 @@
 """The health of each card, as a state machine on values (pure): from what was known, what is seen, and the time.
 
-A card leaves service because of an Xid error (`xid`) or a fault in its own readings (`faults`). A suspect card returns
-after a while without errors. An unhealthy card returns only once its fault is gone and, if the fault requires it, a
-reset or restart was seen. Both recover for a while before they take new Pods. Each relapse doubles both times.
-Everything is plain data, so that it survives the reporter's process (`records`).
+A card leaves service because of an Xid error or a fault in its own readings (`faults`). A suspect card returns after a
+while without errors. An unhealthy card returns only once its fault is gone and, if the fault requires it, a reset or
+restart was seen. Both recover for a while before they take new Pods. Each relapse doubles both times. The record is
+saved as JSON, so that a fatal error outlives the reporter's process.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from koordgate.backoff import doubled
 from reporter.gpu.facts import DriverFacts, GpuFacts, LostCard, NodeReading, XidEvent
-from reporter.gpu.faults import STANDING, Fault, standing
-from reporter.gpu.xid import Remedy, Xids, kind_of
+from reporter.gpu.faults import STANDING, Fault, Remedy, Xids, kind_of, standing
 
 _RECOVERY: Final = frozenset({"RecoveryReset", "RecoveryReboot", "RecoveryDue"})
 _ABSENCE: Final = frozenset({"GpuLost", "GpuNeedsReset"})
@@ -278,3 +279,55 @@ def _by_card(xids: Iterable[XidEvent]) -> dict[str | None, tuple[XidEvent, ...]]
     for event in xids:
         found[event.uuid] = (*found.get(event.uuid, ()), event)
     return found
+
+
+_MAX_RECORD: Final = 1 << 20  # bytes; a node of 16 cards needs about 50 kB
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """The whole record; its cards are read one by one afterwards."""
+
+    boot: str
+    cards: dict[str, Any]
+    driver: Any = None  # older files lack it
+
+
+def encode(node: NodeRecord) -> bytes:
+    """Write a record."""
+    return msgspec.json.encode({"boot": node.boot, "cards": dict(node.cards), "driver": node.driver})
+
+
+def decode(data: bytes) -> tuple[NodeRecord, tuple[str, ...]]:
+    """Read a record.
+
+    Returns the record, and a sentence for each part (a card, the driver) that cannot be read and is left out.
+    """
+    if len(data) > _MAX_RECORD:
+        return NOTHING_KNOWN, (f"{len(data)} bytes are no record of a node's cards; a new one is started",)
+    try:
+        record = msgspec.json.decode(data, type=_Record)
+    except (ValueError, RecursionError) as error:  # msgspec's are of the first kind
+        return NOTHING_KNOWN, (f"no record of a node's cards ({error}); a new one is started",)
+    cards: dict[str, CardRecord] = {}
+    problems = []
+    for uuid, raw in record.cards.items():
+        try:
+            cards[uuid] = _read_card(uuid, raw)
+        except ValueError as error:
+            problems.append(f"card {uuid}: {error}; forgotten")
+    driver = None
+    try:
+        driver = msgspec.convert(record.driver, DriverFacts | None)
+    except ValueError as error:
+        problems.append(f"the driver: {error}; forgotten")
+    return NodeRecord(record.boot, cards, driver), tuple(problems)
+
+
+def _read_card(uuid: str, raw: Any) -> CardRecord:
+    card = msgspec.convert(raw, CardRecord)
+    health = card.health
+    if card.facts.uuid != uuid:
+        raise ValueError(f"its facts are of {card.facts.uuid}")
+    if health.count < 0 or health.falls < 0:
+        raise ValueError("a count is below zero")
+    return card

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pynvml
 
 from allocator.vocabulary.device import pci_address
-from reporter.gpu import sysfs
+from reporter.files import boot_id, booted_at, numa_node, pcie_root
 from reporter.gpu.facts import (
     CardLoad,
     CgroupMemory,
@@ -88,7 +88,7 @@ _ACTIONS: Final = {
     pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: RecoveryAction.REBOOT,
 }
 _LIMIT_CALLS: Final = ("nvmlDeviceSetMemoryLimits_v1", "nvmlDeviceGetMemoryLimits_v1")
-_LARGEST_MINOR: Final = 2**20 - 1  # Linux
+_MAX_MINOR: Final = 2**20 - 1  # Linux
 _NODE_WORDS: Final = 16  # of 64 bits each: more NUMA nodes than Linux is built for
 
 
@@ -141,7 +141,7 @@ class Nvml:
                     lost.append(card)
         except pynvml.NVMLError as error:
             raise _failure(error) from error
-        boot, booted = sysfs.boot_id(self._proc), sysfs.booted(self._proc)
+        boot, booted = boot_id(self._proc), booted_at(self._proc)
         return NodeReading(driver, tuple(gpus), tuple(lost), boot, booted, loads)
 
     def processes(self, uuid: str) -> tuple[GpuProcess, ...]:
@@ -302,15 +302,15 @@ def _read_facts(handle: Any, uuid: str, index: int, sysfs_root: Path) -> GpuFact
     mig = _value(problems, pynvml.nvmlDeviceGetMigMode, handle)
     numa = _read_numa(handle, problems)
     if numa is None and bus is not None:
-        numa = sysfs.numa_node(sysfs_root, bus)
+        numa = numa_node(sysfs_root, bus)
     return GpuFacts(
         uuid=uuid,
-        minor=index if minor is None or minor > _LARGEST_MINOR else minor,
+        minor=index if minor is None or minor > _MAX_MINOR else minor,
         model=_value(problems, pynvml.nvmlDeviceGetName, handle) or "",
         memory=None if memory is None else memory.total,
         reserved=None if detailed is None else detailed.reserved,
         bus=bus,
-        pcie_root=None if bus is None else sysfs.pcie_root(sysfs_root, bus),
+        pcie_root=None if bus is None else pcie_root(sysfs_root, bus),
         numa_node=numa,
         module=_value(problems, pynvml.nvmlDeviceGetModuleId, handle),
         compute_capability=_value(problems, pynvml.nvmlDeviceGetCudaComputeCapability, handle),

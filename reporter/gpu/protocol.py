@@ -4,7 +4,7 @@ import msgspec
 
 from reporter.gpu.facts import CgroupMemory, GpuProcess, NodeReading, XidEvent
 
-LONGEST_LINE = 4 * 2**20  # bytes; a node of 16 cards needs about 50 kB
+MAX_LINE = 4 * 2**20  # bytes; a node of 16 cards needs about 50 kB
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -57,13 +57,13 @@ class Xid(msgspec.Struct, frozen=True, tag="xid"):
     event: XidEvent
 
 
-Said = NvmlReading | Processes | Memory | Refused | Failed | Xid
+Answer = NvmlReading | Processes | Memory | Refused | Failed | Xid
 
 _asks = msgspec.json.Decoder(Ask)
-_saids: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
+_answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 
 
-def encode(message: Ask | Said) -> bytes:
+def encode(message: Ask | Answer) -> bytes:
     """Write one line."""
     return msgspec.json.encode(message) + b"\n"
 
@@ -76,9 +76,9 @@ def read_ask(line: bytes) -> Ask:
     return _asks.decode(line)
 
 
-def read_said(line: bytes) -> Said:
+def read_answer(line: bytes) -> Answer:
     """Read a message of the NVML process.
 
     Raises msgspec.MsgspecError: the line is not such a message.
     """
-    return _saids.decode(line)
+    return _answers.decode(line)

@@ -19,7 +19,7 @@ from reporter.gpu.nvml import CardError, LibraryError, Nvml
 _XID_WAIT_MS: Final = 250  # the longest that a question waits for the wait for an Xid error to end
 _NEXT_QUESTION_S: Final = 0.02  # questions come in a row, card by card: none but the first waits for that
 _XID_PAUSE_S: Final = 2.0  # before Xid errors are waited for again where NVML could not
-_MOST_AT_ONCE: Final = 256  # Xid errors, of a card that has nothing else any more
+_MAX_AT_ONCE: Final = 256  # Xid errors, of a card that has nothing else any more
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -52,7 +52,7 @@ def _own_output() -> BinaryIO:
     return output
 
 
-def _say(output: BinaryIO, message: protocol.Said) -> None:
+def _say(output: BinaryIO, message: protocol.Answer) -> None:
     output.write(protocol.encode(message))
     output.flush()
 
@@ -95,14 +95,14 @@ def _report(nvml: Nvml, output: BinaryIO) -> float:
 def _report_all(nvml: Nvml, output: BinaryIO) -> None:
     """Report all Xid errors that have come, so that questions or the end of input never lose one."""
     with suppress(CardError):
-        for _ in range(_MOST_AT_ONCE):
+        for _ in range(_MAX_AT_ONCE):
             event = nvml.next_xid(0)
             if event is None:
                 return
             _say(output, protocol.Xid(event))
 
 
-def _answer(nvml: Nvml, ask: protocol.Ask) -> protocol.Said:
+def _answer(nvml: Nvml, ask: protocol.Ask) -> protocol.Answer:
     if ask.cgroups:
         return protocol.Memory(ask.number, nvml.memory(ask.cgroups))
     if ask.uuid is None:

@@ -12,12 +12,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NoReturn, TypeVar
 
-MOST_BYTES: Final = 2 * 2**20  # a node of 250 Pods writes a few hundred kilobytes
+MAX_BYTES: Final = 2 * 2**20  # a node of 250 Pods writes a few hundred kilobytes
 NIL: Final = "<nil>"
 HALF_CHARACTER: Final = "holds half a character (a lone surrogate)"
 _FNV_OFFSET: Final = 0x811C9DC5
 _FNV_PRIME: Final = 0x01000193
-_LARGEST_CHECKSUM: Final = 2**64 - 1
+_MAX_CHECKSUM: Final = 2**64 - 1
 _Key = TypeVar("_Key", int, str)
 _Value = TypeVar("_Value")
 
@@ -26,14 +26,14 @@ class CheckpointError(ValueError):
     """A checkpoint file that cannot be used; the message says what is wrong with it."""
 
 
-def decode(data: bytes, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
+def decode(data: bytes, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
     """Decode the JSON object that a checkpoint file is.
 
     Raises CheckpointError: it is too large, not UTF-8, not JSON (for example truncated), not an object, or has half a
     character.
     """
-    if len(data) > most_bytes:
-        raise CheckpointError(f"{len(data)} bytes; no more than {most_bytes} are read")
+    if len(data) > max_bytes:
+        raise CheckpointError(f"{len(data)} bytes; no more than {max_bytes} are read")
     try:
         value = json.loads(data.decode(), parse_constant=_refuse_constant)
     except RecursionError as error:
@@ -88,7 +88,7 @@ def read_checksum(value: object) -> int:
     """
     if value is None:
         return 0
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST_CHECKSUM:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_CHECKSUM:
         raise CheckpointError("its checksum is not an unsigned integer")
     return value
 

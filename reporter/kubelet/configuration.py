@@ -5,21 +5,84 @@ proposal, "Create/Update NodeResourceTopology"; Koordinator, pkg/koordlet/states
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
+import orjson
 import yaml
 
 from allocator.quantity import QuantityError, to_milli
-from allocator.vocabulary.cpuset import CpusetError, format_cpuset
+from allocator.vocabulary.cpuset import CpusetError, format_cpuset, members
 from allocator.vocabulary.cpuset import parse as parse_cpuset
 from allocator.vocabulary.cputopology import CpuTopology
 from allocator.vocabulary.excerpt import excerpt
-from reporter.kubelet import reserved
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
+from koordgate.kube.resource import NODES
+from reporter.files import FileReading
 from reporter.kubelet.checkpoint import HALF_CHARACTER, has_half_character
 
-MOST_BYTES: Final = 256 * 1024
+
+def take_reserved(topology: CpuTopology, count: int, *, spread: bool = False) -> int:
+    """Take the CPUs that the kubelet reserves if only their number is configured.
+
+    The order is the kubelet's on a machine with all CPUs free (Kubernetes v1.37, pkg/kubelet/cm/cpumanager,
+    takeByTopologyNUMAPacked): whole NUMA nodes and sockets that fit, then whole cores, then single threads beside those
+    already taken. On two sockets with 12 CPUs in all, 2 reserved CPUs are 0,6 and 3 are 0,2,6.
+    `spread`: as with the kubelet's option distribute-cpus-across-cores: no whole cores first. Returns the set; all CPUs
+    if there are fewer.
+    """
+    # The larger of the two goes first: a NUMA node holds one socket or several, or a socket several NUMA nodes.
+    numa_first = len(topology.sockets) >= len(topology.nodes)
+    outer, inner = (topology.nodes, topology.sockets) if numa_first else (topology.sockets, topology.nodes)
+    free = topology.all
+    taken = _whole(_sorted(outer.items(), free), free, count)
+    free &= ~taken
+    taken |= _whole(_nested(outer, inner, free), free, count - taken.bit_count())
+    free &= ~taken
+    if spread:
+        rest = _nested(outer, inner, free) if numa_first else iter(_sorted(topology.sockets.items(), free))
+    else:
+        taken |= _whole(_cores(topology, outer, inner, free), free, count - taken.bit_count())
+        free &= ~taken
+        rest = _cores(topology, outer, inner, free)
+    threads = (cpu for group in rest for cpu in members(group & free))
+    for cpu in islice(threads, count - taken.bit_count()):
+        taken |= 1 << cpu
+    return taken
+
+
+def _whole(groups: Iterable[int], free: int, needed: int) -> int:
+    """Take each group that is wholly free and no larger than what is still needed, in the given order."""
+    taken = 0
+    for group in groups:
+        if not group & ~free and group.bit_count() <= needed:
+            taken |= group
+            needed -= group.bit_count()
+    return taken
+
+
+def _sorted(groups: Iterable[tuple[int, int]], free: int) -> list[int]:
+    """Groups that have a free CPU: those with the fewest free CPUs first, then by number."""
+    found = [(group & free, number, group) for number, group in groups if group & free]
+    return [group for _, _, group in sorted(found, key=lambda item: (item[0].bit_count(), item[1]))]
+
+
+def _nested(outer: Mapping[int, int], inner: Mapping[int, int], free: int) -> Iterator[int]:
+    """The inner groups of each outer one, both in their order."""
+    for whole in _sorted(outer.items(), free):
+        yield from _sorted([(number, group) for number, group in inner.items() if group & whole & free], free)
+
+
+def _cores(topology: CpuTopology, outer: Mapping[int, int], inner: Mapping[int, int], free: int) -> Iterator[int]:
+    """The cores of each inner group; the kubelet numbers a core by its lowest CPU."""
+    for group in _nested(outer, inner, free):
+        yield from _sorted([(next(members(core)), core) for core in topology.cores if core & group & free], free)
+
+
+MAX_BYTES: Final = 256 * 1024
 STATIC: Final = "static"
 FULL_PCPUS_ONLY: Final = "full-pcpus-only"
 STRICT_RESERVATION: Final = "strict-cpu-reservation"
@@ -101,8 +164,8 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def _decode(data: bytes) -> dict[str, Any]:
-    if len(data) > MOST_BYTES:
-        raise ConfigurationError(f"{len(data)} bytes; a configuration may have at most {MOST_BYTES}")
+    if len(data) > MAX_BYTES:
+        raise ConfigurationError(f"{len(data)} bytes; a configuration may have at most {MAX_BYTES}")
     try:
         text = data.decode()
         value = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
@@ -179,7 +242,7 @@ def reserved_cpus(configuration: KubeletConfiguration, topology: CpuTopology) ->
         note = f"reservedSystemCPUs names CPUs {format_cpuset(missing)}, which this machine lacks" if missing else None
         return configuration.reserved_list & topology.all, note
     count = -(-configuration.reserved_milli // 1000)
-    cpus = reserved.take(topology, count, spread=configuration.option(_ACROSS_CORES))
+    cpus = take_reserved(topology, count, spread=configuration.option(_ACROSS_CORES))
     sizes = {node.bit_count() for node in topology.nodes.values()}
     unsure = configuration.option(_ACROSS_NUMA) and (len(sizes) > 1 or count > min(sizes, default=count))
     if count and (unsure or configuration.option(_BY_CACHE)):
@@ -198,3 +261,19 @@ def policy_annotation(configuration: KubeletConfiguration, reserved_set: int) ->
         "reservedCPUs": format_cpuset(reserved_set),
     }
     return json.dumps({key: item for key, item in value.items() if item}, separators=(",", ":"), ensure_ascii=False)
+
+
+Answer = FileReading[KubeletConfiguration]
+
+
+async def ask_configz(kube: KubeClient, node: str, before: KubeletConfiguration | None = None) -> Answer:
+    """Ask a kubelet's /configz.
+
+    `kube`: the open client, with the right to the Node's `proxy`. `before`: its last answer, which is kept if it does
+    not answer.
+    """
+    try:
+        answer = await kube.get(NODES.path(node, subresource="proxy") + "/configz")
+        return FileReading(parse(orjson.dumps(answer)), None)
+    except (KubeError, ConfigurationError) as error:
+        return FileReading(before, f"the kubelet's /configz: {error}; its previous answer is kept")

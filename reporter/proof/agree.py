@@ -27,7 +27,7 @@ MEMORY: Final = "memory"
 UNSHOWN: Final = "shown"
 """The kind of a `Mismatch`: a container does not see a card that it holds."""
 
-_LONGEST: Final = 64 * 1024  # bytes of the annotation; all of an object together may have 256 KiB
+_MAX_ANNOTATION: Final = 64 * 1024  # bytes of the annotation; all of an object together may have 256 KiB
 _BY_CDI: Final = "void"  # what NVIDIA's CDI edits set: the container's device files alone tell its cards
 _NOTHING: Final = ("", _BY_CDI, "none", "no")
 _MIB: Final = 2**20
@@ -128,7 +128,7 @@ def agreements(
             *_cpusets(pod, evidence, kubelets=pod.cgroup in left_alone),
             *_environment(pod, evidence),
             *_unshown(pod, evidence),
-            # otherwise `strangers` reports its cards as held
+            # otherwise `unaccounted_cards` reports its cards as held
             *(_processes(pod, its) if pod.shares and TYPE_GPU not in pod.unread else ()),
         )
         found.append(Agreement(pod, mismatches))
@@ -220,7 +220,7 @@ def _most(pod: NodePod, share: Share) -> int | None:
 
 
 def card_holders(entries: Iterable[PodDevices], evidence: Evidence) -> frozenset[str]:
-    """Find the Pods that have cards according to the kubelet's checkpoint: `known` of `strangers`.
+    """Find the Pods that have cards according to the kubelet's checkpoint: `known` of `unaccounted_cards`.
 
     Cards are recognised by the ids of their devices, since a resource can have any name: by UUID, or by a slice of a
     UUID. A number counts as a minor only in an entry of NVIDIA's plugin: other plugins (fuse, RDMA) number their
@@ -237,14 +237,14 @@ def card_holders(entries: Iterable[PodDevices], evidence: Evidence) -> frozenset
 
 
 @dataclass(frozen=True, slots=True)
-class Strangers:
+class UnaccountedCards:
     """Pods with cards that nobody gave to them."""
 
     holding: tuple[PodDevices, ...] = ()  # what is withheld, as entries such as the kubelet's checkpoint would have
     claims: tuple[CardClaim, ...] = ()  # what is only reported
 
 
-def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]) -> Strangers:
+def unaccounted_cards(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]) -> UnaccountedCards:
     """Find Pods that have cards without our annotation ("hot update"), so that these cards are not allocated.
 
     A Pod holds a card if NVML sees one of its processes on the card. A container whose environment names the card only
@@ -275,7 +275,7 @@ def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]
                 holding.append(PodDevices(pod.uid, name, NVIDIA_GPU, named))
             elif named:
                 claims.append(CardClaim(pod, name, named))
-    return Strangers(tuple(holding), tuple(claims))
+    return UnaccountedCards(tuple(holding), tuple(claims))
 
 
 def _named_cards(seen: ContainerSeen, evidence: Evidence) -> set[str]:
@@ -314,14 +314,14 @@ def annotation(found: Iterable[Agreement]) -> str:
     if not rows:
         return ""
     text = _text(rows)
-    if len(text) <= _LONGEST:
+    if len(text) <= _MAX_ANNOTATION:
         return text
     wrong: dict[str, object] = {}
     size = len(_text(wrong))
     for uid, row in rows.items():
         if not row["agrees"]:
             size += len(_text({uid: row}))  # its braces stand for the comma
-            if size > _LONGEST:
+            if size > _MAX_ANNOTATION:
                 break
             wrong[uid] = row
     return _text(wrong)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from allocator.vocabulary.names import VISIBLE_DEVICES_ENV
-from reporter.cgroup.apply import Hierarchy
+from reporter import files
+from reporter.cgroup.enforcer import Hierarchy
 from reporter.cgroup.layout import CgroupLayout, LayoutError, Version, container_id
 from reporter.gpu.facts import GpuProcess
-from reporter.inventory import files
 from reporter.pods import NodePod
 from reporter.proof.agree import CardUse, ContainerSeen
 
@@ -19,12 +19,12 @@ _WITHIN: Final = re.compile(r"(?:^|[/-])([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.A
 _POD: Final = re.compile(r"pod([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?:/|$)")
 _CARD: Final = re.compile(r"nvidia([0-9]{1,3})", re.ASCII)
 _OF_CRUN: Final = "container"
-_MOST_CONTAINERS: Final = 64  # of one Pod
-_MOST_BELOW: Final = 64  # cgroups of one container
-_MOST_ENVIRONMENT: Final = 256 * 1024
+_MAX_CONTAINERS: Final = 64  # of one Pod
+_MAX_BELOW: Final = 64  # cgroups of one container
+_MAX_ENVIRONMENT: Final = 256 * 1024
 # What is kept of each container of the node until the next proof: four times the ids, and the minors, of 32 cards.
-_LONGEST_VISIBLE: Final = 4096
-_MOST_MINORS: Final = 128
+_MAX_VISIBLE: Final = 4096
+_MAX_MINORS: Final = 128
 
 
 def containers(
@@ -40,7 +40,7 @@ def containers(
             folder = f"{hierarchy.root}/{layout.pod(pod.qos_class, pod.cgroup)}"
         except LayoutError:
             continue
-        for name in files.names(folder)[:_MOST_CONTAINERS]:
+        for name in files.names(folder)[:_MAX_CONTAINERS]:
             identity = container_id(name)
             if identity in pod.containers:
                 found[identity] = _container(f"{folder}/{name}", hierarchy.version, proc, environment=environment)
@@ -59,7 +59,7 @@ def cgroups(hierarchy: Hierarchy, layout: CgroupLayout, pods: Iterable[NodePod])
             path = layout.pod(pod.qos_class, pod.cgroup)
         except LayoutError:
             continue
-        for name in files.names(hierarchy.root / path)[:_MOST_CONTAINERS]:
+        for name in files.names(hierarchy.root / path)[:_MAX_CONTAINERS]:
             identity = container_id(name)
             if identity in pod.containers:
                 own = f"{path}/{name}"
@@ -96,22 +96,22 @@ def _cgroups_below(folder: str) -> list[str]:
     """The cgroups directly below one, sorted: `init.scope` comes before `system.slice`."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(islice((one.path for one in entries if one.is_dir(follow_symlinks=False)), _MOST_BELOW))
+            return sorted(islice((one.path for one in entries if one.is_dir(follow_symlinks=False)), _MAX_BELOW))
     except OSError:
         return []
 
 
 def _environment(path: str) -> str | None:
     """Read NVIDIA_VISIBLE_DEVICES; "" if it is not set, None if the environment cannot be read, or not all of it."""
-    data = files.content(path, _MOST_ENVIRONMENT)
+    data = files.content(path, _MAX_ENVIRONMENT)
     if data is None:
         return None
     start = f"{VISIBLE_DEVICES_ENV}=".encode()
     for entry in data.split(b"\0"):
         if entry.startswith(start):
-            return entry[len(start) :][:_LONGEST_VISIBLE].decode(errors="replace")
+            return entry[len(start) :][:_MAX_VISIBLE].decode(errors="replace")
     # A process that is starting or ending has an empty file.
-    return "" if 0 < len(data) < _MOST_ENVIRONMENT else None
+    return "" if 0 < len(data) < _MAX_ENVIRONMENT else None
 
 
 def _cards(folder: str) -> frozenset[int] | None:
@@ -120,10 +120,10 @@ def _cards(folder: str) -> frozenset[int] | None:
     Every container has device files: an empty list means that /dev cannot be read. One that is full may lack some.
     """
     names = files.names(folder)
-    if not 0 < len(names) < files.MOST_NAMES:
+    if not 0 < len(names) < files.MAX_NAMES:
         return None
     minors = (int(match[1]) for name in names if (match := _CARD.fullmatch(name)))
-    return frozenset(minor for minor in minors if minor < _MOST_MINORS)
+    return frozenset(minor for minor in minors if minor < _MAX_MINORS)
 
 
 def card_uses(processes: Mapping[str, Iterable[GpuProcess]], proc: Path) -> tuple[CardUse, ...]:

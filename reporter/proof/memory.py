@@ -17,7 +17,7 @@ from reporter.gpu.facts import CgroupMemory
 from reporter.pods import NodePod
 from reporter.proof.agree import Evidence
 
-_MOST: Final = 1024  # containers and cards that are asked about in one proof
+_MAX_QUESTIONS: Final = 1024  # containers and cards that are asked about in one proof
 _STEP: Final = 16  # a use that changed by less than this part of what is held is not told anew
 _MIB: Final = 2**20
 _NO_ANSWER: Final = CgroupMemory(problem="it was not asked")
@@ -61,7 +61,7 @@ def questions(pods: Iterable[NodePod], cgroups: Mapping[str, str], cards: frozen
         for pod, share, identity, _ in _containers(pods)
         if share.id in cards and cgroups.get(identity)
     ]
-    return tuple(found[:_MOST])
+    return tuple(found[:_MAX_QUESTIONS])
 
 
 def _containers(pods: Iterable[NodePod]) -> Iterator[tuple[NodePod, Share, str, str]]:

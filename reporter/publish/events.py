@@ -9,14 +9,13 @@ from typing import Any, Final, Literal
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, NotFound, TooManyRequests, Unreachable
 from koordgate.kube.resource import EVENTS
-from reporter.gpu.inventory import timestamp
-from reporter.pods import NodePod
-from reporter.publish.identity import NodeIdentity
+from reporter.gpu.entries import timestamp
+from reporter.pods import NodeIdentity, NodePod
 
 _LOG: Final = logging.getLogger(__name__)
 _COMPONENT: Final = "koordgate-reporter"
 _REMEMBERED: Final = 512
-_LONGEST_MESSAGE: Final = 1024
+_MAX_MESSAGE: Final = 1024
 _OF_NODES: Final = "default"  # the namespace in which Events about cluster-scoped objects are
 
 
@@ -107,7 +106,7 @@ class EventWriter:
             "type": one.type,
             "reason": one.reason,
             # A lone surrogate, for example from a hostile file, could not be encoded.
-            "message": one.message.encode(errors="backslashreplace").decode()[:_LONGEST_MESSAGE],
+            "message": one.message.encode(errors="backslashreplace").decode()[:_MAX_MESSAGE],
             "source": {"component": _COMPONENT},
             "reportingComponent": _COMPONENT,
             "firstTimestamp": now,

@@ -10,26 +10,70 @@ acceptable.
 Both domains are written, as Koordinator's noderesource controller does
 (pkg/slo-controller/noderesource/plugins/gpudeviceresource). `nvidia.com/gpu` belongs to the kubelet and is never
 touched. With the mirror, the amounts of Volcano GPU share's device plugin are written as well, where no plugin does
-(volcano-sh/devices, pkg/plugin/nvidia/utils.go: units of memory of all cards, and the number of cards).
+(volcano-sh/devices, pkg/plugin/nvidia/utils.go: units of memory of all cards, and the number of cards). The labels of
+NVIDIA's feature discovery, which selectors and schedulers know, are written where nobody else does.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from allocator.numbered import meant
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT
 from allocator.vocabulary.names import GPU_MEMORY, KOORDINATOR_DOMAIN, NVIDIA, TYPE_GPU
 from allocator.vocabulary.peers import VOLCANO_MEMORY, VOLCANO_NUMBER
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
-from reporter.gpu.inventory import DRIVER_VERSION
-from reporter.publish.identity import NodeIdentity
-from reporter.publish.owners import is_ours
+from reporter.gpu.entries import DRIVER_VERSION, label
+from reporter.gpu.facts import GpuFacts
+from reporter.pods import MANAGER, NodeIdentity
+
+_MAX_ENTRIES: Final = 256  # of managedFields; with more, every field counts as somebody else's
+
+
+def is_ours(live: Mapping[str, Any], at: Sequence[str], key: str) -> bool:
+    """Whether nobody has a key, or the reporter alone.
+
+    `at`: the way to the map that has the key.
+    """
+    there: Mapping[str, Any] = live
+    for step in at:
+        there = there.get(step) or {}
+    if key not in there:
+        return True
+    entries = (live.get("metadata") or {}).get("managedFields") or []
+    return len(entries) <= _MAX_ENTRIES and set(_owners(at, key, entries)) == {MANAGER}
+
+
+def _owners(at: Sequence[str], key: str, entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The field managers that own a key."""
+    for entry in entries:
+        fields = entry.get("fieldsV1") or {}
+        for step in at:
+            fields = fields.get(f"f:{step}") or {}
+        if f"f:{key}" in fields:
+            yield str(entry.get("manager"))
+
+
+_MIB: Final = 2**20
+
+
+def discovery_labels(cards: Iterable[GpuFacts], live: Mapping[str, Any] | None) -> dict[str, str]:
+    """Write the labels that say which cards the node has, as far as they are ours to write."""
+    if live is None:
+        return {}
+    found = list(cards)
+    models, sizes = {card.model for card in found}, {card.memory for card in found}
+    stated = {GPU_COUNT: str(len(found)) if found else ""}
+    stated[GPU_PRODUCT] = label(models.pop()) if len(models) == 1 else ""
+    size = sizes.pop() if len(sizes) == 1 else None
+    stated[GPU_MEMORY_MIB] = str(size // _MIB) if size is not None else ""
+    return {key: value for key, value in stated.items() if value and is_ours(live, ("metadata", "labels"), key)}
+
 
 MEMORY_LABEL: Final = "koordgate.io/gpu-memory-mib"  # of each card, if all have the same
-_MIB: Final = 2**20
 
 
 def build(

@@ -24,12 +24,10 @@ from allocator.wire.nodetopology import (
 )
 from allocator.wire.numazones import NumaZone
 from reporter.cgroup import plan
-from reporter.inventory.cpus import CpuInventory
-from reporter.kubelet import reserved
-from reporter.kubelet.configuration import STATIC, KubeletConfiguration, reserved_cpus
+from reporter.inventory import CpuInventory
+from reporter.kubelet.configuration import STATIC, KubeletConfiguration, reserved_cpus, take_reserved
 from reporter.kubelet.cpustate import CpuState, StateLayout, by_pod, kubelet_allocs
-from reporter.pods import NodePod
-from reporter.publish.identity import NodeIdentity
+from reporter.pods import NodeIdentity, NodePod
 
 _MANAGED_BY: Final = "Koordinator"  # as koordlet writes it; others select by it
 _HUGE: Final = "hugepages-"
@@ -93,7 +91,7 @@ def build(
         return TopologyObject(None, plan.SharedCpus(0, 0), planned, tuple(problems))
     reservation, system, unread = read_kept(node.annotations)
     # An amount becomes CPUs in the kubelet's order, as in Koordinator (pkg/koordlet/statesinformer).
-    kept = reservation.cpus or reserved.take(cpus.topology, -(-reservation.milli // 1000))
+    kept = reservation.cpus or take_reserved(cpus.topology, -(-reservation.milli // 1000))
     configuration = kubelet.configuration or KubeletConfiguration()
     too_large = _too_large(reservation, cpus.topology)
     of_kubelet, unsure = reserved_cpus(configuration, cpus.topology)

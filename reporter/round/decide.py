@@ -15,21 +15,20 @@ from allocator.vocabulary.names import KUBERNETES_DOMAIN
 from allocator.wire.deviceobject import device_of
 from allocator.wire.memoryuse import MEMORY_LIMITS, read_uses, write_uses
 from reporter.cgroup import plan
-from reporter.delivery.facts import UNTOLD, OperatorPolicy
-from reporter.delivery.told import CardsThere, node_runtime, shown_nothing
-from reporter.gpu import inventory
+from reporter.delivery import CardsThere, node_runtime, shown_nothing
+from reporter.gpu import entries
 from reporter.gpu.health import HealthPolicy, NodeRecord
-from reporter.kubelet import allocations
+from reporter.kubelet import podresources
 from reporter.kubelet.devicecheckpoint import PodDevices
-from reporter.pods import NodePod
+from reporter.pods import NodeIdentity, NodePod
 from reporter.proof import agree, memory
-from reporter.proof.agree import Agreement, CardClaim, Evidence, Strangers
+from reporter.proof.agree import Agreement, CardClaim, Evidence, UnaccountedCards
 from reporter.proof.memory import Judged
-from reporter.publish import device, discovery, nodestatus, nodetopology
+from reporter.publish import device, nodestatus, nodetopology
+from reporter.publish.device import numberings
 from reporter.publish.events import Occurrence, about_node, about_pod
-from reporter.publish.identity import NodeIdentity
-from reporter.publish.numbers import numberings
 from reporter.reading import GpuView, HostReading
+from reporter.runtimefiles import UNTOLD, OperatorPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ def decide(
     wants = plan.wants(planned, topology.pools, topology.kubelet)
     left_alone = frozenset(want.pod.uid for want in wants if want.pod.cpus and want.cpus != want.pod.cpus)
     agreements = tuple(agree.agreements(live, evidence, left_alone))
-    unaccounted = strangers(host, live, evidence)
+    unaccounted = unaccounted_cards(host, live, evidence)
     judged = memory.judged(live, evidence, keeps=gpus.keeps_limits)
     known = numberings(standing.device, gpus, now, host.devices)
     before, _ = read_uses(device.annotations(standing.device).get(MEMORY_LIMITS))
@@ -207,25 +206,25 @@ def _unread(
 
 def _cards(
     gpus: GpuView, host: HostReading, rules: Rules, standing: StandingObjects, now: float
-) -> inventory.DeviceReport:
+) -> entries.DeviceReport:
     """Report the cards; an outage of NVML counts only if the node has a card and the outage has lasted."""
     outage = gpus.outage
     matters = outage is not None and (gpus.node.cards or host.nvidia) and now - outage.since >= rules.outage_seconds
-    around = inventory.Circumstances(device.cordoned(standing.device), outage if matters else None)
-    return inventory.build(gpus.node, gpus.driver, rules.policy, around, rules.domain)
+    around = entries.Circumstances(device.cordoned(standing.device), outage if matters else None)
+    return entries.build(gpus.node, gpus.driver, rules.policy, around, rules.domain)
 
 
 def _discovered(gpus: GpuView, standing: StandingObjects) -> dict[str, str]:
     present = (card.facts for card in gpus.node.cards.values() if card.health.present)
-    return discovery.discovery_labels(present, standing.node)
+    return nodestatus.discovery_labels(present, standing.node)
 
 
 def with_answers(host: HostReading) -> HostReading:
     """Replace what the kubelet's files state by what the kubelet answered on its PodResources socket."""
     return replace(
         host,
-        cpu_state=allocations.cpus(host.cpu_state, host.pod_resources),
-        checkpoint=allocations.devices(host.checkpoint, host.pod_resources),
+        cpu_state=podresources.cpus(host.cpu_state, host.pod_resources),
+        checkpoint=podresources.devices(host.checkpoint, host.pod_resources),
     )
 
 
@@ -283,8 +282,8 @@ def by_index(cards: NodeRecord) -> dict[int, str]:
     return dict(enumerate(uuid for _, uuid in sorted(buses.items()))) if len(buses) == len(there) else {}
 
 
-def strangers(host: HostReading, pods: Iterable[NodePod], evidence: Evidence) -> Strangers:
+def unaccounted_cards(host: HostReading, pods: Iterable[NodePod], evidence: Evidence) -> UnaccountedCards:
     """Find Pods with cards that neither we nor the kubelet's checkpoint account for."""
     checkpoint = host.checkpoint.value
     known = agree.card_holders(checkpoint.entries, evidence) if checkpoint is not None else frozenset()
-    return agree.strangers(pods, evidence, known)
+    return agree.unaccounted_cards(pods, evidence, known)

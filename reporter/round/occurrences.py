@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from allocator.vocabulary.memoryuse import Keeping
+from reporter import takeover
 from reporter.gpu.health import NOTHING_KNOWN, CardState, NodeRecord
+from reporter.pods import NodeIdentity
 from reporter.proof.agree import MEMORY, UNSHOWN, Agreement, CardClaim
 from reporter.proof.memory import Judged, exceeded_message, missing_message
 from reporter.publish import device
 from reporter.publish.events import Occurrence, about_node, about_pod
-from reporter.publish.identity import NodeIdentity
 from reporter.reading import GpuView, HostReading
-from reporter.takeover import rounds as takeover
-from reporter.takeover.rounds import TakenOver
+from reporter.takeover import TakenOver
 
 _MISSING: Final = "LimitMissing"
 _EXCEEDED: Final = "ShareExceeded"
@@ -164,7 +164,7 @@ def mismatch_events(agreements: Iterable[Agreement]) -> list[Occurrence]:
     return found
 
 
-def beside_memory(agreements: Iterable[Agreement], judged: Iterable[Judged]) -> list[Agreement]:
+def without_memory(agreements: Iterable[Agreement], judged: Iterable[Judged]) -> list[Agreement]:
     """Leave out that Pods use too much memory where `memory_events` names the container."""
     exceeding = {one.pod.uid for one in judged if one.use.exceeds}
     return [

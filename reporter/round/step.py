@@ -5,10 +5,9 @@ from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
-from reporter.round import files, follow, prove, tell
-from reporter.round.clock import Moment
-from reporter.round.effects import RoundEffect, Warn
-from reporter.round.events import (
+from reporter.round import lanes
+from reporter.round.lanes import Stepped
+from reporter.round.messages import (
     CardsAway,
     CardsRead,
     CpusWritten,
@@ -20,18 +19,20 @@ from reporter.round.events import (
     Lane,
     LaneFailed,
     Listed,
+    Moment,
     ObjectGone,
     ObjectStands,
     PodsChanged,
     PolicyRead,
     Proved,
     Restored,
+    RoundEffect,
     RoundEvent,
+    Warn,
     WriteRefused,
     Written,
     XidsHeard,
 )
-from reporter.round.follow import Stepped
 from reporter.round.state import RoundState
 
 
@@ -59,7 +60,7 @@ def due_at(state: RoundState, lane: Lane, now: Moment) -> float:
     work = state.lanes[lane]
     if work.busy or (lane is Lane.PUBLISH and not state.cluster.complete):
         return inf
-    return prove.proof_due(state, now) if lane is Lane.PROOF else work.due
+    return lanes.proof_due(state, now) if lane is Lane.PROOF else work.due
 
 
 def _on_restored(state: RoundState, event: Restored, now: Moment) -> Stepped:
@@ -92,13 +93,13 @@ def _on_failed(state: RoundState, event: LaneFailed, now: Moment) -> Stepped:
     """Try a lane's work again later: a bug in one must not end the node's reporter."""
     lane = event.which
     if lane is Lane.ROUND:
-        return files.failed(state, now), ()
+        return lanes.round_failed(state, now), ()
     if lane is Lane.PROOF:
-        return prove.proof_failed(state, now), ()
+        return lanes.proof_failed(state, now), ()
     if lane is Lane.PUBLISH:
-        return tell.failed(state, now), ()
+        return lanes.publish_failed(state, now), ()
     if lane is Lane.POLICY:
-        return prove.policy_failed(state, now), ()
+        return lanes.policy_failed(state, now), ()
     if lane is Lane.CONFIGZ:
         return state.resting(lane, now.steady + state.plan.pace.configz), ()
     if lane is Lane.HEALTH:
@@ -135,27 +136,27 @@ _ON: Final[Mapping[type[RoundEvent], Callable[[RoundState, Any, Moment], Stepped
     ObjectGone: _on_gone,
     PodsChanged: _on_pods,
     Listed: _on_listed,
-    CardsRead: follow.on_read,
-    CardsAway: follow.on_away,
-    XidsHeard: follow.on_xids,
-    HealthSaved: follow.on_saved,
-    HostRead: files.on_read,
-    CpusWritten: files.on_written,
-    Proved: prove.on_proved,
-    KubeletAnswered: prove.on_answered,
-    PolicyRead: prove.on_policy,
-    EventsSent: tell.on_sent,
-    Written: tell.on_written,
-    WriteRefused: tell.on_refused,
+    CardsRead: lanes.on_cards_read,
+    CardsAway: lanes.on_cards_away,
+    XidsHeard: lanes.on_xids,
+    HealthSaved: lanes.on_health_saved,
+    HostRead: lanes.on_host_read,
+    CpusWritten: lanes.on_cpus_written,
+    Proved: lanes.on_proved,
+    KubeletAnswered: lanes.on_answered,
+    PolicyRead: lanes.on_policy,
+    EventsSent: lanes.on_events_sent,
+    Written: lanes.on_object_written,
+    WriteRefused: lanes.on_write_refused,
 }
 
 _BEGIN: Final[Mapping[Lane, Callable[[RoundState, Moment], Stepped]]] = {
-    Lane.CARDS: follow.begin_cards,
-    Lane.XIDS: follow.begin_xids,
-    Lane.HEALTH: follow.begin_health,
-    Lane.ROUND: files.begin,
-    Lane.PROOF: prove.begin_proof,
-    Lane.CONFIGZ: prove.begin_configz,
-    Lane.POLICY: prove.begin_policy,
-    Lane.PUBLISH: tell.begin,
+    Lane.CARDS: lanes.begin_cards,
+    Lane.XIDS: lanes.begin_xids,
+    Lane.HEALTH: lanes.begin_health,
+    Lane.ROUND: lanes.begin_round,
+    Lane.PROOF: lanes.begin_proof,
+    Lane.CONFIGZ: lanes.begin_configz,
+    Lane.POLICY: lanes.begin_policy,
+    Lane.PUBLISH: lanes.begin_publish,
 }

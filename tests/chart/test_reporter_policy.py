@@ -12,7 +12,7 @@ from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from localplane.admin import JsonObject
 from localplane.chart import ChartError, find
-from reporter.gpu.inventory import DRIVER_VERSION
+from reporter.gpu.entries import DRIVER_VERSION
 from reporter.publish import nodestatus
 from reporter.settings import parse
 

@@ -40,7 +40,7 @@ from localplane.replicas import Replicas
 from localplane.waiting import NotInTimeError, until
 from reporter import once
 from reporter.agent import Agent
-from reporter.delivery import operator
+from reporter.delivery import ask_operator
 from reporter.metrics import ReporterMetrics
 from reporter.round.state import RoundPace
 from reporter.settings import ReporterSettings, parse
@@ -319,7 +319,7 @@ async def reports(audited: Audited, admin: AdminClient, folder: Path) -> None:
             ended.set()
             await running
         await once.look(configured, "reported", kube, None)
-        await operator.ask(kube)  # as a reporter with cards does
+        await ask_operator(kube)  # as a reporter with cards does
 
 
 async def keeps_the_lease(audited: Audited, admin: AdminClient) -> None:

@@ -29,7 +29,7 @@ from reporter.gpu.guarded import GuardedNvml
 from reporter.kubelet import cpustate, devicecheckpoint
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.metrics import ReporterMetrics
-from reporter.publish.identity import MANAGER
+from reporter.pods import MANAGER
 from reporter.settings import parse
 
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"

@@ -15,11 +15,11 @@ from localplane import chart
 from localplane.admin import APPLY_PATCH, MERGE_PATCH, AdminClient, ApiError, JsonObject
 from localplane.plane import ControlPlane
 from localplane.waiting import until
+from reporter.gpu.entries import DRIVER_VERSION
 from reporter.gpu.facts import GpuFacts
-from reporter.gpu.inventory import DRIVER_VERSION
+from reporter.pods import MANAGER, read_node
 from reporter.publish import nodestatus
-from reporter.publish.discovery import discovery_labels
-from reporter.publish.identity import MANAGER, read_node
+from reporter.publish.nodestatus import discovery_labels
 
 pytestmark = [pytest.mark.usefixtures("guarded"), pytest.mark.xdist_group("policed")]
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
@@ -389,7 +389,7 @@ async def test_a_node_that_is_larger_still_is_not_looked_through(
         assert "more than 1000 labels or resources" in await refusal(status(there, name, body))
 
 
-# The kubelet's API, with reporter.kubelet.configz
+# The kubelet's API, with reporter.kubelet.configuration
 
 
 async def asked(client: AdminClient, node: str, path: str) -> str:

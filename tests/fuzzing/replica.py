@@ -110,7 +110,7 @@ class Replica(LivePods):
             "pending changes": parts.ledger._pending,
             "unsure nodes": parts.ledger._unsure,
             "Pods": list(pods.all()),
-            "strangers": pods._strangers,
+            "unaccounted_cards": pods._strangers,
             "Pods by UID": pods._by_uid,
             "Pods by node": pods._on,
             "waiting Pods": pods._waiting,

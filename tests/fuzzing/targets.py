@@ -38,11 +38,11 @@ from allocator.wire.partitions import read_partitions
 from allocator.wire.podallocated import read_cpu_share, write_allocation
 from allocator.wire.resourcespec import read_numa_topology_spec, read_resource_spec
 from allocator.wire.resourcestatus import AnnotationError, read_resource_status, write_resource_status
-from reporter.delivery import formats, operator
-from reporter.delivery.facts import RuntimeReading
-from reporter.delivery.told import CardsThere, node_runtime
+from reporter import runtimefiles as formats
+from reporter.delivery import CardsThere, node_runtime, operator_policy
 from reporter.kubelet import configuration, cpustate, devicecheckpoint, podlist
 from reporter.kubelet.checkpoint import CheckpointError
+from reporter.runtimefiles import RuntimeReading
 from webhook import review
 from webhook.admission.slots import SlotDefaults
 from webhook.scheduling.extender import BadExtenderArgsError
@@ -846,7 +846,7 @@ def runtimes(case: Case) -> str:
     }
     cards = CardsThere(frozenset(one for one in listed(case.get("cards")) if isinstance(one, str)), limits=True)
     reading = RuntimeReading(specs, nvidia, engines, cgroup2=True)
-    told = node_runtime(reading, node if isinstance(node, dict) else {}, operator.policy(case.get("policies")), cards)
+    told = node_runtime(reading, node if isinstance(node, dict) else {}, operator_policy(case.get("policies")), cards)
     text = write_runtime(told)
     demand(read_runtime(text) == (told, ""), "what is told of a runtime does not come back")
     demand("hunter2" not in text, "what is told holds a password")

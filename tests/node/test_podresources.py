@@ -15,10 +15,9 @@ from node.harness import Node
 from localplane.admin import AdminClient, JsonObject
 from localplane.plane import ControlPlane
 from localplane.waiting import until
-from reporter.kubelet import allocations, cpustate, devicecheckpoint
-from reporter.kubelet.allocations import Allocations, ContainerResources
-from reporter.kubelet.podresources import PodResourcesSocket
-from reporter.kubelet.watched import FileReading
+from reporter.files import FileReading
+from reporter.kubelet import cpustate, devicecheckpoint, podresources
+from reporter.kubelet.podresources import Allocations, ContainerResources, PodResourcesSocket
 from reporter.pods import NodePod, read_pod
 
 CARD = "example.com/card"
@@ -138,7 +137,7 @@ async def test_what_the_kubelet_reports_is_what_its_files_say(
     state = cpustate.parse(files[1])
     assert state.layout is cpustate.StateLayout.V4
     assert state.entries == {owner.cgroup: {"main": main.cpus}}
-    assert allocations.cpus(FileReading(state, None), reading).value == state
+    assert podresources.cpus(FileReading(state, None), reading).value == state
 
 
 async def test_a_pod_of_the_same_name_inherits_nothing(

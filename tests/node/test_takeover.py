@@ -19,7 +19,7 @@ from localplane.admin import AdminClient, ApiError, JsonObject
 from localplane.plane import ControlPlane
 from localplane.waiting import until
 from reporter.kubelet import cpustate
-from reporter.takeover.file import backup_of
+from reporter.takeover import backup_of
 
 SLEEP = "trap exit TERM; while :; do sleep 1 & wait; done"
 STATUS = "scheduling.koordinator.sh/resource-status"

@@ -8,10 +8,10 @@ from allocator.vocabulary.adopted import Numbering
 from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
 from reporter.gpu.facts import DriverFacts, GpuFacts, LostCard, NodeReading, Outage
 from reporter.gpu.health import HealthPolicy
-from reporter.inventory.pci import PciDevice
-from reporter.publish.numbers import numberings
-from reporter.round.cards import CardsState
-from reporter.round.clock import Moment
+from reporter.inventory import PciDevice
+from reporter.publish.device import numberings
+from reporter.round.messages import Moment
+from reporter.round.state import CardsState
 
 
 def card(minor: int, uuid: str = "") -> GpuFacts:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from reporter import inventory
 from reporter.gpu import nvml
 from reporter.gpu.health import CardState
-from reporter.inventory import pci
 from reporter.round import occurrences
 from webhook.upkeep.troubles import Wrong
 
@@ -56,7 +56,7 @@ def made() -> Iterator[str]:
 def reasons() -> set[str]:
     found = set(made())
     found |= {why for why, _ in nvml._WHY.values()}
-    found |= {pci.LINK_DOWN, pci.LINK_UNKNOWN, pci.NO_PORT, pci.FALLEN_OFF_BUS}
+    found |= {inventory.LINK_DOWN, inventory.LINK_UNKNOWN, inventory.NO_PORT, inventory.FALLEN_OFF_BUS}
     found |= set(Wrong)
     found |= {occurrences._MISSING, occurrences._EXCEEDED}
     found |= {f"Gpu{state.value.capitalize()}" for state in (CardState.HEALTHY, CardState.RECOVERING)}

@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from reporter.cgroup.apply import Failure, Hierarchy, HierarchyError, apply, find_hierarchy, find_layout, observe
+from reporter.cgroup.enforcer import Failure, Hierarchy, HierarchyError, apply, find_hierarchy, find_layout, observe
 from reporter.cgroup.layout import Driver, Version
-from reporter.cgroup.order import File, Group, Write
+from reporter.cgroup.plan import File, Group, Write
 
 POD = "kubepods/podu"
 TREE = {"kubepods": "0-7", POD: "0-3", f"{POD}/c": "0-1", f"{POD}/c/inner": "1", "kubepods/podv": "4"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reporter.cgroup.apply import Hierarchy, HierarchyError, find_layout
+from reporter.cgroup.enforcer import Hierarchy, HierarchyError, find_layout
 from reporter.cgroup.layout import Driver, Version
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reporter.cgroup.layout import KubernetesQos, Version
-from reporter.cgroup.order import File, Group, Write, ordered, plan
-from reporter.cgroup.plan import Pod, WantedCpusets
+from reporter.cgroup.plan import File, Group, Pod, WantedCpusets, Write, ordered, plan
 
 ALL = 0xFF
 POD = Pod("u", "ns/u", KubernetesQos.BURSTABLE)

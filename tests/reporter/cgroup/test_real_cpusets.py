@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from allocator.vocabulary.cpuset import format_cpuset
-from reporter.cgroup.apply import apply
-from reporter.cgroup.enforcer import Enforcer
+from reporter.cgroup.enforcer import Enforcer, apply
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
-from reporter.cgroup.order import File, Write
-from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
+from reporter.cgroup.plan import File, KubeletRules, Pod, SharedCpus, Write
 
 pytestmark = pytest.mark.node
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from runtimes import CONTAINERD, CRIO_NVIDIA, CRIO_PLAIN, K3S, NVIDIA_OPERATORS, OPERATORS_DROP_IN, PACKAGES, spec
 
-from reporter.delivery import formats
-from reporter.delivery.facts import CdiSpec, Engine, EngineFile, NvidiaConfiguration
-from reporter.delivery.files import RuntimeFiles
+from reporter import runtimefiles
+from reporter.runtimefiles import CdiSpec, Engine, EngineFile, NvidiaConfiguration, RuntimeFiles
 
 RUNC = "/usr/bin/runc"
 NVIDIA = "/usr/bin/nvidia-container-runtime"
@@ -81,7 +80,7 @@ def test_a_hook_in_the_edits_of_all_devices_counts_too() -> None:
     hook = {"hookName": "createRuntime", "args": ["nvidia-cdi-hook", "apply-cuda-memory-limits"]}
     whole = {"kind": "nvidia.com/gpu", "devices": [], "containerEdits": {"hooks": [{"args": []}, hook]}}
 
-    assert formats.cdi_spec(json.dumps(whole).encode()).limits
+    assert runtimefiles.cdi_spec(json.dumps(whole).encode()).limits
 
 
 @pytest.mark.parametrize(
@@ -129,7 +128,7 @@ def test_what_is_no_specification_is_told_without_a_word_of_it(content: bytes, m
 
 
 def test_a_devices_name_that_is_no_text_is_none() -> None:
-    found = formats.cdi_spec(b"kind: k/g\ndevices: [{name: 0}, {name: 'a'}, 7, {name: ''}, {}]")
+    found = runtimefiles.cdi_spec(b"kind: k/g\ndevices: [{name: 0}, {name: 'a'}, 7, {name: ''}, {}]")
 
     assert found.names == {"a"}
 
@@ -385,9 +384,9 @@ def test_a_handler_shows_cards_if_its_program_is_nvidias(
 def test_nvidias_configuration_is_read_with_its_defaults(text: str, read: NvidiaConfiguration | None) -> None:
     if read is None:
         with pytest.raises(ValueError, match="is no"):
-            formats.nvidia_configuration(text.encode())
+            runtimefiles.nvidia_configuration(text.encode())
     else:
-        assert formats.nvidia_configuration(text.encode()) == read
+        assert runtimefiles.nvidia_configuration(text.encode()) == read
 
 
 def test_names_and_paths_of_an_engine_are_kept_up_to_a_bound() -> None:
@@ -395,5 +394,5 @@ def test_names_and_paths_of_an_engine_are_kept_up_to_a_bound() -> None:
     lines = "".join(f'[plugins.cri.containerd.runtimes."{name}".options]\nBinaryName = "/x"\n' for name in runtimes)
     long = f'[plugins.cri.containerd.runtimes.x.options]\nBinaryName = "/{"x" * 256}"\n'
 
-    assert len(formats.containerd_file(lines.encode()).programs) == 4096
-    assert formats.containerd_file(long.encode()) == EngineFile(section=True)
+    assert len(runtimefiles.containerd_file(lines.encode()).programs) == 4096
+    assert runtimefiles.containerd_file(long.encode()) == EngineFile(section=True)

@@ -25,9 +25,9 @@ from runtimes import (
 from allocator.devices.delivery import DeliveryRules, delivery_of
 from allocator.vocabulary.delivery import NodeRuntime
 from allocator.wire.noderuntime import read_runtime, write_runtime
-from reporter.delivery import formats, operator
-from reporter.delivery.facts import UNTOLD, Engine, EngineFile, OperatorPolicy, RuntimeReading
-from reporter.delivery.told import CardsThere, no_limits, node_runtime, shown_nothing
+from reporter import runtimefiles as formats
+from reporter.delivery import CardsThere, no_limits, node_runtime, operator_policy, read_version, shown_nothing
+from reporter.runtimefiles import UNTOLD, Engine, EngineFile, OperatorPolicy, RuntimeReading
 
 CARDS = CardsThere(frozenset({"GPU-0", "GPU-1"}), limits=True)
 ETC, RKE2 = "/etc/containerd", "/var/lib/rancher/rke2/agent/etc/containerd"
@@ -63,7 +63,7 @@ NODES: dict[str, tuple[RuntimeReading, dict[str, Any], OperatorPolicy, str, Node
     "operator 25.10 with its defaults": (
         OPERATOR_2510,
         cluster_node("runc", "nvidia", "nvidia-cdi"),
-        operator.policy([policy()]),
+        operator_policy([policy()]),
         "nvidia",
         NodeRuntime(
             handlers=("runc", "nvidia", "nvidia-cdi"),
@@ -81,7 +81,7 @@ NODES: dict[str, tuple[RuntimeReading, dict[str, Any], OperatorPolicy, str, Node
     "operator 25.10 of which no file is seen": (
         reading(),
         cluster_node("runc", "nvidia"),
-        operator.policy([policy()]),
+        operator_policy([policy()]),
         "",
         NodeRuntime(
             handlers=("runc", "nvidia"),
@@ -101,7 +101,7 @@ NODES: dict[str, tuple[RuntimeReading, dict[str, Any], OperatorPolicy, str, Node
             own=False,
         ),
         cluster_node("runc"),
-        operator.policy([policy("v26.3.0", "v1.20.2-ubi9", cdi={"enabled": True, "nriPluginEnabled": True})]),
+        operator_policy([policy("v26.3.0", "v1.20.2-ubi9", cdi={"enabled": True, "nriPluginEnabled": True})]),
         "",
         NodeRuntime(
             handlers=("runc",),
@@ -121,7 +121,7 @@ NODES: dict[str, tuple[RuntimeReading, dict[str, Any], OperatorPolicy, str, Node
             own=True,
         ),
         cluster_node("runc", "nvidia", "nvidia-cdi"),
-        operator.policy([policy("v25.3.0", "v1.17.8-ubuntu20.04", cdi={"enabled": False})]),
+        operator_policy([policy("v25.3.0", "v1.17.8-ubuntu20.04", cdi={"enabled": False})]),
         "",
         NodeRuntime(
             handlers=("runc", "nvidia", "nvidia-cdi"),
@@ -444,7 +444,7 @@ def test_two_configurations_of_which_nobody_knows_which_is_used_say_nothing() ->
     ],
 )
 def test_of_a_policy_is_read_what_it_says(items: object, read: OperatorPolicy) -> None:
-    assert operator.policy(items) == read
+    assert operator_policy(items) == read
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,7 @@ def test_of_a_policy_is_read_what_it_says(items: object, read: OperatorPolicy) -
     ids=str,
 )
 def test_a_version_is_read_from_an_images_tag(text: object, read: tuple[int, ...]) -> None:
-    assert operator.version(text) == read
+    assert read_version(text) == read
 
 
 @pytest.mark.parametrize(
@@ -504,7 +504,7 @@ def test_operators_since_25_10_leave_the_default_runtime_alone_where_cdi_is_on(
 def test_what_containerds_configuration_says_goes_before_what_the_operator_usually_does() -> None:
     read = reading(engines={ETC: containerd(PACKAGES)})
 
-    assert node_runtime(read, {}, operator.policy([policy()]), CARDS).default_shows is True
+    assert node_runtime(read, {}, operator_policy([policy()]), CARDS).default_shows is True
 
 
 def test_the_operators_own_kind_shows_that_its_runtime_is_in_mode_cdi() -> None:

@@ -20,7 +20,7 @@ from reporter.gpu.facts import (
     Wear,
     XidEvent,
 )
-from reporter.gpu.faults import STANDING, notes, standing
+from reporter.gpu.faults import KINDS, STANDING, Remedy, Xids, kind_of, notes, standing
 from reporter.gpu.health import (
     NOTHING_KNOWN,
     CardState,
@@ -33,7 +33,6 @@ from reporter.gpu.health import (
     step,
     waits,
 )
-from reporter.gpu.xid import KINDS, Remedy, Xids, kind_of
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "reporter.md"
 POLICY = HealthPolicy(quiet=300.0, proving=600.0, longest=10_000.0, forget=100_000.0)

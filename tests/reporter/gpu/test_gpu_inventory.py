@@ -9,6 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.wire.deviceobject import NodeDevices, read_device_object
+from reporter.gpu.entries import (
+    DEVICE_OUTAGES,
+    Circumstances,
+    DeviceReport,
+    build,
+    device_lanes,
+    label,
+    model_label,
+    timestamp,
+)
 from reporter.gpu.facts import (
     DriverFacts,
     Fabric,
@@ -23,16 +33,6 @@ from reporter.gpu.facts import (
     XidEvent,
 )
 from reporter.gpu.health import NOTHING_KNOWN, HealthPolicy, NodeRecord, advance, hear
-from reporter.gpu.inventory import (
-    DEVICE_OUTAGES,
-    Circumstances,
-    DeviceReport,
-    build,
-    device_lanes,
-    label,
-    model_label,
-    timestamp,
-)
 
 GIB = 2**30
 MIB = 2**20

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from strategies import json_near, json_values
 
 from reporter.gpu.facts import DriverFacts, GpuFacts, Link, MigDevice, NodeReading, Peer, RecoveryAction, XidEvent
-from reporter.gpu.health import NOTHING_KNOWN, CardState, HealthPolicy, NodeRecord, advance, hear
-from reporter.gpu.records import decode, encode
+from reporter.gpu.health import NOTHING_KNOWN, CardState, HealthPolicy, NodeRecord, advance, decode, encode, hear
 
 POLICY = HealthPolicy()
 CARDS = tuple(

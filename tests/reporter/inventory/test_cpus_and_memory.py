@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from sysfs_tree import Machine
 
 from allocator.vocabulary.cpuset import members
-from reporter.inventory.cpus import CpuReader, read_cpus
-from reporter.inventory.memory import read_zones
+from reporter.inventory import CpuReader, read_cpus, read_zones
 
 
 def test_cores_are_numbered_through_the_machine_though_each_socket_starts_again(machine: Machine) -> None:

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from sysfs_tree import Machine
 
-from reporter.inventory.pci import FPGAS, PciDevice, PciMatch, read_devices
+from reporter.inventory import FPGAS, PciDevice, PciMatch, read_devices
 
 CX7 = "0000:3b:00.0"
 

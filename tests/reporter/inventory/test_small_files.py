@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from reporter.inventory import files
+from reporter import files
 
 
 @pytest.mark.parametrize(("read", "most"), [(files.word, 64), (files.text, 65536)])

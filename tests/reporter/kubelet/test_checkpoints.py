@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.vocabulary.cpuset import parse as parse_cpuset
+from reporter.files import FileError, FileReading, WatchedFile, read_bounded
 from reporter.kubelet import cpustate, devicecheckpoint
 from reporter.kubelet.checkpoint import CheckpointError, checksum, read_checksum
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import PodDevices
-from reporter.kubelet.watched import FileError, FileReading, WatchedFile, read_bounded
 
-MOST_BYTES = 2 * 2**20
+MAX_BYTES = 2 * 2**20
 
 FILES = Path(__file__).parent / "checkpoints"
 DEVICES = sorted(path.name for path in FILES.glob("devices-*.json"))
@@ -292,7 +292,7 @@ HOSTILE = {
     "half a character as a name": b'{"policyName":"static","defaultCpuSet":"0","entries":{"\\ud800":5},'
     b'"Data":{"RegisteredDevices":{"\\ud800":5}},"Checksum":0}',
     "half a character where nobody looks": b'{"policyName":"static","defaultCpuSet":"0","x":[[{"y":"\\udfff"}]]}',
-    "too large": b'{"policyName":"' + b"x" * MOST_BYTES + b'"}',
+    "too large": b'{"policyName":"' + b"x" * MAX_BYTES + b'"}',
 }
 
 
@@ -367,7 +367,7 @@ def test_no_json_raises_anything_else(value) -> None:
 
 def test_a_truncated_file_keeps_the_last_good_state(tmp_path) -> None:
     path = tmp_path / "cpu_manager_state"
-    watched = WatchedFile(path, cpustate.parse, most_bytes=MOST_BYTES, absent=cpustate.absent)
+    watched = WatchedFile(path, cpustate.parse, max_bytes=MAX_BYTES, absent=cpustate.absent)
     assert watched.read().value == cpustate.absent()
     path.write_bytes(content("cpu-v2-static.json"))
     good = watched.read()
@@ -383,23 +383,23 @@ def test_a_truncated_file_keeps_the_last_good_state(tmp_path) -> None:
 def test_a_bad_first_file_gives_nothing_and_says_so(tmp_path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"{")
-    reading = WatchedFile(path, devicecheckpoint.parse, most_bytes=MOST_BYTES).read()
+    reading = WatchedFile(path, devicecheckpoint.parse, max_bytes=MAX_BYTES).read()
     assert reading.value is None
     assert "no earlier content was usable" in reading.problem
 
 
 def test_a_missing_file_is_a_problem_unless_it_has_a_meaning(tmp_path) -> None:
     parse, absent = devicecheckpoint.parse, devicecheckpoint.absent
-    meant = WatchedFile(tmp_path / "gone", parse, most_bytes=MOST_BYTES, absent=absent).read()
+    meant = WatchedFile(tmp_path / "gone", parse, max_bytes=MAX_BYTES, absent=absent).read()
     assert (meant.value, meant.problem) == (absent(), None)
-    reading = WatchedFile(tmp_path / "gone", parse, most_bytes=MOST_BYTES).read()
+    reading = WatchedFile(tmp_path / "gone", parse, max_bytes=MAX_BYTES).read()
     assert "does not exist" in reading.problem
 
 
 def test_a_file_that_vanishes_keeps_what_it_said_until_it_is_there_again(tmp_path) -> None:
     path = tmp_path / "cpu_manager_state"
     path.write_bytes(content("cpu-v2-static.json"))
-    watched = WatchedFile(path, cpustate.parse, most_bytes=MOST_BYTES, absent=cpustate.absent)
+    watched = WatchedFile(path, cpustate.parse, max_bytes=MAX_BYTES, absent=cpustate.absent)
     good = watched.read().value
     path.unlink()
     for _ in range(2):
@@ -418,7 +418,7 @@ def test_a_file_that_vanishes_keeps_what_it_said_until_it_is_there_again(tmp_pat
 def test_a_file_that_was_never_good_may_go(tmp_path) -> None:
     path = tmp_path / "cpu_manager_state"
     path.write_bytes(b"{")
-    watched = WatchedFile(path, cpustate.parse, most_bytes=MOST_BYTES, absent=cpustate.absent)
+    watched = WatchedFile(path, cpustate.parse, max_bytes=MAX_BYTES, absent=cpustate.absent)
     watched.read()
     path.unlink()
     reading = watched.read()
@@ -428,7 +428,7 @@ def test_a_file_that_was_never_good_may_go(tmp_path) -> None:
 def test_a_file_whose_absence_means_nothing_may_come_and_go(tmp_path) -> None:
     path = tmp_path / "backup"
     path.write_bytes(b"x")
-    watched: WatchedFile[bytes | None] = WatchedFile(path, bytes, most_bytes=MOST_BYTES, absent=lambda: None)
+    watched: WatchedFile[bytes | None] = WatchedFile(path, bytes, max_bytes=MAX_BYTES, absent=lambda: None)
     assert watched.read().value == b"x"
     path.unlink()
     reading = watched.read()
@@ -438,7 +438,7 @@ def test_a_file_whose_absence_means_nothing_may_come_and_go(tmp_path) -> None:
 def test_a_file_may_have_as_many_bytes_as_allowed_and_no_more(tmp_path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"12345")
-    watched = WatchedFile(path, bytes, most_bytes=5)
+    watched = WatchedFile(path, bytes, max_bytes=5)
     assert watched.read() == FileReading(b"12345", None)
     path.write_bytes(b"123456")
     assert watched.read() == FileReading(b"12345", f"{path}: larger than 5 bytes; it is not read")
@@ -461,7 +461,7 @@ def _endless(path: Path) -> None:
 def test_what_is_no_plain_file_of_bounded_size_is_not_read(tmp_path, make) -> None:
     path = tmp_path / "file"
     path.write_bytes(content("cpu-v2-static.json"))
-    watched = WatchedFile(path, cpustate.parse, most_bytes=MOST_BYTES)
+    watched = WatchedFile(path, cpustate.parse, max_bytes=MAX_BYTES)
     good = watched.read().value
     path.unlink()
     make(path)

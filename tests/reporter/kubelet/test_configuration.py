@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from koordgate.kube.client import KubeClient
-from reporter.kubelet import configz, reserved
 from reporter.kubelet.configuration import (
     ConfigurationError,
     KubeletConfiguration,
+    ask_configz,
     parse,
     policy_annotation,
     reserved_cpus,
+    take_reserved,
 )
 
 FILE = b"""
@@ -190,12 +191,12 @@ def test_no_yaml_raises_anything_else(value) -> None:
     ("count", "cpus"), [(0, ""), (1, "0"), (2, "0,6"), (3, "0,2,6"), (6, "0,2,4,6,8,10"), (12, "0-11")]
 )
 def test_reserved_cpus_are_taken_in_the_kubelets_order(count, cpus) -> None:
-    assert format_cpuset(reserved.take(two_sockets(), count)) == cpus
+    assert format_cpuset(take_reserved(two_sockets(), count)) == cpus
 
 
 def test_of_a_socket_and_a_numa_node_that_are_one_the_number_of_the_node_counts() -> None:
     crossed = CpuTopology.of([Cpu(0, 0, 1, 0), Cpu(1, 1, 0, 1), Cpu(2, 2, 1, 0), Cpu(3, 3, 0, 1)])
-    assert format_cpuset(reserved.take(crossed, 2)) == "0,2"
+    assert format_cpuset(take_reserved(crossed, 2)) == "0,2"
 
 
 # Socket 0 has NUMA nodes 0 (CPUs 0-2) and 1 (3-5), socket 1 has node 2 (6-9); each core has one thread.
@@ -226,7 +227,7 @@ CORES = CpuTopology.of(
 def test_on_uneven_machines_whole_parts_that_fit_come_before_threads(
     topology: CpuTopology, count: int, cpus: str
 ) -> None:
-    assert format_cpuset(reserved.take(topology, count)) == cpus
+    assert format_cpuset(take_reserved(topology, count)) == cpus
 
 
 # With the option distribute-cpus-across-cores. Of two NUMA nodes, the first has sockets 0 (CPUs 0-2) and 1 (3-5), the
@@ -249,7 +250,7 @@ IN_SOCKETS = CpuTopology.of(
 def test_where_cpus_are_spread_over_cores_the_larger_parts_keep_their_order(
     topology: CpuTopology, count: int, cpus: str
 ) -> None:
-    assert format_cpuset(reserved.take(topology, count, spread=True)) == cpus
+    assert format_cpuset(take_reserved(topology, count, spread=True)) == cpus
 
 
 CASES = json.loads((Path(__file__).parent / "reserved.json").read_bytes())
@@ -261,7 +262,7 @@ CASES = json.loads((Path(__file__).parent / "reserved.json").read_bytes())
 def test_reserved_cpus_are_those_that_the_kubelets_own_code_takes(case) -> None:
     """The cases were computed by takeByTopologyNUMAPacked of Kubernetes v1.36.3."""
     topology = CpuTopology.of(Cpu(*cpu) for cpu in case["cpus"])
-    assert format_cpuset(reserved.take(topology, case["count"], spread=case["spread"])) == case["want"]
+    assert format_cpuset(take_reserved(topology, case["count"], spread=case["spread"])) == case["want"]
 
 
 STATIC = "cpuManagerPolicy: static\n"
@@ -329,6 +330,6 @@ def test_over_numa_nodes_of_unlike_sizes_it_is_never_certain() -> None:
 
 async def test_a_kubelet_that_does_not_answer_keeps_its_last_answer(kube: KubeClient) -> None:
     for before in (None, READ):
-        answer = await configz.ask(kube, "n1", before)
+        answer = await ask_configz(kube, "n1", before)
         assert answer.value is before
         assert (answer.problem or "").startswith("the kubelet's /configz: ")

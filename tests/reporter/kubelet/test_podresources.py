@@ -26,16 +26,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reporter.cgroup.layout import KubernetesQos
-from reporter.kubelet import allocations, podlist, unary
-from reporter.kubelet.allocations import Allocations, ContainerResources, PodResources
+from reporter.files import FileReading
+from reporter.kubelet import podlist, podresources
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import DeviceCheckpoint, PodDevices
 from reporter.kubelet.podlist import PodListError
-from reporter.kubelet.podresources import PodResourcesSocket
-from reporter.kubelet.watched import FileReading
+from reporter.kubelet.podresources import Allocations, ContainerResources, PodResources, PodResourcesSocket
 from reporter.pods import NodePod
 
-MOST_BYTES = 2 * 2**20
+MAX_BYTES = 2 * 2**20
 
 WRITTEN_BY_KUBELET = (Path(__file__).parent / "podresources.bin").read_bytes()
 OF_PODS = (Path(__file__).parent / "podresources-pods.bin").read_bytes()
@@ -153,7 +152,7 @@ async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         await writer.drain()
 
 
-async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, length: int = MOST_BYTES) -> None:
+async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, length: int = MAX_BYTES) -> None:
     """An answer without end, whatever length it announces, that respects flow control."""
     connection = H2Connection(H2Configuration(client_side=False))
     connection.initiate_connection()
@@ -227,7 +226,7 @@ async def test_a_server_is_asked_and_its_words_are_by_uid(path: Path) -> None:
 async def test_an_empty_message_is_an_answer(path: Path) -> None:
     """A node without a Pod: the message has no bytes, but it exists."""
     async with listening(path, http2(answering(framed(b"")))):
-        assert await unary.call(str(path), podlist.METHOD, b"", most_bytes=MOST_BYTES, seconds=5.0) == b""
+        assert await podlist.call(str(path), podlist.METHOD, b"", max_bytes=MAX_BYTES, seconds=5.0) == b""
         found = await PodResourcesSocket(str(path)).read([node_pod()])
 
     assert found == FileReading(Allocations({}), None)
@@ -326,12 +325,12 @@ def peak():
 podlist.parse(b"")
 before = peak()
 try:
-    podlist.parse(sys.stdin.buffer.read({MOST_BYTES}))
+    podlist.parse(sys.stdin.buffer.read({MAX_BYTES}))
 except podlist.PodListError:
     print(peak() - before)
 """
     tags = b"\x0a\x1a\x12\x12"
-    data = bytes([tags[nested], 0]) * (MOST_BYTES // 2 - 16)
+    data = bytes([tags[nested], 0]) * (MAX_BYTES // 2 - 16)
     for tag in reversed(tags[:nested]):
         data = bytes([tag]) + varint(len(data)) + data
     done = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True)
@@ -358,9 +357,9 @@ HOSTILE: dict[str, tuple[Talk, str, bool]] = {
     "no gRPC": (http2(answering(b"<html>", [(":status", "404")], ())), "HTTP status 404", False),
     "no status": (http2(answering(framed(GOOD), trailers=())), "its answer has no status", False),
     "one frame of 16 MiB": (saying(b"\xff\xff\xff\0\0\0\0\0\1" + bytes(5 * 2**20)), "longer than", False),
-    "announces much": (http2(announcing_much), f"longer than {MOST_BYTES} bytes", False),
-    "goes on for ever": (flood, f"longer than {MOST_BYTES} bytes", False),
-    "goes on after what it announces": (partial(flood, length=9), f"longer than {MOST_BYTES} bytes", False),
+    "announces much": (http2(announcing_much), f"longer than {MAX_BYTES} bytes", False),
+    "goes on for ever": (flood, f"longer than {MAX_BYTES} bytes", False),
+    "goes on after what it announces": (partial(flood, length=9), f"longer than {MAX_BYTES} bytes", False),
     "cut off": (http2(answering(framed(GOOD, length=len(GOOD) + 1))), "its answer announces", False),
     "announces bytes and has none": (http2(answering(framed(b"", length=7))), "announces 7 bytes and has 0", False),
     "two messages": (http2(answering(framed(GOOD) + framed(GOOD))), "its answer announces", False),
@@ -408,11 +407,11 @@ async def test_what_cannot_be_used_is_reported_and_the_last_good_answer_kept(
 @pytest.mark.parametrize(("length", "read"), [(1000, True), (1001, False)])
 async def test_an_answer_may_be_as_long_as_allowed_and_no_longer(path: Path, length: int, *, read: bool) -> None:
     async with listening(path, http2(answering(framed(bytes(length))))):
-        called = unary.call(str(path), LIST, b"", most_bytes=1000, seconds=5)
+        called = podlist.call(str(path), LIST, b"", max_bytes=1000, seconds=5)
         if read:
             assert await called == bytes(length)
         else:
-            with pytest.raises(unary.CallError, match="longer than 1000 bytes"):
+            with pytest.raises(podlist.CallError, match="longer than 1000 bytes"):
                 await called
 
 
@@ -441,11 +440,11 @@ async def test_all_frames_of_an_answer_may_have_twice_its_bytes_and_64_kib(
         await end(writer, stay=True)
 
     async with listening(path, talk):
-        called = unary.call(str(path), LIST, b"", most_bytes=20_000, seconds=5)
+        called = podlist.call(str(path), LIST, b"", max_bytes=20_000, seconds=5)
         if read:
             assert await called == b"x"
         else:
-            with pytest.raises(unary.CallError, match="longer than 20000 bytes"):
+            with pytest.raises(podlist.CallError, match="longer than 20000 bytes"):
                 await called
 
 
@@ -550,8 +549,8 @@ def test_whatever_is_said_in_the_place_of_http2_is_an_error_of_the_call(tmp_path
 
     async def ask() -> None:
         async with listening(path, saying(bytes(said))):
-            with contextlib.suppress(unary.CallError):
-                await unary.call(str(path), LIST, b"", most_bytes=MOST_BYTES, seconds=5)
+            with contextlib.suppress(podlist.CallError):
+                await podlist.call(str(path), LIST, b"", max_bytes=MAX_BYTES, seconds=5)
 
     asyncio.run(ask())
 
@@ -585,7 +584,7 @@ def test_whatever_is_said_in_the_place_of_http2_is_an_error_of_the_call(tmp_path
     ],
 )
 def test_words_are_about_the_pod_that_the_kubelet_means_by_the_name(pods: list[NodePod], uids: set[str]) -> None:
-    found = allocations.by_uid(podlist.parse(GOOD), allocations.names(pods))
+    found = podresources.by_uid(podlist.parse(GOOD), podresources.names(pods))
 
     assert set(found) == uids
 
@@ -593,7 +592,7 @@ def test_words_are_about_the_pod_that_the_kubelet_means_by_the_name(pods: list[N
 def test_a_name_that_is_reported_twice_counts_for_nothing() -> None:
     listed = podlist.parse(GOOD + pod("p", container("main")) + pod("q"))
 
-    assert allocations.by_uid(listed, {("ns", "p"): "u1", ("ns", "q"): "u2"}) == {"u2": {}}
+    assert podresources.by_uid(listed, {("ns", "p"): "u1", ("ns", "q"): "u2"}) == {"u2": {}}
 
 
 async def test_a_pod_created_again_does_not_inherit_what_was_reported_last(path: Path) -> None:
@@ -657,13 +656,13 @@ BROKEN = "file: corrupt"
 def test_the_kubelets_word_on_devices_counts_before_its_file(
     problem: str | None, answer: FileReading[Allocations], expected: tuple[PodDevices, ...]
 ) -> None:
-    found = allocations.devices(FileReading(DeviceCheckpoint(FILE, {GPU: ("GPU-a",)}), problem), answer)
+    found = podresources.devices(FileReading(DeviceCheckpoint(FILE, {GPU: ("GPU-a",)}), problem), answer)
 
     assert found == FileReading(DeviceCheckpoint(expected, {GPU: ("GPU-a",)}), problem)
 
 
 def test_devices_are_known_without_a_file_that_was_ever_readable() -> None:
-    found = allocations.devices(FileReading(None, BROKEN), told({"u1": {"main": has("GPU-1")}}))
+    found = podresources.devices(FileReading(None, BROKEN), told({"u1": {"main": has("GPU-1")}}))
 
     assert found == FileReading(DeviceCheckpoint((PodDevices("u1", "main", GPU, ("GPU-1",)),), {}), BROKEN)
 
@@ -699,14 +698,14 @@ STATE = CpuState(StateLayout.V2, "static", 0b11110001, {"u1": {"main": 0b0010, "
 def test_the_kubelets_word_on_cpus_counts_before_its_file(
     answer: FileReading[Allocations], entries: Mapping[str, Mapping[str, int]], default: int
 ) -> None:
-    found = allocations.cpus(FileReading(STATE, None), answer)
+    found = podresources.cpus(FileReading(STATE, None), answer)
 
     assert found == FileReading(replace(STATE, entries=entries, default=default), None)
 
 
 def test_sets_of_whole_pods_are_the_files() -> None:
     state = CpuState(StateLayout.V3, "static", 0b0001, pods={"u1": 0b1110})
-    found = allocations.cpus(FileReading(state, None), told({"u1": {"main": has(cpus=0b0010)}}))
+    found = podresources.cpus(FileReading(state, None), told({"u1": {"main": has(cpus=0b0010)}}))
 
     assert found.value == replace(state, entries={"u1": {"main": 0b0010}})
 
@@ -748,20 +747,20 @@ def test_of_a_pod_with_cpus_as_a_whole_the_answer_and_the_file_count_together(
     pods: Mapping[str, int],
     default: int,
 ) -> None:
-    found = allocations.cpus(FileReading(POOL, None), told({"u1": words}))
+    found = podresources.cpus(FileReading(POOL, None), told({"u1": words}))
 
     assert found.value == replace(POOL, entries=entries, pods=pods, default=default)
 
 
 def test_a_pod_as_a_whole_keeps_its_cpus_where_no_file_can_be_read() -> None:
-    found = allocations.cpus(FileReading(None, BROKEN), told({"u1": {"main": has(), "": has(cpus=0b110)}}))
+    found = podresources.cpus(FileReading(None, BROKEN), told({"u1": {"main": has(), "": has(cpus=0b110)}}))
 
     assert found == FileReading(CpuState(StateLayout.V2, "static", 0, pods={"u1": 0b110}), BROKEN)
 
 
 def test_who_has_cpus_without_a_readable_file_has_them_by_the_static_policy() -> None:
-    given_ = allocations.cpus(FileReading(None, BROKEN), told({"u1": {"main": has(cpus=0b10)}}))
-    none = allocations.cpus(FileReading(None, BROKEN), told({"u1": {"main": has()}}))
+    given_ = podresources.cpus(FileReading(None, BROKEN), told({"u1": {"main": has(cpus=0b10)}}))
+    none = podresources.cpus(FileReading(None, BROKEN), told({"u1": {"main": has()}}))
 
     assert given_ == FileReading(CpuState(StateLayout.V2, "static", 0, {"u1": {"main": 0b10}}), BROKEN)
     assert none == FileReading(None, BROKEN)
@@ -778,7 +777,7 @@ def test_no_cpu_is_lost_and_none_is_both_given_and_left(file, answer, current) -
     state = replace(state, default=0xFF & ~state.given)
     words = {uid: {name: has(cpus=cpus) for name, cpus in one.items()} for uid, one in answer.items()}
 
-    found = allocations.cpus(FileReading(state, None), told(words, current=current)).value
+    found = podresources.cpus(FileReading(state, None), told(words, current=current)).value
 
     assert found is not None
     assert found.default | found.given == 0xFF

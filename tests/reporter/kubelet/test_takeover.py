@@ -14,8 +14,18 @@ from hypothesis import strategies as st
 from reporter.kubelet import cpustate
 from reporter.kubelet.checkpoint import CheckpointError
 from reporter.kubelet.cpustate import CpuState, StateLayout
-from reporter.takeover.file import backup_of, parse_backup, take_over, undo, waits
-from reporter.takeover.plan import TakeOverError, WantedState, plan, plan_undo, propose
+from reporter.takeover import (
+    TakeOverError,
+    WantedState,
+    backup_of,
+    parse_backup,
+    plan,
+    plan_undo,
+    propose,
+    take_over,
+    undo,
+    waits,
+)
 
 ALL = 0xFFFF
 RESERVED = 0b11

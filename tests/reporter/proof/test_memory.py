@@ -9,14 +9,14 @@ import pytest
 
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.memoryuse import Keeping, MemoryUse
-from reporter.cgroup.apply import Hierarchy
+from reporter.cgroup.enforcer import Hierarchy
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.gpu.facts import CgroupMemory
 from reporter.pods import NodePod, read_pod
 from reporter.proof import evidence
 from reporter.proof.agree import CardUse, ContainerSeen, Evidence, agreements
 from reporter.proof.memory import Judged, Question, judged, problems, questions, steadied, with_cards
-from reporter.round.occurrences import EventMemory, beside_memory, memory_occurrences
+from reporter.round.occurrences import EventMemory, memory_occurrences, without_memory
 
 GIB = 2**30
 UID = "11111111-2222-3333-4444-555555555555"
@@ -274,8 +274,8 @@ def test_a_pod_of_which_a_container_exceeds_its_share_is_no_mismatch_beside_it()
     found = Evidence({MAIN: ContainerSeen()}, uses, CARDS, running=frozenset({MAIN}))
     compared = agreements([ONE], found)
     assert [one.kind for one in compared[0].mismatches] == ["memory"]
-    assert beside_memory(compared, judged([ONE], found, keeps=False))[0].mismatches == ()
-    assert beside_memory(compared, ()) == compared
+    assert without_memory(compared, judged([ONE], found, keeps=False))[0].mismatches == ()
+    assert without_memory(compared, ()) == compared
 
 
 def test_memory_that_was_granted_beyond_a_share_is_no_mismatch() -> None:

@@ -8,12 +8,12 @@ import pytest
 
 from allocator.vocabulary.holdings import Share
 from allocator.wire.resourcestatus import ResourceStatus
-from reporter.cgroup.apply import Hierarchy
+from reporter.cgroup.enforcer import Hierarchy
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.host import Host
-from reporter.kubelet import allocations
-from reporter.kubelet.allocations import ContainerResources, PodResources
+from reporter.kubelet import podresources
 from reporter.kubelet.devicecheckpoint import PodDevices
+from reporter.kubelet.podresources import ContainerResources, PodResources
 from reporter.pods import NodePod
 from reporter.proof import agree, evidence
 from reporter.proof.agree import CardUse, ContainerSeen, Evidence
@@ -57,7 +57,7 @@ def test_a_pod_that_is_no_stranger_hides_no_stranger_after_it(passed_over: NodeP
     }
     uses = (CardUse("GPU-0", uid(4), 7, None), CardUse("GPU-3", None, 8, None), CardUse("GPU-3", uid(1), 9, None))
 
-    found = agree.strangers(pods, Evidence(containers, uses, CARDS), frozenset({uid(1)}))
+    found = agree.unaccounted_cards(pods, Evidence(containers, uses, CARDS), frozenset({uid(1)}))
 
     assert found.holding == (PodDevices(uid(4), "", "nvidia.com/gpu", ("GPU-0",)),)
     assert [(one.pod.name, one.container, one.cards) for one in found.claims] == [
@@ -209,7 +209,7 @@ def test_a_pod_that_is_not_known_by_name_hides_none_that_the_kubelet_reports_aft
     ]
     known = {("ns", "a"): uid(1), ("ns", "b"): uid(2), ("ns", "twice"): uid(3)}
 
-    found = allocations.by_uid(listed, known)
+    found = podresources.by_uid(listed, known)
 
     assert {pod: containers["main"].cpus for pod, containers in found.items()} == {uid(1): 1, uid(2): 16}
 
@@ -217,4 +217,4 @@ def test_a_pod_that_is_not_known_by_name_hides_none_that_the_kubelet_reports_aft
 def test_the_kubelet_knows_each_pod_that_it_acknowledged() -> None:
     pods = (pod(1), pod(2, acknowledged=True, finished=True), pod(3, acknowledged=True), pod(4, acknowledged=True))
 
-    assert allocations.names(pods) == {("ns", "p3"): uid(3), ("ns", "p4"): uid(4)}
+    assert podresources.names(pods) == {("ns", "p3"): uid(3), ("ns", "p4"): uid(4)}

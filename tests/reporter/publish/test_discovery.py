@@ -8,9 +8,9 @@ from fake_kube import FakeKube
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODES
 from reporter.gpu.facts import GpuFacts
-from reporter.publish.discovery import discovery_labels
-from reporter.publish.identity import MANAGER
-from reporter.publish.writer import Target, apply
+from reporter.pods import MANAGER
+from reporter.publish.keep import Target, apply
+from reporter.publish.nodestatus import discovery_labels
 
 Raw = dict[str, Any]
 PRODUCT, MEMORY, COUNT = "nvidia.com/gpu.product", "nvidia.com/gpu.memory", "nvidia.com/gpu.count"

@@ -6,10 +6,10 @@ from npus import CAPACITY, NPU, TYPES, TYPES_TEXT
 from allocator.vocabulary.device import Device
 from koordgate.settings import SettingsError
 from reporter import settings
-from reporter.gpu.inventory import DeviceReport
-from reporter.inventory.pci import PciDevice
+from reporter.gpu.entries import DeviceReport
+from reporter.inventory import PciDevice
+from reporter.pods import NodeIdentity
 from reporter.publish import device, nodestatus
-from reporter.publish.identity import NodeIdentity
 
 NODE = NodeIdentity("n1", "node-uid")
 NO_CARDS = DeviceReport((), {}, {}, ())

@@ -26,16 +26,14 @@ from allocator.wire.resourcestatus import NumaResources, ResourceStatus
 from reporter.cgroup import plan
 from reporter.cgroup.layout import KubernetesQos
 from reporter.cgroup.plan import SharedCpus
-from reporter.gpu.inventory import DeviceReport
-from reporter.inventory.cpus import CpuInventory
-from reporter.inventory.pci import PciDevice
+from reporter.gpu.entries import DeviceReport
+from reporter.inventory import CpuInventory, PciDevice
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import PodDevices
-from reporter.pods import NodePod
+from reporter.pods import NodeIdentity, NodePod
 from reporter.publish import device, nodestatus, nodetopology
-from reporter.publish.compare import holds
-from reporter.publish.identity import NodeIdentity
+from reporter.publish.keep import holds
 
 NODE = NodeIdentity("n1", "node-uid")
 GIB = 2**30

@@ -10,15 +10,14 @@ from allocator.wire.nodetopology import CpuBasicInfo, read_node_topology
 from allocator.wire.resourcestatus import ResourceStatus
 from reporter.cgroup import plan
 from reporter.cgroup.layout import KubernetesQos
-from reporter.gpu.inventory import DeviceReport
-from reporter.inventory.cpus import CpuInventory
+from reporter.gpu.entries import DeviceReport
+from reporter.inventory import CpuInventory
 from reporter.kubelet import devicecheckpoint
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import ANNOTATION_BYTES, PodDevices
-from reporter.pods import NodePod
+from reporter.pods import NodeIdentity, NodePod
 from reporter.publish import device, nodetopology
-from reporter.publish.identity import NodeIdentity
 
 NODE = NodeIdentity("n1", "node-uid")
 STATIC = KubeletConfiguration(cpu_policy="static")

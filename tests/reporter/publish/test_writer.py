@@ -6,7 +6,7 @@ from fake_kube import FakeKube, Fault
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Conflict, Forbidden
 from koordgate.kube.resource import NODES
-from reporter.publish.writer import Target, apply
+from reporter.publish.keep import Target, apply
 
 BODY = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": {"a": "b"}}}
 

@@ -11,9 +11,9 @@ from fake_kube import FakeKube, answer, drop
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodetopology import read_node_topology
 from reporter.kubelet import devicecheckpoint
-from reporter.publish.identity import MANAGER
+from reporter.pods import MANAGER
 from reporter.publish.keep import RetryPace
-from reporter.round.events import Lane, Listed, RoundEvent, WatchedKind
+from reporter.round.messages import Lane, Listed, RoundEvent, WatchedKind
 
 DEVICE = "/apis/scheduling.koordinator.sh/v1alpha1/devices/n1"
 TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1"

@@ -19,7 +19,7 @@ from allocator.vocabulary.names import CORDONED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.memoryuse import read_uses
 from reporter.gpu.guarded import Patience
-from reporter.round.events import Due, Lane
+from reporter.round.messages import Due, Lane
 
 Raw = dict[str, Any]
 

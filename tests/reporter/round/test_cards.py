@@ -15,10 +15,8 @@ from reporter.host import Host
 from reporter.kubelet.podresources import PodResourcesSocket
 from reporter.metrics import ReporterMetrics
 from reporter.perform import Performer
-from reporter.round.cards import CardsState, words
-from reporter.round.clock import Moment
-from reporter.round.effects import Prove
-from reporter.round.events import Proved
+from reporter.round.messages import Moment, Prove, Proved
+from reporter.round.state import CardsState, words
 from reporter.settings import parse
 
 A100 = "GPU-a1000000-0000-4000-8000-00000000000{}"

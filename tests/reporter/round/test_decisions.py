@@ -15,20 +15,18 @@ from allocator.vocabulary.names import CORDONED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import CpuBasicInfo
 from allocator.wire.resourcestatus import ResourceStatus
-from reporter.cgroup.apply import Hierarchy
+from reporter.cgroup.enforcer import Hierarchy
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
+from reporter.files import FileReading
 from reporter.gpu.facts import GpuFacts, GpuProcess, Outage
 from reporter.gpu.faults import STANDING
 from reporter.gpu.health import CardRecord, CardState, GpuHealth, NodeRecord
-from reporter.inventory.cpus import CpuInventory
-from reporter.inventory.pci import PciDevice
+from reporter.inventory import CpuInventory, PciDevice
 from reporter.kubelet.devicecheckpoint import DeviceCheckpoint, PodDevices
-from reporter.kubelet.watched import FileReading
 from reporter.metrics import ReporterMetrics
-from reporter.pods import NodePod, read_pod
+from reporter.pods import NodeIdentity, NodePod, read_pod
 from reporter.proof import agree, evidence
 from reporter.proof.agree import Agreement, CardUse, ContainerSeen, Evidence, Mismatch
-from reporter.publish.identity import NodeIdentity
 from reporter.reading import GpuView, HostReading
 from reporter.round.decide import Decided, Rules, StandingObjects, by_index, by_minor, decide, held
 from reporter.round.occurrences import (
@@ -39,7 +37,7 @@ from reporter.round.occurrences import (
     occurrences,
     outage_event,
 )
-from reporter.takeover.rounds import TakenOver
+from reporter.takeover import TakenOver
 
 NODE = NodeIdentity("n1", "node-uid")
 UID = "11111111-2222-3333-4444-555555555555"
@@ -280,12 +278,18 @@ def test_64_kib_are_told_of_all_pods_and_of_those_that_do_not_agree() -> None:
 def test_of_pods_without_our_annotation_processes_hold_cards_and_environments_only_claim_them(
     seen: ContainerSeen, uses: tuple[CardUse, ...], held: set[str], claimed: set[str]
 ) -> None:
-    found = agree.strangers([pod()], Evidence({BOX: seen}, uses, CARDS), frozenset())
+    found = agree.unaccounted_cards([pod()], Evidence({BOX: seen}, uses, CARDS), frozenset())
 
     assert {card for one in found.holding for card in one.device_ids} == held
     assert {card for one in found.claims for card in one.cards} == claimed
-    assert agree.strangers([sharing()], Evidence({BOX: seen}, uses, CARDS), frozenset()) == agree.Strangers()
-    assert agree.strangers([pod()], Evidence({BOX: seen}, uses, CARDS), frozenset({UID})) == agree.Strangers()
+    assert (
+        agree.unaccounted_cards([sharing()], Evidence({BOX: seen}, uses, CARDS), frozenset())
+        == agree.UnaccountedCards()
+    )
+    assert (
+        agree.unaccounted_cards([pod()], Evidence({BOX: seen}, uses, CARDS), frozenset({UID}))
+        == agree.UnaccountedCards()
+    )
 
 
 @pytest.mark.parametrize(
@@ -312,7 +316,7 @@ def test_of_pods_without_our_annotation_processes_hold_cards_and_environments_on
 def test_a_number_is_nvmls_index_and_device_files_are_proof(
     seen: ContainerSeen, indices: dict[int, str], cards: set[str]
 ) -> None:
-    found = agree.strangers([pod()], Evidence({BOX: seen}, (), CARDS, indices), frozenset())
+    found = agree.unaccounted_cards([pod()], Evidence({BOX: seen}, (), CARDS, indices), frozenset())
 
     assert {card for one in found.claims for card in one.cards} == cards
 
@@ -349,14 +353,14 @@ def test_the_checkpoint_knows_a_pods_card_by_its_id_only(resource: str, ids: tup
     holders = agree.card_holders(entries, seen)
 
     assert (UID in holders) is known
-    assert bool(agree.strangers([pod()], seen, holders).claims) is not known
+    assert bool(agree.unaccounted_cards([pod()], seen, holders).claims) is not known
 
 
 def test_a_pod_that_we_gave_other_devices_only_may_have_a_card_all_the_same() -> None:
     share = Share("rdma", "0000:1f:00.0", 0, {"rdma": 1}, ("main",))
     seen = Evidence({}, (CardUse("GPU-1", UID, 7, None),), CARDS)
 
-    found = agree.strangers([pod(shares=(share,))], seen, frozenset())
+    found = agree.unaccounted_cards([pod(shares=(share,))], seen, frozenset())
 
     assert found.holding == (PodDevices(UID, "", "nvidia.com/gpu", ("GPU-1",)),)
 
@@ -566,7 +570,7 @@ def test_of_a_pod_whose_allocation_cannot_be_read_the_files_count_where_nvidias_
     one = pod(unread=("gpu",))
     seen = Evidence({BOX: ContainerSeen(visible="void", minors=frozenset({1, 5}))}, (), CARDS)
 
-    found = agree.strangers([one], seen, frozenset())
+    found = agree.unaccounted_cards([one], seen, frozenset())
 
     assert [(held.container, held.device_ids) for held in found.holding] == [("main", ("GPU-1",))]
     assert found.claims == ()
@@ -667,7 +671,7 @@ def test_cards_of_a_pod_whose_gpus_cannot_be_read_are_held_and_contradict_nothin
     seen = Evidence({BOX: ContainerSeen(cpus=1, visible="GPU-0")}, (CardUse("GPU-1", UID, 1, None),), CARDS)
 
     assert [found.mismatches for found in agree.agreements([one], seen)] == [()]
-    found = agree.strangers([one], seen, frozenset())
+    found = agree.unaccounted_cards([one], seen, frozenset())
     assert [(held.container, held.device_ids) for held in found.holding] == [("", ("GPU-1",)), ("main", ("GPU-0",))]
     assert found.claims == ()
 

@@ -13,21 +13,21 @@ from reporter.gpu.health import NOTHING_KNOWN, HealthPolicy
 from reporter.metrics import ReporterMetrics
 from reporter.pods import NodePod
 from reporter.proof.agree import CardUse
-from reporter.round.cards import CardsState
-from reporter.round.clock import Moment
-from reporter.round.effects import ShowRound
-from reporter.round.events import (
+from reporter.round.messages import (
     CardsRead,
     CpusWritten,
     HealthSaved,
     HostRead,
     Listed,
+    Moment,
     ObjectStands,
     PodsChanged,
     Proved,
     Restored,
+    ShowRound,
     WatchedKind,
 )
+from reporter.round.state import CardsState
 
 PATIENT = Patience(answer=30.0, first_answer=30.0, first_pause=0.001, longest_pause=0.01, end=30.0, renewal=0.0)
 NOW = Moment(1000.0, 0.0)

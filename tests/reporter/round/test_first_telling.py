@@ -8,9 +8,8 @@ from fake_kube import FakeKube, hold
 from nvml_standin import Played
 
 from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS
-from reporter.kubelet import configz
+from reporter.files import FileReading
 from reporter.kubelet.configuration import KubeletConfiguration
-from reporter.kubelet.watched import FileReading
 
 DEVICE = "/apis/scheduling.koordinator.sh/v1alpha1/devices/n1"
 TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1"
@@ -143,14 +142,16 @@ async def test_a_kubelet_that_does_not_answer_keeps_no_cpuset_from_being_right(
     """Nothing is published or written before the kubelet has reported its configuration once."""
     answered, asked = asyncio.Event(), []
 
-    async def ask(_kube: object, _node: str, before: KubeletConfiguration | None = None) -> configz.Answer:
+    async def ask(
+        _kube: object, _node: str, before: KubeletConfiguration | None = None
+    ) -> FileReading[KubeletConfiguration]:
         asked.append(before)
         if len(asked) > 1:
             await asyncio.Event().wait()
         await answered.wait()
         return FileReading(KubeletConfiguration(), None)
 
-    monkeypatch.setattr(configz, "ask", ask)
+    monkeypatch.setattr("reporter.perform.ask_configz", ask)
     site.add_node()
     site.add_pod("own", POD, container=BOX, qos="LSR", resource_status='{"cpuset": "2-3"}')
     site.cgroup(f"kubepods/burstable/pod{POD}")

@@ -10,51 +10,47 @@ from fake_kube import own_labels
 from round_driver import CARDS, Driven, cluster_node, host, node_pod, plan, reading, uid
 
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
-from reporter.cgroup.apply import Failure
-from reporter.cgroup.enforcer import Findings
+from reporter.cgroup.enforcer import Failure, Findings
+from reporter.files import FileReading
 from reporter.gpu.facts import Outage, XidEvent
 from reporter.gpu.health import NOTHING_KNOWN, CardState
 from reporter.kubelet.configuration import KubeletConfiguration
-from reporter.kubelet.watched import FileReading
+from reporter.pods import MANAGER
 from reporter.proof.agree import CardUse
-from reporter.publish.identity import MANAGER
 from reporter.publish.keep import Kept
-from reporter.round.cluster import ClusterState
-from reporter.round.effects import (
+from reporter.round.messages import (
     Apply,
     AskKubelet,
-    CountWrite,
-    CountXid,
-    HearXids,
-    Note,
-    Prove,
-    ReadCards,
-    ReadHost,
-    SaveHealth,
-    SendEvents,
-    ShowRound,
-    Warn,
-    WriteCpus,
-)
-from reporter.round.events import (
     CardsAway,
     CardsRead,
+    CountWrite,
+    CountXid,
     CpusWritten,
     Due,
     EventsSent,
     HealthSaved,
+    HearXids,
     HostRead,
     KubeletAnswered,
     Lane,
     LaneFailed,
     Listed,
+    Note,
     ObjectGone,
     ObjectStands,
     PodsChanged,
+    Prove,
     Proved,
+    ReadCards,
+    ReadHost,
     Restored,
     RoundEvent,
+    SaveHealth,
+    SendEvents,
+    ShowRound,
+    Warn,
     WatchedKind,
+    WriteCpus,
     WriteRefused,
     Written,
     XidsHeard,
@@ -64,6 +60,7 @@ from reporter.round.state import (
     STATUS,
     TOPOLOGY,
     WATCHED,
+    ClusterState,
     ProofState,
     RoundState,
     check_invariants,

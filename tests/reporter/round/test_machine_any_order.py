@@ -12,17 +12,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from round_driver import CARDS, Driven, cluster_node, host, node_pod, reading, uid
 
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
-from reporter.delivery.facts import UNTOLD
+from reporter.files import FileReading
 from reporter.gpu.facts import Outage, XidEvent
 from reporter.gpu.health import NOTHING_KNOWN
 from reporter.kubelet.configuration import KubeletConfiguration
-from reporter.kubelet.watched import FileReading
+from reporter.pods import MANAGER
 from reporter.proof.agree import CardUse
-from reporter.publish.identity import MANAGER
-from reporter.publish.writer import Target
+from reporter.publish.keep import Target
 from reporter.round.decide import Decided
-from reporter.round.effects import Apply, Prove, RoundEffect
-from reporter.round.events import (
+from reporter.round.messages import (
+    Apply,
     CardsAway,
     CardsRead,
     CpusWritten,
@@ -37,14 +36,17 @@ from reporter.round.events import (
     ObjectStands,
     PodsChanged,
     PolicyRead,
+    Prove,
     Proved,
     Restored,
+    RoundEffect,
     WatchedKind,
     WriteRefused,
     Written,
     XidsHeard,
 )
 from reporter.round.state import DEVICE, STATUS, WATCHED, check_invariants
+from reporter.runtimefiles import UNTOLD
 
 LANES = st.sampled_from([lane for lane in Lane if lane is not Lane.XIDS] + 3 * [Lane.ROUND, Lane.PUBLISH])
 PODS = range(4)

@@ -18,19 +18,18 @@ from allocator.vocabulary.devicetype import BUILT_IN
 from koordgate.kube.client import KubeClient
 from koordgate.settings import SettingsError
 from reporter import settings
+from reporter.agent import ObjectWatch, PodWatch
 from reporter.cgroup.plan import KubeletRules, SharedCpus
 from reporter.command import look, node_name
 from reporter.gpu.facts import GpuFacts
 from reporter.gpu.health import NOTHING_KNOWN, CardRecord, CardState, GpuHealth, NodeRecord
 from reporter.host import Host
-from reporter.inventory.pci import FPGAS, PciMatch
+from reporter.inventory import FPGAS, PciMatch
 from reporter.perform import plan_of
 from reporter.publish.events import EventWriter, Occurrence
-from reporter.round.cluster import ClusterState
 from reporter.round.decide import Rules
-from reporter.round.events import ObjectGone, ObjectStands, PodsChanged, RoundEvent, WatchedKind
-from reporter.round.state import RoundPlan
-from reporter.watches import ObjectWatch, PodWatch
+from reporter.round.messages import ObjectGone, ObjectStands, PodsChanged, RoundEvent, WatchedKind
+from reporter.round.state import ClusterState, RoundPlan
 
 ABOUT = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u"}
 DSP = "types: [{name: dsp, resource: example.com/dsp}]"

@@ -4,14 +4,13 @@ import pytest
 
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.wire.nodetopology import CpuBasicInfo
-from reporter.inventory.cpus import CpuInventory
-from reporter.pods import read_pod
+from reporter.inventory import CpuInventory
+from reporter.pods import NodeIdentity, read_pod
 from reporter.proof.agree import Evidence
-from reporter.publish.identity import NodeIdentity
 from reporter.reading import GpuView, HostReading
 from reporter.round.decide import Rules, StandingObjects, decide
 from reporter.round.occurrences import EventMemory, occurrences
-from reporter.takeover.rounds import TakenOver
+from reporter.takeover import TakenOver
 
 NODE = NodeIdentity("n1", "node-uid")
 UID = "11111111-2222-3333-4444-555555555555"

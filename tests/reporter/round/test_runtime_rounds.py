@@ -15,15 +15,12 @@ from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
 from koordgate.kube.client import KubeClient
 from koordgate.settings import SettingsError
-from reporter.delivery import operator
-from reporter.delivery.facts import UNTOLD, Engine, OperatorPolicy, RuntimeReading
+from reporter.delivery import ask_operator
 from reporter.gpu.facts import MigDevice
 from reporter.gpu.health import NOTHING_KNOWN, HealthPolicy
 from reporter.reading import GpuView
-from reporter.round.cards import CardsState
 from reporter.round.decide import Rules, cards_there, slices
-from reporter.round.effects import Note, ReadPolicy, Warn
-from reporter.round.events import (
+from reporter.round.messages import (
     CardsRead,
     CpusWritten,
     HealthSaved,
@@ -31,12 +28,17 @@ from reporter.round.events import (
     Lane,
     LaneFailed,
     Listed,
+    Note,
     ObjectStands,
     PolicyRead,
     Proved,
+    ReadPolicy,
     Restored,
+    Warn,
     WatchedKind,
 )
+from reporter.round.state import CardsState
+from reporter.runtimefiles import UNTOLD, Engine, OperatorPolicy, RuntimeReading
 from reporter.settings import ReporterSettings, parse
 
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
@@ -187,7 +189,7 @@ async def test_the_policy_is_read_from_the_cluster_and_kept_while_it_does_not_an
         fake.put(POLICIES, one)
     fake.faults.always("list", "clusterpolicies", fault)
 
-    assert await operator.ask(kube, replace(SAID, nri=True)) == read
+    assert await ask_operator(kube, replace(SAID, nri=True)) == read
 
 
 # What is told

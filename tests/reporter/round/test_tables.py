@@ -7,11 +7,11 @@ from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.wire.resourcestatus import ResourceStatus
 from reporter.cgroup.layout import KubernetesQos
 from reporter.command import show
+from reporter.files import FileReading
 from reporter.gpu.health import NOTHING_KNOWN, HealthPolicy, advance
 from reporter.kubelet.cpustate import CpuState, StateLayout
-from reporter.kubelet.watched import FileReading
+from reporter.pods import NodeIdentity
 from reporter.proof.agree import ContainerSeen, Evidence
-from reporter.publish.identity import NodeIdentity
 from reporter.reading import GpuView, HostReading
 from reporter.round.decide import Rules, StandingObjects, decide
 

@@ -18,9 +18,7 @@ from reporter.kubelet import cpustate
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.pods import read_pod
 from reporter.reading import HostReading
-from reporter.takeover.file import backup_of, take_over
-from reporter.takeover.plan import TakeOverError, WantedState
-from reporter.takeover.rounds import wish
+from reporter.takeover import TakeOverError, WantedState, backup_of, take_over, wish
 
 Raw = dict[str, Any]
 Given = Mapping[str, Mapping[str, str]]

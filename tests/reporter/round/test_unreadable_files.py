@@ -17,15 +17,14 @@ from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import CpuBasicInfo, read_node_topology
 from reporter.cgroup.layout import KubernetesQos
+from reporter.files import FileReading
 from reporter.host import Host
-from reporter.inventory.cpus import CpuInventory
+from reporter.inventory import CpuInventory
 from reporter.kubelet import cpustate, devicecheckpoint
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import UNTOLD, PodDevices, read_annotation
-from reporter.kubelet.watched import FileReading
-from reporter.pods import NodePod
+from reporter.pods import NodeIdentity, NodePod
 from reporter.proof.agree import Evidence
-from reporter.publish.identity import NodeIdentity
 from reporter.reading import GpuView, HostReading
 from reporter.round.decide import Decided, Rules, StandingObjects, decide
 

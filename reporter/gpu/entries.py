@@ -40,9 +40,9 @@ MIG_PROFILE: Final = "koordgate.io/mig-profile"
 MIG_PARENT: Final = "koordgate.io/mig-parent"
 
 _NVIDIA: Final = "nvidia"
-_LONGEST_LABEL: Final = 63  # Kubernetes, label values
-_LONGEST_MESSAGE: Final = 1024
-_LARGEST_INT32: Final = 2**31 - 1
+_MAX_LABEL: Final = 63  # Kubernetes, label values
+_MAX_MESSAGE: Final = 1024
+_MAX_INT32: Final = 2**31 - 1
 _KEPT_STEP: Final = 64 * 2**20  # bytes; cards of one model, whose drivers keep a little more or less, stay alike
 
 
@@ -130,7 +130,7 @@ def timestamp(seconds: float) -> str:
 
 def label(text: str) -> str:
     """Turn any text into a label's value: `NVIDIA H200` becomes `NVIDIA-H200`."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:_LONGEST_LABEL].strip("-_.")
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:_MAX_LABEL].strip("-_.")
 
 
 def model_label(model: str) -> str:
@@ -233,7 +233,7 @@ def _gpu_entry(card: CardRecord, minor: int, verdict: CardVerdict, domain: str) 
         "resources": {GPU_TYPE.resource_name(domain, tail): resources[tail] for tail in sorted(resources)},
         "conditions": [_condition(verdict)],
     }
-    if gpu.module is not None and gpu.module <= _LARGEST_INT32:
+    if gpu.module is not None and gpu.module <= _MAX_INT32:
         entry["moduleID"] = gpu.module
     # As Koordinator does: no topology if the NUMA node is unknown, and never a socket.
     if gpu.numa_node is not None and gpu.pcie_root is not None:
@@ -265,7 +265,7 @@ def _condition(verdict: CardVerdict) -> dict[str, str]:
         "type": "Healthy",
         "status": "True" if verdict.usable else "False",
         "reason": verdict.reason,
-        "message": verdict.message[:_LONGEST_MESSAGE],
+        "message": verdict.message[:_MAX_MESSAGE],
     }
 
 

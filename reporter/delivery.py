@@ -1,11 +1,70 @@
-"""What is told of the node's container runtime (pure): one answer from everything that was read."""
+"""What is told of the node's container runtime (pure): one answer from its files, the Node and the GPU Operator."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator.vocabulary.delivery import NodeRuntime
-from reporter.delivery.facts import OPERATORS, Engine, NvidiaConfiguration, OperatorPolicy, RuntimeReading, is_name
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import Forbidden, KubeError, NotFound
+from koordgate.kube.resource import CLUSTER_POLICIES
+from reporter.runtimefiles import (
+    OPERATORS,
+    UNTOLD,
+    Engine,
+    NvidiaConfiguration,
+    OperatorPolicy,
+    RuntimeReading,
+    is_name,
+)
+
+_VERSION: Final = re.compile(r"v?([0-9]{1,4}(?:\.[0-9]{1,4}){1,3})(?:[-+].*)?", re.ASCII)
+_MAX_POLICIES: Final = "16"  # the operator heeds one, and marks the others as ignored
+
+
+async def ask_operator(kube: KubeClient, before: OperatorPolicy = UNTOLD) -> OperatorPolicy:
+    """Read the ClusterPolicy.
+
+    `before`: what was read last, which is kept while the API server does not answer.
+    """
+    try:
+        return operator_policy((await kube.get(CLUSTER_POLICIES.path(), params={"limit": _MAX_POLICIES})).get("items"))
+    except (NotFound, Forbidden):
+        return UNTOLD
+    except KubeError:
+        return before
+
+
+def operator_policy(items: object) -> OperatorPolicy:
+    """Read the ClusterPolicy that counts (pure), of a list of them; nothing is known of what makes no sense."""
+    for one in items if isinstance(items, list) else ():
+        if isinstance(one, dict) and _table(one.get("status")).get("state") != "ignored":
+            spec, metadata = _table(one.get("spec")), _table(one.get("metadata"))
+            cdi, toolkit = _table(spec.get("cdi")), _table(spec.get("toolkit"))
+            return OperatorPolicy(
+                cdi=_flag(cdi.get("enabled")),
+                nri=_flag(cdi.get("nriPluginEnabled", False)),  # operators before 26.3 do not have it
+                brings_toolkit=_flag(toolkit.get("enabled", True)),
+                toolkit=read_version(toolkit.get("version")),
+                version=read_version(_table(metadata.get("labels")).get("app.kubernetes.io/version")),
+            )
+    return UNTOLD
+
+
+def read_version(text: object) -> tuple[int, ...]:
+    """Read a version, as v1.18.1 or v1.18.1-ubi8; empty if it is none, for example a digest."""
+    match = _VERSION.fullmatch(text) if isinstance(text, str) else None
+    return tuple(map(int, match[1].split("."))) if match else ()
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
 
 _PREFERRED: Final = ("k8s.device-plugin.nvidia.com/gpu", "nvidia.com/gpu")
 _MANAGEMENT: Final = "management.nvidia.com/gpu"  # written by the GPU Operator; closed to most namespaces
@@ -16,7 +75,7 @@ _K3S: Final = "-k3s"  # in the version of the containerd that k3s and RKE2 bring
 _RANCHER: Final = "/rancher/"
 _FRACTIONS: Final = "gpu-sharing.nvidia.com/Ready"
 _LIMITS_CURE: Final = "NVIDIA Container Toolkit 1.20.1 or later"
-_MOST: Final = 64  # of one list
+_MAX_LISTED: Final = 64  # of one list
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +112,8 @@ def node_runtime(
     unprivileged = found.unprivileged if found else True if reading.own else None
     mode = found.mode if found else "cdi" if _is_cdi(reading, policy) else ""
     return NodeRuntime(
-        handlers=handlers[:_MOST],
-        showing=tuple(sorted(showing))[:_MOST],
+        handlers=handlers[:_MAX_LISTED],
+        showing=tuple(sorted(showing))[:_MAX_LISTED],
         default_shows=_default_shows(reading, engine, policy, own_handler, deaf=unprivileged is False),
         kinds=kinds,
         nri=policy.nri,
@@ -170,11 +229,7 @@ def _kinds(reading: RuntimeReading, names: frozenset[str]) -> tuple[str, ...]:
     for spec in reading.specs:
         known[spec.kind] = known.get(spec.kind, frozenset()) | spec.names
     whole = [kind for kind, has in known.items() if names and names <= has and kind != _MANAGEMENT]
-    return tuple(sorted(whole, key=lambda kind: (kind not in _PREFERRED, kind != _PREFERRED[0], kind)))[:_MOST]
-
-
-def _table(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+    return tuple(sorted(whole, key=lambda kind: (kind not in _PREFERRED, kind != _PREFERRED[0], kind)))[:_MAX_LISTED]
 
 
 def _listed(holder: Mapping[str, Any], key: str) -> Iterable[object]:
