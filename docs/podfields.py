@@ -15,7 +15,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
-FILE: Final = ROOT / "webhook" / "offline" / "fields.json"
+FILE: Final = ROOT / "console" / "simulator" / "fields.json"
 _STATING: Final = (
     *("core.v1.Pod", "core.v1.PodTemplate", "core.v1.PodTemplateSpec", "core.v1.ReplicationController"),
     *("apps.v1.Deployment", "apps.v1.StatefulSet", "apps.v1.DaemonSet", "apps.v1.ReplicaSet"),

@@ -1,6 +1,6 @@
 """An API server in process, and how properties are tried: no deadline (machines are shared), in CI always the same way.
 
-`make unit ARGS=--hypothesis-profile=thorough` tries each property ten times as often.
+A usual run tries a quarter of each property's examples, `make unit ARGS=--hypothesis-profile=thorough` ten times all.
 """
 
 import asyncio
@@ -22,10 +22,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in a background job of a shell: processes that tests start would inherit it, and ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("koordgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("koordgate", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("koordgate"), derandomize=True, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("koordgate"), max_examples=1000)
 settings.load_profile("ci" if os.environ.get("CI") else "koordgate")
+
+
+@pytest.hookimpl(trylast=True)  # the folders mark their tests first
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say for `--dist loadgroup` what runs in one worker: a file, and all that uses the machine's one node."""
+    for item in items:
+        group = "node" if item.get_closest_marker("node") else item.path.name
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 async def _at_once(_seconds: float) -> None:

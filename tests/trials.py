@@ -3,6 +3,6 @@
 from hypothesis import settings
 
 
-def examples(usual: int) -> int:
-    """`usual` in `make test`; a profile that does not try 100 examples scales it proportionally."""
-    return max(1, usual * settings.default.max_examples // 100)
+def examples(whole: int) -> int:
+    """The examples of a property that states `whole`, in the profile that is loaded: 100 there are all of them."""
+    return max(1, whole * settings.default.max_examples // 100)

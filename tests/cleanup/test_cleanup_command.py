@@ -17,7 +17,6 @@ Raw = dict[str, Any]
 LABELS = {"app.kubernetes.io/part-of": "koordgate"}
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/koordgate-system/deployments"
-OWN_PODS = "/api/v1/namespaces/koordgate-system/pods"
 PODS = "/api/v1/namespaces/team/pods"
 NODES = "/api/v1/nodes"
 SPACES = "/api/v1/namespaces"
@@ -93,20 +92,10 @@ async def test_with_yes_it_is_removed_and_a_second_time_nothing_is_left(left: Fa
     assert (await cleanup("--yes")).out == "0 removed; nothing of koordgate is left\n"
 
 
-async def test_settings_may_be_kept(left: FakeKube, cleanup: Koordgate) -> None:
-    said = await cleanup("--yes", "--keep-settings")
-    assert said.out.splitlines()[1:] == [
-        "removed  Node n1: annotation koordgate.io/released",
-        "2 removed; nothing of koordgate is left",
-    ]
-    assert left.get(f"{SPACES}/team")["metadata"]["labels"] == {"koordgate.io/mode": "shadow"}
-
-
 async def test_what_stays_is_noted_and_a_3(reported: FakeKube, cleanup: Koordgate) -> None:
     for name, node in (("a", "n1"), ("b", ""), ("c", "n1"), ("d", "")):
         reported.put(PODS, pod(name, node))
     notes = [
-        "note: 2 Pods that koordgate translated go on running; their annotations end with them",
         (
             "note: 2 Pods wait for koordgate and are never placed: team/b, team/d; delete them, and create them again "
             "in another product's names (koordgate translate)"
@@ -127,20 +116,10 @@ async def test_what_stays_is_noted_and_a_3(reported: FakeKube, cleanup: Koordgat
     forced = await cleanup("--yes", "--force")
     assert forced.out.splitlines() == [
         f"removed  Node n1: {CORE}",
-        *notes[:2],
+        notes[0],
         "1 removed; 1 notes above say what stays",
     ]
     assert reported.get(f"{NODES}/n1")["status"]["capacity"] == {"cpu": "8"}
-
-
-async def test_pods_that_run_need_no_second_run(left: FakeKube, cleanup: Koordgate) -> None:
-    left.put(PODS, pod("a", "n2"))
-    said = await cleanup("--yes")
-    assert said.status == 0
-    assert said.out.splitlines()[3:] == [
-        "note: 1 Pods that koordgate translated go on running; their annotations end with them",
-        "3 removed; nothing of koordgate is left",
-    ]
 
 
 async def test_an_installation_of_helm_is_a_2(left: FakeKube, cleanup: Koordgate) -> None:
@@ -177,23 +156,10 @@ async def test_an_api_server_that_does_not_answer_is_a_1(left: FakeKube, cleanup
     assert said.err.endswith("; run the command again\n")
 
 
-async def test_pods_of_koordgate_that_do_not_end_are_a_1(left: FakeKube, cleanup: Koordgate) -> None:
-    for at in range(6):
-        left.put(OWN_PODS, {"metadata": {"name": f"p{at}", "labels": LABELS}})
-    said = await cleanup("--yes", "--timeout", "0")
-    assert said.status == 1
-    assert said.err == (
-        "koordgate cleanup: what runs: 6 Pods still run after 0 s: p0, p1, p2, p3, p4 and 1 more; they would write "
-        "again. See why they do not end, and run the command again\n"
-    )
-    assert said.out == "removed  mutatingwebhookconfigurations koordgate\n"
-
-
-def test_by_default_two_minutes_are_waited_in_the_usual_namespace() -> None:
+def test_by_default_nothing_is_removed_of_the_usual_namespace() -> None:
     parser = argparse.ArgumentParser()
     COMMAND.arguments(parser)
     read = parser.parse_args([])
-    assert (read.namespace, read.timeout) == ("koordgate-system", 120.0)
-    assert (read.yes, read.keep_settings, read.force) == (False, False, False)
+    assert (read.namespace, read.yes, read.force) == ("koordgate-system", False, False)
     with pytest.raises(SystemExit, match="2"):
         parser.parse_args(["--yes", "--dry-run"])

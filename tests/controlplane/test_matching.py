@@ -37,9 +37,13 @@ async def down(plane: ControlPlane, binaries: Binaries, installed: list[JsonObje
     async with plane.admin() as admin:
 
         async def seen() -> bool:
-            return await refused(admin, asking({"example.com/queue": "1"}))
+            forged = admin.create(pods_path("down"), saying(annotations={DEVICE_ALLOCATED: "{}"}), dryRun="All")
+            try:
+                return await refused(admin, asking({"example.com/queue": "1"})) and bool(await unreached(forged))
+            except ApiError:
+                return False
 
-        await until(seen, "the API server goes by the new match conditions")
+        await until(seen, "the API server goes by the new match conditions, and by the policies that take notes")
     yield
     await chart.install(plane, installed)
 

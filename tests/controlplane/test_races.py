@@ -24,7 +24,7 @@ from localplane.waiting import until
 NODES = 50
 GPUS = 8
 PODS = 2000
-AT_ONCE = 100  # creations; binds all go at once
+AT_ONCE = 32  # creations; binds all go at once
 PATIENCE_S = 240.0
 
 

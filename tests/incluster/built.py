@@ -29,7 +29,7 @@ _WITHOUT = f"FROM {_BASE}\nRUN {json.dumps(['rm', *_REMOVED])}\n"
 _RUNTIME = f"localhost/koordgate-runtime:{_SUITE}-{hashlib.sha256(_WITHOUT.encode()).hexdigest()[:12]}"
 _CONTEXT = (
     *("Dockerfile", ".dockerignore", "LICENSE", "README.md", "image", "pyproject.toml", "requirements.txt"),
-    *("allocator", "charts", "examples", "koordgate", "reporter", "webhook"),
+    *("allocator", "charts", "console", "examples", "koordgate", "reporter", "webhook"),
 )
 _AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"  # those that this machine trusts; an index of its own may need one
 _TOOLS = ("buildah", "mmdebstrap")
