@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 from allocator.budget import Budget
 from allocator.cpu.choose import shared_milli
 from allocator.cpu.words import not_free
-from allocator.devices.limit import beyond
 from allocator.place import MOST_STEPS, Placement, place
+from allocator.request.quotaamounts import beyond
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import MILLI, CpuNode, CpuShare
 from allocator.vocabulary.cpuset import format_cpuset

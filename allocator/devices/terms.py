@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import le
 
-from allocator.devices.limit import TypeLimit, limit_of
 from allocator.devices.offer import Amounts, completed
+from allocator.request.quotaamounts import TypeLimit, limit_of
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.hints import NO_HINT, ExclusiveLevel, TypeHint

@@ -6,10 +6,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from allocator.request.askedlimits import states_limits, with_limits
-from allocator.request.charge import counted_of
 from allocator.request.cpus import names_cpus, read_cpu_ask
 from allocator.request.devices import NO_USERS, PodReading, Stated, names_devices, read_pod, too_many
 from allocator.request.npus import foreign_npus
+from allocator.request.quotaamounts import counted_of
 from allocator.request.selection import read_selection, selecting, with_selection
 from allocator.request.sharing import share, unstated_users
 from allocator.vocabulary.asks import NO_WISHES, Wishes

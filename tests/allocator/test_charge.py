@@ -11,9 +11,9 @@ from npus import TYPES as NPU_TYPES
 from trials import examples
 
 from allocator.amounts import pod_amounts
-from allocator.request.charge import Charge, charges
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.original import read_asks
+from allocator.request.quotaamounts import Charge, charges
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypeError, DeviceTypes, Unit, own_type
 from allocator.vocabulary.owntype import Part, composed_type
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT

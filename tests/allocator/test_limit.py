@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from builders import GIB, app, ask, gpu, gpus, init, nic, nics, node, part, request, share
 
-from allocator.devices.limit import beyond
 from allocator.place import Placement, place
+from allocator.request.quotaamounts import beyond
 from allocator.vocabulary.asks import DeviceAsk, PodRequest
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType, Unit

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.request.reuse import Take, least_held
+from allocator.request.quotaamounts import Take, least_held
 from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE, DeviceType, Unit
 from allocator.vocabulary.phase import Phase
 

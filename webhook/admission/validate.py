@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from allocator.quantity import LARGEST, QuantityError, to_int
-from allocator.request.charge import Charge, charges
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.devices import ContainerReading, PodReading
 from allocator.request.original import read_asks
+from allocator.request.quotaamounts import Charge, charges
 from allocator.request.sharing import unstated_users
 from allocator.request.unread import find_unread
 from allocator.vocabulary.cpuask import QosClass

@@ -20,8 +20,8 @@ from allocator.fractions import divide, divide_among, regions
 from allocator.index.cluster import ClusterIndex
 from allocator.index.rows import query_of, type_rows
 from allocator.place import Placement, place
-from allocator.request.charge import charges
 from allocator.request.original import read_asks
+from allocator.request.quotaamounts import charges
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Holding, Share

@@ -11,7 +11,7 @@ from sharings import CARD, Raw, cards, fractions, groups, held, parts, quotas, r
 from allocator.devicequotas import device_quotas
 from allocator.devices.words import named
 from allocator.place import Placement, place
-from allocator.request.charge import charges
+from allocator.request.quotaamounts import charges
 from allocator.vocabulary.names import DEVICE_SHARING
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE
