@@ -114,42 +114,25 @@ class InstalledError(Exception):
 
 
 @dataclass(slots=True)
-class Left:
-    """Sentences about what was not removed and will have to be (`kept`), and about what needs no removal (`notes`).
+class Remover:
+    """Removes what koordgate left; `tell` is called with each removal, in the order in which it happens.
 
-    `removed` is how many objects and Nodes were, or would be, changed.
+    With `force`, amounts of Nodes are removed although Pods there request them. Afterwards, `kept` has sentences about
+    what was not removed and will have to be, `notes` about what needs no removal, and `removed` is how many objects and
+    Nodes were, or would be, changed.
     """
 
+    kube: KubeClient
+    namespace: str
+    tell: Callable[[str], None]
+    dry_run: bool
+    force: bool = False
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     kept: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     removed: int = 0
 
-
-class Remover:
-    """Removes what koordgate left; `tell` is called with each removal, in the order in which it happens.
-
-    With `force`, amounts of Nodes are removed although Pods there request them.
-    """
-
-    def __init__(
-        self,
-        kube: KubeClient,
-        namespace: str,
-        tell: Callable[[str], None],
-        *,
-        dry_run: bool,
-        force: bool = False,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._kube = kube
-        self._namespace = namespace
-        self._tell = tell
-        self._dry = dry_run
-        self._force = force
-        self._sleep = sleep
-        self._left = Left()
-
-    async def run(self) -> Left:
+    async def run(self) -> None:
         """Remove everything; run it again after an error, and it goes on where it was.
 
         Raises:
@@ -159,7 +142,7 @@ class Remover:
         await self._installed()
         for part in STOPPED:
             await self._part(part)
-        if not self._dry:
+        if not self.dry_run:
             await self._ended()
         for part in REST:
             await self._part(part)
@@ -169,9 +152,8 @@ class Remover:
                 await self._settings(namespace)
         async for node in self._list(NODES):
             with suppress(NotFound):
-                await self._node(node, {} if self._force else uses.get(node["metadata"]["name"], {}))
+                await self._node(node, {} if self.force else uses.get(node["metadata"]["name"], {}))
         await self._objects()
-        return self._left
 
     async def _installed(self) -> None:
         """See that nobody would restore what is removed here, or goes on to need it.
@@ -188,24 +170,24 @@ class Remover:
                 where, name = about["namespace"], (about.get("annotations") or {}).get(_RELEASE)
                 if name:
                     told = f"Helm's release {name} is installed: first run helm uninstall {name} -n {where}"
-                elif where != self._namespace:
+                elif where != self.namespace:
                     told = (
                         f"koordgate runs in namespace {where} ({resource.plural} {about['name']}), not in "
-                        f"{self._namespace}: name it with -n {where} if it is to be removed"
+                        f"{self.namespace}: name it with -n {where} if it is to be removed"
                     )
                 else:
                     continue
-                if not self._dry:
+                if not self.dry_run:
                     raise InstalledError(told)
-                self._left.notes.append(told)
+                self.notes.append(told)
                 return
 
     async def _part(self, part: RemovedKind) -> None:
-        namespace = self._namespace if part.resource.namespaced and not part.everywhere else None
+        namespace = self.namespace if part.resource.namespaced and not part.everywhere else None
         found: list[Raw] = []
         for name in part.names:
             try:
-                found.append(await self._kube.get(part.resource.path(name, namespace)))
+                found.append(await self.kube.get(part.resource.path(name, namespace)))
             except NotFound:
                 continue
         if not part.names:
@@ -221,14 +203,14 @@ class Remover:
             KubeError: some are left after the time.
         """
         waited = 0.0
-        while pods := [pod async for pod in self._list(PODS, self._namespace, f"{_PART_OF}=koordgate")]:
+        while pods := [pod async for pod in self._list(PODS, self.namespace, f"{_PART_OF}=koordgate")]:
             if waited >= _MAX_WAIT_S:
                 names = _some([pod["metadata"]["name"] for pod in pods])
                 raise KubeError(
                     f"what runs: {len(pods)} Pods still run after {_MAX_WAIT_S:g} s: {names}; they would write "
                     "again. See why they do not end, and run the command again"
                 )
-            await self._sleep(_LOOK_S)
+            await self.sleep(_LOOK_S)
             waited += _LOOK_S
 
     async def _pods(self) -> dict[str, dict[str, list[str]]]:
@@ -250,15 +232,15 @@ class Remover:
             if gated or (translated and spec.get("schedulerName", DEFAULT_SCHEDULER) != DEFAULT_SCHEDULER):
                 waiting.append(name)
         if waiting:
-            self._left.kept.append(
+            self.kept.append(
                 f"{len(waiting)} Pods wait for koordgate and are never placed: {_some(waiting)}; "
                 "delete them, and create them again in another product's names (koordgate translate)"
             )
         return uses
 
     async def _patch(self, path: str, operations: Sequence[Raw]) -> None:
-        if operations and not self._dry:
-            await self._kube.patch(path, list(operations), "json", deadline=_CALL_S)
+        if operations and not self.dry_run:
+            await self.kube.patch(path, list(operations), "json", deadline=_CALL_S)
 
     async def _settings(self, namespace: Raw) -> None:
         labels, annotations = _of_domain(namespace, "labels"), _of_domain(namespace, "annotations")
@@ -294,7 +276,7 @@ class Remover:
             self._told(f"Node {name}: {', '.join(words) or 'the record of the reporter as an owner'}")
         if needed:
             pods = sorted({pod for one in needed for pod in uses[one]})
-            self._left.kept.append(
+            self.kept.append(
                 f"Node {name} keeps {', '.join(needed)}: {_some(pods)} request it, and a "
                 "kubelet that restarts would reject them; run the command again when they have ended, or with --force"
             )
@@ -319,40 +301,40 @@ class Remover:
         """Apply nothing as the reporter: what only it owns goes, and it owns nothing any more."""
         bare = {"apiVersion": resource.api_version, "kind": kind, "metadata": {"name": name}}
         path = resource.path(name, subresource=subresource)
-        if not self._dry:
-            await self._kube.patch(path, bare, "apply", field_manager=REPORTER_MANAGER, force=True, deadline=_CALL_S)
+        if not self.dry_run:
+            await self.kube.patch(path, bare, "apply", field_manager=REPORTER_MANAGER, force=True, deadline=_CALL_S)
 
     async def _definition(self, resource: Resource, *, others: bool) -> None:
         name = f"{resource.plural}.{resource.group}"
         try:
-            found = await self._kube.get(DEFINITIONS.path(name))
+            found = await self.kube.get(DEFINITIONS.path(name))
         except NotFound:
             return
         if (found["metadata"].get("labels") or {}).get(_PART_OF) != "koordgate":
-            self._left.notes.append(f"the definition {name} is another product's, and stays")
+            self.notes.append(f"the definition {name} is another product's, and stays")
         elif others:
-            self._left.notes.append(f"the definition {name} stays: others have objects of it")
+            self.notes.append(f"the definition {name} stays: others have objects of it")
         else:
             await self._delete(DEFINITIONS, found)
 
     async def _delete(self, resource: Resource, obj: Raw) -> None:
         name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace")
-        if not self._dry:
+        if not self.dry_run:
             try:
-                await self._kube.delete(resource.path(name, namespace), deadline=_CALL_S)
+                await self.kube.delete(resource.path(name, namespace), deadline=_CALL_S)
             except NotFound:
                 return
         self._told(f"{resource.plural} {f'{namespace}/' if namespace else ''}{name}")
 
     def _told(self, what: str) -> None:
-        self._left.removed += 1
-        self._tell(what)
+        self.removed += 1
+        self.tell(what)
 
     async def _list(self, resource: Resource, namespace: str | None = None, selector: str = "") -> AsyncIterator[Raw]:
         params = {"labelSelector": selector} if selector else None
         path = resource.path(namespace=namespace)
         try:
-            async for page, _ in self._kube.list_pages(path, limit=_PAGE, params=params, deadline=_CALL_S):
+            async for page, _ in self.kube.list_pages(path, limit=_PAGE, params=params, deadline=_CALL_S):
                 for obj in page:
                     yield obj
         except NotFound:  # the API server does not serve it
@@ -416,27 +398,30 @@ def _words(labels: Iterable[str], annotations: Iterable[str]) -> list[str]:
     return [*(f"label {key}" for key in sorted(labels)), *(f"annotation {key}" for key in sorted(annotations))]
 
 
-def _tell(what: str, *, dry_run: bool) -> None:
-    terminal.show(printable(f"{'would remove' if dry_run else 'removed'}  {what}"))
-
-
-async def _main(arguments: argparse.Namespace) -> Left:
-    dry_run = not arguments.yes
+async def _main(arguments: argparse.Namespace) -> int:
+    dry_run, word = not arguments.yes, "removed" if arguments.yes else "would remove"
     async with KubeClient.autodetect() as kube:
         remover = Remover(
             kube,
             arguments.namespace,
-            lambda what: _tell(what, dry_run=dry_run),
-            dry_run=dry_run,
-            force=arguments.force,
+            lambda what: terminal.show(printable(f"{word}  {what}")),
+            dry_run,
+            arguments.force,
         )
-        return await remover.run()
+        await remover.run()
+    for sentence in (*remover.notes, *remover.kept):
+        terminal.show(printable(f"note: {sentence}"))
+    if dry_run:
+        terminal.show(f"dry run: {remover.removed} would be removed; nothing was; --yes removes it")
+        return 0
+    left = f"{len(remover.kept)} notes above say what stays" if remover.kept else "nothing of koordgate is left"
+    terminal.show(f"{remover.removed} removed; {left}")
+    return _KEPT if remover.kept else 0
 
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        left = asyncio.run(_main(arguments))
-        _conclude(left, dry_run=not arguments.yes)
+        status = asyncio.run(_main(arguments))
         sys.stdout.flush()
     except InstalledError as error:
         return _failed(_INSTALLED, str(error))
@@ -447,18 +432,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return _failed(_FAILED, f"{error}{more}")
     except BrokenPipeError:
         return terminal.unread()
-    return _KEPT if left.kept and arguments.yes else 0
-
-
-def _conclude(left: Left, *, dry_run: bool) -> None:
-    for sentence in (*left.notes, *left.kept):
-        terminal.show(printable(f"note: {sentence}"))
-    if dry_run:
-        terminal.show(f"dry run: {left.removed} would be removed; nothing was; --yes removes it")
-    elif left.kept:
-        terminal.show(f"{left.removed} removed; {len(left.kept)} notes above say what stays")
-    else:
-        terminal.show(f"{left.removed} removed; nothing of koordgate is left")
+    return status
 
 
 def _failed(status: int, message: str) -> int:

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from fake_kube import FakeKube, answer
 
-from console.cleanup.command import InstalledError, Left, Remover
+from console.cleanup.command import InstalledError, Remover
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, KubeError
 
@@ -57,13 +57,15 @@ async def kube(fake: FakeKube) -> AsyncIterator[KubeClient]:
         yield client
 
 
-async def clean(kube: KubeClient, said: list[str], waits: list[float] | None = None, **options: Any) -> Left:
+async def clean(kube: KubeClient, said: list[str], waits: list[float] | None = None, **options: Any) -> Remover:
     async def sleep(seconds: float) -> None:
         if waits is not None:
             waits.append(seconds)
 
     chosen = {"dry_run": False, **options}
-    return await Remover(kube, SPACE, said.append, sleep=sleep, **chosen).run()
+    remover = Remover(kube, SPACE, said.append, sleep=sleep, **chosen)
+    await remover.run()
+    return remover
 
 
 def names(fake: FakeKube, path: str) -> list[str]:
