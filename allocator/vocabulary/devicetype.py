@@ -5,9 +5,10 @@ a new device added, we don't need modify any code": the device proposal, "Schedu
 asked for (`allocator.vocabulary.dialects`).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from allocator.vocabulary.dialect import Dialect, Form, Term
@@ -61,7 +62,7 @@ class Template(NamedTuple):
         return all(not want or (has is not None and has >= want) for has, want in zip(self.amounts, asked, strict=True))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class DeviceType:
     """What devices of one type consist of, and how they are counted and shown."""
 
@@ -95,29 +96,34 @@ class DeviceType:
     boards: tuple[Board, ...] = ()  # partition tables by model, for nodes that state none
     # the shares that a part of a device must be, smallest first; empty: any part is available
     templates: tuple[Template, ...] = ()
-    # whether each tail counts in percent; derived
-    percent: tuple[bool, ...] = field(init=False, repr=False, compare=False)
-    # tail, or the plain tail -> the resource that quotas count for it, in the tail's unit. The plain one of a type with
-    # several tails is in percent of a device; derived.
-    charged: Mapping[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         each = Unit.UNITS if self.unit is Unit.UNITS else Unit.PERCENT
         object.__setattr__(self, "units", self.units or (each,) * len(self.tails))
         object.__setattr__(self, "words", self.words or self.tails)
         object.__setattr__(self, "plural", self.plural or f"{self.name} devices")
-        object.__setattr__(self, "percent", tuple(unit is Unit.PERCENT for unit in self.units))
-        named = dict.fromkeys((self.plain, *self.tails))
+
+    @cached_property
+    def percent(self) -> tuple[bool, ...]:
+        """Whether each tail counts in percent."""
+        return tuple(unit is Unit.PERCENT for unit in self.units)
+
+    @cached_property
+    def charged(self) -> Mapping[str, str]:
+        """Tail, or the plain tail -> the resource that quotas count for it, in the tail's unit.
+
+        The plain one of a type with several tails is in percent of a device.
+        """
+        named = [tail for tail in dict.fromkeys((self.plain, *self.tails)) if tail]
         # The tails of built-in types differ between types already.
         own = {tail: self.name if tail == self.plain else f"{self.name}-{tail}" for tail in named}
-        charged = {tail: f"{QUOTA_DOMAIN}/{tail if self.domains else own[tail]}" for tail in named if tail}
-        object.__setattr__(self, "charged", charged)
+        return {tail: f"{QUOTA_DOMAIN}/{tail if self.domains else own[tail]}" for tail in named}
 
     def __eq__(self, other: object) -> bool:
         """Compare by value; nearly always both are the same object."""
         if self is other or not isinstance(other, DeviceType):
             return self is other
-        return all(getattr(self, one.name) == getattr(other, one.name) for one in fields(self) if one.compare)
+        return all(getattr(self, one.name) == getattr(other, one.name) for one in fields(self))
 
     def __hash__(self) -> int:
         """Hash the name alone: requests that name a type are looked up far more often than types are compared."""
@@ -204,95 +210,116 @@ class DeviceTypeError(ValueError):
     """A device type or a dialect conflicts with another; the message says which name is taken."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DeviceTypes:
     """The table of types, and the dialects in which they are asked for."""
 
     types: tuple[DeviceType, ...]  # in the order in which their devices are chosen
     dialects: tuple[Dialect, ...] = DIALECTS  # the table of dialects; those of configured types come with the types
-    off: tuple[Dialect, ...] = field(default=(), compare=False)  # dialects that are known and not read
+    # dialects that are known and not read, but for those with a name of another type
+    off: tuple[Dialect, ...] = field(default=(), compare=False)
     # namespace -> the table for its Pods, where it differs
     scoped: Mapping[str, "DeviceTypes"] = field(default_factory=dict, repr=False, compare=False)
-    # the table in which those that are off are read too, as a translated Pod's annotation is; derived
-    known: "DeviceTypes" = field(init=False, repr=False, compare=False)
-    by_name: Mapping[str, DeviceType] = field(init=False, repr=False, compare=False)  # type's name -> type; derived
-    # full resource name -> what it means; derived
-    resources: Mapping[str, ResourceName] = field(init=False, repr=False, compare=False)
-    # key of a Pod's annotation that asks for devices -> what it means; derived
-    annotations: Mapping[str, ResourceName] = field(init=False, repr=False, compare=False)
-    # names of annotations, and of forms of them by which Pods ask -> what they mean; derived
-    said: Mapping[str, ResourceName] = field(init=False, repr=False, compare=False)
-    # the types and dialects that ask by annotations; derived
-    annotated: tuple[tuple[DeviceType, Dialect], ...] = field(init=False, repr=False, compare=False)
-    # of the forms of annotations that ask; derived
-    beginnings: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    # annotations by which a dialect's Pods choose among devices; derived
-    selections: frozenset[str] = field(init=False, repr=False, compare=False)
-    # of the resources of other products' dialects; derived
-    domains: frozenset[str] = field(init=False, repr=False, compare=False)
-    # type's name -> its dialects, in the table's order; derived
-    spoken: Mapping[str, tuple[Dialect, ...]] = field(init=False, repr=False, compare=False)
-    # (type, tail) of the bytes that a ratio states as well; derived
-    restated: frozenset[tuple[str, str]] = field(init=False, repr=False, compare=False)
-    # the resources that quotas count in bytes; derived
-    charged_bytes: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        by_name: dict[str, DeviceType] = {}
-        environments: dict[str, str] = {}
-        for one in self.types:
-            if one.name in by_name:
+        for at, one in enumerate(self.types):
+            if any(one.name == other.name for other in self.types[:at]):
                 raise DeviceTypeError(f"device type {one.name} exists already; give the new one another name")
-            by_name[one.name] = one
             if one.domains and one.split and not one.states_memory:
                 # Translated into kubernetes.io it would be lost: only the split of such a type is read back.
                 raise DeviceTypeError(
                     f"device type {one.name}: {one.split} would be lost in translation; only a type of the settings "
                     "may be split over devices"
                 )
+        variables: dict[str, str] = {}
+        for one in self.types:
             for variable in filter(None, (one.environment, *one.limits.values())):
-                whose = environments.setdefault(variable, one.name)
+                whose = variables.setdefault(variable, one.name)
                 if whose != one.name:
                     raise DeviceTypeError(
                         f"variable {variable} of device type {one.name} is already that of {whose}; use another"
                     )
-        spoken = {
+        _check_charged(self.types, self.resources)
+        taken = (self.resources, self.annotations)
+        object.__setattr__(self, "off", tuple(one for one in self.off if _is_free(one, *taken)))
+
+    @cached_property
+    def known(self) -> "DeviceTypes":
+        """The table in which dialects that are off are read too, as a translated Pod's annotation is."""
+        return DeviceTypes(self.types, (*self.dialects, *self.off)) if self.off else self
+
+    @cached_property
+    def by_name(self) -> Mapping[str, DeviceType]:
+        """Type's name -> type."""
+        return {one.name: one for one in self.types}
+
+    @cached_property
+    def spoken(self) -> Mapping[str, tuple[Dialect, ...]]:
+        """Type's name -> its dialects, in the table's order."""
+        return {
             one.name: (*(each for each in self.dialects if each.type == one.name), *one.own_dialects())
             for one in self.types
         }
-        resources: dict[str, ResourceName] = {}
-        annotations: dict[str, ResourceName] = {}
+
+    @cached_property
+    def resources(self) -> Mapping[str, ResourceName]:
+        """Full resource name -> what it means."""
+        return self._meanings(lambda dialect: dialect.terms)
+
+    @cached_property
+    def annotations(self) -> Mapping[str, ResourceName]:
+        """Key of a Pod's annotation that asks for devices -> what it means."""
+        return self._meanings(lambda dialect: dialect.annotations)
+
+    @cached_property
+    def said(self) -> Mapping[str, ResourceName]:
+        """Names of annotations, and of forms of them by which Pods ask -> what they mean."""
+        return self._meanings(
+            lambda dialect: (*dialect.annotations, *(form.term for form in dialect.forms if form.states))
+        )
+
+    def _meanings(self, terms: Callable[[Dialect], Iterable[Term]]) -> dict[str, ResourceName]:
+        known: dict[str, ResourceName] = {}
         for one in self.types:
-            for dialect in spoken[one.name]:
-                _add(resources, one, dialect, dialect.terms)
-                _add(annotations, one, dialect, dialect.annotations)
-        _check_charged(self.types, resources)
-        free = tuple(one for one in self.off if _is_free(one, resources, annotations))
-        known = DeviceTypes(self.types, (*self.dialects, *free)) if free else self
-        object.__setattr__(self, "off", free)
-        object.__setattr__(self, "known", known)
-        object.__setattr__(self, "by_name", by_name)
-        object.__setattr__(self, "resources", resources)
-        object.__setattr__(self, "annotations", annotations)
-        said = dict(annotations)
-        annotated = []
-        for one in self.types:
-            for dialect in spoken[one.name]:
-                _add(said, one, dialect, [form.term for form in dialect.forms if form.states])
-                annotated += [(one, dialect)] if dialect.annotations or dialect.forms else []
-        object.__setattr__(self, "said", said)
-        object.__setattr__(self, "annotated", tuple(annotated))
-        beginnings = dict.fromkeys(one for _, dialect in annotated for one in dialect.beginnings)
-        object.__setattr__(self, "beginnings", tuple(beginnings))
-        object.__setattr__(self, "spoken", spoken)
-        keys = frozenset(key for one in (*self.dialects, *free) for key in one.selects.keys)
-        object.__setattr__(self, "selections", keys)
+            for dialect in self.spoken[one.name]:
+                _add(known, one, dialect, terms(dialect))
+        return known
+
+    @cached_property
+    def annotated(self) -> tuple[tuple[DeviceType, Dialect], ...]:
+        """The types and dialects that ask by annotations."""
+        return tuple(
+            (one, dialect)
+            for one in self.types
+            for dialect in self.spoken[one.name]
+            if dialect.annotations or dialect.forms
+        )
+
+    @cached_property
+    def beginnings(self) -> tuple[str, ...]:
+        """The beginnings of the forms of annotations that ask."""
+        return tuple(dict.fromkeys(one for _, dialect in self.annotated for one in dialect.beginnings))
+
+    @cached_property
+    def selections(self) -> frozenset[str]:
+        """The annotations by which a dialect's Pods choose among devices."""
+        return frozenset(key for one in (*self.dialects, *self.off) for key in one.selects.keys)
+
+    @cached_property
+    def domains(self) -> frozenset[str]:
+        """The domains of the resources of other products' dialects."""
         theirs = (term.name for one in self.dialects if not one.own for term in one.terms)
-        object.__setattr__(self, "domains", frozenset(name.partition("/")[0] for name in theirs))
-        restated = frozenset((one.name, one.restated) for one in self.types if one.restated)
-        object.__setattr__(self, "restated", restated)
-        in_bytes = frozenset(one.charged[tail] for one in self.types for tail in one.tails if one.in_bytes(tail))
-        object.__setattr__(self, "charged_bytes", in_bytes)
+        return frozenset(name.partition("/")[0] for name in theirs)
+
+    @cached_property
+    def restated(self) -> frozenset[tuple[str, str]]:
+        """The (type, tail) of the bytes that a ratio states as well."""
+        return frozenset((one.name, one.restated) for one in self.types if one.restated)
+
+    @cached_property
+    def charged_bytes(self) -> frozenset[str]:
+        """The resources that quotas count in bytes."""
+        return frozenset(one.charged[tail] for one in self.types for tail in one.tails if one.in_bytes(tail))
 
     def with_types(self, more: Iterable[DeviceType]) -> "DeviceTypes":
         """Return the table with further types.

@@ -6,7 +6,8 @@ declare brings a dialect of its own.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Term:
     beside: str = ""  # the annotation whose amount such a limit raises; "": a limit alone is what is asked as well
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Form:
     """Annotations that name the container which they are about in their key, between a beginning and an end."""
 
@@ -46,21 +47,19 @@ class Form:
     beside: str = ""  # as `Term.beside`
     mode: bool = False  # it states how cards are to be shared, as `Selects.mode`
     refusal: str = ""  # why a Pod with such an annotation is refused, and what to write; "" if it is read
-    # what the value means, under a name with CONTAINER in the container's place; derived
-    term: Term = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        quantity = bool(self.states or self.limits) and not self.beside
-        term = Term(
+    @cached_property
+    def term(self) -> Term:
+        """What the value means, under a name with CONTAINER in the container's place."""
+        return Term(
             self.key("CONTAINER"),
             self.states,
             each=bool(self.states),
-            quantity=quantity,
+            quantity=bool(self.states or self.limits) and not self.beside,
             decimal=bool(self.beside),
             limits=self.limits,
             beside=self.beside,
         )
-        object.__setattr__(self, "term", term)
 
     def key(self, container: str) -> str:
         """The annotation about a container."""
@@ -95,7 +94,7 @@ class Selects:
         return (*filter(None, read), *self.unread)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Dialect:
     """One way to ask for devices of one type.
 
@@ -131,14 +130,17 @@ class Dialect:
     selects: Selects = Selects()  # the annotations by which its Pods choose among devices
     # annotations about the container that their key names. All of a Pod are about one container.
     forms: tuple[Form, ...] = ()
-    by_name: Mapping[str, Term] = field(init=False, repr=False, compare=False)  # term's name -> term; derived
-    beginnings: tuple[str, ...] = field(init=False, repr=False, compare=False)  # of its forms; derived
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def by_name(self) -> Mapping[str, Term]:
+        """Term's name -> term."""
         read = (form.term for form in self.forms if form.states or form.limits)
-        terms = (*self.terms, *self.annotations, *read)
-        object.__setattr__(self, "by_name", {term.name: term for term in terms})
-        object.__setattr__(self, "beginnings", tuple(dict.fromkeys(form.beginning for form in self.forms)))
+        return {term.name: term for term in (*self.terms, *self.annotations, *read)}
+
+    @cached_property
+    def beginnings(self) -> tuple[str, ...]:
+        """The beginnings of its forms."""
+        return tuple(dict.fromkeys(form.beginning for form in self.forms))
 
     def __str__(self) -> str:
         return f"{self.name} ({self.title})" if self.title else self.name
