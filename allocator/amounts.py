@@ -14,7 +14,7 @@ from allocator.vocabulary.names import is_quota_resource
 
 CPU: Final = "cpu"
 PODS: Final = "pods"
-_MOST_STATED: Final = 2560  # containers and requests of one Pod: ten for each that `allocator.request.size` allows
+_MOST_STATED: Final = 2560  # containers and requests of one Pod: ten for each that `allocator.request.original` allows
 _MOST_NAMES: Final = 1024  # resources of one node, or of one container
 _POD_LEVEL: Final = (CPU, "memory")  # these, and hugepages, may be stated for a Pod as a whole
 

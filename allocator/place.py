@@ -15,8 +15,7 @@ from allocator.cpu.choose import choose_cpus
 from allocator.cpu.kubelet import aligned_by_kubelet
 from allocator.devices.choose import choose_devices, choose_together
 from allocator.devices.delivery import not_delivered
-from allocator.devices.isolation import not_isolated
-from allocator.devices.memorylimits import without_limits
+from allocator.devices.isolation import not_isolated, without_limits
 from allocator.numasets import MOST_COMPARED, NOTHING_OPENED, NumaSet, kept_apart, numa_sets, opened
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare

@@ -33,9 +33,7 @@ PARTS: Final = {
     ),
     "node": (
         "allocator/devices/explain.py",
-        "allocator/devices/hindrances.py",
         "allocator/devices/isolation.py",
-        "allocator/devices/memorylimits.py",
         "allocator/devices/words.py",
         "allocator/cpu/choose.py",
         "allocator/cpu/kubelet.py",

@@ -8,12 +8,11 @@ import json
 from pathlib import Path
 from typing import Final
 
-from allocator.request.misspelt import ANNOTATIONS, KEY_DOMAINS, LABELS, OTHERS, OWN_DOMAIN, is_ours
+from allocator.request.unread import ANNOTATIONS, FOREIGN, KEY_DOMAINS, LABELS, OTHERS, OWN_DOMAIN, is_ours
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.dialect import Dialect
-from allocator.vocabulary.foreign import FOREIGN
+from allocator.vocabulary.dialects import PEERS
 from allocator.vocabulary.names import DEVICE_SHARING
-from allocator.vocabulary.peers import PEERS
 
 FILE: Final = Path("files", "dialects.json")
 

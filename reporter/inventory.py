@@ -10,8 +10,7 @@ from allocator.vocabulary.cpuset import format_cpuset, members
 from allocator.vocabulary.cputopology import Cpu, CpuTopology, TopologyError
 from allocator.vocabulary.device import pci_address
 from allocator.vocabulary.names import TYPE_FPGA, TYPE_RDMA
-from allocator.wire.nodetopology import CpuBasicInfo
-from allocator.wire.numazones import NumaZone
+from allocator.wire.nodetopology import CpuBasicInfo, NumaZone
 from reporter import files
 from reporter.files import numa_node, pcie_root
 

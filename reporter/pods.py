@@ -7,8 +7,8 @@ from operator import or_
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_int, to_milli
+from allocator.request.cpuamounts import on_shared_cpus
 from allocator.request.cpus import QOS_LABEL
-from allocator.request.owncpus import on_shared_cpus
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.delivery import unqualified
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
@@ -18,7 +18,7 @@ from allocator.vocabulary.names import DEVICE_ALLOCATED, GPU_MEMORY, REPORTER_MA
 from allocator.wire.deviceallocated import read_allocation
 from allocator.wire.devicequotas import read_quotas
 from allocator.wire.numberings import starts_of
-from allocator.wire.resourcestatus import AnnotationError, ResourceStatus, read_resource_status
+from allocator.wire.podallocated import AnnotationError, ResourceStatus, read_resource_status
 from reporter.cgroup import plan
 from reporter.cgroup.layout import KubernetesQos, cgroup_uid
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from allocator.wire.numazones import NumaZone
+from allocator.wire.nodetopology import NumaZone
 from reporter.files import FileReading
 from reporter.gpu.facts import DriverFacts, LostCard, Outage
 from reporter.gpu.faults import STANDING

@@ -5,7 +5,7 @@ from itertools import combinations
 
 from allocator.topology.sets import Candidate
 from allocator.vocabulary.links import Links, Place, link
-from allocator.wire.devicelinks import read_links, write_links
+from allocator.wire.deviceobject import read_links, write_links
 
 # `nvidia-smi topo -m` of a DGX-1 with V100: six lanes per card in a hybrid cube mesh.
 CUBE_MESH = {

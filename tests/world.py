@@ -16,8 +16,7 @@ from allocator.vocabulary.cputopology import CpuTopology
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from allocator.wire.nodeallocation import read_spec
-from allocator.wire.nodetopology import NodeTopology, write_node_topology
-from allocator.wire.numazones import NumaZone
+from allocator.wire.nodetopology import NodeTopology, NumaZone, write_node_topology
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import (
     DEVICES,

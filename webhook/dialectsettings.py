@@ -8,8 +8,8 @@ from msgspec import Meta
 
 from allocator.quantity import QuantityError, format_bytes, to_int
 from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.dialects import PEERS
 from allocator.vocabulary.meant import did_you_mean
-from allocator.vocabulary.peers import PEERS
 from koordgate.settings import Section
 
 _MOST_BYTES: Final = 2**40

@@ -11,14 +11,138 @@ required policy is kept or refused ("CPU bind policy"), and a core is whole if a
 have unequal numbers of threads, cores are taken that add up.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-from allocator.cpu.distribution import even_shares, level_shares
-from allocator.cpu.nearest import nearest, spill
-from allocator.cpu.takerule import TakeRule
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaStrategy
 from allocator.vocabulary.cputopology import Cell, CpuTopology
+
+
+def level_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int, int]]:
+    """Divide a number over all NUMA nodes, in units, as evenly as their sizes allow; the larger ones get the remainder.
+
+    Returns pairs of index and share, without empty shares.
+    """
+    order = sorted(range(len(sizes)), key=lambda index: (sizes[index], -index))
+    shares: dict[int, int] = {}
+    left = count
+    for rank, index in enumerate(order):
+        fair = left // ((len(order) - rank) * unit) * unit
+        shares[index] = min(fair, sizes[index] // unit * unit)
+        left -= shares[index]
+    for index in sorted(order, key=lambda index: (shares[index], -sizes[index], index)):  # no whole unit is over
+        more = min(left, sizes[index] - shares[index])
+        shares[index] += more
+        left -= more
+    return [(index, share) for index, share in shares.items() if share]
+
+
+def even_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int, int]]:
+    """Divide a number evenly over the fewest NUMA nodes that have enough, two or more; the largest are used first.
+
+    Among all equal divisions this leaves the free CPUs most even, which the kubelet's distribute-cpus-across-numa
+    compares. Each unit of the remainder goes to one of the largest.
+    Returns pairs of index and share; empty if no such division exists.
+    """
+    order = sorted(range(len(sizes)), key=lambda index: (-sizes[index], index))
+    for nodes in range(2, len(order) + 1):
+        share = count // (nodes * unit) * unit
+        rest = count - share * nodes
+        shares = []
+        for index in order[:nodes]:
+            more = min(unit, rest)
+            rest -= more
+            shares.append((index, share + more))
+        if all(size <= sizes[index] for index, size in shares):
+            return [(index, size) for index, size in shares if size]
+    return []
+
+
+class TakeRule(NamedTuple):
+    """The inputs of one choice that its steps share."""
+
+    topology: CpuTopology
+    exclusive: ExclusivePolicy
+    held_cores: int  # CPUs of cores held with PCPULevel
+    held_nodes: int  # CPUs of NUMA nodes held with NUMANodeLevel
+    full: bool  # whole cores first
+    level: bool  # the same number of CPUs in every NUMA node, or all that it has
+    even: bool  # the same number of CPUs in each NUMA node, if one does not suffice
+    sign: int  # 1 if fewer free CPUs come first, -1 if more do
+
+
+def spill(rule: TakeRule, free: int, taken: int, left: int) -> int:
+    """Take the missing CPUs one at a time, near those already taken; returns all taken CPUs."""
+    for usable in _spill_passes(rule, free & ~taken, taken):
+        more = nearest(rule, usable & ~taken, taken, left)
+        taken |= more
+        left -= more.bit_count()
+    return taken
+
+
+def _spill_passes(rule: TakeRule, free: int, taken: int) -> Iterator[int]:
+    """The sets of CPUs to try in turn; CPUs that this request took count as held."""
+    if rule.exclusive is ExclusivePolicy.PCPU_LEVEL:
+        yield free & ~(rule.held_cores | rule.topology.cores_of(taken))
+    elif rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
+        yield free & ~(rule.held_nodes | rule.topology.nodes_of(taken))
+        yield free & ~rule.held_cores
+    yield free
+
+
+def nearest(rule: TakeRule, usable: int, taken: int, count: int, avoided: int = 0) -> int:
+    """Take up to `count` CPUs, one thread of each core before the second of any, the cores in order of nearness.
+
+    Of cores that would give the last threads, those with `avoided` CPUs come after the others.
+    """
+    chosen = 0
+    cpus = usable
+    while cpus and count:
+        threads = rule.topology.leads(cpus)
+        size = threads.bit_count()
+        if size > count:
+            if avoided and (others := threads & ~avoided):
+                if others.bit_count() >= count:
+                    return chosen | _nearest_cores(rule, usable, taken, others, count)
+                chosen |= others
+                taken |= chosen
+                threads ^= others
+                count -= others.bit_count()
+            return chosen | _nearest_cores(rule, usable, taken, threads, count)
+        chosen |= threads
+        count -= size
+        cpus ^= threads
+    return chosen
+
+
+def _nearest_cores(rule: TakeRule, usable: int, taken: int, threads: int, count: int) -> int:
+    """Take `count` of these threads, each of another core.
+
+    Cores come in the order: sockets that gave most so far; their free CPUs and then the NUMA node's, by the
+    strategy; cores with fewer free threads; socket; core.
+    """
+    topology, sign = rule.topology, rule.sign
+    near = {
+        socket: (-(taken & cpus).bit_count(), sign * (usable & cpus).bit_count())
+        for socket, cpus in topology.sockets.items()
+    }
+    alike: dict[tuple[int, int, int], int] = {}
+    for cell in topology.cells:
+        key = (*near[cell.socket], sign * (usable & cell.cpus).bit_count())
+        alike[key] = alike.get(key, 0) | cell.cpus
+    chosen = 0
+    for key in sorted(alike):
+        there = threads & alike[key]
+        if there.bit_count() > count:
+            cores = [core for core in topology.cores if core & there]
+            cores.sort(key=lambda core: (core & usable).bit_count())
+            for core in cores[:count]:
+                chosen |= core & threads
+            return chosen
+        chosen |= there
+        count -= there.bit_count()
+    return chosen
+
 
 _BINDS: Final = (BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS)
 

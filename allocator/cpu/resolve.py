@@ -12,8 +12,7 @@ from typing import Final
 
 from allocator.vocabulary.cpunode import CpuNode, Zone
 from allocator.vocabulary.cpupolicy import REFUSING, BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
-from allocator.wire.nodetopology import CpuManagerPolicy, NodeTopology, NumaScope
-from allocator.wire.numazones import NumaZone
+from allocator.wire.nodetopology import CpuManagerPolicy, NodeTopology, NumaScope, NumaZone
 
 CPU_BIND_POLICY: Final = "node.koordinator.sh/cpu-bind-policy"
 NUMA_ALLOCATE_STRATEGY: Final = "node.koordinator.sh/numa-allocate-strategy"

@@ -1,22 +1,96 @@
-"""Why devices cannot be chosen, in a user's words, with the nearest thing that would fit."""
+"""Why devices cannot be chosen, in a user's words, with the nearest thing that would fit.
 
-from collections.abc import Iterable, Mapping, Sequence
+There is one measure of how far a single device is from serving an ask, and one table of what keeps a device out of a
+choice whatever is free of it. A holder of some of a device keeps a Pod off it only as far as nothing of the device is
+free.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import le
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator.budget import Budget, BudgetSpentError
-from allocator.devices.hindrances import hindrances, other_holders, unread_holders
-from allocator.devices.offer import Wish
+from allocator.devices.offer import Amounts, Offer, Wish
 from allocator.devices.options import as_candidates, meant
-from allocator.devices.search import TypeSearch
-from allocator.devices.shortage import shortage
+from allocator.devices.search import TypeSearch, selectable
+from allocator.devices.terms import Terms
 from allocator.devices.words import describe, describe_amounts, fitting, how_many, named, plural, subject, too_wide
 from allocator.topology.sets import WITHIN, choices, why_no_set
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.cardmemory import askable
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.hints import NO_HINT, Scope
 from allocator.vocabulary.outcome import Refusal
+
+
+def shortage(offer: Offer, ask: DeviceAsk, terms: Terms, free: Amounts | None = None) -> int:
+    """What a device lacks for an ask, in percent of the device, rounded up: of the resource that it lacks most.
+
+    It is 0 if, and only if, the device can serve the ask by itself. It does not matter who holds the rest of the
+    device: what a Pod of another product leaves can be given as well. A device that the ask does not mean lacks 100.
+    `free`: what is free of it, if not what other Pods leave.
+    """
+    if not meant((offer,), ask):
+        return FULL
+    amounts = terms.amounts(offer.capacity, ask)
+    left = offer.free if free is None else free
+    if all(map(le, amounts, left)):
+        return 0
+    each = zip(amounts, left, offer.capacity, strict=True)
+    short = [-(-FULL * (asked - has_left) // has) if has else FULL for asked, has_left, has in each if asked > has_left]
+    return min(max(short), FULL)
+
+
+class Hindrance(NamedTuple):
+    """One reason why devices are not chosen."""
+
+    words: str  # what such a device is, for people: "cordoned"
+    holds: Callable[[Device], bool]  # whether a device of the type is
+
+
+def hindrances(terms: Terms) -> Iterator[Hindrance]:
+    """Go through all reasons that apply to devices of the type on the node; several may hold for one device."""
+    node = terms.node
+    yield Hindrance("unhealthy", lambda one: not one.healthy and not one.cordoned)
+    yield Hindrance("cordoned", lambda one: one.cordoned)
+    if pods := unread_holders(terms):
+        more = f" and of {len(pods) - 1} more" if len(pods) > 1 else ""
+        yield Hindrance(f"held because the annotation of Pod {pods[0]}{more} cannot be read", lambda _one: True)
+    vendor = terms.asks[0].ask.vendor  # a Pod asks for a type in one dialect
+    if vendor:
+        yield Hindrance("of another vendor", lambda one: not one.is_of(vendor))
+    selector = terms.hint.selector
+    if selector:
+        yield Hindrance("not selected", lambda one: not selector.matches(selectable(one, node)))
+    yield Hindrance("held by the kubelet's device plugin", lambda one: one.id in node.kubelet_held)
+    yield Hindrance("stated differently by the ledger and by a Pod's annotation", lambda one: one.id in node.disputed)
+    only = terms.only
+    if only is not None:
+        yield Hindrance("not named", lambda one: one.id not in only)
+
+
+def other_holders(terms: Terms) -> Iterator[Hindrance]:
+    """Go through those who hold devices beside koordgate, to count them. What they leave free can be chosen."""
+    claimed, adopted = terms.node.claimed, terms.node.adopted
+    yield Hindrance("held by ResourceClaims", lambda one: one.id in claimed and not _left(one, terms))
+    yield Hindrance("held in part by ResourceClaims", lambda one: one.id in claimed and _left(one, terms))
+    yield Hindrance("held by Pods of other products", lambda one: one.id in adopted and not _left(one, terms))
+    yield Hindrance("held in part by Pods of other products", lambda one: one.id in adopted and _left(one, terms))
+
+
+def _left(device: Device, terms: Terms) -> bool:
+    """Whether a Pod could have a part of a device: of types that have memory no share goes without it."""
+    memory = terms.kind.memory
+    return any(terms.node.free(device, memory[:1] if memory else terms.kind.tails))
+
+
+def unread_holders(terms: Terms) -> list[str]:
+    """The Pods that hold all devices of the type because their annotations cannot be read, by namespace and name."""
+    kind, holdings = terms.kind.name, terms.node.holdings.values()
+    return sorted(f"{one.namespace}/{one.name}" for one in holdings if kind in one.unread)
+
 
 _MOST_STEPS: Final = 2048  # to find a container that lacks something by itself
 _MOST_ASKED: Final = 16  # containers of which a message says what they ask

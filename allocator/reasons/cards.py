@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from allocator.budget import UNLIMITED
-from allocator.devices.hindrances import hindrances
+from allocator.devices.explain import hindrances, shortage
 from allocator.devices.offer import Offer, Wish
 from allocator.devices.options import meant
 from allocator.devices.search import TypeSearch
-from allocator.devices.shortage import shortage
 from allocator.devices.terms import Terms, terms_of
 from allocator.devices.words import describe_amounts
 from allocator.vocabulary.asks import DeviceAsk, PodRequest

@@ -18,13 +18,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from allocator.quantity import format_bytes
-from allocator.request.cpuamounts import CPU, PodCpuAmounts, as_object, read_cpu_amounts
-from allocator.request.owncpus import on_own_cpus
+from allocator.request.cpuamounts import CPU, INJECTED, PodCpuAmounts, as_object, on_own_cpus, read_cpu_amounts
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.injected import INJECTED
 from allocator.vocabulary.names import NUMA_SCOPE, OWN_CPUS
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.resourcespec import (

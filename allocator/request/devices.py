@@ -4,30 +4,128 @@ A container's resources are read into one `DeviceAsk` per type: a number of dist
 Dialects define what names mean. A Pod uses one dialect per type (`allocator.request.spoken`), and its amounts become
 asks in `allocator.request.normalise`. The phases of a Pod's life follow Kubernetes' rule: init containers run one by
 one, sidecars run from their start on, then all other containers run together.
+A Pod that requests shares of NPUs that no declared type has is left alone as a whole.
+
+Koordinator's own scheduler reads the sum of a Pod's GPU requests, and no container's share. Every card of the Pod gets
+the same part of the sum (Koordinator, pkg/scheduler/plugins/deviceshare). A Pod whose containers ask for unequal parts
+(`unequal_parts`) would be refused on every node, there or in the bind.
+
+Amounts that nobody means are read as written, with a warning: `gpu-memory: 4096` is four thousand bytes, and `gpu: 1`
+is one percent of a card.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
-from allocator.quantity import is_zero
-from allocator.request.annotated import Containers, read_annotated
+from allocator.quantity import format_bytes, is_zero, to_int
+from allocator.request.cpuamounts import peak
 from allocator.request.normalise import normalise
-from allocator.request.npus import foreign_npus
-from allocator.request.oddities import odd_amounts
-from allocator.request.spoken import MAX_COUNT, Heard, dialect_of, read_said
+from allocator.request.selection import Containers, read_annotated
+from allocator.request.spoken import FEW, MAX_COUNT, Heard, dialect_of, read_said
 from allocator.vocabulary.askedlimit import AskedLimit
 from allocator.vocabulary.asks import NO_WISHES, ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.cpuask import CpuAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
-from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.dialect import Dialect, Term
+from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.hints import ExclusiveLevel, Strategy, TypeHint
-from allocator.vocabulary.names import DEVICE_ALLOCATED, DEVICE_SHARING, ORIGINAL_REQUEST, RESOURCE_MAPS
+from allocator.vocabulary.names import (
+    DEVICE_ALLOCATED,
+    DEVICE_SHARING,
+    NVIDIA_GPU,
+    ORIGINAL_REQUEST,
+    RESOURCE_MAPS,
+    TYPE_GPU,
+)
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.phase import Phase
 from allocator.vocabulary.sharing import TypeSharing
+
+_LEAST: Final = 64 * 2**20  # bytes; a process that opens a card takes more for itself
+_MOST: Final = 2**40  # bytes; no card has as much
+_MIB: Final = 2**20
+_LARGER: Final = (2**10, 2**20, 2**30)
+
+
+def odd_amounts(where: str, ask: DeviceAsk, dialect: Dialect | None, amounts: Mapping[str, object]) -> Iterator[str]:
+    """Warn of less of a device than any program can use and of more than any has, with what was probably meant.
+
+    `amounts`: name -> amount as written.
+    """
+    kind = ask.type
+    if dialect is None:
+        return
+    yield from _few_percent(where, kind, dialect, amounts)
+    if not kind.memory:
+        return
+    size = kind.memory[0]
+    each = ask.amount(size)
+    if not each or _LEAST <= each < _MOST:
+        return
+    for name, text in amounts.items():
+        term = dialect.by_name.get(name)
+        if term is None or term.states != size:
+            continue
+        if each >= _MOST:
+            yield from _other_unit(f"{where}[{name}]", f"{excerpt(text)} is {_bytes(each)}", kind, dialect, term)
+            continue
+        step = next(one for one in _LARGER if each * one >= _LEAST)  # of 1 byte, the last
+        meant = format_bytes(each * ask.count * step) if term.factor == 1 else each * step // term.factor
+        yield (
+            f"{where}[{name}]: {excerpt(text)} is {_bytes(each)} of memory of each {kind.noun}, which no program can "
+            f"use; did you mean {meant}?"
+        )
+
+
+def _other_unit(place: str, said: str, kind: DeviceType, dialect: Dialect, term: Term) -> Iterator[str]:
+    """Warn of memory in GiB that an installation of the product probably counts in MiB."""
+    if term.sized and term.factor > _MIB:
+        yield (
+            f"{place}: {said} of memory of each {kind.noun}, which none has; where {dialect.title} counts MiB, an "
+            f"administrator sets dialects.{dialect.name}.memoryUnit: 1Mi"
+        )
+
+
+def _few_percent(where: str, kind: DeviceType, dialect: Dialect, amounts: Mapping[str, object]) -> Iterator[str]:
+    """Warn of a percentage that is probably a number of devices."""
+    if not dialect.own or kind.unit is not Unit.PERCENT:
+        return
+    for name, text in amounts.items():
+        term = dialect.by_name.get(name)
+        if term is None or term.states != kind.plain or term.counts or term.template:
+            continue
+        number = to_int(text)
+        if 0 < number <= FEW:
+            whole = f"a whole {kind.noun} is" if number == 1 else f"{number} whole {kind.noun}s are"
+            plain = f" (or {NVIDIA_GPU}: {number})" if kind.name == TYPE_GPU else ""
+            yield (f"{where}[{name}]: {number} is {number} percent of a {kind.noun}; {whole} {number * FULL}{plain}")
+
+
+def _bytes(amount: int) -> str:
+    text = format_bytes(amount)
+    return text if not text.isdigit() else f"{text} bytes"
+
+
+_NPU: Final = "huawei.com/npu-"
+
+
+def foreign_npus(spec: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> str:
+    """Name the first resource of an NPU that a Pod requests and no type has; "" for none.
+
+    Koordinator's names for a share of a Huawei NPU (huawei.com/npu-core, npu-cpu, npu-dvpp) are used beside those for
+    the memory of GPUs. Without a type of these names such a share could not be counted, so the whole Pod is left alone.
+    """
+    for of in ("initContainers", "containers"):
+        for container in spec.get(of) or ():
+            for amounts in map((container.get("resources") or {}).get, RESOURCE_MAPS):
+                for name, amount in (amounts or {}).items():
+                    if name.startswith(_NPU) and name not in types.resources and not is_zero(amount):
+                        return str(name)
+    return ""
+
 
 MOST_ASKING: Final = 64  # containers of a Pod that may ask for devices: each is named in the node's record
 _NO_TYPES: Final = DeviceTypes((), ())
@@ -471,4 +569,50 @@ def _read_ask(
         return replace(ask, vendor=vendor) if vendor else ask
     whence = "" if shared is None else f" ({kind.split} {shared} is from annotation {ORIGINAL_REQUEST})"
     problems.append(Problem(where, ask + whence))
+    return None
+
+
+_CURE: Final = "ask for the same of each card in every container, or give the containers Pods of their own"
+_Ask = tuple[ContainerReading, DeviceAsk]
+
+
+def unequal_parts(containers: Iterable[ContainerReading]) -> list[Problem]:
+    """Find the first container whose part of a card is not what Koordinator's scheduler would give it."""
+    found: list[_Ask] = [(one, ask) for one in containers for ask in one.requests if ask.type.states_memory]
+    for kind in dict.fromkeys(ask.type for _, ask in found):
+        asks = [(one, ask) for one, ask in found if ask.type == kind]
+        problem = _two_units(kind, asks) or _too_large(kind, asks)
+        if problem is not None:
+            return [problem]
+    return []
+
+
+def _two_units(kind: DeviceType, asks: list[_Ask]) -> Problem | None:
+    """Find memory that one container states in bytes and another in percent."""
+    if kind.memory is None:
+        return None
+    size, ratio = kind.memory
+    of_bytes, of_ratio = ([one for one, ask in asks if ask.amount(tail) is not None] for tail in (size, ratio))
+    if not (of_bytes and of_ratio):
+        return None
+    return Problem(
+        f"{of_bytes[0].path}.resources",
+        f"{size} here and {ratio} in {of_ratio[0].path}: Koordinator's scheduler takes one of them for the whole Pod; "
+        "write the same one in every container",
+    )
+
+
+def _too_large(kind: DeviceType, asks: list[_Ask]) -> Problem | None:
+    """Find a container that asks for more of a card than an equal part of the Pod's sum."""
+    cards = peak((one.phase, ask.count) for one, ask in asks)
+    for at, tail in enumerate(kind.tails):
+        total = peak((one.phase, (ask.amounts[at] or 0) * ask.count) for one, ask in asks)
+        for one, ask in asks:
+            own = ask.amounts[at] or 0
+            if own * cards > total:
+                return Problem(
+                    f"{one.path}.resources",
+                    f"{tail} {own} of a card, but Koordinator's scheduler gives each of the Pod's {cards} cards the "
+                    f"same part of the Pod's {tail} {total}; {_CURE}",
+                )
     return None

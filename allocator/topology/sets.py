@@ -15,11 +15,21 @@ For parts of devices (`SetRule.rank_first`) the caller's ranks, device by device
 breaks as few of the partition table's sets as possible.
 
 The best set is exact up to `EXACT_UP_TO` devices. A node of more gets the best that a bounded search finds.
+
+Partition tables are the sets of GPUs into which a node's switched fabric can be partitioned.
+
+A table comes from the Device object's annotation (Koordinator, apis/extension, gpu-partitions), or is built in for the
+HGX boards of the Hopper family (Koordinator, pkg/scheduler/plugins/deviceshare). A set outside the table may work
+only slowly, or not at all; the node's policy, Honor or Prefer, says whether that matters.
+
+Of the partitions that fit, those of the highest allocationScore come first. Koordinator documents the score so but
+tries the lowest first; its documents are followed here.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import merge
 from itertools import chain, combinations, islice
 from math import comb
@@ -27,12 +37,218 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from allocator.budget import UNLIMITED, Budget
-from allocator.topology.partitions import broken, fits
-from allocator.topology.partitions import why_none as why_no_partition
-from allocator.topology.search import EXACT_UP_TO, Places, best_places
+from allocator.quantity import format_bytes
 from allocator.vocabulary.hints import Scope
 from allocator.vocabulary.links import Links
-from allocator.vocabulary.partition import PartitionTable
+from allocator.vocabulary.partition import Partition, PartitionTable
+from allocator.wire.partitions import GPU_PARTITIONS
+
+
+class PartitionFit(NamedTuple):
+    """A partition that can be given, and its place among the others, smaller better."""
+
+    standing: tuple[int, ...]
+    partition: Partition
+
+
+def fits(
+    table: PartitionTable,
+    count: int,
+    free: Collection[int],
+    ring_bandwidth: int | None = None,
+    *,
+    restricted: bool = False,
+) -> list[PartitionFit]:
+    """List the partitions of `count` GPUs that can be given, best first.
+
+    Order: the higher score; then what leaves the most whole: the larger partitions of their size's best score that
+    stay wholly free, largest size first, by the sum of their scores; then the table's order.
+    `free`: minors of GPUs that are healthy and wholly free. `ring_bandwidth`: bytes that a partition must state at
+    least. `restricted`: only partitions of the highest score that the table has for this count.
+    """
+    unbroken = set(free)
+    listed = table.best if restricted else table.sizes
+    found = [
+        partition
+        for partition in listed.get(count, ())
+        if unbroken.issuperset(partition.minors)
+        and (ring_bandwidth is None or (partition.bandwidth is not None and partition.bandwidth >= ring_bandwidth))
+    ]
+    whole = [
+        [other for other in table.best[size] if unbroken.issuperset(other.minors)]
+        for size in sorted(table.best, reverse=True)
+        if size >= count
+    ]
+    ranked = [
+        PartitionFit((-partition.score, *(-_kept(partition, others) for others in whole)), partition)
+        for partition in found
+    ]
+    ranked.sort(key=lambda fit: fit.standing)
+    return ranked
+
+
+def broken(table: PartitionTable, minor: int, free: frozenset[int]) -> tuple[int, ...]:
+    """Count the partitions that a share of this GPU would break: those of each size's best score that are wholly free.
+
+    `free`: minors of GPUs that are healthy and wholly free. Returns one figure for each size, the largest size first.
+    """
+    return tuple(
+        sum(minor in one.minors and free.issuperset(one.minors) for one in table.best[size])
+        for size in sorted(table.best, reverse=True)
+    )
+
+
+def _kept(partition: Partition, others: list[Partition]) -> int:
+    return sum(other.score for other in others if set(partition.minors).isdisjoint(other.minors))
+
+
+def why_none(
+    table: PartitionTable | None,
+    count: int,
+    free: Collection[int],
+    ring_bandwidth: int | None = None,
+    *,
+    restricted: bool = False,
+) -> str:
+    """Say in a user's words why `fits` finds nothing."""
+    if table is None:
+        return (
+            f"GPUs must come as a partition here, and the node has no partition table "
+            f"(annotation {GPU_PARTITIONS} of its Device object)"
+        )
+    listed = (table.best if restricted else table.sizes).get(count)
+    if listed is None:
+        counts = ", ".join(map(str, table.sizes)) or "none"
+        return f"{count} GPUs are not a partition here; ask for a number that the table has: {counts}"
+    which = "best-scored partitions" if restricted else "partitions"
+    if ring_bandwidth is not None:
+        quick = [p for p in listed if p.bandwidth is not None and p.bandwidth >= ring_bandwidth]
+        if not quick:
+            most = max((p.bandwidth for p in listed if p.bandwidth is not None), default=None)
+            have = "state none" if most is None else f"have at most {format_bytes(most)}"
+            return f"ringBusBandwidth {format_bytes(ring_bandwidth)} asked; {which} of {count} GPUs {have}"
+        listed = tuple(quick)
+    return (
+        f"{len(listed)} {which} of {count} GPUs are suitable, but in each a GPU is in use or unhealthy "
+        f"({len(set(free))} GPUs wholly free)"
+    )
+
+
+EXACT_UP_TO: Final = 16  # devices; among more, the best that a bounded search finds
+_MAX_STEPS: Final = 512  # of one search among more than EXACT_UP_TO devices
+
+Places = tuple[int, ...]
+
+
+class BestPlaces(NamedTuple):
+    """The best set, and how many devices the search considered adding to a set."""
+
+    places: Places
+    considered: int
+
+
+@lru_cache(maxsize=512)  # nodes of one model repeat the same requests
+def best_places(
+    rows: tuple[tuple[int, ...], ...], gains: tuple[int, ...], losses: tuple[int, ...], count: int
+) -> BestPlaces:
+    """Find the best set of places: the greatest sum of weights and gains; then the least losses; then the first.
+
+    `rows`: weights of pairs, 0 or more: a symmetric matrix, 0 on its diagonal. `gains`: of each place, 0 or more.
+    `losses`: of each place, 0 or more. Returns the set, ascending. "First" is the order of such tuples.
+    """
+    scale = sum(losses) + 1
+    scaled = [[scale * weight for weight in row] for row in rows]
+    values = [scale * gain - loss for gain, loss in zip(gains, losses, strict=True)]
+    search = _Search(scaled, values, count)
+    return BestPlaces(search.found, search.considered)
+
+
+class _Search:
+    """Branch and bound for the set of the greatest sum of pairs and of single values.
+
+    Devices are visited in the caller's order, taking before leaving: among equally good sets the one found first is the
+    first in that order. Among devices with the same connections (twins) a later one is never taken if an earlier one
+    was left, so that a switched node of any size takes a few steps.
+    """
+
+    def __init__(self, rows: Sequence[Sequence[int]], values: Sequence[int], count: int) -> None:
+        self.rows = rows
+        self.count = count
+        size = len(rows)
+        self.twins = [_later_twins(rows, values, at) for at in range(size)]
+        # reach[i][k]: twice the most that i can add to a set by k partners, and half of it counted for i.
+        self.reach = [
+            _sums(sorted((w for at, w in enumerate(row) if at != i), reverse=True)) for i, row in enumerate(rows)
+        ]
+        self.steps = _MAX_STEPS if size > EXACT_UP_TO else -1
+        self.considered = 0
+        self.best, self.found = self._greedy(values)
+        self.certain = False  # whether `found` is the first of its value, not only one of them
+        self._extend((), 0, list(values), 0, 0)
+
+    def _greedy(self, values: Sequence[int]) -> tuple[int, Places]:
+        """A good set, for a start: the best of those grown from each device."""
+        return max((self._grown(seed, values) for seed in range(len(values))), key=itemgetter(0))
+
+    def _grown(self, seed: int, values: Sequence[int]) -> tuple[int, Places]:
+        """A set and its sum: the device that adds most is taken next, from one device on."""
+        total, chosen, gains = 0, [seed], list(values)
+        while True:
+            at = chosen[-1]
+            total += gains[at]
+            if len(chosen) == self.count:
+                return total, tuple(sorted(chosen))
+            gains = [gain + weight for gain, weight in zip(gains, self.rows[at], strict=True)]
+            rest = (other for other in range(len(values)) if other not in chosen)
+            chosen.append(max(rest, key=gains.__getitem__))
+
+    def _extend(self, chosen: Places, start: int, gains: list[int], value: int, left: int) -> None:
+        """Go through the sets that begin with `chosen` and go on from `start`, without those in the mask `left`."""
+        missing = self.count - len(chosen)
+        if not missing:
+            if value > self.best or (value == self.best and not self.certain):
+                self.best, self.found, self.certain = value, chosen, True
+            return
+        for at in range(start, len(gains) - missing + 1):
+            if left >> at & 1:
+                continue
+            if not self.steps or not self._promising(at, gains, value, left, missing):
+                return
+            self.steps -= 1
+            self.considered += 1
+            row = self.rows[at]
+            onward = [gain + weight for gain, weight in zip(gains, row, strict=True)]
+            self._extend((*chosen, at), at + 1, onward, value + gains[at], left)
+            left |= self.twins[at]
+
+    def _promising(self, start: int, gains: list[int], value: int, left: int, missing: int) -> bool:
+        """Say whether a set that goes on from `start` can beat the best, or be as good and the first such."""
+        reach = self.reach
+        most = [2 * gains[at] + reach[at][missing - 1] for at in range(start, len(gains)) if not left >> at & 1]
+        if len(most) < missing:
+            return False
+        most.sort(reverse=True)
+        bound = value + sum(most[:missing]) // 2
+        return bound > self.best or (bound == self.best and not self.certain)
+
+
+def _sums(weights: Sequence[int]) -> list[int]:
+    sums = [0]
+    for weight in weights:
+        sums.append(sums[-1] + weight)
+    return sums
+
+
+def _later_twins(rows: Sequence[Sequence[int]], values: Sequence[int], at: int) -> int:
+    """The later devices that are interchangeable with this one, as a mask."""
+    twins = 0
+    for other in range(at + 1, len(rows)):
+        swapped = list(rows[other])
+        swapped[at], swapped[other] = swapped[other], swapped[at]
+        if values[at] == values[other] and swapped == list(rows[at]):
+            twins |= 1 << other
+    return twins
+
 
 _MAX_SORTED: Final = comb(EXACT_UP_TO, EXACT_UP_TO // 2)  # sets put in order at once; more come in the caller's order
 _CONSIDERED_STEPS: Final = 4  # of a budget, for each device that the search for the best set considers
@@ -157,7 +373,7 @@ def why_no_set(candidates: Sequence[Candidate], count: int, rule: SetRule) -> st
         free = [candidate.minor for candidate in candidates if candidate.idle]
         table, bandwidth = rule.partitions, rule.ring_bandwidth
         if table is None or not fits(table, count, free, bandwidth, restricted=rule.restricted):
-            return why_no_partition(table, count, free, bandwidth, restricted=rule.restricted)
+            return why_none(table, count, free, bandwidth, restricted=rule.restricted)
         return f"partitions of {count} GPUs are free, none of them inside one {WITHIN[rule.scope]}"
     if len(candidates) < count:
         return f"{count} devices asked, {len(candidates)} can serve it"

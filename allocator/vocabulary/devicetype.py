@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from allocator.vocabulary.dialect import Dialect, Form, Term
-from allocator.vocabulary.dialects import DIALECTS
+from allocator.vocabulary.dialects import DIALECTS, PEERS
 from allocator.vocabulary.names import (
     DOMAINS,
     FPGA,
@@ -31,7 +31,6 @@ from allocator.vocabulary.names import (
     is_quota_resource,
 )
 from allocator.vocabulary.partition import HOPPER, Board
-from allocator.vocabulary.peers import PEERS
 
 FULL: Final = 100  # percent: one whole device
 

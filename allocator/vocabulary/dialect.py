@@ -1,7 +1,7 @@
 """A dialect: the names under which a Pod asks for devices of a type, and what a number under each name means.
 
 A dialect is data. `allocator.vocabulary.dialects` is the table of those that every installation reads, and
-`allocator.vocabulary.peers` that of other products' dialects, which the settings turn on. A type that the settings
+`allocator.vocabulary.dialects` that of other products' dialects, which the settings turn on. A type that the settings
 declare brings a dialect of its own.
 """
 

@@ -3,10 +3,27 @@
 The reader understands today's fields and those of the device proposal's first draft (`id`/`uuid`, `type`/`deviceType`,
 `resources`/`resource`), resource names in both domains, the kubelet's checkpoint annotations, the partition table, and
 two annotations of our own: how devices are linked, and which are cordoned.
+
+Two devices are joined by NVLink lanes, by a common PCIe root, by a common NUMA node, by a common socket, or by nothing
+but the machine. Each pair gets one integer, and a set of devices is as good as the sum over its pairs: the set "with
+the maximum data transfer speed" (device proposal, "Motivation").
+
+Koordinator's format has no field for lanes. They come from an annotation of our own on the Device object:
+
+    koordgate.io/device-links: {"GPU-a": {"GPU-b": 2, "GPU-c": 1}, "GPU-b": {"GPU-a": 2}}
+    koordgate.io/device-links: {"GPU-a": {"NVSwitch": 12}, "GPU-b": {"NVSwitch": 12}}
+
+The number counts NVLink lanes (`nvidia-smi topo -m` shows it as NV#). Lanes into the node's switches connect a device
+to every other device with such lanes; the smaller number counts. Places come from the Device object's `topology`.
+
+Devices that an administrator has cordoned are in an annotation with their ids, separated by commas: on the Device
+object for the devices listed there, and on the Node for its software classes.
 """
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_int
@@ -15,19 +32,115 @@ from allocator.vocabulary.delivery import NodeRuntime
 from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.links import NO_LINKS, Links, Place, link
+from allocator.vocabulary.links import MAX_DEVICES, MAX_LANES, NO_LINKS, SWITCH, Lanes, Links, Place, link
 from allocator.vocabulary.models import GPU_PRODUCT, model_name
-from allocator.vocabulary.names import DEVICES_CHECKPOINTS, RESERVED_MEMORY, TYPE_GPU
+from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, RESERVED_MEMORY, TYPE_GPU
 from allocator.vocabulary.partition import PartitionPolicy, PartitionTable
 from allocator.vocabulary.wiring import UNWIRED, Wiring
-from allocator.wire.cordons import read_cordons, without_cordoned
 from allocator.wire.deviceallocated import LARGEST_MINOR
-from allocator.wire.devicelinks import DEVICE_LINKS, read_links
 from allocator.wire.memoryuse import LONGEST_USES, MEMORY_LIMITS
 from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
 from allocator.wire.numberings import DEVICE_NUMBERS, read_numberings
 from allocator.wire.partitions import GPU_MODEL, GPU_PARTITIONS, GPU_VENDOR, built_in, policy_of, read_partitions
 from allocator.wire.values import MOST_OF_NODE, UNREADABLE, as_list, parse_json
+
+DEVICE_LINKS: Final = "koordgate.io/device-links"
+_MAX_PROBLEMS: Final = 8
+
+
+class _Problems(list[str]):
+    """Sentences for people, up to a bounded number."""
+
+    def note(self, sentence: str) -> None:
+        if len(self) < _MAX_PROBLEMS:
+            self.append(f"annotation {DEVICE_LINKS}: {sentence}")
+
+
+def read_links(text: object, ids: Collection[str]) -> tuple[dict[tuple[str, str], int], tuple[str, ...]]:
+    """Read the device-links annotation.
+
+    `ids`: the devices that the object lists; others are left out. Returns (id, id), the smaller first -> lanes, without
+    pairs that have none; and one sentence for each entry that could not be read. If two devices state different numbers
+    for their link, the smaller counts.
+    """
+    problems = _Problems()
+    known = set(ids) if len(ids) <= MAX_DEVICES else set()
+    stated: dict[tuple[str, str], int] = {}
+    switched: dict[str, int] = {}
+    for device, peers in _object(text, problems).items():
+        if device not in known:
+            problems.note(f"{excerpt(device)!r} is not a device of this node that can be linked; left out")
+        elif not isinstance(peers, dict):
+            problems.note(f"{device!r}: not an object of peers; left out")
+        else:
+            _read_peers(device, peers, known, stated, switched, problems)
+    lanes: dict[tuple[str, str], int] = {}
+    for a, b in combinations(sorted(known), 2):
+        there, back = stated.get((a, b)), stated.get((b, a))
+        if there is not None and back is not None and there != back:
+            problems.note(f"{a!r} and {b!r} state {there} and {back} lanes; the smaller counts")
+        direct = min((count for count in (there, back) if count is not None), default=0)
+        total = direct + min(switched.get(a, 0), switched.get(b, 0))
+        if total:
+            lanes[a, b] = total
+    return lanes, tuple(problems)
+
+
+def _object(text: object, problems: _Problems) -> dict[str, Any]:
+    try:
+        raw = parse_json(text, MOST_OF_NODE)
+    except UNREADABLE as error:
+        problems.note(f"not JSON ({error}); no links are read")
+        return {}
+    if not isinstance(raw, dict):
+        problems.note("not an object of devices; no links are read")
+        return {}
+    return raw
+
+
+def _read_peers(
+    device: str,
+    peers: Mapping[str, object],
+    known: Collection[str],
+    stated: dict[tuple[str, str], int],
+    switched: dict[str, int],
+    problems: _Problems,
+) -> None:
+    """Read one device's lanes, into `stated` (device, peer) and `switched`."""
+    for peer, count in peers.items():
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_LANES:
+            problems.note(f"{device!r} to {excerpt(peer)!r}: not a number of lanes from 0 to {MAX_LANES}; left out")
+        elif peer == SWITCH:
+            switched[device] = count
+        elif peer not in known or peer == device:
+            problems.note(f"{device!r} to {excerpt(peer)!r}: no other device of this node; left out")
+        else:
+            stated[device, peer] = count
+
+
+def write_links(lanes: Lanes, switched: Mapping[str, int] | None = None) -> str:
+    """Write the annotation: lanes between two devices, stated for both, and lanes into the node's switches."""
+    devices: dict[str, dict[str, int]] = {}
+    for (a, b), count in lanes.items():
+        devices.setdefault(a, {})[b] = count
+        devices.setdefault(b, {})[a] = count
+    for device, count in (switched or {}).items():
+        devices.setdefault(device, {})[SWITCH] = count
+    return json.dumps(devices, sort_keys=True, separators=(",", ":"))
+
+
+def read_cordons(annotations: Mapping[str, object]) -> frozenset[str]:
+    """The ids in the annotation; none if it is absent or no text."""
+    text = annotations.get(CORDONED)
+    return frozenset(filter(None, map(str.strip, text.split(",")))) if isinstance(text, str) else frozenset()
+
+
+def without_cordoned(device: Device, cordoned: frozenset[str]) -> Device:
+    """The device unchanged or, if it is cordoned, as one on which nothing new may land."""
+    if device.id not in cordoned:
+        return device
+    return replace(device, healthy=False, cordoned=True, why_not="cordoned by an administrator")
+
 
 _MIG: Final = "mig"
 _MOST_DEVICES: Final = 1024  # per node, and virtual functions per device; bounds the work for an absurd object

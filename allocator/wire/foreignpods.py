@@ -19,6 +19,7 @@ from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.adopted import LATER, ForeignPart, ForeignPod, Numbered, Product
 from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.dialects import PEERS
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.maker import maker_of
 from allocator.vocabulary.names import (
@@ -47,7 +48,6 @@ from allocator.vocabulary.peerresults import (
     SCHEDULERS,
     Statement,
 )
-from allocator.vocabulary.peers import PEERS
 from allocator.vocabulary.phase import Phase
 from allocator.wire.values import MOST_CONTAINERS, as_time
 

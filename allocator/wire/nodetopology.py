@@ -3,30 +3,24 @@
 Koordinator's annotations on it (CPU proposal, "NodeResourceTopology CRD"; Koordinator, apis/extension and
 pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go) are read in both spellings that are in use, and
 written as koordlet writes them.
+An administrator keeps CPUs from Pods by annotations of the object or of a Node: node.koordinator.sh/reservation and
+node.koordinator.sh/system-qos-resource (Koordinator, apis/extension).
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
+from allocator.quantity import to_milli
 from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpupolicy import NumaPolicy
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from allocator.vocabulary.excerpt import excerpt
-from allocator.wire.keptcpus import (
-    NODE_RESERVATION,
-    SYSTEM_QOS_RESOURCE,
-    NodeReservation,
-    SystemCpus,
-    read_kept_into,
-    write_reservation,
-    write_system,
-)
-from allocator.wire.numazones import NumaZone, read_zones, write_zones
 from allocator.wire.values import (
     MOST_OF_NODE,
     UNREADABLE,
@@ -39,8 +33,174 @@ from allocator.wire.values import (
     as_object,
     as_text,
     one_of,
+    read_amount,
     stated,
+    write_amount,
 )
+
+NODE_RESERVATION: Final = "node.koordinator.sh/reservation"
+SYSTEM_QOS_RESOURCE: Final = "node.koordinator.sh/system-qos-resource"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReservation:
+    """What the administrator keeps from all Pods: CPUs by number, or else an amount in thousandths of a CPU.
+
+    The node's reporter turns an amount into CPUs (Koordinator, pkg/koordlet/statesinformer); only it knows which.
+    """
+
+    cpus: int = 0
+    milli: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SystemCpus:
+    """The CPUs of Pods of class SYSTEM, and whether these have them for themselves."""
+
+    cpus: int = 0
+    exclusive: bool = True
+
+
+def read_kept(annotations: Mapping[str, Any]) -> tuple[NodeReservation, SystemCpus, tuple[str, ...]]:
+    """Read what an administrator keeps on a Node, by annotations of the same names; and what cannot be read of it."""
+    problems = Problems()
+    return *read_kept_into(problems, annotations), tuple(problems)
+
+
+def read_kept_into(problems: Problems, annotations: Mapping[str, Any]) -> tuple[NodeReservation, SystemCpus]:
+    """Read what an administrator keeps; what cannot be read is left out and named in `problems`."""
+    reserved, system = (
+        problems.read(f"annotation {key}", as_json, annotations.get(key), None)
+        for key in (NODE_RESERVATION, SYSTEM_QOS_RESOURCE)
+    )
+    return _read_reservation(reserved, problems), _read_system(system, problems)
+
+
+def _read_reservation(raw: object, problems: Problems) -> NodeReservation:
+    where = f"annotation {NODE_RESERVATION}"
+    entry = problems.object(where, raw)
+    amounts = problems.object(f"{where}: resources", entry.get("resources"))
+    return NodeReservation(
+        problems.read(f"{where}: reservedCPUs", as_cpus, entry.get("reservedCPUs"), 0),
+        problems.read(f"{where}: resources: cpu", _milli, amounts.get("cpu"), 0),
+    )
+
+
+def _milli(value: object) -> int:
+    return 0 if value is None else to_milli(value)
+
+
+def _read_system(raw: object, problems: Problems) -> SystemCpus:
+    where = f"annotation {SYSTEM_QOS_RESOURCE}"
+    entry = problems.object(where, raw)
+    exclusive = entry.get("cpusetExclusive")
+    return SystemCpus(
+        problems.read(f"{where}: cpuset", as_cpus, entry.get("cpuset"), 0),
+        exclusive is None or problems.read(f"{where}: cpusetExclusive", as_flag, exclusive, True),
+    )
+
+
+def write_reservation(reservation: NodeReservation) -> dict[str, Any]:
+    """Write the value of the annotation `NODE_RESERVATION`."""
+    return stated(
+        resources={"cpu": write_amount("cpu", reservation.milli)} if reservation.milli else {},
+        reservedCPUs=format_cpuset(reservation.cpus),
+    )
+
+
+def write_system(system: SystemCpus) -> dict[str, Any]:
+    """Write the value of the annotation `SYSTEM_QOS_RESOURCE`."""
+    exclusive = {} if system.exclusive else {"cpusetExclusive": False}
+    return {"cpuset": format_cpuset(system.cpus), **exclusive}
+
+
+_ZONE_TYPE: Final = "Node"
+_ZONE_NAME: Final = re.compile(r"node-(0|[1-9][0-9]{0,8})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class NumaZone:
+    """What one NUMA node has, by resource: cpu in thousandths, memory in bytes, others in their unit."""
+
+    allocatable: Mapping[str, int]  # what Pods may have
+    capacity: Mapping[str, int]
+    # what no Pod holds yet, for other readers; what is not named is all available. Nobody here decides by it, so that
+    # zones that differ in it alone are equal.
+    available: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+
+def read_zones(value: object, problems: Problems) -> dict[int, NumaZone]:
+    """Read the zones by NUMA node, ascending; a malformed zone is left out and named in `problems`."""
+    zones: dict[int, NumaZone] = {}
+    for index, entry in enumerate(problems.list("zones", value)):
+        where = f"zones[{index}]"
+        node = problems.read(where, _zone_node, entry, None)
+        if node is None:
+            continue
+        if node in zones:
+            problems.append(f"{where}: NUMA node {node} occurs twice; left out")
+            continue
+        zones[node] = _read_zone(f"{where}.resources", entry.get("resources"), problems)
+    return dict(sorted(zones.items()))
+
+
+def _zone_node(value: object) -> int | None:
+    """The NUMA node of a zone; None for a zone that is something else."""
+    entry = as_object(value)
+    if entry.get("type") != _ZONE_TYPE:
+        return None
+    match = _ZONE_NAME.fullmatch(as_text(entry.get("name")))
+    if match is None:
+        raise ValueError("the name of a NUMA node is node- and its number")
+    return int(match[1])
+
+
+def _read_zone(where: str, value: object, problems: Problems) -> NumaZone:
+    allocatable: dict[str, int] = {}
+    capacity: dict[str, int] = {}
+    available: dict[str, int] = {}
+    for name, has, could, free in problems.each(where, _zone_resource, value):
+        if name in allocatable:
+            problems.append(f"{where}: {excerpt(name)!r} occurs twice; the first counts")
+            continue
+        allocatable[name] = has
+        capacity[name] = could
+        available[name] = free
+    return NumaZone(allocatable, capacity, available)
+
+
+def _zone_resource(value: object) -> tuple[str, int, int, int]:
+    """Read a resource's name, what Pods may have of it, what there is, and what is free; the last two may be absent."""
+    entry = as_object(value)
+    name = as_text(entry.get("name"))
+    if not name:
+        raise ValueError("no name")
+    has = read_amount(name, entry.get("allocatable"))
+    could, free = (
+        has if (one := entry.get(key)) is None else read_amount(name, one) for key in ("capacity", "available")
+    )
+    return name, has, could, free
+
+
+def write_zones(zones: Mapping[int, NumaZone]) -> list[dict[str, Any]]:
+    """Write the zones by NUMA node."""
+    return [
+        {"name": f"node-{node}", "type": _ZONE_TYPE, "resources": _write_zone(zone)}
+        for node, zone in sorted(zones.items())
+    ]
+
+
+def _write_zone(zone: NumaZone) -> list[dict[str, str]]:
+    return [
+        {
+            "name": name,
+            "capacity": write_amount(name, zone.capacity[name]),
+            "allocatable": write_amount(name, amount),
+            "available": write_amount(name, zone.available.get(name, amount)),
+        }
+        for name, amount in sorted(zone.allocatable.items())
+    ]
+
 
 API_VERSION: Final = "topology.node.k8s.io/v1alpha1"
 KIND: Final = "NodeResourceTopology"

@@ -13,10 +13,10 @@ from allocator.request.pod import is_ours
 from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.delivery import DELIVERY_LABEL
 from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.dialects import PEERS, VOLCANO_MEMORY, VOLCANO_NUMBER
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICE_ALLOCATED, NVIDIA, ORIGINAL_REQUEST, RESOURCE_MAPS, TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.vocabulary.peers import PEERS, VOLCANO_MEMORY, VOLCANO_NUMBER
 from console.adopt.objects import Cluster, about_devices
 from console.adopt.view import AdoptView
 from console.doctor.checks.delivery import CardNode, chosen, shown

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from allocator.vocabulary.devicetype import DeviceType
-from allocator.wire.resourceclaim import ClaimError, read_resource_claim
-from allocator.wire.resourceslice import read_resource_slice
+from allocator.wire.resourceclaim import ClaimError, read_resource_claim, read_resource_slice
 from allocator.wire.values import UNREADABLE
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, NotFound

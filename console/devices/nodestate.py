@@ -11,8 +11,7 @@ from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Holding, Share, of_claims
 from allocator.vocabulary.memoryuse import MemoryUse
 from allocator.vocabulary.names import TYPE_GPU
-from allocator.wire.cordons import read_cordons
-from allocator.wire.deviceobject import NodeDevices, read_device_object
+from allocator.wire.deviceobject import NodeDevices, read_cordons, read_device_object
 from allocator.wire.foreignpods import NO_ADOPTION, Adoption
 from allocator.wire.memoryuse import read_uses
 from console.devices.claimreading import read_claims

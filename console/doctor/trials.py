@@ -14,6 +14,7 @@ from allocator.request.express import express
 from allocator.request.original import read_asks
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.dialects import PEERS
 from allocator.vocabulary.names import (
     DEFAULT_SCHEDULER,
     DEVICE_ALLOCATED,
@@ -26,7 +27,6 @@ from allocator.vocabulary.names import (
     ORIGINAL_REQUEST,
     VISIBLE_DEVICES_ENV,
 )
-from allocator.vocabulary.peers import PEERS
 from webhook.lease import selftest
 from webhook.lease.selftest import Probe
 from webhook.settings import WebhookSettings, types_of

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from allocator.cpu.resolve import CPU_BIND_POLICY, NUMA_ALLOCATE_STRATEGY, NUMA_TOPOLOGY_POLICIES
-from allocator.request.misspelt import find_misspelt_keys
+from allocator.request.unread import find_misspelt_keys
 from allocator.vocabulary.delivery import DELIVERY_LABEL
 from allocator.vocabulary.names import (
     AGREEMENT,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from allocator.request.misspelt import find_misspelt
+from allocator.request.unread import find_misspelt
 from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.gangs import largest

@@ -12,10 +12,9 @@ from typing import Any, Final, NamedTuple
 from allocator.quantity import QuantityError, is_zero, to_int
 from allocator.vocabulary.adopted import Numbering, Product
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.dialects import DIALECTS
+from allocator.vocabulary.dialects import DIALECTS, PEERS
 from allocator.vocabulary.models import GPU_PRODUCT, model_name
 from allocator.vocabulary.names import NVIDIA, TYPE_GPU
-from allocator.vocabulary.peers import PEERS
 from allocator.wire.deviceallocated import read_allocation
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
 from allocator.wire.noderegister import RegisteredCard, read_register

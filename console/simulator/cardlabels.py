@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from allocator.quantity import QuantityError, parse
+from allocator.vocabulary.dialects import GIB, MIB
 from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT
 from allocator.vocabulary.names import NVIDIA
-from allocator.vocabulary.peers import GIB, MIB
 
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 REPLICAS: Final = "nvidia.com/gpu.replicas"

@@ -7,7 +7,7 @@ there are neither, a person wants to know what is possible: every dialect is on.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from allocator.vocabulary.peers import PEERS
+from allocator.vocabulary.dialects import PEERS
 from console.devices.installed import CONFIG_KEY, RELEASE
 from console.simulator.documents import InputError
 from koordgate.settings import SettingsError

@@ -14,8 +14,8 @@ import orjson
 import yaml
 
 from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.dialects import PEERS
 from allocator.vocabulary.names import KOORDINATOR_DOMAIN, KUBERNETES_DOMAIN, NVIDIA_GPU, TYPE_GPU
-from allocator.vocabulary.peers import PEERS
 from console import terminal
 from console.simulator import fieldnames
 from console.simulator.cluster import OfflineCluster

@@ -1,8 +1,8 @@
 """Which CPUs each Pod's containers run on (pure): the CPU proposal, "Take over kubelet CPU management policies".
 
 - LSE and LSR: the CPUs that were allocated to the Pod, for the sandbox and all containers ("Only supports the CPU
-  allocation mechanism of the Pod dimension") but those that run in the shared pool (allocator.request.owncpus). These
-  have the Pod's own CPUs as long as the shared pool has none.
+  allocation mechanism of the Pod dimension") but those that run in the shared pool (`allocator.request.cpuamounts`).
+  These have the Pod's own CPUs as long as the shared pool has none.
 - LS, and Pods without a class that are not BestEffort: the shared pool, or the parts of it on the NUMA nodes that the
   Pod was bound to (cpuSharedPools).
 - BE, and Kubernetes' BestEffort: the BE pool, likewise. They use the CPUs that the kubelet reserves first, as long as

@@ -21,7 +21,7 @@ from allocator.vocabulary.names import (
     RESERVED_MEMORY,
     TYPE_GPU,
 )
-from allocator.wire.devicelinks import DEVICE_LINKS, write_links
+from allocator.wire.deviceobject import DEVICE_LINKS, write_links
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from reporter.gpu.facts import DriverFacts, FabricState, GpuFacts, MigDevice, Outage, Peer
 from reporter.gpu.faults import notes

@@ -21,10 +21,10 @@ from typing import Any, Final
 from allocator.numbered import meant
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.dialects import VOLCANO_MEMORY, VOLCANO_NUMBER
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT
 from allocator.vocabulary.names import GPU_MEMORY, KOORDINATOR_DOMAIN, NVIDIA, TYPE_GPU
-from allocator.vocabulary.peers import VOLCANO_MEMORY, VOLCANO_NUMBER
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from reporter.gpu.entries import DRIVER_VERSION, label
 from reporter.gpu.facts import GpuFacts

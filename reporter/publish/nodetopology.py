@@ -13,16 +13,19 @@ from typing import Any, Final
 from allocator.cpu.pools import CpuHolder, CpuPools, pools
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.cputopology import CpuTopology
-from allocator.wire.keptcpus import NODE_RESERVATION, SYSTEM_QOS_RESOURCE, NodeReservation, read_kept
 from allocator.wire.nodetopology import (
+    NODE_RESERVATION,
+    SYSTEM_QOS_RESOURCE,
     CpuManagerPolicy,
     KubeletCpus,
+    NodeReservation,
     NodeTopology,
+    NumaZone,
     PodCpuAlloc,
+    read_kept,
     read_node_topology,
     write_node_topology,
 )
-from allocator.wire.numazones import NumaZone
 from reporter.cgroup import plan
 from reporter.inventory import CpuInventory
 from reporter.kubelet.configuration import STATIC, KubeletConfiguration, reserved_cpus, take_reserved

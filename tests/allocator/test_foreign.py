@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.vocabulary.foreign import asked_names, foreign_of
+from allocator.request.unread import asked_names, foreign_of
 
 COUNTED: dict[str, str] = {
     "nvidia.com/mig-1g.5gb": "MIG devices",

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.request.misspelt import ANNOTATIONS, LABELS, OTHERS, find_misspelt, find_misspelt_keys
+from allocator.request.unread import ANNOTATIONS, LABELS, OTHERS, find_misspelt, find_misspelt_keys
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
-from allocator.vocabulary.peers import PEERS
+from allocator.vocabulary.dialects import PEERS
 
 TYPES = BUILT_IN.with_types([own_type("npu", "huawei.com/npu", Unit.DEVICES)])
 PATH = "spec.containers[0].resources"

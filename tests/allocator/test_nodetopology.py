@@ -14,7 +14,6 @@ from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpupolicy import NumaPolicy
 from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
-from allocator.wire.keptcpus import NODE_RESERVATION, SYSTEM_QOS_RESOURCE, NodeReservation, SystemCpus
 from allocator.wire.nodetopology import (
     BE_CPU_SHARED_POOLS,
     CPU_BASIC_INFO,
@@ -24,17 +23,21 @@ from allocator.wire.nodetopology import (
     DISTRIBUTE_ACROSS_NUMA,
     FULL_PCPUS_ONLY,
     MANAGED_BY,
+    NODE_RESERVATION,
     POD_CPU_ALLOCS,
+    SYSTEM_QOS_RESOURCE,
     CpuBasicInfo,
     CpuManagerPolicy,
     KubeletCpus,
+    NodeReservation,
     NodeTopology,
     NumaScope,
+    NumaZone,
     PodCpuAlloc,
+    SystemCpus,
     read_node_topology,
     write_node_topology,
 )
-from allocator.wire.numazones import NumaZone
 
 DEEP = "[" * 100_000
 

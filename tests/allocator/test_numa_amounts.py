@@ -29,8 +29,7 @@ from allocator.vocabulary.names import RESOURCE_STATUS
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.nodeallocation import read_spec, write_spec
-from allocator.wire.nodetopology import NodeTopology
-from allocator.wire.numazones import NumaZone
+from allocator.wire.nodetopology import NodeTopology, NumaZone
 from allocator.wire.podallocated import read_cpu_share, write_allocation
 
 GPU, NIC, HUGE = "koordinator.sh/gpu", "vendor/nic1", "hugepages-2Mi"

@@ -13,6 +13,13 @@ from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
 from allocator.vocabulary.names import RESOURCE_STATUS
 from allocator.vocabulary.outcome import Problem
+from allocator.wire.podallocated import (
+    AnnotationError,
+    NumaResources,
+    ResourceStatus,
+    read_resource_status,
+    write_resource_status,
+)
 from allocator.wire.resourcespec import (
     NUMA_TOPOLOGY_SPEC,
     RESOURCE_SPEC,
@@ -20,13 +27,6 @@ from allocator.wire.resourcespec import (
     ResourceSpec,
     read_numa_topology_spec,
     read_resource_spec,
-)
-from allocator.wire.resourcestatus import (
-    AnnotationError,
-    NumaResources,
-    ResourceStatus,
-    read_resource_status,
-    write_resource_status,
 )
 
 DEEP = "[" * 100_000

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from trials import examples
 
 from allocator.vocabulary.claims import ClaimedDevice, DeviceName, ListedDevice
-from allocator.wire.resourceclaim import ClaimError, read_resource_claim
-from allocator.wire.resourceslice import read_resource_slice
+from allocator.wire.resourceclaim import ClaimError, read_resource_claim, read_resource_slice
 
 DRIVERS = {DRIVER}
 GPU_0 = DeviceName(DRIVER, "n1", "gpu-0")

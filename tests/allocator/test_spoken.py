@@ -11,8 +11,7 @@ from allocator.request.spoken import Said
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.dialect import Dialect, Term
-from allocator.vocabulary.dialects import DIALECTS
-from allocator.vocabulary.peers import PEERS
+from allocator.vocabulary.dialects import DIALECTS, PEERS
 
 PEER = {one.name: one for one in PEERS}
 HAMI, KAI, TENCENT, VOLCANO = (PEER[name] for name in ("hami", "kai", "tencent", "volcano"))

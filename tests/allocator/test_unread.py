@@ -5,12 +5,10 @@ from typing import Any
 import pytest
 from builders import container, pod
 
-from allocator.request.npus import foreign_npus
-from allocator.request.unread import NOTHING, Off, Unread, beside_ours, find_unread
+from allocator.request.devices import foreign_npus
+from allocator.request.unread import FOREIGN, NOTHING, Off, Unread, beside_ours, find_unread
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.dialects import DIALECTS
-from allocator.vocabulary.foreign import FOREIGN
-from allocator.vocabulary.peers import PEERS
+from allocator.vocabulary.dialects import DIALECTS, PEERS
 
 PEER = {one.name: one for one in PEERS}
 HAMI, KAI, VOLCANO, GPUSHARE = (PEER[name] for name in ("hami", "kai", "volcano", "gpushare"))

@@ -35,12 +35,10 @@ from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.partition import Partition, PartitionTable
 from allocator.vocabulary.wiring import UNWIRED
 from allocator.wire.deviceallocated import read_allocation, write_annotations
-from allocator.wire.devicelinks import DEVICE_LINKS, write_links
-from allocator.wire.deviceobject import read_device_object
+from allocator.wire.deviceobject import DEVICE_LINKS, read_device_object, write_links
 from allocator.wire.nodeallocation import API_VERSION, RecordError, read_spec, write_spec
 from allocator.wire.partitions import GPU_MODEL, GPU_PARTITIONS, GPU_VENDOR, built_in
-from allocator.wire.podallocated import read_cpu_share, write_allocation
-from allocator.wire.resourcestatus import AnnotationError
+from allocator.wire.podallocated import AnnotationError, read_cpu_share, write_allocation
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 DEEP = "[" * 100_000

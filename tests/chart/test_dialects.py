@@ -12,12 +12,11 @@ from made_dialects import TYPES
 from npus import TEXT
 from npus import TYPES as NPU_TYPES
 
-from allocator.request.misspelt import find_misspelt
 from allocator.request.pod import is_ours
-from allocator.request.unread import find_unread
+from allocator.request.unread import find_misspelt, find_unread
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.dialects import PEERS
 from allocator.vocabulary.names import DEVICE_SHARING
-from allocator.vocabulary.peers import PEERS
 from koordgate.settings import device_types
 from localplane import chart, dialects
 from localplane.__main__ import main

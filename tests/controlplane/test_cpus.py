@@ -28,9 +28,7 @@ from controlplane.gpu_cluster import (
 )
 from machines_cpu import build, siblings_far
 
-from allocator.wire.keptcpus import NodeReservation
-from allocator.wire.nodetopology import KubeletCpus, NodeTopology, write_node_topology
-from allocator.wire.numazones import NumaZone
+from allocator.wire.nodetopology import KubeletCpus, NodeReservation, NodeTopology, NumaZone, write_node_topology
 from localplane.admin import AdminClient, ApiError, JsonObject
 from localplane.plane import ControlPlane
 from localplane.replicas import Replicas

@@ -13,8 +13,8 @@ from npus import TEXT
 
 from allocator.request.original import read_asks
 from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.dialects import PEERS
 from allocator.vocabulary.names import DEVICE_ALLOCATED, DIALECT
-from allocator.vocabulary.peers import PEERS
 from localplane import chart
 from localplane.admin import AdminClient, ApiError, JsonObject
 from localplane.binaries import Binaries

@@ -15,8 +15,8 @@ from allocator.vocabulary.askedlimit import AskedLimit
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, RDMA_TYPE, DeviceTypes
 from allocator.vocabulary.dialect import Dialect, Term
+from allocator.vocabulary.dialects import PEERS
 from allocator.vocabulary.hints import Operator, PartOfName, Requirement, Scope, Selector, TypeHint
-from allocator.vocabulary.peers import PEERS
 from allocator.vocabulary.phase import Phase
 
 ELASTIC = {"memoryUnit": "1Mi"}

@@ -10,8 +10,8 @@ from world import applied_again, asks
 
 from allocator.request.original import read_asks
 from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.dialects import PEERS
 from allocator.vocabulary.names import DIALECT, KOORD_SCHEDULER, KUBERNETES_DOMAIN, ORIGINAL_REQUEST
-from allocator.vocabulary.peers import PEERS
 from webhook import patch
 from webhook.admission.reapply import reapply
 from webhook.admission.translate import Translation, TranslationPolicy, translate

@@ -28,8 +28,8 @@ from doctor.test_checks import (
 )
 from msgspec import structs
 
+from allocator.vocabulary.dialects import PEERS
 from allocator.vocabulary.memoryuse import Keeping, MemoryUse
-from allocator.vocabulary.peers import PEERS
 from allocator.wire.memoryuse import write_uses
 from console.doctor import reader, trials
 from console.doctor.checks import examine

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from allocator.vocabulary.adopted import Product
-from allocator.vocabulary.peers import PEERS
+from allocator.vocabulary.dialects import PEERS
 from allocator.vocabulary.preference import Preference
 from console.doctor import trials
 from console.doctor.checks import examine

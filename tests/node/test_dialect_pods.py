@@ -12,8 +12,8 @@ from dialects.rows import ALWAYS
 from node import images
 from node.harness import Node
 
+from allocator.vocabulary.dialects import PEERS
 from allocator.vocabulary.names import DEVICE_QUOTAS
-from allocator.vocabulary.peers import PEERS
 from localplane import chart
 from localplane.admin import AdminClient, JsonObject
 from localplane.binaries import Binaries

@@ -15,29 +15,28 @@ import allocator
 import reporter
 import webhook
 from allocator.quantity import format_bytes
+from allocator.request.cpuamounts import INJECTORS
 from allocator.request.cpus import QOS_LABEL, read_cpu_ask
-from allocator.request.misspelt import find_misspelt, is_ours
+from allocator.request.unread import find_misspelt, is_ours
 from allocator.vocabulary import names
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.gangs import GangSize
-from allocator.vocabulary.injected import INJECTORS
 from allocator.vocabulary.preference import DeviceOrder
 from allocator.wire.allocatehint import HINT_ANNOTATIONS, PodHints, read_hints
 from allocator.wire.classes import read_classes
 from allocator.wire.deviceallocated import read_allocation
-from allocator.wire.devicelinks import DEVICE_LINKS, read_links
-from allocator.wire.deviceobject import read_device_object
+from allocator.wire.deviceobject import DEVICE_LINKS, read_device_object, read_links
 from allocator.wire.gang import gang_of, stated_size
 from allocator.wire.nodetopology import read_node_topology
 from allocator.wire.partitions import GPU_PARTITIONS, read_partitions
+from allocator.wire.podallocated import read_resource_status
 from allocator.wire.resourcespec import (
     NUMA_TOPOLOGY_SPEC,
     RESOURCE_SPEC,
     read_numa_topology_spec,
     read_resource_spec,
 )
-from allocator.wire.resourcestatus import read_resource_status
 from console.doctor.wanted import NODE_KEYS
 from koordgate.kube.resource import KOORDINATOR_POD_GROUPS, POD_GROUPS
 from webhook.admission.translate import TranslationPolicy, canonical, translate
@@ -101,7 +100,7 @@ def test_each_declared_name_stands_there(name: str) -> None:
 
 
 def test_each_annotation_and_label_of_a_pod_is_one_that_admission_knows() -> None:
-    """One that is missing in allocator.request.misspelt would be called misspelt."""
+    """One that is missing in allocator.request.unread would be called misspelt."""
     tables = section("Annotations and labels of a Pod").split("\n|")
     keys = {key for line in tables for key in re.findall(r"`([^`]+)`", line.split("|")[0])}
     assert {"koordgate.io/limits", "koordinator.sh/qosClass"} <= keys

@@ -9,8 +9,7 @@ import pytest
 from builders import GIB, container, device_entry, device_object, pod
 from machines_cpu import build, siblings_far
 
-from allocator.wire.nodetopology import NodeTopology, write_node_topology
-from allocator.wire.numazones import NumaZone
+from allocator.wire.nodetopology import NodeTopology, NumaZone, write_node_topology
 from koordgate.cli import main
 
 Raw = dict[str, Any]

@@ -11,8 +11,7 @@ from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.holdings import Share
-from allocator.wire.keptcpus import NodeReservation, SystemCpus
-from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, PodCpuAlloc
+from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, NodeReservation, PodCpuAlloc, SystemCpus
 from console.simulator import apiserver, report, words
 from console.simulator.account import Account, ClusterObjects, DeviceUse, NodeCpus
 from koordgate.settings import DevicePool

@@ -11,8 +11,7 @@ from simulator.clusters import asking, gpus, held, nic, node, topology
 from simulator.test_account import account, holds
 
 from allocator.vocabulary.cpuset import parse
-from allocator.wire.keptcpus import NodeReservation
-from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, PodCpuAlloc
+from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, NodeReservation, PodCpuAlloc
 from console import terminal
 from console.simulator import apiserver, report
 from console.simulator.account import Account

@@ -10,7 +10,7 @@ import pytest
 from simulator.clusters import asking, device, gpus, held, machine, node, pinned, saved, topology
 
 from allocator.vocabulary.devicetype import BUILT_IN
-from allocator.vocabulary.peers import PEERS
+from allocator.vocabulary.dialects import PEERS
 from console.simulator import compare, progress, quotas, report, rewrite, simulation
 from console.simulator.cluster import PodFate, Result
 from console.simulator.compare import Run, _refusals

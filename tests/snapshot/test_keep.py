@@ -15,7 +15,7 @@ from allocator.wire.deviceallocated import write_annotations
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import read_spec, write_spec
 from allocator.wire.nodetopology import read_node_topology
-from allocator.wire.resourceslice import read_resource_slice
+from allocator.wire.resourceclaim import read_resource_slice
 from console.snapshot.fields import shapes
 from console.snapshot.keep import object_of
 from console.snapshot.names import OPEN, Namer

@@ -15,7 +15,7 @@ from fake_kube import FakeKube
 from world import SETTINGS, World, gpu_pod
 
 from allocator.vocabulary.preference import Preference
-from allocator.wire.devicelinks import DEVICE_LINKS, write_links
+from allocator.wire.deviceobject import DEVICE_LINKS, write_links
 from allocator.wire.gang import GANG_LABELS
 from allocator.wire.partitions import GPU_MODEL
 from koordgate.kube.client import KubeClient

@@ -12,7 +12,7 @@ from world import SCHEDULER, TENANT, US, World, asks, binding, binds
 from allocator.request.cpus import QOS_LABEL
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.names import NUMA_SCOPE, RESOURCE_STATUS
-from allocator.wire.numazones import NumaZone
+from allocator.wire.nodetopology import NumaZone
 from allocator.wire.resourcespec import RESOURCE_SPEC
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODES, PODS

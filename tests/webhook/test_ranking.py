@@ -45,8 +45,7 @@ from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.phase import Phase
 from allocator.vocabulary.preference import DeviceOrder, Preference
 from allocator.wire.deviceobject import NodeDevices
-from allocator.wire.nodetopology import KubeletCpus, NodeTopology
-from allocator.wire.numazones import NumaZone
+from allocator.wire.nodetopology import KubeletCpus, NodeTopology, NumaZone
 from webhook.ledger.ledger import Ledger
 from webhook.ledger.memory import MemoryStore
 from webhook.ledger.store import Record

@@ -12,7 +12,7 @@ from world import SETTINGS, World, gpu_pod, rank
 from allocator.index.search import NodeFigures
 from allocator.vocabulary.mix import Mix
 from allocator.vocabulary.preference import Preference
-from allocator.wire.devicelinks import DEVICE_LINKS, write_links
+from allocator.wire.deviceobject import DEVICE_LINKS, write_links
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import DEVICES, NODES
 from webhook.view.podinfo import read_pod_info

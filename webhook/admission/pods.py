@@ -8,7 +8,7 @@ from typing import Any
 from allocator.quantity import format_bytes
 from allocator.request.cpus import below_one, not_aligned, not_guaranteed, without_effect
 from allocator.request.devices import PodReading
-from allocator.request.size import too_large
+from allocator.request.original import too_large
 from allocator.request.unread import find_unread
 from allocator.vocabulary.outcome import Problem
 from webhook.admission import validate

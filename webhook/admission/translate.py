@@ -15,12 +15,10 @@ from dataclasses import replace as evolve
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
-from allocator.request.devices import ContainerReading, PodReading
-from allocator.request.echo import echo
-from allocator.request.npus import foreign_npus
+from allocator.request.devices import ContainerReading, PodReading, foreign_npus, unequal_parts
 from allocator.request.original import originals, read_asks
-from allocator.request.podsum import unequal_parts
 from allocator.request.quotaamounts import Charge, charges
+from allocator.request.selection import echo
 from allocator.request.sharing import unstated_users
 from allocator.request.unread import Unread, beside_ours, find_unread
 from allocator.vocabulary.asks import DeviceAsk

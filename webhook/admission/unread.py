@@ -6,9 +6,8 @@ from typing import Any
 from allocator.devices.words import describe
 from allocator.request.cpus import names_cpus
 from allocator.request.devices import PodReading
-from allocator.request.misspelt import MOST_READ, find_misspelt, meant_resource
 from allocator.request.original import read_asks
-from allocator.request.unread import Unread
+from allocator.request.unread import MOST_READ, Unread, find_misspelt, meant_resource
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect
 

@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from allocator.amounts import BadQuantityError, pod_charges
-from allocator.request.echo import echoed
+from allocator.request.selection import echoed
+from allocator.vocabulary.dialects import PEERS
 from allocator.vocabulary.names import is_allocation_annotation
-from allocator.vocabulary.peers import PEERS
 from webhook.admission.pods import PodWebhooks
 from webhook.patch import apply
 from webhook.review import Request, Response

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from allocator.wire.resourceclaim import read_resource_claim
-from allocator.wire.resourceslice import read_resource_slice
+from allocator.wire.resourceclaim import read_resource_claim, read_resource_slice
 from allocator.wire.values import UNREADABLE
 from webhook.view.cluster import ClusterView
 from webhook.view.feed import Complain, Listing

@@ -7,7 +7,7 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import CLASSES
 from allocator.wire.classes import class_devices, distinct, named_types, read_classes
-from allocator.wire.cordons import read_cordons, without_cordoned
+from allocator.wire.deviceobject import read_cordons, without_cordoned
 from koordgate.settings import DevicePool
 from webhook.settings import WebhookSettings
 

@@ -5,7 +5,7 @@ import ctypes
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from allocator.request.size import too_large_node
+from allocator.request.original import too_large_node
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.gangs import UNSTATED
 from allocator.vocabulary.names import HEADROOM

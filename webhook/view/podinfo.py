@@ -26,8 +26,7 @@ from allocator.vocabulary.names import DEVICE_ALLOCATED, GANG_GATE, RESOURCE_STA
 from allocator.vocabulary.phase import NO_NAMES, ContainerNames
 from allocator.wire.deviceallocated import DeviceAllocation, read_allocation
 from allocator.wire.numberings import starts_of
-from allocator.wire.podallocated import read_cpu_share
-from allocator.wire.resourcestatus import AnnotationError
+from allocator.wire.podallocated import AnnotationError, read_cpu_share
 from webhook.view.loads import BoundRequests, Requests, read_requests
 from webhook.view.nodeselection import selection_of
 

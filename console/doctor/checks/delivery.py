@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from allocator.devices.delivery import DeliveryRules, classes_help, delivery_of
-from allocator.devices.memorylimits import NOT_KNOWN
+from allocator.devices.isolation import NOT_KNOWN
 from allocator.vocabulary.delivery import DELIVERY_LABEL, Delivery, NodeDelivery, Way
 from allocator.vocabulary.limits import KEEPERS
 from allocator.vocabulary.meant import did_you_mean

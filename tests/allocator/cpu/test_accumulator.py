@@ -10,8 +10,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from machines_cpu import machine
 
-from allocator.cpu.accumulator import take, wishes_given_up
-from allocator.cpu.distribution import even_shares, level_shares
+from allocator.cpu.accumulator import even_shares, level_shares, take, wishes_given_up
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaStrategy, Supported, supported
 from allocator.vocabulary.cpuset import format_cpuset, members, parse
 from allocator.vocabulary.cputopology import Cpu, CpuTopology

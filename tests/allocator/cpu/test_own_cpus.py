@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from trials import examples
 
 from allocator.quantity import to_milli
+from allocator.request.cpuamounts import INJECTED, INJECTORS, on_shared_cpus
 from allocator.request.cpus import QOS_LABEL, below_one, not_guaranteed, read_cpu_ask
-from allocator.request.owncpus import on_shared_cpus
-from allocator.vocabulary.injected import INJECTED, INJECTORS
 from allocator.vocabulary.names import OWN_CPUS
 
 Raw = dict[str, Any]

@@ -20,17 +20,18 @@ from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPoli
 from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.phase import Phase
-from allocator.wire.keptcpus import NodeReservation, SystemCpus
 from allocator.wire.nodetopology import (
     CpuManagerPolicy,
     KubeletCpus,
+    NodeReservation,
     NodeTopology,
     NumaScope,
+    NumaZone,
     PodCpuAlloc,
+    SystemCpus,
     read_node_topology,
     write_node_topology,
 )
-from allocator.wire.numazones import NumaZone
 
 TWO = build(2, 1, 8, 2, siblings_near)
 STATIC = CpuManagerPolicy.STATIC

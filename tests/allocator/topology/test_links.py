@@ -23,7 +23,7 @@ from allocator.vocabulary.links import (
     Place,
     link,
 )
-from allocator.wire.devicelinks import DEVICE_LINKS, read_links, write_links
+from allocator.wire.deviceobject import DEVICE_LINKS, read_links, write_links
 
 ROOT, NUMA, SOCKET, LANE = PCIE_WEIGHT, NUMA_WEIGHT, SOCKET_WEIGHT, LANE_WEIGHT
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_near
 
-from allocator.topology.partitions import broken, fits, why_none
+from allocator.topology.sets import broken, fits, why_none
 from allocator.vocabulary.partition import Board, Partition, PartitionPolicy, PartitionTable
 from allocator.vocabulary.wiring import Wiring
 from allocator.wire.partitions import GPU_PARTITION_POLICY, GPU_PARTITIONS, built_in, policy_of, read_partitions

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.topology.search import BestPlaces, _Search, best_places
+from allocator.topology.sets import BestPlaces, _Search, best_places
 
 Rows = tuple[tuple[int, ...], ...]
 

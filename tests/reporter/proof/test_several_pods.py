@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from allocator.vocabulary.holdings import Share
-from allocator.wire.resourcestatus import ResourceStatus
+from allocator.wire.podallocated import ResourceStatus
 from reporter.cgroup.enforcer import Hierarchy
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.host import Host

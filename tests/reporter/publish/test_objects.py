@@ -20,9 +20,8 @@ from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, DOMAINS
 from allocator.wire.deviceobject import read_device_object
-from allocator.wire.nodetopology import CpuBasicInfo, PodCpuAlloc, read_node_topology
-from allocator.wire.numazones import NumaZone
-from allocator.wire.resourcestatus import NumaResources, ResourceStatus
+from allocator.wire.nodetopology import CpuBasicInfo, NumaZone, PodCpuAlloc, read_node_topology
+from allocator.wire.podallocated import NumaResources, ResourceStatus
 from reporter.cgroup import plan
 from reporter.cgroup.layout import KubernetesQos
 from reporter.cgroup.plan import SharedCpus

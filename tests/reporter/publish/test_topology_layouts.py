@@ -7,7 +7,7 @@ from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import CpuBasicInfo, read_node_topology
-from allocator.wire.resourcestatus import ResourceStatus
+from allocator.wire.podallocated import ResourceStatus
 from reporter.cgroup import plan
 from reporter.cgroup.layout import KubernetesQos
 from reporter.gpu.entries import DeviceReport

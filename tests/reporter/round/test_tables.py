@@ -4,7 +4,7 @@ import pytest
 from round_driver import DRIVER, host, node_pod, reading
 
 from allocator.vocabulary.devicetype import BUILT_IN
-from allocator.wire.resourcestatus import ResourceStatus
+from allocator.wire.podallocated import ResourceStatus
 from reporter.cgroup.layout import KubernetesQos
 from reporter.command import show
 from reporter.files import FileReading
