@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 from console import simulator
 from console.simulator.cluster import OfflineCluster
 from reporter.metrics import ReporterMetrics
-from webhook.lease.metrics import LeaseMetrics
 
 DOCS: Final = Path(__file__).parent
 sys.path.insert(0, str(DOCS))  # with PYTHONSAFEPATH the script's own folder is not on the path
@@ -55,11 +54,10 @@ def described(registry: CollectorRegistry) -> Iterator[Described]:
 
 
 def everything() -> dict[str, list[Described]]:
-    """The metrics of each process: `webhook`, `lease` and `reporter`."""
+    """The metrics of each process: `webhook` and `reporter`."""
     webhook = OfflineCluster.in_process().parts.metrics
     return {
         "webhook": list(described(webhook._registry)),  # noqa: SLF001 as above
-        "lease": list(described(LeaseMetrics()._registry)),  # noqa: SLF001 as above
         "reporter": list(described(ReporterMetrics()._registry)),  # noqa: SLF001 as above
     }
 

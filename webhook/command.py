@@ -44,7 +44,6 @@ from webhook.app import listen, make_app, make_extender, served_map
 from webhook.assembly import Parts, assemble
 from webhook.dra.taints import RuleFeed, TaintKeeper
 from webhook.edge import Draining
-from webhook.lease.renewal import LeaseRenewal
 from webhook.ledger.cluster import cluster_store
 from webhook.ledger.store import Listener, Watch
 from webhook.quotas.keeper import QuotaKeeper
@@ -167,7 +166,6 @@ class Replica:
             if settings.dra.taints:
                 self._taints = self._tainting(kube)
         self._headroom = self._keeping_headroom(kube)
-        self._renewal = LeaseRenewal(kube, settings, socket.gethostname()) if settings.health_lease.enabled else None
         self._quotas: QuotaKeeper | None = None
         if settings.quota.enabled:
             complain = reporter.bad_object
@@ -323,9 +321,6 @@ class Replica:
         if self._headroom is not None:
             headroom = self._headroom
             begin("headroom", lambda: headroom.run(lambda: not self.unready()))
-        if self._renewal is not None:
-            renewal = self._renewal
-            begin("health lease", lambda: renewal.run(lambda: not self.unready()))
         if self._settings.gangs.all_or_nothing:
             begin("gangs", lambda: self.parts.keeper.run(lambda: not self.unready()))
 

@@ -29,7 +29,6 @@ from koordgate.settings import (
 )
 from webhook.adoptsettings import AdoptSettings
 from webhook.dialectsettings import DialectSettings, NamespaceName, dialects_on, installed
-from webhook.leasesettings import HealthLeaseSettings
 from webhook.limitsettings import LimitSettings
 from webhook.mapsettings import MapSettings
 from webhook.statedmix import StatedMix, read_mix
@@ -405,7 +404,6 @@ class WebhookSettings(Section, frozen=True):
     quota: QuotaSettings = QuotaSettings()
     dra: DraSettings = DraSettings()
     headroom: HeadroomSettings = HeadroomSettings()
-    health_lease: HealthLeaseSettings = HealthLeaseSettings()
     adopt: AdoptSettings = AdoptSettings()
     map: MapSettings = MapSettings()
     mirror: tuple[Literal["hami", "volcano", "gpushare"], ...] = ()

@@ -33,7 +33,6 @@ from allocator.vocabulary.names import (
     OWN_CPUS,
     RESOURCE_MAPS,
     RESOURCE_STATUS,
-    SELF_TEST,
     TYPE_GPU,
     is_allocation_annotation,
     is_quota_resource,
@@ -96,7 +95,7 @@ KEY_DOMAINS: Final = (OWN_DOMAIN, "koordinator.sh")
 ANNOTATIONS: Final = (
     *(RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, *HINT_ANNOTATIONS, *GANG_ANNOTATIONS),
     *(DEVICE_SHARING, DEVICE_ORDER, LIMITS, NUMA_SCOPE, OWN_CPUS),
-    *(ORIGINAL_REQUEST, DIALECT, SELF_TEST, DEVICE_ALLOCATED, RESOURCE_STATUS, DEVICE_QUOTAS),
+    *(ORIGINAL_REQUEST, DIALECT, DEVICE_ALLOCATED, RESOURCE_STATUS, DEVICE_QUOTAS),
     "koordgate.io/assumed",  # of simulate
 )
 """Annotations of a Pod that koordgate reads or writes, but for those with a container's name."""

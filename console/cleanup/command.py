@@ -105,7 +105,7 @@ REST: Final = (
     RemovedKind(
         SECRETS, names=("koordgate-cert", "koord-scheduler-cert"), annotation="cert-manager.io/certificate-name"
     ),
-    RemovedKind(LEASES, names=(KOORD_SCHEDULER, "koordgate-health")),
+    RemovedKind(LEASES, names=(KOORD_SCHEDULER,)),
 )
 
 

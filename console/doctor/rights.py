@@ -11,7 +11,6 @@ Raw = dict[str, Any]
 _WATCH: Final = ("list", "watch")
 _READ: Final = ("get", *_WATCH)
 _ADMISSION: Final = "admissionregistration.k8s.io"
-_LEASES: Final = ("coordination.k8s.io", "leases")
 _DEVICES: Final = ("scheduling.koordinator.sh", "devices")
 _TOPOLOGIES: Final = ("topology.node.k8s.io", "noderesourcetopologies")
 _POD_GROUPS: Final = ("scheduling.x-k8s.io", "scheduling.sigs.k8s.io", "scheduling.k8s.io")
@@ -31,7 +30,6 @@ def needed(settings: WebhookSettings, *, reporter: bool, configz: bool, policies
         policies: whether it reads the GPU Operator's ClusterPolicy.
     """
     found = [*_webhook(settings), *(_reporter(configz=configz, policies=policies) if reporter else ())]
-    found += _lease(settings) if settings.health_lease.enabled else ()
     return tuple(sorted(found))
 
 
@@ -73,21 +71,6 @@ def _webhook(settings: WebhookSettings) -> Iterator[Right]:
         for name in secrets:
             yield from (Right(account, verb, "", "secrets", name, home) for verb in ("get", "update"))
         yield Right(account, "create", "", "secrets", "", home)
-
-
-def _lease(settings: WebhookSettings) -> Iterator[Right]:
-    """Those by which replicas renew the health lease, and those of its keeper."""
-    yield Right("koordgate", "patch", *_LEASES, settings.health_lease.name, settings.identity.namespace)
-    yield Right("koordgate", "create", *_LEASES, "", settings.identity.namespace)
-    account, home, lease = "koordgate-lease", settings.identity.namespace, settings.health_lease
-    for resource, name in (
-        ("mutatingwebhookconfigurations", settings.identity.mutating),
-        ("validatingwebhookconfigurations", settings.identity.validating),
-    ):
-        yield from (Right(account, verb, _ADMISSION, resource, name) for verb in ("get", "patch"))
-    yield Right(account, "get", *_LEASES, lease.name, home)
-    yield Right(account, "create", "", "events", "", home)
-    yield Right(account, "create", "", "pods", "", lease.namespace)
 
 
 def _reporter(*, configz: bool, policies: bool) -> Iterator[Right]:

@@ -27,16 +27,12 @@ from allocator.vocabulary.names import (
     ORIGINAL_REQUEST,
     VISIBLE_DEVICES_ENV,
 )
-from webhook.lease import selftest
-from webhook.lease.selftest import Probe
 from webhook.settings import WebhookSettings, types_of
 from webhook.trialpod import CONTAINER, trial_pod
 
 Raw = dict[str, Any]
 
 NAME: Final = "koordgate-doctor"
-SELF_TESTS: Final = (Probe.TRANSLATED, Probe.REFUSED)
-"""The probes of the health lease that are tried, in this order."""
 _pod = partial(trial_pod, NAME)
 _FORGED: Final = '{"gpu":[{"minor":0,"resources":{"kubernetes.io/gpu-core":"1"}}]}'
 _QOS: Final = "koordinator.sh/qosClass"
@@ -60,7 +56,6 @@ class Expect(StrEnum):
     UNTOUCHED = "left alone"
     REFUSED = "refused"
     ANSWERED = "answered"
-    SELF_TEST = "as the self-test of the health lease needs it"
 
 
 class Came(Enum):
@@ -139,7 +134,6 @@ def plan(settings: WebhookSettings, namespace: str, actions: Mapping[str, str]) 
             trials.append(Trial(f"a Pod in the dialect {dialect}", Expect.TRANSLATED, where, made))
     trials += _left_alone(settings, namespace)
     trials += _refused(settings, namespace, actions)
-    trials += _self_tests(settings)
     return trials, untried
 
 
@@ -182,14 +176,6 @@ def _refused(settings: WebhookSettings, namespace: str, actions: Mapping[str, st
         yield Trial(about, Expect.REFUSED, namespace, _binding(forged), binding=True, by=words)
     about = f"a Binding by {settings.scheduler.username}"
     yield Trial(about, Expect.ANSWERED, namespace, _binding(), binding=True, user=settings.scheduler.username)
-
-
-def _self_tests(settings: WebhookSettings) -> Iterator[Trial]:
-    """What the keeper of the health lease tries while replicas live, in its namespace."""
-    if settings.health_lease.enabled:
-        for probe in SELF_TESTS:
-            about = "the self-test of the health lease"
-            yield Trial(about, Expect.SELF_TEST, settings.health_lease.namespace, selftest.pod(probe))
 
 
 def _in_dialect(dialect: Dialect, types: DeviceTypes) -> Raw | None:

@@ -12,7 +12,6 @@ from allocator.vocabulary.names import (
     DEVICE_ORDER,
     HEADROOM,
     ISOLATION_PROVIDER,
-    OPENED,
     RELEASED,
     TYPE_GPU,
 )
@@ -179,7 +178,7 @@ def _workload(obj: Raw) -> Raw:
 
 
 def _webhooks(obj: Raw) -> Raw:
-    return {"metadata": metadata_of(obj, annotations=(OPENED,)), "webhooks": obj.get("webhooks") or []}
+    return {"metadata": metadata_of(obj), "webhooks": obj.get("webhooks") or []}
 
 
 def _event(obj: Raw) -> Raw:

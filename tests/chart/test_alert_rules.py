@@ -47,11 +47,6 @@ CASES = {
         "KoordgateNotReady", {f"koordgate_ready{A}": "0x10", f"koordgate_ready{B}": "1x10"}, "9m"
     ),
     "none is ready for a moment": Case("KoordgateNotReady", {f"koordgate_ready{A}": "1 1 0 1 1 1"}, "5m"),
-    "an entry is open": Case("KoordgateEntriesOpen", {'koordgate_lease_open{entry="e"}': "0 1"}, "1m", FIRES),
-    "entries are shut": Case("KoordgateEntriesOpen", {'koordgate_lease_open{entry="e"}': "1 0"}, "1m"),
-    "the lease has a problem": Case("KoordgateHealthLeaseStuck", {"koordgate_lease_problem": "1x20"}, "11m", FIRES),
-    "the keeper does not run": Case("KoordgateHealthLeaseStuck", {f"koordgate_ready{A}": "1x20"}, "11m", FIRES),
-    "the keeper does its work": Case("KoordgateHealthLeaseStuck", {"koordgate_lease_problem": "0x20"}, "20m"),
     "the very first bug of a replica": Case(
         "KoordgateBug", {'koordgate_bugs_total{path="/mutate-pod"}': "_x5 1x30"}, "8m", ({"path": "/mutate-pod"},)
     ),
@@ -61,7 +56,6 @@ CASES = {
     "one more bug": Case("KoordgateBug", {'koordgate_bugs_total{path="p"}': "1x70 2x20"}, "80m", ({"path": "p"},)),
     "a bug of long ago": Case("KoordgateBug", {'koordgate_bugs_total{path="p"}': "1x200"}, "180m"),
     "the index contradicts": Case("KoordgateBug", {"koordgate_index_contradictions_total": "0x5 1x30"}, "8m", FIRES),
-    "a bug of the keeper": Case("KoordgateBug", {"koordgate_lease_bugs_total": "0x5 1x30"}, "8m", FIRES),
     "requests wait": Case(
         "KoordgateEventLoopHeld",
         {f"koordgate_event_loop_worst_lag_seconds{A}": "0.7x9", f"koordgate_event_loop_worst_lag_seconds{B}": "0x9"},
@@ -292,13 +286,6 @@ def test_every_alert_is_tried_with_what_it_fires_on_and_what_it_does_not(rules: 
     stated = {rule["alert"] for rule in rules["groups"][0]["rules"]}
     assert {case.alert for case in CASES.values() if case.labels} == stated
     assert {case.alert for case in CASES.values() if not case.labels} == stated
-
-
-def test_without_the_health_lease_its_absence_is_no_alert(binaries: Binaries, tmp_path: Path) -> None:
-    values = {"alerts": {"enabled": True}, "healthLease": {"enabled": False}}
-    without = chart.find(chart.render(binaries, values), "PrometheusRule", "koordgate")["spec"]
-    case = CASES["the keeper does not run"]
-    assert tried(tmp_path, without, {"it does not run": case._replace(labels=())}).returncode == 0
 
 
 def test_the_rules_are_as_prometheus_wants_them(rules: JsonObject, tmp_path: Path) -> None:

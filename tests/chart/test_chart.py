@@ -24,7 +24,6 @@ from localplane.admin import JsonObject
 from localplane.binaries import Binaries
 from localplane.chart import ChartError, find, settings_text
 from webhook import settings
-from webhook.leasesettings import HealthLeaseSettings
 from webhook.limitsettings import LimitSettings
 from webhook.statedmix import TypicalSettings
 
@@ -101,12 +100,10 @@ def rules(objects: list[JsonObject]) -> Iterator[JsonObject]:
 def test_the_default_values_render_exactly_these_objects(objects: list[JsonObject]) -> None:
     assert sorted((item["kind"], item["metadata"]["name"]) for item in objects) == [
         ("ClusterRole", "koordgate"),
-        ("ClusterRole", "koordgate-lease"),
         ("ClusterRole", "koordgate-reporter"),
         ("ClusterRoleBinding", "koord-scheduler"),
         ("ClusterRoleBinding", "koord-scheduler-volumes"),
         ("ClusterRoleBinding", "koordgate"),
-        ("ClusterRoleBinding", "koordgate-lease"),
         ("ClusterRoleBinding", "koordgate-reporter"),
         ("ConfigMap", "koord-scheduler"),
         ("ConfigMap", "koordgate"),
@@ -117,7 +114,6 @@ def test_the_default_values_render_exactly_these_objects(objects: list[JsonObjec
         ("DaemonSet", "koordgate-reporter"),
         ("Deployment", "koord-scheduler"),
         ("Deployment", "koordgate"),
-        ("Deployment", "koordgate-lease"),
         ("FlowSchema", "koord-scheduler"),
         ("FlowSchema", "koordgate"),
         (MUTATING, "koordgate"),
@@ -127,35 +123,27 @@ def test_the_default_values_render_exactly_these_objects(objects: list[JsonObjec
         ("PriorityLevelConfiguration", "koordgate"),
         ("Role", "koord-scheduler"),
         ("Role", "koordgate"),
-        ("Role", "koordgate-lease"),
-        ("Role", "koordgate-lease"),
         ("RoleBinding", "koord-scheduler"),
         ("RoleBinding", "koord-scheduler-authentication-reader"),
         ("RoleBinding", "koordgate"),
-        ("RoleBinding", "koordgate-lease"),
-        ("RoleBinding", "koordgate-lease"),
         ("Service", "koordgate"),
         ("ServiceAccount", "koord-scheduler"),
         ("ServiceAccount", "koordgate"),
-        ("ServiceAccount", "koordgate-lease"),
         ("ServiceAccount", "koordgate-reporter"),
         ("ValidatingAdmissionPolicy", "koordgate-allocations"),
         ("ValidatingAdmissionPolicy", "koordgate-bindings"),
         ("ValidatingAdmissionPolicy", "koordgate-doctor"),
-        ("ValidatingAdmissionPolicy", "koordgate-lease"),
         ("ValidatingAdmissionPolicy", "koordgate-modes"),
         ("ValidatingAdmissionPolicy", "koordgate-preset-node"),
         ("ValidatingAdmissionPolicy", "koordgate-quotas"),
         ("ValidatingAdmissionPolicy", "koordgate-reporter"),
         ("ValidatingAdmissionPolicy", "koordgate-visible-devices"),
         ("ValidatingAdmissionPolicy", "koordgate-webhook"),
-        ("ValidatingAdmissionPolicy", "koordgate-while-open"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-allocations"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-allocations-shadow"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-bindings"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-bindings-shadow"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-doctor"),
-        ("ValidatingAdmissionPolicyBinding", "koordgate-lease"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-modes"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-preset-node"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-preset-node-shadow"),
@@ -164,7 +152,6 @@ def test_the_default_values_render_exactly_these_objects(objects: list[JsonObjec
         ("ValidatingAdmissionPolicyBinding", "koordgate-visible-devices"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-visible-devices-shadow"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-webhook"),
-        ("ValidatingAdmissionPolicyBinding", "koordgate-while-open"),
         (VALIDATING, "koordgate"),
     ]
 
@@ -179,9 +166,6 @@ def test_every_object_is_labelled_placed_and_its_own(render: Render, values: dic
         namespace = {True: None, False: "team-gate"}[item["kind"] in CLUSTER_SCOPED]
         if metadata["name"] == "koord-scheduler-authentication-reader":
             namespace = "kube-system"
-        if metadata["name"] == "koordgate-lease" and item["kind"] in {"Role", "RoleBinding"}:
-            assert metadata["namespace"] in {"team-gate", "default"}, "where it tries Pods"
-            continue
         assert metadata.get("namespace") == namespace, metadata
     count = Counter((item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in rendered)
     assert set(count.values()) == {1}
@@ -224,7 +208,6 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "certificate: {dnsNames: [koordgate, koordgate.koordgate-system, koordgate.koordgate-system.svc,"
         " koordgate.koordgate-system.svc.cluster.local]}\n"
         "quota: {exemptNamespaces: [koordgate-system, kube-system]}\n"
-        "healthLease: {enabled: true}"
     )
     written = yaml.safe_load(text)
     assert set(written) == {
@@ -248,7 +231,6 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "quota",
         "dra",
         "headroom",
-        "healthLease",
         "adopt",
         "map",
         "mirror",
@@ -301,13 +283,6 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             "domain": "koordinator.sh",
             "stateMemory": False,
             "logLevel": "debug",
-            "healthLease": {
-                "renewSeconds": 2.5,
-                "openAfterSeconds": 60,
-                "selfTests": 5,
-                "tryIn": "tried",
-                "port": 8447,
-            },
             "logFormat": "text",
             "tracing": {"endpoint": "http://collector:4318", "samplingPercent": 0.5},
             "webhook": {
@@ -438,15 +413,6 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             settings.NumaScopeSettings(namespaces=("training", "batch"), selector={"example.com/numa": "true"})
         ),
         quota=settings.QuotaSettings(enabled=False, exempt_namespaces=("gate", "gpu-operator", "kube-system")),
-        health_lease=HealthLeaseSettings(
-            enabled=True,
-            renew_seconds=2.5,
-            open_after_seconds=60,
-            self_tests=5,
-            namespace="tried",
-            host="::",
-            port=8447,
-        ),
     )
     container_ports = pods(rendered)["koordgate"]["spec"]["containers"][0]["ports"]
     assert [port["containerPort"] for port in container_ports] == [8443, 8444]
@@ -700,7 +666,7 @@ def test_each_webhook_and_policy_is_for_the_namespaces_of_its_mode(render: Rende
         assert mode == "enforce" or hook["failurePolicy"] == "Ignore"
     bindings = [item for item in rendered if item["kind"] == "ValidatingAdmissionPolicyBinding"]
     scoped = {item["metadata"]["name"]: item["spec"] for item in bindings if "matchResources" in item["spec"]}
-    assert len(scoped) == 9
+    assert len(scoped) == 8
     for name, spec in scoped.items():
         mode = "shadow" if name.endswith("-shadow") else "enforce"
         (found,) = spec["matchResources"]["namespaceSelector"]["matchExpressions"]
@@ -942,34 +908,7 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
             "verbs": ["get", "update"],
         },
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
-        {
-            "apiGroups": ["coordination.k8s.io"],
-            "resources": ["leases"],
-            "resourceNames": ["koordgate-health"],
-            "verbs": ["patch"],
-        },
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
     ]
-
-
-def test_without_the_health_lease_nothing_of_it_is_there(render: Render) -> None:
-    rendered = render({"healthLease": {"enabled": False}})
-    assert not [item for item in rendered if "lease" in item["metadata"]["name"] or "open" in item["metadata"]["name"]]
-    (role,) = (item for item in rendered if (item["kind"], item["metadata"]["name"]) == ("Role", "koordgate"))
-    assert not [rule for rule in role["rules"] if "leases" in rule["resources"]]
-    assert not settings.parse(settings_text(rendered)).health_lease.enabled
-
-
-@pytest.mark.parametrize(
-    ("values", "told"),
-    [
-        ({"tryIn": "kube-system"}, "healthLease.tryIn is kube-system, an exempt namespace"),
-        ({"openAfterSeconds": 29}, "healthLease.openAfterSeconds is less than three times healthLease.renewSeconds"),
-    ],
-)
-def test_a_health_lease_that_cannot_work_is_refused(render: Render, values: dict[str, Any], told: str) -> None:
-    with pytest.raises(ChartError, match=told):
-        render({"healthLease": values})
 
 
 def test_claims_are_reviewed_and_read_only_where_they_count(render: Render) -> None:
@@ -1388,7 +1327,6 @@ def test_a_network_policy_opens_the_webhooks_port_to_all_and_the_extenders_to_th
             },
         ],
         "koord-scheduler": [],
-        "koordgate-lease": [{"ports": [{"port": 9447, "protocol": "TCP"}]}],
         "koordgate-reporter": [{"ports": [{"port": 9446, "protocol": "TCP"}]}],
     }
 
@@ -1577,18 +1515,8 @@ def test_a_definition_in_a_group_of_kubernetes_says_where_it_was_approved(object
         pytest.fail("there is no such definition")
 
 
-@pytest.mark.parametrize(
-    "lacking", [{"healthLease": None}, {"tracing": None}, {"map": None}, {"certificate": {"certManager": None}}]
-)
+@pytest.mark.parametrize("lacking", [{"tracing": None}, {"map": None}, {"certificate": {"certManager": None}}])
 def test_values_of_an_older_chart_are_refused_with_how_to_upgrade(render: Render, lacking: dict[str, Any]) -> None:
     """`helm upgrade --reuse-values` brings them: the defaults of the version that is installed."""
     with pytest.raises(ChartError, match="--reset-then-reuse-values"):
         render(lacking)
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_that_the_keeper_of_the_health_lease_does_not_run_raises_an_alert(render: Render, *, enabled: bool) -> None:
-    objects = render({"alerts": {"enabled": True}, "healthLease": {"enabled": enabled}})
-    (group,) = find(objects, "PrometheusRule", "koordgate")["spec"]["groups"]
-    (expr,) = [rule["expr"] for rule in group["rules"] if rule["alert"] == "KoordgateHealthLeaseStuck"]
-    assert ("absent(koordgate_lease_problem)" in expr) is enabled

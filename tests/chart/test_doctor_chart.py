@@ -45,7 +45,7 @@ def rules(roles: list[JsonObject]) -> Iterator[Right]:
 @pytest.mark.parametrize("values", [{}, EVERYTHING, {"quota": {"enabled": False}, "dra": {"enabled": False}}])
 def test_each_right_of_the_chart_is_asked_about_and_no_other(values: JsonObject, render: Render) -> None:
     objects = render(values)
-    accounts = ("koordgate", "koordgate-reporter", "koordgate-lease")
+    accounts = ("koordgate", "koordgate-reporter")
     roles = [one for one in objects if one["kind"] in {"Role", "ClusterRole"} and one["metadata"]["name"] in accounts]
     configz = bool(values.get("reporter"))
     asked = rights.needed(settings.parse(settings_text(objects)), reporter=True, configz=configz, policies=True)
@@ -97,22 +97,14 @@ def test_the_test_may_read_what_the_command_reads_but_no_secret(tested: list[Jso
     assert given == (used - {("", "secrets", "get")}) | {("", "configmaps", "get")} | writes
 
 
-def test_pods_are_tried_in_four_namespaces_and_bindings_in_one(tested: list[JsonObject]) -> None:
+def test_pods_are_tried_in_three_namespaces_and_bindings_in_one(tested: list[JsonObject]) -> None:
     roles = [one for one in tested if one["kind"] == "Role" and one["metadata"]["name"] == f"{NAME}-tries"]
     resources = {one["metadata"]["namespace"]: one["rules"][0]["resources"] for one in roles}
     assert resources == {
         "team-a": ["pods", "pods/binding"],
         "kube-system": ["pods"],
         chart.NAMESPACE: ["pods"],
-        "default": ["pods"],  # healthLease.tryIn
     }
-
-
-def test_without_the_health_lease_its_namespace_is_not_tried(binaries: Binaries) -> None:
-    values = {"doctor": {"tryIn": "team-a"}, "healthLease": {"enabled": False}}
-    rendered = chart.render(binaries, values, tests=True)
-    spaces = {one["metadata"]["namespace"] for one in rendered if one["metadata"]["name"] == f"{NAME}-tries"}
-    assert spaces == {"team-a", "kube-system", chart.NAMESPACE}
 
 
 def test_its_account_is_limited_to_dry_runs_even_without_a_test(objects: list[JsonObject]) -> None:

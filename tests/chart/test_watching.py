@@ -15,7 +15,6 @@ from localplane import chart
 from localplane.admin import JsonObject
 from localplane.binaries import Binaries
 from reporter.metrics import ReporterMetrics
-from webhook.lease.metrics import LeaseMetrics
 
 DOCS = Path(chart.__file__).parents[1] / "docs"
 PAGE = DOCS / "metrics.md"
@@ -26,7 +25,7 @@ def exported() -> set[str]:
     """The names of all metrics, as they are queried."""
     families = [
         family
-        for metrics in (OfflineCluster.in_process().parts.metrics, LeaseMetrics(), ReporterMetrics())
+        for metrics in (OfflineCluster.in_process().parts.metrics, ReporterMetrics())
         for family in text_string_to_metric_families(metrics.exposition().decode())
     ]
     named = {f"{one.name}_total" if one.type == "counter" else one.name for one in families}

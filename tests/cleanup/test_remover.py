@@ -39,7 +39,7 @@ async def fake() -> AsyncIterator[FakeKube]:
         server.put(SECRETS, {"metadata": {"name": "koord-scheduler-cert"}})
         issued = {"cert-manager.io/certificate-name": "koordgate"}
         server.put(SECRETS, {"metadata": {"name": "koordgate-cert", "annotations": issued}})
-        for name in ("koord-scheduler", "koordgate-health", "another"):
+        for name in ("koord-scheduler", "another"):
             server.put(LEASES, {"metadata": {"name": name}})
         noted = {"koordgate.io/mode": "shadow", "team": "ml"}
         server.put(SPACES, {"metadata": {"name": "team", "labels": noted, "annotations": {"koordgate.io/x": "1"}}})
@@ -76,7 +76,7 @@ async def test_all_of_ours_goes_and_nothing_of_others(fake: FakeKube, kube: Kube
     said: list[str] = []
     left = await clean(kube, said)
     assert said[0] == "mutatingwebhookconfigurations koordgate"
-    assert (left.removed, left.kept) == (9, [])
+    assert (left.removed, left.kept) == (8, [])
     assert [names(fake, path) for path in (MUTATING, SECRETS, QUOTAS, DEPLOYMENTS, LEASES)] == [
         ["other"],
         ["koord-scheduler-cert", "own"],  # the first is somebody's own: cert-manager did not make it
@@ -261,7 +261,7 @@ async def test_an_object_that_others_delete_first_is_not_told(fake: FakeKube, ku
     said: list[str] = []
     left = await clean(kube, said)
     assert said[0] == f"deployments {SPACE}/koordgate"
-    assert left.removed == len(said) == 8
+    assert left.removed == len(said) == 7
 
 
 @pytest.mark.parametrize("others", [True, False])

@@ -224,30 +224,6 @@ async def test_each_damage_is_found_with_what_to_do(
     await until(lambda: admin.find(mirror), "the mirror is back")
 
 
-async def test_a_namespace_in_which_the_health_lease_could_tell_nothing_is_found_while_replicas_live(
-    whole: Whole, admin: AdminClient, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, found = await doctor(capsys)
-    assert "the self-test is answered in the namespace default" in told(found["ok"], "health lease")
-    space = "/api/v1/namespaces/default"
-    await admin.patch(space, {"metadata": {"labels": {"koordgate.io/mode": "off"}}})
-
-    async def noticed() -> str:
-        _, found = await doctor(capsys)
-        return told(found["warning"], "health lease")
-
-    warned = await until(noticed, "the API server has seen the label")
-    assert "the self-test proves nothing in the namespace default (healthLease.tryIn)" in warned
-    assert "label koordgate.io/mode" in warned
-    await admin.patch(space, {"metadata": {"labels": {"koordgate.io/mode": None}}})
-
-    async def right() -> bool:
-        _, found = await doctor(capsys)
-        return not told(found["warning"], "health lease")
-
-    await until(right, "the API server has seen that it is gone")
-
-
 def _daemon_set(name: str, container: JsonObject) -> JsonObject:
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
@@ -315,10 +291,10 @@ async def test_after_uninstall_and_cleanup_nothing_is_left_and_pods_are_as_they_
     headroom = {"key": "koordgate.io/headroom", "effect": "PreferNoSchedule"}
     await admin.patch(f"/api/v1/namespaces/{TEAM}", {"metadata": {"labels": {"koordgate.io/mode": "enforce"}}})
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{chart.NAMESPACE}/leases"
-    for name in ("koord-scheduler", "koordgate-health"):  # as they are made in time
+    for name in ("koord-scheduler",):  # as it is made in time
         lock = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}}
         await admin.apply(lock, namespace=chart.NAMESPACE)
-    assert len(await admin.items(leases)) == 2
+    assert len(await admin.items(leases)) == 1
     await admin.patch(f"/api/v1/nodes/{NODE}", {"spec": {"taints": [headroom, theirs]}})
     assert any("noderesourcetopologies" in path for path in left(await everything(admin)))
 

@@ -231,7 +231,6 @@ def test_workloads_of_other_namespaces_are_not_koordgates() -> None:
     assert [what for level, what in told("installed", cluster) if level is not Level.OK] == [
         "there is no koordgate among the deployments of koordgate-system",
         "koord-scheduler is not installed by this chart",
-        "there is no koordgate-lease among the deployments of koordgate-system",
     ]
 
 
@@ -424,14 +423,14 @@ def test_each_quota_that_names_devices_needs_its_mirror() -> None:
 
 def test_rights_are_judged_account_by_account() -> None:
     asked = needed(SETTINGS, reporter=True, configz=False)
-    accounts = ("koordgate", "koordgate-lease", "koordgate-reporter")
+    accounts = ("koordgate", "koordgate-reporter")
     counts = {account: sum(one.account == account for one in asked) for account in accounts}
     assert told("rights") == [(Level.OK, f"account {one} has its {counts[one]} rights") for one in accounts]
-    lost = [one for one in asked if one.account == "koordgate-lease"][:2]
+    lost = [one for one in asked if one.account == "koordgate-reporter"][:2]
     unasked = next(one for one in asked if one.account == "koordgate")
     found = told("rights", rights={**dict.fromkeys(asked, True), **dict.fromkeys(lost, False), unasked: None})
-    assert [level for level, _ in found] == [Level.UNKNOWN, Level.FAILURE, Level.OK]
-    assert found[1][1] == f"account koordgate-lease may not {listed([str(one) for one in lost])}"
+    assert [level for level, _ in found] == [Level.UNKNOWN, Level.FAILURE]
+    assert found[1][1] == f"account koordgate-reporter may not {listed([str(one) for one in lost])}"
 
 
 def test_a_review_names_what_the_right_names() -> None:
@@ -471,7 +470,7 @@ def test_a_review_names_what_the_right_names() -> None:
 def test_rights_follow_from_the_settings(yaml: str, resource: str, verbs: str) -> None:
     asked = needed(parse(yaml), reporter=False, configz=True)
     assert sorted(one.verb for one in asked if one.resource == resource) == verbs.split()
-    assert {one.account for one in asked} <= {"koordgate", "koordgate-lease"}
+    assert {one.account for one in asked} <= {"koordgate"}
 
 
 def test_the_plainest_that_a_dialect_can_say_is_tried() -> None:
@@ -609,11 +608,10 @@ def test_workloads_of_names_and_namespaces_beside_koordgates_are_not_its_own() -
     assert [what for level, what in told("installed", cluster) if level is not Level.OK] == [
         "there is no koordgate among the deployments of koordgate-system",
         "koord-scheduler is not installed by this chart",
-        "there is no koordgate-lease among the deployments of koordgate-system",
     ]
 
 
-@pytest.mark.parametrize("label", ["a", "koordgate-lease", "zz"])
+@pytest.mark.parametrize("label", ["a", "koordgate-other", "zz"])
 def test_why_containers_of_others_do_not_start_is_not_told(label: str) -> None:
     cluster = right_cluster()
     cluster["deployments"][0]["ready"] = 1
@@ -756,7 +754,6 @@ def test_so_much_is_read_of_a_cluster() -> None:
 
 
 TRIED = """
-healthLease: {enabled: true, namespace: probes}
 devices: {types: [{name: queue, resource: example.com/queue}]}
 dialects:
   hami: {enabled: true, namespaces: [a, b]}
@@ -791,7 +788,6 @@ def test_what_is_tried_follows_from_the_settings(action: str) -> None:
         ("a Pod that claims to hold a device", "refused", "team", ""),
         *(denied if action == "Deny" else []),
         (f"a Binding by {SCHEDULER}", "answered", "team", SCHEDULER),
-        *[("the self-test of the health lease", "as the self-test of the health lease needs it", "probes", "")] * 2,
     ]
     assert [one.about for one in planned if one.binding] == [
         *(["a Binding by another user that brings an allocation"] if action == "Deny" else []),

@@ -23,7 +23,6 @@ from console.doctor.snapshot import ReadList, Snapshot
 from console.doctor.trials import Came, Expect, Trial, TrialOutcome
 from console.doctor.wanted import wanted
 from webhook.adoptsettings import AdoptSettings
-from webhook.leasesettings import HealthLeaseSettings
 from webhook.settings import DialectSettings, HeadroomSettings, WebhookSettings
 from webhook.statedmix import TypicalSettings
 from webhook.tls.pki import Pair, new_authority, new_certificate
@@ -31,14 +30,13 @@ from webhook.tls.pki import Pair, new_authority, new_certificate
 Raw = dict[str, Any]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPACE = "koordgate-system"
-SETTINGS = WebhookSettings(health_lease=HealthLeaseSettings(enabled=True))
+SETTINGS = WebhookSettings()
 POLICIES = (
     "koordgate-allocations",
     "koordgate-bindings",
     "koordgate-modes",
     "koordgate-preset-node",
     "koordgate-visible-devices",
-    "koordgate-while-open",
 )
 WEBHOOKS = {
     "mutating": ("bindings.mutate.koordgate.io", "pods.mutate.koordgate.io", "updates.mutate.koordgate.io"),
@@ -128,7 +126,6 @@ def right_cluster() -> dict[str, list[Raw]]:
         "deployments": [
             workload("koordgate"),
             workload("koord-scheduler", image="kube-scheduler:1"),
-            workload("koordgate-lease", wanted=1, ready=1),
         ],
         "daemonsets": [workload("koordgate-reporter")],
         "mutating": [{**meta("koordgate"), "webhooks": entries(WEBHOOKS["mutating"])}],
@@ -173,7 +170,7 @@ def test_a_right_cluster_has_no_complaint() -> None:
     found = examine(snapshot())
     assert bad(found) == []
     areas = "versions clocks installed certificates rights enforcement quotas nodes told delivery headroom"
-    assert {*areas.split(), "health lease", "other products"} == {one.area for one in found}
+    assert {*areas.split(), "other products"} == {one.area for one in found}
 
 
 def first(key: str, **about: Any) -> Callable[[dict[str, list[Raw]]], None]:
@@ -210,11 +207,6 @@ def _other_authority(cluster: dict[str, list[Raw]]) -> None:
 def _ignored(cluster: dict[str, list[Raw]]) -> None:
     for one in cluster["mutating"][0]["webhooks"]:
         one["failurePolicy"] = "Ignore"
-
-
-def _opened(cluster: dict[str, list[Raw]]) -> None:
-    cluster["mutating"][0]["metadata"]["annotations"]["koordgate.io/opened"] = "pods.mutate.koordgate.io since noon"
-    cluster["mutating"][0]["webhooks"][1]["failurePolicy"] = "Ignore"
 
 
 AGREES = '{"u1": {"pod": "team/a", "agrees": true}, "u2": {"pod": "team/b", "agrees": false}}'
@@ -269,23 +261,6 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], None], Level, str]] = 
         "cannot be read",
     ),
     "entries that are Ignore": (_ignored, Level.WARNING, "failurePolicy is Ignore"),
-    "an entry that somebody opened": (_ignored, Level.WARNING, "pods.mutate.koordgate.io is Ignore, and not by"),
-    "an entry that the health lease opened": (_opened, Level.FAILURE, "is open (Ignore) since noon: no replica lived"),
-    "an entry that an upgrade shut": (
-        lambda cluster: cluster["mutating"][0]["metadata"]["annotations"].update({"koordgate.io/opened": "x"}),
-        Level.WARNING,
-        "pods.mutate.koordgate.io is Fail, and is still noted as open",
-    ),
-    "no policy while entries are open": (
-        lambda cluster: cluster["policyBindings"].pop(),
-        Level.FAILURE,
-        "koordgate-while-open does not refuse Pods for devices",
-    ),
-    "no keeper of the health lease": (
-        without("deployments", 2),
-        Level.FAILURE,
-        "there is no koordgate-lease among the deployments",
-    ),
     "another CA": (_other_authority, Level.FAILURE, "does not trust the CA of Secret koordgate-tls"),
     "an expired certificate": (
         lambda cluster: cluster["secrets"].__setitem__(0, EXPIRED),
@@ -410,82 +385,6 @@ def test_a_change_is_told_with_what_to_do(what: str) -> None:
     found = [one for one in examine(snapshot(cluster)) if words in one.what]
     assert [one.level for one in found] == [level]
     assert bool(found[0].todo) is (level is not Level.OK)
-
-
-PROBED: Raw = {
-    "metadata": {"annotations": {"koordgate.io/original-request": "{}"}},
-    "spec": {"schedulerName": "koord-scheduler"},
-}
-ASKED_TO = (
-    'admission webhook "pods.validate.koordgate.io" denied the request: Pod: metadata.annotations'
-    "[koordgate.io/self-test]: marks a self-test"
-)
-QUOTA = 'pods "koordgate-lease-x" is forbidden: exceeded quota: cards'
-SELF_TESTS: dict[str, tuple[tuple[Came, str, Raw], tuple[Came, str, Raw], Level, str]] = {
-    "both are answered": ((Came.STORED, "", PROBED), (Came.REFUSED, ASKED_TO, {}), Level.OK, "is answered in the"),
-    "a namespace that is only observed": (
-        (Came.STORED, "", {}),
-        (Came.STORED, "", {}),
-        Level.WARNING,
-        "pods.mutate.koordgate.io did not translate",
-    ),
-    "a quota": ((Came.REFUSED, QUOTA, {}), (Came.REFUSED, QUOTA, {}), Level.WARNING, "exceeded quota: cards"),
-    "only the second entry is not called": (
-        (Came.STORED, "", PROBED),
-        (Came.STORED, "", PROBED),
-        Level.WARNING,
-        "pods.validate.koordgate.io did not refuse",
-    ),
-    "no such namespace": (
-        (Came.NOT_THERE, "namespaces not found", {}),
-        (Came.NOT_THERE, "namespaces not found", {}),
-        Level.WARNING,
-        "the namespace team-a (healthLease.tryIn) does not exist",
-    ),
-    "a user without rights": ((Came.NO_RIGHT, "no", {}), (Came.NO_RIGHT, "no", {}), Level.UNKNOWN, "was not tried"),
-    "another's webhook": (
-        (Came.WEBHOOK_FAILED, 'failed calling webhook "x.example.com"', {}),
-        (Came.REFUSED, ASKED_TO, {}),
-        Level.WARNING,
-        "x.example.com",
-    ),
-}
-
-
-def self_tested(*came: tuple[Came, str, Raw]) -> tuple[TrialOutcome, ...]:
-    lease = HealthLeaseSettings(enabled=True, namespace="team-a")
-    planned, _ = trials.plan(WebhookSettings(health_lease=lease), "team", {})
-    ours = [one for one in planned if one.expect is Expect.SELF_TEST]
-    assert {one.namespace for one in ours} == {"team-a"}
-    return tuple(TrialOutcome(trial, *outcome) for trial, outcome in zip(ours, came, strict=True))
-
-
-@pytest.mark.parametrize("what", SELF_TESTS)
-def test_whether_the_self_test_of_the_health_lease_could_tell_anything_is_told_beforehand(what: str) -> None:
-    first_came, second_came, level, words = SELF_TESTS[what]
-    examined = examine(snapshot(outcomes=self_tested(first_came, second_came)))
-    found = [one for one in examined if "self-test" in one.what or "tryIn" in one.what]
-    assert [(one.level, words in one.what) for one in found] == [(level, True)]
-    assert [one.area for one in found] == ["health lease"]
-
-
-def test_while_an_entry_is_open_the_self_test_is_the_keepers_alone() -> None:
-    """The policy koordgate-while-open refuses what others than the keeper try."""
-    cluster = right_cluster()
-    _opened(cluster)
-    refused = (Came.REFUSED, "ValidatingAdmissionPolicy 'koordgate-while-open' denied request", {})
-    found = examine(snapshot(cluster, outcomes=self_tested(refused, refused)))
-    assert not [one for one in found if "self-test" in one.what]
-
-
-def test_while_no_replica_answers_only_the_dry_runs_say_so() -> None:
-    failed = (Came.WEBHOOK_FAILED, 'failed calling webhook "pods.mutate.koordgate.io"', {})
-    assert not [one for one in examine(snapshot(outcomes=self_tested(failed, failed))) if "self-test" in one.what]
-
-
-def test_without_the_health_lease_its_self_test_is_not_tried() -> None:
-    planned, _ = trials.plan(WebhookSettings(), "team", {})
-    assert not [one for one in planned if one.expect is Expect.SELF_TEST]
 
 
 TAINTS: dict[str, tuple[str, int, Level, str]] = {

@@ -279,7 +279,7 @@ async def test_a_cluster_that_does_not_answer_is_a_finding(
 META: Raw = {"name": "x", "namespace": "s", "labels": {"a": "b"}, "uid": "u", "annotations": {"c": "d"}}
 KEPT = {"name": "x", "namespace": "s", "labels": {"a": "b"}, "annotations": {}}
 VENDOR = "node.koordinator.sh/gpu-vendor"
-AGREEMENT, OPENED = "koordgate.io/pod-agreement", "koordgate.io/opened"
+AGREEMENT = "koordgate.io/pod-agreement"
 POLICY = "kubelet.koordinator.sh/cpu-manager-policy"
 
 
@@ -454,8 +454,6 @@ def test_of_an_object_is_kept_what_the_checks_need(key: str, obj: Raw, kept: Raw
         ("devices", "koordgate.io/runtime"),
         ("devices", "koordgate.io/memory-limits"),
         ("topologies", POLICY),
-        ("mutating", OPENED),
-        ("validating", OPENED),
     ],
 )
 def test_annotations_that_the_checks_read_are_kept_and_who_writes_the_object(key: str, annotation: str) -> None:

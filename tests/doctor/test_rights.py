@@ -12,7 +12,6 @@ gangs: {allOrNothing: true}
 dra: {taints: true}
 headroom: {mode: taint}
 map: {enabled: true}
-healthLease: {enabled: true}
 scheduler: {clientCertificates: true}
 """
 FEW = """
@@ -34,11 +33,6 @@ def told(settings: str, *, reporter: bool, configz: bool, policies: bool = False
 
 
 OF_ALL = {
-    "koordgate-lease: events in koordgate-system": "create",
-    "koordgate-lease: leases.coordination.k8s.io koordgate-health in koordgate-system": "get",
-    "koordgate-lease: mutatingwebhookconfigurations.admissionregistration.k8s.io koordgate": "get patch",
-    "koordgate-lease: pods in default": "create",
-    "koordgate-lease: validatingwebhookconfigurations.admissionregistration.k8s.io koordgate": "get patch",
     "koordgate-reporter: clusterpolicies.nvidia.com": "list",
     "koordgate-reporter: devices.scheduling.koordinator.sh": "create get list patch watch",
     "koordgate-reporter: events": "create patch",
@@ -50,8 +44,6 @@ OF_ALL = {
     "koordgate: devices.scheduling.koordinator.sh": "list watch",
     "koordgate: devicetaintrules.resource.k8s.io": "create delete list watch",
     "koordgate: events": "create",
-    "koordgate: leases.coordination.k8s.io in koordgate-system": "create",
-    "koordgate: leases.coordination.k8s.io koordgate-health in koordgate-system": "patch",
     "koordgate: limitranges": "list watch",
     "koordgate: mutatingwebhookconfigurations.admissionregistration.k8s.io koordgate": "get patch",
     "koordgate: namespaces": "list watch",

@@ -25,7 +25,6 @@ from localplane.binaries import Binaries, BuildError, find_or_build
 from localplane.plane import CONTROL_PLANE, ControlPlane
 from localplane.process import free_port
 from localplane.waiting import NotInTimeError, until
-from webhook.lease.entries import Guarded
 
 _HERE = Path(__file__).parent
 NODE = "node-1"
@@ -138,21 +137,6 @@ class Cluster:
         if process.returncode:
             raise RuntimeError(f"{output.decode()}\n{await self.told()}")
 
-    async def entries(self, expected: str) -> None:
-        """Wait until both entries that guard Pods are Fail, or both are Ignore."""
-        found = dict.fromkeys(Guarded, "")
-
-        async def so() -> bool:
-            for guarded in found:
-                hooks = (await self.admin.get(guarded.resource.path(chart.RELEASE)))["webhooks"]
-                (found[guarded],) = (hook["failurePolicy"] for hook in hooks if hook["name"] == guarded.entry)
-            return set(found.values()) == {expected}
-
-        try:
-            await until(so, f"both entries are {expected}", deadline_s=120)
-        except NotInTimeError as error:
-            raise NotInTimeError(f"{error}\n{await self.told()}") from error
-
     async def pods(self, app: str) -> list[JsonObject]:
         """The chart's Pods of an app, without those that end."""
         path = f"/api/v1/namespaces/{chart.NAMESPACE}/pods"
@@ -232,7 +216,6 @@ def _values(node: harness.Node, image: built.Image, kubernetes: str) -> JsonObje
         "image": {"repository": image.repository, "tag": image.tag, "pullPolicy": "Never"},
         "scheduler": {"image": {"repository": SCHEDULER, "tag": kubernetes, "pullPolicy": "Never"}},
         "reporter": {"kubelet": kubelet, "gpus": {"runtimeClassName": cards.HANDLER}},
-        "healthLease": {"renewSeconds": 2, "openAfterSeconds": 8, "selfTests": 2},
     }
 
 

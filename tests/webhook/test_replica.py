@@ -31,7 +31,6 @@ from koordgate.kube.resource import (
     ALL_POD_GROUPS,
     DEVICE_TAINT_RULES,
     EVENTS,
-    LEASES,
     MUTATING_WEBHOOKS,
     NODE_ALLOCATIONS,
     NODES,
@@ -53,7 +52,6 @@ from webhook.settings import (
     DraSettings,
     GangSettings,
     HeadroomSettings,
-    HealthLeaseSettings,
     LedgerSettings,
     QuotaSettings,
     Scheduler,
@@ -607,7 +605,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "taints without DRA": {"dra": DraSettings(enabled=False, taints=True), "quota": QuotaSettings(enabled=False)},
     "quotas": {"dra": DraSettings(enabled=False)},
     "headroom": {"headroom": HeadroomSettings(mode="taint")},
-    "the health lease": {"health_lease": HealthLeaseSettings(enabled=True)},
     "callers without certificates": {"scheduler": Scheduler(client_certificates=False)},
 }
 CLAIMS, QUOTAS = ["resourceslices", "resourceclaims"], ["limitranges", "resourcequotas"]
@@ -618,7 +615,6 @@ HAS: dict[str, tuple[list[str], list[str]]] = {
     "taints without DRA": ([], ["client_secret"]),
     "quotas": (QUOTAS, ["quotas", "client_secret"]),
     "headroom": ([*CLAIMS, *QUOTAS], ["headroom", "quotas", "client_secret"]),
-    "the health lease": ([*CLAIMS, *QUOTAS], ["renewal", "quotas", "client_secret"]),
     "callers without certificates": ([*CLAIMS, *QUOTAS], ["quotas"]),
 }
 
@@ -629,7 +625,7 @@ async def test_a_replica_has_the_parts_that_are_turned_on(kube: KubeClient, opti
     always = ["namespaces", "runtimeclasses", "nodes", "devices", "noderesourcetopologies", "nodeallocations", "pods"]
     more, parts = HAS[option]
     assert [name for name, _ in replica._watches] == [*always, *more]
-    optional = ("taints", "headroom", "renewal", "quotas", "client_secret")
+    optional = ("taints", "headroom", "quotas", "client_secret")
     assert [name for name in optional if getattr(replica, f"_{name}") is not None] == parts
 
 
@@ -647,21 +643,19 @@ async def test_what_is_turned_on_is_kept_once_the_replica_is_ready_and_not_befor
     on = msgspec.structs.replace(
         configured(),
         headroom=HeadroomSettings(mode="remove"),
-        health_lease=HealthLeaseSettings(enabled=True),
         dra=DraSettings(enabled=True, taints=True),
     )
 
     def kept() -> list[bool]:
-        leases = fake.objects(LEASES.path(namespace="koordgate-system"))
         tainted = bool((fake.get(node).get("spec") or {}).get("taints"))
-        return [bool(leases), not tainted, bool(fake.objects(rules.path()))]
+        return [not tainted, bool(fake.objects(rules.path()))]
 
     fake.faults.always("patch", "validatingwebhookconfigurations", answer(403))
     async with running(kube, on) as one:
         await one.until(lambda: len(one.replica.unready()) == 1)
-        assert kept() == [False, False, False]
+        assert kept() == [False, False]
         fake.faults.always("patch", "validatingwebhookconfigurations", None)
-        await one.until(lambda: kept() == [True, True, True])
+        await one.until(lambda: kept() == [True, True])
         gc_first, *_ = gc.get_threshold()
         assert gc_first == 20_000
 
@@ -670,10 +664,10 @@ async def test_what_is_turned_off_is_not_even_looked_at(fake: FakeKube, cluster:
     off = msgspec.structs.replace(configured(), dra=DraSettings(enabled=False))
     async with running(kube, off) as one:
         await one.ready()
-        for resource in (RESOURCE_SLICES, RESOURCE_CLAIMS, DEVICE_TAINT_RULES[0], LEASES):
+        for resource in (RESOURCE_SLICES, RESOURCE_CLAIMS, DEVICE_TAINT_RULES[0]):
             assert not fake.seen("list", resource.plural)
         parts = one.replica
-        assert (parts._taints, parts._headroom, parts._renewal) == (None, None, None)
+        assert (parts._taints, parts._headroom) == (None, None)
 
 
 # --- bugs in the background, and health

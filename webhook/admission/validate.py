@@ -22,7 +22,6 @@ from allocator.vocabulary.names import (
     ORIGINAL_REQUEST,
     OWN_CPUS,
     RESOURCE_MAPS,
-    SELF_TEST,
     is_allocation_annotation,
     is_delivery_annotation,
     is_quota_resource,
@@ -74,7 +73,7 @@ def created(
         memory: what keeps memory limits, and where they are required.
     """
     pod = request.object
-    problems = [*_forged_at_birth(pod), *_self_test(pod)]
+    problems = _forged_at_birth(pod)
     if scope.lacks_mark(request.namespace, pod, types):
         problems.append(_untranslated(f"metadata.annotations[{NUMA_SCOPE}]", "is missing"))
     reading = read_asks(pod, types, implied=False)
@@ -237,14 +236,6 @@ def _forged_at_birth(pod: Mapping[str, Any]) -> list[Problem]:
         for key in _annotations(pod)
         if is_allocation_annotation(key)
     ]
-
-
-def _self_test(pod: Mapping[str, Any]) -> Iterator[Problem]:
-    """Refuse what asks to be refused: by that the health lease sees that this webhook is called."""
-    if SELF_TEST in _annotations(pod):
-        yield Problem(
-            f"metadata.annotations[{SELF_TEST}]", "marks a self-test of koordgate, which is refused; remove it"
-        )
 
 
 def updated(

@@ -11,7 +11,6 @@ from console.doctor.checks.delivery import delivery
 from console.doctor.checks.enforcement import enforcement
 from console.doctor.checks.headroom import headroom
 from console.doctor.checks.installed import installed
-from console.doctor.checks.lease import lease
 from console.doctor.checks.nodes import nodes
 from console.doctor.checks.policies import policies
 from console.doctor.checks.quotas import quotas
@@ -29,7 +28,6 @@ CHECKS: Final[tuple[Callable[[Snapshot], Iterable[Finding]], ...]] = (
     rights,
     answers,
     enforcement,
-    lease,
     clashes,
     policies,
     quotas,

@@ -21,7 +21,10 @@ _PRESENT: Final = (
     ),
     ("validating", ("bindings.validate.koordgate.io", "guard.validate.koordgate.io", "pods.validate.koordgate.io")),
 )
-_MUST_FAIL: Final = ("bindings.mutate.koordgate.io", "bindings.validate.koordgate.io")  # Pods': see lease.py
+# An administrator may have opened those of Pods by hand, while no replica answered (docs/operations.md).
+_MUST_FAIL: Final = tuple(
+    f"{about}.{step}.koordgate.io" for about in ("bindings", "pods") for step in ("mutate", "validate")
+)
 
 
 def certificates(snapshot: Snapshot) -> Iterator[Finding]:
@@ -54,7 +57,7 @@ def _configuration(
     loose = [name for name in _MUST_FAIL if name in entries and entries[name].get("failurePolicy") == "Ignore"]
     if loose:
         todo = "helm upgrade restores failurePolicy: Fail"
-        yield warning(_AREA, f"failurePolicy is Ignore, so binds may bypass koordgate: {listed(loose)}", todo)
+        yield warning(_AREA, f"failurePolicy is Ignore, so Pods may bypass koordgate: {listed(loose)}", todo)
     empty = [name for name, one in entries.items() if not (one.get("clientConfig") or {}).get("caBundle")]
     if empty:
         todo = "wait until a replica is ready: it publishes its CA; then see its log"

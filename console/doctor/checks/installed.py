@@ -8,7 +8,6 @@ from console.doctor.snapshot import RELEASE, REPORTER, REPORTERS, Raw, Snapshot
 
 _AREA: Final = "installed"
 _SCHEDULER: Final = "koord-scheduler"
-_LEASE: Final = "koordgate-lease"
 
 
 def installed(snapshot: Snapshot) -> Iterator[Finding]:
@@ -26,8 +25,6 @@ def installed(snapshot: Snapshot) -> Iterator[Finding]:
     else:
         todo = f"see that the scheduler of user {snapshot.settings.scheduler.username} runs"
         yield unknown(_AREA, f"{_SCHEDULER} is not installed by this chart", todo)
-    if snapshot.settings.health_lease.enabled:
-        yield from _workload(snapshot, "deployments", _LEASE)
     if snapshot.reporter:
         for name in _reporters(snapshot) or [REPORTER]:
             yield from _workload(snapshot, "daemonsets", name)
