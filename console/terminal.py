@@ -5,7 +5,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -15,6 +15,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from koordgate.kube.errors import KubeError, Unreachable
+from koordgate.settings import SettingsError
+
+UNUSABLE: Final = 2
+"""The exit status for wrong arguments, settings and files."""
+OR_FILES: Final = "; or give a snapshot or manifests with -f"
 _SIGPIPE: Final = 141  # 128 + SIGPIPE, as a shell reports it
 _LONGEST_S: Final = 24 * 3600.0
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -89,6 +95,33 @@ def seconds(text: str) -> float:
         if 0 <= number <= _LONGEST_S:
             return number
     raise argparse.ArgumentTypeError(f"{text!r}: state seconds from 0 to {_LONGEST_S:.0f}")
+
+
+def tell(called: str, text: str) -> None:
+    """Write a line to standard error, with how the command was called."""
+    sys.stderr.write(f"{called}: {printable(text)}\n")
+
+
+def guarded(called: str, run: Callable[[], int], *wrong: type[Exception], hint: str = "") -> int:
+    """Run a command; what fails is reported in one line, with the exit status that all commands have for it.
+
+    Exceptions of `wrong` say what the user gave wrongly; `hint` is told where there is no kubeconfig.
+    """
+    given: tuple[type[Exception], ...] = (SettingsError, *wrong)
+    status = 1
+    try:
+        status = run()
+        sys.stdout.flush()
+    except given as error:
+        tell(called, str(error))
+        return UNUSABLE
+    except Unreachable as error:
+        tell(called, f"the API server of the kubeconfig does not answer: {error}")
+    except KubeError as error:
+        tell(called, f"{error}{hint if error.reason == 'Configuration' else ''}")
+    except BrokenPipeError:
+        return unread()
+    return status
 
 
 def unread() -> int:

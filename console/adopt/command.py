@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -25,12 +24,10 @@ from console.simulator.objects import add_files
 from console.terminal import printable
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import KubeError, NotFound, Unreachable
+from koordgate.kube.errors import NotFound
 from koordgate.kube.resource import NAMESPACES
-from koordgate.settings import SettingsError
 from webhook import settings
 
-_UNUSABLE: Final = 2
 _NOT_NOW: Final = 3
 _CLASH: Final = 4
 _MANAGER: Final = "koordgate-adopt"
@@ -59,7 +56,7 @@ async def _do(arguments: argparse.Namespace, kube: KubeClient | None) -> int:
     seen = AdoptView(cluster)
     found = find(cluster, seen)
     for note in (*found.notes, *((*found.doubts, *found.policies) if arguments.verb == "check" else ())):
-        sys.stderr.write(f"koordgate adopt: {printable(note)}\n")
+        terminal.tell("koordgate adopt", note)
     if arguments.verb == "check":
         return _check(arguments, found)
     if arguments.verb == "report":
@@ -142,24 +139,11 @@ async def _switch(
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    try:
-        status = asyncio.run(_main(arguments))
-        sys.stdout.flush()
-    except (CommandError, SettingsError, InputError) as error:
-        return _failed(_UNUSABLE, str(error))
-    except Unreachable as error:
-        return _failed(1, f"the API server of the kubeconfig does not answer: {error}")
-    except KubeError as error:
-        hint = "; or give objects with -f" if error.reason == "Configuration" and hasattr(arguments, "files") else ""
-        return _failed(1, f"{error}{hint}")
-    except BrokenPipeError:
-        return terminal.unread()
-    return status
+    def run() -> int:
+        return asyncio.run(_main(arguments))
 
-
-def _failed(status: int, message: str) -> int:
-    sys.stderr.write(f"koordgate adopt: {printable(message)}\n")
-    return status
+    hint = "; or give objects with -f" if hasattr(arguments, "files") else ""
+    return terminal.guarded("koordgate adopt", run, CommandError, InputError, hint=hint)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,21 +6,15 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from allocator.vocabulary.adopted import Product
 from console import terminal
 from console.devices.installed import NAMESPACE, UnknownSettingsError, installed_settings
 from console.devices.nodestate import CommandError, Known
-from console.terminal import printable
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import KubeError, Unreachable
-from koordgate.settings import SettingsError
 from webhook.settings import WebhookSettings, adoption_of, load, types_of
 from webhook.view.classes import pools_of
-
-UNUSABLE: Final = 2
-"""The exit status for wrong arguments."""
 
 
 class CommandEnd(NamedTuple):
@@ -88,25 +82,15 @@ def carry_out(arguments: argparse.Namespace, work: Work, check: Callable[[], obj
             done = await work(kube, known)
             return CommandEnd([*known.notes, *done.problems], done.status)
 
-    def failed(status: int, message: str) -> int:
-        sys.stderr.write(f"{arguments.called}: {printable(message)}\n")
-        return status
-
-    try:
+    def run() -> int:
         check()
         answer = asyncio.run(main(load(arguments.config) if arguments.config else None))
         sys.stdout.flush()
-    except (CommandError, SettingsError) as error:
-        return failed(UNUSABLE, str(error))
-    except Unreachable as error:
-        return failed(1, f"the API server of the kubeconfig does not answer: {error}")
-    except KubeError as error:
-        return failed(1, str(error))
-    except BrokenPipeError:
-        return terminal.unread()
-    for problem in answer.problems:
-        failed(0, problem)
-    return answer.status
+        for problem in answer.problems:
+            terminal.tell(arguments.called, problem)
+        return answer.status
+
+    return terminal.guarded(arguments.called, run, CommandError)
 
 
 async def _known(kube: KubeClient, installed_in: str, configured: WebhookSettings | None) -> Known:

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import sys
 from typing import Final
 
 from console import terminal
@@ -15,16 +14,12 @@ from console.explain.reading import Reading, read_files, read_live
 from console.explain.scene import scene
 from console.simulator.documents import InputError
 from console.simulator.objects import add_files
-from console.terminal import printable
 from koordgate.cli import Command
 from koordgate.kube.access import DEFAULT_NAMESPACE
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import KubeError, Unreachable
-from koordgate.settings import SettingsError
 from webhook import settings
 from webhook.settings import WebhookSettings
 
-_UNUSABLE: Final = 2
 _NOWHERE: Final = 3
 _MOST_NAMED: Final = 8
 
@@ -51,34 +46,24 @@ async def _explain(arguments: argparse.Namespace) -> tuple[Explanation, list[str
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    try:
-        found, notes = asyncio.run(_explain(arguments))
-        for note in notes[: None if _everything(arguments) else _MOST_NAMED]:
-            sys.stderr.write(f"{arguments.called}: {printable(note)}\n")
-        if arguments.output in {"text", "wide"}:
-            terminal.show(*report.parts(found, everything=_everything(arguments)))
-        else:
-            terminal.write_data(data(found), arguments.output)
-        sys.stdout.flush()
-    except (CommandError, InputError, SettingsError) as error:
-        return _failed(arguments, _UNUSABLE, str(error))
-    except Unreachable as error:
-        return _failed(arguments, 1, f"the API server of the kubeconfig does not answer: {error}")
-    except KubeError as error:
-        hint = "; or give a snapshot or manifests with -f" if error.reason == "Configuration" else ""
-        return _failed(arguments, 1, f"{error}{hint}")
-    except BrokenPipeError:
-        return terminal.unread()
+    return terminal.guarded(
+        arguments.called, lambda: _show(arguments), CommandError, InputError, hint=terminal.OR_FILES
+    )
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    found, notes = asyncio.run(_explain(arguments))
+    for note in notes[: None if _everything(arguments) else _MOST_NAMED]:
+        terminal.tell(arguments.called, note)
+    if arguments.output in {"text", "wide"}:
+        terminal.show(*report.parts(found, everything=_everything(arguments)))
+    else:
+        terminal.write_data(data(found), arguments.output)
     return 0 if found.bound or (found.fitting and found.stopped is None) else _NOWHERE
 
 
 def _everything(arguments: argparse.Namespace) -> bool:
     return bool(arguments.all) or arguments.output == "wide"
-
-
-def _failed(arguments: argparse.Namespace, status: int, message: str) -> int:
-    sys.stderr.write(f"{arguments.called}: {printable(message)}\n")
-    return status
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

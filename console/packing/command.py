@@ -14,14 +14,10 @@ from console.packing import report, wanted
 from console.packing.state import PackingState, read_state
 from console.simulator.documents import InputError
 from console.simulator.objects import add_files
-from console.terminal import printable
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import KubeError, Unreachable
-from koordgate.settings import SettingsError
 from webhook import settings
 
-_UNUSABLE: Final = 2
 _NO_ROOM: Final = 3
 _MAX_NOTES: Final = 8
 _ON_TERMINALS: Final = 100  # columns
@@ -66,27 +62,18 @@ async def _packing(arguments: argparse.Namespace) -> int:
         terminal.show(*report.report_parts(found, sizes, answer), most=most)
     else:
         terminal.write_data(report.report_data(state, found, sizes, answer), arguments.output)
-    sys.stdout.flush()
     return _NO_ROOM if (arguments.size is not None or arguments.pod) and not answer.fitting else 0
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"koordgate packing: {printable(text)}\n")
+    terminal.tell("koordgate packing", text)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    try:
+    def run() -> int:
         return asyncio.run(_packing(arguments))
-    except (CommandError, InputError, SettingsError) as error:
-        _say(str(error))
-        return _UNUSABLE
-    except Unreachable as error:
-        _say(f"the API server of the kubeconfig does not answer: {error}")
-    except KubeError as error:
-        _say(f"{error}{'; or give a snapshot or manifests with -f' if error.reason == 'Configuration' else ''}")
-    except BrokenPipeError:
-        return terminal.unread()
-    return 1
+
+    return terminal.guarded("koordgate packing", run, CommandError, InputError, hint=terminal.OR_FILES)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

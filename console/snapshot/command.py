@@ -17,14 +17,10 @@ from console import terminal
 from console.devices.session import add_cluster
 from console.snapshot.keep import Raw
 from console.snapshot.read import SnapshotWanted, Taken, take
-from console.terminal import printable
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import KubeError, Unreachable
-from koordgate.settings import SettingsError
 from webhook import settings
 
-_UNUSABLE: Final = 2
 _TOLD_EACH: Final = 250  # objects
 STDOUT: Final = "-"
 _GZIP: Final = ".gz"
@@ -83,20 +79,19 @@ async def _take(arguments: argparse.Namespace) -> Taken:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    return terminal.guarded("koordgate snapshot", lambda: _write(arguments))
+
+
+def _write(arguments: argparse.Namespace) -> int:
+    taken = asyncio.run(_take(arguments))
     try:
-        taken = asyncio.run(_take(arguments))
         size = write(arguments.output, taken.items)
         sys.stdout.flush()
-    except SettingsError as error:
-        return _failed(_UNUSABLE, str(error))
-    except Unreachable as error:
-        return _failed(1, f"the API server of the kubeconfig does not answer: {error}")
-    except KubeError as error:
-        return _failed(1, str(error))
     except BrokenPipeError:
-        return terminal.unread()
+        raise
     except OSError as error:
-        return _failed(_UNUSABLE, f"{arguments.output} cannot be written ({error.strerror}): name another file with -o")
+        _say(f"{arguments.output} cannot be written ({error.strerror}): name another file with -o")
+        return terminal.UNUSABLE
     for note in taken.notes:
         _say(note)
     if arguments.output != STDOUT:
@@ -106,12 +101,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"koordgate snapshot: {printable(text)}\n")
-
-
-def _failed(status: int, message: str) -> int:
-    _say(message)
-    return status
+    terminal.tell("koordgate snapshot", text)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
