@@ -3,48 +3,26 @@
 import argparse
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from adopt.objects import GPU, SHADOW, Raw, cluster, devices, found, gpu_pod, node
 from builders import container, device_entry, device_object, pod
 
 from allocator.vocabulary.mode import Mode
-from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from console.adopt.command import COMMAND
 from console.adopt.findings import ClusterFindings, HeldBy, NodeFinding, find
-from console.adopt.objects import Cluster, from_objects
+from console.adopt.objects import from_objects
 from console.adopt.steps import blockers, steps
 from console.adopt.tables import check_tables
 from console.adopt.view import AdoptView
 from console.simulator.cluster import OfflineCluster
 from console.terminal import show
-from webhook.settings import DialectSettings, WebhookSettings, parse, types_of
+from webhook.settings import WebhookSettings, parse, types_of
 
-Raw = dict[str, Any]
-GPU = {"nvidia.com/gpu": "1"}
 HAMI = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4000"}
-WITH_HAMI = WebhookSettings(mode=Mode.SHADOW, dialects={"hami": DialectSettings(enabled=True)})
-
-
-def node(name: str, **offers: str) -> Raw:
-    room = {"cpu": "64", "memory": "512Gi", "pods": "99", "kubernetes.io/gpu-core": "200"}
-    room |= {"kubernetes.io/gpu-memory-ratio": "200", "kubernetes.io/gpu-memory": "160Gi"}
-    return {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {**room, **offers}}}
-
-
-def devices(name: str, held: Mapping[int, str] | None = None, **entry: Any) -> Raw:
-    entries = [device_entry(minor, id=f"GPU-{name}-{minor}", domain="kubernetes.io", **entry) for minor in range(2)]
-    checkpoint = [{"podUID": uid, "deviceIDs": [f"GPU-{name}-{minor}"]} for minor, uid in (held or {}).items()]
-    told = {DEVICES_CHECKPOINTS[0]: json.dumps(checkpoint), "koordgate.io/runtime": '{"defaultShows":true}'}
-    return device_object(*entries, name=name, annotations=told)
-
-
-def gpu_pod(name: str, namespace: str = "team", limits: Mapping[str, str] = GPU, **about: Any) -> Raw:
-    made = pod(container(limits=limits, requests=limits), name=name, namespace=namespace, uid=f"uid-{name}", **about)
-    made["spec"].setdefault("schedulerName", "default-scheduler")
-    return {**made, "kind": "Pod"}
 
 
 def reporter(on: str, *, ready: bool = True) -> Raw:
@@ -56,18 +34,6 @@ def reporter(on: str, *, ready: bool = True) -> Raw:
 
 def namespace(name: str, mode: str) -> Raw:
     return {"kind": "Namespace", "metadata": {"name": name, "labels": {"koordgate.io/mode": mode}}}
-
-
-def cluster(objects: Iterable[Raw], settings: WebhookSettings = WITH_HAMI) -> Cluster:
-    made = Cluster(settings=settings, installed=True)
-    for obj in objects:
-        made.take(obj["kind"], obj, types_of(settings))
-    return made
-
-
-def found(*objects: Raw, settings: WebhookSettings = WITH_HAMI) -> ClusterFindings:
-    made = cluster(objects, settings)
-    return find(made, AdoptView(made))
 
 
 async def ours(name: str, on: str, namespace: str = "team") -> Raw:
@@ -149,7 +115,7 @@ def test_a_running_pod_that_has_cpus_of_its_own_and_asks_for_no_devices_is_no_cl
         nodeName="n1",
         schedulerName=scheduler,
     )
-    made = cluster([node("n1"), devices("n1"), {**cpus, "kind": "Pod"}])
+    made = cluster(node("n1"), devices("n1"), {**cpus, "kind": "Pod"})
     told = find(made, AdoptView(made))
     assert (told.clashes, told.pods) == ([], ())
     (kept,) = made.objects("Pod")
@@ -219,7 +185,7 @@ async def test_the_steps_that_are_left_are_told_with_a_command_each() -> None:
     assert left(told) == [1, 2, 3, 4, 5, 6, 7]
     assert all(step.command for step in steps(told))
     after = [node("n1"), devices("n1"), reporter("n1"), namespace("team", "enforce"), await ours("mine", "n1")]
-    made = cluster(after)
+    made = cluster(*after)
     assert left(find(made, AdoptView(made))) == [6]
 
 
@@ -253,7 +219,7 @@ def test_namespaces_that_share_nodes_are_switched_together() -> None:
 
 
 def test_nothing_is_switched_to_enforcement_without_webhooks() -> None:
-    made = cluster([node("n1")])
+    made = cluster(node("n1"))
     made.installed = False
     (reason,) = blockers(find(made, AdoptView(made)), ["team"], Mode.ENFORCE)
     assert "install the chart" in reason
@@ -261,7 +227,7 @@ def test_nothing_is_switched_to_enforcement_without_webhooks() -> None:
 
 @pytest.mark.parametrize("to", Mode)
 def test_nothing_is_switched_by_settings_that_nobody_confirmed(to: Mode) -> None:
-    made = cluster([node("n1")], WebhookSettings())
+    made = cluster(node("n1"), settings=WebhookSettings())
     made.assumed = True
     (reason,) = blockers(find(made, AdoptView(made)), ["team"], to)
     assert "--installed-in" in reason
@@ -498,10 +464,8 @@ def test_of_nodes_with_nvidias_cards_it_is_told_how_containers_get_them() -> Non
     runc = '{"handlers":["runc","nvidia"],"showing":["nvidia"],"defaultShows":false}'
     deaf = '{"handlers":["runc"],"showing":[],"defaultShows":false}'
     other = {"labels": {"node.koordinator.sh/gpu-vendor": "other"}}
-    made = cluster(
-        [node("a"), node("b"), node("c"), told_of("a", runc), told_of("b", deaf), told_of("c", runc, **other)]
-    )
-    made.take("RuntimeClass", runtime_class(), types_of(WITH_HAMI))
+    made = cluster(node("a"), node("b"), node("c"), told_of("a", runc), told_of("b", deaf), told_of("c", runc, **other))
+    made.take("RuntimeClass", runtime_class(), types_of(SHADOW))
     made.classes = True
     told = find(made, AdoptView(made))
     assert [(one.name, one.delivery) for one in told.nodes] == [("a", "runtimeClass"), ("b", "none"), ("c", "")]
@@ -514,7 +478,7 @@ def test_a_file_that_has_a_runtime_class_has_all_of_them_and_one_without_any_has
     objects = [node("a"), told_of("a", runc)]
     for more, way in ([], "runtimeClass"), ([runtime_class("kata")], "none"), ([runtime_class()], "runtimeClass"):
         read = [("file", one, one["kind"]) for one in (*objects, *more)]
-        made = from_objects(read, WITH_HAMI)
+        made = from_objects(read, SHADOW)
         assert [one.delivery for one in find(made, AdoptView(made)).nodes] == [way]
 
 

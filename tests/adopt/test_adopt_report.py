@@ -1,63 +1,27 @@
 """`koordgate adopt report`: Pods placed in memory; what is kept of the objects of a cluster; who holds what of it."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from builders import container, device_entry, device_object, gpu, holding, part, pod
+from adopt.objects import SHADOW, Raw, cluster, devices, found, gpu_pod, node
+from builders import container, gpu, holding, part, pod
 from msgspec.structs import astuple
 
 from allocator.vocabulary.mode import Mode
-from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from allocator.wire.nodeallocation import write_spec
-from console.adopt.findings import ClusterFindings, find
-from console.adopt.objects import Cluster, from_objects
+from console.adopt.findings import find
+from console.adopt.objects import from_objects
 from console.adopt.report import NamespaceReport, PlacedOn, PlacedPod, report
 from console.adopt.view import AdoptView
 from console.simulator.documents import InputError
-from webhook.settings import DialectSettings, WebhookSettings, types_of
-
-Raw = dict[str, Any]
-SHADOW = WebhookSettings(mode=Mode.SHADOW, dialects={"hami": DialectSettings(enabled=True)})
-ONE = {"nvidia.com/gpu": "1"}
-ROOM = {"cpu": "64", "memory": "512Gi", "pods": "99", "kubernetes.io/gpu-core": "200"}
-ROOM |= {"kubernetes.io/gpu-memory-ratio": "200", "kubernetes.io/gpu-memory": "160Gi"}
-
-
-def node(name: str, **offers: str) -> Raw:
-    return {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {**ROOM, **offers}}}
-
-
-def devices(name: str, checkpoint: str = "[]", cards: int = 2, **entry: Any) -> Raw:
-    entries = [device_entry(at, id=f"GPU-{name}-{at}", domain="kubernetes.io", **entry) for at in range(cards)]
-    return device_object(*entries, name=name, annotations={DEVICES_CHECKPOINTS[0]: checkpoint})
-
-
-def gpu_pod(
-    name: str, namespace: str = "team", limits: Mapping[str, str] = ONE, at: str = "", on: str = "", **about: Any
-) -> Raw:
-    made = pod(container(limits=limits, requests=limits), name=name, namespace=namespace, uid=f"uid-{name}", **about)
-    made["spec"] |= {"schedulerName": "default-scheduler"} | ({"nodeName": on} if on else {})
-    made["metadata"] |= {"creationTimestamp": at} if at else {}
-    return made
+from webhook.settings import WebhookSettings
 
 
 def record(name: str, *held: Any) -> Raw:
     metadata = {"name": name, "resourceVersion": "1"}
     return {"kind": "NodeAllocation", "metadata": metadata, "spec": write_spec(held)}
-
-
-def cluster(*objects: Raw, settings: WebhookSettings = SHADOW) -> Cluster:
-    made = Cluster(settings=settings, installed=True)
-    for obj in objects:
-        made.take(obj["kind"], obj, types_of(settings))
-    return made
-
-
-def found(*objects: Raw, settings: WebhookSettings = SHADOW) -> ClusterFindings:
-    made = cluster(*objects, settings=settings)
-    return find(made, AdoptView(made))
 
 
 async def reported(objects: Iterable[Raw], *namespaces: str) -> list[NamespaceReport]:
