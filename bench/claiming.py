@@ -38,13 +38,7 @@ _WHOLE: Final = 100
 
 
 class TaintRules(NamedTuple):
-    """How an API server serves DeviceTaintRules: since 1.37 by itself, before that only if it is told to.
-
-    Attributes:
-        api_version: of the rules.
-        gates: feature gates that must be turned on.
-        arguments: of kube-apiserver.
-    """
+    """How an API server serves DeviceTaintRules: since 1.37 by itself, before that only if it is told to."""
 
     api_version: str
     gates: Mapping[str, bool]
@@ -108,13 +102,7 @@ class Held:
 
 @dataclass
 class Audit:
-    """What was held when.
-
-    Attributes:
-        holds: by the UID of the holder.
-        bound: by the UID of the Pod, whether it has a claim.
-        claims: UIDs of the claims that were allocated.
-    """
+    """What was held when."""
 
     holds: dict[str, list[Held]] = field(default_factory=dict)
     bound: dict[str, bool] = field(default_factory=dict)

@@ -96,11 +96,7 @@ class Honest:
 
 
 class Flood:
-    """Connections that mean harm.
-
-    Args:
-        port: of the webhooks.
-    """
+    """Connections that mean harm."""
 
     def __init__(self, port: int) -> None:
         self._port = port

@@ -42,12 +42,7 @@ def say(text: str) -> None:
 
 @dataclass
 class Load:
-    """Requests that must not fail.
-
-    Attributes:
-        asked: how many were sent.
-        failed: what became of those that failed.
-    """
+    """Requests that must not fail."""
 
     asked: int = 0
     failed: list[str] = field(default_factory=list)
@@ -101,12 +96,7 @@ async def data(admin: AdminClient, name: str) -> dict[str, bytes]:
 
 
 async def rotate(changes: int, progress: Callable[[str], None] = say) -> Load:
-    """Let the webhooks' CA change this often under load.
-
-    Args:
-        changes: how often.
-        progress: called at each tenth change.
-    """
+    """Let the webhooks' CA change this often under load."""
     programs, load = binaries.find_or_build(PROGRAMS), Load()
     objects = chart.render(programs)
     seconds = 1 / DAY_S

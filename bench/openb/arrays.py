@@ -29,12 +29,7 @@ def typical(pods: Iterable[TracePod], percent: int = TYPICAL_PERCENT) -> list[tu
 
 
 class Arrays:
-    """A cluster.
-
-    Args:
-        nodes: in the order in which equal ones are taken.
-        mix: typical requests with their weights.
-    """
+    """A cluster."""
 
     def __init__(self, nodes: Sequence[TraceNode], mix: Sequence[tuple[TraceAsk, int]]) -> None:
         self.nodes = nodes

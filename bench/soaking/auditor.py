@@ -19,10 +19,6 @@ from soaking.plan import ASKS, AWAY_S, LOST, NAMESPACE, Findings
 class Auditor:
     """Follows the Pods, and adds up what the annotations of the bound ones state.
 
-    Args:
-        admin: a client.
-        findings: where what is wrong is noted.
-
     Attributes:
         watching: set while it sees every Pod.
     """

@@ -34,15 +34,7 @@ async def soak_cluster(
     workdir: Path | None = None,
     ended: asyncio.Event | None = None,
 ) -> Findings:
-    """Bind, with everything that is done meanwhile; then give everything back, and hand out each card once more.
-
-    Args:
-        soak: what is done.
-        binaries: the control plane's programs and helm.
-        say: called with how far it is.
-        workdir: for data and logs, which are kept; by default a temporary folder.
-        ended: once it is set, no more Pods are created.
-    """
+    """Bind, with everything that is done meanwhile; then give everything back, and hand out each card once more."""
     findings = Findings()
     began = time.monotonic()
     objects = chart.render(binaries)

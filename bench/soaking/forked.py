@@ -16,12 +16,7 @@ _NURSERY: Final = Path(__file__).with_name("nursery.py")
 
 
 class Nursery:
-    """A process that forks replicas whose clock is wrong.
-
-    Args:
-        shift: of the clock, in seconds.
-        log: for what goes wrong before a replica has a log of its own.
-    """
+    """A process that forks replicas whose clock is wrong."""
 
     def __init__(self, shift: float, log: Path) -> None:
         with log.open("ab") as errors:
@@ -103,12 +98,7 @@ class ForkedProcess(Process):
 
 
 class Nurseries:
-    """A nursery for each replica; a context manager.
-
-    Args:
-        shifts: of the replicas' clocks, in seconds.
-        folder: for their logs.
-    """
+    """A nursery for each replica; a context manager."""
 
     def __init__(self, shifts: Sequence[float], folder: Path) -> None:
         self._shifts = shifts

@@ -173,12 +173,7 @@ class Load:
         return "bound"
 
     async def delete(self, name: str, uid: str = "") -> None:
-        """Delete a Pod, until it is gone.
-
-        Args:
-            name: of the Pod.
-            uid: if it is bound; the auditor sees it first.
-        """
+        """Delete a Pod, until it is gone."""
         for tried in itertools.count():
             await self._auditor.watching.wait()
             seen = not uid or self._auditor.has_seen(uid)

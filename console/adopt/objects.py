@@ -138,12 +138,7 @@ def _lean(pod: Mapping[str, Any]) -> Raw:
 
 
 async def from_cluster(kube: KubeClient, configured: WebhookSettings | None, namespace: str) -> Cluster:
-    """Read a cluster.
-
-    Args:
-        kube: the open client.
-        configured: settings to be used instead of those in the cluster.
-        namespace: where koordgate is installed.
+    """Read a cluster; `configured` settings replace those of the installation in this namespace.
 
     Raises:
         KubeError: the API server refuses what is needed, or cannot be reached.
@@ -205,11 +200,7 @@ def from_files(paths: Iterable[str], configured: WebhookSettings | None) -> Clus
 
 
 def from_objects(objects: Iterable[tuple[str, Raw, str]], configured: WebhookSettings | None) -> Cluster:
-    """Make a cluster of objects.
-
-    Args:
-        objects: where each is, the object, and its kind.
-        configured: settings to be used instead of those among the objects.
+    """Make a cluster of objects, each with where it is and its kind; `configured` settings replace those among them.
 
     Raises:
         InputError: one is no object that an API server would send.

@@ -39,18 +39,10 @@ class Records:
 
 
 class AdoptView:
-    """A cluster that was read once.
+    """A cluster that was read once, as a replica would see it.
 
-    Args:
-        cluster: its objects.
-        adoption: which Pods of other products count; by default those of all that are known.
-
-    Attributes:
-        settings: of the webhook.
-        view: as a replica would see it.
-        records: of the ledger.
-        modes: of namespaces.
-        problems: node -> what could not be read of its objects.
+    `adoption` says which Pods of other products count; by default those of all that are known. `problems` has for each
+    node what could not be read of its objects.
     """
 
     def __init__(self, cluster: Cluster, adoption: Adoption | None = None) -> None:

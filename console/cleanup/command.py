@@ -82,7 +82,6 @@ class RemovedKind(NamedTuple):
 
 
 _MADE: Final = Certificate()
-_ISSUED: Final = "cert-manager.io/certificate-name"
 STOPPED: Final = (
     # What stops Pods while no replica lives, then what the API server refuses by itself, then what runs.
     *map(RemovedKind, (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, POLICY_BINDINGS, ADMISSION_POLICIES)),
