@@ -1,11 +1,21 @@
-"""Work that goes on: an unexpected exception is logged, and the work begins again, later with each failure in a row."""
+"""Work that goes on until the process is asked to end: after a bug it begins again, later with each failure."""
 
 import asyncio
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from koordgate.backoff import Backoff
+
+
+def asked_to_end() -> asyncio.Event:
+    """Make an event that SIGTERM and SIGINT set, in the running event loop."""
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    return ended
+
 
 _FIRST_S: Final = 1.0
 _MAX_S: Final = 60.0

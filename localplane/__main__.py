@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from koordgate.ending import asked_to_end
+from koordgate.steady import asked_to_end
 from localplane import dialects
 from localplane.binaries import (
     APART,

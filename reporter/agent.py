@@ -173,10 +173,7 @@ class Agent:
         restored = Restored(*await self._performer.in_thread(self._host.load_health))
         reflectors = {what: self._reflector(what) for what in WatchedKind}
         serve = self._settings.serve
-        async with (
-            listen(serve.host, serve.port, self._metrics.exposed, self.unhealthy) as self.port,
-            self._tasks,
-        ):
+        async with listen(serve.host, serve.port, self._metrics.exposed, self.unhealthy) as self.port, self._tasks:
             self.handle(restored)
             running = [self._begin(f"watch {what.value}", one.run) for what, one in reflectors.items()]
             running += [

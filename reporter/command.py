@@ -14,10 +14,10 @@ import yaml
 
 from koordgate import log
 from koordgate.cli import Command
-from koordgate.ending import asked_to_end
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.settings import SettingsError, check, device_types
+from koordgate.steady import asked_to_end
 from reporter import settings
 from reporter.agent import Agent
 from reporter.cgroup import plan

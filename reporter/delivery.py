@@ -88,11 +88,7 @@ class CardsThere:
 
 
 def node_runtime(
-    reading: RuntimeReading,
-    node: Mapping[str, Any],
-    policy: OperatorPolicy,
-    cards: CardsThere,
-    own_handler: str = "",
+    reading: RuntimeReading, node: Mapping[str, Any], policy: OperatorPolicy, cards: CardsThere, own_handler: str = ""
 ) -> NodeRuntime:
     """Tell what the node's container runtime can do; what does not follow from anything stays unknown.
 

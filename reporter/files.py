@@ -144,12 +144,7 @@ class WatchedFile(Generic[_T]):
     """One file, read on each request and parsed only when it changed."""
 
     def __init__(
-        self,
-        path: Path,
-        parse: Callable[[bytes], _T],
-        *,
-        max_bytes: int,
-        absent: Callable[[], _T] | None = None,
+        self, path: Path, parse: Callable[[bytes], _T], *, max_bytes: int, absent: Callable[[], _T] | None = None
     ) -> None:
         """Name the file.
 

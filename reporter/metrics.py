@@ -16,7 +16,7 @@ from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import sum_shares
 from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.names import TYPE_GPU
-from koordgate.exposition import expose
+from koordgate.serving import expose
 from reporter.gpu.facts import CardLoad, XidEvent
 from reporter.gpu.faults import kind_of
 from reporter.gpu.health import CardState, NodeRecord

@@ -17,11 +17,11 @@ from reporter.pods import NodePod
 from reporter.reading import HostReading
 from reporter.round.decide import Rules
 from reporter.round.messages import Due, Lane, Moment, RoundEffect, RoundEvent
-from reporter.round.state import RoundPace, RoundPlan, RoundState, check_invariants
+from reporter.round.state import DEVICE, STATUS, RoundPace, RoundPlan, RoundState
 from reporter.round.step import next_due, step, wakes_at
 
 NAME = "n1"
-DRIVER = DriverFacts("580", "13.0", None)
+DRIVER = DriverFacts("580", "13.0")
 CARDS = tuple(f"GPU-{number}" for number in range(3))
 _CPUS = CpuTopology.of([Cpu(number, number // 2, 0, 0) for number in range(4)])
 _E = TypeVar("_E", bound=RoundEffect)
@@ -119,3 +119,38 @@ class Driven:
         assert busy == self.waiting.keys(), "a lane is busy exactly while an effect of it is under way"
         self.done += effects
         return list(effects)
+
+
+def check_invariants(state: RoundState) -> None:
+    """Raise AssertionError if the state contradicts itself."""
+    broken = [words for words, holds in _invariants(state).items() if not holds]
+    if broken:
+        raise AssertionError("; ".join(broken))
+
+
+def _invariants(state: RoundState) -> dict[str, bool]:
+    """What must always hold, and whether it does."""
+    lanes, cluster, plan, telling = state.lanes, state.cluster, state.plan, state.telling
+    busy = frozenset(lane for lane, work in lanes.items() if work.busy)
+    trying = [target for target, kept in state.kept.items() if kept.trying is not None]
+    cards_written = any(state.kept[target].last is not None for target in (DEVICE, STATUS))
+    holders_known = state.proof.done or not plan.proof
+    return {
+        "a round is under way exactly while its lane is busy": (Lane.ROUND in busy) == (state.current is not None),
+        "without GPUs no card is read": plan.gpus or busy.isdisjoint({Lane.CARDS, Lane.XIDS, Lane.HEALTH}),
+        "the kubelet is asked only if the settings say so": plan.configz or Lane.CONFIGZ not in busy,
+        "the ClusterPolicy is read only if the settings say so": plan.policies or Lane.POLICY not in busy,
+        "proofs are made only if the settings say so": plan.proof or Lane.PROOF not in busy,
+        "no proof before the Pods are known": cluster.pods_known or not state.proof.done,
+        "nothing is published before the cluster is known": cluster.complete or Lane.PUBLISH not in busy,
+        "writes are pending only during a publication": Lane.PUBLISH in busy or not state.publishing,
+        "one write at a time": len(trying) <= (Lane.PUBLISH in busy),
+        "what is published is known": telling is None
+        or (cluster.complete and state.configured and bool(state.decided)),
+        "cards are published once their holders are known": telling is None or not telling.with_cards or holders_known,
+        "cards are published once the runtime is known": telling is None
+        or not telling.with_cards
+        or state.runtime_known,
+        "cards are written once their holders are known": not cards_written or holders_known,
+        "cards go by their UUIDs": all(card.facts.uuid == uuid for uuid, card in state.cards.view.node.cards.items()),
+    }

@@ -120,7 +120,7 @@ async def listen(
         serve: the address, and how many connections there may be.
         context: with the certificate.
         port: instead of the one in `serve`; 0 for any free one.
-        closed: as for `koordgate.connections.Connections`.
+        closed: as for `koordgate.serving.Connections`.
 
     Yields:
         The port.

@@ -18,7 +18,6 @@ from aiohttp import web
 from koordgate import log
 from koordgate.backoff import Backoff
 from koordgate.cli import Command
-from koordgate.ending import asked_to_end
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import (
@@ -38,7 +37,7 @@ from koordgate.kube.resource import (
 )
 from koordgate.kube.watch import Handler, Happening, Reflector
 from koordgate.settings import SettingsError, check
-from koordgate.steady import steadily
+from koordgate.steady import asked_to_end, steadily
 from webhook import settings, traces
 from webhook.app import listen, make_app, make_extender, served_map
 from webhook.assembly import Parts, assemble

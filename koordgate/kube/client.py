@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import socket
+import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -16,10 +18,67 @@ import orjson
 from yarl import URL
 
 from koordgate.backoff import Backoff
-from koordgate.kube.access import Access, FixedAccess
+from koordgate.kube.access import Access, FixedAccess, inside_a_pod, service_account_access
 from koordgate.kube.errors import KubeError, TooManyRequests, Unauthorized, Unreachable, from_status
-from koordgate.kube.serviceaccount import inside_a_pod, service_account_access
-from koordgate.kube.transport import open_session
+
+# A peer that vanished silently is noticed within half a minute. Linux's defaults take 2 hours on an idle watch and 15
+# minutes on a request: https://github.com/kubernetes/kubernetes/issues/48638 is the same in Go's client.
+_SOCKET_OPTIONS: Final = (
+    (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+    (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 15),
+    (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+    (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+    (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 30_000),
+)
+
+_IDLE_S: Final = 30.0  # for which a connection without requests is kept
+
+
+def open_session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
+    """Open the session.
+
+    `tls`: settings for https; None for the defaults.
+    """
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=limit,
+            ssl=tls if tls is not None else True,
+            socket_factory=_watchful_socket,
+            keepalive_timeout=_IDLE_S,
+        ),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # the client has its own deadlines
+        # The API server is near: gzip would cost both sides more time than it saves.
+        headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "koordgate"},
+        cookie_jar=aiohttp.DummyCookieJar(),
+        middlewares=(_no_hidden_retry,),
+    )
+
+
+def _watchful_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    for level, name, value in _SOCKET_OPTIONS:
+        if hasattr(socket, name):  # some exist on Linux only
+            made.setsockopt(level, getattr(socket, name), value)
+    return made
+
+
+async def _no_hidden_retry(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Turn a broken connection into our own error before aiohttp handles it.
+
+    aiohttp repeats PUT and DELETE on a fresh connection when a kept one breaks. A compare-and-swap whose answer was
+    lost would then collide with its own write, and be reported as a conflict.
+    """
+    asked = f"{request.method} {request.url.path}"
+    try:
+        return await send(request)
+    except aiohttp.ClientSSLError as error:
+        raise Unreachable(f"{asked}: TLS: {error}", maybe_performed=False) from error
+    except aiohttp.ClientConnectorError as error:
+        raise Unreachable(f"{asked}: no connection: {error}", maybe_performed=False, refused=True) from error
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise Unreachable(f"{asked}: connection broke: {error}") from error
+
 
 Params = Mapping[str, str | int]
 """Query parameters."""
@@ -235,12 +294,7 @@ class KubeClient:
         return await self._ask(_Ask("PATCH", path, params, orjson.dumps(body), _PATCH_TYPES[content_type]), deadline)
 
     async def delete(
-        self,
-        path: str,
-        *,
-        revision: str | None = None,
-        uid: str | None = None,
-        deadline: float | None = _DEADLINE_S,
+        self, path: str, *, revision: str | None = None, uid: str | None = None, deadline: float | None = _DEADLINE_S
     ) -> dict[str, Any]:
         """Delete an object.
 

@@ -101,13 +101,7 @@ class Unreachable(KubeError):
     """No usable answer: connect errors, timeouts, broken connections, 5xx."""
 
     def __init__(
-        self,
-        message: str,
-        *,
-        status: int = 0,
-        reason: str = "",
-        maybe_performed: bool = True,
-        refused: bool = False,
+        self, message: str, *, status: int = 0, reason: str = "", maybe_performed: bool = True, refused: bool = False
     ) -> None:
         super().__init__(message, status=status, reason=reason)
         # the request may have reached the API server, and may have been performed or may yet be

@@ -17,7 +17,6 @@ from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException, load_kube_config
 
 from koordgate.kube.access import DEFAULT_NAMESPACE, environment_proxy, tls_context
-from koordgate.kube.contexts import mistake
 from koordgate.kube.errors import KubeError
 
 if TYPE_CHECKING:
@@ -121,7 +120,8 @@ async def _loaded(load: Load, configuration: Configuration, *, renew: bool) -> N
     try:
         await load(configuration, renew)
     except (ConfigException, OSError, ValueError, yaml.YAMLError) as error:
-        raise KubeError(f"no usable Kubernetes configuration: {error}", reason="Configuration") from error
+        problem = f"no usable Kubernetes configuration: {error}; name a kubeconfig in $KUBECONFIG, or another --context"
+        raise KubeError(problem, reason="Configuration") from error
     except Exception as error:  # the library asserts and assumes what a field is, and fails in any way
         found = f"{type(error).__name__}: {error}".rstrip(": ")
         problem = f"no usable Kubernetes configuration: {found}; see whether kubectl config view accepts it"
@@ -140,8 +140,6 @@ async def kubeconfig_access(path: Path | None = None, context: str | None = None
 
     async def load(configuration: Configuration, renew: bool) -> None:  # noqa: FBT001
         nonlocal loader
-        if (loader is None or renew) and (wrong := mistake(files, context)):
-            raise ConfigException(wrong)  # else the library would log one thing and raise another
         if loader is None or renew:
             loader = await load_kube_config(
                 config_file=files, context=context, client_configuration=configuration, persist_config=False

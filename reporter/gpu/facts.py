@@ -54,16 +54,12 @@ class MigDevice:
 
     uuid: str  # as "MIG-..."
     profile: str  # as "1g.18gb"; "" if unknown
-    memory: int | None  # bytes, None if unknown
-    gpu_instance: int | None  # id of its GPU instance on the card
-    compute_instance: int | None  # id of its compute instance in the GPU instance
 
 
 @dataclass(frozen=True, slots=True)
 class Wear:
     """A card's memory errors, and what it did about them."""
 
-    ecc: bool | None = None  # whether error correction is on
     corrected: int | None = None  # errors corrected since the driver was loaded or the card was reset
     uncorrected: int | None = None  # errors that could not be corrected, counted from the same time
     retired_pages: int | None = None  # pages retired permanently (before Ampere)
@@ -105,7 +101,6 @@ class DriverFacts:
 
     version: str | None  # of the kernel driver, "580.159.04"
     cuda: str | None  # the newest CUDA version that it can run, "13.0"
-    nvml: str | None  # version of the management library
     # whether it keeps memory limits by cgroup (driver R615 and later); None if that is not known
     memory_limits: bool | None = None
 
@@ -172,7 +167,6 @@ class GpuProcess:
 class CgroupMemory:
     """What the driver says of a cgroup's memory of one card."""
 
-    soft: int = 0  # bytes that are guaranteed to it
     hard: int | None = None  # bytes that it can have at most; None if it has no limit
     used: int | None = None  # bytes that it has; None if the driver does not count them
     problem: str = ""  # why the driver cannot say, a part of a sentence; "" if it can

@@ -152,11 +152,7 @@ KINDS: Final[dict[int, XidKind]] = {
             172: "uncorrectable error in SRAM",
         },
     ),
-    **_all(
-        Xids.FATAL,
-        Remedy.REBOOT,
-        {54: "auxiliary power is not connected", 79: "GPU has fallen off the bus"},
-    ),
+    **_all(Xids.FATAL, Remedy.REBOOT, {54: "auxiliary power is not connected", 79: "GPU has fallen off the bus"}),
 }
 
 UNKNOWN: Final = XidKind("an unknown error", Xids.SUSPECT)

@@ -134,11 +134,7 @@ def step(previous: GpuHealth | None, seen: SeenCard, now: float, policy: HealthP
 
 
 def advance(
-    node: NodeRecord,
-    reading: NodeReading,
-    xids: Iterable[XidEvent],
-    now: float,
-    policy: HealthPolicy,
+    node: NodeRecord, reading: NodeReading, xids: Iterable[XidEvent], now: float, policy: HealthPolicy
 ) -> NodeRecord:
     """Take in a reading of the node and the Xid errors since the last.
 
@@ -190,11 +186,7 @@ def _settled(gpu: GpuFacts, known: CardRecord | None, *, same_driver: bool) -> G
 
 
 def _no_later(health: GpuHealth, now: float) -> GpuHealth:
-    return replace(
-        health,
-        since=min(health.since, now),
-        last_error=min(health.last_error, now),
-    )
+    return replace(health, since=min(health.since, now), last_error=min(health.last_error, now))
 
 
 def _standing(before: GpuHealth, seen: SeenCard) -> frozenset[str]:

@@ -72,10 +72,7 @@ _WHY: Final = {
     pynvml.NVML_ERROR_UNINITIALIZED: ("NvmlFailed", "NVML lost its connection to the driver"),
 }
 _LIBRARY_GONE: Final = frozenset(_WHY) - {pynvml.NVML_ERROR_NO_PERMISSION}
-_PEERS: Final = {
-    pynvml.NVML_NVLINK_DEVICE_TYPE_GPU: Peer.GPU,
-    pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH: Peer.SWITCH,
-}
+_PEERS: Final = {pynvml.NVML_NVLINK_DEVICE_TYPE_GPU: Peer.GPU, pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH: Peer.SWITCH}
 _FABRIC_STATES: Final = {
     pynvml.NVML_GPU_FABRIC_STATE_NOT_STARTED: FabricState.NOT_STARTED,
     pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS: FabricState.IN_PROGRESS,
@@ -255,7 +252,7 @@ def _memory_of(card: str, path: str) -> CgroupMemory:
             raise _failure(error) from error
         return CgroupMemory() if handle is not None and error.value in _NO_LIMIT else CgroupMemory(problem=str(error))
     hard = None if limits.hardLimit == _UNLIMITED else limits.hardLimit
-    return CgroupMemory(limits.softLimit, hard, limits.currentUsed)
+    return CgroupMemory(hard, limits.currentUsed)
 
 
 def _value(
@@ -287,7 +284,6 @@ def _read_driver() -> DriverFacts:
     return DriverFacts(
         version=_value(problems, pynvml.nvmlSystemGetDriverVersion),
         cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
-        nvml=_value(problems, pynvml.nvmlSystemGetNVMLVersion),
         memory_limits=all(hasattr(pynvml.nvmlLib, name) for name in _LIMIT_CALLS),
     )
 
@@ -357,14 +353,7 @@ def _read_mig_devices(handle: Any, problems: list[str]) -> Iterator[MigDevice]:
         if uuid is None:
             continue
         name = _value(problems, pynvml.nvmlDeviceGetName, mig) or ""  # "NVIDIA H200 MIG 1g.18gb"
-        memory = _value(problems, pynvml.nvmlDeviceGetMemoryInfo, mig)
-        yield MigDevice(
-            uuid=uuid,
-            profile=name.partition(" MIG ")[2],
-            memory=None if memory is None else memory.total,
-            gpu_instance=_value(problems, pynvml.nvmlDeviceGetGpuInstanceId, mig),
-            compute_instance=_value(problems, pynvml.nvmlDeviceGetComputeInstanceId, mig),
-        )
+        yield MigDevice(uuid=uuid, profile=name.partition(" MIG ")[2])
 
 
 def _read_links(handle: Any, problems: list[str]) -> Iterator[Link]:
@@ -390,7 +379,6 @@ def _read_wear(handle: Any, problems: list[str]) -> Wear:
     def supported(call: Callable[..., Any], *arguments: object) -> Any:
         return _value(problems, call, handle, *arguments)
 
-    ecc = supported(pynvml.nvmlDeviceGetEccMode)
     rows = supported(pynvml.nvmlDeviceGetRemappedRows) or (None,) * 4
     repair = supported(pynvml.nvmlDeviceGetRepairStatus)
     pages = [
@@ -401,7 +389,6 @@ def _read_wear(handle: Any, problems: list[str]) -> Wear:
     worn = supported(pynvml.nvmlDeviceGetSramEccErrorStatus, ctypes.byref(sram)) is not None
     count = pynvml.nvmlDeviceGetTotalEccErrors
     return Wear(
-        ecc=None if ecc is None else bool(ecc[0]),
         corrected=supported(count, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_VOLATILE_ECC),
         uncorrected=supported(count, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
         retired_pages=sum(known) if known else None,

@@ -84,17 +84,12 @@ def _cores(topology: CpuTopology, outer: Mapping[int, int], inner: Mapping[int, 
 
 MAX_BYTES: Final = 256 * 1024
 STATIC: Final = "static"
-FULL_PCPUS_ONLY: Final = "full-pcpus-only"
 STRICT_RESERVATION: Final = "strict-cpu-reservation"
 _ACROSS_NUMA: Final = "distribute-cpus-across-numa"
 _ACROSS_CORES: Final = "distribute-cpus-across-cores"
 _BY_CACHE: Final = "prefer-align-cpus-by-uncorecache"
 _KIND: Final = "KubeletConfiguration"
-_TOPOLOGY: Final = {
-    "best-effort": "BestEffort",
-    "restricted": "Restricted",
-    "single-numa-node": "SingleNUMANode",
-}
+_TOPOLOGY: Final = {"best-effort": "BestEffort", "restricted": "Restricted", "single-numa-node": "SingleNUMANode"}
 _SCOPES: Final = {"container": "ContainerLevel", "pod": "PodLevel"}
 
 
@@ -253,20 +248,9 @@ def reserved_cpus(configuration: KubeletConfiguration, topology: CpuTopology) ->
     return cpus, None
 
 
-def policy_annotation(configuration: KubeletConfiguration, reserved_set: int) -> str:
-    """Write the value of kubelet.koordinator.sh/cpu-manager-policy (CPU proposal, `KubeletCPUManagerPolicy`)."""
-    value = {
-        "policy": configuration.cpu_policy,
-        "options": dict(sorted((configuration.cpu_options or {}).items())),
-        "reservedCPUs": format_cpuset(reserved_set),
-    }
-    return json.dumps({key: item for key, item in value.items() if item}, separators=(",", ":"), ensure_ascii=False)
-
-
-Answer = FileReading[KubeletConfiguration]
-
-
-async def ask_configz(kube: KubeClient, node: str, before: KubeletConfiguration | None = None) -> Answer:
+async def ask_configz(
+    kube: KubeClient, node: str, before: KubeletConfiguration | None = None
+) -> FileReading[KubeletConfiguration]:
     """Ask a kubelet's /configz.
 
     `kube`: the open client, with the right to the Node's `proxy`. `before`: its last answer, which is kept if it does

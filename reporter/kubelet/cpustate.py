@@ -8,7 +8,7 @@ pkg/kubelet/cm/cpumanager/state/checkpoint.go).
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import reduce
@@ -18,15 +18,7 @@ from typing import Any, Final
 from allocator.vocabulary.cpuset import CpusetError, format_cpuset, members
 from allocator.vocabulary.cpuset import parse as parse_cpuset
 from allocator.vocabulary.excerpt import excerpt
-from reporter.kubelet.checkpoint import (
-    CheckpointError,
-    checksum,
-    decode,
-    read_checksum,
-    read_map,
-    read_text,
-    show_map,
-)
+from reporter.kubelet.checkpoint import CheckpointError, checksum, decode, read_checksum, read_map, read_text, show_map
 
 FILE: Final = "cpu_manager_state"  # below the kubelet's folder
 NO_POLICY: Final = "none"
@@ -307,46 +299,3 @@ def by_pod(state: CpuState, pod_of: Mapping[str, str] | None = None) -> tuple[di
         else:
             found[uid] = found.get(uid, 0) | cpus
     return {uid: found[uid] for uid in sorted(found) if found[uid]}, tuple(unknown)
-
-
-@dataclass(frozen=True, slots=True)
-class PodCpus:
-    """One entry of the annotation pod-cpu-allocs (Koordinator's apis/extension, `PodCPUAlloc`)."""
-
-    uid: str
-    namespace: str
-    name: str
-    cpus: int
-    by_kubelet: bool
-
-
-def kubelet_allocs(
-    given: Mapping[str, int], names: Mapping[str, tuple[str, str]], leave_out: Collection[str]
-) -> tuple[PodCpus, ...]:
-    """List the Pods to which the kubelet allocated CPUs.
-
-    Args:
-        given: Pod UID to CPUs, as `by_pod` returns them.
-        names: Pod UID to namespace and name; a Pod that is not known (just deleted) still holds its CPUs.
-        leave_out: UIDs of Pods that do not count: LS and BE ones, and those whose CPUs we allocated.
-    """
-    return tuple(
-        PodCpus(uid, *names.get(uid, ("", "")), cpus, by_kubelet=True)
-        for uid, cpus in given.items()
-        if uid not in leave_out
-    )
-
-
-def pod_cpu_allocs_annotation(allocs: Collection[PodCpus]) -> str:
-    """Write the value of pod-cpu-allocs, by ascending UID; `null` if there are none, as Koordinator does."""
-    rows = []
-    for alloc in sorted(allocs, key=lambda alloc: (alloc.uid, alloc.cpus)):
-        row = {
-            "namespace": alloc.namespace,
-            "name": alloc.name,
-            "uid": alloc.uid,
-            "cpuset": format_cpuset(alloc.cpus),
-            "managedByKubelet": alloc.by_kubelet,
-        }
-        rows.append({key: value for key, value in row.items() if value})
-    return json.dumps(rows or None, separators=(",", ":"), ensure_ascii=False)

@@ -58,12 +58,11 @@ class DeviceCheckpoint:
     """The file as read."""
 
     entries: tuple[PodDevices, ...]  # in the file's order
-    registered: Mapping[str, tuple[str, ...]]  # resource to the ids of all devices that its plugin has registered
 
 
 def absent() -> DeviceCheckpoint:
     """The meaning of a missing file: no device plugin has registered yet, so no device is allocated."""
-    return DeviceCheckpoint((), {})
+    return DeviceCheckpoint(())
 
 
 def parse(data: bytes) -> DeviceCheckpoint:
@@ -80,10 +79,7 @@ def parse(data: bytes) -> DeviceCheckpoint:
     if stated is not None:
         registered = {name: read_texts(ids, f"RegisteredDevices[{excerpt(name)}]") for name, ids in stated.items()}
     _verify(read_checksum(top.get("Checksum")), entries, registered)
-    return DeviceCheckpoint(
-        entries=tuple(_plain(entry) for entry in entries or ()),
-        registered={name: tuple(ids or ()) for name, ids in (registered or {}).items()},
-    )
+    return DeviceCheckpoint(entries=tuple(_plain(entry) for entry in entries or ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +140,7 @@ def _verify(stated: int, entries: list[_Entry] | None, registered: Mapping[str, 
 
 
 def _show(
-    entries: list[_Entry] | None,
-    registered: Mapping[str, list[str] | None] | None,
-    show_ids: Callable[[Any], str],
+    entries: list[_Entry] | None, registered: Mapping[str, list[str] | None] | None, show_ids: Callable[[Any], str]
 ) -> str:
     rows = None
     if entries is not None:
@@ -168,12 +162,6 @@ def _show_by_numa(ids: dict[int, list[str] | None] | None) -> str:
 
 def _show_plain(ids: list[str] | None) -> str:
     return f"([]string){show_list(ids)}"
-
-
-def without(entries: Collection[PodDevices], pod_uids: Collection[str]) -> tuple[PodDevices, ...]:
-    """Leave out some Pods: those that we allocated (device proposal, "Compatible")."""
-    ours = frozenset(pod_uids)
-    return tuple(entry for entry in entries if entry.pod_uid not in ours)
 
 
 def annotation(entries: Collection[PodDevices], limit: int = ANNOTATION_BYTES) -> str:

@@ -48,7 +48,7 @@ class Allocations:
 
 
 _Names = Mapping[tuple[str, str], str]
-_NOTHING: Final = DeviceCheckpoint((), {})
+_NOTHING: Final = DeviceCheckpoint(())
 
 
 def names(pods: Iterable[NodePod]) -> _Names:

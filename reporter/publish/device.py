@@ -240,12 +240,7 @@ def _entry(one: PciDevice, types: DeviceTypes, aside: frozenset[str], domain: st
         "health": not problem,
         "resources": _amounts(one, kind, domain),
         "conditions": [
-            {
-                "type": "Healthy",
-                "status": "False" if problem else "True",
-                "reason": reason,
-                "message": problem[:1024],
-            }
+            {"type": "Healthy", "status": "False" if problem else "True", "reason": reason, "message": problem[:1024]}
         ],
     }
     if one.numa_node is not None and one.pcie_root is not None:

@@ -29,7 +29,7 @@ from allocator.wire.nodetopology import (
 from reporter.cgroup import plan
 from reporter.inventory import CpuInventory
 from reporter.kubelet.configuration import STATIC, KubeletConfiguration, reserved_cpus, take_reserved
-from reporter.kubelet.cpustate import CpuState, StateLayout, by_pod, kubelet_allocs
+from reporter.kubelet.cpustate import CpuState, StateLayout, by_pod
 from reporter.pods import NodeIdentity, NodePod
 
 _MANAGED_BY: Final = "Koordinator"  # as koordlet writes it; others select by it
@@ -228,8 +228,13 @@ def _allocs(pods: Iterable[NodePod], given: Mapping[str, int], kubelet: plan.Kub
     pods = tuple(pods)
     names = {pod.cgroup: (pod.namespace, pod.name) for pod in pods}
     ours = {pod.cgroup for pod in pods if not plan.owned_by_kubelet(pod.planned(mems=False), kubelet)}
-    allocs = kubelet_allocs(given, names, ours)
-    return tuple(PodCpuAlloc(one.namespace, one.name, one.uid, one.cpus, one.by_kubelet) for one in allocs)
+    return tuple(
+        PodCpuAlloc(
+            *names.get(uid, ("", "")), uid, cpus, managed_by_kubelet=True
+        )  # one that was just deleted has no name
+        for uid, cpus in given.items()
+        if uid not in ours
+    )
 
 
 def _with_own(pods: Iterable[NodePod], allocs: Iterable[PodCpuAlloc]) -> tuple[PodCpuAlloc, ...]:

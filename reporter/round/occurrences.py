@@ -28,12 +28,8 @@ class EventMemory:
     # the Device object as last reported; at the start, the one in the cluster ({} if there is none). None until that is
     # known: a restart must not repeat Events.
     device: Mapping[str, Any] | None = None
-    outage: str = ""  # reason of NVML's outage; "" if there is none
-    taken: tuple[Occurrence, ...] = ()  # the take-over's Events
-    mismatches: tuple[Occurrence, ...] = ()  # the Events of Pods that do not have what was allocated to them
-    unusable: frozenset[str] = frozenset()  # problems of the kubelet's files
-    # annotations of Pods that cannot be read, and cards that they only name: the message, and the UID
-    unread: frozenset[tuple[str, str]] = frozenset()
+    # what was so in the last round: UID, reason and message of each Event
+    standing: frozenset[tuple[str, str, str]] = frozenset()
     # the containers and cards without their memory limit, with the proof in which that was first seen
     missing: Mapping[_Key, int] = field(default_factory=dict)
     # what Events were written about of containers' memory: the reason, and the container and card
@@ -54,31 +50,23 @@ def occurrences(
 
     `unread`: events of Pods whose annotations cannot be read, or that name cards which nobody gave them.
     """
-    unread = tuple(unread)
     found = health_events(node, reported.health, cards.node, reported.device, body)
-    outage = outage_event(node, cards, host)
-    if outage is not None and outage.reason != reported.outage:
-        found.append(outage)
-    take_over = tuple(takeover.events(node, taken))
-    if take_over != reported.taken:
-        found += take_over
-    mismatches = tuple(mismatch_events(agreements))
-    if mismatches != reported.mismatches:
-        found += mismatches
-    for problem in host.problems:
-        if problem not in reported.unusable:
-            reason = "PodResourcesUnusable" if problem == host.pod_resources.problem else "KubeletFileUnusable"
-            found.append(Occurrence(about_node(node), reason, problem))
-    found += [one for one in unread if (one.message, one.about["uid"]) not in reported.unread]
+    standing: dict[tuple[str, str, str], Occurrence] = {}
+    if (outage := outage_event(node, cards, host)) is not None:
+        standing[node.uid, outage.reason, ""] = outage  # its message may change while it lasts
+    of_files = (
+        Occurrence(
+            about_node(node),
+            "PodResourcesUnusable" if problem == host.pod_resources.problem else "KubeletFileUnusable",
+            problem,
+        )
+        for problem in host.problems
+    )
+    for one in (*takeover.events(node, taken), *mismatch_events(agreements), *of_files, *unread):
+        standing[one.about["uid"], one.reason, one.message] = one
+    found += [one for key, one in standing.items() if key not in reported.standing]
     after = replace(
-        reported,
-        health=cards.node,
-        device=body if reported.device is not None else None,
-        outage=outage.reason if outage is not None else "",
-        taken=take_over,
-        mismatches=mismatches,
-        unusable=frozenset(host.problems),
-        unread=frozenset((one.message, one.about["uid"]) for one in unread),
+        reported, health=cards.node, device=body if reported.device is not None else None, standing=frozenset(standing)
     )
     return after, tuple(found)
 

@@ -1,4 +1,4 @@
-"""The whole state of the reporter, as frozen values, and its invariants."""
+"""The whole state of the reporter, as frozen values."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -375,38 +375,3 @@ def unhealthy(state: RoundState, now: Moment) -> list[str]:
     if state.current is not None and now.steady - state.current.began > stuck:
         return [f"a round has taken more than {stuck:.0f} s: a file of this node does not answer"]
     return []
-
-
-def check_invariants(state: RoundState) -> None:
-    """Raise AssertionError if the state contradicts itself."""
-    broken = [words for words, holds in _invariants(state).items() if not holds]
-    if broken:
-        raise AssertionError("; ".join(broken))
-
-
-def _invariants(state: RoundState) -> dict[str, bool]:
-    """What must always hold, and whether it does."""
-    lanes, cluster, plan, telling = state.lanes, state.cluster, state.plan, state.telling
-    busy = frozenset(lane for lane, work in lanes.items() if work.busy)
-    trying = [target for target, kept in state.kept.items() if kept.trying is not None]
-    cards_written = any(state.kept[target].last is not None for target in (DEVICE, STATUS))
-    holders_known = state.proof.done or not plan.proof
-    return {
-        "a round is under way exactly while its lane is busy": (Lane.ROUND in busy) == (state.current is not None),
-        "without GPUs no card is read": plan.gpus or busy.isdisjoint({Lane.CARDS, Lane.XIDS, Lane.HEALTH}),
-        "the kubelet is asked only if the settings say so": plan.configz or Lane.CONFIGZ not in busy,
-        "the ClusterPolicy is read only if the settings say so": plan.policies or Lane.POLICY not in busy,
-        "proofs are made only if the settings say so": plan.proof or Lane.PROOF not in busy,
-        "no proof before the Pods are known": cluster.pods_known or not state.proof.done,
-        "nothing is published before the cluster is known": cluster.complete or Lane.PUBLISH not in busy,
-        "writes are pending only during a publication": Lane.PUBLISH in busy or not state.publishing,
-        "one write at a time": len(trying) <= (Lane.PUBLISH in busy),
-        "what is published is known": telling is None
-        or (cluster.complete and state.configured and bool(state.decided)),
-        "cards are published once their holders are known": telling is None or not telling.with_cards or holders_known,
-        "cards are published once the runtime is known": telling is None
-        or not telling.with_cards
-        or state.runtime_known,
-        "cards are written once their holders are known": not cards_written or holders_known,
-        "cards go by their UUIDs": all(card.facts.uuid == uuid for uuid, card in state.cards.view.node.cards.items()),
-    }

@@ -342,8 +342,7 @@ async def test_every_status_that_is_a_success_is_one(status: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
-    [("too big", "too big"), ("", "Too Large"), ("[1, 2]", "[1, 2]"), ("x" * 400, "x" * 300)],
+    ("body", "message"), [("too big", "too big"), ("", "Too Large"), ("[1, 2]", "[1, 2]"), ("x" * 400, "x" * 300)]
 )
 async def test_an_error_that_is_no_status_object_is_still_reported(body: str, message: str) -> None:
     error, asked = await refused_by_a_proxy("413 Too Large", body)

@@ -33,11 +33,7 @@ GROUPS = ["v1beta1", "v1alpha3", "v1alpha2"]
             "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/a/podgroups/x",
         ),
         *(
-            (
-                group,
-                f"scheduling.k8s.io/{version}",
-                f"/apis/scheduling.k8s.io/{version}/namespaces/a/podgroups/x",
-            )
+            (group, f"scheduling.k8s.io/{version}", f"/apis/scheduling.k8s.io/{version}/namespaces/a/podgroups/x")
             for group, version in zip(POD_GROUPS, GROUPS, strict=True)
         ),
     ],
@@ -53,11 +49,7 @@ def test_a_namespaced_object_is_found_in_its_namespace_only(made: Resource, api_
     [
         (NODES, "v1", "/api/v1/nodes/x"),
         (DEVICES, "scheduling.koordinator.sh/v1alpha1", "/apis/scheduling.koordinator.sh/v1alpha1/devices/x"),
-        (
-            TOPOLOGIES,
-            "topology.node.k8s.io/v1alpha1",
-            "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/x",
-        ),
+        (TOPOLOGIES, "topology.node.k8s.io/v1alpha1", "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/x"),
         (NODE_ALLOCATIONS, "koordgate.io/v1alpha1", "/apis/koordgate.io/v1alpha1/nodeallocations/x"),
         (
             MUTATING_WEBHOOKS,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from koordgate.kube.access import ServiceAccountAccess, inside_a_pod, service_account_access
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from koordgate.kube.serviceaccount import ServiceAccountAccess, inside_a_pod, service_account_access
 
 
 @pytest.fixture
@@ -120,9 +120,9 @@ def test_neither_process_loads_the_kubeconfig_library_inside_a_pod(process: str,
     code = f"""
 import asyncio, os, pathlib, sys
 import {process}.command
-from koordgate.kube import serviceaccount
+from koordgate.kube import access as accesses
 from koordgate.kube.client import KubeClient
-serviceaccount.ServiceAccountAccess.__init__.__defaults__ = (pathlib.Path({str(mounted)!r}), lambda: 0.0)
+accesses.ServiceAccountAccess.__init__.__defaults__ = (pathlib.Path({str(mounted)!r}), lambda: 0.0)
 access = asyncio.run(KubeClient.autodetect()._source())
 assert access.base_url == "https://10.0.0.1:6443", access
 assert "koordgate.kube.kubeconfig" not in sys.modules

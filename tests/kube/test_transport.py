@@ -2,7 +2,7 @@
 
 import socket
 
-from koordgate.kube.transport import _watchful_socket
+from koordgate.kube.client import _watchful_socket
 
 
 def test_a_peer_that_vanished_is_noticed_within_half_a_minute() -> None:

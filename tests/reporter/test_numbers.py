@@ -26,7 +26,7 @@ FIRST = Numbering(100, 100, ALL, MINORS)
 
 def read(state: CardsState, at: float, *gpus: Any, lost: tuple[int, ...] = (), booted: float = 100.0) -> CardsState:
     away = tuple(LostCard(index, None, reset=False, message="gone") for index in lost)
-    reading = NodeReading(DriverFacts("580", "13.0", None), gpus, away, "boot", booted)
+    reading = NodeReading(DriverFacts("580", "13.0"), gpus, away, "boot", booted)
     return state.read(reading, (), Moment(at, at), HealthPolicy())
 
 

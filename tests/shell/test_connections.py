@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from waiting import until
 
-from koordgate import connections as module
+from koordgate import serving as module
 from koordgate.serving import serve
 from webhook.settings import Certificate
 from webhook.tls.certs import MemorySource

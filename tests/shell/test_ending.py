@@ -10,7 +10,7 @@ import pytest
 def test_a_process_that_is_asked_to_end_does_so_by_itself(name: str) -> None:
     code = f"""
 import asyncio, os, signal
-from koordgate.ending import asked_to_end
+from koordgate.steady import asked_to_end
 
 async def run():
     ended = asked_to_end()

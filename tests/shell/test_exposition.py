@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from koordgate.exposition import expose
+from koordgate.serving import expose
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"

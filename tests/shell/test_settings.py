@@ -13,8 +13,7 @@ from strategies import json_values
 from trials import examples
 
 from koordgate.cli import main
-from koordgate.settingfaults import faults
-from koordgate.settings import Name, Port, Seconds, Section, SettingsError
+from koordgate.settings import Name, Port, Seconds, Section, SettingsError, faults
 from webhook import settings
 from webhook.settings import CertificateFiles, LedgerSettings, WebhookSettings, load, parse
 

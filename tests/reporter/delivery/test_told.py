@@ -50,10 +50,7 @@ def reading(*specs: str, **over: Any) -> RuntimeReading:
 
 BOTH = ("GPU-0", "GPU-1")
 OPERATOR_2510 = reading(
-    spec(PLUGIN, *BOTH),
-    spec(MANAGEMENT, "all"),
-    engines={ETC: containerd(CONTAINERD, OPERATORS_DROP_IN)},
-    own=True,
+    spec(PLUGIN, *BOTH), spec(MANAGEMENT, "all"), engines={ETC: containerd(CONTAINERD, OPERATORS_DROP_IN)}, own=True
 )
 NO_LIMITS_1_18 = (
     "it has NVIDIA Container Toolkit 1.18.1, which sets no memory limits: "
@@ -219,14 +216,7 @@ NODES: dict[str, tuple[RuntimeReading, dict[str, Any], OperatorPolicy, str, Node
         ),
         ("", ""),
     ),
-    "nothing is known": (
-        reading(),
-        {},
-        UNTOLD,
-        "",
-        NodeRuntime(),
-        ("environment", "runtimeClass"),
-    ),
+    "nothing is known": (reading(), {}, UNTOLD, "", NodeRuntime(), ("environment", "runtimeClass")),
     "cards that are shown to us by the default runtime of which no file is seen": (
         reading(own=True),
         cluster_node(),
@@ -274,12 +264,7 @@ NODES: dict[str, tuple[RuntimeReading, dict[str, Any], OperatorPolicy, str, Node
 
 @pytest.mark.parametrize(("read", "node", "said", "own", "told", "ways"), NODES.values(), ids=NODES)
 def test_what_is_told_of_a_node_follows_from_what_was_read_of_it(
-    read: RuntimeReading,
-    node: dict[str, Any],
-    said: OperatorPolicy,
-    own: str,
-    told: NodeRuntime,
-    ways: tuple[str, str],
+    read: RuntimeReading, node: dict[str, Any], said: OperatorPolicy, own: str, told: NodeRuntime, ways: tuple[str, str]
 ) -> None:
     found = node_runtime(read, node, said, CARDS, own)
 

@@ -37,7 +37,6 @@ from reporter.gpu.health import (
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "reporter.md"
 POLICY = HealthPolicy(quiet=300.0, proving=600.0, longest=10_000.0, forget=100_000.0)
 CLEAN = Wear(
-    ecc=True,
     corrected=0,
     uncorrected=0,
     retired_pages=0,
@@ -59,7 +58,7 @@ CARD = GpuFacts(
     xid_events=True,
 )
 QUIET_CARD = GpuFacts(uuid="GPU-a", minor=0)  # one that reports nothing about itself
-DRIVER = DriverFacts("580.159.04", "13.0", "13.580.159.04")
+DRIVER = DriverFacts("580.159.04", "13.0")
 
 
 def worn(**wear: object) -> GpuFacts:
@@ -556,9 +555,7 @@ def test_the_same_life_leads_to_the_same_health(life) -> None:
 
 
 def keeps(reserved: int | None, memory: int = 1, driver: str = "580.159.04") -> NodeReading:
-    return replace(
-        reading(replace(card("a"), memory=memory, reserved=reserved)), driver=DriverFacts(driver, "13.0", None)
-    )
+    return replace(reading(replace(card("a"), memory=memory, reserved=reserved)), driver=DriverFacts(driver, "13.0"))
 
 
 @pytest.mark.parametrize(

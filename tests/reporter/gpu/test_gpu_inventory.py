@@ -37,7 +37,7 @@ from reporter.gpu.health import NOTHING_KNOWN, HealthPolicy, NodeRecord, advance
 GIB = 2**30
 MIB = 2**20
 POLICY = HealthPolicy(quiet=300.0, proving=600.0)
-DRIVER = DriverFacts("580.159.04", "13.0", "13.580.159.04")
+DRIVER = DriverFacts("580.159.04", "13.0")
 NOW = 1_795_208_000.0
 THEN = "2026-11-20T20:53:20Z"  # NOW
 
@@ -111,9 +111,7 @@ async def test_an_h200_is_written_as_koordinator_writes_it(played, domain: str) 
                 f"{domain}/gpu-memory-ratio": "100",
             },
             "topology": {"socketID": -1, "nodeID": 0, "pcieID": "pci0000:00", "busID": "0000:00:06.0"},
-            "conditions": [
-                {"type": "Healthy", "status": "True", "reason": "Healthy", "message": ""},
-            ],
+            "conditions": [{"type": "Healthy", "status": "True", "reason": "Healthy", "message": ""}],
         },
     )
     assert told.labels == {
@@ -285,7 +283,7 @@ def test_of_several_reasons_the_gravest_is_reported(facts, circumstances, reason
 
 
 def test_mig_devices_of_an_unhealthy_or_set_aside_card_are_not_usable_either() -> None:
-    mig = card(0, mig=True, mig_devices=(MigDevice("MIG-a", "1g.18gb", 1, 2, 3),))
+    mig = card(0, mig=True, mig_devices=(MigDevice("MIG-a", "1g.18gb"),))
     sick = hear(known(mig), [XidEvent("GPU-0", 79, NOW)], NOW, POLICY)
 
     assert condition(report(sick), 1)[:2] == ("False", "Xid79")

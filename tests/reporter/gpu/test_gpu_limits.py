@@ -101,8 +101,8 @@ async def test_limits_and_use_of_cgroups_are_read_back_in_the_order_of_the_quest
     played.change({"gpu.0.used./sys/fs/cgroup/a": "4096", "gpu.3.mig_mode": "1", "gpu.1.used./sys/fs/cgroup/a": "7"})
     asked = ((UUIDS[1], "/sys/fs/cgroup/a"), (UUIDS[0], "/sys/fs/cgroup/a"), (UUIDS[0], "/b"), (UUIDS[3], "/b"))
     assert await played.nvml().memory(asked) == (
-        CgroupMemory(0, None, 7),
-        CgroupMemory(GIB, 2 * GIB, 4096),
+        CgroupMemory(None, 7),
+        CgroupMemory(2 * GIB, 4096),
         CgroupMemory(),
         CgroupMemory(),
     )
@@ -124,7 +124,7 @@ async def test_no_limit_is_told_from_not_knowing_and_one_card_does_not_hinder_th
     played.limit(1, "/a", 0, GIB)
     played.change({"gpu.0.error.nvmlDeviceGetMemoryLimits_v1": code})
     found = await played.nvml().memory(((UUIDS[0], "/a"), ("GPU-none", "/a"), (UUIDS[1], "/a")))
-    assert found == (told, CgroupMemory(problem="Not Found"), CgroupMemory(0, GIB, 0))
+    assert found == (told, CgroupMemory(problem="Not Found"), CgroupMemory(GIB, 0))
 
 
 @pytest.mark.parametrize(("how", "reason"), [("hang", "NvmlHangs"), ("crash", "NvmlCrashed")])

@@ -18,7 +18,7 @@ from reporter.gpu.facts import (
 from reporter.gpu.guarded import NvmlRefusedError
 
 H200 = "GPU-26af1747-9a4d-edd9-a942-cdc49d8df2b6"
-CLEAN = Wear(ecc=True, corrected=0, uncorrected=0, remapped_rows=0, remap_pending=False, remap_failed=False)
+CLEAN = Wear(corrected=0, uncorrected=0, remapped_rows=0, remap_pending=False, remap_failed=False)
 
 
 async def test_an_h200_in_a_virtual_machine_is_read_though_it_reports_no_numa_id_and_no_nvlink(played) -> None:
@@ -29,7 +29,7 @@ async def test_an_h200_in_a_virtual_machine_is_read_though_it_reports_no_numa_id
 
     reading = await played.nvml().read()
 
-    assert reading.driver == DriverFacts("580.159.04", "13.0", "13.580.159.04", memory_limits=True)
+    assert reading.driver == DriverFacts("580.159.04", "13.0", memory_limits=True)
     assert reading.gpus == (
         GpuFacts(
             uuid=H200,
@@ -44,7 +44,6 @@ async def test_an_h200_in_a_virtual_machine_is_read_though_it_reports_no_numa_id
             compute_capability=(9, 0),
             mig=False,
             wear=Wear(
-                ecc=True,
                 corrected=0,
                 uncorrected=0,
                 remapped_rows=0,
@@ -93,7 +92,7 @@ async def test_mixed_cards_keep_what_each_of_them_reports(played) -> None:
     assert [gpu.mig for gpu in gpus[::2]] == [None, False, None, False]
     assert [len(gpu.links) for gpu in gpus] == [0, 0, 4, 4, 0, 0, 12, 12]
     assert set(gpus[2].links) == {Link(Peer.GPU, "0000:32:00.0")}
-    assert gpus[0].wear == Wear(ecc=True, corrected=0, uncorrected=0, retired_pages=2, retirement_pending=False)
+    assert gpus[0].wear == Wear(corrected=0, uncorrected=0, retired_pages=2, retirement_pending=False)
     assert gpus[2].wear == CLEAN
 
 
@@ -104,20 +103,20 @@ async def test_mig_devices_are_read_as_what_they_are(played) -> None:
 
     assert (parent.mig, plain.mig, plain.mig_devices) == (True, False, ())
     assert parent.mig_devices == (
-        MigDevice("MIG-aaaaaaaa-0000-5000-8000-000000000000", "3g.40gb", 42144366592, 1, 0),
-        MigDevice("MIG-bbbbbbbb-0000-5000-8000-000000000000", "1g.10gb", 10200547328, 9, 0),
-        MigDevice("MIG-cccccccc-0000-5000-8000-000000000000", "1g.10gb", 10200547328, 11, 0),
+        MigDevice("MIG-aaaaaaaa-0000-5000-8000-000000000000", "3g.40gb"),
+        MigDevice("MIG-bbbbbbbb-0000-5000-8000-000000000000", "1g.10gb"),
+        MigDevice("MIG-cccccccc-0000-5000-8000-000000000000", "1g.10gb"),
     )
     assert parent.wear.remapped_rows is None  # not reported in MIG mode
 
 
 async def test_a_mig_device_that_does_not_report_its_name_leaves_the_others(played) -> None:
     played.play("mig")
-    played.change({"gpu.0.mig.0.uuid": "\udcff", "gpu.0.mig.1.name": "NVIDIA A100", "gpu.0.mig.1.memory": None})
+    played.change({"gpu.0.mig.0.uuid": "\udcff", "gpu.0.mig.1.name": "NVIDIA A100"})
 
     parent = (await played.nvml().read()).gpus[0]
 
-    assert [(mig.profile, mig.memory) for mig in parent.mig_devices] == [("", None), ("1g.10gb", 10200547328)]
+    assert [mig.profile for mig in parent.mig_devices] == ["", "1g.10gb"]
     assert parent.problems[0].startswith("nvmlDeviceGetUUID: not text")
 
 
@@ -189,8 +188,8 @@ ONE_READING: dict[str, tuple[dict[str, str | None], dict[str, object]]] = {
     ),
     "a link to a processor": ({"gpu.0.link.0": "cpu"}, {"links": (Link(Peer.OTHER, None),)}),
     "readings that fail": (
-        {"gpu.0.error.nvmlDeviceGetName": "999", "gpu.0.error.nvmlDeviceGetEccMode": "4"},
-        {"problems": ("nvmlDeviceGetName: Unknown Error", "nvmlDeviceGetEccMode: Insufficient Permissions")},
+        {"gpu.0.error.nvmlDeviceGetName": "999", "gpu.0.error.nvmlDeviceGetRepairStatus": "4"},
+        {"problems": ("nvmlDeviceGetName: Unknown Error", "nvmlDeviceGetRepairStatus: Insufficient Permissions")},
     ),
     "a name that is no text": ({"gpu.0.name": "\udcff"}, {"model": ""}),  # byte ff
 }

@@ -21,13 +21,13 @@ CARDS = tuple(
         bus=f"0000:{minor:02x}:00.0",
         compute_capability=(9, 0),
         mig=minor == 1,
-        mig_devices=(MigDevice("MIG-a", "1g.18gb", 1, 2, 3),) if minor == 1 else (),
+        mig_devices=(MigDevice("MIG-a", "1g.18gb"),) if minor == 1 else (),
         links=(Link(Peer.SWITCH, None), Link(Peer.GPU, "0000:01:00.0")),
         recovery=RecoveryAction.RESET if minor == 2 else None,
     )
     for minor in range(4)
 )
-READING = NodeReading(DriverFacts("580", "13.0", None), CARDS, (), "one")
+READING = NodeReading(DriverFacts("580", "13.0"), CARDS, (), "one")
 
 
 def lived() -> NodeRecord:

@@ -47,7 +47,6 @@ def test_devices_by_numa_node_are_read_in_the_order_of_nodes() -> None:
         PodDevices("u2", "nic", "rdma/hca", ()),
         PodDevices("u3", "é<&>", "x", ()),
     )
-    assert found.registered == {"nvidia.com/gpu": ("GPU-a", "GPU-b"), "a/b": (), "c/d": ()}
 
 
 def test_devices_as_lists_are_read() -> None:
@@ -61,11 +60,6 @@ def test_devices_as_lists_are_read() -> None:
 @pytest.mark.parametrize("name", ["devices-v2-nothing.json", "devices-v2-empty.json"])
 def test_a_node_without_devices_has_a_file_that_is_read(name) -> None:
     assert devicecheckpoint.parse(content(name)).entries == ()
-
-
-def test_pods_that_we_allocated_are_left_out() -> None:
-    entries = devicecheckpoint.parse(content("devices-v2.json")).entries
-    assert [entry.pod_uid for entry in devicecheckpoint.without(entries, {"u1"})] == ["u2", "u3"]
 
 
 def test_the_annotation_is_that_of_the_seed_document() -> None:
@@ -142,9 +136,7 @@ STATES = {
             "0f0c2b1e-0000-4000-8000-000000000009": 0,
             "9f0c2b1e-0000-4000-8000-000000000002": parse_cpuset("2-4,10"),
         },
-        baselines={
-            "9f0c2b1e-0000-4000-8000-000000000002": {"log": parse_cpuset("4"), "train": parse_cpuset("2-3")},
-        },
+        baselines={"9f0c2b1e-0000-4000-8000-000000000002": {"log": parse_cpuset("4"), "train": parse_cpuset("2-3")}},
     ),
 }
 
@@ -207,23 +199,6 @@ def test_what_each_pod_has_is_summed_up_over_containers() -> None:
 def test_container_ids_of_layout_v1_are_looked_up_and_unknown_ones_are_reported() -> None:
     found, unknown = cpustate.by_pod(STATES["cpu-v1-static.json"], {"f00dfeed": "uid-1"})
     assert (found, unknown) == ({"uid-1": 0b110}, ("0badcafe",))
-
-
-def test_pod_cpu_allocs_names_the_pods_that_the_kubelet_serves() -> None:
-    given_, _ = cpustate.by_pod(STATES["cpu-v2-static.json"])
-    first, second = ENTRIES
-    allocs = cpustate.kubelet_allocs(given_, {first: ("default", "web-0")}, {second})
-    assert json.loads(cpustate.pod_cpu_allocs_annotation(allocs)) == [
-        {"namespace": "default", "name": "web-0", "uid": first, "cpuset": "1,9", "managedByKubelet": True}
-    ]
-    assert cpustate.pod_cpu_allocs_annotation(()) == "null"
-
-
-def test_a_pod_that_is_not_known_by_name_holds_its_cpus_all_the_same() -> None:
-    (alloc,) = cpustate.kubelet_allocs({"u": 0b11}, {}, ())
-    assert json.loads(cpustate.pod_cpu_allocs_annotation([alloc])) == [
-        {"uid": "u", "cpuset": "0-1", "managedByKubelet": True}
-    ]
 
 
 # files that cannot be used
@@ -318,15 +293,10 @@ def test_a_hostile_file_is_refused_by_both_readers_with_a_message_that_can_be_wr
 
 def test_letters_of_every_script_are_written_as_they_are() -> None:
     entries = [PodDevices("u-1", "größe", "a/b", ("карта",)), PodDevices("u-2", "main", "a/b", ("0",))]
-    allocs = [
-        cpustate.PodCpus("u-1", "ns", "größe", 0b1, by_kubelet=True),
-        cpustate.PodCpus("u-2", "ns", "b", 0b10, by_kubelet=True),
-    ]
     state = CpuState(StateLayout.V2, "static", 0b1, {"u-1": {"größe": 0b10}, "u-2": {"main": 0b100}})
 
     assert all(word in devicecheckpoint.annotation(entries) for word in ("größe", "карта"))
     assert "карта" in devicecheckpoint.annotation(entries, limit=40)
-    assert "größe" in cpustate.pod_cpu_allocs_annotation(allocs)
     assert "größe" in cpustate.render(state).decode()
 
 

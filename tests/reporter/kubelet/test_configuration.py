@@ -16,7 +16,6 @@ from reporter.kubelet.configuration import (
     KubeletConfiguration,
     ask_configz,
     parse,
-    policy_annotation,
     reserved_cpus,
     take_reserved,
 )
@@ -90,19 +89,6 @@ TOPOLOGIES = {
 @pytest.mark.parametrize(("text", "policy"), TOPOLOGIES.values(), ids=TOPOLOGIES)
 def test_the_topology_policy_is_named_as_in_noderesourcetopology(text, policy) -> None:
     assert parse(f"kind: KubeletConfiguration\n{text}".encode()).topology_policies == (policy,)
-
-
-def test_the_annotation_has_policy_options_and_reserved_cpus() -> None:
-    text = policy_annotation(READ, 0b1000001)
-    assert json.loads(text) == {
-        "policy": "static",
-        "options": {"distribute-cpus-across-numa": "false", "full-pcpus-only": "true"},
-        "reservedCPUs": "0,6",
-    }
-    assert policy_annotation(KubeletConfiguration(), 0) == '{"policy":"none"}'
-    assert '"größe":"1"' in policy_annotation(KubeletConfiguration(cpu_options={"größe": "1", "b": "2"}), 0)
-    other = KubeletConfiguration(cpu_options={"größe": "1"})
-    assert policy_annotation(other, 0) == '{"policy":"none","options":{"größe":"1"}}'
 
 
 BROKEN = {

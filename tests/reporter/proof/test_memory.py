@@ -50,24 +50,20 @@ IN_PROCESSES = (CardUse("GPU-0", UID, 1, GIB, MAIN), CardUse("GPU-0", UID, 2, GI
 JUDGED: dict[str, tuple[NodePod, Evidence, MemoryUse | None]] = {
     "the limit that was decided": (
         LIMITED,
-        seen(CgroupMemory(0, 8 * GIB, GIB)),
+        seen(CgroupMemory(8 * GIB, GIB)),
         row(Keeping.ENFORCED, GIB, 8 * GIB, 8 * GIB),
     ),
     "no limit": (LIMITED, seen(CgroupMemory()), row(Keeping.MISSING, 0, None, 8 * GIB)),
     "no limit, on a kernel that counts": (
         LIMITED,
-        seen(CgroupMemory(0, None, 9 * GIB)),
+        seen(CgroupMemory(None, 9 * GIB)),
         row(Keeping.MISSING, 9 * GIB, None, 8 * GIB),
     ),
-    "another limit": (
-        LIMITED,
-        seen(CgroupMemory(0, 4 * GIB, 0)),
-        row(Keeping.MISSING, 0, 4 * GIB, 8 * GIB),
-    ),
+    "another limit": (LIMITED, seen(CgroupMemory(4 * GIB, 0)), row(Keeping.MISSING, 0, 4 * GIB, 8 * GIB)),
     "no limit decided": (ONE, seen(CgroupMemory()), row(Keeping.ACCOUNTING, 0)),
     "no limit decided, and somebody set one": (
         ONE,
-        seen(CgroupMemory(0, 4 * GIB, 1)),
+        seen(CgroupMemory(4 * GIB, 1)),
         row(Keeping.ACCOUNTING, 1, 4 * GIB),
     ),
     "the driver does not count: its processes do": (
@@ -77,7 +73,7 @@ JUDGED: dict[str, tuple[NodePod, Evidence, MemoryUse | None]] = {
     ),
     "the driver counts: its processes do not": (
         ONE,
-        seen(CgroupMemory(0, None, 5), *IN_PROCESSES),
+        seen(CgroupMemory(None, 5), *IN_PROCESSES),
         row(Keeping.ACCOUNTING, 5),
     ),
     "the driver was not asked, and no limit was decided": (
@@ -119,11 +115,7 @@ def test_a_driver_that_keeps_no_limits_need_not_be_asked(keeps: bool | None, wor
 def test_each_container_is_judged_on_each_of_its_cards_and_each_pod_by_itself() -> None:
     two = pod(share(0, "main", "side"), share(1, "main"), name="q", uid="u2", limits={"main": GIB})
     other = replace(pod(share(1, "main")), name="a", uid="u1", containers={DONE: "main"})
-    answers = {
-        ("GPU-0", MAIN): CgroupMemory(0, GIB, 1),
-        ("GPU-1", MAIN): CgroupMemory(),
-        ("GPU-0", SIDE): CgroupMemory(),
-    }
+    answers = {("GPU-0", MAIN): CgroupMemory(GIB, 1), ("GPU-1", MAIN): CgroupMemory(), ("GPU-0", SIDE): CgroupMemory()}
     all_seen = Evidence(cards=CARDS, running=frozenset({MAIN, SIDE, DONE}), memory=answers)
     found = judged([two, other], all_seen, keeps=True)
     assert [(one.use.pod, one.use.container, one.use.card, one.use.keeping.value) for one in found] == [
@@ -226,7 +218,7 @@ def told(*proofs: Evidence, one: NodePod = LIMITED) -> list[list[tuple[str, str]
     return found
 
 
-NONE, SET = seen(CgroupMemory()), seen(CgroupMemory(0, 8 * GIB, 0))
+NONE, SET = seen(CgroupMemory()), seen(CgroupMemory(8 * GIB, 0))
 
 
 def test_a_missing_limit_is_told_when_two_proofs_miss_it_and_again_after_it_was_there() -> None:
@@ -247,14 +239,14 @@ def test_a_container_that_was_started_again_has_two_proofs_of_its_own() -> None:
 
 
 def test_too_much_memory_is_told_once_while_it_lasts() -> None:
-    more, less = seen(CgroupMemory(0, None, 9 * GIB)), seen(CgroupMemory(0, None, 8 * GIB))
+    more, less = seen(CgroupMemory(None, 9 * GIB)), seen(CgroupMemory(None, 8 * GIB))
     exceeded = [("ShareExceeded", "p")]
     assert told(more, more, less, more, one=ONE) == [exceeded, [], [], exceeded]
     assert told(more, one=replace(ONE, limits={"main": 10 * GIB})) == [[]], "it was granted"
 
 
 def test_the_events_have_the_figures_and_a_cure() -> None:
-    (missing,) = judged([LIMITED], seen(CgroupMemory(0, 4 * GIB, 9 * GIB)), keeps=True)
+    (missing,) = judged([LIMITED], seen(CgroupMemory(4 * GIB, 9 * GIB)), keeps=True)
     _, events = memory_occurrences(EventMemory(missing={missing.key: 1}), [missing], 2)
     first, second = (one.message for one in events)
     assert first == (

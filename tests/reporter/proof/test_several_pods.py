@@ -44,9 +44,7 @@ def owner(number: int, card: int, *names: str) -> NodePod:
 
 
 @pytest.mark.parametrize(
-    "passed_over",
-    [pod(1, finished=True), owner(1, 3), pod(1)],
-    ids=["finished", "ours", "held by the kubelet's word"],
+    "passed_over", [pod(1, finished=True), owner(1, 3), pod(1)], ids=["finished", "ours", "held by the kubelet's word"]
 )
 def test_a_pod_that_is_no_stranger_hides_no_stranger_after_it(passed_over: NodePod) -> None:
     pods = (passed_over, pod(2, "init", "main"), pod(3), pod(4))

@@ -50,10 +50,7 @@ STANDING: dict[str, tuple[Raw | None, set[str]]] = {
     "another writer's": (node(H100, **OTHERS), set()),
     "another writer's, of other values": (node({PRODUCT: "x", MEMORY: "1", COUNT: "1"}, **OTHERS), set()),
     "both writers'": (node(H100, **OURS, **OTHERS), set()),
-    "one is another writer's": (
-        node(H100, koordgate_reporter=(MEMORY, COUNT), nfd_master=(PRODUCT,)),
-        {MEMORY, COUNT},
-    ),
+    "one is another writer's": (node(H100, koordgate_reporter=(MEMORY, COUNT), nfd_master=(PRODUCT,)), {MEMORY, COUNT}),
     "one is missing": (node({PRODUCT: "x"}, nfd_master=(PRODUCT,)), {MEMORY, COUNT}),
     "nobody's: its owners are not known": ({"metadata": {"name": "n1", "labels": H100}}, set()),
     "as many owners as are looked through": (node(H100, **OURS, **{f"m{at}": () for at in range(254)}), set(ALL)),

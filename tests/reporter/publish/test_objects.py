@@ -498,13 +498,7 @@ GIVEN: dict[str, tuple[NodePod | None, CpuState, str, str, str]] = {
     "decided, and given the same": (pod("p", "2-3", "LSR"), state(p="2-3"), "", "0-1,4-7", "0-7"),
     "decided, and given others: both are held": (pod("p", "4-5", "LSR"), state(p="2-3"), "2-3", "0-1,6-7", "0-1,4-7"),
     "decided, and given more": (pod("p", "2-3", "LSR"), state(p="2-4"), "2-4", "0-1,5-7", "0-1,5-7"),
-    "decided, and about to be given some": (
-        pod("p", "2-3", "LSR", asked={"main": 2}),
-        state(),
-        "",
-        "0-1,4-7",
-        "0-7",
-    ),
+    "decided, and about to be given some": (pod("p", "2-3", "LSR", asked={"main": 2}), state(), "", "0-1,4-7", "0-7"),
     "about to be given some: nobody knows which": (pod("p", asked={"main": 2}), state(), "", "0-7", "0-7"),
 }
 

@@ -11,6 +11,7 @@ import nvml_standin
 import pytest
 from fake_kube import FakeKube
 from nvml_standin import Played
+from round_driver import check_invariants
 from sysfs_tree import Machine
 from waiting import until
 
@@ -18,7 +19,7 @@ from koordgate.kube.client import KubeClient
 from reporter.agent import Agent
 from reporter.gpu.guarded import DriverRoots, GuardedNvml, Patience
 from reporter.metrics import ReporterMetrics
-from reporter.round.state import RoundPace, check_invariants
+from reporter.round.state import RoundPace
 from reporter.settings import ReporterSettings, parse
 
 Raw = dict[str, Any]

@@ -20,7 +20,7 @@ from reporter.round.state import CardsState, words
 from reporter.settings import parse
 
 A100 = "GPU-a1000000-0000-4000-8000-00000000000{}"
-DRIVER = DriverFacts("580", "13.0", None)
+DRIVER = DriverFacts("580", "13.0")
 PATIENT = Patience(answer=30.0, first_answer=30.0, first_pause=0.001, longest_pause=0.01, end=30.0, renewal=0.0)
 POLICY = HealthPolicy()
 AWAY = Outage("NvmlHangs", "it hangs", 100.0)

@@ -57,7 +57,7 @@ def sharing(memory: int = 100 * MIB) -> NodePod:
 
 
 def host(*entries: PodDevices, **over: Any) -> HostReading:
-    checkpoint = FileReading(DeviceCheckpoint(entries, {}), None)
+    checkpoint = FileReading(DeviceCheckpoint(entries), None)
     return HostReading(CpuInventory(None, CpuBasicInfo(), "no CPUs"), checkpoint=checkpoint, **over)
 
 
@@ -148,11 +148,7 @@ def test_what_is_contradicts_what_was_decided(
     ("cpus", "left_alone", "told"),
     [
         (0b1000, frozenset(), ["container main has CPUs 3; 0-1 were allocated"]),
-        (
-            0b1000,
-            frozenset({UID}),
-            ["the kubelet's static policy gave its containers CPUs 3; 0-1 were allocated"],
-        ),
+        (0b1000, frozenset({UID}), ["the kubelet's static policy gave its containers CPUs 3; 0-1 were allocated"]),
         (0b11, frozenset({UID}), []),
         (0b10, frozenset({UID}), []),
     ],
@@ -334,17 +330,7 @@ def test_a_number_is_nvmls_index_and_device_files_are_proof(
         ("example.com/rdma", ("0000:1f:00.0",), False),
         ("nvidia.com/gpu", (), False),
     ],
-    ids=[
-        "a card",
-        "a slice",
-        "renamed",
-        "a number",
-        "no card's number",
-        "fuse",
-        "a number of fuse",
-        "RDMA",
-        "nothing",
-    ],
+    ids=["a card", "a slice", "renamed", "a number", "no card's number", "fuse", "a number of fuse", "RDMA", "nothing"],
 )
 def test_the_checkpoint_knows_a_pods_card_by_its_id_only(resource: str, ids: tuple[str, ...], known: Any) -> None:
     seen = Evidence({BOX: ContainerSeen(visible="GPU-1")}, (), CARDS)

@@ -122,7 +122,7 @@ def kept(
     """A Pod with half of card 0, the limit that was decided for it, and what the driver says of it."""
     limits = {} if limit is None else {"main": limit}
     pod = node_pod(number, shares=(share(0)._replace(containers=("main",)),), limits=limits)
-    return pod, {(CARDS[0], f"{number:064x}"): CgroupMemory(0, hard, used)}
+    return pod, {(CARDS[0], f"{number:064x}"): CgroupMemory(hard, used)}
 
 
 def limited() -> tuple[tuple[NodePod, ...], dict[tuple[str, str], CgroupMemory]]:
@@ -134,11 +134,7 @@ def test_containers_are_counted_by_whether_they_are_kept_to_their_memory_and_car
     metrics = ReporterMetrics()
     pods, memory = limited()
     metrics.show_round(shown(*pods, memory=memory))
-    assert samples(metrics, "memory_limits") == {
-        'state="enforced"': 2,
-        'state="missing"': 1,
-        'state="accounting"': 1,
-    }
+    assert samples(metrics, "memory_limits") == {'state="enforced"': 2, 'state="missing"': 1, 'state="accounting"': 1}
     assert "koordgate_reporter_memory_exceeded 1.0" in metrics.exposition().decode().splitlines()
     assert samples(metrics, "device_memory_limit_bytes") == {'id="GPU-0",type="gpu"': 2 * GIB}
     assert samples(metrics, "container_memory_used_bytes") == {}, "no Pod is named"

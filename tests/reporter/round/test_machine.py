@@ -1,13 +1,12 @@
 """The round's state machine, event by event: what must be known before a write, and what starts a round."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from typing import Any
 
 import pytest
 from fake_kube import own_labels
-from round_driver import CARDS, Driven, cluster_node, host, node_pod, plan, reading, uid
+from round_driver import CARDS, Driven, cluster_node, host, node_pod, reading, uid
 
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from reporter.cgroup.enforcer import Failure, Findings
@@ -17,7 +16,6 @@ from reporter.gpu.health import NOTHING_KNOWN, CardState
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.pods import MANAGER
 from reporter.proof.agree import CardUse
-from reporter.publish.keep import Kept
 from reporter.round.messages import (
     Apply,
     AskKubelet,
@@ -55,17 +53,7 @@ from reporter.round.messages import (
     Written,
     XidsHeard,
 )
-from reporter.round.state import (
-    DEVICE,
-    STATUS,
-    TOPOLOGY,
-    WATCHED,
-    ClusterState,
-    ProofState,
-    RoundState,
-    check_invariants,
-    unhealthy,
-)
+from reporter.round.state import DEVICE, STATUS, TOPOLOGY, unhealthy
 from reporter.round.step import wakes_at
 
 AWAY = Outage("NvmlHangs", "it hangs", 1000.0)
@@ -282,12 +270,7 @@ def test_a_change_alone_prompts_a_round_soon(event: RoundEvent) -> None:
 
 @pytest.mark.parametrize(
     "event",
-    [
-        CardsRead(reading()),
-        KubeletAnswered(ANSWER),
-        NODE,
-        ObjectGone(WatchedKind.DEVICE),
-    ],
+    [CardsRead(reading()), KubeletAnswered(ANSWER), NODE, ObjectGone(WatchedKind.DEVICE)],
     ids=["the same cards", "the same answer", "the same Node", "an object that never was"],
 )
 def test_what_changes_nothing_prompts_no_round(event: RoundEvent) -> None:
@@ -705,77 +688,6 @@ def test_a_round_that_does_not_end_is_a_reason_to_restart() -> None:
     driven.feed(HostRead(host()))
 
     assert unhealthy(driven.state, driven.now) == []
-
-
-def at_rest() -> RoundState:
-    """Everything is known and published."""
-    driven = known()
-    write_all(driven)
-    return driven.state
-
-
-PODS_ONLY = ClusterState(listed=frozenset({WatchedKind.PODS}))
-UNWRITTEN = dict.fromkeys(WATCHED, Kept())
-CONTRADICTIONS: dict[str, Callable[[RoundState], RoundState]] = {
-    "a round is under way exactly while its lane is busy": lambda state: state.begun(Lane.ROUND),
-    "the kubelet is asked only if the settings say so": lambda state: state.begun(Lane.CONFIGZ),
-    "the ClusterPolicy is read only if the settings say so": lambda state: state.begun(Lane.POLICY),
-    "cards are published once the runtime is known": lambda state: replace(state, plan=plan(policies=True)),
-    "writes are pending only during a publication": lambda state: replace(state, publishing=((DEVICE, {}),)),
-    "nothing is published before the cluster is known": lambda state: replace(
-        state.begun(Lane.PUBLISH), cluster=PODS_ONLY, telling=None
-    ),
-    "no proof before the Pods are known": lambda state: replace(state, cluster=ClusterState(), telling=None),
-    "cards are published once their holders are known": lambda state: replace(
-        state, proof=ProofState(), kept=UNWRITTEN
-    ),
-    "cards are written once their holders are known": lambda state: replace(state, proof=ProofState(), telling=None),
-}
-
-
-@pytest.mark.parametrize(("words", "wrong"), CONTRADICTIONS.items(), ids=CONTRADICTIONS)
-def test_a_state_that_contradicts_itself_is_found(words: str, wrong: Callable[[RoundState], RoundState]) -> None:
-    state = at_rest()
-    check_invariants(state)
-    with pytest.raises(AssertionError, match=f"^{words}$"):
-        check_invariants(wrong(state))
-
-
-@pytest.mark.parametrize("lane", [Lane.CARDS, Lane.XIDS, Lane.HEALTH, Lane.PROOF])
-def test_work_that_the_settings_exclude_is_a_contradiction(lane: Lane) -> None:
-    state = at_rest()
-    with pytest.raises(AssertionError, match=r"without GPUs no card is read|proofs are made only if"):
-        check_invariants(replace(state, plan=plan(gpus=False, proof=False)).begun(lane))
-
-
-@pytest.mark.parametrize(
-    "unknown",
-    [{"cluster": PODS_ONLY}, {"plan": plan(configz=True), "configz": None}, {"decided": None}],
-    ids=["the cluster", "the kubelet's configuration", "a decision"],
-)
-def test_something_published_that_is_not_known_is_a_contradiction(unknown: Any) -> None:
-    with pytest.raises(AssertionError, match=r"^what is published is known$"):
-        check_invariants(replace(at_rest(), **unknown))
-
-
-def test_two_writes_at_a_time_and_one_of_no_publication_are_contradictions() -> None:
-    state = at_rest()
-    writing = {target: replace(kept, trying=b"{}") for target, kept in state.kept.items()}
-    one = {**state.kept, DEVICE: writing[DEVICE]}
-
-    check_invariants(replace(state, kept=one).begun(Lane.PUBLISH))
-    for wrong in (replace(state, kept=writing).begun(Lane.PUBLISH), replace(state, kept=one)):
-        with pytest.raises(AssertionError, match=r"^one write at a time$"):
-            check_invariants(wrong)
-
-
-def test_a_card_under_the_uuid_of_another_is_a_contradiction() -> None:
-    state = at_rest()
-    cards = state.cards.view.node.cards
-    swapped = replace(state.cards.view.node, cards=dict(zip(cards, reversed(cards.values()), strict=True)))
-    view = replace(state.cards.view, node=swapped)
-    with pytest.raises(AssertionError, match=r"^cards go by their UUIDs$"):
-        check_invariants(replace(state, cards=replace(state.cards, view=view)))
 
 
 def test_nothing_is_due_while_every_lane_is_busy() -> None:

@@ -9,7 +9,7 @@ from fake_kube import own_labels
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from round_driver import CARDS, Driven, cluster_node, host, node_pod, reading, uid
+from round_driver import CARDS, Driven, check_invariants, cluster_node, host, node_pod, reading, uid
 
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from reporter.files import FileReading
@@ -45,7 +45,7 @@ from reporter.round.messages import (
     Written,
     XidsHeard,
 )
-from reporter.round.state import DEVICE, STATUS, WATCHED, check_invariants
+from reporter.round.state import DEVICE, STATUS, WATCHED
 from reporter.runtimefiles import UNTOLD
 
 LANES = st.sampled_from([lane for lane in Lane if lane is not Lane.XIDS] + 3 * [Lane.ROUND, Lane.PUBLISH])

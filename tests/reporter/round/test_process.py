@@ -129,10 +129,7 @@ def test_one_look_prints_tables_and_yaml_and_changes_nothing(config: Path, tmp_p
 
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
-    [
-        (["--once"], 2, "go together"),
-        (["--config", "/nowhere/x.yaml"], 2, "existing YAML file"),
-    ],
+    [(["--once"], 2, "go together"), (["--config", "/nowhere/x.yaml"], 2, "existing YAML file")],
     ids=["a look that would change something", "no file"],
 )
 def test_what_cannot_be_meant_is_refused(arguments: list[str], status: int, said: str) -> None:

@@ -61,7 +61,7 @@ def test_an_unreadable_resource_status_leaves_the_pod_alone_and_is_one_event(tex
     again, nothing = occurrences(NODE, told, HOST, GpuView(), {}, (), TakenOver(), decided.unread)
     assert (found, nothing) == ((event,), ())
     mended, _ = occurrences(NODE, again, HOST, GpuView(), {}, (), TakenOver())
-    assert mended.unread == frozenset()
+    assert mended.standing == frozenset()
 
 
 NAMELESS = {

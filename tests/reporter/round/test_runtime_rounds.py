@@ -219,7 +219,7 @@ def test_parts_of_cards_stand_for_those_in_mig_mode_and_cards_that_are_gone_coun
     driven.feed(PolicyRead(UNTOLD))
     cards = driven.state.cards.view.node
     first, second, third = (cards.cards[uuid] for uuid in CARDS)
-    migs = (MigDevice("MIG-0", "1g.18gb", None, 1, 0), MigDevice("MIG-1", "1g.18gb", None, 2, 0))
+    migs = (MigDevice("MIG-0", "1g.18gb"), MigDevice("MIG-1", "1g.18gb"))
     sliced = replace(first, facts=replace(first.facts, mig=True, mig_devices=migs))
     gone = replace(third, health=replace(third.health, standing=("GpuLost",)))
     view = GpuView(replace(cards, cards=dict(zip(CARDS, (sliced, second, gone), strict=True))))
