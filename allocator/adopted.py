@@ -28,7 +28,7 @@ from allocator.vocabulary.maker import deleting
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
 
-_MOST_NAMED: Final = 8  # Pods and devices that a conflict names
+_MAX_NAMED: Final = 8  # Pods and devices that a conflict names
 
 
 class _Found(NamedTuple):
@@ -270,7 +270,7 @@ def _beside(node: NodeSnapshot, device: Device, holders: Sequence[ForeignHolding
     ours = sorted(one.holder for one in node.given() if any(share.id == device.id for share in one.shares))
     message = (
         f"{device.type} {device.minor} ({device.id}) of node {node.name} is held by {_names(holders)} as well as by "
-        f"{', '.join(ours[:_MOST_NAMED])}, and it has too little for both; delete one of the Pods"
+        f"{', '.join(ours[:_MAX_NAMED])}, and it has too little for both; delete one of the Pods"
     )
     return _conflict(node.name, ConflictKind.BESIDE_OURS, device, holders, message)
 
@@ -278,12 +278,12 @@ def _beside(node: NodeSnapshot, device: Device, holders: Sequence[ForeignHolding
 def _conflict(
     node: str, kind: ConflictKind, device: Device, holders: Sequence[ForeignHolding], message: str
 ) -> AdoptionConflict:
-    named = holders[:_MOST_NAMED]
+    named = holders[:_MAX_NAMED]
     message += deleting((one.holder, one.maker) for one in named)
     pods, uids = tuple(one.holder for one in named), tuple(one.uid for one in named)
     return AdoptionConflict(node, kind, (device.id,), pods, uids, message)
 
 
 def _names(holders: Sequence[ForeignHolding]) -> str:
-    more = f" and {len(holders) - _MOST_NAMED} more" if len(holders) > _MOST_NAMED else ""
-    return ", ".join(f"{one.holder} ({one.peer})" for one in holders[:_MOST_NAMED]) + more
+    more = f" and {len(holders) - _MAX_NAMED} more" if len(holders) > _MAX_NAMED else ""
+    return ", ".join(f"{one.holder} ({one.peer})" for one in holders[:_MAX_NAMED]) + more

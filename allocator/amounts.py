@@ -14,8 +14,8 @@ from allocator.vocabulary.names import is_quota_resource
 
 CPU: Final = "cpu"
 PODS: Final = "pods"
-_MOST_STATED: Final = 2560  # containers and requests of one Pod: ten for each that `allocator.request.original` allows
-_MOST_NAMES: Final = 1024  # resources of one node, or of one container
+_MAX_STATED: Final = 2560  # containers and requests of one Pod: ten for each that `allocator.request.original` allows
+_MAX_NAMES: Final = 1024  # resources of one node, or of one container
 _POD_LEVEL: Final = (CPU, "memory")  # these, and hugepages, may be stated for a Pod as a whole
 
 Amounts = Mapping[str, int]
@@ -31,8 +31,8 @@ def amounts(quantities: Mapping[str, Any] | None, where: str) -> dict[str, int]:
     Raises BadQuantityError: one is not a quantity, or there are too many.
     """
     read = {}
-    if len(quantities or ()) > _MOST_NAMES:
-        raise BadQuantityError(f"{where}: more than {_MOST_NAMES} resources")
+    if len(quantities or ()) > _MAX_NAMES:
+        raise BadQuantityError(f"{where}: more than {_MAX_NAMES} resources")
     for name, quantity in (quantities or {}).items():
         try:
             # 1 and True are the same to the cache.
@@ -78,8 +78,8 @@ def _peak(spec: Mapping[str, Any], *, counted: bool) -> dict[str, int]:
     """The greatest sum of requests over the steps of a Pod's life, of those that only quotas count or of the others."""
     listed = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     stated = len(listed) + sum(len((one.get("resources") or {}).get("requests") or ()) for one in listed)
-    if stated > _MOST_STATED:
-        raise BadQuantityError(f"spec: more than {_MOST_STATED} containers and requests")
+    if stated > _MAX_STATED:
+        raise BadQuantityError(f"spec: more than {_MAX_STATED} containers and requests")
     steady: Counter[str] = Counter()
     for index, container in enumerate(spec.get("containers") or ()):
         steady.update(_requests(container, f"spec.containers[{index}].resources.requests", counted=counted))

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from allocator.budget import Budget
 from allocator.cpu.choose import shared_milli
 from allocator.cpu.words import not_free
-from allocator.place import MOST_STEPS, Placement, place
+from allocator.place import MAX_STEPS, Placement, place
 from allocator.request.quotaamounts import beyond
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import MILLI, CpuNode, CpuShare
@@ -27,7 +27,7 @@ _WAITS = "waits until room for its whole gang is held"
 GANG_WAITS: Final = Refusal(_WAITS, short=_WAITS)
 _ENDS: Final = "what an earlier bind of this Pod was given here is being given back; another node may be free for it"
 ENDING: Final = Refusal(_ENDS, short=_ENDS)
-MOST_UNBOUND: Final = 2  # nodes on which a Pod may hold something before it is bound: the bind to the first one failed
+MAX_UNBOUND: Final = 2  # nodes on which a Pod may hold something before it is bound: the bind to the first one failed
 Snapshot = Callable[[Holdings], NodeSnapshot]
 T = TypeVar("T")
 Decisions = Generator[int, None, T]
@@ -35,7 +35,7 @@ Decisions = Generator[int, None, T]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PodToBind:
     """A Pod that is to be bound."""
 
     uid: str
@@ -44,7 +44,7 @@ class Claim:
     request: PodRequest  # what it asks for
     # turns a node's devices into the holding that the Pod's annotations describe; None if they describe none
     annotated: Callable[[Sequence[Device]], Holding | None] | None = None
-    together: bool = False  # whether it may be bound only to what is held for it, with the rest of its gang
+    all_or_nothing: bool = False  # whether it may be bound only to what is held for it, with the rest of its gang
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Decision:
 
 
 def bind(
-    pod: Claim, snapshot: Snapshot, now: int, mark: str, sent: Holding | None = None
+    pod: PodToBind, snapshot: Snapshot, now: int, mark: str, sent: Holding | None = None
 ) -> Callable[[Holdings], Decisions[tuple[Holdings | None, Decision]]]:
     """Give a Pod its share of a node. A Pod whose holding still serves it gets the same share again.
 
@@ -71,8 +71,8 @@ def bind(
         node = snapshot(holdings)
         others = node.without([pod.uid])
         held = holdings.get(pod.uid)
-        if (pod.together and held is None) or (held is not None and held.ending):
-            return None, Decision(GANG_WAITS if pod.together else ENDING)
+        if (pod.all_or_nothing and held is None) or (held is not None and held.ending):
+            return None, Decision(GANG_WAITS if pod.all_or_nothing else ENDING)
         if held is not None and (yield from _serves(held, pod, others)):
             if not held.until:
                 return None, Decision(held, repeated=True)
@@ -172,15 +172,15 @@ def _is_resolved(share: Share) -> bool:
     return bool(share.amounts) and share.id != unnamed(share.type, share.minor)
 
 
-def _annotated(pod: Claim, node: NodeSnapshot) -> Holding | None:
+def _annotated(pod: PodToBind, node: NodeSnapshot) -> Holding | None:
     return None if pod.annotated is None else pod.annotated(node.devices)
 
 
 def decide(request: PodRequest, node: NodeSnapshot, only: Holding | None) -> Decisions[Placement | Refusal]:
     """Make one decision of `place()`, which yields the steps that it took."""
-    budget = Budget(MOST_STEPS)
+    budget = Budget(MAX_STEPS)
     decided = place(request, node, only, budget)
-    yield int(MOST_STEPS - budget.left)
+    yield int(MAX_STEPS - budget.left)
     return decided
 
 
@@ -197,7 +197,7 @@ def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Dec
     return (yield from decide(request, node, None))
 
 
-def _serves(held: Holding, pod: Claim, node: NodeSnapshot) -> Decisions[bool]:
+def _serves(held: Holding, pod: PodToBind, node: NodeSnapshot) -> Decisions[bool]:
     """Whether a Pod's holding is still usable, free for the Pod, and what the Pod asks for now.
 
     This holds if `place`, restricted to the holding, would choose it again. Other Pods may have come and gone since.

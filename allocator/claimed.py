@@ -36,7 +36,7 @@ from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
 Holdings = Mapping[str, Holding]
-_MOST_NAMED: Final = 4  # holders that a refusal names
+_MAX_NAMED: Final = 4  # holders that a refusal names
 
 Freed = Literal["gone", "deallocated", "unperformed"]
 """Why a reservation is released."""
@@ -157,8 +157,8 @@ def _in_the_way(wanted: Holding, node: NodeSnapshot) -> str:
             or (one.alone and root is not None and one.id in devices and devices[one.id].pcie == root)
         ]
         if holders:
-            more = f" and {len(holders) - _MOST_NAMED} more" if len(holders) > _MOST_NAMED else ""
-            named = ", ".join(sorted(holders)[:_MOST_NAMED])
+            more = f" and {len(holders) - _MAX_NAMED} more" if len(holders) > _MAX_NAMED else ""
+            named = ", ".join(sorted(holders)[:_MAX_NAMED])
             return f"{share.type} {share.minor} ({share.id}) of node {node.name} is held by {named}{more}"
     return ""
 

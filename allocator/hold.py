@@ -7,7 +7,7 @@ given back only as it was seen: one that a bind has taken, or whose time or mark
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from allocator.bind import Claim, Decisions, Holdings, Snapshot, decide
+from allocator.bind import Decisions, Holdings, PodToBind, Snapshot, decide
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding, of_claims
 from allocator.vocabulary.outcome import Refusal
 
@@ -16,7 +16,7 @@ from allocator.vocabulary.outcome import Refusal
 class Planned:
     """A Pod, and what was planned for it on a node."""
 
-    pod: Claim
+    pod: PodToBind
     holding: Holding
 
 

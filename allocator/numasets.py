@@ -20,14 +20,14 @@ from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpuask import CpuAsk
 from allocator.vocabulary.cpunode import MILLI, CpuNode
 from allocator.vocabulary.cpupolicy import NumaExclusive, NumaPolicy, NumaStrategy
-from allocator.vocabulary.cputopology import MOST_COMBINED, CpuTopology
+from allocator.vocabulary.cputopology import MAX_COMBINED, CpuTopology
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot, fullness
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import DeviceOrder
 
-MOST_COMPARED: Final = 16
+MAX_COMPARED: Final = 16
 """Sets of one width beyond which none is planned only to compare what it opens."""
 
 NOTHING_OPENED: Final = (0, 0)
@@ -106,7 +106,7 @@ def _by_width(cpu: CpuNode | None, numas: tuple[int, ...]) -> Iterator[tuple[int
     The kubelet's Topology Manager supports at most eight NUMA nodes. With more, the sets are single NUMA nodes, whole
     sockets, and all: other combinations would be too many.
     """
-    if len(numas) <= MOST_COMBINED:
+    if len(numas) <= MAX_COMBINED:
         yield from ((width, combinations(numas, width)) for width, _ in enumerate(numas, 1))
         return
     yield 1, combinations(numas, 1)

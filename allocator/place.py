@@ -16,7 +16,7 @@ from allocator.cpu.kubelet import aligned_by_kubelet
 from allocator.devices.choose import choose_devices, choose_together
 from allocator.devices.delivery import not_delivered
 from allocator.devices.isolation import not_isolated, without_limits
-from allocator.numasets import MOST_COMPARED, NOTHING_OPENED, NumaSet, kept_apart, numa_sets, opened
+from allocator.numasets import MAX_COMPARED, NOTHING_OPENED, NumaSet, kept_apart, numa_sets, opened
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
 from allocator.vocabulary.cpupolicy import NumaExclusive, NumaPolicy
@@ -25,7 +25,7 @@ from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
 _STRICTNESS: Final = tuple(NumaPolicy)
-MOST_STEPS: Final = 4000
+MAX_STEPS: Final = 4000
 """Steps of one decision: some 10 ms. Ordinary Pods take fewer than a hundred."""
 _PLAN_STEPS: Final = 2  # of one plan, beside what the search for devices takes
 _ASIDE: Final = 3  # part of the budget that is kept for a plan that is not aligned
@@ -50,13 +50,13 @@ def place(
     `node`: the node now; its holdings must not include the Pod's own. `only`: restricts the choice to the devices that
     it names, at most that amount of each, with the virtual functions that it names; and to its CPUs and NUMA nodes, if
     it names any. The NUMA policy, the number of NUMA nodes that it allows and exclusive Pods are still judged on the
-    whole node. `budget`: what several decisions may look at together; by default each may take `MOST_STEPS`. Returns
+    whole node. `budget`: what several decisions may look at together; by default each may take `MAX_STEPS`. Returns
     the placement, or why the node cannot hold the Pod.
     """
     refused = not_isolated(request, node) or not_delivered(request, node) or without_limits(request, node)
     if refused is not None:
         return refused
-    budget = budget or Budget(MOST_STEPS)
+    budget = budget or Budget(MAX_STEPS)
     policy = numa_policy(request, node.cpu)
     numas = () if policy is NumaPolicy.NONE else _numa_nodes(node)
     try:
@@ -107,7 +107,7 @@ def place_by_numa(request: PodRequest, node: NodeSnapshot) -> dict[int, Placemen
     found: dict[int, Placement | Refusal] = {}
     for numa in _numa_nodes(node):
         try:
-            found[numa] = _plan(request, node, Budget(MOST_STEPS), frozenset({numa}))
+            found[numa] = _plan(request, node, Budget(MAX_STEPS), frozenset({numa}))
         except BudgetSpentError:
             found[numa] = _unfinished(request, node, f" in NUMA node {numa}")
     return found
@@ -165,7 +165,7 @@ def _best_of(
     """
     first: Refusal | None = None
     best: tuple[tuple[int, int], Placement] | None = None
-    compared = bool(request.containers) and len(sets) <= MOST_COMPARED
+    compared = bool(request.containers) and len(sets) <= MAX_COMPARED
     lost = 0
     for one in sets:
         if best is not None and one.lost > lost:

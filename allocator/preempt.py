@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from allocator.alike import depends_on_names, likeness
 from allocator.amounts import PODS, Amounts
 from allocator.budget import Budget, BudgetSpentError
-from allocator.place import MOST_STEPS as DECISION_STEPS
+from allocator.place import MAX_STEPS as DECISION_STEPS
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import FULL
@@ -21,7 +21,7 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
-MOST_STEPS: Final = 8000
+MAX_STEPS: Final = 8000
 """Steps of one choice of victims, which makes many decisions: some 20 ms."""
 _HOLDINGS_A_STEP: Final = 4
 _SHARED_STEPS: Final = 100  # from which a refusal is remembered for nodes that are alike
@@ -83,12 +83,12 @@ def choose_victims(
     victims: nobody is evicted for a Pod of which it is not certain that it then fits.
     `standing`: the Pods that hold something there, by UID; a Pod not listed here is never added, nor spared.
     `priority`: of the incoming Pod; only Pods of lower priority are added. `budget`: for all that is tried; by default
-    `MOST_STEPS`. `known`: refusals of this request by other nodes; those of this node are added. Yields after each
+    `MAX_STEPS`. `known`: refusals of this request by other nodes; those of this node are added. Yields after each
     decision; the choice is made on the node as it was given. Returns UIDs, the lowest priority first; before them
     proposed Pods that are not in `standing`. None if not even all Pods of lower priority together make room, if a
     proposed Pod does not have a lower priority, or if the budget was spent first.
     """
-    budget, known = budget or Budget(MOST_STEPS), known or LongRefusals(request)
+    budget, known = budget or Budget(MAX_STEPS), known or LongRefusals(request)
 
     def fits(gone: set[str]) -> Choosing[bool]:
         budget.spend(len(node.holdings) // _HOLDINGS_A_STEP)  # the node without these Pods is summed up again

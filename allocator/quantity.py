@@ -27,7 +27,7 @@ _GRAMMAR: Final = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?P<suffix>[KMGTPE]i|[numkMGTPE]?|[eE][+-]?[0-9]{1,2})",
     re.ASCII,
 )
-_LONGEST: Final = 64  # no sane quantity is longer; bounds the work on untrusted text
+_MAX_LENGTH: Final = 64  # no sane quantity is longer; bounds the work on untrusted text
 LARGEST: Final = 2**63 - 1  # a Quantity's int64, and the largest integer in an object of the API
 _MIB: Final = 2**20
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -60,14 +60,14 @@ def _show(quantity: object) -> str:
     if isinstance(quantity, int) and abs(quantity) > LARGEST:
         return f"an integer of {quantity.bit_length()} bits"  # Python refuses to print very long ones
     if quantity is None or isinstance(quantity, (bool, int, float, str)):
-        return repr(quantity)[:_LONGEST]
+        return repr(quantity)[:_MAX_LENGTH]
     return f"a {type(quantity).__name__}"
 
 
 def _parse_text(text: str, shown: object) -> Fraction:
-    value = _value_of(text) if len(text) <= _LONGEST else None
+    value = _value_of(text) if len(text) <= _MAX_LENGTH else None
     if value is None:
-        raise QuantityError(f"{str(shown)[:_LONGEST]!r} is not a Kubernetes quantity such as 1, 500m or 16Gi")
+        raise QuantityError(f"{str(shown)[:_MAX_LENGTH]!r} is not a Kubernetes quantity such as 1, 500m or 16Gi")
     return value
 
 
@@ -104,7 +104,7 @@ def to_int(quantity: object) -> int:
 
 def as_written(quantity: object) -> str:
     """A quantity as its author probably wrote it: the API server stores 0.5 as 500m, and 1.1Gi as 1181116006400m."""
-    text = _show(quantity) if not isinstance(quantity, str) else quantity[:_LONGEST]
+    text = _show(quantity) if not isinstance(quantity, str) else quantity[:_MAX_LENGTH]
     value = _value_of(text)
     if value is None or value.denominator == 1:
         return text

@@ -15,7 +15,7 @@ from result import close
 
 from allocator.budget import Budget
 from allocator.devices.choose import choose_devices
-from allocator.place import MOST_STEPS
+from allocator.place import MAX_STEPS
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import GPU_TYPE
@@ -73,7 +73,7 @@ def nodes(number: int, *, wired: bool) -> list[NodeSnapshot]:
 def microseconds(request: PodRequest, on: list[NodeSnapshot]) -> float:
     began = time.perf_counter()
     for node in on:
-        if isinstance(choose_devices(GPU_TYPE, request, node, Budget(MOST_STEPS)), Refusal):
+        if isinstance(choose_devices(GPU_TYPE, request, node, Budget(MAX_STEPS)), Refusal):
             raise SystemExit("a node with room was refused")
     return (time.perf_counter() - began) / len(on) * 1e6
 

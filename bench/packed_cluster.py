@@ -16,7 +16,7 @@ from allocator.index.search import NodeSearch
 from allocator.index.table import TypeRow
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import GPU_TYPE
-from allocator.vocabulary.mix import MOST_TYPICAL, Mix, TypicalRequest, mix_of
+from allocator.vocabulary.mix import MAX_TYPICAL, Mix, TypicalRequest, mix_of
 from allocator.vocabulary.preference import Preference
 
 GPUS: Final = 8
@@ -64,7 +64,7 @@ def load(used: list[int]) -> TypeRow:
 def mix() -> Mix:
     """As many typical requests as a mix may have: shares and whole cards, with different amounts of CPU and memory."""
     chance, requests = random.Random(SEED), list[TypicalRequest]()
-    for number in range(MOST_TYPICAL):
+    for number in range(MAX_TYPICAL):
         percent, count = (chance.choice(SHARES), 1) if number % 2 else (100, chance.choice((1, 1, 2, 4, 8)))
         amounts = {"gpu-core": percent, "gpu-memory-ratio": percent}
         ask = DeviceAsk(GPU_TYPE, count, tuple(amounts.get(tail) for tail in GPU_TYPE.tails))

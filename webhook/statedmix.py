@@ -7,10 +7,10 @@ from msgspec import Meta
 
 from allocator.request.typical import stated
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.mix import MOST_TYPICAL, MOST_WEIGHT, Mix, MixError, mix_of
+from allocator.vocabulary.mix import MAX_TYPICAL, MAX_WEIGHT, Mix, MixError, mix_of
 from koordgate.settings import Section
 
-MOST_STATED: Final = MOST_WEIGHT // MOST_TYPICAL
+MOST_STATED: Final = MAX_WEIGHT // MAX_TYPICAL
 """The most that a request may weigh, so that all of a mix stay within their bound."""
 
 
@@ -29,7 +29,7 @@ class TypicalSettings(Section, frozen=True):
     weight: Annotated[int, Meta(ge=1, le=MOST_STATED)] = 1
 
 
-StatedMix = Annotated[tuple[TypicalSettings, ...], Meta(max_length=MOST_TYPICAL)]
+StatedMix = Annotated[tuple[TypicalSettings, ...], Meta(max_length=MAX_TYPICAL)]
 
 
 def read_mix(entries: Sequence[TypicalSettings], types: DeviceTypes) -> Mix:

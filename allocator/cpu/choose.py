@@ -19,7 +19,7 @@ from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpunode import MILLI, CpuNode, CpuShare, CpuUse, NumaShare
 from allocator.vocabulary.cpupolicy import ARM, REFUSING, BindPolicy, ExclusivePolicy, NumaStrategy, supported
 from allocator.vocabulary.cpuset import format_cpuset, highest
-from allocator.vocabulary.cputopology import MOST_COMBINED, CpuTopology
+from allocator.vocabulary.cputopology import MAX_COMBINED, CpuTopology
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.values import write_amount
 
@@ -221,7 +221,7 @@ def _strategy(node: CpuNode, numa: AbstractSet[int] | None) -> NumaStrategy:
     """
     if numa is None or len(numa) == 1:
         return node.strategy
-    wide = len(node.topology.nodes) > MOST_COMBINED
+    wide = len(node.topology.nodes) > MAX_COMBINED
     return NumaStrategy.DISTRIBUTE_BEYOND_ONE if wide else NumaStrategy.DISTRIBUTE_EVENLY
 
 

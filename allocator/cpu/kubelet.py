@@ -23,7 +23,7 @@ from allocator.request.cpuamounts import peak
 from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk
 from allocator.vocabulary.cpunode import MILLI, CpuNode, CpuUse
 from allocator.vocabulary.cpupolicy import NumaPolicy
-from allocator.vocabulary.cputopology import MOST_COMBINED
+from allocator.vocabulary.cputopology import MAX_COMBINED
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.phase import Phase
 
@@ -259,7 +259,7 @@ def _sets(parts: Sequence[tuple[_Stock, int]], width: int) -> Iterable[tuple[int
     """Sets of NUMA nodes of which one has all, if any has."""
     stock = parts[0][0]
     numas = range(len(stock.has))
-    if len(numas) <= MOST_COMBINED:
+    if len(numas) <= MAX_COMBINED:
         return combinations(numas, width)
     # More are allowed to the topology manager by an option; not every set is tried.
     return (tuple(sorted(numas, key=lambda at: (at != stock.at or not stock.reusable.most, -stock.free[at]))[:width]),)

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from allocator.budget import Budget, BudgetSpentError
 from allocator.devices.allowance import Allowance
 from allocator.devices.explain import explain, lacking
-from allocator.devices.offer import Amounts, Offer, Wish
+from allocator.devices.offer import Amounts, Demand, Offer
 from allocator.devices.options import Option, as_candidates, as_lead, roots_of
 from allocator.devices.search import Found, Objection, TypeSearch
 from allocator.devices.terms import Terms, terms_of
@@ -47,15 +47,15 @@ class FollowingSearch(TypeSearch):
         super().__init__(terms, budget)
         self._lead = lead
         self._same_root = same_root
-        # container's name -> its wish
-        self.by_container = {name: wish for wish in self.wishes for name in wish.container.names}
+        # container's name -> its demand
+        self.by_container = {name: demand for demand in self.demands for name in demand.container.names}
 
-    def sets(self, wish: Wish, options: list[Option], count: int) -> Found:
+    def sets(self, demand: Demand, options: list[Option], count: int) -> Found:
         """Go through sets as `TypeSearch.sets` does: those beside the container's devices of the leading type.
 
         A set may have more devices than were requested.
         """
-        return self.beside(self._lead.held(wish.container.names), options, count, self.rule(wish.container.ask))
+        return self.beside(self._lead.held(demand.container.names), options, count, self.rule(demand.container.ask))
 
     def beside(self, lead: Sequence[Candidate], options: list[Option], count: int, rule: SetRule) -> Found:
         """Go through the sets that belong beside these devices of the leading type, the best first."""
@@ -82,16 +82,16 @@ class LeadingSearch(TypeSearch):
         self._same_root = same_root
         self.followers: list[FollowingSearch] = []  # the searches for the other types; filled before `sets` is called
 
-    def sets(self, wish: Wish, options: list[Option], count: int) -> Found:
+    def sets(self, demand: Demand, options: list[Option], count: int) -> Found:
         """Go through sets as `TypeSearch.sets` does: those beside which the other types have devices."""
-        rule = self.rule(wish.container.ask)
+        rule = self.rule(demand.container.ask)
         theirs = [
             _Follower(
                 search, search.open_to(other), search.count(other.container.ask), search.rule(other.container.ask)
             )
             for search in self.followers
             for other in {
-                search.by_container[name]: None for name in wish.container.names if name in search.by_container
+                search.by_container[name]: None for name in demand.container.names if name in search.by_container
             }
         ]
         if not theirs:
@@ -173,7 +173,7 @@ def choose_devices(
     fit together.
     """
     search = TypeSearch(terms_of(kind, request, node, numa, only), budget)
-    return _found([search], [_Turn(search, wish) for wish in search.wishes], budget)
+    return _found([search], [_Turn(search, demand) for demand in search.demands], budget)
 
 
 def choose_together(
@@ -200,28 +200,28 @@ def choose_together(
         for kind in kinds[1:]
     ]
     lead.followers.extend(others)
-    last = {name: at for at, wish in enumerate(lead.wishes) for name in wish.container.names}
-    followers: dict[int, list[_Turn]] = {}  # by the last wish for the first type of their containers
+    last = {name: at for at, demand in enumerate(lead.demands) for name in demand.container.names}
+    followers: dict[int, list[_Turn]] = {}  # by the last demand for the first type of their containers
     for of in others:
-        for other in of.wishes:
-            after = max((last[name] for name in other.container.names if name in last), default=len(lead.wishes))
+        for other in of.demands:
+            after = max((last[name] for name in other.container.names if name in last), default=len(lead.demands))
             followers.setdefault(after, []).append(_Turn(of, other))
     turns = []
-    for at, wish in enumerate(lead.wishes):
-        turns += [_Turn(lead, wish), *followers.get(at, ())]
-    turns += followers.get(len(lead.wishes), ())
+    for at, demand in enumerate(lead.demands):
+        turns += [_Turn(lead, demand), *followers.get(at, ())]
+    turns += followers.get(len(lead.demands), ())
     return _found([lead, *others], turns, budget)
 
 
 class _Turn(NamedTuple):
-    """A wish and the search that serves it."""
+    """A demand and the search that serves it."""
 
     search: TypeSearch
-    wish: Wish
+    demand: Demand
 
 
 def _found(searches: Sequence[TypeSearch], turns: Sequence[_Turn], budget: Budget) -> tuple[Share, ...] | Refusal:
-    """Serve all wishes; returns the shares of all types, or why there are none."""
+    """Serve all demands; returns the shares of all types, or why there are none."""
     try:
         objections = _serve(turns, budget)
     except BudgetSpentError:
@@ -235,7 +235,7 @@ def _found(searches: Sequence[TypeSearch], turns: Sequence[_Turn], budget: Budge
 
 
 def _serve(turns: Sequence[_Turn], budget: Budget) -> dict[str, str] | None:
-    """Serve the wishes one after another; where the rest cannot be served, undo a choice and try the next one.
+    """Serve the demands one after another; where the rest cannot be served, undo a choice and try the next one.
 
     Returns None if all are served; otherwise the first objection to a set, by type. Raises BudgetSpentError: as
     `choose_devices`; nothing is served then.
@@ -260,15 +260,15 @@ def _serve(turns: Sequence[_Turn], budget: Budget) -> dict[str, str] | None:
 
 
 class _Attempt:
-    """Serving one wish while the earlier ones are served: the present choice, and what was not tried yet."""
+    """Serving one demand while the earlier ones are served: the present choice, and what was not tried yet."""
 
-    __slots__ = ("_allowance", "_chosen", "_failed", "_options", "_price", "_sets", "_undo", "_wish", "objections")
+    __slots__ = ("_allowance", "_chosen", "_demand", "_failed", "_options", "_price", "_sets", "_undo", "objections")
 
     def __init__(self, turn: _Turn) -> None:
-        search, wish = turn
-        options = search.open_to(wish)
-        count = search.count(wish.container.ask)
-        self.objections: dict[str, str] = {}  # the first to a set of this wish or of a later one, by type
+        search, demand = turn
+        options = search.open_to(demand)
+        count = search.count(demand.container.ask)
+        self.objections: dict[str, str] = {}  # the first to a set of this demand or of a later one, by type
         limit = search.terms.limit
         self._allowance = Allowance(limit, search.offers) if limit is not None else None
         if self._allowance is not None and len(options) >= count:
@@ -277,20 +277,20 @@ class _Attempt:
                 self.objections[self._allowance.kind] = self._allowance.why_not(options[:count])
             options = possible
         self._sets: Iterator[Sequence[Option] | Objection]
-        self._sets = iter(()) if len(options) < count else iter(search.sets(wish, options, count))
+        self._sets = iter(()) if len(options) < count else iter(search.sets(demand, options, count))
         self._options = options
-        self._wish = wish
-        self._price = 1 + (len(turn.search.terms.asks) + len(wish.steps)) // _CHEAP_STEPS
+        self._demand = demand
+        self._price = 1 + (len(turn.search.terms.asks) + len(demand.steps)) // _CHEAP_STEPS
         self._chosen: Sequence[Option] = ()
         self._undo: list[tuple[Offer, Amounts, tuple[Amounts, ...], tuple[str, ...]]] = []
         self._failed: set[Hashable] = set()  # kinds of choices
 
     def serve(self, budget: Budget, *, last: bool) -> bool:
-        """Serve the wish with the next set that may do; returns whether there is one.
+        """Serve the demand with the next set that may do; returns whether there is one.
 
-        What the last wish takes is never undone, and nobody asks what it takes in which step.
+        What the last demand takes is never undone, and nobody asks what it takes in which step.
         """
-        containers, steps = self._wish.container.names, self._wish.steps
+        containers, steps = self._demand.container.names, self._demand.steps
         for chosen in self._sets:
             if isinstance(chosen, Objection):
                 self.objections.setdefault(chosen.type, chosen.why)
@@ -313,7 +313,7 @@ class _Attempt:
         return False
 
     def failed(self, objections: dict[str, str], *, exchangeable: bool) -> None:
-        """Undo the present choice: beside it the later wishes cannot be served.
+        """Undo the present choice: beside it the later demands cannot be served.
 
         `exchangeable`: whether every choice of the same kind would fail too.
         """
@@ -341,12 +341,12 @@ def _exchangeable(turns: Sequence[_Turn]) -> bool:
     search = turns[0].search
     if search.scope is not Scope.NODE or any(turn.search is not search for turn in turns):
         return False
-    asks = [turn.wish.container.ask for turn in turns]
+    asks = [turn.demand.container.ask for turn in turns]
     return not any(search.rule(ask).binding(search.count(ask)) for ask in asks)
 
 
 def _kind(chosen: Sequence[Option]) -> Hashable:
-    """All that later wishes can see of devices, whichever they are."""
+    """All that later demands can see of devices, whichever they are."""
     of = [option.offer for option in chosen]
     kinds = [
         (one.capacity, one.free, one.steps, bool(one.containers), one.device.model, one.device.vendor) for one in of

@@ -11,7 +11,7 @@ from operator import le
 from typing import Final, NamedTuple
 
 from allocator.budget import Budget, BudgetSpentError
-from allocator.devices.offer import Amounts, Offer, Wish
+from allocator.devices.offer import Amounts, Demand, Offer
 from allocator.devices.options import as_candidates, meant
 from allocator.devices.search import TypeSearch, selectable
 from allocator.devices.terms import Terms
@@ -92,8 +92,8 @@ def unread_holders(terms: Terms) -> list[str]:
     return sorted(f"{one.namespace}/{one.name}" for one in holdings if kind in one.unread)
 
 
-_MOST_STEPS: Final = 2048  # to find a container that lacks something by itself
-_MOST_ASKED: Final = 16  # containers of which a message says what they ask
+_MAX_STEPS: Final = 2048  # to find a container that lacks something by itself
+_MAX_ASKED: Final = 16  # containers of which a message says what they ask
 
 
 def lacking(searches: Sequence[TypeSearch], budget: Budget) -> Refusal | None:
@@ -101,7 +101,7 @@ def lacking(searches: Sequence[TypeSearch], budget: Budget) -> Refusal | None:
 
     `budget`: of the decision. It pays for the explanation, which is given even if nothing is left.
     """
-    steps = Budget(_MOST_STEPS)
+    steps = Budget(_MAX_STEPS)
     for search in searches:
         search.budget = steps
     try:
@@ -118,7 +118,7 @@ def lacking(searches: Sequence[TypeSearch], budget: Budget) -> Refusal | None:
     except BudgetSpentError:
         return None
     finally:
-        budget.left = max(budget.left - (_MOST_STEPS - steps.left), 0)
+        budget.left = max(budget.left - (_MAX_STEPS - steps.left), 0)
     return None
 
 
@@ -157,14 +157,14 @@ def _too_few(search: TypeSearch) -> Refusal | None:
     if not known:
         text = f"no {plural(kind)} known here (no Device object, or none in it)"
         return Refusal(f"{node.name}: {text}", permanent=True, short=text)
-    for wish in _distinct(search):
-        ask = wish.container.ask
-        fit, count = len(search.options(wish)), search.count(ask)
+    for demand in _distinct(search):
+        ask = demand.container.ask
+        fit, count = len(search.options(demand)), search.count(ask)
         if fit >= count:
             continue
         possible = sum(all(map(le, terms.amounts(offer.capacity, ask), offer.capacity)) for offer in search.offers)
         asked = f"{describe(ask)}, of each of {count}" if ask.every else describe(ask)
-        text = f"{subject(wish.container)} {asked}; {fit} of {len(known)} {plural(kind)}{_away(search)} "
+        text = f"{subject(demand.container)} {asked}; {fit} of {len(known)} {plural(kind)}{_away(search)} "
         text += f"can hold it{_nearest(search, ask)}"
         # What may change does not count: health, the kubelet's Pods, others' exclusivity, the devices that are named.
         all_open = len(search.offers) == len(known) and terms.only is None
@@ -173,17 +173,17 @@ def _too_few(search: TypeSearch) -> Refusal | None:
     return None
 
 
-def _distinct(search: TypeSearch) -> list[Wish]:
-    """The wishes in the Pod's order; of those that ask alike, the first."""
-    first = {wish.container.ask: wish for wish in sorted(search.wishes, key=lambda wish: -wish.place)}
-    return sorted(first.values(), key=lambda wish: wish.place)
+def _distinct(search: TypeSearch) -> list[Demand]:
+    """The demands in the Pod's order; of those that ask alike, the first."""
+    first = {demand.container.ask: demand for demand in sorted(search.demands, key=lambda demand: -demand.place)}
+    return sorted(first.values(), key=lambda demand: demand.place)
 
 
 def _no_set(search: TypeSearch) -> str:
     """Explain why the first container without a set finds none, although enough single devices would do."""
-    for wish in _distinct(search):
-        rule, count = search.rule(wish.container.ask), search.count(wish.container.ask)
-        candidates = as_candidates(search.options(wish), search.terms)
+    for demand in _distinct(search):
+        rule, count = search.rule(demand.container.ask), search.count(demand.container.ask)
+        candidates = as_candidates(search.options(demand), search.terms)
         links, budget = search.terms.node.wiring.links, search.budget
         if next(choices(candidates, count, links, rule, budget), None) is None:
             return why_no_set(candidates, count, rule)
@@ -223,5 +223,5 @@ def _nearest(search: TypeSearch, ask: DeviceAsk) -> str:
 def _asked(searches: Iterable[TypeSearch]) -> str:
     """Write what the containers ask for; of very many the first ones only."""
     asks = [one for search in searches for one in search.terms.asks]
-    written = ", ".join(f"{named(one)} {describe(one.ask)}" for one in islice(asks, _MOST_ASKED))
-    return written if len(asks) <= _MOST_ASKED else f"{written}, and {len(asks) - _MOST_ASKED} more"
+    written = ", ".join(f"{named(one)} {describe(one.ask)}" for one in islice(asks, _MAX_ASKED))
+    return written if len(asks) <= _MAX_ASKED else f"{written}, and {len(asks) - _MAX_ASKED} more"

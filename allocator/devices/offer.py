@@ -12,7 +12,7 @@ from allocator.vocabulary.phase import Phase
 Amounts = tuple[int, ...]  # one for each of the type's tails
 
 
-class Wish(NamedTuple):
+class Demand(NamedTuple):
     """A container still to be served, the steps of the Pod's life during which it runs, and its place in the Pod."""
 
     container: ContainerAsk
@@ -95,12 +95,12 @@ def completed(ask: DeviceAsk, capacity: Amounts) -> Amounts:
     return tuple([has if amount is None else amount for amount, has in zip(stated, capacity, strict=True)])
 
 
-def wishes_of(containers: Sequence[ContainerAsk]) -> tuple[list[Wish], int]:
+def demands_of(containers: Sequence[ContainerAsk]) -> tuple[list[Demand], int]:
     """Order the containers, hardest first, and number the steps of the Pod's life: each init container, the rest."""
     if len(containers) == 1:
-        return [Wish(containers[0], (0,), 0)], 1
+        return [Demand(containers[0], (0,), 0)], 1
     last = sum(container.phase is Phase.INIT for container in containers)
-    wishes = []
+    demands = []
     step = 0
     for index, container in enumerate(containers):
         if container.phase is Phase.INIT:
@@ -110,12 +110,12 @@ def wishes_of(containers: Sequence[ContainerAsk]) -> tuple[list[Wish], int]:
             steps = tuple(range(step, last + 1))
         else:
             steps = (last,)
-        wishes.append(Wish(container, steps, index))
+        demands.append(Demand(container, steps, index))
     # Init containers come last: they fit into what the others hold.
-    wishes.sort(
+    demands.sort(
         key=lambda w: (w.container.phase is Phase.INIT, -w.container.ask.count, _size(w.container.ask), w.place)
     )
-    return wishes, last + 1
+    return demands, last + 1
 
 
 def _size(ask: DeviceAsk) -> list[int]:

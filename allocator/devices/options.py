@@ -1,4 +1,4 @@
-"""The devices that can serve one wish, and how well each of them serves it.
+"""The devices that can serve one demand, and how well each of them serves it.
 
 This is the order in which devices are preferred; single shares, sets of shares and whole devices all keep it:
 
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from operator import le
 from typing import Final, NamedTuple
 
-from allocator.devices.offer import Amounts, Offer, Wish
+from allocator.devices.offer import Amounts, Demand, Offer
 from allocator.devices.terms import Terms
 from allocator.topology.sets import Candidate
 from allocator.vocabulary.asks import DeviceAsk
@@ -30,7 +30,7 @@ _ANY_SIZE: Final = (0, "")
 
 
 class DeviceFit(NamedTuple):
-    """How well a device serves a wish (the least rank first), and what the Pod would then take and hold of it.
+    """How well a device serves a demand (the least rank first), and what the Pod would then take and hold of it.
 
     `size` is the device's if smaller ones come first, else 0.
     """
@@ -45,7 +45,7 @@ _UNSEEN: Final = DeviceFit((), (), ())
 
 
 class Option(NamedTuple):
-    """A device that can serve a wish. Options are ordered as tuples are: by rank, then by minor and id."""
+    """A device that can serve a demand. Options are ordered as tuples are: by rank, then by minor and id."""
 
     rank: tuple[object, ...]
     minor: int
@@ -68,9 +68,9 @@ def meant(offers: Sequence[Offer], ask: DeviceAsk) -> Sequence[Offer]:
     ]
 
 
-def find_options(wish: Wish, offers: Sequence[Offer], terms: Terms) -> list[Option]:
-    """Find the devices that can serve a wish, in no particular order."""
-    ask = wish.container.ask
+def find_options(demand: Demand, offers: Sequence[Offer], terms: Terms) -> list[Option]:
+    """Find the devices that can serve a demand, in no particular order."""
+    ask = demand.container.ask
     options = []
     # Most devices of a node are alike while the Pod holds nothing of them.
     amounts_of: dict[Amounts, Amounts] = {}
@@ -83,7 +83,7 @@ def find_options(wish: Wish, offers: Sequence[Offer], terms: Terms) -> list[Opti
             amounts = amounts_of.get(offer.capacity)
             if amounts is None:
                 amounts = amounts_of[offer.capacity] = terms.amounts(offer.capacity, ask)
-            fit = _fit(offer, amounts, wish.steps, terms)
+            fit = _fit(offer, amounts, demand.steps, terms)
             if not offer.containers:
                 fits[alike] = fit
         if fit is not None:

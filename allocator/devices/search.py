@@ -8,7 +8,7 @@ from operator import le
 from typing import Final
 
 from allocator.budget import Budget
-from allocator.devices.offer import Amounts, Offer, Wish, wishes_of
+from allocator.devices.offer import Amounts, Demand, Offer, demands_of
 from allocator.devices.options import Option, as_candidates, as_lead, find_options
 from allocator.devices.terms import Terms
 from allocator.topology.joint import free_function
@@ -194,7 +194,7 @@ Found = Iterator[Sequence[Option] | Objection]
 class TypeSearch:
     """The devices of one type in one decision, and what the Pod has taken so far.
 
-    `wishes`: the containers to serve, the hardest first. `offers`: the devices that could be chosen. `selected`: how
+    `demands`: the containers to serve, the hardest first. `offers`: the devices that could be chosen. `selected`: how
     many devices an ask for every one of them takes. `budget`: of the decision; every search for devices takes steps of
     it.
     """
@@ -202,11 +202,11 @@ class TypeSearch:
     def __init__(self, terms: Terms, budget: Budget) -> None:
         self.terms = terms
         self.budget = budget
-        self.wishes, steps = wishes_of(terms.asks)
+        self.demands, steps = demands_of(terms.asks)
         self.offers, self.selected = find_offers(terms, steps)
         self._rules: dict[bool, SetRule] = {}
         # how close together the devices of all containers must be; NODE if the rule for sets ensures it
-        self.scope = (terms.hint.scope or Scope.NODE) if len(self.wishes) > 1 else Scope.NODE
+        self.scope = (terms.hint.scope or Scope.NODE) if len(self.demands) > 1 else Scope.NODE
         # the places, of the scope's kind, in which each container by itself finds enough devices
         self.spheres = frozenset() if self.scope is Scope.NODE else self._spheres_for_all()
 
@@ -237,14 +237,14 @@ class TypeSearch:
         """How many devices an ask takes here."""
         return max(self.selected, ask.count) if ask.every else ask.count
 
-    def options(self, wish: Wish) -> list[Option]:
-        """The devices that can serve a wish beside what the Pod has taken already, in no particular order."""
+    def options(self, demand: Demand) -> list[Option]:
+        """The devices that can serve a demand beside what the Pod has taken already, in no particular order."""
         self.budget.spend(len(self.offers))
-        return find_options(wish, self.offers, self.terms)
+        return find_options(demand, self.offers, self.terms)
 
-    def open_to(self, wish: Wish) -> list[Option]:
+    def open_to(self, demand: Demand) -> list[Option]:
         """The `options` in the part of the node to which the scope confines the Pod."""
-        options = self.options(wish)
+        options = self.options(demand)
         if self.scope is Scope.NODE:
             return options
         taken = next((self._sphere(offer) for offer in self.offers if offer.containers), None)
@@ -259,17 +259,17 @@ class TypeSearch:
 
     def _spheres_for_all(self) -> frozenset[tuple[object, ...]]:
         spheres = frozenset(map(self._sphere, self.offers))
-        for wish in self.wishes:
-            there = Counter(self._sphere(option.offer) for option in self.options(wish))
-            spheres &= {sphere for sphere, found in there.items() if found >= self.count(wish.container.ask)}
+        for demand in self.demands:
+            there = Counter(self._sphere(option.offer) for option in self.options(demand))
+            spheres &= {sphere for sphere, found in there.items() if found >= self.count(demand.container.ask)}
         return spheres
 
-    def sets(self, wish: Wish, options: list[Option], count: int) -> Found:
+    def sets(self, demand: Demand, options: list[Option], count: int) -> Found:
         """Go through sets of `count` of these options, the best first.
 
         Returns sets, and objections in the places of the sets that were passed over.
         """
-        return self._by_rule(options, count, self.rule(wish.container.ask))
+        return self._by_rule(options, count, self.rule(demand.container.ask))
 
     def _by_rule(self, options: list[Option], count: int, rule: SetRule) -> Iterator[Sequence[Option]]:
         links = self.terms.node.wiring.links

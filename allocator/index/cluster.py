@@ -27,7 +27,7 @@ from allocator.vocabulary.preference import Preference
 
 LARGEST: Final = 2**10 - 1  # of `ClusterIndex.opened`; larger devices are compared no further
 Classes = tuple[tuple[str, str], ...]  # types and tails
-MOST_KEPT: Final = 64  # results over all nodes that are kept for the next Pod with the same request
+MAX_KEPT: Final = 64  # results over all nodes that are kept for the next Pod with the same request
 
 
 class ClusterIndex:
@@ -57,7 +57,7 @@ class ClusterIndex:
         self._types: list[tuple[str, ...]] = [()] * BLOCK  # of each state's devices, and what a state left behind
         self._in_use: Bools = np.zeros(BLOCK, np.bool_)  # whether a Pod holds anything in each state
         self._tables: dict[str, TypeTable] = {}
-        self._memo = Memo(MOST_KEPT)
+        self._memo = Memo(MAX_KEPT)
         self._fragments = Fragments(self._tables, self._sizes, self._memo, self._fits)
 
     def __len__(self) -> int:

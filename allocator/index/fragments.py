@@ -40,7 +40,7 @@ from allocator.vocabulary.node import fullness
 Small = NDArray[np.signedinteger[Any]]
 
 LARGEST_SMALL: Final = np.iinfo(np.int16).max
-_MOST_POINTS: Final = MAX_SLOTS * FULL  # that one class of a node's devices has
+_MAX_POINTS: Final = MAX_SLOTS * FULL  # that one class of a node's devices has
 
 
 def narrowest(most: int) -> type[np.signedinteger[Any]]:
@@ -130,7 +130,7 @@ def typical(mix: Mix, number: int) -> Typical:
 def _typical_of(groups: Sequence[Sequence[tuple[TypicalRequest, DeviceAsk]]], bare: int) -> TypicalOf:
     kind = groups[0][0][1].type
     counted = fullness(kind)
-    points = _MOST_POINTS * len(counted)
+    points = _MAX_POINTS * len(counted)
     classes = tuple(Class(_want(replace(ask, count=1)), _made(ask, one.models)) for (one, ask), *_ in groups)
     figures = [_figures(one.want) for one in classes]
     least = {
@@ -186,7 +186,7 @@ def _made(ask: DeviceAsk, models: Sequence[str]) -> Made | None:
 
 
 _SIZES: Final = 2**10  # devices are compared by size up to this
-_MOST_COMPARED: Final = 6  # classes in which devices are compared, so that no order leaves int64
+_MAX_COMPARED: Final = 6  # classes in which devices are compared, so that no order leaves int64
 Size = tuple[str, int]
 _NONE: Final = np.iinfo(np.int64).max  # after the order of any device
 
@@ -265,7 +265,7 @@ class Stock(NamedTuple):
         order: Ints = np.where(self.in_use, 0, np.int64(_SIZES))
         if size is not None:
             order = order + np.minimum(self.total(size[0]) // size[1], _SIZES - 1)
-        for tail in reversed(tails[:_MOST_COMPARED]):  # memory before compute, as `place()` compares what is left
+        for tail in reversed(tails[:_MAX_COMPARED]):  # memory before compute, as `place()` compares what is left
             order = order * (FULL + 1) + self.points((tail,))
         return order * MAX_SLOTS + np.arange(len(order))[:, None]
 

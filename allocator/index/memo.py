@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from allocator.index.table import At
 
-_MOST_CHANGES: Final = 4096  # remembered one by one; after more changes, everything is computed again
+_MAX_CHANGES: Final = 4096  # remembered one by one; after more changes, everything is computed again
 _WORTHWHILE: Final = 16  # computing one node alone costs about as much as computing this many in one array
 
 
@@ -28,7 +28,7 @@ class Memo:
 
     def changed(self, node: int) -> None:
         """Note that one node's results are outdated."""
-        if len(self._changes) >= _MOST_CHANGES:
+        if len(self._changes) >= _MAX_CHANGES:
             self._before += len(self._changes)
             self._changes.clear()
         self._changes.append(node)

@@ -18,7 +18,7 @@ MAX_BITS: Final = 63  # an amount is a non-negative int64
 MAX_COUNT: Final = 1024  # devices of a node
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,62}(/[A-Za-z0-9][-A-Za-z0-9_.]{0,62})?")
-_MOST_REMEMBERED: Final = 4096  # classes of nodes that are remembered: many nodes are alike
+_MAX_REMEMBERED: Final = 4096  # classes of nodes that are remembered: many nodes are alike
 
 
 class PackedError(ValueError):
@@ -110,7 +110,7 @@ class Packed:
         return decode(self.free, self.bits, self.count)
 
 
-@lru_cache(_MOST_REMEMBERED)
+@lru_cache(_MAX_REMEMBERED)
 def _packed(name: str, totals: tuple[int, ...], frees: tuple[int, ...]) -> Packed:
     if len(totals) != len(frees):
         raise PackedError(f"{name}: totals of {len(totals)} devices, but free amounts of {len(frees)}")

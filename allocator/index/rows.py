@@ -23,7 +23,7 @@ from allocator.vocabulary.partition import PartitionTable
 from allocator.vocabulary.phase import Phase
 from allocator.vocabulary.preference import NODE_CLASSES
 
-_MOST: Final = 8192  # groupings that are remembered; nodes of one make share them
+_MAX: Final = 8192  # groupings that are remembered; nodes of one make share them
 
 
 def groups_of(devices: Sequence[Device], node: NodeSnapshot, *, partitioned: bool) -> tuple[int, ...]:
@@ -43,7 +43,7 @@ def groups_of(devices: Sequence[Device], node: NodeSnapshot, *, partitioned: boo
     return _linked(_peers(links.rows, tuple([links.index.get(one.id, -1) for one in devices])), idle)
 
 
-@lru_cache(maxsize=_MOST)
+@lru_cache(maxsize=_MAX)
 def _peers(rows: tuple[tuple[int, ...], ...], places: tuple[int, ...]) -> tuple[int, ...]:
     """The devices to which each device has a fast link, as a bit mask."""
     known = [(at, place) for at, place in enumerate(places) if place >= 0]
@@ -52,7 +52,7 @@ def _peers(rows: tuple[tuple[int, ...], ...], places: tuple[int, ...]) -> tuple[
     )
 
 
-@lru_cache(maxsize=_MOST)
+@lru_cache(maxsize=_MAX)
 def _linked(peers: tuple[int, ...], idle: int) -> tuple[int, ...]:
     groups, left = list(range(len(peers))), idle
     while left:
@@ -65,7 +65,7 @@ def _linked(peers: tuple[int, ...], idle: int) -> tuple[int, ...]:
     return tuple(groups)
 
 
-@lru_cache(maxsize=_MOST)
+@lru_cache(maxsize=_MAX)
 def _partitions(table: PartitionTable, minors: tuple[int, ...], idle: int) -> tuple[int, ...]:
     groups = list(range(len(minors)))
     places = {minor: at for at, minor in enumerate(minors)}

@@ -27,8 +27,8 @@ MAX_TAILS: Final = 16  # classes per type and node
 UNLIKE: Final = -1
 MAX_MAKES: Final = 4096  # of one type that are distinguished; further ones count as unknown
 Make = tuple[str, str]  # vendor and model
-_MOST_ALLOWED: Final = 256  # sets of makes that are remembered
-_MOST_UNPACKED: Final = 1024  # rows that are remembered: many nodes are alike
+_MAX_ALLOWED: Final = 256  # sets of makes that are remembered
+_MAX_UNPACKED: Final = 1024  # rows that are remembered: many nodes are alike
 _T = TypeVar("_T", bound=np.generic)
 
 
@@ -63,7 +63,7 @@ class Slots:
     flags: list[list[int]]  # usable and in use, 0 or 1 for each device
 
 
-@lru_cache(_MOST_UNPACKED)
+@lru_cache(_MAX_UNPACKED)
 def unpack(row: TypeRow) -> Slots:
     """Unpack and check one node's devices of one type; the answer must not be changed.
 
@@ -266,7 +266,7 @@ class TypeTable:
         """Whether each make is allowed, by its number; one that is not stated is not."""
         known = self._allowed.get(allowed)
         if known is None or len(known) <= len(self._makes):  # makes came since
-            if len(self._allowed) >= _MOST_ALLOWED:
+            if len(self._allowed) >= _MAX_ALLOWED:
                 self._allowed.clear()
             known = self._allowed[allowed] = np.array([False, *map(allowed, self._makes)])
         return known

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from allocator.alike import depends_on_names, likeness
 from allocator.amounts import CPU, PODS, Amounts
 from allocator.budget import Budget
-from allocator.place import MOST_STEPS, Placement, numa_policy, place
+from allocator.place import MAX_STEPS, Placement, numa_policy, place
 from allocator.vocabulary.asks import NO_WISHES, PodRequest
 from allocator.vocabulary.cpupolicy import NumaPolicy
 from allocator.vocabulary.device import Device
@@ -142,7 +142,7 @@ class Filling:
         devices, gang = {device.id: device for device in node.devices}, self._wanted.request.wishes.gang
         takes: list[DeviceTake] = []
         while len(takes) < MAX_COPIES and self._decisions.covers(1):
-            outcome = place(self._wanted.request, node, None, Budget(MOST_STEPS))
+            outcome = place(self._wanted.request, node, None, Budget(MAX_STEPS))
             if not isinstance(outcome, Placement):
                 break
             takes.append(self._take(outcome.shares, devices))

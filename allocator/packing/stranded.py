@@ -25,7 +25,7 @@ from allocator.request.typical import MEMORY
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType
-from allocator.vocabulary.mix import MOST_COUNT, Mix
+from allocator.vocabulary.mix import MAX_COUNT, Mix
 from allocator.vocabulary.node import NodeSnapshot, fullness
 from allocator.vocabulary.phase import Phase
 
@@ -63,8 +63,8 @@ def read_size(text: str) -> Size:
     if found is None or (found["count"] is None and found["each"] is None and not text.endswith("%")):
         raise SizeError(f"{text!r} is no size: write 8 (whole cards), 50% (of one) or 2:50% (of each of two)")
     size = Size(int(found["count"] or found["each"] or 1), int(found["percent"] or FULL))
-    if not 0 < size.count <= MOST_COUNT or not 0 < size.percent <= FULL:
-        raise SizeError(f"{text!r} is no size: from 1 to {MOST_COUNT} cards, from 1% to {FULL}% of each")
+    if not 0 < size.count <= MAX_COUNT or not 0 < size.percent <= FULL:
+        raise SizeError(f"{text!r} is no size: from 1 to {MAX_COUNT} cards, from 1% to {FULL}% of each")
     return size
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from allocator.budget import UNLIMITED
 from allocator.devices.explain import hindrances, shortage
-from allocator.devices.offer import Offer, Wish
+from allocator.devices.offer import Demand, Offer
 from allocator.devices.options import meant
 from allocator.devices.search import TypeSearch
 from allocator.devices.terms import Terms, terms_of
@@ -63,7 +63,7 @@ def _search(kind: DeviceType, request: PodRequest, node: NodeSnapshot) -> TypeSe
 
 
 def _of_type(search: TypeSearch, known: Sequence[Device]) -> list[CardReason]:
-    serving = {option.id for wish in search.wishes for option in search.options(wish)}
+    serving = {option.id for demand in search.demands for option in search.options(demand)}
     offers = {offer.device.id: offer for offer in search.offers}
     asks = list(dict.fromkeys(one.ask for one in search.terms.asks))
     return [
@@ -103,21 +103,21 @@ def _apart(device: Device, terms: Terms) -> str:
 
 def _type_lack(search: TypeSearch) -> int:
     """What the devices of a type lack for all containers; init containers run one after the other."""
-    lasting = [wish for wish in search.wishes if wish.container.phase is not Phase.INIT]
+    lasting = [demand for demand in search.demands if demand.container.phase is not Phase.INIT]
     if lasting:
         return _together(search, lasting)
-    return max(_together(search, [wish]) for wish in search.wishes)
+    return max(_together(search, [demand]) for demand in search.demands)
 
 
-def _together(search: TypeSearch, wishes: Sequence[Wish]) -> int:
+def _together(search: TypeSearch, demands: Sequence[Demand]) -> int:
     """What the devices lack for containers that run together: what one takes is not free for the next."""
     terms = search.terms
     barred = list(hindrances(terms))
     offers = [offer for offer in search.offers if not any(one.holds(offer.device) for one in barred)]
     left = [offer.free for offer in offers]
     total = 0
-    for wish in wishes:
-        ask = wish.container.ask
+    for demand in demands:
+        ask = demand.container.ask
         each = sorted(
             (shortage(offer, ask, terms, free), free, offer.device.order, at)
             for at, (offer, free) in enumerate(zip(offers, left, strict=True))

@@ -10,7 +10,7 @@ from typing import Final
 
 from allocator.budget import Budget
 from allocator.devices.words import describe, named
-from allocator.place import MOST_STEPS, Placement, place
+from allocator.place import MAX_STEPS, Placement, place
 from allocator.preempt import PodStanding, choose_victims
 from allocator.quantity import whole_mebibytes
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
@@ -21,7 +21,7 @@ from allocator.vocabulary.devicetype import FULL, DeviceType, Unit
 from allocator.vocabulary.names import LIMITS
 from allocator.vocabulary.node import NodeSnapshot
 
-_MOST_NAMED: Final = 8
+_MAX_NAMED: Final = 8
 _ANY: Final = maxsize  # a priority above all
 _VICTIM_STEPS: Final = 64_000  # nobody waits for it, and nobody is evicted
 
@@ -56,7 +56,7 @@ def changes(request: PodRequest, node: NodeSnapshot, standing: Mapping[str, PodS
 
 
 def _fits(request: PodRequest, node: NodeSnapshot) -> bool:
-    return isinstance(place(request, node, None, Budget(MOST_STEPS)), Placement)
+    return isinstance(place(request, node, None, Budget(MAX_STEPS)), Placement)
 
 
 def _largest(below: int, fits: Callable[[int], bool]) -> int:
@@ -188,7 +188,7 @@ def _mended(request: PodRequest, node: NodeSnapshot) -> Iterator[Change]:
     ):
         if held and _fits(request, left):
             names = sorted(f"{one.namespace}/{one.name}" for one in held.values())
-            yield Change(ChangeKind.NODE, f"let {words} end: {', '.join(names[:_MOST_NAMED])}")
+            yield Change(ChangeKind.NODE, f"let {words} end: {', '.join(names[:_MAX_NAMED])}")
 
 
 def _counted(devices: int) -> str:
@@ -201,8 +201,8 @@ def _healed(node: NodeSnapshot, gone: list[Device]) -> NodeSnapshot:
 
 
 def _listed(devices: list[Device]) -> str:
-    names = ", ".join(f"{one.type} {one.minor}" for one in devices[:_MOST_NAMED])
-    return names if len(devices) <= _MOST_NAMED else f"{names} and {len(devices) - _MOST_NAMED} more"
+    names = ", ".join(f"{one.type} {one.minor}" for one in devices[:_MAX_NAMED])
+    return names if len(devices) <= _MAX_NAMED else f"{names} and {len(devices) - _MAX_NAMED} more"
 
 
 def _leaving(request: PodRequest, node: NodeSnapshot, standing: Mapping[str, PodStanding]) -> Iterator[Change]:

@@ -24,7 +24,7 @@ from allocator.quantity import format_bytes, is_zero, to_int
 from allocator.request.cpuamounts import peak
 from allocator.request.normalise import normalise
 from allocator.request.selection import Containers, read_annotated
-from allocator.request.spoken import FEW, MAX_COUNT, Heard, dialect_of, read_said
+from allocator.request.spoken import FEW, MAX_COUNT, Findings, dialect_of, read_amounts
 from allocator.vocabulary.askedlimit import AskedLimit
 from allocator.vocabulary.asks import NO_WISHES, ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.cpuask import CpuAsk
@@ -45,7 +45,7 @@ from allocator.vocabulary.phase import Phase
 from allocator.vocabulary.sharing import TypeSharing
 
 _LEAST: Final = 64 * 2**20  # bytes; a process that opens a card takes more for itself
-_MOST: Final = 2**40  # bytes; no card has as much
+_MAX: Final = 2**40  # bytes; no card has as much
 _MIB: Final = 2**20
 _LARGER: Final = (2**10, 2**20, 2**30)
 
@@ -63,13 +63,13 @@ def odd_amounts(where: str, ask: DeviceAsk, dialect: Dialect | None, amounts: Ma
         return
     size = kind.memory[0]
     each = ask.amount(size)
-    if not each or _LEAST <= each < _MOST:
+    if not each or _LEAST <= each < _MAX:
         return
     for name, text in amounts.items():
         term = dialect.by_name.get(name)
         if term is None or term.states != size:
             continue
-        if each >= _MOST:
+        if each >= _MAX:
             yield from _other_unit(f"{where}[{name}]", f"{excerpt(text)} is {_bytes(each)}", kind, dialect, term)
             continue
         step = next(one for one in _LARGER if each * one >= _LEAST)  # of 1 byte, the last
@@ -127,7 +127,7 @@ def foreign_npus(spec: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> str:
     return ""
 
 
-MOST_ASKING: Final = 64  # containers of a Pod that may ask for devices: each is named in the node's record
+MAX_ASKING: Final = 64  # containers of a Pod that may ask for devices: each is named in the node's record
 _NO_TYPES: Final = DeviceTypes((), ())
 NO_USERS: Final[Mapping[str, Collection[str]]] = MappingProxyType({})
 
@@ -142,7 +142,7 @@ class Stated:
     derived: bool = False
     # over how many cards its author split the ask, if its resources no longer contain gpu.shared
     shared: int | None = None
-    together: tuple[str, ...] = ()  # the types of which its dialect lets all containers of the Pod share one device
+    one_device: tuple[str, ...] = ()  # the types of which its dialect lets all containers of the Pod share one device
     # (type's name, vendor) pairs of the types whose devices its dialect wants of one vendor
     vendors: tuple[tuple[str, str], ...] = ()
     types: tuple[str, ...] = ()  # names of the types of which its author stated an amount
@@ -179,7 +179,7 @@ class PodReading:
     cpu: CpuAsk | None = None  # the request for CPUs and NUMA nodes; None if these are left to the kubelet
     wishes: Wishes = NO_WISHES  # how the devices are to be chosen
     # names of the types of which several containers ask for a part, and must share one device
-    together: frozenset[str] = frozenset()
+    one_device: frozenset[str] = frozenset()
     # type's name -> how the Pod's annotation says that containers share it; None without the annotation
     sharing: Mapping[str, TypeSharing] | None = None
     # the groups of containers that ask for devices of these types together, in the Pod's order
@@ -245,7 +245,7 @@ class _Place(NamedTuple):
     names: Names
 
 
-class _Voice(NamedTuple):
+class _UsedNames(NamedTuple):
     """The names that a Pod uses for one type, each with its first position: those of an amount, and those of 0."""
 
     names: dict[str, str]
@@ -258,7 +258,7 @@ class _Voice(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Speech:
+class _PodContext:
     """What is known of the whole Pod when a container is read."""
 
     types: DeviceTypes  # that may be asked for
@@ -272,7 +272,7 @@ class _Speech:
     annotated: dict[str, dict[str, object]] = field(default_factory=dict)
     # container -> the most memory that they let it use of each card
     limits: dict[str, AskedLimit] = field(default_factory=dict)
-    heard: Heard = field(default_factory=Heard)  # what is wrong so far, and what its author is warned about
+    findings: Findings = field(default_factory=Findings)  # what is wrong so far, and what its author is warned about
 
     def written(self, container: str) -> Collection[str]:
         """Name the types of which admission wrote a container's resources, though it states no amount."""
@@ -310,13 +310,13 @@ def read_pod(
     if foreign_npus(spec, types):
         types = _NO_TYPES
     places = list(_places(spec, types))
-    speech = _Speech(types, stated or {}, users)
-    voices = _voices(places, types)
+    context = _PodContext(types, stated or {}, users)
+    used = _used_names(places, types)
     if annotations and types.annotated:
-        _hear(annotations, places, speech, voices)
-    wrong = [problem for kind, voice in voices.items() if (problem := _choose_dialect(kind, voice, speech))]
-    readings = tuple(_read_container(place, speech) for place in places)
-    problems = [*reversed(wrong), *speech.heard.problems]
+        _read_annotations(annotations, places, context, used)
+    wrong = [problem for kind, names in used.items() if (problem := _choose_dialect(kind, names, context))]
+    readings = tuple(_read_container(place, context) for place in places)
+    problems = [*reversed(wrong), *context.findings.problems]
     pod_level = spec.get("resources") or {}
     if any(name in types.resources for key in RESOURCE_MAPS for name in pod_level.get(key) or ()):
         message = "devices cannot be asked for the Pod as a whole; ask for them in the containers that use them"
@@ -325,26 +325,26 @@ def read_pod(
     return PodReading(
         readings,
         tuple(problems),
-        together=_together(readings, speech),
-        warnings=tuple(dict.fromkeys(speech.heard.warnings)),
-        dialects=tuple(filter(None, speech.dialects.values())),
-        limits=tuple(speech.limits.items()),
+        one_device=_on_one_device(readings, context),
+        warnings=tuple(dict.fromkeys(context.findings.warnings)),
+        dialects=tuple(filter(None, context.dialects.values())),
+        limits=tuple(context.limits.items()),
     )
 
 
 def too_many(readings: Sequence[ContainerReading]) -> list[Problem]:
     """Find that more containers of a Pod ask for devices than may."""
     asking = sum(any(reading.names) or bool(reading.requests) for reading in readings)
-    if asking <= MOST_ASKING:
+    if asking <= MAX_ASKING:
         return []
-    message = f"{asking} containers ask for devices, and {MOST_ASKING} of a Pod may; ask in fewer of them"
+    message = f"{asking} containers ask for devices, and {MAX_ASKING} of a Pod may; ask in fewer of them"
     return [Problem("spec", message)]
 
 
-def _together(readings: Sequence[ContainerReading], speech: _Speech) -> frozenset[str]:
+def _on_one_device(readings: Sequence[ContainerReading], context: _PodContext) -> frozenset[str]:
     """Name the types of which the Pod's dialect lets all containers share one device, if several ask for a part."""
-    named = {kind for kind, dialect in speech.dialects.items() if dialect is not None and dialect.together}
-    named.update(*(stated.together for stated in speech.stated.values()))
+    named = {kind for kind, dialect in context.dialects.items() if dialect is not None and dialect.one_device}
+    named.update(*(stated.one_device for stated in context.stated.values()))
     if not named:
         return frozenset()
     asking = Counter(ask.type.name for reading in readings for ask in reading.requests if not ask.whole)
@@ -364,45 +364,45 @@ def _places(spec: Mapping[str, Any], types: DeviceTypes) -> Iterator[_Place]:
             yield _Place(f"spec.{of}[{index}]", f"/spec/{of}/{index}", container, phase, (requests, limits))
 
 
-def _voices(places: Sequence[_Place], types: DeviceTypes) -> dict[str, _Voice]:
+def _used_names(places: Sequence[_Place], types: DeviceTypes) -> dict[str, _UsedNames]:
     """Map each type's name to the names that the Pod uses for it."""
-    voices: dict[str, _Voice] = {}
+    used: dict[str, _UsedNames] = {}
     for place in places:
         for key, names in zip(RESOURCE_MAPS, place.names, strict=True):
             for name in names:
                 kind, dialect, term = types.resources[name]
                 zero = not dialect.own and is_zero(place.spec["resources"][key][name])
                 if (term.states or term.template) and not (zero and term.counts):  # 0 whole devices use no dialect
-                    voice = voices.setdefault(kind.name, _Voice.silent())
-                    (voice.zeros if zero else voice.names).setdefault(name, place.path)
-    return voices
+                    of_kind = used.setdefault(kind.name, _UsedNames.silent())
+                    (of_kind.zeros if zero else of_kind.names).setdefault(name, place.path)
+    return used
 
 
-def _hear(
-    annotations: Mapping[str, object], places: Sequence[_Place], speech: _Speech, voices: dict[str, _Voice]
+def _read_annotations(
+    annotations: Mapping[str, object], places: Sequence[_Place], context: _PodContext, used: dict[str, _UsedNames]
 ) -> None:
     """Note what annotations ask, and for which container; a translated container has it in its resources already."""
     every = [str(place.spec.get("name", "")) for place in places]
     first = next((name for name, place in zip(every, places, strict=True) if place.phase is Phase.APP), None)
     if first is None or DEVICE_ALLOCATED in annotations:  # what it holds may be told to other products in their names
         return
-    names = Containers(every, first, speech.stated)
-    for kind, dialect in speech.types.annotated:
-        own = [key for key, meaning in speech.types.annotations.items() if meaning.dialect is dialect]
-        asked = read_annotated(annotations, dialect, own, names, speech.heard)
+    names = Containers(every, first, context.stated)
+    for kind, dialect in context.types.annotated:
+        own = [key for key, meaning in context.types.annotations.items() if meaning.dialect is dialect]
+        asked = read_annotated(annotations, dialect, own, names, context.findings)
         if asked is None:
             continue
-        speech.annotated.setdefault(asked.container, {}).update(asked.amounts)
+        context.annotated.setdefault(asked.container, {}).update(asked.amounts)
         for key in asked.amounts:
-            voices.setdefault(kind.name, _Voice.silent()).names.setdefault(key, "metadata.annotations")
+            used.setdefault(kind.name, _UsedNames.silent()).names.setdefault(key, "metadata.annotations")
         if asked.limit is not None:
-            speech.limits[asked.container] = asked.limit
+            context.limits[asked.container] = asked.limit
 
 
-def _choose_dialect(kind: str, voice: _Voice, speech: _Speech) -> Problem | None:
+def _choose_dialect(kind: str, names: _UsedNames, context: _PodContext) -> Problem | None:
     """Find the dialect that a Pod uses for a type; a problem if it uses several, or names that exclude each other."""
-    types = speech.types
-    named = voice.names or voice.zeros
+    types = context.types
+    named = names.names or names.zeros
     said: dict[str, list[str]] = {}  # dialect's name -> its names in the Pod, each by its first dialect
     known: dict[str, Dialect] = {}
     for name in named:
@@ -410,13 +410,13 @@ def _choose_dialect(kind: str, voice: _Voice, speech: _Speech) -> Problem | None
         said.setdefault(first.name, []).append(name)
         known[first.name] = first
     of = types.by_name[kind]
-    if len(known) > 1 or voice.zeros:
-        dialect = dialect_of(of, (*voice.names, *voice.zeros), types) or dialect_of(of, named, types)
+    if len(known) > 1 or names.zeros:
+        dialect = dialect_of(of, (*names.names, *names.zeros), types) or dialect_of(of, named, types)
     else:
         dialect = next(iter(known.values()))
-    speech.dialects[kind] = dialect
+    context.dialects[kind] = dialect
     if dialect is None:
-        apart = [n for n, names in said.items() if not any(o.has(names) for o in known.values() if o.name != n)]
+        apart = [n for n, own in said.items() if not any(o.has(own) for o in known.values() if o.name != n)]
         asks = ", ".join(_asks(named, said[one][0], known[one]) for one in apart)
         return Problem("spec", f"{kind} devices are asked for in {len(apart)} dialects at once ({asks}); use one")
     both = [name for name in dialect.either if name in named]
@@ -432,13 +432,13 @@ def _asks(named: Mapping[str, str], name: str, dialect: Dialect) -> str:
     return f"{named[name]} asks for {name}" + (f" of {dialect.title}" if dialect.title else "")
 
 
-def _read_container(place: _Place, speech: _Speech) -> ContainerReading:
+def _read_container(place: _Place, context: _PodContext) -> ContainerReading:
     path, pointer, container, phase, names = place
     name = str(container.get("name", ""))
-    annotated = speech.annotated.get(name, {}) if speech.annotated else {}
-    types = speech.types
+    annotated = context.annotated.get(name, {}) if context.annotated else {}
+    types = context.types
     there = names
-    if written := speech.written(name):
+    if written := context.written(name):
         requested, limited = ([one for one in of if types.resources[one].type.name not in written] for of in names)
         names = (tuple(requested), tuple(limited))
     if not (names[0] or names[1] or annotated):
@@ -446,7 +446,7 @@ def _read_container(place: _Place, speech: _Speech) -> ContainerReading:
     resources = container.get("resources") or {}
     requests: Mapping[str, object] = resources.get("requests") or {}
     limits: Mapping[str, object] = resources.get("limits") or {}
-    stated = _unstated(speech.stated.get(name, _NOTHING), names, types)
+    stated = _unstated(context.stated.get(name, _NOTHING), names, types)
     # Kubernetes fills a missing request from the limit; a device's missing limit is its request.
     asked = {**annotated, **{n: limits[n] for n in names[1]}, **{n: requests[n] for n in names[0]}}
     capped = {**annotated, **{n: requests[n] for n in names[0]}, **{n: limits[n] for n in names[1]}}
@@ -456,7 +456,7 @@ def _read_container(place: _Place, speech: _Speech) -> ContainerReading:
     kinds = _types_named(asked, types)
     for kind in kinds:
         maps = (asked, capped) if len(kinds) == 1 else (_of(kind, asked, types), _of(kind, capped, types))
-        pair = _read_type((path, where), kind, maps, stated, speech)
+        pair = _read_type((path, where), kind, maps, stated, context)
         wanted += [pair[0]] if pair[0] else []
         most += [pair[1]] if pair[1] else []
     return ContainerReading(path, pointer, name, phase, there, tuple(wanted), tuple(most), stated)
@@ -482,7 +482,7 @@ def _read_type(
     kind: DeviceType,
     maps: tuple[Mapping[str, object], Mapping[str, object]],
     stated: Stated,
-    speech: _Speech,
+    context: _PodContext,
 ) -> tuple[DeviceAsk | None, DeviceAsk | None]:
     """Read one type's request and limit from a container's two maps.
 
@@ -492,14 +492,14 @@ def _read_type(
     path, where = paths
     asked, capped = maps
     found: list[Problem] = []
-    request = _read_ask(where, kind, asked, stated, speech, found)
+    request = _read_ask(where, kind, asked, stated, context, found)
     limit = request
     if asked != capped and not found:
-        limit = _read_ask(f"{path}.resources.limits", kind, capped, stated, speech, found)
+        limit = _read_ask(f"{path}.resources.limits", kind, capped, stated, context, found)
         if not found:
             differing = [name for name in asked if asked[name] != capped[name]]
-            _compare(path, differing, request, limit, speech.types, found)
-    speech.heard.problems.extend(found)
+            _compare(path, differing, request, limit, context.types, found)
+    context.findings.problems.extend(found)
     return request, limit
 
 
@@ -549,13 +549,13 @@ def _read_ask(
     kind: DeviceType,
     amounts: Mapping[str, object],
     stated: Stated,
-    speech: _Speech,
+    context: _PodContext,
     problems: list[Problem],
 ) -> DeviceAsk | None:
     """Normalise one type's amounts of one map; None if they ask for nothing or are wrong."""
-    dialect = speech.dialects.get(kind.name)
-    told = Heard(problems, speech.heard.warnings)
-    said = read_said(where, kind, dialect, amounts, speech.types, told)
+    dialect = context.dialects.get(kind.name)
+    told = Findings(problems, context.findings.warnings)
+    said = read_amounts(where, kind, dialect, amounts, context.types, told)
     if said is None:
         return None
     shared = stated.shared if kind.states_memory else None

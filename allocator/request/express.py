@@ -33,7 +33,7 @@ class Expressed:
 
 
 def express(
-    request: PodRequest, dialect: Dialect, kind: DeviceType, first: str, *, together: bool = False
+    request: PodRequest, dialect: Dialect, kind: DeviceType, first: str, *, one_device: bool = False
 ) -> Expressed:
     """Write what a Pod asks of one type in a dialect.
 
@@ -64,10 +64,10 @@ def express(
     if not dialect.title:
         limits = {name: _limit(request, name) for one in asks for name in one.names}
         made.annotations.update({asked_limit(name): write_limit(limit) for name, limit in limits.items() if limit})
-    if sum(not one.ask.whole for one in asks) > 1 and together is not dialect.together:
+    if sum(not one.ask.whole for one in asks) > 1 and one_device is not dialect.one_device:
         made.missing.append(
             f"the containers need not share one card, and {dialect} puts all containers of a Pod on one card"
-            if dialect.together
+            if dialect.one_device
             else f"the containers must share one card, and {dialect} cannot say that"
         )
     both = [name for name in dialect.either if any(name in amounts for amounts in made.resources.values())]

@@ -6,14 +6,14 @@ Sources: the device proposal ("User apply device resources scenarios") and Koord
 from collections.abc import Mapping
 from typing import Final
 
-from allocator.request.spoken import MAX_COUNT, Said
+from allocator.request.spoken import MAX_COUNT, StatedAmounts
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import FULL, DeviceType, Unit
 
 _SHOWN: Final = 8  # templates that a message names
 
 
-def normalise(kind: DeviceType, said: Said, *, derived: bool) -> DeviceAsk | str:
+def normalise(kind: DeviceType, said: StatedAmounts, *, derived: bool) -> DeviceAsk | str:
     """Turn what a container states of a type into an ask, or say in one sentence what is wrong with it.
 
     `derived`: bytes beside a ratio follow from it and are no ask.
@@ -27,7 +27,7 @@ def normalise(kind: DeviceType, said: Said, *, derived: bool) -> DeviceAsk | str
     return _apart(kind, said.tails, derived=derived)
 
 
-def _of_template(kind: DeviceType, said: Said) -> DeviceAsk | str:
+def _of_template(kind: DeviceType, said: StatedAmounts) -> DeviceAsk | str:
     beside = sorted(tail for tail, amount in said.tails.items() if amount)
     if beside:
         return (

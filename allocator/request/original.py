@@ -14,50 +14,48 @@ from typing import Any, Final
 from allocator.quantity import QuantityError, format_bytes, is_zero, to_int
 from allocator.request.devices import PodReading, Stated
 from allocator.request.pod import NO_SLOTS, read_request
-from allocator.request.spoken import Heard, dialect_of, read_said
+from allocator.request.spoken import Findings, dialect_of, read_amounts
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.names import ORIGINAL_REQUEST, RESOURCE_MAPS
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.strict import annotation_path
-from allocator.wire.values import MOST_CONTAINERS, MOST_TEXT, UNREADABLE, as_json, as_object
+from allocator.wire.values import MAX_CONTAINERS, MAX_TEXT, UNREADABLE, as_json, as_object
 
-_MOST_AMOUNTS: Final = 4096  # requests and limits of all containers
-_MOST_ENTRIES: Final = 4096  # annotations, labels or taints
-_MOST_BYTES: Final = 256 * 2**10  # of annotations, as the API server allows after its webhooks; of labels too
+_MAX_AMOUNTS: Final = 4096  # requests and limits of all containers
+_MAX_ENTRIES: Final = 4096  # annotations, labels or taints
+_MAX_BYTES: Final = 256 * 2**10  # of annotations, as the API server allows after its webhooks; of labels too
 
 
 def too_large(pod: Mapping[str, Any]) -> Problem | None:
     """Say what of a Pod is too large to be read; None if nothing is."""
     spec, metadata = pod.get("spec") or {}, pod.get("metadata") or {}
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    if len(containers) > MOST_CONTAINERS:
-        return Problem("spec.containers", f"{len(containers)} containers; koordgate reads {MOST_CONTAINERS} at most")
+    if len(containers) > MAX_CONTAINERS:
+        return Problem("spec.containers", f"{len(containers)} containers; koordgate reads {MAX_CONTAINERS} at most")
     maps = [(one.get("resources") or {}).get(key) or () for one in (spec, *containers) for key in RESOURCE_MAPS]
-    if (amounts := sum(map(len, maps))) > _MOST_AMOUNTS:
-        message = f"requests and limits state {amounts} amounts; koordgate reads {_MOST_AMOUNTS} at most"
+    if (amounts := sum(map(len, maps))) > _MAX_AMOUNTS:
+        message = f"requests and limits state {amounts} amounts; koordgate reads {_MAX_AMOUNTS} at most"
         return Problem("spec.containers", message)
     return _long_metadata(metadata)
 
 
 def too_large_node(node: Mapping[str, Any]) -> Problem | None:
     """Say what of a Node is too large to be read; None if nothing is."""
-    if (taints := len((node.get("spec") or {}).get("taints") or ())) > _MOST_ENTRIES:
-        return Problem("spec.taints", f"{taints} entries; koordgate reads {_MOST_ENTRIES} at most")
+    if (taints := len((node.get("spec") or {}).get("taints") or ())) > _MAX_ENTRIES:
+        return Problem("spec.taints", f"{taints} entries; koordgate reads {_MAX_ENTRIES} at most")
     return _long_metadata(node["metadata"])
 
 
 def _long_metadata(metadata: Mapping[str, Any]) -> Problem | None:
     for of in ("annotations", "labels"):
         stated = metadata.get(of) or {}
-        if len(stated) > _MOST_ENTRIES:
-            return Problem(f"metadata.{of}", f"{len(stated)} entries; koordgate reads {_MOST_ENTRIES} at most")
+        if len(stated) > _MAX_ENTRIES:
+            return Problem(f"metadata.{of}", f"{len(stated)} entries; koordgate reads {_MAX_ENTRIES} at most")
         length = sum(len(key) + len(str(value)) for key, value in stated.items())
-        if length > _MOST_BYTES:
-            return Problem(
-                f"metadata.{of}", f"{length} characters; koordgate reads {format_bytes(_MOST_BYTES)} at most"
-            )
+        if length > _MAX_BYTES:
+            return Problem(f"metadata.{of}", f"{length} characters; koordgate reads {format_bytes(_MAX_BYTES)} at most")
     return None
 
 
@@ -109,9 +107,9 @@ def _text(pod: Mapping[str, Any]) -> object:
 
 def _too_long(pod: Mapping[str, Any]) -> Problem | None:
     """Find an annotation that was not written by koordgate, and would take long to read."""
-    if len(str(_text(pod))) <= MOST_TEXT:
+    if len(str(_text(pod))) <= MAX_TEXT:
         return None
-    most = format_bytes(MOST_TEXT)
+    most = format_bytes(MAX_TEXT)
     return Problem(annotation_path(ORIGINAL_REQUEST), f"has more than {most}; remove it, koordgate writes less")
 
 
@@ -141,19 +139,19 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
     """Read what the annotation states about a container; an amount that cannot be read counts as left out."""
     shared: int | None = None
     memory = False
-    together: dict[str, None] = {}
+    one_device: dict[str, None] = {}
     vendors: dict[str, str] = {}
     for kind in types.types:
         for amounts, dialect in _heard(original, kind, types):
-            if amounts and dialect is not None and dialect.together:
-                together[kind.name] = None
+            if amounts and dialect is not None and dialect.one_device:
+                one_device[kind.name] = None
             if amounts and dialect is not None and dialect.vendor:
                 vendors[kind.name] = dialect.vendor
             if dialect is not None and any(dialect.by_name[name].counts for name in amounts):
                 continue  # whole devices: neither a part of their memory nor a split is stated
             if amounts and dialect is not None and not dialect.own:
                 bare = replace(dialect, size=0)  # what an installation adds is in the resources, not in the annotation
-                said = read_said("", kind, bare, amounts, types, Heard())
+                said = read_amounts("", kind, bare, amounts, types, Findings())
                 tails = said.tails if said is not None else {}
                 memory = memory or bool(tails.get(kind.restated))
                 if shared is None and kind.split in {dialect.by_name[name].states for name in amounts}:
@@ -167,7 +165,7 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
                 memory = memory or (term.states == kind.restated and amount != 0)  # 0 bytes ask for none
                 if term.states == kind.split and shared is None:
                     shared = amount
-    return Stated(not memory, shared, tuple(together), tuple(vendors.items()), _named(original, types))
+    return Stated(not memory, shared, tuple(one_device), tuple(vendors.items()), _named(original, types))
 
 
 def _heard(

@@ -38,7 +38,7 @@ from allocator.wire.devicesharing import read_sharing
 from allocator.wire.gang import GANG_ANNOTATIONS, GANG_LABELS, read_gang
 from allocator.wire.strict import annotation_path
 
-_MOST_PROBLEMS = 16
+_MAX_PROBLEMS = 16
 
 
 def states_limits(annotations: Mapping[str, object]) -> bool:
@@ -72,7 +72,7 @@ def with_limits(reading: PodReading, annotations: Mapping[str, object]) -> PodRe
         elif ask is not None and _least(ask, one) is None and not _is_asked(ask, one):
             limits[container] = one
     problems += _unlike(reading, {**others, **stated})
-    return replace(reading, limits=tuple(limits.items()), problems=(*reading.problems, *problems[:_MOST_PROBLEMS]))
+    return replace(reading, limits=tuple(limits.items()), problems=(*reading.problems, *problems[:_MAX_PROBLEMS]))
 
 
 def _stated(reading: PodReading, annotations: Mapping[str, object]) -> tuple[dict[str, AskedLimit], list[Problem]]:
@@ -213,16 +213,16 @@ def read_request(
         isolation = str((metadata.get("labels") or {}).get(ISOLATION_PROVIDER) or "")
         runtime_class = str((pod.get("spec") or {}).get("runtimeClassName") or "")
         said = order or gang.name or isolation or runtime_class or limits
-        if said or reading.together or hints is not NO_HINTS:
+        if said or reading.one_device or hints is not NO_HINTS:
             wishes = Wishes(
-                _on_one_device(hints.hints, reading.together) if reading.together else hints.hints,
+                _on_one_device(hints.hints, reading.one_device) if reading.one_device else hints.hints,
                 hints.joint,
                 hints.partition,
                 order,
                 gang.name,
                 isolation=isolation,
                 size=gang.size,
-                together=gang.together,
+                all_or_nothing=gang.all_or_nothing,
                 runtime_class=runtime_class,
                 limits=limits == REQUIRED,
             )

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from allocator.quantity import QuantityError, format_bytes, parse
-from allocator.request.spoken import Heard
+from allocator.request.spoken import Findings
 from allocator.vocabulary.askedlimit import WHOLE, AskedLimit
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect, Form, Selects, Term
@@ -58,8 +58,8 @@ def echoed(pod: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(filter(None, (one.strip() for one in named.split(","))))
 
 
-_MOST: Final = 64  # values of one annotation
-_LONGEST: Final = 2**13  # characters of one annotation
+_MAX: Final = 64  # values of one annotation
+_MAX_LENGTH: Final = 2**13  # characters of one annotation
 _VENDOR: Final = "NVIDIA"
 _YES: Final = frozenset({"1", "t", "true"})
 Hints = tuple[tuple[str, TypeHint], ...]
@@ -172,11 +172,11 @@ def _values(annotations: Mapping[str, object], key: str, problems: dict[Problem,
     if text is None:
         return ()
     values: tuple[str, ...] = ()
-    if isinstance(text, str) and len(text) <= _LONGEST:
+    if isinstance(text, str) and len(text) <= _MAX_LENGTH:
         values = tuple(dict.fromkeys(filter(None, (one.strip() for one in text.split(",")))))
-        if len(values) <= _MOST:
+        if len(values) <= _MAX:
             return values
-    message = f"must be a list of at most {_MOST} values, separated by commas"
+    message = f"must be a list of at most {_MAX} values, separated by commas"
     problems[Problem(f"metadata.annotations[{key}]", message)] = None
     return ()
 
@@ -219,7 +219,7 @@ class _Said:
 
 
 def read_annotated(
-    annotations: Mapping[str, object], dialect: Dialect, keys: Collection[str], names: Containers, heard: Heard
+    annotations: Mapping[str, object], dialect: Dialect, keys: Collection[str], names: Containers, findings: Findings
 ) -> Asked | None:
     """Read what annotations ask in a dialect.
 
@@ -242,10 +242,10 @@ def read_annotated(
     if not found:
         found += _refused(annotations, dialect, said)
     if not found:
-        reading = _Reading(annotations, dialect, said, found, heard.warnings)
+        reading = _Reading(annotations, dialect, said, found, findings.warnings)
         amounts = reading.amounts()
         limit = reading.limit(amounts)
-    heard.problems.extend(found)
+    findings.problems.extend(found)
     return None if found else Asked(container, amounts, limit)
 
 

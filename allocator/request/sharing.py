@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from allocator.fractions import divide_among, regions
 from allocator.request.devices import ContainerReading
 from allocator.request.normalise import normalise
-from allocator.request.spoken import Said
+from allocator.request.spoken import StatedAmounts
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.names import DEVICE_SHARING
@@ -200,7 +200,7 @@ class _TypeGroups:
         return [self.weights.get(one.name, 1) for one in members]
 
     def _slot(self) -> DeviceAsk | str:
-        return normalise(self.kind, Said({self.kind.plain: self.sharing.slot}), derived=False)
+        return normalise(self.kind, StatedAmounts({self.kind.plain: self.sharing.slot}), derived=False)
 
     def _give(self, ask: DeviceAsk, members: Sequence[Member], parts: Sequence[Fraction]) -> None:
         """Let users ask for their parts of the slot in whole percent, so that Kubernetes' sum over them is the slot."""
@@ -240,7 +240,7 @@ class _TypeGroups:
             return ""
         return f"{of[size][0]} states {size} and {of[ratio][0]} {ratio}; state the same one in all of them"
 
-    def _said(self, asks: Sequence[DeviceAsk], at_once: Sequence[Sequence[int]]) -> Said | str:
+    def _said(self, asks: Sequence[DeviceAsk], at_once: Sequence[Sequence[int]]) -> StatedAmounts | str:
         """The greatest sum of what runs at the same time, as one container would state it."""
         kind = self.kind
         whole = all(ask.whole for ask in asks)
@@ -257,9 +257,9 @@ class _TypeGroups:
             return max(sum((amount(asks[at]) or 0) * asks[at].count for at in region) for region in at_once)
 
         if whole:
-            return Said({kind.plain: most(lambda _: FULL)})
+            return StatedAmounts({kind.plain: most(lambda _: FULL)})
         sums = {tail: most(lambda ask, tail=tail: ask.amount(tail)) for tail in kind.tails}  # type: ignore[misc]
-        return Said({tail: amount for tail, amount in sums.items() if amount or kind.simple})
+        return StatedAmounts({tail: amount for tail, amount in sums.items() if amount or kind.simple})
 
 
 def _in_own_names(container: ContainerReading, kind: DeviceType, types: DeviceTypes) -> bool:

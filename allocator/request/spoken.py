@@ -18,7 +18,7 @@ FEW: Final = 8
 """Devices of a usual node: who writes so few percent probably means a number of devices."""
 
 _SMALLEST_UNIT: Final = 2**10  # bytes of memory; smaller factors are of other things
-_MOST_BYTES: Final = 2**50  # of memory; no device has as much
+_MAX_BYTES: Final = 2**50  # of memory; no device has as much
 _MIB: Final = 2**20
 _PART: Final = f"{KUBERNETES_DOMAIN}/{GPU}"
 _DECIMAL: Final = re.compile(r"[0-9.]{1,24}(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
@@ -26,7 +26,7 @@ _WHOLE: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 @dataclass(slots=True)
-class Said:
+class StatedAmounts:
     """What one container states of one type."""
 
     # tail -> amount in the tail's unit, for all devices together; includes the plain tail and the split
@@ -36,7 +36,7 @@ class Said:
 
 
 @dataclass(slots=True)
-class Heard:
+class Findings:
     """What is reported about a Pod while it is read."""
 
     problems: list[Problem] = field(default_factory=list)
@@ -49,14 +49,14 @@ def dialect_of(kind: DeviceType, names: Iterable[str], types: DeviceTypes) -> Di
     return next((dialect for dialect in types.spoken[kind.name] if dialect.has(names)), None)
 
 
-def read_said(
+def read_amounts(
     where: str,
     kind: DeviceType,
     dialect: Dialect | None,
     amounts: Mapping[str, object],
     types: DeviceTypes,
-    heard: Heard,
-) -> Said | None:
+    findings: Findings,
+) -> StatedAmounts | None:
     """Read the amounts of one type in one map; None if they ask for nothing or are wrong.
 
     `dialect`: that the Pod uses; None if it uses several, which the caller has reported. `amounts`: name -> amount as
@@ -67,21 +67,21 @@ def read_said(
         term = _term(name, dialect, types)
         try:
             amount = _read_amount(kind, term, text, annotation=name in types.said)
-            amount = _clamped(where, kind, term, amount, heard)
+            amount = _clamped(where, kind, term, amount, findings)
         except quantity.QuantityError as error:
             place = "metadata.annotations" if name in types.said else where
-            heard.problems.append(Problem(f"{place}[{name}]", str(error)))
+            findings.problems.append(Problem(f"{place}[{name}]", str(error)))
             return None
         if not (amount or dialect is None or name in dialect.by_name):
             continue  # 0 of another dialect's name asks for nothing of that dialect
         wrong = notes.take(term, amount)
         if wrong:
-            heard.problems.append(Problem(where, wrong))
+            findings.problems.append(Problem(where, wrong))
             return None
     if dialect is not None and not dialect.own and not notes.whole:
         wrong = _incomplete(kind, dialect, notes.said, amounts)
         if wrong:
-            heard.problems.append(Problem(where, wrong))
+            findings.problems.append(Problem(where, wrong))
             return None
     return _completed(kind, dialect, notes)
 
@@ -90,7 +90,7 @@ def read_said(
 class _Notes:
     """What was read of a container's names so far."""
 
-    said: Said = field(default_factory=Said)  # the amounts, those of `each` for each device
+    said: StatedAmounts = field(default_factory=StatedAmounts)  # the amounts, those of `each` for each device
     whole: int = 0  # number of whole devices that are counted
     each: set[str] = field(default_factory=set)  # the tails whose amounts are for each device
 
@@ -173,12 +173,12 @@ def _bounded(term: Term, text: object, amount: int) -> int:
 
     Raises QuantityError: none has; what is written is probably a number of bytes.
     """
-    if term.factor < _SMALLEST_UNIT or amount <= _MOST_BYTES:
+    if term.factor < _SMALLEST_UNIT or amount <= _MAX_BYTES:
         return amount
     unit = quantity.format_bytes(term.factor)
     meant = -(-amount // term.factor**2)
     written = quantity.format_bytes(amount // term.factor)
-    hint = f"; {written} are {meant}" if meant * term.factor <= _MOST_BYTES else ""
+    hint = f"; {written} are {meant}" if meant * term.factor <= _MAX_BYTES else ""
     raise quantity.QuantityError(
         f"{excerpt(text)} times {unit} is more memory than any device has; write a number of {unit}{hint}"
     )
@@ -199,7 +199,7 @@ def _read_annotation(term: Term, text: object) -> int:
     return _bounded(term, text, -(-exact.numerator // exact.denominator))
 
 
-def _clamped(where: str, kind: DeviceType, term: Term, amount: int, heard: Heard) -> int:
+def _clamped(where: str, kind: DeviceType, term: Term, amount: int, findings: Findings) -> int:
     """Read more percent than each device has as all of it, if the dialect does.
 
     Raises QuantityError: it does not.
@@ -210,11 +210,11 @@ def _clamped(where: str, kind: DeviceType, term: Term, amount: int, heard: Heard
         return amount
     if not term.clamped:
         raise quantity.QuantityError(f"{amount} is more than 100 percent of each device; write {FULL} at most")
-    heard.warnings.append(f"{where}[{term.name}]: {amount} is more than 100 percent and counts as {FULL}")
+    findings.warnings.append(f"{where}[{term.name}]: {amount} is more than 100 percent and counts as {FULL}")
     return FULL
 
 
-def _incomplete(kind: DeviceType, dialect: Dialect, said: Said, amounts: Mapping[str, object]) -> str:
+def _incomplete(kind: DeviceType, dialect: Dialect, said: StatedAmounts, amounts: Mapping[str, object]) -> str:
     """Find what another product's names leave open, by which it would give no device or a device without memory."""
     tails = said.tails
     asked = [name for name in amounts if tails.get(_states(dialect, name))]
@@ -243,29 +243,29 @@ def _states(dialect: Dialect, name: str) -> str:
     return dialect.by_name[name].states if name in dialect.by_name else ""
 
 
-def _completed(kind: DeviceType, dialect: Dialect | None, notes: _Notes) -> Said | None:
+def _completed(kind: DeviceType, dialect: Dialect | None, notes: _Notes) -> StatedAmounts | None:
     """Complete what was read; None if it asks for nothing."""
     said = notes.said
     if dialect is not None and not dialect.own and not notes.whole:
         if not (notes.each or any(said.tails.values())):
             return None
         if dialect.full_core and kind.plain not in said.tails and said.tails.get(kind.tails[0], 0) >= FULL:
-            return Said({kind.plain: said.tails[kind.tails[0]]})
+            return StatedAmounts({kind.plain: said.tails[kind.tails[0]]})
     if notes.whole or not (notes.each or (dialect and dialect.memory)):
         return _whole(kind, said, notes.whole)
     return _each(kind, dialect, said, notes.each)
 
 
-def _whole(kind: DeviceType, said: Said, whole: int) -> Said | None:
+def _whole(kind: DeviceType, said: StatedAmounts, whole: int) -> StatedAmounts | None:
     """Complete what is stated for all devices together; None if it asks for nothing, or in two dialects."""
     if not whole:
         return said if said.tails or said.template else None  # nvidia.com/gpu: 0 asks for none
     if any(said.tails.values()) or said.template:
         return None  # two dialects: already reported for the whole Pod
-    return Said({kind.plain: whole * FULL})
+    return StatedAmounts({kind.plain: whole * FULL})
 
 
-def _each(kind: DeviceType, dialect: Dialect | None, said: Said, each: Iterable[str]) -> Said | None:
+def _each(kind: DeviceType, dialect: Dialect | None, said: StatedAmounts, each: Iterable[str]) -> StatedAmounts | None:
     """Complete what is stated for each of a number of devices; None if that number is 0."""
     tails = said.tails
     count = tails.setdefault(kind.split, 1)

@@ -8,7 +8,7 @@ from allocator.request.original import read_asks
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.hints import Operator, Requirement
-from allocator.vocabulary.mix import MOST_COUNT, MOST_MODELS, MixError, TypicalRequest
+from allocator.vocabulary.mix import MAX_COUNT, MAX_MODELS, MixError, TypicalRequest
 from allocator.vocabulary.models import GPU_PRODUCT, MODEL_LABELS, model_name
 from allocator.vocabulary.names import TYPE_GPU
 from allocator.vocabulary.phase import Phase
@@ -30,14 +30,14 @@ def typical_of(
     `requests`: what it requests of a node in sum, by resource. `models`: the models that its node may have; empty: any.
     """
     ask = _leading(request.containers)
-    if ask is None or ask.count > MOST_COUNT:
+    if ask is None or ask.count > MAX_COUNT:
         return None
     of_node = dict(requests)
     hint = request.wishes.hint(ask.type.name)
     selected = _selected(hint.selector.requirements) if hint is not None and hint.selector is not None else None
     both = [{*map(model_name, named)} for named in (models, selected) if named]
     named = set.intersection(*both) if both else set()
-    named = named if len(named) <= MOST_MODELS else set()
+    named = named if len(named) <= MAX_MODELS else set()
     cpu, memory = (rounded(max(of_node.get(name, 0), 0)) for name in (CPU, MEMORY))
     return TypicalRequest(cpu, memory, ask, tuple(sorted(named)))
 
@@ -80,7 +80,7 @@ def models_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
     if each and all(each):
         named.append(set().union(*each))
     models = set.intersection(*named) if named else set()
-    return tuple(sorted(models)) if len(models) <= MOST_MODELS else ()
+    return tuple(sorted(models)) if len(models) <= MAX_MODELS else ()
 
 
 def _of_term(term: object) -> set[str]:

@@ -111,8 +111,8 @@ OTHERS: Final = frozenset(
 _ENDS: Final = tuple(f".{one}" for one in KEY_DOMAINS)
 _NODES: Final = "node.koordinator.sh"
 _SHORT: Final = 8  # letters: so short a key means something else in each domain, as "name" and "mode"
-_MOST: Final = 8  # names of one Pod that are told
-MOST_READ: Final = 16  # resources, annotations and labels of one Pod, each, that are compared
+_MAX: Final = 8  # names of one Pod that are told
+MAX_READ: Final = 16  # resources, annotations and labels of one Pod, each, that are compared
 
 
 def find_misspelt(pod: Mapping[str, Any], types: DeviceTypes, *, ours: bool = False) -> list[str]:
@@ -122,7 +122,7 @@ def find_misspelt(pod: Mapping[str, Any], types: DeviceTypes, *, ours: bool = Fa
     devices to the Pod: unknown names of other products are then told too.
     """
     told = chain(_resources(pod.get("spec") or {}, types, ours=ours), _keys(pod.get("metadata") or {}))
-    return list(islice(told, _MOST))
+    return list(islice(told, _MAX))
 
 
 def find_misspelt_keys(metadata: Mapping[str, Any], known: Mapping[str, Iterable[str]]) -> list[str]:
@@ -133,10 +133,10 @@ def find_misspelt_keys(metadata: Mapping[str, Any], known: Mapping[str, Iterable
     told = (
         f"metadata.{of}[{excerpt(key)}]: nobody reads it; did you mean {name}?"
         for of, keys in known.items()
-        for key in sorted(key for key in metadata.get(of) or () if is_ours(key) and key not in keys)[:MOST_READ]
+        for key in sorted(key for key in metadata.get(of) or () if is_ours(key) and key not in keys)[:MAX_READ]
         if (name := _meant_key(key, keys))
     )
-    return list(islice(told, _MOST))
+    return list(islice(told, _MAX))
 
 
 def _resources(spec: Mapping[str, Any], types: DeviceTypes, *, ours: bool) -> Iterator[str]:
@@ -147,7 +147,7 @@ def _resources(spec: Mapping[str, Any], types: DeviceTypes, *, ours: bool) -> It
         if is_quota_resource(name) or (path, name) in seen or is_zero(amount):
             continue
         seen.add((path, name))
-        if len(seen) > MOST_READ:
+        if len(seen) > MAX_READ:
             return
         said = meant_resource(name, types.known)
         domain = name.partition("/")[0]
@@ -191,7 +191,7 @@ def _keys(metadata: Mapping[str, Any]) -> Iterator[str]:
     for of, other, known, others in pairs:
         stated: Iterable[str] = metadata.get(of) or ()
         strange = [key for key in stated if is_ours(key) and key not in known and key not in OTHERS]
-        for key in sorted(strange)[:MOST_READ]:
+        for key in sorted(strange)[:MAX_READ]:
             if of == "annotations" and (is_allocation_annotation(key) or key.startswith(ASKED_LIMIT_PREFIX)):
                 continue
             said = _said_of_key(key, of, other, known, others)
@@ -332,7 +332,7 @@ def _selections(annotations: Mapping[str, object], types: DeviceTypes) -> Iterat
 def beside_ours(unread: Unread, types: DeviceTypes) -> Iterator[Problem]:
     """Find what cannot be in a Pod to which koordgate gives devices."""
     for at, (path, name, what) in enumerate(unread.foreign):
-        meant = meant_resource(name, types.known) if at < MOST_READ else ""
+        meant = meant_resource(name, types.known) if at < MAX_READ else ""
         yield Problem(
             path,
             f"{name} counts {what.what}, which the vendor's device plugin gives, and koordgate decides what every "

@@ -90,7 +90,7 @@ class Wishes:
     # what must keep shares of one GPU apart on the node (label gpu-isolation-provider); "" for anything
     isolation: str = ""
     size: GangSize = UNSTATED  # of the gang, as the Pod's annotations state it
-    together: bool = False  # whether the gang is to be bound as a whole or not at all
+    all_or_nothing: bool = False  # whether the gang is to be bound as a whole or not at all
     runtime_class: str = ""  # the Pod's RuntimeClass; "" for none
     limits: bool = False  # whether its memory limits must be kept on the node
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from allocator.vocabulary.cpuset import MAX_CPU, members
 
 MAX_NODES: Final = 1024  # NUMA nodes; Linux numbers no more (MAX_NUMNODES)
-MOST_COMBINED: Final = 8  # NUMA nodes up to which every set is tried; above, single nodes, sockets, and all nodes
+MAX_COMBINED: Final = 8  # NUMA nodes up to which every set is tried; above, single nodes, sockets, and all nodes
 MAX_ID: Final = 2**31 - 1  # core, socket and NUMA node numbers are reported as int32 (CPU proposal, CPUInfo)
 
 

@@ -89,7 +89,7 @@ class NodeDelivery:
 
 
 NOTHING_TOLD: Final = NodeDelivery()
-LONGEST_NRI_NAME: Final = 53
+MAX_NRI_NAME_LENGTH: Final = 53
 """Characters of a container's name that fit into the key nvidia.cdi.k8s.io/container.NAME (63 after the slash)."""
 _NRI_PREFIX: Final = "nvidia.cdi.k8s.io/container."
 

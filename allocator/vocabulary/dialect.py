@@ -120,7 +120,7 @@ class Dialect:
     size: int = 0
     core: int = 0  # percent of each device's compute that are asked if a container states none; 0: none
     defaulted: bool = False  # an installation of the product may set `size` and `core`
-    together: bool = False  # all containers of the Pod share one device, where they ask for parts of it
+    one_device: bool = False  # all containers of the Pod share one device, where they ask for parts of it
     vendor: str = ""  # whose devices are meant, in small letters; "": anybody's
     title: str = ""  # the product, as people name it; "" for koordgate's own names
     both: str = ""  # the tail of the memory that counts if a container states bytes and a ratio; "": that is refused

@@ -106,7 +106,7 @@ _VOLCANO_SHARE: Final = Dialect(
         Term(VOLCANO_NUMBER, GPU, counts=True),
     ),
     own=False,
-    together=True,
+    one_device=True,
     vendor=NVIDIA,
     title="Volcano GPU share",
     either=(VOLCANO_MEMORY, VOLCANO_NUMBER),
@@ -122,7 +122,7 @@ _GPUSHARE: Final = Dialect(
         Term("aliyun.com/gpu-count", ""),
     ),
     own=False,
-    together=True,
+    one_device=True,
     vendor=NVIDIA,
     title="Alibaba Cloud gpushare",
 )

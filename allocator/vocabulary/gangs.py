@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-MOST_MEMBERS: Final = 1000  # a larger size counts as this
+MAX_MEMBERS: Final = 1000  # a larger size counts as this
 
 
 class GangSize(NamedTuple):

@@ -12,7 +12,7 @@ from allocator.vocabulary.names import MEMORY_LIMIT_PREFIX, MEMORY_REQUEST_PREFI
 REQUIRED: Final = "require"
 """The value of a Pod's annotation `LIMITS`."""
 MIB: Final = 2**20
-_LONGEST_KEY: Final = 63  # characters after the slash of an annotation's key
+_MAX_KEY_LENGTH: Final = 63  # characters after the slash of an annotation's key
 _MEBIBYTES: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _EDITING: Final = ("auto", "cdi", "jit-cdi")  # the modes in which NVIDIA's runtime makes CDI edits
 
@@ -50,7 +50,7 @@ class Keeper:
     annotations: Callable[[str, Sequence[str], MemoryLimit], dict[str, str]]
     # variable of the environment -> the beginning of the annotation that it reads; the container's name follows
     variables: Mapping[str, str] = field(default_factory=dict)
-    longest_name: int = _LONGEST_KEY  # characters of a container's name that fit into its annotations
+    longest_name: int = _MAX_KEY_LENGTH  # characters of a container's name that fit into its annotations
     # the beginning of the annotations by which a Pod's author may ask the provider too; "" for none. It acts on these
     # whatever koordgate requires.
     asked_by: str = ""
@@ -112,7 +112,7 @@ KEEPERS: Final[Mapping[LimitProvider, Keeper]] = {
     LimitProvider.NVIDIA_FRACTIONS: Keeper(
         _fractions_why_not,
         _fractions_annotations,
-        longest_name=_LONGEST_KEY - len(_FRACTIONS_PREFIX.rpartition("/")[2]) - len(_GPU_MEMORY_REQUEST),
+        longest_name=_MAX_KEY_LENGTH - len(_FRACTIONS_PREFIX.rpartition("/")[2]) - len(_GPU_MEMORY_REQUEST),
         asked_by=_FRACTIONS_PREFIX,
     ),
 }

@@ -10,13 +10,13 @@ from difflib import SequenceMatcher
 from typing import Final
 
 _ALIKE: Final = 0.8  # gpumem is as near to gpu-memory
-_LONGEST: Final = 128  # characters; bounds the work on text that strangers send
+_MAX_LENGTH: Final = 128  # characters; bounds the work on text that strangers send
 _SEPARATORS: Final = re.compile(r"[-_. /]+")
 
 
 def meant(written: str, known: Iterable[str]) -> str:
     """The known name that is nearest to what was written; the first of equally near ones, "" if none is near."""
-    if len(written) > _LONGEST:
+    if len(written) > _MAX_LENGTH:
         return ""
     word, best, name, holders = _plain(written), 0.0, "", []
     for one in known:

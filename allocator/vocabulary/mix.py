@@ -12,10 +12,10 @@ from typing import Final
 
 from allocator.vocabulary.asks import DeviceAsk
 
-MOST_TYPICAL: Final = 64  # requests of a mix for one type of devices; the others count as not made
-MOST_WEIGHT: Final = 2**20  # of all requests of a mix together, so that no sum leaves int64
-MOST_COUNT: Final = 128  # devices of one request; no node has more
-MOST_MODELS: Final = 32  # that one request names
+MAX_TYPICAL: Final = 64  # requests of a mix for one type of devices; the others count as not made
+MAX_WEIGHT: Final = 2**20  # of all requests of a mix together, so that no sum leaves int64
+MAX_COUNT: Final = 128  # devices of one request; no node has more
+MAX_MODELS: Final = 32  # that one request names
 
 
 class MixError(ValueError):
@@ -39,12 +39,12 @@ class TypicalRequest:
     def __post_init__(self) -> None:
         if self.cpu < 0 or self.memory < 0:
             raise MixError(f"a typical request of {self.cpu} thousandths of a CPU and {self.memory} bytes: from 0")
-        if not 0 < self.weight <= MOST_WEIGHT:
-            raise MixError(f"the weight {self.weight} of a typical request: from 1 to {MOST_WEIGHT}")
-        if self.ask is not None and not 0 < self.ask.count <= MOST_COUNT:
-            raise MixError(f"a typical request of {self.ask.count} devices: from 1 to {MOST_COUNT}")
-        if len(self.models) > MOST_MODELS or tuple(sorted(set(self.models))) != self.models:
-            raise MixError(f"a typical request names {len(self.models)} models: each once, at most {MOST_MODELS}")
+        if not 0 < self.weight <= MAX_WEIGHT:
+            raise MixError(f"the weight {self.weight} of a typical request: from 1 to {MAX_WEIGHT}")
+        if self.ask is not None and not 0 < self.ask.count <= MAX_COUNT:
+            raise MixError(f"a typical request of {self.ask.count} devices: from 1 to {MAX_COUNT}")
+        if len(self.models) > MAX_MODELS or tuple(sorted(set(self.models))) != self.models:
+            raise MixError(f"a typical request names {len(self.models)} models: each once, at most {MAX_MODELS}")
         if self.models and self.ask is None:
             raise MixError("a typical request without devices names models; leave them out")
 
@@ -63,12 +63,12 @@ class TypicalRequest:
 class Mix:
     """Typical requests: each once, in the order of `TypicalRequest.order`; made by `mix_of`."""
 
-    # at most `MOST_TYPICAL` for each type of devices; none if nothing is known
+    # at most `MAX_TYPICAL` for each type of devices; none if nothing is known
     requests: tuple[TypicalRequest, ...] = field(default=())
 
     @cached_property
     def weight(self) -> int:
-        """The sum of all weights, at most `MOST_WEIGHT`; 0 if nothing is known."""
+        """The sum of all weights, at most `MAX_WEIGHT`; 0 if nothing is known."""
         return sum(one.weight for one in self.requests)
 
     def __bool__(self) -> bool:
@@ -88,7 +88,7 @@ def mix_of(requests: Iterable[TypicalRequest]) -> Mix:
     """Make a mix: the weights of equal requests are added, and the commonest requests for each type are kept.
 
     Requests for one type therefore push out none for another. Of equally common ones, those are kept that come first by
-    what they ask. The order in which they are given does not matter. If the weights exceed `MOST_WEIGHT` together, all
+    what they ask. The order in which they are given does not matter. If the weights exceed `MAX_WEIGHT` together, all
     are divided by one power of two, rounded down; what is left with 0 is dropped.
     """
     weights: Counter[TypicalRequest] = Counter()
@@ -97,8 +97,8 @@ def mix_of(requests: Iterable[TypicalRequest]) -> Mix:
     by_type: dict[str, list[TypicalRequest]] = {}
     for one in sorted(weights, key=lambda one: (-weights[one], one.order)):
         by_type.setdefault(one.ask.type.name if one.ask is not None else "", []).append(one)
-    commonest = [one for of_type in by_type.values() for one in of_type[:MOST_TYPICAL]]
+    commonest = [one for of_type in by_type.values() for one in of_type[:MAX_TYPICAL]]
     total = sum(weights[one] for one in commonest)
-    shift = ((total - 1) // MOST_WEIGHT).bit_length()
+    shift = ((total - 1) // MAX_WEIGHT).bit_length()
     kept = [replace(one, weight=weights[one] >> shift) for one in commonest if weights[one] >> shift]
     return Mix(tuple(sorted(kept, key=lambda one: one.order)))

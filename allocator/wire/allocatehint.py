@@ -25,7 +25,7 @@ from allocator.vocabulary.hints import (
 from allocator.vocabulary.models import MODEL_LABELS, model_name
 from allocator.vocabulary.names import DEVICE_ID
 from allocator.vocabulary.outcome import Problem
-from allocator.wire.strict import MOST_TERMS, StrictReader, annotation_path, either, show
+from allocator.wire.strict import MAX_TERMS, StrictReader, annotation_path, either, show
 
 DEVICE_ALLOCATE_HINT: Final = "scheduling.koordinator.sh/device-allocate-hint"
 DEVICE_JOINT_ALLOCATE: Final = "scheduling.koordinator.sh/device-joint-allocate"
@@ -107,8 +107,8 @@ class _Reader(StrictReader):
         self.known(path, raw, ("matchLabels", "matchExpressions"))
         where = f"{path}.matchLabels"
         labels = self.mapping(where, raw.get("matchLabels"))
-        if len(labels) > MOST_TERMS:
-            self.note(where, f"must have at most {MOST_TERMS} labels")
+        if len(labels) > MAX_TERMS:
+            self.note(where, f"must have at most {MAX_TERMS} labels")
             labels = {}
         found = [
             Requirement(self.key(where, key), Operator.IN, (self.value(where, key, labels[key]),))

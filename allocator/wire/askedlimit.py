@@ -8,7 +8,7 @@ from allocator.vocabulary.askedlimit import WHOLE, AskedLimit
 from allocator.vocabulary.excerpt import excerpt
 
 LEAST: Final = 2**20  # bytes; whatever keeps limits counts MiB
-_MOST: Final = 2**50  # bytes; no card has as much
+_MAX: Final = 2**50  # bytes; no card has as much
 _PERCENT: Final = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?%", re.ASCII)
 _DIGITS: Final = 3  # behind the point of a percentage
 
@@ -19,8 +19,8 @@ def read_bytes(text: object) -> int:
     Raises QuantityError: it is no quantity of whole bytes, less than 1Mi, or more than any card has.
     """
     amount = to_int(text)
-    if not LEAST <= amount <= _MOST:
-        raise QuantityError(f"{excerpt(text)} is not from {format_bytes(LEAST)} to {format_bytes(_MOST)}; write bytes")
+    if not LEAST <= amount <= _MAX:
+        raise QuantityError(f"{excerpt(text)} is not from {format_bytes(LEAST)} to {format_bytes(_MAX)}; write bytes")
     return amount
 
 

@@ -12,9 +12,9 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.names import CLASSES
-from allocator.wire.values import MOST_OF_NODE, UNREADABLE, parse_json
+from allocator.wire.values import MAX_OF_NODE, UNREADABLE, parse_json
 
-_MOST: Final = 128  # types, and devices of one type, on one node
+_MAX: Final = 128  # types, and devices of one type, on one node
 
 
 def read_classes(text: object, types: DeviceTypes) -> tuple[tuple[Device, ...], tuple[str, ...]]:
@@ -31,8 +31,8 @@ def read_classes(text: object, types: DeviceTypes) -> tuple[tuple[Device, ...], 
         kind = types.by_name.get(name)
         if kind is None or len(kind.tails) != 1:
             problems.append(f"annotation {CLASSES}: {excerpt(name)!r} is no configured type with one amount; left out")
-        elif not isinstance(raw[name], dict) or len(raw[name]) > _MOST:
-            problems.append(f"annotation {CLASSES}: {name} is no object of at most {_MOST} ids; left out")
+        elif not isinstance(raw[name], dict) or len(raw[name]) > _MAX:
+            problems.append(f"annotation {CLASSES}: {name} is no object of at most {_MAX} ids; left out")
         else:
             devices += class_devices(kind, raw[name], problems)
     return tuple(devices), tuple(problems)
@@ -47,12 +47,12 @@ def named_types(text: object) -> frozenset[str]:
 def _load(text: object) -> dict[str, Any] | str:
     """Read the annotation's JSON object, or say why it cannot be read."""
     try:
-        raw = parse_json(text, MOST_OF_NODE) if isinstance(text, str) else text
+        raw = parse_json(text, MAX_OF_NODE) if isinstance(text, str) else text
     except UNREADABLE as error:
         return f"annotation {CLASSES}: not JSON ({error}); no class is read"
-    if isinstance(raw, dict) and len(raw) <= _MOST:
+    if isinstance(raw, dict) and len(raw) <= _MAX:
         return raw
-    return f"annotation {CLASSES}: not an object of at most {_MOST} types; no class is read"
+    return f"annotation {CLASSES}: not an object of at most {_MAX} types; no class is read"
 
 
 def class_devices(kind: DeviceType, amounts: Mapping[str, object], problems: list[str]) -> list[Device]:

@@ -38,11 +38,11 @@ from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, RESERVED_M
 from allocator.vocabulary.partition import PartitionPolicy, PartitionTable
 from allocator.vocabulary.wiring import UNWIRED, Wiring
 from allocator.wire.deviceallocated import LARGEST_MINOR
-from allocator.wire.memoryuse import LONGEST_USES, MEMORY_LIMITS
+from allocator.wire.memoryuse import MAX_USES_LENGTH, MEMORY_LIMITS
 from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
 from allocator.wire.numberings import DEVICE_NUMBERS, read_numberings
 from allocator.wire.partitions import GPU_MODEL, GPU_PARTITIONS, GPU_VENDOR, built_in, policy_of, read_partitions
-from allocator.wire.values import MOST_OF_NODE, UNREADABLE, as_list, parse_json
+from allocator.wire.values import MAX_OF_NODE, UNREADABLE, as_list, parse_json
 
 DEVICE_LINKS: Final = "koordgate.io/device-links"
 _MAX_PROBLEMS: Final = 8
@@ -88,7 +88,7 @@ def read_links(text: object, ids: Collection[str]) -> tuple[dict[tuple[str, str]
 
 def _object(text: object, problems: _Problems) -> dict[str, Any]:
     try:
-        raw = parse_json(text, MOST_OF_NODE)
+        raw = parse_json(text, MAX_OF_NODE)
     except UNREADABLE as error:
         problems.note(f"not JSON ({error}); no links are read")
         return {}
@@ -143,12 +143,12 @@ def without_cordoned(device: Device, cordoned: frozenset[str]) -> Device:
 
 
 _MIG: Final = "mig"
-_MOST_DEVICES: Final = 1024  # per node, and virtual functions per device; bounds the work for an absurd object
-_MOST_FUNCTIONS: Final = 8192  # virtual functions per node
-_MOST_GROUPS: Final = 64  # of virtual functions, per device
-_MOST_LABELS: Final = 256  # per device, and per group of virtual functions
+_MAX_DEVICES: Final = 1024  # per node, and virtual functions per device; bounds the work for an absurd object
+_MAX_FUNCTIONS: Final = 8192  # virtual functions per node
+_MAX_GROUPS: Final = 64  # of virtual functions, per device
+_MAX_LABELS: Final = 256  # per device, and per group of virtual functions
 
-_LONGEST_NUMBER: Final = 15  # digits of an amount of memory
+_MAX_NUMBER_LENGTH: Final = 15  # digits of an amount of memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +214,9 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
     if listed is not None and not isinstance(listed, list):
         problems.append("spec.devices: not a list; no device is read")
         listed = None
-    if len(listed or ()) > _MOST_DEVICES:
-        problems.append(f"spec.devices: more than {_MOST_DEVICES}; the rest is left out")
-    found = _read_devices((listed or [])[:_MOST_DEVICES], labels, types, problems)
+    if len(listed or ()) > _MAX_DEVICES:
+        problems.append(f"spec.devices: more than {_MAX_DEVICES}; the rest is left out")
+    found = _read_devices((listed or [])[:_MAX_DEVICES], labels, types, problems)
     cordoned = read_cordons(annotations)
     devices = tuple(
         sorted(
@@ -248,7 +248,7 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
         {identity: frozenset(uids) for identity, uids in held.items() if uids.difference({""})},
         numberings,
         runtime,
-        told if isinstance(told, str) and len(told) <= LONGEST_USES else "",
+        told if isinstance(told, str) and len(told) <= MAX_USES_LENGTH else "",
     )
 
 
@@ -274,9 +274,9 @@ def _read_devices(
         if twice:
             problems.append(f"spec.devices[{index}]: virtual function {twice[0]} is another device's too; left out")
             device = replace(device, functions=tuple(f for f in device.functions if f.bus_id not in functions))
-        if len(functions) + len(device.functions) > _MOST_FUNCTIONS:
+        if len(functions) + len(device.functions) > _MAX_FUNCTIONS:
             problems.append(
-                f"spec.devices[{index}]: with it the node has more than {_MOST_FUNCTIONS} virtual functions; left out"
+                f"spec.devices[{index}]: with it the node has more than {_MAX_FUNCTIONS} virtual functions; left out"
             )
             break
         functions.update(one.bus_id for one in device.functions)
@@ -356,14 +356,14 @@ def _read_device(entry: Mapping[str, Any], common: Mapping[str, str], types: Dev
 
 def _labels(holder: Mapping[str, Any]) -> dict[str, str]:
     labels = holder.get("labels") or {}
-    if len(labels) > _MOST_LABELS:
-        raise ValueError(f"labels: more than {_MOST_LABELS}")
+    if len(labels) > _MAX_LABELS:
+        raise ValueError(f"labels: more than {_MAX_LABELS}")
     return {str(key): str(value) for key, value in labels.items()}
 
 
 def _read_reserved(text: str) -> int:
     """Bytes that the driver keeps; 0 for anything but a plain number of bytes."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER else 0
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_NUMBER_LENGTH else 0
 
 
 def _number(value: object) -> int | None:
@@ -384,8 +384,8 @@ def _read_functions(groups: object) -> tuple[VirtualFunction, ...]:
     functions: dict[str, VirtualFunction] = {}
     if not isinstance(groups, list | None):
         raise TypeError("vfGroups: not a list")
-    if len(groups or ()) > _MOST_GROUPS:
-        raise ValueError(f"vfGroups: more than {_MOST_GROUPS}")
+    if len(groups or ()) > _MAX_GROUPS:
+        raise ValueError(f"vfGroups: more than {_MAX_GROUPS}")
     for group in groups or ():
         labels = _labels(group)
         for entry in group.get("vfs") or ():
@@ -393,8 +393,8 @@ def _read_functions(groups: object) -> tuple[VirtualFunction, ...]:
             if not isinstance(bus_id, str) or not bus_id or not isinstance(minor, int) or isinstance(minor, bool):
                 raise ValueError("vfGroups: a virtual function without busID, or with a minor that is no number")
             functions[bus_id] = VirtualFunction(minor, bus_id, labels)
-            if len(functions) > _MOST_DEVICES:
-                raise ValueError(f"vfGroups: more than {_MOST_DEVICES} virtual functions")
+            if len(functions) > _MAX_DEVICES:
+                raise ValueError(f"vfGroups: more than {_MAX_DEVICES} virtual functions")
     return tuple(functions[bus_id] for bus_id in sorted(functions))
 
 
@@ -431,7 +431,7 @@ def _read_checkpoints(
         if key not in annotations:
             continue
         try:
-            for entry in as_list(parse_json(annotations[key], MOST_OF_NODE)):
+            for entry in as_list(parse_json(annotations[key], MAX_OF_NODE)):
                 uid = entry.get("podUID")
                 for identity in _read_ids(entry):
                     held.setdefault(identity, set()).add(uid if isinstance(uid, str) else "")

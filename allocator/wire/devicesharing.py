@@ -13,7 +13,7 @@ from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.names import DEVICE_SHARING
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.sharing import LARGEST_WEIGHT, Regions, TypeSharing
-from allocator.wire.strict import MOST_TERMS, StrictReader, annotation_path, show
+from allocator.wire.strict import MAX_TERMS, StrictReader, annotation_path, show
 from allocator.wire.values import stated
 
 _KEYS: Final = ("users", "weights", "groups", "regions", "slot")
@@ -80,8 +80,8 @@ class _Reader(StrictReader):
     def entries(self, path: str, value: object) -> list[tuple[str, Any]]:
         """Return the entries of an optional object of bounded length."""
         raw = self.mapping(path, value)
-        if len(raw) > MOST_TERMS:
-            self.note(path, f"must have at most {MOST_TERMS} entries")
+        if len(raw) > MAX_TERMS:
+            self.note(path, f"must have at most {MAX_TERMS} entries")
             return []
         return list(raw.items())
 

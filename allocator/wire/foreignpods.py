@@ -49,14 +49,14 @@ from allocator.vocabulary.peerresults import (
     Statement,
 )
 from allocator.vocabulary.phase import Phase
-from allocator.wire.values import MOST_CONTAINERS, as_time
+from allocator.wire.values import MAX_CONTAINERS, as_time
 
 MIB: Final = 2**20
-_MOST_TEXT: Final = 16 * 1024  # characters of one annotation; a card has some 60
-_MOST_PARTS: Final = 256  # of one Pod
-_MOST_STARTS: Final = 64  # containers
-_MOST_NUMBER: Final = 1023
-_MOST_MIB: Final = 2**32
+_MAX_TEXT: Final = 16 * 1024  # characters of one annotation; a card has some 60
+_MAX_PARTS: Final = 256  # of one Pod
+_MAX_STARTS: Final = 64  # containers
+_MAX_NUMBER: Final = 1023
+_MAX_MIB: Final = 2**32
 _FINISHED: Final = ("Succeeded", "Failed")
 _DECIMAL: Final = re.compile(r"[0-9]{0,3}(\.[0-9]{1,9})?", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
@@ -211,8 +211,8 @@ def read_devices(text: str, unit: int = MIB) -> tuple[tuple[ForeignPart, ...], .
     entries = text.split(";")
     if not entries[-1].strip():
         entries.pop()
-    if len(entries) > MOST_CONTAINERS:
-        raise _UnreadableError(f"has entries of more than {MOST_CONTAINERS} containers")
+    if len(entries) > MAX_CONTAINERS:
+        raise _UnreadableError(f"has entries of more than {MAX_CONTAINERS} containers")
     found = tuple(tuple(_device(one, unit) for one in entry.split(":") if one.strip()) for entry in entries)
     _check_count(part for parts in found for part in parts)
     return found
@@ -223,7 +223,7 @@ def _device(text: str, unit: int) -> ForeignPart:
     if len(fields) < 4 or not fields[0].strip() or not fields[1].strip():  # noqa: PLR2004 the format's fields
         raise _UnreadableError(f"{excerpt(text)!r} is not UUID,TYPE,MiB,percent")
     memory, core = _number(fields[2]), _number(fields[3])
-    if memory * unit > _MOST_MIB * MIB:
+    if memory * unit > _MAX_MIB * MIB:
         raise _UnreadableError(f"{memory * unit // MIB} MiB is more than any card has")
     identity, _, mig = fields[0].strip().partition("[")  # a MIG device of the card: all of it is held
     if not identity:
@@ -369,8 +369,8 @@ def _containers(obj: Raw) -> Sequence[tuple[Phase, Raw]]:
     """A Pod's containers and when they run, init containers first."""
     spec = obj.get("spec") or {}
     early, apps = spec.get("initContainers") or (), spec.get("containers") or ()
-    if len(early) + len(apps) > MOST_CONTAINERS:
-        raise _UnreadableError(f"the Pod has more than {MOST_CONTAINERS} containers")
+    if len(early) + len(apps) > MAX_CONTAINERS:
+        raise _UnreadableError(f"the Pod has more than {MAX_CONTAINERS} containers")
     sidecar = {"Always": Phase.SIDECAR}
     return [
         *((sidecar.get(one.get("restartPolicy"), Phase.INIT), one) for one in early),
@@ -500,13 +500,13 @@ def _annotation(obj: Raw, key: str) -> str | None:
 
 
 def _check_length(text: str) -> None:
-    if len(text) > _MOST_TEXT:
-        raise _UnreadableError(f"has more than {_MOST_TEXT} characters")
+    if len(text) > _MAX_TEXT:
+        raise _UnreadableError(f"has more than {_MAX_TEXT} characters")
 
 
 def _check_count(parts: Iterable[object]) -> None:
-    if sum(1 for _ in parts) > _MOST_PARTS:
-        raise _UnreadableError(f"names more than {_MOST_PARTS} cards")
+    if sum(1 for _ in parts) > _MAX_PARTS:
+        raise _UnreadableError(f"names more than {_MAX_PARTS} cards")
 
 
 def _number(text: str) -> int:
@@ -518,7 +518,7 @@ def _number(text: str) -> int:
 
 def _card_number(text: str) -> int:
     number = _number(text)
-    if number > _MOST_NUMBER:
+    if number > _MAX_NUMBER:
         raise _UnreadableError(f"no node has a card {number}")
     return number
 
@@ -530,8 +530,8 @@ def _container_starts(obj: Raw) -> tuple[int, ...]:
 
 def _starts(statuses: Iterable[Raw]) -> Iterator[int]:
     for number, status in enumerate(statuses):
-        if number >= _MOST_STARTS:
-            raise _UnreadableError(f"the Pod has more than {_MOST_STARTS} containers")
+        if number >= _MAX_STARTS:
+            raise _UnreadableError(f"the Pod has more than {_MAX_STARTS} containers")
         yield _time(((status.get("state") or {}).get("running") or {}).get("startedAt"))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.gangs import MOST_MEMBERS, UNSTATED, GangSize
+from allocator.vocabulary.gangs import MAX_MEMBERS, UNSTATED, GangSize
 from allocator.vocabulary.names import GANG_TOGETHER
 from allocator.vocabulary.outcome import Problem
 
@@ -18,7 +18,7 @@ GANG_MIN_AVAILABLE: Final = "gang.scheduling.koordinator.sh/min-available"
 GANG_TOTAL_NUMBER: Final = "gang.scheduling.koordinator.sh/total-number"
 GANG_ANNOTATIONS: Final = (GANG_ANNOTATION, GANG_MIN_AVAILABLE, GANG_TOTAL_NUMBER, GANG_TOGETHER)
 KIND: Final = "PodGroup"
-_MOST_DIGITS: Final = 10  # of a number that is read; a longer one is more than `MOST_MEMBERS`
+_MAX_DIGITS: Final = 10  # of a number that is read; a longer one is more than `MAX_MEMBERS`
 
 
 class GangReading(NamedTuple):
@@ -26,7 +26,7 @@ class GangReading(NamedTuple):
 
     name: str = ""  # as namespace/name; "" for a Pod without a gang, or that names one of another namespace
     size: GangSize = UNSTATED  # as the Pod's annotations state it
-    together: bool = False  # whether the gang is bound as a whole or not at all
+    all_or_nothing: bool = False  # whether the gang is bound as a whole or not at all
     problems: tuple[Problem, ...] = ()
 
 
@@ -58,11 +58,11 @@ def read_gang(pod: Mapping[str, Any]) -> GangReading:
         path = f"metadata.annotations[{GANG_ANNOTATION}]"
         message = f"{excerpt(gang)!r} is no name of a gang; write NAME, or NAMESPACE/NAME"
         return GangReading(problems=(Problem(path, message),))
-    together, problems = is_together(metadata, gang)
+    all_or_nothing, problems = is_all_or_nothing(metadata, gang)
     if not gang or foreign_gang(pod):
         return GangReading(problems=problems)
     size, wrong = stated_size(metadata.get("annotations") or {})
-    return GangReading(gang, size, together, (*wrong, *problems))
+    return GangReading(gang, size, all_or_nothing, (*wrong, *problems))
 
 
 def foreign_gang(pod: Mapping[str, Any]) -> str:
@@ -94,14 +94,14 @@ def stated_size(annotations: Mapping[str, str]) -> tuple[GangSize, tuple[Problem
 
 
 def _whole(text: str) -> int:
-    """Read a whole number, at most `MOST_MEMBERS`; 0 where the text is none."""
+    """Read a whole number, at most `MAX_MEMBERS`; 0 where the text is none."""
     if not (text.isascii() and text.isdecimal()):
         return 0
     digits = text.lstrip("0") or "0"
-    return MOST_MEMBERS if len(digits) > _MOST_DIGITS else min(int(digits), MOST_MEMBERS)
+    return MAX_MEMBERS if len(digits) > _MAX_DIGITS else min(int(digits), MAX_MEMBERS)
 
 
-def is_together(metadata: Mapping[str, Any], gang: str) -> tuple[bool, tuple[Problem, ...]]:
+def is_all_or_nothing(metadata: Mapping[str, Any], gang: str) -> tuple[bool, tuple[Problem, ...]]:
     """Read whether a Pod's gang is bound as a whole or not at all, and what is wrong with that.
 
     `gang`: that it belongs to, as namespace/name; "" for none.
@@ -140,5 +140,5 @@ def read_pod_group(obj: Mapping[str, Any]) -> GangSize:
     stated, problems = stated_size((obj.get("metadata") or {}).get("annotations") or {})
     if problems:
         raise PodGroupError("; ".join(map(str, problems)))
-    least = min(count, MOST_MEMBERS)
+    least = min(count, MAX_MEMBERS)
     return GangSize(least, max(least, stated.total))

@@ -12,10 +12,10 @@ from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.wire.values import UNREADABLE, as_json, as_list, as_object, as_text, one_of
 
 MEMORY_LIMITS: Final = "koordgate.io/memory-limits"
-LONGEST_USES: Final = 64 * 1024
+MAX_USES_LENGTH: Final = 64 * 1024
 """Characters of the annotation; all annotations of an object together may have 256 KiB."""
 
-_MOST: Final = 2**63 - 1
+_MAX: Final = 2**63 - 1
 _ORDER: Final = (Keeping.MISSING, Keeping.ENFORCED, Keeping.ACCOUNTING)
 
 
@@ -27,7 +27,7 @@ def write_uses(uses: Iterable[MemoryUse]) -> str:
     for one in found:
         entry = _entry(one)
         size += len(_text(entry)) + 1 + (0 if one.card in entries else len(_text(one.card)) + 3)
-        if size > LONGEST_USES:
+        if size > MAX_USES_LENGTH:
             break
         entries.setdefault(one.card, []).append(entry)
     return _text({card: entries[card] for card in sorted(entries)}) if entries else ""
@@ -56,7 +56,7 @@ def read_uses(text: object) -> tuple[tuple[MemoryUse, ...], str]:
     try:
         return tuple(
             _use(card, as_object(entry))
-            for card, entries in as_object(as_json(text, LONGEST_USES)).items()
+            for card, entries in as_object(as_json(text, MAX_USES_LENGTH)).items()
             for entry in as_list(entries)
         ), ""
     except UNREADABLE as error:
@@ -87,6 +87,6 @@ def _bytes(entry: Mapping[str, Any], key: str) -> int | None:
     value = entry.get(key)
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX:
         raise ValueError(f"{key} is no number of bytes")
     return value

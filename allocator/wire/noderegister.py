@@ -17,11 +17,11 @@ _VOLCANO: Final = "volcano.sh/node-vgpu-register"
 REGISTERS: Final = (_HAMI, _VOLCANO)
 """The annotations that list NVIDIA's cards; the first that a Node has counts."""
 
-_MOST_TEXT: Final = 64 * 1024
-_MOST_CARDS: Final = 64
+_MAX_TEXT: Final = 64 * 1024
+_MAX_CARDS: Final = 64
 _MIB: Final = 2**20
-_MOST_BYTES: Final = 2**52
-_MOST_DIGITS: Final = 16
+_MAX_BYTES: Final = 2**52
+_MAX_DIGITS: Final = 16
 _HAMI_FIELDS: Final = 7
 _VOLCANO_FIELDS: Final = 5
 
@@ -47,16 +47,16 @@ def read_register(annotations: Mapping[str, Any], vgpu_unit: int = _MIB) -> tupl
         return "", (), ""
     text = annotations[key]
     try:
-        if not isinstance(text, str) or len(text) > _MOST_TEXT:
-            raise ValueError(f"more than {_MOST_TEXT} characters, or no text")
+        if not isinstance(text, str) or len(text) > _MAX_TEXT:
+            raise ValueError(f"more than {_MAX_TEXT} characters, or no text")
         unit = vgpu_unit if key == _VOLCANO else _MIB
         if text.lstrip().startswith("["):
             found = [_entry(one, unit) for one in as_list(as_json(text))]
         else:
             line = _volcano_line if key == _VOLCANO else _hami_line
             found = [line(part.split(","), unit) for part in text.split(":") if part.strip()]
-        if len(found) > _MOST_CARDS:
-            raise ValueError(f"more than {_MOST_CARDS} cards")
+        if len(found) > _MAX_CARDS:
+            raise ValueError(f"more than {_MAX_CARDS} cards")
         if len({card.id for card in found}) < len(found):
             raise ValueError("it lists a card twice")
     except UNREADABLE as error:
@@ -89,7 +89,7 @@ def _entry(value: object, unit: int) -> RegisteredCard:
 def _card(identity: object, memory: object, unit: int, model: object, numa: object, *, healthy: bool) -> RegisteredCard:
     if not isinstance(identity, str) or not identity.strip() or "," in identity:
         raise ValueError(f"{excerpt(identity)!r} is no UUID")
-    most = _MOST_BYTES // unit
+    most = _MAX_BYTES // unit
     if not isinstance(memory, int) or isinstance(memory, bool) or not 0 < memory <= most:
         raise ValueError(f"{excerpt(memory)!r} is no number of {format_bytes(unit)}")
     where = numa if isinstance(numa, int) and not isinstance(numa, bool) and numa >= 0 else None
@@ -99,6 +99,6 @@ def _card(identity: object, memory: object, unit: int, model: object, numa: obje
 
 def _number(text: str) -> int:
     stripped = text.strip()
-    if not stripped.isascii() or not stripped.removeprefix("-").isdecimal() or len(stripped) > _MOST_DIGITS:
+    if not stripped.isascii() or not stripped.removeprefix("-").isdecimal() or len(stripped) > _MAX_DIGITS:
         raise ValueError(f"{excerpt(text)!r} is no number")
     return int(stripped)

@@ -8,8 +8,8 @@ from allocator.vocabulary.excerpt import excerpt
 from allocator.wire.values import UNREADABLE, as_json, as_list, as_object, as_text
 
 NODE_RUNTIME: Final = "koordgate.io/runtime"
-_MOST: Final = 64  # handlers, kinds, parts of a version
-_LONGEST: Final = 512  # characters of a text
+_MAX: Final = 64  # handlers, kinds, parts of a version
+_MAX_LENGTH: Final = 512  # characters of a text
 
 
 def write_runtime(runtime: NodeRuntime) -> str:
@@ -62,15 +62,15 @@ def read_runtime(text: object) -> tuple[NodeRuntime | None, str]:
 
 def _texts(value: object) -> tuple[str, ...]:
     listed = as_list(value)
-    if len(listed) > _MOST:
-        raise ValueError(f"more than {_MOST} entries")
+    if len(listed) > _MAX:
+        raise ValueError(f"more than {_MAX} entries")
     return tuple(map(_text, listed))
 
 
 def _text(value: object) -> str:
     text = as_text(value) if value != "" else ""
-    if len(text) > _LONGEST:
-        raise ValueError(f"a text of more than {_LONGEST} characters")
+    if len(text) > _MAX_LENGTH:
+        raise ValueError(f"a text of more than {_MAX_LENGTH} characters")
     return text
 
 
@@ -83,6 +83,6 @@ def _flag(found: dict[str, Any], key: str) -> bool | None:
 
 def _version(text: str) -> tuple[int, ...]:
     parts = tuple(int(part) for part in text.split(".") if part.isdecimal())
-    if len(parts) > _MOST:
-        raise ValueError(f"a version of more than {_MOST} parts")
+    if len(parts) > _MAX:
+        raise ValueError(f"a version of more than {_MAX} parts")
     return parts

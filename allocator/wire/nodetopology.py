@@ -22,7 +22,7 @@ from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from allocator.vocabulary.excerpt import excerpt
 from allocator.wire.values import (
-    MOST_OF_NODE,
+    MAX_OF_NODE,
     UNREADABLE,
     Problems,
     as_cpus,
@@ -340,7 +340,7 @@ def read_node_topology(obj: Mapping[str, Any]) -> NodeTopology:
     labels = problems.object("metadata.labels", metadata.get("labels"))
     annotations = problems.object("metadata.annotations", metadata.get("annotations"))
 
-    read_json = partial(as_json, most=MOST_OF_NODE)
+    read_json = partial(as_json, most=MAX_OF_NODE)
 
     def annotation(key: str) -> Any:
         return problems.read(f"annotation {key}", read_json, annotations.get(key), None)

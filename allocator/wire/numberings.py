@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from allocator.vocabulary.adopted import Numbering, Numberings
 from allocator.vocabulary.excerpt import excerpt
-from allocator.wire.values import MOST_OF_NODE, UNREADABLE, as_json, as_list, as_object, as_text, as_time
+from allocator.wire.values import MAX_OF_NODE, UNREADABLE, as_json, as_list, as_object, as_text, as_time
 
 DEVICE_NUMBERS: Final = "koordgate.io/device-numbers"
-MOST_NUMBERINGS: Final = 16  # of some 1 KB each for a node of 16 cards
-_MOST_WRITTEN: Final = 2**16  # characters: all annotations of an object together may have 256 KiB
-_MOST_CARDS: Final = 1024
-_MOST_TYPES: Final = 64
+MAX_NUMBERINGS: Final = 16  # of some 1 KB each for a node of 16 cards
+_MAX_WRITTEN: Final = 2**16  # characters: all annotations of an object together may have 256 KiB
+_MAX_CARDS: Final = 1024
+_MAX_TYPES: Final = 64
 _LATEST: Final = 253_402_300_799  # the last second of the year 9999
 
 
@@ -31,9 +31,9 @@ def write_numberings(numberings: Numberings) -> str:
             "minors": {str(minor): identity for minor, identity in one.minors},
             **({"others": _by_type(one)} if one.others else {}),
         }
-        for one in numberings[-MOST_NUMBERINGS:]
+        for one in numberings[-MAX_NUMBERINGS:]
     ]
-    while len(text := json.dumps(entries, separators=(",", ":"))) > _MOST_WRITTEN and entries:
+    while len(text := json.dumps(entries, separators=(",", ":"))) > _MAX_WRITTEN and entries:
         del entries[0]
     return text
 
@@ -51,9 +51,9 @@ def read_numberings(text: object) -> tuple[Numberings, str]:
     Returns what is known of the past, and why the annotation cannot be read; nothing is known then. "" if it can.
     """
     try:
-        entries = as_list(as_json(text, MOST_OF_NODE))
-        if len(entries) > MOST_NUMBERINGS:
-            raise ValueError(f"more than {MOST_NUMBERINGS} entries")
+        entries = as_list(as_json(text, MAX_OF_NODE))
+        if len(entries) > MAX_NUMBERINGS:
+            raise ValueError(f"more than {MAX_NUMBERINGS} entries")
         found = tuple(_read(as_object(entry)) for entry in entries)
         for before, one in itertools.pairwise(found):
             if not before.since <= one.after <= one.since:
@@ -69,8 +69,8 @@ def _read(entry: dict[str, Any]) -> Numbering:
         if not isinstance(time, int) or isinstance(time, bool) or not 0 <= time <= _LATEST:
             raise ValueError(f"{excerpt(time)!r} is no time in seconds")
     indexes, others = as_list(entry.get("indexes")), as_object(entry.get("others") or {})
-    if len(indexes) > _MOST_CARDS or len(others) > _MOST_TYPES:
-        raise ValueError(f"more than {_MOST_CARDS} cards, or more than {_MOST_TYPES} other types")
+    if len(indexes) > _MAX_CARDS or len(others) > _MAX_TYPES:
+        raise ValueError(f"more than {_MAX_CARDS} cards, or more than {_MAX_TYPES} other types")
     return Numbering(
         since or 0,
         after or 0,
@@ -82,8 +82,8 @@ def _read(entry: dict[str, Any]) -> Numbering:
 
 def _minors(value: object) -> tuple[tuple[int, str], ...]:
     minors = as_object(value)
-    if len(minors) > _MOST_CARDS:
-        raise ValueError(f"more than {_MOST_CARDS} cards, or other devices of a type")
+    if len(minors) > _MAX_CARDS:
+        raise ValueError(f"more than {_MAX_CARDS} cards, or other devices of a type")
     return tuple(sorted((int(minor), as_text(identity)) for minor, identity in minors.items()))
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.partition import HOPPER, Board, Partition, PartitionPolicy, PartitionTable
-from allocator.wire.values import MOST_OF_NODE, UNREADABLE, parse_json
+from allocator.wire.values import MAX_OF_NODE, UNREADABLE, parse_json
 
 GPU_PARTITIONS: Final = "scheduling.koordinator.sh/gpu-partitions"
 
@@ -35,7 +35,7 @@ _MAX_MINOR: Final = 2**31 - 1
 _MAX_PROBLEMS: Final = 8
 
 
-_LONGEST_LINK: Final = 64  # characters
+_MAX_LINK_LENGTH: Final = 64  # characters
 
 
 def built_in(vendor: str, model: str, boards: Iterable[Board] = (HOPPER,)) -> PartitionTable | None:
@@ -83,7 +83,7 @@ def _table(found: Mapping[tuple[int, ...], Partition], problems: list[str]) -> t
 
 def _object(text: object, problems: list[str]) -> dict[str, Any]:
     try:
-        raw = parse_json(text, MOST_OF_NODE)
+        raw = parse_json(text, MAX_OF_NODE)
     except UNREADABLE as error:
         problems.append(f"not JSON ({error}); no partition is read")
         return {}
@@ -111,7 +111,7 @@ def _read_partition(size: str, entry: object, found: Collection[tuple[int, ...]]
     if ordered in found:
         raise ValueError("these minors occur twice")
     link = entry.get("gpuLinkType") or ""
-    if not isinstance(link, str) or len(link) > _LONGEST_LINK:
+    if not isinstance(link, str) or len(link) > _MAX_LINK_LENGTH:
         raise ValueError("gpuLinkType is not a short text")
     bandwidth = entry.get("ringBusBandwidth")
     try:

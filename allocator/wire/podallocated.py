@@ -32,7 +32,7 @@ from allocator.wire.values import (
     write_amount,
 )
 
-_MOST_NODES: Final = 256  # NUMA nodes
+_MAX_NODES: Final = 256  # NUMA nodes
 
 
 class AnnotationError(ValueError):
@@ -97,8 +97,8 @@ def read_resource_status(annotations: Mapping[str, Any], *, own: bool = False) -
 def _read(raw: Mapping[str, Any]) -> ResourceStatus:
     return ResourceStatus(
         as_cpus(raw.get("cpuset")),
-        tuple(_read_numa(as_object(entry)) for entry in as_list(raw.get("numaNodeResources"), _MOST_NODES)),
-        tuple(read_pool(entry) for entry in as_list(raw.get("cpuSharedPools"), _MOST_NODES)),
+        tuple(_read_numa(as_object(entry)) for entry in as_list(raw.get("numaNodeResources"), _MAX_NODES)),
+        tuple(read_pool(entry) for entry in as_list(raw.get("cpuSharedPools"), _MAX_NODES)),
     )
 
 

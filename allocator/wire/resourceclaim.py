@@ -14,7 +14,7 @@ from allocator.quantity import to_int
 from allocator.vocabulary.claims import ClaimedDevice, DeviceName, ListedDevice, ResourceClaim, ResourceSlice
 from allocator.wire.values import UNREADABLE, as_list, as_object, as_text
 
-_MOST_RESULTS: Final = 32  # AllocationResultsMaxSize
+_MAX_RESULTS: Final = 32  # AllocationResultsMaxSize
 _MEMORY: Final = "memory"
 
 
@@ -47,7 +47,7 @@ def read_resource_claim(obj: Mapping[str, Any], drivers: Collection[str]) -> Res
 
 def _devices(allocation: Mapping[str, Any], drivers: Collection[str]) -> tuple[ClaimedDevice, ...]:
     results = as_list(as_object(allocation.get("devices")).get("results"))
-    if len(results) > _MOST_RESULTS:
+    if len(results) > _MAX_RESULTS:
         raise ValueError(f"{len(results)} results")
     found = []
     for result in map(as_object, results):
@@ -80,7 +80,7 @@ def _node(allocation: Mapping[str, Any]) -> str:
     return ""
 
 
-_MOST_DEVICES: Final = 128  # ResourceSliceMaxDevices
+_MAX_DEVICES: Final = 128  # ResourceSliceMaxDevices
 _UUIDS: Final = ("parentUUID", "uuid")
 _PCI: Final = "resource.kubernetes.io/pciBusID"
 
@@ -98,7 +98,7 @@ def read_resource_slice(obj: Mapping[str, Any], drivers: Collection[str]) -> Res
     pool = as_object(spec.get("pool"))
     generation = pool.get("generation")
     listed = as_list(spec.get("devices"))
-    if not isinstance(generation, int) or len(listed) > _MOST_DEVICES:
+    if not isinstance(generation, int) or len(listed) > _MAX_DEVICES:
         raise ValueError(f"generation {generation!r}, {len(listed)} devices")
     node = as_text(spec.get("nodeName"))
     devices = {as_text(one.get("name")): _device(one, node, driver) for one in map(as_object, listed)}

@@ -10,8 +10,8 @@ from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.values import UNREADABLE, parse_json
 
-MOST_TERMS: Final = 64  # entries of a list
-_MOST_PROBLEMS: Final = 16
+MAX_TERMS: Final = 64  # entries of a list
+_MAX_PROBLEMS: Final = 16
 
 
 def annotation_path(annotation: str) -> str:
@@ -27,7 +27,7 @@ class StrictReader:
 
     def note(self, path: str, message: str) -> None:
         """Note a mistake, up to a bounded number."""
-        if len(self.problems) < _MOST_PROBLEMS:
+        if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(Problem(path, message))
 
     def load(self, annotation: str, text: object) -> dict[str, Any]:
@@ -70,8 +70,8 @@ class StrictReader:
         """Return an optional list of bounded length."""
         if value is None:
             return []
-        if not isinstance(value, list) or len(value) > MOST_TERMS:
-            self.note(path, f"must be a list of at most {MOST_TERMS}")
+        if not isinstance(value, list) or len(value) > MAX_TERMS:
+            self.note(path, f"must be a list of at most {MAX_TERMS}")
             return []
         return value
 

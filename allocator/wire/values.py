@@ -15,16 +15,16 @@ from allocator.vocabulary.cputopology import MAX_ID
 from allocator.vocabulary.excerpt import excerpt
 
 UNREADABLE: Final = (ValueError, TypeError, RecursionError)  # what the functions here raise
-MOST_TEXT: Final = 2**16
+MAX_TEXT: Final = 2**16
 """Characters of a Pod's annotation that is parsed: it may come from anybody, and all that reads it takes as long."""
 
-MOST_OF_NODE: Final = 2**18
+MAX_OF_NODE: Final = 2**18
 """Characters of one of a node's objects: Kubernetes' limit for all annotations of an object."""
 
-MOST_CONTAINERS: Final = 256
+MAX_CONTAINERS: Final = 256
 """Containers of a Pod, and entries of annotations about them."""
 
-_MOST_ENTRIES: Final = 4096  # of one list, and of all lists of one object; the largest nodes have some thousand
+_MAX_ENTRIES: Final = 4096  # of one list, and of all lists of one object; the largest nodes have some thousand
 
 _Read = TypeVar("_Read")
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -35,7 +35,7 @@ class Problems(list[str]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._left = _MOST_ENTRIES
+        self._left = _MAX_ENTRIES
 
     def read(self, where: str, read: Callable[[Any], _Read], value: object, instead: _Read) -> _Read:
         """Read a value; if that fails, note that it is left out and return `instead`."""
@@ -56,7 +56,7 @@ class Problems(list[str]):
         found = self.read(where, as_list, value, nothing)
         self._left -= len(found)
         if self._left < 0:
-            self.append(f"{where}: with it the object has more than {_MOST_ENTRIES} entries; left out")
+            self.append(f"{where}: with it the object has more than {_MAX_ENTRIES} entries; left out")
             return nothing
         return found
 
@@ -81,7 +81,7 @@ def as_time(text: object) -> int:
         raise ValueError(f"{excerpt(text)!r} is no time") from error
 
 
-def as_json(text: object, most: int = MOST_TEXT) -> Any:
+def as_json(text: object, most: int = MAX_TEXT) -> Any:
     """Read an annotation's JSON; None if the annotation is absent or empty."""
     if text is None or text == "":
         return None
@@ -91,7 +91,7 @@ def as_json(text: object, most: int = MOST_TEXT) -> Any:
         raise ValueError(f"not JSON ({error})") from error
 
 
-def parse_json(text: object, most: int = MOST_TEXT, *, once: bool = False) -> Any:
+def parse_json(text: object, most: int = MAX_TEXT, *, once: bool = False) -> Any:
     """Parse JSON that others wrote: the only place that does.
 
     `once`: whether no object may have a key twice; readers differ in which one counts. Raises ValueError: it is none,
@@ -124,7 +124,7 @@ def as_object(value: object) -> dict[str, Any]:
     return value
 
 
-def as_list(value: object, most: int = _MOST_ENTRIES) -> list[Any]:
+def as_list(value: object, most: int = _MAX_ENTRIES) -> list[Any]:
     """Read a list."""
     if value is None:
         return []

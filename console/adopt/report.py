@@ -13,7 +13,7 @@ import msgspec
 
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
-from allocator.wire.values import MOST_OF_NODE, UNREADABLE, parse_json
+from allocator.wire.values import MAX_OF_NODE, UNREADABLE, parse_json
 from console.adopt.findings import OURS, ClusterFindings, DevicePod
 from console.adopt.objects import Cluster
 from console.adopt.view import AdoptView
@@ -134,7 +134,7 @@ def _without_kubelet(device: Raw, moved: Collection[str]) -> Raw:
     annotations = dict(device["metadata"].get("annotations") or {})
     for key in DEVICES_CHECKPOINTS:
         try:
-            entries = parse_json(annotations[key], MOST_OF_NODE)
+            entries = parse_json(annotations[key], MAX_OF_NODE)
             kept = [one for one in entries if one.get("podUID") not in moved]
         except (KeyError, AttributeError, *UNREADABLE):
             continue

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from allocator.adopted import in_doubt
 from allocator.amounts import BadQuantityError, pod_amounts, pod_charges
-from allocator.bind import MOST_UNBOUND
+from allocator.bind import MAX_UNBOUND
 from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEFAULT_SCHEDULER, GANG_GATE
@@ -166,7 +166,7 @@ def _waits(scene: Scene) -> list[Hurdle]:
     if others := [gate for gate in gates if gate != GANG_GATE]:
         text = f"it waits for its schedulingGates: {', '.join(others[:_MOST_NAMED])}"
         found.append(Hurdle(Why.GATE, text, "whoever set them must remove them"))
-    if GANG_GATE in gates or (info is not None and info.together and scene.settings.gangs.all_or_nothing):
+    if GANG_GATE in gates or (info is not None and info.all_or_nothing and scene.settings.gangs.all_or_nothing):
         found.append(_gang(scene))
     if info is None or gates or not scene.existing or spec.get("nodeName"):
         return found
@@ -177,7 +177,7 @@ def _waits(scene: Scene) -> list[Hurdle]:
         todo += ": koordgate doctor" if who == scene.settings.scheduler.name else ""
         found.append(Hurdle(Why.UNSEEN, text, todo))
     held = scene.held_on
-    if len(held) >= MOST_UNBOUND:
+    if len(held) >= MAX_UNBOUND:
         text = f"it was given room on {' and '.join(held)} by binds that were not performed, and may go only there"
         found.append(Hurdle(Why.ELSEWHERE, text, "wait some minutes: what it is not bound to is given back"))
     return found

@@ -55,7 +55,7 @@ def rewrite(pod: Raw, dialect: Dialect, types: DeviceTypes) -> Rewritten:
         return Rewritten(pod)
     apps = pod["spec"].get("containers") or ()
     first = str(apps[0].get("name", "")) if apps else ""
-    made = express(request, dialect, kind, first, together=kind.name in reading.together)
+    made = express(request, dialect, kind, first, one_device=kind.name in reading.one_device)
     if made.missing:
         return Rewritten(pod, tuple(made.missing))
     done = copy.deepcopy(pod)

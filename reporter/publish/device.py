@@ -20,7 +20,7 @@ from allocator.vocabulary.names import (
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.memoryuse import MEMORY_LIMITS
 from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
-from allocator.wire.numberings import DEVICE_NUMBERS, MOST_NUMBERINGS, read_numberings, write_numberings
+from allocator.wire.numberings import DEVICE_NUMBERS, MAX_NUMBERINGS, read_numberings, write_numberings
 from allocator.wire.partitions import GPU_MODEL
 from reporter.gpu.entries import TYPE_MIG, DeviceReport, timestamp
 from reporter.inventory import PciDevice
@@ -62,7 +62,7 @@ def numberings(
     else:
         since = max(int(now) + 1, oldest)
         after = max(oldest, min(int(gpus.until), since)) if known else since
-    return (*known, Numbering(since, after, indexes, minors, told))[-MOST_NUMBERINGS:]
+    return (*known, Numbering(since, after, indexes, minors, told))[-MAX_NUMBERINGS:]
 
 
 def _told(last: Numbering, others: Iterable[PciDevice]) -> tuple[tuple[str, int, str], ...]:

@@ -13,7 +13,7 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
-from allocator.wire.numberings import MOST_NUMBERINGS, read_numberings, write_numberings
+from allocator.wire.numberings import MAX_NUMBERINGS, read_numberings, write_numberings
 
 CARDS = [gpu(minor) for minor in range(3)]
 IDS = [card.id for card in CARDS]
@@ -383,7 +383,7 @@ def test_the_history_of_numbers_is_written_and_read_as_the_same() -> None:
     assert read_numberings(write_numberings(PAST)) == (PAST, "")
     assert read_numberings(None) == ((), "")
     long = tuple(Numbering(time, time, (str(time),)) for time in range(40))
-    assert read_numberings(write_numberings(long))[0] == long[40 - MOST_NUMBERINGS :]
+    assert read_numberings(write_numberings(long))[0] == long[40 - MAX_NUMBERINGS :]
 
 
 WRONG = {

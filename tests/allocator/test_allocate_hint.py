@@ -157,7 +157,12 @@ def test_a_hint_is_that_of_its_type_alone() -> None:
 
 def test_a_pod_that_wishes_nothing_waits_for_no_other_and_is_told_nothing() -> None:
     request = PodRequest(())
-    assert (request.wishes.waiting, request.wishes.together, request.told, bool(request)) == (0, False, False, False)
+    assert (request.wishes.waiting, request.wishes.all_or_nothing, request.told, bool(request)) == (
+        0,
+        False,
+        False,
+        False,
+    )
 
 
 def test_what_is_read_can_be_a_key() -> None:

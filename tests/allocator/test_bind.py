@@ -11,7 +11,7 @@ import pytest
 from builders import app, ask, asking, finish, gpu, gpus, held, holding, node, part, request, share
 from machines import server, server_cpu
 
-from allocator.bind import ENDING, GANG_WAITS, Claim, Decision, adopt_running, bind, end, keep, may_take, release
+from allocator.bind import ENDING, GANG_WAITS, Decision, PodToBind, adopt_running, bind, end, keep, may_take, release
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest, Wishes
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
@@ -26,13 +26,13 @@ from allocator.vocabulary.preference import DeviceOrder
 NOW = 1_700_000_000
 
 
-def claim(of: PodRequest, said: Iterable[Share] | None = None, cpus: CpuShare | None = None) -> Claim:
+def claim(of: PodRequest, said: Iterable[Share] | None = None, cpus: CpuShare | None = None) -> PodToBind:
     """A Pod of this request, whose annotations name these shares."""
     holds = None if said is None else Holding("p", "default", "p", 0, tuple(said), cpus)
-    return Claim("p", "default", "p", of, None if holds is None else lambda _devices: holds)
+    return PodToBind("p", "default", "p", of, None if holds is None else lambda _devices: holds)
 
 
-def decide(on: NodeSnapshot, pod: Claim, sent: Holding | None = None) -> Decision:
+def decide(on: NodeSnapshot, pod: PodToBind, sent: Holding | None = None) -> Decision:
     """Bind on a node, and check what the ledger would then hold."""
     after, decided = finish(bind(pod, on.holding_all, NOW, "mark", sent)(on.holdings))
     if after is not None:
@@ -190,7 +190,7 @@ def test_no_bind_is_answered_with_what_is_marked() -> None:
     half = claim(request(app("main", gpus(50))))
     on = node(*CARDS).with_holding(MARKED)
     assert finish(bind(half, on.holding_all, NOW, "other")(on.holdings)) == (None, Decision(ENDING))
-    assert finish(bind(replace(half, together=True), on.holding_all, NOW, "other")(on.holdings)) == (
+    assert finish(bind(replace(half, all_or_nothing=True), on.holding_all, NOW, "other")(on.holdings)) == (
         None,
         Decision(GANG_WAITS),
     )

@@ -12,7 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from machines_cpu import build, siblings_near
 from strategies import aligned_requests, cpu_rules, server_nodes
 
-from allocator.bind import ENDING, Claim, Decision, bind, release
+from allocator.bind import ENDING, Decision, PodToBind, bind, release
 from allocator.place import Placement, numa_policy, place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuShare
@@ -52,7 +52,7 @@ class Binds(RuleBasedStateMachine):  # hypothesis wants a class
     def __init__(self) -> None:
         super().__init__()
         self.on = NodeSnapshot("node-1", ())
-        self.claims: dict[str, Claim] = {}
+        self.claims: dict[str, PodToBind] = {}
         self.made = 0
 
     @initialize(on=server_nodes(CPUS))
@@ -76,7 +76,7 @@ class Binds(RuleBasedStateMachine):  # hypothesis wants a class
         uid = f"uid-{self.made}"
         holds = None if said is None else replace(said, uid=uid)
         annotated = None if holds is None else lambda _devices: holds
-        self.claims[uid] = Claim(uid, "d", uid, of, annotated)
+        self.claims[uid] = PodToBind(uid, "d", uid, of, annotated)
         return uid
 
     def _bind(self, uid: str, sent: Holding | None = None) -> Decision:

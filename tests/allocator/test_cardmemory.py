@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.bind import Claim, bind
+from allocator.bind import PodToBind, bind
 from allocator.index.cluster import ClusterIndex
 from allocator.index.rows import query_of, type_rows
 from allocator.place import Placement, place
@@ -172,7 +172,7 @@ def test_a_percentage_without_bytes_is_held_as_it_is_stated() -> None:
 
 def test_a_bind_is_answered_with_a_record_of_an_earlier_release() -> None:
     old = holding("uid", share(CARD, "a", memory=8 * GIB, ratio=34))
-    claim = Claim("uid", "default", "pod-uid", request(app("a", *bytes_(8))))
+    claim = PodToBind("uid", "default", "pod-uid", request(app("a", *bytes_(8))))
     change = bind(claim, lambda holdings: node(CARD, holdings=holdings.values()), 1_700_000_000, "mark")
     changed, decision = finish(change({"uid": old}))
     assert changed is None

@@ -6,7 +6,7 @@ import pytest
 from builders import app, finish, gpu, gpus, nic, node, part, request, share
 from npus import CAPACITY, NPU
 
-from allocator.bind import Claim, bind
+from allocator.bind import PodToBind, bind
 from allocator.claimed import (
     ClaimedPart,
     ClaimedToo,
@@ -261,11 +261,11 @@ def test_binds_and_holds_keep_what_is_reserved() -> None:
         return replace(NODE, holdings={}, claims=there)
 
     asked = request(app("main", gpus(100)))
-    changed, decided = finish(bind(Claim("p", "team", "p", asked), snapshot, 7, "m")(there))
+    changed, decided = finish(bind(PodToBind("p", "team", "p", asked), snapshot, 7, "m")(there))
     assert isinstance(decided.outcome, Holding)
     assert [share.id for share in decided.outcome.shares] == ["GPU-1"]
     assert changed == {"x": reserved, "p": decided.outcome}
-    planned = Planned(Claim("p", "team", "p", asked, together=True), decided.outcome)
+    planned = Planned(PodToBind("p", "team", "p", asked, all_or_nothing=True), decided.outcome)
     changed, refusal = finish(hold([planned], snapshot, 7, 100)(there))
     assert refusal is None
     assert changed is not None

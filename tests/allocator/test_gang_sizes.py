@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trials import examples
 
 from allocator.request.pod import asks_by_metadata, read_request
-from allocator.vocabulary.gangs import MOST_MEMBERS, UNSTATED, GangSize, largest
+from allocator.vocabulary.gangs import MAX_MEMBERS, UNSTATED, GangSize, largest
 from allocator.vocabulary.names import GANG_TOGETHER
 from allocator.wire.gang import (
     GANG_ANNOTATION,
@@ -19,7 +19,7 @@ from allocator.wire.gang import (
     GANG_TOTAL_NUMBER,
     PodGroupError,
     gang_of,
-    is_together,
+    is_all_or_nothing,
     read_gang,
     read_pod_group,
     stated_size,
@@ -76,7 +76,7 @@ def test_a_pod_belongs_to_a_gang_of_its_own_namespace(name: str, gang: str, wron
     made = pod(container(limits={GPU: 50}), annotations={GANG_ANNOTATION: name, GANG_MIN_AVAILABLE: "3"})
     made["metadata"]["namespace"] = "team"
     found = read_gang(made)
-    assert (found.name, found.size, found.together) == (gang, GangSize(3, 3) if gang else UNSTATED, False)
+    assert (found.name, found.size, found.all_or_nothing) == (gang, GangSize(3, 3) if gang else UNSTATED, False)
     said = f"metadata.annotations[{GANG_ANNOTATION}]: {wrong} is no name of a gang; write NAME, or NAMESPACE/NAME"
     assert [str(problem) for problem in found.problems] == ([said] if wrong else [])
     reading = read_request(made, {})
@@ -97,8 +97,8 @@ STATED: dict[str, tuple[dict[str, str], GangSize, int]] = {
     "negative": ({GANG_MIN_AVAILABLE: "-1", GANG_TOTAL_NUMBER: "2"}, GangSize(0, 2), 1),
     "a fraction": ({GANG_MIN_AVAILABLE: "1.5"}, UNSTATED, 1),
     "no number, twice": ({GANG_MIN_AVAILABLE: "x", GANG_TOTAL_NUMBER: "٣"}, UNSTATED, 2),
-    "eleven digits": ({GANG_MIN_AVAILABLE: "10000000000"}, GangSize(MOST_MEMBERS, MOST_MEMBERS), 0),
-    "endless": ({GANG_MIN_AVAILABLE: "9" * 5000}, GangSize(MOST_MEMBERS, MOST_MEMBERS), 0),
+    "eleven digits": ({GANG_MIN_AVAILABLE: "10000000000"}, GangSize(MAX_MEMBERS, MAX_MEMBERS), 0),
+    "endless": ({GANG_MIN_AVAILABLE: "9" * 5000}, GangSize(MAX_MEMBERS, MAX_MEMBERS), 0),
     "many zeros": ({GANG_MIN_AVAILABLE: "0" * 5000 + "4"}, GangSize(4, 4), 0),
     "zeros alone": ({GANG_MIN_AVAILABLE: "000"}, UNSTATED, 1),
 }
@@ -142,7 +142,7 @@ GROUPS: dict[str, tuple[dict[str, Any], GangSize | str]] = {
     "of one Pod": (plugin(1), GangSize(1, 1)),
     "with Koordinator's total": (plugin(4, total="6"), GangSize(4, 6)),
     "with a smaller total": (plugin(4, total="2"), GangSize(4, 4)),
-    "more than counts": (plugin(2**31 - 1), GangSize(MOST_MEMBERS, MOST_MEMBERS)),
+    "more than counts": (plugin(2**31 - 1), GangSize(MAX_MEMBERS, MAX_MEMBERS)),
     "of Kubernetes": (native({"gang": {"minCount": 4}}), GangSize(4, 4)),
     "of Kubernetes, and no gang": (native({"basic": {}}), UNSTATED),
     "no number": (plugin("4"), "spec.minMember: 4 is no number of Pods"),
@@ -182,7 +182,7 @@ def test_whatever_a_pod_group_says_its_size_is_bounded_or_it_is_refused(spec: An
         size = read_pod_group({"metadata": {"name": "g"}, "spec": spec})
     except PodGroupError:
         return
-    assert 0 <= size.least <= size.total <= MOST_MEMBERS
+    assert 0 <= size.least <= size.total <= MAX_MEMBERS
 
 
 def test_of_several_statements_the_largest_number_counts() -> None:
@@ -203,13 +203,13 @@ TOGETHER: dict[str, tuple[str | None, str, bool, str]] = {
 }
 
 
-@pytest.mark.parametrize(("text", "gang", "together", "message"), TOGETHER.values(), ids=TOGETHER)
+@pytest.mark.parametrize(("text", "gang", "all_or_nothing", "message"), TOGETHER.values(), ids=TOGETHER)
 def test_a_pod_says_whether_its_gang_is_bound_as_a_whole(
-    text: str | None, gang: str, *, together: bool, message: str
+    text: str | None, gang: str, *, all_or_nothing: bool, message: str
 ) -> None:
     annotations = {} if text is None else {GANG_TOGETHER: text}
-    found, problems = is_together({"namespace": "team", "annotations": annotations}, gang)
-    assert found is together
+    found, problems = is_all_or_nothing({"namespace": "team", "annotations": annotations}, gang)
+    assert found is all_or_nothing
     assert len(problems) == bool(message)
     assert all(problem.message.startswith(message) for problem in problems)
 

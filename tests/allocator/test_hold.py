@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from builders import app, finish, gpu, gpus, holding, part, request
 
-from allocator.bind import GANG_WAITS, Claim, bind
+from allocator.bind import GANG_WAITS, PodToBind, bind
 from allocator.hold import Planned, close, give_back, hold, hold_again, limit, prolong
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest, Wishes
@@ -17,11 +17,11 @@ NODE = NodeSnapshot("n", tuple(gpu(minor) for minor in range(4)))
 
 
 def wanting(cards: int) -> PodRequest:
-    return replace(request(app("main", gpus(100 * cards))), wishes=Wishes(gang="default/g", together=True))
+    return replace(request(app("main", gpus(100 * cards))), wishes=Wishes(gang="default/g", all_or_nothing=True))
 
 
-def claim(name: str, cards: int = 2) -> Claim:
-    return Claim(f"uid-{name}", "default", name, wanting(cards), together=True)
+def claim(name: str, cards: int = 2) -> PodToBind:
+    return PodToBind(f"uid-{name}", "default", name, wanting(cards), all_or_nothing=True)
 
 
 def planned(name: str, *minors: int) -> Planned:
@@ -119,7 +119,7 @@ def test_only_holds_that_end_as_they_were_seen_to_are_given_back() -> None:
 # Binding to what is held
 
 
-def bound(pod: Claim, there: dict[str, Holding], now: int) -> tuple[dict[str, Holding] | None, Holding | Refusal]:
+def bound(pod: PodToBind, there: dict[str, Holding], now: int) -> tuple[dict[str, Holding] | None, Holding | Refusal]:
     changed, decision = finish(bind(pod, NODE.holding_all, now, "mark")(there))
     return (dict(changed) if changed is not None else None), decision.outcome
 
@@ -146,7 +146,7 @@ def test_nothing_is_bound_without_a_hold_or_to_one_that_is_being_given_back() ->
     assert bound(claim("a"), {}, NOW) == (None, GANG_WAITS)
     _, outcome = bound(claim("a"), dict(there), UNTIL + 3600)
     assert isinstance(outcome, Holding), "the clock of the replica that binds does not count"
-    _, outcome = bound(replace(claim("a"), together=False), dict(there), UNTIL)
+    _, outcome = bound(replace(claim("a"), all_or_nothing=False), dict(there), UNTIL)
     assert isinstance(outcome, Holding)  # its author has changed his mind
 
 

@@ -60,7 +60,7 @@ def test_what_an_author_stated_is_read_from_the_annotation(
 ) -> None:
     stated = noted(original)
     assert (stated.derived, stated.shared, stated.types) == (derived, shared, named)
-    assert (stated.together, stated.vendors) == ((), (("gpu", "nvidia"),) if original == {"limits": {N: 2}} else ())
+    assert (stated.one_device, stated.vendors) == ((), (("gpu", "nvidia"),) if original == {"limits": {N: 2}} else ())
 
 
 # A product, an author's names in it; whether bytes are no ask, the split, and whether all containers share a card
@@ -76,13 +76,13 @@ PRODUCTS: dict[str, tuple[str, Raw, bool, int | None, bool]] = {
 
 
 @pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
-@pytest.mark.parametrize(("name", "amounts", "derived", "shared", "together"), PRODUCTS.values(), ids=PRODUCTS)
+@pytest.mark.parametrize(("name", "amounts", "derived", "shared", "one_device"), PRODUCTS.values(), ids=PRODUCTS)
 def test_what_an_author_stated_in_a_products_names_is_read_whether_it_is_on_or_off(
-    name: str, amounts: Raw, *, derived: bool, shared: int | None, together: bool, on: bool
+    name: str, amounts: Raw, *, derived: bool, shared: int | None, one_device: bool, on: bool
 ) -> None:
     stated = noted({"limits": amounts}, name if on else "koordinator")
     assert (stated.derived, stated.shared) == (derived, shared)
-    assert stated.together == (("gpu",) if together else ())
+    assert stated.one_device == (("gpu",) if one_device else ())
     assert (stated.vendors, stated.types) == ((("gpu", "nvidia"),), ("gpu",))
 
 

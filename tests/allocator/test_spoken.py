@@ -7,7 +7,7 @@ import pytest
 from builders import ask, container, pod_spec
 
 from allocator.request.devices import read_pod
-from allocator.request.spoken import Said
+from allocator.request.spoken import StatedAmounts
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.dialect import Dialect, Term
@@ -177,12 +177,12 @@ def test_containers_share_one_card_where_their_product_means_so_and_several_ask(
         types = DeviceTypes(BUILT_IN.types, (*DIALECTS, dialect))
         for count in (1, 2, 3):
             apps = [container(name, limits=limits) for name in "abc"[:count]]
-            shared = read_pod(pod_spec(*apps, container("x")), types=types).together
-            assert shared == ({"gpu"} if dialect.together and count > 1 else frozenset())
+            shared = read_pod(pod_spec(*apps, container("x")), types=types).one_device
+            assert shared == ({"gpu"} if dialect.one_device and count > 1 else frozenset())
 
 
 def test_who_says_nothing_states_no_amount_and_no_template() -> None:
-    nothing = Said()
+    nothing = StatedAmounts()
     assert (nothing.tails, nothing.template, nothing.count) == ({}, "", 0)
 
 

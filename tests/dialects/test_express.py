@@ -39,11 +39,11 @@ amounts = st.one_of(
 asked = st.builds(lambda count, of: DeviceAsk(GPU_TYPE, count, of), st.integers(1, 16), amounts)
 
 
-def written(name: str, *asks: DeviceAsk, together: bool = False) -> tuple[dict[str, Any], Any]:
+def written(name: str, *asks: DeviceAsk, one_device: bool = False) -> tuple[dict[str, Any], Any]:
     """The Pod that asks for these in a dialect, and what was written."""
     _, dialect = table(name)
     request = PodRequest(tuple(ContainerAsk(c, Phase.APP, ask) for c, ask in zip("abc", asks, strict=False)))
-    made = express(request, dialect, GPU_TYPE, "a", together=together)
+    made = express(request, dialect, GPU_TYPE, "a", one_device=one_device)
     apps = [container(c, limits=made.resources.get(c)) for c, _ in zip("abc", asks, strict=False)]
     return pod(*apps, annotations=made.annotations), made
 
@@ -222,9 +222,9 @@ def test_an_annotation_names_its_container_if_it_is_not_the_first() -> None:
 def test_what_concerns_several_containers_is_told() -> None:
     two = (ask(mib=1024), ask(mib=2048))
     told = {
-        (name, together): written(name, *two, together=together)[1].missing
+        (name, one_device): written(name, *two, one_device=one_device)[1].missing
         for name in NAMES
-        for together in (False, True)
+        for one_device in (False, True)
     }
     assert told["kai", False] == told["kai", True] == [f"{KAI} asks for one container of a Pod, and 2 ask here"]
     assert told["gpushare", True] == told["hami", False] == []
@@ -232,10 +232,10 @@ def test_what_concerns_several_containers_is_told() -> None:
         f"the containers need not share one card, and {GPUSHARE} puts all containers of a Pod on one card"
     ]
     assert told["hami", True] == ["the containers must share one card, and hami (HAMi) cannot say that"]
-    assert written("gpushare", *two[:1])[1].missing == written("hami", *two[:1], together=True)[1].missing == []
-    assert written("volcano-share", *two, together=True)[1].missing == []
+    assert written("gpushare", *two[:1])[1].missing == written("hami", *two[:1], one_device=True)[1].missing == []
+    assert written("volcano-share", *two, one_device=True)[1].missing == []
     assert written("volcano-share", WHOLE, WHOLE)[1].missing == []
-    assert written("volcano-share", ask(mib=512), WHOLE, together=True)[1].missing == [
+    assert written("volcano-share", ask(mib=512), WHOLE, one_device=True)[1].missing == [
         "volcano-share (Volcano GPU share) reads one of volcano.sh/gpu-memory and volcano.sh/gpu-number in a Pod"
     ]
 

@@ -42,7 +42,7 @@ def test_a_pod_asks_for_what_its_product_gives(dialect: str, row: Row) -> None:
     reading = read_asks(obj, types(dialect, row.settings))
     assert {one.name: one.ask for one in reading.request.containers} == row.asks
     assert (dict(reading.request.memory_limits), dict(reading.request.memory_portions)) == (row.limit, row.portion)
-    assert (reading.together != frozenset()) is row.one_card
+    assert (reading.one_device != frozenset()) is row.one_card
     if row.warned:
         assert row.warned in "; ".join(made.warnings)
     else:

@@ -34,7 +34,7 @@ ENDED = NOW - 50
 
 
 def waiting(name: str, cards: int = 1, *, gated: bool = True, **about: object) -> PodInfo:
-    of = replace(request(app("main", gpus(100 * cards))), wishes=Wishes(gang="default/g", together=True))
+    of = replace(request(app("main", gpus(100 * cards))), wishes=Wishes(gang="default/g", all_or_nothing=True))
     return replace(
         PodInfo(f"uid-{name}", "default", name, "", False, False, "koord-scheduler", True, of, gated=gated), **about
     )  # type: ignore[arg-type] # fields of the test's choice

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import BEGINNING, World, gpu_pod
 
-from allocator.bind import Claim, Decision, bind, release
+from allocator.bind import Decision, PodToBind, bind, release
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.nodeallocation import RecordError
@@ -679,7 +679,7 @@ async def test_the_same_pod_again_gets_the_same_share_whatever_its_age(
     assert pod
 
     def change(now: int) -> Change[Decision]:
-        return bind(Claim(pod.uid, pod.namespace, pod.name, pod.request), snapshot, now, "mark")
+        return bind(PodToBind(pod.uid, pod.namespace, pod.name, pod.request), snapshot, now, "mark")
 
     def snapshot(holdings: Holdings) -> NodeSnapshot:
         return world.parts.cluster.snapshot_on("n1", holdings)

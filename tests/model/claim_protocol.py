@@ -16,7 +16,7 @@ from builders import app, finish, gpu, gpus, part, request
 
 from allocator import bind as pods
 from allocator import claimed
-from allocator.bind import Claim, Holdings
+from allocator.bind import Holdings, PodToBind
 from allocator.vocabulary.claims import ClaimedDevice, DeviceName, ListedDevice, ResourceClaim, ResourceSlice
 from allocator.vocabulary.devicetype import GPU_TYPE
 from allocator.vocabulary.holdings import Holding, of_claims
@@ -165,7 +165,7 @@ class Protocol:
         return NodeSnapshot(NODE, self.devices, ours, claims=claims)
 
     def _bound(self, there: tuple[Held, ...], seen: tuple[Stored, ...], uid: str) -> tuple[tuple[Held, ...], str]:
-        claim = Claim(uid, "default", uid, WHOLE_CARD)
+        claim = PodToBind(uid, "default", uid, WHOLE_CARD)
         change = pods.bind(claim, lambda holdings: self.snapshot(holdings, seen), 0, "unused")
         changed, decided = finish(change(self.holdings(there)))
         card = decided.outcome.shares[0].id if isinstance(decided.outcome, Holding) else ""

@@ -18,7 +18,7 @@ from builders import finish, gpu
 from model.protocol import GRACE, WHOLE_CARD, Bound, Held, holding, record
 from model.search import Explored, search, wander
 
-from allocator.bind import Claim, bind, release
+from allocator.bind import PodToBind, bind, release
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
 from webhook.upkeep.sweep import Ended, is_suspect, judge, look
@@ -124,7 +124,7 @@ class Protocol:
     def _bound(self, there: tuple[Held, ...], node: int, uid: str) -> tuple[tuple[Held, ...], str]:
         cards = (gpu(minor, device_id=card) for minor, card in enumerate(self.scope.cards[node]))
         empty = NodeSnapshot(f"n{node}", tuple(cards))
-        change = bind(Claim(uid, "default", "web", WHOLE_CARD), empty.holding_all, 0, "mark")
+        change = bind(PodToBind(uid, "default", "web", WHOLE_CARD), empty.holding_all, 0, "mark")
         changed, decided = finish(change({one.uid: holding(one) for one in there}))
         card = decided.outcome.shares[0].id if isinstance(decided.outcome, Holding) else ""
         return (there if changed is None else record(changed)), card

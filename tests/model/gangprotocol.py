@@ -34,7 +34,7 @@ from model.gangstate import (
     with_replica,
 )
 
-from allocator.bind import MOST_UNBOUND, Claim, Holdings, bind, end, keep, release
+from allocator.bind import MAX_UNBOUND, Holdings, PodToBind, bind, end, keep, release
 from allocator.hold import Planned, close, give_back, hold, hold_again, limit, prolong
 from allocator.place import place
 from allocator.vocabulary.holdings import Holding
@@ -199,7 +199,7 @@ class GangProtocol:
         change: Callable[[Holdings], tuple[Holdings | None, object]]
         match write.kind:
             case "hold":
-                planned = [Planned(Claim(one.uid, "default", one.uid, ASKS), holding(one)) for one in about]
+                planned = [Planned(PodToBind(one.uid, "default", one.uid, ASKS), holding(one)) for one in about]
                 held = hold(planned, self.snapshot(write.node), about[0].since, about[0].until, about[0].mark)
                 change = lambda there: finish(held(there))  # noqa: E731 as the other changes are
             case "close":
@@ -245,19 +245,19 @@ class GangProtocol:
             for other, there in enumerate(state.replicas[at].records)
             if other != node and any(one.uid == uid for one in there)
         ]
-        if len(elsewhere) >= MOST_UNBOUND:
+        if len(elsewhere) >= MAX_UNBOUND:
             return state, ""
         after, card = self.bound(state.records[node], node, uid, self.new_mark(state))
         return with_record(state, node, after), card
 
     @cache  # noqa: B019 as above
     def bound(self, there: Record, node: int, uid: str, mark: str) -> tuple[Record, str]:
-        claim = Claim(uid, "default", uid, ASKS, together=self.together)
+        claim = PodToBind(uid, "default", uid, ASKS, all_or_nothing=self.all_or_nothing)
         changed, decided = finish(bind(claim, self.snapshot(node), NOW, mark)(holdings(there)))
         card = decided.outcome.shares[0].id if isinstance(decided.outcome, Holding) else ""
         return (there if changed is None else record(changed)), card
 
-    together = True
+    all_or_nothing = True
 
 
 def looked(seen: Seen, members: Sequence[GangMember]) -> tuple[GangTimes, Seen]:

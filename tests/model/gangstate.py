@@ -181,7 +181,7 @@ def record(of: Holdings) -> Record:
     return tuple(sorted(map(held, of.values())))
 
 
-ASKS: Final = replace(request(app("main", gpus(100))), wishes=Wishes(gang=GANG, together=True))
+ASKS: Final = replace(request(app("main", gpus(100))), wishes=Wishes(gang=GANG, all_or_nothing=True))
 
 
 def with_record(state: State, node: int, now: Record) -> State:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from builders import app, finish, gpu, gpus, part, request
 from model.search import Explored, search
 
-from allocator.bind import Claim, Holdings, bind, end, keep, release
+from allocator.bind import Holdings, PodToBind, bind, end, keep, release
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
 from webhook.upkeep.sweep import Sweep, judge
@@ -141,7 +141,7 @@ class Bound:
 
     node: str
     over: bool = False
-    together: bool = False
+    all_or_nothing: bool = False
 
 
 class Protocol:
@@ -158,7 +158,7 @@ class Protocol:
             gpu(minor, device_id=card, healthy=card not in broken) for minor, card in enumerate(self.scope.cards[node])
         ]
         empty = NodeSnapshot(f"n{node}", tuple(cards))
-        change = bind(Claim(uid, "default", uid, WHOLE_CARD), empty.holding_all, now, mark)
+        change = bind(PodToBind(uid, "default", uid, WHOLE_CARD), empty.holding_all, now, mark)
         changed, decided = finish(change({one.uid: holding(one) for one in there}))
         card = decided.outcome.shares[0].id if isinstance(decided.outcome, Holding) else ""
         return (there if changed is None else record(changed)), card

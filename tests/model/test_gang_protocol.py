@@ -49,7 +49,7 @@ def test_on_no_long_way_is_a_gang_half_or_a_card_given_twice_or_held_for_ever(na
 class BindsWithoutRoom(GangProtocol):
     """A Pod is bound although nothing is held for it."""
 
-    together = False
+    all_or_nothing = False
 
 
 class GivesBackUnmarked(GangProtocol):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trials import examples
 from world import asks
 
-from allocator.bind import Claim, bind
+from allocator.bind import PodToBind, bind
 from allocator.place import Placement, place
 from allocator.quantity import to_int
 from allocator.request.original import read_asks
@@ -252,7 +252,7 @@ def test_an_allocation_in_annotations_is_adopted_only_within_what_was_counted() 
 
     def adopted(percent: int) -> Holding | Refusal:
         said = Holding("u", "default", "p", 1, (part(FREE.devices[0], percent, "a"),))
-        decide = bind(Claim("u", "default", "p", request, lambda _: said), lambda _: FREE, 5, "m")
+        decide = bind(PodToBind("u", "default", "p", request, lambda _: said), lambda _: FREE, 5, "m")
         return finish(decide({}))[1].outcome
 
     assert isinstance(adopted(40), Holding)
@@ -336,7 +336,7 @@ def test_what_a_bind_gives_never_exceeds_what_is_counted(obj: Raw, on: NodeSnaps
     asking = read_asks(done)
     if asking.problems or not asking.request.containers:
         return
-    claim = Claim("u", "default", "p", asking.request)
+    claim = PodToBind("u", "default", "p", asking.request)
     change = bind(claim, lambda holdings: on.holding_all({**on.holdings, **holdings}), 5, "m")
     outcome = finish(change({}))[1].outcome
     if not isinstance(outcome, Holding):

@@ -4,7 +4,7 @@ import pytest
 from builders import GIB, device_entry, device_object, finish, gpu, held, holding, node, part, share
 from world import gpu_pod
 
-from allocator.bind import Claim, bind
+from allocator.bind import PodToBind, bind
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
@@ -55,7 +55,7 @@ def bound_on(snapshot: NodeSnapshot, sent: Holding | None) -> list[str]:
     """The cards that a Pod with half a card gets in its bind."""
     pod = read_pod_info(gpu_pod("p", 50))
     assert pod
-    claim = Claim(pod.uid, pod.namespace, pod.name, pod.request)
+    claim = PodToBind(pod.uid, pod.namespace, pod.name, pod.request)
     decided = finish(bind(claim, snapshot.holding_all, 0, "mark", sent)(snapshot.holdings))[1].outcome
     assert isinstance(decided, Holding)
     decided_on = snapshot.with_holding(decided)

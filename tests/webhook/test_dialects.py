@@ -294,7 +294,7 @@ def test_the_vendor_of_a_card_is_that_of_its_entry_else_of_its_object() -> None:
 
 # A dialect in which all containers of a Pod share one card
 
-ONE_CARD = Dialect("one card", "gpu", (Term("example.com/mib", GPU_MEMORY, factor=MIB),), own=False, together=True)
+ONE_CARD = Dialect("one card", "gpu", (Term("example.com/mib", GPU_MEMORY, factor=MIB),), own=False, one_device=True)
 WITH_ONE_CARD = TYPES.with_dialects([ONE_CARD])
 QUARTERS = [part(gpu(minor), percent, "x") for minor, percent in enumerate((75, 75, 25))]
 

@@ -15,7 +15,7 @@ DAY = 86400
 class Pod(NamedTuple):
     node: str = ""
     over: bool = False
-    together: bool = False
+    all_or_nothing: bool = False
 
 
 def holding(until: int = 0, ending: str = "", since: int = 1000) -> Holding:
@@ -95,7 +95,7 @@ def test_what_a_pod_that_is_none_of_ours_holds_is_marked_and_released_as_that_of
 
 
 @pytest.mark.parametrize(
-    ("of", "together", "told"),
+    ("of", "all_or_nothing", "told"),
     [
         pytest.param(holding(ending="m"), True, "hold again", id="a bind took it"),
         pytest.param(holding(1600, "m"), True, "unbound", id="no bind took it"),
@@ -104,6 +104,6 @@ def test_what_a_pod_that_is_none_of_ours_holds_is_marked_and_released_as_that_of
     ],
 )
 def test_what_a_bind_took_of_a_gangs_holds_is_held_for_the_gang_again(
-    of: Holding, *, together: bool, told: str
+    of: Holding, *, all_or_nothing: bool, told: str
 ) -> None:
-    assert judge(of, "n", ("u", Pod(together=together)), 101.0, GRACE) == told
+    assert judge(of, "n", ("u", Pod(all_or_nothing=all_or_nothing)), 101.0, GRACE) == told

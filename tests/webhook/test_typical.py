@@ -13,7 +13,7 @@ from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.devicetype import BUILT_IN, FPGA_TYPE, GPU_TYPE, RDMA_TYPE
 from allocator.vocabulary.hints import Operator, PartOfName, Requirement, Scope, Selector, TypeHint
 from allocator.vocabulary.holdings import InvariantError, Share
-from allocator.vocabulary.mix import MOST_TYPICAL, MOST_WEIGHT, Mix, MixError, TypicalRequest, mix_of
+from allocator.vocabulary.mix import MAX_TYPICAL, MAX_WEIGHT, Mix, MixError, TypicalRequest, mix_of
 from webhook.statedmix import TypicalSettings, read_mix
 from webhook.view import typical
 from webhook.view.cluster import SeenObjects
@@ -161,7 +161,7 @@ def test_requests_for_one_type_push_out_none_for_another() -> None:
     assert [one for one in mix.requests if one.ask and one.ask.type == GPU_TYPE] == [
         *learned([holding("card", 800)]).requests
     ]
-    assert len(mix.requests) == 1 + MOST_TYPICAL
+    assert len(mix.requests) == 1 + MAX_TYPICAL
 
 
 def test_rare_requests_are_dropped_so_that_few_are_looked_at() -> None:
@@ -377,7 +377,7 @@ def test_the_commonest_requests_are_kept_and_equal_ones_added() -> None:
     many = [TypicalRequest(cpu, 0, gpus(100), weight=1 + (cpu < 64)) for cpu in range(70)]
     mix = mix_of([*many, replace(many[69], weight=5)])
     kept = [one.cpu for one in mix.requests]
-    assert len(kept) == MOST_TYPICAL == 64
+    assert len(kept) == MAX_TYPICAL == 64
     assert kept == [*range(63), 69]
     assert mix.weight == 63 * 2 + 6
     assert mix_of(reversed(many)) == mix_of(many)
@@ -394,7 +394,7 @@ def test_weights_stay_within_their_bound_together() -> None:
     mix = mix_of(
         [TypicalRequest(0, 0, gpus(percent), weight=2**20) for percent in (10, 20, 30)] + [TypicalRequest(1, 0)]
     )
-    assert mix.weight <= MOST_WEIGHT == 2**20
+    assert mix.weight <= MAX_WEIGHT == 2**20
     assert [one.weight for one in mix.requests] == [2**18] * 3
 
 

@@ -295,7 +295,7 @@ SPOILT: dict[str, Callable[[Any], object]] = {
     "one too many waits": lambda pods: pods._waiting.setdefault("s", {}).update(dict.fromkeys(pods._by_uid, 0.0)),
     "none waits": lambda pods: pods._waiting.clear(),
     "gangs": lambda pods: pods._gangs["default/g"].update({"uid-b": ""}),
-    "whole gangs": lambda pods: pods._together.update({"default/g": {"uid-b": pods._by_uid["uid-b"]}}),
+    "whole gangs": lambda pods: pods._all_or_nothing.update({"default/g": {"uid-b": pods._by_uid["uid-b"]}}),
     "strangers": lambda pods: pods._strangers.update({("default", "a"): Stranger("uid-a")}),
     "a later name": lambda pods: pods._by_name.update({("default", "c"): pods._by_name.pop(("default", "a"))}),
     "an earlier name": lambda pods: pods._by_name.update({("default", "0"): pods._by_name.pop(("default", "a"))}),

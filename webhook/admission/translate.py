@@ -180,7 +180,7 @@ def translate(
     runtime_class, told_of_it = classed(reading)
     operations.extend([add("/spec/runtimeClassName", runtime_class)] if runtime_class else [])
     warnings.extend(told_of_it)
-    if request.wishes.together:
+    if request.wishes.all_or_nothing:
         _gate(pod, policy, operations, warnings)
     annotations = _sharing(pod, reading, policy.types) if told else {}
     annotations |= {LIMITS: REQUIRED} if limited and not request.wishes.limits else {}

@@ -7,7 +7,7 @@ from allocator.devices.words import describe
 from allocator.request.cpus import names_cpus
 from allocator.request.devices import PodReading
 from allocator.request.original import read_asks
-from allocator.request.unread import MOST_READ, Unread, find_misspelt, meant_resource
+from allocator.request.unread import MAX_READ, Unread, find_misspelt, meant_resource
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect
 
@@ -41,7 +41,7 @@ def unread_warnings(pod: Mapping[str, Any], types: DeviceTypes, unread: Unread, 
             f"{_becoming(pod, types, dialect)}. An administrator turns it on with dialects.{dialect.name}.enabled"
         )
     for number, (path, name, what) in enumerate(unread.foreign):
-        if number < MOST_READ and meant_resource(name, types.known):
+        if number < MAX_READ and meant_resource(name, types.known):
             continue  # a typo, which is told below
         cure = f"; to have koordgate give them, {what.cure}" if what.cure else ""
         yield (

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Final, Protocol, assert_never
 
 from allocator.hold import Planned, close, give_back, hold, limit, prolong
-from allocator.vocabulary.gangs import MOST_MEMBERS, largest
+from allocator.vocabulary.gangs import MAX_MEMBERS, largest
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.nodeallocation import RecordError
@@ -47,7 +47,7 @@ _EVERY_S: Final = 0.5
 _WRITE_S: Final = 5.0
 _PLAN_S: Final = 15.0  # for all writes of a plan; far less than `seen.SETTLE_S`
 _STEPS: Final = 8  # for one gang in one round; more are needed only if other replicas are at work
-_MOST_PODS: Final = 4 * MOST_MEMBERS  # of a gang, finished ones too
+_MOST_PODS: Final = 4 * MAX_MEMBERS  # of a gang, finished ones too
 _MOST_GANGS: Final = 100  # in one round; the others follow in the next
 _FIRST_RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 30.0

@@ -78,7 +78,7 @@ class GangRoom:
                 why = _why(ranked, open_to[like].short)
                 some = f"there is room for {done} of {len(pods)} Pods, and once they are placed none for {pod.name}"
                 return f"{some}; nothing is held for them: {why}"
-            self.found.setdefault(node, []).append(Planned(claim_of(pod, together=False), holding))
+            self.found.setdefault(node, []).append(Planned(claim_of(pod, all_or_nothing=False), holding))
             self._promised[node].update(dict(pod.requests))
             for (_, requests), known in open_to.items():
                 self._judge(node, requests, known)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from allocator.vocabulary.gangs import MOST_MEMBERS
+from allocator.vocabulary.gangs import MAX_MEMBERS
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
 from webhook.view.podinfo import PodInfo
 
@@ -222,7 +222,7 @@ def _about_pods(members: Sequence[GangMember], least: int) -> GangStep:
     until = max((hold.until for hold in _holds(members)), default=0)
     if not until and any(member.live for member in members):
         until = WITHOUT_LIMIT
-    return FindRoom(tuple(ready[:MOST_MEMBERS]), max(1, least - standing), until)
+    return FindRoom(tuple(ready[:MAX_MEMBERS]), max(1, least - standing), until)
 
 
 def _for_good(member: GangMember) -> bool:

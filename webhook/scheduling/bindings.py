@@ -8,7 +8,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
-from allocator.bind import ENDING, MOST_UNBOUND, Claim, bind
+from allocator.bind import ENDING, MAX_UNBOUND, PodToBind, bind
 from allocator.devicequotas import device_quotas
 from allocator.memorylimits import limit_annotations
 from allocator.vocabulary.device import Device
@@ -55,7 +55,7 @@ class Binders:
         types: of the devices that Pods may hold.
         warn_only: whether another scheduler may bind a device plugin's plain Pod to a node whose devices koordgate
             gives; it gets a warning.
-        together: whether a Pod whose gang is bound as a whole may be bound only to what is held for it.
+        all_or_nothing: whether a Pod whose gang is bound as a whole may be bound only to what is held for it.
         mirror: the products whose own annotations a bind writes as well.
         preference: by which nodes are compared, for the audit log.
         limits: what keeps memory limits.
@@ -70,7 +70,7 @@ class Binders:
     given_back_s: float
     types: DeviceTypes = BUILT_IN
     warn_only: bool = False
-    together: bool = False
+    all_or_nothing: bool = False
     mirror: Mirror = NO_MIRROR
     preference: Preference = Preference.FRAGMENTATION
     limits: LimitProvider = LimitProvider.NONE
@@ -145,7 +145,7 @@ class BindingWebhooks:
         if wrong is not None:
             return wrong
         sent = self._sent(pod.uid, node)
-        claim = claim_of(pod, together=self._binders.together)
+        claim = claim_of(pod, all_or_nothing=self._binders.all_or_nothing)
         decide = bind(
             claim, lambda holdings: self._cluster.snapshot_on(node, holdings), self._clock(), new_mark(), sent
         )
@@ -233,7 +233,7 @@ class BindingWebhooks:
         """Decide in the ledger, unless the Pod holds something on as many other nodes as it may."""
         soon = f"is given back within {self._binders.given_back_s:g} s"
         others = self._others(uid, node)
-        if len(others) >= MOST_UNBOUND:
+        if len(others) >= MAX_UNBOUND:
             return Refusal(
                 f"{node}: the Pod was given room on {' and '.join(others)}, and no bind to one of these nodes has been "
                 f"performed yet; it can be bound to these only, until what it is not bound to {soon}"
@@ -440,9 +440,9 @@ def _too_long(node: str, size: int) -> Refusal:
     )
 
 
-def _reason(claim: Claim, sent: Holding | None, *, repeated: bool) -> Occasion:
+def _reason(claim: PodToBind, sent: Holding | None, *, repeated: bool) -> Occasion:
     """Why a bind gives what it gives."""
-    if claim.together:
+    if claim.all_or_nothing:
         return Occasion.GANG
     if repeated:
         return Occasion.AGAIN
@@ -451,16 +451,16 @@ def _reason(claim: Claim, sent: Holding | None, *, repeated: bool) -> Occasion:
     return Occasion.NAMED if sent is None else Occasion.SENT
 
 
-def claim_of(pod: PodInfo, *, together: bool) -> Claim:
+def claim_of(pod: PodInfo, *, all_or_nothing: bool) -> PodToBind:
     """What a bind decides on.
 
     Args:
         pod: to be bound.
-        together: whether gangs are bound as a whole where their Pods ask for it.
+        all_or_nothing: whether gangs are bound as a whole where their Pods ask for it.
     """
     annotated = partial(annotated_holding, pod, since=0) if pod.holds else None
-    together = together and pod.request.wishes.together
-    return Claim(pod.uid, pod.namespace, pod.name, pod.request, annotated, together)
+    whole = all_or_nothing and pod.request.wishes.all_or_nothing
+    return PodToBind(pod.uid, pod.namespace, pod.name, pod.request, annotated, whole)
 
 
 def _carried(request: Request) -> dict[str, str]:

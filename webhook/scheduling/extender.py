@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
-from allocator.bind import GANG_WAITS, MOST_UNBOUND, may_take
+from allocator.bind import GANG_WAITS, MAX_UNBOUND, may_take
 from allocator.budget import Budget
-from allocator.preempt import MOST_STEPS as VICTIM_STEPS
+from allocator.preempt import MAX_STEPS as VICTIM_STEPS
 from allocator.preempt import LongRefusals, PodStanding, choose_victims
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import RESOURCE_MAPS
@@ -87,7 +87,7 @@ class Extender:
         most_nodes: the most nodes that `filter` names for a Pod that prefers some nodes to others; None names all that
             fit. A Pod without preferences is sent to the best node alone: this spares kube-scheduler the scoring of
             hundreds of nodes, and the Pods that follow are decided with this one's devices taken.
-        together: whether a Pod whose gang is bound as a whole may go only where room is held for it.
+        all_or_nothing: whether a Pod whose gang is bound as a whole may go only where room is held for it.
         search_time: what each namespace may use for long searches.
         interrupted: called for each search that ended before all nodes were judged, with "time", or "namespace" where
             the namespace's time is used up.
@@ -101,7 +101,7 @@ class Extender:
         types: DeviceTypes,
         most_nodes: int | None,
         *,
-        together: bool = False,
+        all_or_nothing: bool = False,
         search_time: SearchTime | None = None,
         interrupted: Callable[[str], object] = lambda _why: None,
         answered: Callable[[Answer], object] = lambda _answer: None,
@@ -110,7 +110,7 @@ class Extender:
         self._search_time = SearchTime() if search_time is None else search_time
         self._interrupted = interrupted
         self._answered = answered
-        self._together = together
+        self._all_or_nothing = all_or_nothing
         self._types = types
         self._ranking = ranking
         self._most_nodes = most_nodes
@@ -139,13 +139,13 @@ class Extender:
             self._remember(pod, Answer.UNREADABLE)
             return _fitting([], whole_nodes, {}, _unreadable(names, problem))
         most = self._most_nodes if self._most_nodes is None or _prefers(spec) else 1
-        if self._together and pod.request.wishes.together:
+        if self._all_or_nothing and pod.request.wishes.all_or_nothing:
             takes = self._takes(pod, names)
             if isinstance(takes, str):
                 self._remember(pod, Answer.GANG)
                 return _fitting([], whole_nodes, dict.fromkeys(names, takes), {})
             names, most = takes, 1
-        elif len(held_on := self._cluster.held.nodes_of(pod.uid)) >= MOST_UNBOUND:  # the bind refuses other nodes
+        elif len(held_on := self._cluster.held.nodes_of(pod.uid)) >= MAX_UNBOUND:  # the bind refuses other nodes
             candidates, names = names, [name for name in names if name in held_on]
             if not names:
                 self._remember(pod, Answer.BOUND_ELSEWHERE)
@@ -290,7 +290,7 @@ class Extender:
     def _preempt(self, pod: PodInfo | None, proposed: _Proposed, effort: Effort) -> Search[dict[str, Any]]:
         if pod is None or not pod.asks:
             return _victims(proposed)
-        if pod.problem or pod.annotation_problem or (self._together and pod.request.wishes.together):
+        if pod.problem or pod.annotation_problem or (self._all_or_nothing and pod.request.wishes.all_or_nothing):
             return _victims({})  # nobody is evicted for one Pod of a gang that is bound as a whole
         chosen: dict[str, tuple[list[str], int]] = {}
         yield from self._ranking.take_in()

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from math import inf
 from typing import Final, TypeVar
 
-from allocator.place import MOST_STEPS
+from allocator.place import MAX_STEPS
 from koordgate.breaks import Breaks
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class Effort:
     """
 
     seconds: float = inf
-    most_steps: int = MOST_STEPS
+    most_steps: int = MAX_STEPS
     why: str = ""
     steps: int = 0
 

@@ -21,10 +21,10 @@ from allocator.index.query import Want
 from allocator.index.rows import CPU_ROW, NUMA_ROW, load_row, query_of, query_with_load, type_rows, want_of
 from allocator.index.search import NodeFigures, NodeSearch
 from allocator.index.table import RowError, TypeRow
-from allocator.place import MOST_STEPS, place
+from allocator.place import MAX_STEPS, place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.gangs import MOST_MEMBERS, largest
+from allocator.vocabulary.gangs import MAX_MEMBERS, largest
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.mix import NO_MIX, Mix
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
@@ -277,7 +277,7 @@ class Ranking:
             elif uid != pod.uid:
                 waiting += 1
         total = largest([stated, self._cluster.groups.size(gang)]).total
-        return mates, min(max(waiting, total - mates.total()), MOST_MEMBERS)
+        return mates, min(max(waiting, total - mates.total()), MAX_MEMBERS)
 
     def _why_away(
         self, search: NodeSearch, pod: PodInfo, effort: Effort
@@ -446,7 +446,7 @@ def _judge(request: PodRequest, node: NodeSnapshot, effort: Effort) -> tuple[Pla
     budget = Budget(effort.most_steps)
     outcome = place(request, node, None, budget)
     effort.steps += int(effort.most_steps - budget.left)
-    if not budget.short or effort.most_steps >= MOST_STEPS:
+    if not budget.short or effort.most_steps >= MAX_STEPS:
         return outcome, True
     return _cut_short(node, effort), False
 

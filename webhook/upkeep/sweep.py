@@ -43,7 +43,7 @@ class BoundTo(Protocol):
         """Whether it holds nothing and will never be bound."""
 
     @property
-    def together(self) -> bool:
+    def all_or_nothing(self) -> bool:
         """Whether it asks that its gang is bound as a whole."""
 
 
@@ -116,4 +116,4 @@ def judge(
         return None
     if not holding.ending:
         return "end"
-    return "hold again" if pod is not None and pod.together and not holding.until else "unbound"
+    return "hold again" if pod is not None and pod.all_or_nothing and not holding.until else "unbound"

@@ -115,9 +115,9 @@ class PodInfo:
         return self.finished or (self.terminating and not self.node)
 
     @property
-    def together(self) -> bool:
+    def all_or_nothing(self) -> bool:
         """Whether it asks that its gang is bound as a whole."""
-        return self.request.wishes.together
+        return self.request.wishes.all_or_nothing
 
     @property
     def holds(self) -> bool:
@@ -237,7 +237,7 @@ def read_pod_info(
         takes=taken_by_others(spec, types) if not asked[0] and not spec.get("nodeName") else (),
         maker=maker_of(metadata),
         containers=ContainerNames(*(_container_names(spec, of) for of in ("initContainers", "containers"))),
-        selection=selection_of(spec) if asked[1].wishes.together else b"",
+        selection=selection_of(spec) if asked[1].wishes.all_or_nothing else b"",
     )
 
 

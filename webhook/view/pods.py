@@ -44,7 +44,7 @@ class PodTable:
         self._waiting: dict[str, dict[str, float]] = {}
         self._gangs: dict[str, dict[str, str]] = {}  # gang -> UID of each of its Pods -> node, "" while unbound
         # gang -> UID -> Pod, of the gangs that are bound as a whole: finished Pods too.
-        self._together: dict[str, dict[str, PodInfo]] = {}
+        self._all_or_nothing: dict[str, dict[str, PodInfo]] = {}
         # One entry for each live Pod at most: a Pod that is deleted, or that a list does not name, is dropped by the
         # feed.
         self._strangers: dict[tuple[str, str], Stranger] = {}
@@ -105,7 +105,7 @@ class PodTable:
         _leave(self._waiting, pod.scheduler_name, pod.uid)
         _leave(self._on, pod.node, pod.uid)
         _leave(self._gangs, pod.request.wishes.gang, pod.uid)
-        _leave(self._together, pod.request.wishes.gang, pod.uid)
+        _leave(self._all_or_nothing, pod.request.wishes.gang, pod.uid)
 
     def _put_in(self, pod: PodInfo, since: float) -> None:
         self._by_name[pod.namespace, pod.name] = pod
@@ -116,8 +116,8 @@ class PodTable:
             self._on.setdefault(pod.node, {})[pod.uid] = pod
         if (gang := pod.request.wishes.gang) and not pod.finished:
             self._gangs.setdefault(gang, {})[pod.uid] = pod.node
-        if pod.request.wishes.together:
-            self._together.setdefault(gang, {})[pod.uid] = pod
+        if pod.request.wishes.all_or_nothing:
+            self._all_or_nothing.setdefault(gang, {})[pod.uid] = pod
 
     def _end(self, pod: PodInfo) -> None:
         """Take in that a Pod ended: what it held where it was bound counts as free from now on.
@@ -154,7 +154,7 @@ class PodTable:
 
     def whole_gangs(self) -> Mapping[str, Mapping[str, PodInfo]]:
         """The gangs that are bound as a whole or not at all, and the Pods of each by UID, finished ones too."""
-        return self._together
+        return self._all_or_nothing
 
     def anybody_waits(self, scheduler_name: str) -> bool:
         """Whether one of our Pods waits for this scheduler."""
@@ -214,9 +214,9 @@ class PodTable:
         gangs = _grouped((pod.request.wishes.gang, pod.uid, pod.node) for pod in pods if not pod.finished)
         if gangs != self._gangs:
             raise InvariantError(f"gangs are {self._gangs}, not {gangs}")
-        whole = _grouped((pod.request.wishes.gang, pod.uid, pod) for pod in pods if pod.request.wishes.together)
-        if whole != self._together:
-            raise InvariantError(f"gangs that are bound as a whole are {self._together}, not {whole}")
+        whole = _grouped((pod.request.wishes.gang, pod.uid, pod) for pod in pods if pod.request.wishes.all_or_nothing)
+        if whole != self._all_or_nothing:
+            raise InvariantError(f"gangs that are bound as a whole are {self._all_or_nothing}, not {whole}")
         if twice := self._strangers.keys() & self._by_name.keys():
             raise InvariantError(f"Pods that are ours and none of ours: {sorted(twice)}")
         counted = [*(pod.counted for pod in pods), *(pod.counted for pod in self._strangers.values())]

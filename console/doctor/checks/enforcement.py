@@ -6,7 +6,7 @@ from typing import Any, Final
 from allocator.vocabulary.memoryuse import Keeping
 from allocator.vocabulary.names import AGREEMENT
 from allocator.wire.memoryuse import MEMORY_LIMITS, read_uses
-from allocator.wire.values import MOST_OF_NODE, UNREADABLE, as_object, parse_json
+from allocator.wire.values import MAX_OF_NODE, UNREADABLE, as_object, parse_json
 from console.doctor.findings import Finding, failure, listed, ok, unknown, warning
 from console.doctor.snapshot import Snapshot, enforcing
 
@@ -125,7 +125,7 @@ def _memory(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _rows(text: str) -> list[dict[str, Any]] | None:
     try:
-        rows = as_object(parse_json(text, MOST_OF_NODE))
+        rows = as_object(parse_json(text, MAX_OF_NODE))
     except UNREADABLE:
         return None
     return [row for row in rows.values() if isinstance(row, dict)]

@@ -25,7 +25,7 @@ from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE, DeviceType, Unit
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.links import Place, link
-from allocator.vocabulary.mix import MOST_TYPICAL, MOST_WEIGHT, Mix, TypicalRequest, mix_of
+from allocator.vocabulary.mix import MAX_TYPICAL, MAX_WEIGHT, Mix, TypicalRequest, mix_of
 from allocator.vocabulary.models import model_name
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.preference import Preference
@@ -195,7 +195,7 @@ def test_more_nodes_than_are_looked_at_in_one_go_have_the_figures_that_each_has_
 
 @pytest.mark.parametrize("nodes", [1, MANY])
 def test_the_largest_mix_and_the_largest_nodes_are_counted_exactly(nodes: int) -> None:
-    most = [replace(typical(gpus(100), cpu=number), weight=MOST_WEIGHT // MOST_TYPICAL) for number in range(60)]
+    most = [replace(typical(gpus(100), cpu=number), weight=MAX_WEIGHT // MAX_TYPICAL) for number in range(60)]
     mix = mix_of([*most, typical(gpus(200), cpu=2**70), typical(gpus(12800), memory=2**62)])
     devices = tuple(gpu(minor, device_id=f"card-{minor}") for minor in range(128))
     index = new_index()
