@@ -20,24 +20,27 @@ import gzip
 import random
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 from openb.arrays import Arrays, typical
+from openb.objects import mix_of_trace, node_objects
+from openb.play import SAMPLES, Played, Player, Sample
+from openb.plot import ASKED, TIMES, plot
+from openb.stock import stock_scores
 from openb.strategies import STRATEGIES, Fgd
+from openb.trace import WHOLE, TraceNode, TracePod, named, read_nodes, read_pods, shuffled
 from result import close
+from rich.table import Table
 
 from allocator.vocabulary.preference import Preference
 from console import terminal
 from console.simulator.cluster import OfflineCluster
-from console.simulator.trace import WHOLE, TraceNode, TracePod, named, read_nodes, read_pods, shuffled
-from console.simulator.traceobjects import mix_of_trace, node_objects
-from console.simulator.traceplay import SAMPLES, Played, Player, Sample
-from console.simulator.traceplot import ASKED, TIMES, plot
-from console.simulator.tracerun import read_text, table
+from console.simulator.predicates import best
+from console.simulator.scheduler import Plain
 from webhook.settings import HeadroomSettings, WebhookSettings
 
 DATA = Path(__file__).parent / "openb"
@@ -50,6 +53,7 @@ PUBLISHED["FGD, CPU-only Pods by a stock kube-scheduler"] = 90.2
 WITHIN = 0.5
 WITH_TAINT, WITHOUT = 95.4, 92.0
 TAINT, BY_FGD = ", with headroom", ", CPU-only Pods by FGD"
+MARKS = (80, 90, 100)
 VARIANTS = [f"koordgate, {one}{how}" for one in Preference for how in ("", TAINT, BY_FGD)]
 
 
@@ -66,8 +70,8 @@ class Run:
 
     def cluster(self) -> tuple[list[TraceNode], list[TracePod], list[TracePod]]:
         """The nodes in their order, all Pods, and those that arrive."""
-        nodes = sorted(read_nodes(read_text(self.nodes), str(self.nodes)), key=lambda node: node.name)[:: self.share]
-        pods = sorted(read_pods(read_text(self.pods), str(self.pods)), key=lambda pod: pod.name)
+        nodes = sorted(read_nodes(self.nodes), key=lambda node: node.name)[:: self.share]
+        pods = sorted(read_pods(self.pods), key=lambda pod: pod.name)
         places = list(range(len(nodes)))
         enough = sum(node.gpus for node in nodes) * WHOLE * LOAD // 100
         own = orders() if (self.pods, self.nodes, self.share) == (PODS, NODES, 1) else {}
@@ -98,7 +102,7 @@ class Run:
             scheduler=msgspec.structs.replace(base.scheduler, preference=preference),
             headroom=HeadroomSettings(mode="taint" if self.what.endswith(TAINT) else "none"),
         )
-        cluster = OfflineCluster.in_process(settings, stock=self.seed)
+        cluster = OfflineCluster.in_process(settings, plain=stock(self.seed))
         await cluster.load([obj for node in nodes for obj in node_objects(node)])
         if not self.what.endswith(BY_FGD):
             player = Player(cluster, mix_of_trace(pods))
@@ -115,6 +119,58 @@ class Run:
 
             player = Player(cluster, mix_of_trace(pods), plain=plain, moved=moved)
         return await (player.replay(arriving) if self.replay else player.arrive(arriving))
+
+
+def stock(seed: int) -> Plain:
+    """Pods of others go where a stock kube-scheduler would put them, by chance among equally good nodes."""
+    chance = random.Random(seed)
+    return lambda *of: best(stock_scores(*of), chance.choice)
+
+
+def table(runs: Mapping[str, Sequence[Played]], *, timed: bool = False, load: int = LOAD) -> Table:
+    """The table of runs: the mean over those of one name.
+
+    Args:
+        runs: by name.
+        timed: whether Pods came and went at their own times.
+        load: what the Pods of the others asked for in the end, in percent of all GPUs.
+    """
+    marks = [*(mark for mark in MARKS if mark < load), load]
+    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    shown.add_column("allocated %, when Pods have asked for" if not timed else "allocated % of all GPUs")
+    over_time = ("mean", "highest", "asked, mean", "asked, highest")
+    heads = over_time if timed else tuple(f"{mark} %" for mark in marks)
+    for head in (*heads, "fragmented %", "Pods that failed", "of them without GPUs"):
+        shown.add_column(head, justify="right")
+    for name, of in runs.items():
+        cells = [_timed(one.samples) for one in of] if timed else [_marked(one.samples, marks) for one in of]
+        fragmented = [_mean([s.fragmented for s in one.samples]) if timed else one.samples[-1].fragmented for one in of]
+        shown.add_row(
+            name,
+            *(_told([each[column] for each in cells]) for column in range(len(heads))),
+            _told(fragmented),
+            *(f"{_mean([getattr(one, what) for one in of]):.0f}" for what in ("failed", "failed_plain")),
+        )
+    return shown
+
+
+def _marked(samples: Sequence[Sample], marks: Sequence[int]) -> list[float | None]:
+    """Allocation at each mark; the last mark is the end of the run."""
+    reached = [next((one.allocated for one in samples if one.at >= mark), None) for mark in marks[:-1]]
+    return [*reached, samples[-1].allocated]
+
+
+def _timed(samples: Sequence[Sample]) -> list[float | None]:
+    allocated, asked = [one.allocated for one in samples], [one.asked for one in samples]
+    return [_mean(allocated), max(allocated), _mean(asked), max(asked)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _told(values: Sequence[float | None]) -> str:
+    return "-" if None in values else f"{_mean([value for value in values if value is not None]):.1f}"
 
 
 def orders() -> dict[int, tuple[list[int], list[int]]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from console.simulator.trace import WHOLE, TraceAsk, TraceNode, TracePod
+from openb.trace import WHOLE, TraceAsk, TraceNode, TracePod
 
 TYPICAL_PERCENT = 95
 Ints = np.ndarray

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from console.simulator.trace import WHOLE, TraceAsk
 from openb.arrays import Arrays, Ints
+from openb.trace import WHOLE, TraceAsk
 
 Choice = tuple[int, list[int]]
 Strategy = Callable[[TraceAsk], Choice | None]

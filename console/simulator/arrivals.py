@@ -22,7 +22,6 @@ class Arrivals:
         cluster: in which everything else is loaded.
         there: the Pods that are there, by namespace and name.
         tell: called with the number of Pods that are done.
-        scheduled: called with each Pod that was scheduled, whether it was bound or not.
     """
 
     def __init__(
@@ -30,12 +29,10 @@ class Arrivals:
         cluster: OfflineCluster,
         there: Mapping[Key, Result],
         tell: Callable[[int], object] = lambda _done: None,
-        scheduled: Callable[[Result], object] = lambda _result: None,
     ) -> None:
         self._cluster = cluster
         self._there = there
         self._tell = tell
-        self._scheduled = scheduled
         self._results: dict[int, Result] = {}
         self._waiting: list[tuple[int, int]] = []  # the negative priority and the place of each Pod to be scheduled
         self._followers: dict[Key, int] = {}
@@ -66,7 +63,6 @@ class Arrivals:
         while self._waiting:
             index = heappop(self._waiting)[1]
             result = self._results[index] = await self._cluster.schedule(self._results[index])
-            self._scheduled(result)
             self._done += 1
             self._tell(self._done)
             if result.state is PodFate.BOUND:

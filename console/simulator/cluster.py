@@ -23,7 +23,7 @@ from console.simulator.limitranges import AddedDefault
 from console.simulator.preemption import Preemption
 from console.simulator.resources import allocatable, managed
 from console.simulator.running import assume, unnamed_products
-from console.simulator.scheduler import KubeScheduler, finished
+from console.simulator.scheduler import KubeScheduler, Plain, finished
 from koordgate.kube.resource import PLUGIN_POD_GROUPS
 from webhook.assembly import Parts, assemble
 from webhook.ledger.memory import MemoryStore
@@ -112,8 +112,7 @@ class OfflineCluster:
         pods: the Pods that `parts` reads instead of asking an API server.
         way: calls the webhook.
         among: chooses among the sorted names of nodes with equal scores.
-        spread: the same for the Pods of other schedulers, which a stock kube-scheduler then scores; None for the first
-            node on which they fit.
+        plain: chooses nodes for the Pods of other schedulers; None for the first on which they fit.
 
     Attributes:
         parts: the webhook's parts.
@@ -127,7 +126,7 @@ class OfflineCluster:
         pods: Pods,
         way: api.Api,
         among: Callable[[Sequence[str]], str] = min,
-        spread: Callable[[Sequence[str]], str] | None = None,
+        plain: Plain | None = None,
     ) -> None:
         self.parts = parts
         self.only: str | None = None
@@ -138,7 +137,7 @@ class OfflineCluster:
         self._devices: dict[str, Raw] = {}
         self._topologies: dict[str, Raw] = {}
         scheduler = parts.settings.scheduler
-        self._scheduler = KubeScheduler(way, scheduler.name, among, managed(parts.types), spread)
+        self._scheduler = KubeScheduler(way, scheduler.name, among, managed(parts.types), plain)
         view, types = parts.cluster, parts.types
         topology_feed = TopologyFeed(view, self._complain(nodetopology.KIND))
         self._feeds = {
@@ -158,7 +157,7 @@ class OfflineCluster:
 
     @classmethod
     def in_process(
-        cls, settings: WebhookSettings = _DEFAULTS, seed: int | None = None, stock: int | None = None
+        cls, settings: WebhookSettings = _DEFAULTS, seed: int | None = None, plain: Plain | None = None
     ) -> Self:
         """Make a cluster whose webhook is called directly.
 
@@ -166,12 +165,10 @@ class OfflineCluster:
             settings: the webhook's settings.
             seed: chooses at random among nodes of equal score, as kube-scheduler does if the extender names all nodes
                 that fit (scheduler.mostNodes 0), which it then does here. If None, the first by name is chosen.
-            stock: Pods of other schedulers go where a stock kube-scheduler would put them, by chance among equally good
-                nodes, with this seed. If None, they go to the first node by name on which they fit.
+            plain: chooses nodes for the Pods of other schedulers; None for the first by name on which they fit.
         """
         parts, pods = _assembled(settings if seed is None else _naming_all(settings))
-        spread = None if stock is None else _chooser(stock)
-        return cls(parts, pods, api.InProcess(parts), _chooser(seed), spread)
+        return cls(parts, pods, api.InProcess(parts), _chooser(seed), plain)
 
     @classmethod
     @contextlib.asynccontextmanager

@@ -17,7 +17,6 @@ from console.simulator.cluster import OfflineCluster, PodFate, Result
 from console.simulator.inputs import key_of, standing
 from console.simulator.measure import Measure
 from console.simulator.objects import Objects
-from console.simulator.traceplay import SAMPLES, Sample
 from console.simulator.variants import Variant
 from console.simulator.workloads import WantedPod
 from webhook.statedmix import read_mix
@@ -30,15 +29,11 @@ _RUNS: Final = (PodFate.BOUND, PodFate.STANDING)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One of the runs.
-
-    Attributes:
-        results: of each Pod, in the order of the input.
-        samples: in the order of time; the places are numbers of Pods.
-    """
+    """One of the runs: what became of each Pod, and how full and how fragmented the GPUs are then, in percent."""
 
     results: Sequence[Result]
-    samples: Sequence[Sample]
+    allocated: float
+    fragmented: float
 
 
 async def run(
@@ -59,27 +54,9 @@ async def run(
     cluster = OfflineCluster.in_process(variant.settings, seed)
     there = await standing(objects, cluster)
     stated = read_mix(variant.settings.scheduler.mix, cluster.parts.types)
+    results = await cluster.settle(await Arrivals(cluster, there, tell).run(wanted))
     measure = Measure(cluster, stated or _mix(wanted, cluster))
-    every, samples = max(1, len(wanted) // SAMPLES), list[Sample]()
-    bound = 0
-
-    def sample(at: int) -> None:
-        samples.append(Sample(float(at), 0.0, measure.allocated(), measure.fragmented()))
-
-    def scheduled(result: Result) -> None:
-        nonlocal bound
-        bound += 1
-        if result.state is PodFate.BOUND:
-            measure.touch(result.pod["spec"]["nodeName"])
-        if not bound % every:
-            sample(bound)
-
-    sample(0)
-    results = await cluster.settle(await Arrivals(cluster, there, tell, scheduled).run(wanted))
-    for name in cluster.node_names:
-        measure.touch(name)
-    sample(bound)
-    return Run(results, samples)
+    return Run(results, measure.allocated(), measure.fragmented())
 
 
 def _mix(wanted: Sequence[WantedPod], cluster: OfflineCluster) -> Mix:
@@ -106,9 +83,8 @@ def _figures(runs: Mapping[str, Run]) -> Table:
         states = Counter(result.state for result in one.results)
         bound = sum(states[state] for state in _RUNS)
         waiting = len(one.results) - bound - states[PodFate.DENIED]
-        last = one.samples[-1]
         figures = (bound, waiting, states[PodFate.DENIED])
-        table.add_row(name, *map(str, figures), f"{last.allocated:.1f}", f"{last.fragmented:.1f}")
+        table.add_row(name, *map(str, figures), f"{one.allocated:.1f}", f"{one.fragmented:.1f}")
     return table
 
 

@@ -15,8 +15,10 @@ from console.simulator import api
 from console.simulator.daemons import only_node
 from console.simulator.predicates import NodeCandidate, best, candidate, closed_to_some, grouped, why_not
 from console.simulator.resources import allocatable
-from console.simulator.stock import stock_scores
 from webhook.view.nodeselection import selects
+
+Plain = Callable[[Mapping[str, Any], Mapping[str, int], Sequence[NodeCandidate], Mapping[str, Mapping[str, int]]], str]
+"""Of a Pod's spec, the sum of its requests, the nodes on which it fits, and what is requested on nodes: a name."""
 
 _MOST_ASKED: Final = 64  # amounts of one resource for which the nodes are remembered
 _FINISHED: Final = ("Succeeded", "Failed")
@@ -42,8 +44,7 @@ class KubeScheduler:
         scheduler_name: `spec.schedulerName` of the Pods for which the extender is called.
         among: chooses among the sorted names of nodes with equal scores.
         managed: resources that only the extender accounts for if a Node does not state them.
-        spread: chooses among the best nodes for the Pods of other schedulers, by a stock kube-scheduler's scores; if
-            None, these Pods go to the first node by name on which they fit.
+        plain: chooses a node for a Pod of another scheduler among those on which it fits; None for the first by name.
     """
 
     def __init__(
@@ -52,13 +53,13 @@ class KubeScheduler:
         scheduler_name: str,
         among: Callable[[Sequence[str]], str],
         managed: frozenset[str] = frozenset(),
-        spread: Callable[[Sequence[str]], str] | None = None,
+        plain: Plain | None = None,
     ) -> None:
         self._api = way
         self._scheduler_name = scheduler_name
         self._among = among
         self._managed = managed
-        self._spread = spread
+        self._plain = plain
         self._candidates: dict[str, NodeCandidate] = {}
         self._names: list[str] = []
         self._used: dict[str, Counter[str]] = {}
@@ -171,9 +172,8 @@ class KubeScheduler:
             scores = await self._extend(pod, fitting, reasons)
             if scores:
                 return best(scores, self._among)
-        elif fitting and self._spread is not None:
-            nodes = [self._candidates[name] for name in fitting]
-            return best(stock_scores(spec, asked, nodes, self._used), self._spread)
+        elif fitting and self._plain is not None:
+            return self._plain(spec, asked, [self._candidates[name] for name in fitting], self._used)
         elif fitting:
             return self._among(fitting)
         for name in set(names).difference(fitting):

@@ -6,7 +6,7 @@ from typing import Final
 
 from allocator.quantity import QuantityError, to_int
 from console import terminal
-from console.simulator import simulation, tracerun
+from console.simulator import simulation
 from console.simulator.objects import add_files
 from console.simulator.variants import add_compare
 from koordgate.cli import Command
@@ -34,7 +34,7 @@ def _width(text: str) -> int:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    add_files(parser, required=False)
+    add_files(parser)
     parser.add_argument(
         *("-o", "--output"),
         choices=("table", "yaml", "json"),
@@ -59,8 +59,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="choose at random among nodes of equal score, as kube-scheduler does if the extender names all nodes that "
-        "fit (scheduler.mostNodes: 0); the same N gives the same choice (default: the first by name). With --trace: "
-        "the order of arrival, and the choices of the stock kube-scheduler",
+        "fit (scheduler.mostNodes: 0); the same N gives the same choice (default: the first by name)",
     )
     parser.add_argument(
         "--config",
@@ -90,7 +89,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     checks.add_argument("--junit", type=Path, metavar="FILE", help="write the checks as JUnit XML")
     add_compare(parser)
-    tracerun.add_trace(parser)
 
 
 COMMAND: Final = Command(
@@ -103,9 +101,8 @@ COMMAND: Final = Command(
     "A Pod with spec.nodeName is there already, and holds what its annotations, another product or a device\n"
     "plugin gave it (with --config: products in adopt.peers); a finished one holds nothing. A stand-in\n"
     "for kube-scheduler counts taints, node selection, sums of resources and the order by priority, but not Pod\n"
-    "affinity, topology spread, volumes and host ports. It names the Pods that a Pod would preempt, and evicts none.\n"
-    "With --trace, the Pods of a trace arrive until the GPUs are full, or come and go at their own times. Those\n"
-    "without GPUs are placed as by a stock kube-scheduler.\n\n"
+    "affinity, topology spread, volumes and host ports. It names the Pods that a Pod would preempt, and evicts\n"
+    "none.\n\n"
     "Exit status: 0 whatever becomes of the Pods, unless a check is asked for; 1 if a check fails (-e,\n"
     "--require-bound); 2 where the input cannot be used, or has no Pod.",
     examples="examples:\n"
@@ -114,10 +111,8 @@ COMMAND: Final = Command(
     "  koordgate simulate -f cluster.yaml -f my-pod.yaml --node gpu-node-1\n"
     "  koordgate simulate -f cluster.yaml -f app.yaml --require-bound -e expected.yaml --junit simulate.xml\n"
     "  koordgate simulate -f cluster.yaml -f app.yaml --preference packing --preference mostBalanced\n"
-    "  koordgate simulate -f cluster.yaml -f app.yaml --compare 'big nodes=other-nodes.yaml' --plot compared.svg\n"
-    "  koordgate simulate -f cluster.yaml workload.yaml -o json | jq '.items[] | {(.metadata.name): .spec.nodeName}'\n"
-    "  koordgate simulate --trace pods.csv.gz --trace-nodes nodes.csv --plot packing.svg \\\n"
-    "    --preference packing --preference mostBalanced",
+    "  koordgate simulate -f cluster.yaml -f app.yaml --compare 'big nodes=other-nodes.yaml'\n"
+    "  koordgate simulate -f cluster.yaml workload.yaml -o json | jq '.items[] | {(.metadata.name): .spec.nodeName}'",
     arguments=_arguments,
     run=simulation.run,
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from console import terminal
-from console.simulator import compare, devicemap, report, tracerun, words
+from console.simulator import compare, devicemap, report, words
 from console.simulator.account import Account
 from console.simulator.arrivals import Arrivals
 from console.simulator.cluster import OfflineCluster, PodFate, Result
@@ -21,8 +21,6 @@ from console.simulator.junit import to_junit
 from console.simulator.objects import Objects, read
 from console.simulator.progress import progress
 from console.simulator.running import counting_all
-from console.simulator.simulateoptions import refuse_of_one_run, write_file
-from console.simulator.traceplot import PODS, plot
 from console.simulator.variants import Variant, variants
 from console.simulator.workloads import WantedPod, created
 from console.terminal import counted
@@ -90,7 +88,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    tracerun.checked(arguments)
     memory = dict(arguments.gpu_memory)
     objects = read(arguments.files)
     if arguments.config is not None:
@@ -99,14 +96,10 @@ def _run(arguments: argparse.Namespace) -> int:
         configured = settings_of(objects.settings)
     else:
         configured = counting_all(settings_of(None))
-    if arguments.trace is not None:
-        tracerun.run_trace(arguments, objects, configured, memory)
-        sys.stdout.flush()
-        return 0
     ways = variants(arguments, configured, memory)
     expected = [one for path in arguments.expect for one in read_expectations(path)]
     objects = with_devices(objects, memory, settings.types_of(configured))
-    if arguments.compare or arguments.preference or arguments.plot is not None:
+    if arguments.compare or arguments.preference:
         _check_comparison(arguments)
         _compare(arguments, objects, ways)
         return 0
@@ -114,10 +107,17 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _check_comparison(arguments: argparse.Namespace) -> None:
-    beside = "--compare, --preference and --plot"
-    refuse_of_one_run(arguments, beside)
-    if arguments.output != "table":
-        raise InputError(f"-o does not go with {beside}; leave it out")
+    of_one_run = {
+        "--node": arguments.node,
+        "--map": arguments.map,
+        "--expect": arguments.expect,
+        "--require-bound": arguments.require_bound,
+        "--junit": arguments.junit,
+        "-o": arguments.output != "table",
+    }
+    for name, value in of_one_run.items():
+        if value:
+            raise InputError(f"{name} does not go with --compare and --preference; leave it out")
 
 
 def _compare(arguments: argparse.Namespace, given: Objects, ways: dict[str, Variant]) -> None:
@@ -132,8 +132,6 @@ def _compare(arguments: argparse.Namespace, given: Objects, ways: dict[str, Vari
         noted |= dict.fromkeys(objects.notes)
     _tell(_gathered(noted))
     terminal.show(*compare.tables(runs), most=_columns(arguments))
-    if arguments.plot is not None:
-        write_file(arguments.plot, plot({name: one.samples for name, one in runs.items()}, PODS), "--plot")
     sys.stdout.flush()
 
 
@@ -169,7 +167,11 @@ def _simulate(
 def _judge(arguments: argparse.Namespace, suites: dict[str, Sequence[Check]]) -> int:
     """Say which checks failed, and write them all as JUnit XML if that is wanted."""
     if arguments.junit is not None:
-        write_file(arguments.junit, to_junit(suites), "--junit")
+        try:
+            arguments.junit.write_text(to_junit(suites), encoding="utf-8")
+        except OSError as error:
+            told = f"--junit {arguments.junit}: cannot be written ({error.strerror}); name another file"
+            raise InputError(told) from error
     failed = [(name, check) for name, checks in suites.items() for check in checks if not check.passed]
     for name, check in failed[:_MOST_FAILURES]:
         for problem in check.problems[:_MOST_REASONS]:

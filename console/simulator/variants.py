@@ -73,7 +73,6 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         choices=[str(one) for one in Preference],
         help="how nodes are compared; given more than once, each is shown (default: scheduler.preference of --config)",
     )
-    group.add_argument("--plot", type=Path, metavar="FILE", help="draw allocation and fragmentation as SVG")
 
 
 def variants(

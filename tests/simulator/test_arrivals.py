@@ -21,11 +21,16 @@ async def arrive(wanted: Sequence[WantedPod], cpu: str = "4") -> tuple[list[Resu
     scheduled: list[tuple[str, int]] = []
     told: list[int] = []
 
-    def note(result: Result) -> None:
-        scheduled.append((result.pod["metadata"]["name"], len(cluster.pods)))
+    schedule = cluster.schedule
 
+    async def noted(admitted: Result) -> Result:
+        result = await schedule(admitted)
+        scheduled.append((result.pod["metadata"]["name"], len(cluster.pods)))
+        return result
+
+    vars(cluster)["schedule"] = noted
     there = {key_of(one.pod): one for one in standing}
-    results = await Arrivals(cluster, there, told.append, note).run(wanted)
+    results = await Arrivals(cluster, there, told.append).run(wanted)
     return results, scheduled, told
 
 

@@ -1,9 +1,7 @@
 """`--compare` and `--preference`: the same Pods in several ways, their figures, tables and plots."""
 
 import io
-import json
 import re
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +13,10 @@ from console.simulator import compare
 from console.simulator.cluster import PodFate, Result
 from console.simulator.compare import Run
 from console.simulator.objects import Objects
-from console.simulator.traceplay import Sample
-from console.simulator.traceplot import PODS, plot
 from console.simulator.variants import Variant
 from console.simulator.workloads import WantedPod
 from koordgate.cli import main
-from webhook.settings import WebhookSettings, parse
+from webhook.settings import parse
 
 Raw = dict[str, Any]
 DRAWN = [
@@ -185,8 +181,7 @@ def test_the_tables_say_all_of_each_way() -> None:
         result("c", PodFate.UNSCHEDULABLE, "there is no Node"),
         result("same", PodFate.BOUND, on="n1"),
     ]
-    samples = [Sample(0.0, 0.0, 1.0, 2.0), Sample(1.0, 0.0, 3.0, 4.0), Sample(2.0, 0.0, 12.34, 56.78)]
-    assert shown({"one": Run(first, samples), "other": Run(second, samples[:2])}) == DRAWN
+    assert shown({"one": Run(first, 12.34, 56.78), "other": Run(second, 3.0, 4.0)}) == DRAWN
 
 
 @pytest.mark.parametrize(
@@ -194,7 +189,7 @@ def test_the_tables_say_all_of_each_way() -> None:
 )
 def test_a_pod_that_one_of_three_ways_places_otherwise_is_listed(third: str, listed: list[str]) -> None:
     runs = {
-        name: Run([result("a", PodFate.BOUND, on=on)], [Sample(0.0, 0.0, 0.0, 0.0)])
+        name: Run([result("a", PodFate.BOUND, on=on)], 0.0, 0.0)
         for name, on in (("one", "n1"), ("two", "n1"), ("three", third))
     }
     lines = [line.rstrip() for line in shown(runs)]
@@ -220,22 +215,10 @@ def test_a_pod_that_one_of_three_ways_places_otherwise_is_listed(third: str, lis
     ],
 )
 def test_twenty_pods_that_fare_differently_are_listed_and_the_others_counted(pods: int, more: list[str]) -> None:
-    runs = {
-        on: Run([result(f"p{at}", PodFate.BOUND, on=on) for at in range(pods)], [Sample(0.0, 0.0, 0.0, 0.0)])
-        for on in ("n1", "n2")
-    }
+    runs = {on: Run([result(f"p{at}", PodFate.BOUND, on=on) for at in range(pods)], 0.0, 0.0) for on in ("n1", "n2")}
     lines = shown(runs)
     assert len([line for line in lines if line.startswith("p")]) == 20
     assert [line for line in lines if line.startswith("...")] == more
-
-
-async def test_a_hundred_samples_are_taken_on_the_way() -> None:
-    pods = [asking(f"p{at}") for at in range(200)]
-    wanted = [WantedPod(one) for one in pods]
-    ready = node()
-    ready["status"]["allocatable"]["pods"] = "500"
-    found = await compare.run(Objects(nodes=[ready]), wanted, Variant(WebhookSettings()), None, lambda _: None)
-    assert found.samples == [Sample(float(at), 0.0, 0.0, 0.0) for at in (*range(0, 201, 2), 200)]
 
 
 async def test_the_mix_that_the_settings_state_measures_in_place_of_that_of_the_pods() -> None:
@@ -245,11 +228,11 @@ async def test_the_mix_that_the_settings_state_measures_in_place_of_that_of_the_
         variant = Variant(parse(f"scheduler: {{{mix}}}"))
         wanted = [WantedPod(one) for one in pods]
         found = await compare.run(Objects(nodes=[node()], devices=[device()]), wanted, variant, None, lambda _: None)
-        fragmented.append([one.fragmented for one in found.samples])
-    assert fragmented == [[0.0, 12.5, 12.5, 12.5, 12.5], [0.0, 25.0, 25.0, 25.0, 25.0]]
+        fragmented.append(found.fragmented)
+    assert fragmented == [12.5, 25.0]
 
 
-async def test_what_is_placed_at_the_end_is_in_the_last_sample() -> None:
+async def test_what_is_placed_at_the_end_counts() -> None:
     about = {
         "labels": {"scheduling.x-k8s.io/pod-group": "train"},
         "annotations": {"koordgate.io/gang-all-or-nothing": "true"},
@@ -265,77 +248,4 @@ async def test_what_is_placed_at_the_end_is_in_the_last_sample() -> None:
     settings = parse("gangs: {allOrNothing: true}")
     found = await compare.run(objects_, wanted, Variant(settings), None, lambda _: None)
     assert [one.state for one in found.results] == [PodFate.BOUND] * 2
-    assert [one.allocated for one in found.samples] == [0.0, 0.0, 0.0, 100.0]
-
-
-def lines_of(text: str) -> list[list[tuple[float, float]]]:
-    """The points of each line that a plot draws of a run, in the order of the document."""
-    root = ET.fromstring(text)
-    found = []
-    for line in root.iter(f"{SVG}polyline"):
-        points = [point.split(",") for point in line.attrib["points"].split()]
-        found.append([(float(x), float(y)) for x, y in points])
-    return found
-
-
-def test_the_plot_has_two_lines_for_each_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "plot.svg"
-    compared(tmp_path, capsys, "--preference", "packing", "--preference", "mostBalanced", "--plot", str(path))
-    text = path.read_text()
-    assert len(lines_of(text)) == 4
-    words = ["".join(one.itertext()) for one in ET.fromstring(text).iter(f"{SVG}text")]
-    assert {"packing", "mostBalanced", "Pods that have arrived"} <= set(words)
-
-
-def test_a_plot_draws_more_as_higher_and_later_as_further_right() -> None:
-    samples = [Sample(0.0, 0.0, 0.0, 4.0), Sample(1.0, 0.0, 50.0, 2.0), Sample(2.0, 0.0, 100.0, 0.0)]
-    allocated, fragmented = lines_of(plot({"one": samples}, PODS))
-    assert [x for x, _ in allocated] == sorted(x for x, _ in allocated)
-    assert [y for _, y in allocated] == sorted((y for _, y in allocated), reverse=True)
-    assert [y for _, y in fragmented] == sorted(y for _, y in fragmented)
-    middle = (allocated[0][1] + allocated[2][1]) / 2
-    assert abs(allocated[1][1] - middle) < 0.2
-
-
-def strokes(text: str, tag: str) -> list[tuple[str, str]]:
-    """The colour and the dashes of each line."""
-    return [(one.attrib["stroke"], one.get("stroke-dasharray", "")) for one in ET.fromstring(text).iter(f"{SVG}{tag}")]
-
-
-def test_what_was_asked_is_a_line_of_its_own_up_to_all_gpus() -> None:
-    samples = [Sample(0.0, 0.0, 0.0, 1.0), Sample(1.0, 100.0, 50.0, 1.0), Sample(2.0, 130.0, 100.0, 1.0)]
-    text = plot({"one": samples})
-    asked = [one.attrib["d"] for one in ET.fromstring(text).iter(f"{SVG}path") if one.get("stroke") == "#bbb"]
-    (_, low), (_, most), (_, beyond) = [tuple(map(float, at.split(","))) for at in asked[0][1:].split()]
-    allocated, _ = lines_of(text)
-    assert (low, most, beyond) == (allocated[0][1], allocated[2][1], allocated[2][1])
-    assert len(asked) == 2, "the line, and what it is"
-    assert "asked</text>" in text
-
-
-def test_what_was_asked_is_left_out_where_it_is_not_known() -> None:
-    text = plot({"one": [Sample(0.0, 0.0, 1.0, 1.0), Sample(1.0, 0.0, 2.0, 1.0)]}, PODS)
-    assert "#bbb" not in text
-    assert "asked</text>" not in text
-
-
-def test_more_runs_than_colours_are_told_apart_by_dashes() -> None:
-    drawn = strokes(plot({str(number): [Sample(0.0, 0.0, 1.0, 1.0)] for number in range(16)}), "polyline")
-    assert len(set(drawn)) == 16
-    assert [dashes for _, dashes in drawn[:8]] == [""] * 8
-
-
-@pytest.mark.parametrize(
-    ("last", "marks"),
-    [(130.0, ["0", "20", "40", "60", "80", "100", "120"]), (8.0, [str(at) for at in range(9)]), (900.0, ["0", "200"])],
-)
-def test_a_plot_is_marked_at_round_figures(last: float, marks: list[str]) -> None:
-    drawn = ET.fromstring(plot({"one": [Sample(0.0, 0.0, 1.0, 0.0), Sample(last, 0.0, 1.0, 0.0)]}))
-    below = [one for one in drawn.iter(f"{SVG}text") if one.get("text-anchor") == "middle"]
-    assert [one.text for one in below][1 : len(marks) + 1] == marks
-
-
-def test_a_name_in_a_plot_is_escaped() -> None:
-    text = plot({"<b>&": [Sample(0.0, 0.0, 1.0, 1.0)]}, PODS)
-    assert "&lt;b&gt;&amp;" in text
-    assert json.dumps("<b>") not in text
+    assert found.allocated == 100.0

@@ -81,11 +81,6 @@ def test_settings_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "none: cannot be read" in capsys.readouterr().err
 
 
-def test_no_file_at_all(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate"]) == 2
-    assert "give the cluster and the Pods with -f, or a trace with --trace" in capsys.readouterr().err
-
-
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("simulate", "demo"):
         with pytest.raises(SystemExit) as ended:

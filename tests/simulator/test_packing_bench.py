@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from openb.arrays import Arrays, typical
-from packing import NODES, PODS, Run, orders
+from openb.objects import mix_of_trace, node_objects
+from openb.play import Player
+from openb.trace import TraceAsk, TraceNode, TracePod
+from packing import NODES, PODS, Run, orders, stock
 
 from console.simulator.cluster import OfflineCluster, PodFate
-from console.simulator.trace import TraceAsk, TraceNode, TracePod
-from console.simulator.traceobjects import mix_of_trace, node_objects
-from console.simulator.traceplay import Player
 
 
 def run(what: str, *, share: int = 60, replay: bool = False) -> Run:
@@ -59,7 +59,7 @@ def test_fragmentation_is_that_of_the_definition_on_arrays() -> None:
     measured: list[float] = [arrays.fragmented_percent]
 
     async def play() -> Player:
-        cluster = OfflineCluster.in_process(stock=1)
+        cluster = OfflineCluster.in_process(plain=stock(1))
         await cluster.load([obj for node in nodes for obj in node_objects(node)])
 
         def moved(pod: TracePod, node: str, minors: object, sign: int) -> None:

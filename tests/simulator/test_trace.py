@@ -1,136 +1,16 @@
 """Traces: what is read, what is refused and how that is told, and orders of arrival."""
 
 import pytest
+from openb.objects import mix_of_trace, node_objects, percent, pod_object
+from openb.trace import TraceAsk, TraceNode, TracePod, named, shuffled
 
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.mix import TypicalRequest, mix_of
-from console.simulator import trace
-from console.simulator.documents import InputError
-from console.simulator.trace import TraceAsk, TraceNode, TracePod, named, read_nodes, read_pods, shuffled
-from console.simulator.traceobjects import mix_of_trace, node_objects, percent, pod_object
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,creation_time,deletion_time\n"
 SHORT = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n"
-
-
-def test_nodes_are_read_in_their_order() -> None:
-    text = f"{NODES}b,96000,393216,8,G2\na,32000,262144,0,\nc,1,2,0,T4\n"
-    assert read_nodes(text, "n.csv") == [
-        TraceNode("b", 96000, 393216, 8, "G2"),
-        TraceNode("a", 32000, 262144, 0, ""),
-        TraceNode("c", 1, 2, 0, ""),
-    ]
-
-
-def test_pods_are_read_with_their_models_and_times() -> None:
-    text = f"{PODS}a,6000,12288,1,460,V100M32|V100M16,LS,5,9.0\nb,1,2,0,0,T4,BE,,\n"
-    assert read_pods(text, "p.csv") == [
-        TracePod("a", TraceAsk(6000, 12288, 1, 460, ("V100M16", "V100M32")), 5, 9),
-        TracePod("b", TraceAsk(1, 2, 0, 0, ())),
-    ]
-
-
-def test_models_and_times_may_be_left_out_and_other_columns_are_not_read() -> None:
-    assert read_pods("more,name,cpu_milli,memory_mib,num_gpu,gpu_milli\r\nx,a,1,2,2,1000\r\n\r\n", "p.csv") == [
-        TracePod("a", TraceAsk(1, 2, 2, 1000, ()))
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        pytest.param("", "p.csv: the first line lacks name, cpu_milli", id="nothing"),
-        pytest.param(SHORT, "p.csv: nothing below the first line", id="only a header"),
-        pytest.param("name,cpu_milli\na,1\n", "the first line lacks memory_mib, num_gpu, gpu_milli", id="columns"),
-        pytest.param(f"{SHORT}a,1,2,1\n", "p.csv, line 2: 4 values where the first line names 5", id="short line"),
-        pytest.param(f"{SHORT}a,1,2,1,500,6\n", "p.csv, line 2: 6 values where the first line names 5", id="long line"),
-        pytest.param(f"{SHORT}a,1,2,1,500\na,1,2,1,500\n", "line 3: a is in line 2 already", id="twice"),
-        pytest.param(f"{SHORT}a,-1,2,1,500\n", "line 2: cpu_milli is '-1': write a whole number", id="negative"),
-        pytest.param(f"{SHORT}a,1e3,2,1,500\n", "cpu_milli is '1e3'", id="no integer"),
-        pytest.param(f"{SHORT}a,٣,2,1,500\n", "cpu_milli is '٣'", id="other digits"),
-        pytest.param(f"{SHORT}a,{'9' * 5000},2,1,500\n", "whole number from 0 to", id="a very long number"),
-        pytest.param(f"{SHORT}a,1,2,65,500\n", "num_gpu is '65': write a whole number from 0 to 64", id="many GPUs"),
-        pytest.param(f"{SHORT}a,1,2,1,1001\n", "gpu_milli is '1001': write a whole number from 0 to 1000", id="milli"),
-        pytest.param(f"{SHORT}a,1,2,0064,500\n", "num_gpu is '0064'", id="zeros before"),
-        pytest.param(f"{SHORT}a,1,1099511627777,0,0\n", "number from 0 to 1099511627776", id="too much memory"),
-        pytest.param(f"{SHORT}a,1,2,1,0\n", "gpu_milli is 0 where num_gpu is 1", id="a GPU of nothing"),
-        pytest.param(f"{SHORT}a,1,2,0,500\n", "gpu_milli is 500 where num_gpu is 0", id="no GPU of something"),
-        pytest.param(f"{SHORT}A b,1,2,1,500\n", "name is 'A b': a name has", id="name"),
-        pytest.param(f"{SHORT},1,2,1,500\n", "name is empty", id="no name"),
-        pytest.param(f"{PODS}a,1,2,1,500,$(x),LS,1,2\n", "gpu_spec is '$(x)'", id="model"),
-        pytest.param(f"{PODS}a,1,2,1,500,,LS,x,2\n", "creation_time is 'x': write whole seconds", id="time"),
-        pytest.param(f"{PODS}a,1,2,1,500,,LS,.0,2\n", "creation_time is '.0': write whole seconds", id="no seconds"),
-        pytest.param(f"{PODS}a,1,2,1,500,,LS,5.x,\n", "creation_time is '5.x': write whole seconds", id="no fraction"),
-        pytest.param(f"{PODS}a,1,2,1,500,,LS,5.50,\n", "creation_time is '5.50': write", id="half a second"),
-        pytest.param(f"{PODS}a,1,2,1,500,,LS,,٣\n", "deletion_time is '٣': write whole seconds", id="digits of a time"),
-        pytest.param(f"{PODS}a,1,2,1,500,,LS,10000000000000,\n", "creation_time is '10000000000000'", id="a late time"),
-        pytest.param(f"{PODS}a,1,2,1,500,,LS,9,2\n", "deletion_time is 2, before creation_time", id="ends too soon"),
-        pytest.param(f'{SHORT}"a,1,2,1,500\n', "not CSV", id="an open quotation mark"),
-    ],
-)
-def test_a_list_that_cannot_be_used_is_refused_by_line_with_a_remedy(text: str, told: str) -> None:
-    with pytest.raises(InputError) as refused:
-        read_pods(text, "p.csv")
-    assert told in str(refused.value)
-    assert len(str(refused.value)) < 300
-
-
-def test_as_much_as_may_be_is_read() -> None:
-    name, model = "a" * 63, "M" * 63
-    text = (
-        f"{PODS}{name},1099511627776,2,64,1000,{model},LS,0,9999999999999.000\nb,00,2,0,0,,LS,5.,5\nc,0,2,0,0,,LS,,9\n"
-    )
-    assert read_pods(text, "p.csv") == [
-        TracePod(name, TraceAsk(1_099_511_627_776, 2, 64, 1000, (model,)), 0, 9_999_999_999_999),
-        TracePod("b", TraceAsk(0, 2, 0, 0, ()), 5, 5),
-        TracePod("c", TraceAsk(0, 2, 0, 0, ()), None, 9),
-    ]
-
-
-@pytest.mark.parametrize("name", ["a", "a-b", "a.b-c", "0", "ab-c"])
-def test_names_may_have_dashes_and_dots_inside(name: str) -> None:
-    assert [pod.name for pod in read_pods(f"{SHORT}{name},1,2,0,0\n", "p.csv")] == [name]
-    assert [node.model for node in read_nodes(f"{NODES}n,1,2,1,{name}_X\n", "n.csv")] == [f"{name}_X"]
-
-
-@pytest.mark.parametrize("name", ["-a", "a-", "ab.", ".ab", "a_b", "Ab", "a" * 64])
-def test_what_is_no_name_is_refused(name: str) -> None:
-    with pytest.raises(InputError) as refused:
-        read_pods(f"{SHORT}{name},1,2,0,0\n", "p.csv")
-    assert str(refused.value) == (
-        f"p.csv, line 2: name is '{name[:40]}': a name has 1 to 63 small letters, digits, dashes and dots, and begins "
-        "and ends with a letter or digit"
-    )
-
-
-@pytest.mark.parametrize("model", ["-a", "a-", "ab.", "_ab", "a b", "ab_", "a" * 64])
-def test_what_is_no_model_is_refused(model: str) -> None:
-    with pytest.raises(InputError) as refused:
-        read_nodes(f"{NODES}n,1,2,1,{model}\n", "n.csv")
-    assert str(refused.value) == (
-        f"n.csv, line 2: model is '{model[:40]}': a model has at most 63 letters, digits, dashes, dots and underscores"
-    )
-
-
-def test_a_line_is_named_by_its_number_and_a_long_name_is_cut() -> None:
-    long = "x" * 90
-    with pytest.raises(InputError) as refused:
-        read_pods(f"{SHORT}\na,1,2,0,0\n{long},1,2,0,0\n", "p.csv")
-    assert str(refused.value).startswith("p.csv, line 4: name is 'xxxx")
-    rows = list(trace._rows(f"{SHORT}{long},1,2,0,0\n", "p.csv", ("name",)))
-    assert len(rows) == 1
-    with pytest.raises(InputError) as refused:
-        list(trace._rows(f"{SHORT}a,1,2,0,0\n\n{long},1,2,0,0\n{long},1,2,0,0\n", "p.csv", ("name",)))
-    assert str(refused.value) == f"p.csv, line 5: {'x' * 80} is in line 4 already; give it another name"
-    with pytest.raises(InputError, match=r"^p.csv, line 3: not CSV \(.*\); correct it$"):
-        read_pods(f'{SHORT}a,1,2,0,0\n"b"c,1,2,0,0\n', "p.csv")
-
-
-def test_a_node_with_gpus_names_their_model() -> None:
-    with pytest.raises(InputError, match="line 2: model is empty, but the node has GPUs"):
-        read_nodes(f"{NODES}a,1,2,1,\n", "n.csv")
 
 
 POD = TracePod("a", TraceAsk(1, 2, 1, 500, ()))
@@ -153,11 +33,6 @@ def test_no_more_pods_arrive_than_are_needed(seed: int) -> None:
     assert {0, 300, 500} == set(asked)
     assert [pod.ask.gpu_milli for pod in shuffled([POD], 500, seed)] == [500]
     assert [pod.ask.gpu_milli for pod in shuffled([POD], 501, seed)] == [500, 500]
-
-
-def test_no_order_of_pods_without_gpus_ever_asks_for_enough() -> None:
-    with pytest.raises(InputError, match="no Pod of the trace asks for a GPU"):
-        shuffled([PLAIN], 1000, 1)
 
 
 def test_a_stated_order_ends_when_enough_is_asked_and_repeated_pods_have_names_of_their_own() -> None:

@@ -20,7 +20,7 @@ Raw = dict[str, Any]
 def ways(*words: str, settings: WebhookSettings | None = None) -> dict[str, Variant]:
     parser = argparse.ArgumentParser()
     COMMAND.arguments(parser)
-    return variants(parser.parse_args(words), settings or WebhookSettings())
+    return variants(parser.parse_args(["-f", "x", *words]), settings or WebhookSettings())
 
 
 def names(objects: list[Raw]) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-from console.simulator.traceplay import Sample
+from openb.play import Sample
 
 _COLOURS: Final = ("#2c6fbb", "#c0392b", "#27804a", "#8e5ea2", "#d68910", "#16807a", "#7a5230", "#555555")
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM, _BETWEEN, _LINE = 760, 300, 60, 24, 44, 44, 28, 18

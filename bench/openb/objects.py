@@ -14,8 +14,8 @@ from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.mix import Mix, TypicalRequest, mix_of
 from allocator.vocabulary.names import TYPE_GPU
 from console.simulator.cardmemory import memory_of
-from console.simulator.trace import WHOLE, TraceAsk, TraceNode, TracePod
 from koordgate.kube.resource import DEVICES
+from openb.trace import WHOLE, TraceAsk, TraceNode, TracePod
 
 Raw = dict[str, Any]
 

@@ -10,8 +10,8 @@ from allocator.headroom import needs_of
 from allocator.vocabulary.mix import Mix
 from console.simulator.cluster import OfflineCluster, PodFate
 from console.simulator.measure import Measure
-from console.simulator.trace import WHOLE, TracePod
-from console.simulator.traceobjects import pod_object
+from openb.objects import pod_object
+from openb.trace import WHOLE, TracePod
 from webhook.upkeep.headroom import Eased, bounds_of, short_now, with_taint
 
 _NAMESPACE: Final = "default"
