@@ -1,14 +1,38 @@
-"""What a live Pod's own annotation and the ledger state differently (pure).
+"""Which devices a live Pod's annotations mean, and what these and the ledger state differently (pure).
 
 A bind writes both in one step each, and nothing changes either of them while the Pod is bound. Where they differ,
 somebody has edited one, and nobody knows which: the Pod may use what the one says and what the other says.
+
+A minor is a device's number at the time of the allocation (device proposal, "DeviceAllocation"). Devices are numbered
+again where one is added or lost, so that the minor may mean another device today.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from allocator.vocabulary.adopted import Numberings, held_at
 from allocator.vocabulary.cpunode import CpuShare
+from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Share
+
+
+def meant(
+    shares: Iterable[Share], starts: Sequence[int], numberings: Numberings, devices: Iterable[Device]
+) -> Iterator[tuple[Share, tuple[str, ...]]]:
+    """Find the devices that shares are of.
+
+    `starts`: when its minors were resolved, seconds since the epoch; empty if that is not known. Yields each share with
+    the ids that it may be of, ascending: one, unless the past is not known exactly; none if the node is not known to
+    have had such a device. At a time of which nothing is known, a minor may have meant whatever it is known to have
+    meant at any time.
+    """
+    now = {(device.type, device.minor): device.id for device in devices}
+    for share in shares:
+        kind, minor = share.type, share.minor
+        found = {one.device(kind, minor) for start in starts for one in held_at(numberings, start)}
+        if not share.id and (not found or "" in found):
+            found = {*(one.device(kind, minor) for one in numberings), now.get((kind, minor))}
+        yield share, (share.id,) if share.id else tuple(sorted(filter(None, found)))
 
 
 class Dispute(NamedTuple):

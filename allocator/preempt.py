@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, TypeVar
 
-from allocator.alike import depends_on_names, likeness
 from allocator.amounts import PODS, Amounts
 from allocator.budget import Budget, BudgetSpentError
 from allocator.place import MAX_STEPS as DECISION_STEPS
 from allocator.place import Placement, place
+from allocator.signature import depends_on_names, signature_of
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.holdings import Holding
@@ -41,23 +41,23 @@ class PodStanding:
 
 
 class LongRefusals:
-    """The refusals of one request that took long; each holds on all nodes that are alike (`allocator/alike.py`)."""
+    """The refusals of one request that took long; each holds on all nodes that are alike (`allocator/signature.py`)."""
 
     def __init__(self, request: PodRequest) -> None:
         self._request = request
-        self._unfinished: dict[Hashable, bool] = {}  # likeness of a node -> whether the decision was ended
+        self._unfinished: dict[Hashable, bool] = {}  # signature_of of a node -> whether the decision was ended
 
     def get(self, node: NodeSnapshot, budget: Budget) -> bool | None:
         """Whether a node's refusal, which is known, was unfinished; None where no refusal is known."""
         if not self._unfinished or depends_on_names(self._request, node):
             return None
         budget.spend(_ALIKE_STEPS)
-        return self._unfinished.get(likeness(node))
+        return self._unfinished.get(signature_of(node))
 
     def put(self, node: NodeSnapshot, *, unfinished: bool) -> None:
         """Remember that a node refuses the request."""
         if not depends_on_names(self._request, node):
-            self._unfinished[likeness(node)] = unfinished
+            self._unfinished[signature_of(node)] = unfinished
 
 
 def choose_victims(

@@ -21,7 +21,7 @@ PARTS: Final = {
     "created": (
         "allocator/request/normalise.py",
         "allocator/request/sharing.py",
-        "allocator/request/spoken.py",
+        "allocator/request/statedamounts.py",
         "allocator/quantity.py",
         "allocator/wire/allocatehint.py",
         "allocator/wire/strict.py",
@@ -40,7 +40,7 @@ PARTS: Final = {
         "allocator/cpu/words.py",
         "allocator/place.py",
         "allocator/request/quotaamounts.py",
-        "allocator/hold.py",
+        "allocator/gangreservation.py",
         "webhook/scheduling/ranking.py",
     ),
     "bound": ("allocator/bind.py", "webhook/scheduling/bindings.py"),

@@ -2,7 +2,7 @@
 
 Every count is of `place()`: this module only remembers what it said. There are two ways, and both lead to the same:
 
-- Nodes that are alike (`allocator.alike`) are filled alike, on the devices at the same places.
+- Nodes that are alike (`allocator.signature`) are filled alike, on the devices at the same places.
 - A Pod that asks for one device, and for nothing that depends on other devices, fits on a node as often as on each of
   its devices alone, in sum. Devices are of few states even where no two nodes are alike.
 """
@@ -11,10 +11,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from allocator.alike import depends_on_names, likeness
 from allocator.amounts import CPU, PODS, Amounts
 from allocator.budget import Budget
 from allocator.place import MAX_STEPS, Placement, numa_policy, place
+from allocator.signature import depends_on_names, signature_of
 from allocator.vocabulary.asks import NO_WISHES, PodRequest
 from allocator.vocabulary.cpupolicy import NumaPolicy
 from allocator.vocabulary.device import Device
@@ -122,7 +122,7 @@ class Filling:
             return self._in_sum(node, there)
         if depends_on_names(self._wanted.request, node):
             return self._anew(node)
-        return self._remembered(self._known, likeness(node), node)
+        return self._remembered(self._known, signature_of(node), node)
 
     def count(self, room: NodeRoom) -> int:
         """How many fit on a node, one after another; with what they request of CPU and memory."""

@@ -6,7 +6,7 @@ Sources: the device proposal ("User apply device resources scenarios") and Koord
 from collections.abc import Mapping
 from typing import Final
 
-from allocator.request.spoken import MAX_COUNT, StatedAmounts
+from allocator.request.statedamounts import MAX_COUNT, StatedAmounts
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import FULL, DeviceType, Unit
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from allocator.quantity import QuantityError, format_bytes, is_zero, to_int
 from allocator.request.devices import PodReading, Stated
 from allocator.request.pod import NO_SLOTS, read_request
-from allocator.request.spoken import Findings, dialect_of, read_amounts
+from allocator.request.statedamounts import Findings, dialect_of, read_amounts
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.excerpt import excerpt

@@ -32,7 +32,7 @@ from allocator.fractions import divide_among, regions
 from allocator.quantity import QuantityError, to_int
 from allocator.request.cpuamounts import CPU, peak, read_cpu_amounts
 from allocator.request.devices import PodReading
-from allocator.request.spoken import MAX_COUNT
+from allocator.request.statedamounts import MAX_COUNT
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.cardmemory import bytes_of
 from allocator.vocabulary.devicetype import FULL, DeviceType

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from allocator.quantity import QuantityError, format_bytes, parse
-from allocator.request.spoken import Findings
+from allocator.request.statedamounts import Findings
 from allocator.vocabulary.askedlimit import WHOLE, AskedLimit
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect, Form, Selects, Term

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from allocator.fractions import divide_among, regions
 from allocator.request.devices import ContainerReading
 from allocator.request.normalise import normalise
-from allocator.request.spoken import StatedAmounts
+from allocator.request.statedamounts import StatedAmounts
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.names import DEVICE_SHARING

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.index.search import NodeFigures
-from allocator.numasets import opened
-from allocator.place import Placement
-from allocator.reasons.cards import CardReason, card_reasons
+from allocator.place import Placement, opened
+from allocator.reasons import CardReason, card_reasons
 from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot

@@ -8,8 +8,7 @@ from allocator.adopted import doubts
 from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.place import Placement, place_by_numa
 from allocator.preempt import PodStanding
-from allocator.reasons.cards import CardReason, card_reasons, lack
-from allocator.reasons.changes import Change, changes
+from allocator.reasons import CardReason, Change, card_reasons, changes, lack
 from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL
@@ -46,7 +45,7 @@ class NodeVerdict:
     Attributes:
         name: of the node.
         reasons: why it cannot hold the Pod, the first one first; empty if it can.
-        lack: how far it is from holding it: percent of devices and CPUs (`allocator.reasons.cards.lack`), percent of
+        lack: how far it is from holding it: percent of devices and CPUs (`allocator.reasons.lack`), percent of
             each other amount, and 100 if a condition on the node is not met. The nearest node has the least.
         permanent: it could not even if all other Pods left.
         placement: what the Pod would get there; None if `place()` refuses.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from allocator.reasons.changes import ChangeKind
+from allocator.reasons import ChangeKind
 from console.explain.nodes import NodeDetail
 from console.explain.scene import Scene
 from webhook.view.nodeselection import UNSCHEDULABLE, may_land, tolerated

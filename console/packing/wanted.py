@@ -12,7 +12,7 @@ from allocator.packing.stranded import SIZES, Size, SizeError, read_size, sample
 from allocator.place import Placement, place
 from allocator.preempt import PodStanding, choose_victims
 from allocator.quantity import QuantityError, to_int, to_milli
-from allocator.reasons.cards import lack
+from allocator.reasons import lack
 from allocator.request.typical import MEMORY
 from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.holdings import Holding

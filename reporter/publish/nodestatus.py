@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from allocator.numbered import meant
+from allocator.disputed import meant
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.dialects import VOLCANO_MEMORY, VOLCANO_NUMBER

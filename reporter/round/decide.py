@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from allocator.devices.delivery import DeliveryRules, delivery_of
-from allocator.numbered import meant
+from allocator.disputed import meant
 from allocator.vocabulary.adopted import Numberings
 from allocator.vocabulary.delivery import DELIVERY_LABEL, NodeRuntime
 from allocator.vocabulary.device import Device

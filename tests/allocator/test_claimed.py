@@ -19,7 +19,7 @@ from allocator.claimed import (
     reserve,
     standing,
 )
-from allocator.hold import Planned, hold
+from allocator.gangreservation import Planned, hold
 from allocator.vocabulary.claims import ClaimedDevice, DeviceName, ResourceClaim
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE

@@ -14,7 +14,7 @@ from allocator.devices.delivery import DeliveryRules, delivery_of
 from allocator.fractions import regions
 from allocator.memorylimits import limit_annotations, memory_limits
 from allocator.place import Placement, place
-from allocator.reasons.changes import changes
+from allocator.reasons import changes
 from allocator.request.original import read_asks
 from allocator.vocabulary.asks import ContainerAsk, PodRequest, Wishes
 from allocator.vocabulary.delivery import NOTHING_TOLD, NodeDelivery, NodeRuntime, Way

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from machines import server, server_cpu, server_devices
 from machines_cpu import build, siblings_near
 
-from allocator.numasets import opened
-from allocator.place import Placement, place
+from allocator.place import Placement, opened, place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare, NumaShare
 from allocator.vocabulary.cpupolicy import BindPolicy, NumaPolicy, NumaStrategy

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.numbered import meant
+from allocator.disputed import meant
 from allocator.vocabulary.adopted import Numbering, Numberings
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Share

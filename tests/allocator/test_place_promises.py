@@ -16,8 +16,8 @@ from machines import wired
 from machines_cpu import build, shuffled, siblings_far, siblings_near
 from trials import examples
 
-from allocator.alike import depends_on_names, likeness, retold
 from allocator.place import Placement, place
+from allocator.signature import depends_on_names, renamed, signature_of
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk, QosClass
 from allocator.vocabulary.cpunode import CpuNode, CpuShare, Zone
@@ -535,7 +535,7 @@ def test_a_permanent_refusal_holds_on_the_empty_node_too(on: NodeSnapshot, of: P
         assert isinstance(place(of, replace(empty, kubelet_held=frozenset())), Refusal)
 
 
-def renamed(on: NodeSnapshot) -> NodeSnapshot:
+def like_another(on: NodeSnapshot) -> NodeSnapshot:
     """A node that differs in its name, in the ids of its devices, and in who holds what."""
     ids = {device.id: f"x-{len(on.devices) - number}" for number, device in enumerate(on.devices)}
     links = on.wiring.links
@@ -559,13 +559,13 @@ def renamed(on: NodeSnapshot) -> NodeSnapshot:
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=SLOW)
 @given(nodes(), requests())
 def test_a_refusal_holds_in_its_words_on_every_node_that_is_alike(on: NodeSnapshot, of: PodRequest) -> None:
-    other = renamed(on)
-    assert likeness(other) == likeness(on)
+    other = like_another(on)
+    assert signature_of(other) == signature_of(on)
     if depends_on_names(of, on):
         return
     told, there = place(of, on), place(of, other)
     if isinstance(told, Refusal):
-        assert there == retold(told, on.name, other.name)
+        assert there == renamed(told, on.name, other.name)
         event("refused")
     else:
         assert isinstance(there, Placement)
@@ -577,6 +577,6 @@ def test_nodes_on_which_a_request_fares_differently_are_not_alike(
     on: NodeSnapshot, another: NodeSnapshot, of: PodRequest, parts: set[str]
 ) -> None:
     changed = replace(on, **{part: getattr(another, part) for part in parts})
-    if likeness(changed) == likeness(on) and not depends_on_names(of, on) and not depends_on_names(of, changed):
+    if signature_of(changed) == signature_of(on) and not depends_on_names(of, on) and not depends_on_names(of, changed):
         assert isinstance(place(of, changed), Refusal) is isinstance(place(of, on), Refusal)
         event("alike")

@@ -32,9 +32,7 @@ from trials import examples
 
 from allocator.place import Placement, place, place_by_numa
 from allocator.preempt import PodStanding, choose_victims
-from allocator.reasons.cards import card_reasons, lack
-from allocator.reasons.changes import Change, ChangeKind, changes
-from allocator.reasons.given import given
+from allocator.reasons import Change, ChangeKind, card_reasons, changes, given, lack
 from allocator.vocabulary.adopted import ForeignHolding, Product
 from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.cpuask import QosClass
@@ -419,7 +417,7 @@ def test_the_search_for_pods_that_would_make_room_takes_64_000_steps_at_most(mon
         budgets.append(arguments[-1].left)
         return choose_victims(*arguments)
 
-    monkeypatch.setattr("allocator.reasons.changes.choose_victims", counted)
+    monkeypatch.setattr("allocator.reasons.choose_victims", counted)
     found(asking(WHOLE), node(FREE, holdings=held(part(FREE, 10))))
     assert budgets == [64_000]
 

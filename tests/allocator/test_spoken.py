@@ -7,7 +7,7 @@ import pytest
 from builders import ask, container, pod_spec
 
 from allocator.request.devices import read_pod
-from allocator.request.spoken import StatedAmounts
+from allocator.request.statedamounts import StatedAmounts
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.dialect import Dialect, Term

@@ -35,7 +35,7 @@ from model.gangstate import (
 )
 
 from allocator.bind import MAX_UNBOUND, Holdings, PodToBind, bind, end, keep, release
-from allocator.hold import Planned, close, give_back, hold, hold_again, limit, prolong
+from allocator.gangreservation import Planned, close, give_back, hold, hold_again, limit, prolong
 from allocator.place import place
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot

@@ -1,10 +1,10 @@
 """A model of gangs that are bound as a whole: plans, gates, marks, binds, sweeps, crashes, time and old views.
 
-The decisions are those of the product: `next_step` and `SeenHolds` of `webhook.gangs`, the changes of `allocator.hold`
-and `allocator.bind`, `place`, and `judge` of `webhook.upkeep.sweep`. The model has what surrounds them. A replica sees
-records and Pods late, decides on a step by what it has seen, and writes one record or Pod after another: anything may
-happen between two writes, and it may end there. The API server performs a Binding some time after it was answered, or
-never. A write to a record is atomic and decides on the record as it is.
+The decisions are those of the product: `next_step` and `SeenHolds` of `webhook.gangs`, the changes of
+`allocator.gangreservation` and `allocator.bind`, `place`, and `judge` of `webhook.upkeep.sweep`. The model has what
+surrounds them. A replica sees records and Pods late, decides on a step by what it has seen, and writes one record or
+Pod after another: anything may happen between two writes, and it may end there. The API server performs a Binding some
+time after it was answered, or never. A write to a record is atomic and decides on the record as it is.
 
 Time passes in moments of `MOMENT_S`. A watch is late by less than one. A Binding is performed within two, all writes of
 a step are over within two, and a replica does within two what is to be done. The present is always `NOW`: what is

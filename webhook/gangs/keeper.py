@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, Protocol, assert_never
 
-from allocator.hold import Planned, close, give_back, hold, limit, prolong
+from allocator.gangreservation import Planned, close, give_back, hold, limit, prolong
 from allocator.vocabulary.gangs import MAX_MEMBERS, largest
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.outcome import Refusal

@@ -9,7 +9,7 @@ from typing import Final
 
 import orjson
 
-from allocator.hold import Planned
+from allocator.gangreservation import Planned
 from koordgate.breaks import Breaks, with_breaks
 from webhook.scheduling.bindings import claim_of
 from webhook.scheduling.pace import SearchTime

@@ -4,8 +4,8 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Final
 
-from allocator.alike import depends_on_names, likeness, retold
 from allocator.place import Placement
+from allocator.signature import depends_on_names, renamed, signature_of
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
@@ -122,7 +122,7 @@ class Verdicts:
         if judged is None or not judged.by_kind or depends_on_names(request, node):
             return None
         by, refusal = judged.by_kind.get(self._kinds.of(node), ("", None))
-        told = None if refusal is None else retold(refusal, by, node.name)
+        told = None if refusal is None else renamed(refusal, by, node.name)
         if told is not None:
             self.put(request, node.name, told)
         return told
@@ -156,7 +156,7 @@ class _Kinds:
         """The number of a node's kind; nodes of one number are alike."""
         number = self._by_node.get(node.name)
         if number is None:
-            like = likeness(node)
+            like = signature_of(node)
             number = self._numbers.get(like)
             if number is None:
                 if len(self._numbers) >= _MOST_KINDS:  # numbers are not given again

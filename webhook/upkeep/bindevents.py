@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from allocator.reasons.given import given
+from allocator.reasons import given
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot

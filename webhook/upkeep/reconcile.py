@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Final, Literal, Protocol
 
 from allocator.bind import adopt_running, end, keep, release
-from allocator.hold import hold_again
+from allocator.gangreservation import hold_again
 from allocator.vocabulary.holdings import Holding
 from allocator.wire.nodeallocation import RecordError
 from koordgate.breaks import Breaks, with_breaks

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Self
 
-from allocator.numbered import meant
+from allocator.disputed import meant
 from allocator.quantity import LARGEST
 from allocator.request.original import read_asks
 from allocator.request.pod import asks_by_metadata, is_ours

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from allocator.cpu.resolve import CpuDefaults, resolve
 from allocator.devices.delivery import DeliveryRules, delivery_of
-from allocator.disputed import AGREED, Dispute, disputed_cpus, disputed_devices
-from allocator.numbered import meant
+from allocator.disputed import AGREED, Dispute, disputed_cpus, disputed_devices, meant
 from allocator.vocabulary.adopted import ForeignHolding, Numberings
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.cpunode import CpuShare

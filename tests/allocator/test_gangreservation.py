@@ -5,7 +5,7 @@ from dataclasses import replace
 from builders import app, finish, gpu, gpus, holding, part, request
 
 from allocator.bind import GANG_WAITS, PodToBind, bind
-from allocator.hold import Planned, close, give_back, hold, hold_again, limit, prolong
+from allocator.gangreservation import Planned, close, give_back, hold, hold_again, limit, prolong
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest, Wishes
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding

@@ -21,7 +21,7 @@ from allocator.vocabulary.wiring import Wiring
 _CPU_RULES: Final = attrgetter(*(one.name for one in fields(CpuNode) if one.name != "zones"))
 
 
-def likeness(node: NodeSnapshot) -> Hashable:
+def signature_of(node: NodeSnapshot) -> Hashable:
     """All that a refusal by `place()` depends on, except what `depends_on_names` names.
 
     Names of nodes, ids of devices, and who holds what are not in it. Devices are numbered in the node's order, which is
@@ -49,7 +49,7 @@ def depends_on_names(request: PodRequest, node: NodeSnapshot) -> bool:
     return any(requirement.key == DEVICE_ID for selector in selectors for requirement in selector.requirements)
 
 
-def retold(refusal: Refusal, by: str, on: str) -> Refusal | None:
+def renamed(refusal: Refusal, by: str, on: str) -> Refusal | None:
     """The refusal by one node as a node like it would word it; None if it does not begin with the name."""
     prefix = f"{by}: "
     if not refusal.message.startswith(prefix):

@@ -10,8 +10,8 @@ import pytest
 from builders import app, gpu, gpus, holding, node, part, request
 from machines import server, server_cpu, server_devices
 
-from allocator.alike import depends_on_names, likeness, retold
 from allocator.place import place
+from allocator.signature import depends_on_names, renamed, signature_of
 from allocator.vocabulary.adopted import ForeignHolding, Product
 from allocator.vocabulary.asks import Wishes
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
@@ -88,12 +88,14 @@ DIFFERENT: dict[str, Callable[[], NodeSnapshot]] = {
 
 @pytest.mark.parametrize("change", DIFFERENT.values(), ids=DIFFERENT)
 def test_nodes_that_differ_are_not_alike(change: Callable[[], NodeSnapshot]) -> None:
-    assert likeness(change()) != likeness(BASE)
+    assert signature_of(change()) != signature_of(BASE)
 
 
 def test_nodes_that_are_alike_are_found_by_their_likeness() -> None:
     others = [holding("v", part(CARDS[1], 30)), holding("u", HALF, cpus=CpuShare("LSR", 0b11))]
-    assert {likeness(server(others)): "found"}[likeness(replace(server(others[::-1]), name="another"))] == "found"
+    assert {signature_of(server(others)): "found"}[
+        signature_of(replace(server(others[::-1]), name="another"))
+    ] == "found"
 
 
 def test_pods_that_divide_the_same_cpus_otherwise_make_a_difference() -> None:
@@ -103,8 +105,8 @@ def test_pods_that_divide_the_same_cpus_otherwise_make_a_difference() -> None:
         none = holding("none", HALF)
         return server([none, *(holding(f"p{at}", cpus=CpuShare("LSR", mask)) for at, mask in enumerate(masks))])
 
-    assert likeness(divided(0b0011, 0b1100)) == likeness(divided(0b1100, 0b0011))
-    assert likeness(divided(0b0011, 0b1100)) != likeness(divided(0b0111, 0b1000))
+    assert signature_of(divided(0b0011, 0b1100)) == signature_of(divided(0b1100, 0b0011))
+    assert signature_of(divided(0b0011, 0b1100)) != signature_of(divided(0b0111, 0b1000))
 
 
 LABELLED = {"labels": {"speed": "fast"}, "functions": (replace(FUNCTION, labels={"a": "b"}),)}
@@ -116,19 +118,19 @@ LABELLED = {"labels": {"speed": "fast"}, "functions": (replace(FUNCTION, labels=
     ids=["other labels", "a function without its label", "another function"],
 )
 def test_labels_and_functions_are_compared_where_both_nodes_have_some(other: dict[str, object]) -> None:
-    assert likeness(device(**LABELLED)) == likeness(device(**LABELLED))
-    assert likeness(device(**LABELLED)) != likeness(device(**{**LABELLED, **other}))
+    assert signature_of(device(**LABELLED)) == signature_of(device(**LABELLED))
+    assert signature_of(device(**LABELLED)) != signature_of(device(**{**LABELLED, **other}))
 
 
 def test_a_connection_of_a_device_that_the_node_does_not_list_is_no_listed_ones() -> None:
     links = BASE.wiring.links
     assert links.ids[0] == BASE.devices[0].id
     strange = replace(BASE.wiring, links=replace(links, ids=("strange", *links.ids[1:])))
-    assert likeness(replace(BASE, wiring=strange)) != likeness(BASE)
+    assert signature_of(replace(BASE, wiring=strange)) != signature_of(BASE)
 
 
 def test_whatever_a_node_has_is_compared_or_named_here() -> None:
-    """A new field fails here until `likeness` takes it in, or until it is listed as what no refusal depends on."""
+    """A new field fails here until `signature_of` takes it in, or until it is listed as what no refusal depends on."""
     assert {one.name for one in fields(NodeSnapshot) if one.init} == {
         *("name", "devices", "holdings", "claims", "foreign", "kubelet_held", "wiring", "cpu", "order", "isolation"),
         *("delivery", "disputed"),
@@ -143,8 +145,8 @@ def test_whatever_a_node_has_is_compared_or_named_here() -> None:
 
 @pytest.mark.parametrize("name", [one.name for one in fields(CpuNode) if one.name not in {"topology", "zones"}])
 def test_whatever_a_node_says_of_its_cpus_is_compared(name: str) -> None:
-    """A new field too, without a change of `likeness`."""
-    assert likeness(cpu(**{name: "another"})) != likeness(BASE)
+    """A new field too, without a change of `signature_of`."""
+    assert signature_of(cpu(**{name: "another"})) != signature_of(BASE)
 
 
 def selecting(key: str, **fields: object) -> Wishes:
@@ -171,11 +173,11 @@ def test_a_verdict_depends_on_names_where_a_hint_or_the_gang_names_devices(wishe
 def test_a_refusal_is_retold_with_the_other_nodes_name() -> None:
     told = place(request(app("main", gpus(200))), node(gpu(0)))
     assert isinstance(told, Refusal)
-    again = retold(told, "node-1", "node-2")
+    again = renamed(told, "node-1", "node-2")
     assert again is not None
     assert again == replace(told, message=told.message.replace("node-1", "node-2"))
     assert again.short == told.short
 
 
 def test_a_refusal_that_does_not_begin_with_the_nodes_name_is_not_retold() -> None:
-    assert retold(Refusal("node-10: too full"), "node-1", "node-2") is None
+    assert renamed(Refusal("node-10: too full"), "node-1", "node-2") is None
