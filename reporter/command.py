@@ -7,6 +7,8 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -41,28 +43,29 @@ def client() -> KubeClient:
     return KubeClient.autodetect(limit=_CONNECTIONS)
 
 
-def open_nvml(configured: ReporterSettings) -> GuardedNvml | None:
-    """The guarded NVML; None if GPUs are switched off."""
+@asynccontextmanager
+async def open_nvml(configured: ReporterSettings) -> AsyncIterator[GuardedNvml | None]:
+    """The guarded NVML for the duration; None if GPUs are switched off."""
     if not configured.gpus.enabled:
-        return None
+        yield None
+        return
     roots = configured.roots
-    return GuardedNvml(Patience(), DriverRoots(Path(roots.sysfs), Path(roots.proc)))
+    nvml = GuardedNvml(Patience(), DriverRoots(Path(roots.sysfs), Path(roots.proc)))
+    try:
+        yield nvml
+    finally:
+        await nvml.aclose()
 
 
 async def serve(configured: ReporterSettings, until: asyncio.Event) -> None:
     """Report until the event is set."""
-    nvml = open_nvml(configured)
-    try:
-        async with client() as kube:
-            metrics = ReporterMetrics(device_types(configured.devices.types), pods=configured.metrics.pods)
-            agent = Agent(configured, node_name(configured), kube, nvml, metrics)
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(_GARBAGE)
-            await agent.run(until)
-    finally:
-        if nvml is not None:
-            await nvml.aclose()
+    async with open_nvml(configured) as nvml, client() as kube:
+        metrics = ReporterMetrics(device_types(configured.devices.types), pods=configured.metrics.pods)
+        agent = Agent(configured, node_name(configured), kube, nvml, metrics)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(_GARBAGE)
+        await agent.run(until)
 
 
 def show(decided: Decided, problems: tuple[str, ...]) -> str:
@@ -82,12 +85,8 @@ async def look(configured: ReporterSettings, kube: KubeClient | None) -> tuple[D
     """Look once, with an NVML process for the duration; see `once.look`."""
     from reporter import once  # noqa: PLC0415 as above
 
-    nvml = open_nvml(configured)
-    try:
+    async with open_nvml(configured) as nvml:
         return await once.look(configured, node_name(configured), kube, nvml)
-    finally:
-        if nvml is not None:
-            await nvml.aclose()
 
 
 async def _look_and_show(configured: ReporterSettings, *, offline: bool) -> str:

@@ -17,6 +17,7 @@ from reporter.runtimefiles import (
     OperatorPolicy,
     RuntimeReading,
     is_name,
+    table,
 )
 
 _VERSION: Final = re.compile(r"v?([0-9]{1,4}(?:\.[0-9]{1,4}){1,3})(?:[-+].*)?", re.ASCII)
@@ -39,15 +40,15 @@ async def ask_operator(kube: KubeClient, before: OperatorPolicy = UNTOLD) -> Ope
 def operator_policy(items: object) -> OperatorPolicy:
     """Read the ClusterPolicy that counts (pure), of a list of them; nothing is known of what makes no sense."""
     for one in items if isinstance(items, list) else ():
-        if isinstance(one, dict) and _table(one.get("status")).get("state") != "ignored":
-            spec, metadata = _table(one.get("spec")), _table(one.get("metadata"))
-            cdi, toolkit = _table(spec.get("cdi")), _table(spec.get("toolkit"))
+        if isinstance(one, dict) and table(one.get("status")).get("state") != "ignored":
+            spec, metadata = table(one.get("spec")), table(one.get("metadata"))
+            cdi, toolkit = table(spec.get("cdi")), table(spec.get("toolkit"))
             return OperatorPolicy(
                 cdi=_flag(cdi.get("enabled")),
                 nri=_flag(cdi.get("nriPluginEnabled", False)),  # operators before 26.3 do not have it
                 brings_toolkit=_flag(toolkit.get("enabled", True)),
                 toolkit=read_version(toolkit.get("version")),
-                version=read_version(_table(metadata.get("labels")).get("app.kubernetes.io/version")),
+                version=read_version(table(metadata.get("labels")).get("app.kubernetes.io/version")),
             )
     return UNTOLD
 
@@ -56,10 +57,6 @@ def read_version(text: object) -> tuple[int, ...]:
     """Read a version, as v1.18.1 or v1.18.1-ubi8; empty if it is none, for example a digest."""
     match = _VERSION.fullmatch(text) if isinstance(text, str) else None
     return tuple(map(int, match[1].split("."))) if match else ()
-
-
-def _table(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _flag(value: object) -> bool | None:
@@ -95,10 +92,10 @@ def node_runtime(
     `node`: the Node object; empty if it is not known. `own_handler`: the runtime handler of the reporter's own
     container; "" for the default one.
     """
-    status = _table(node.get("status"))
+    status = table(node.get("status"))
     engine = _engine(reading.engines, status)
     found = _configuration(reading.nvidia, engine, policy)
-    listed = (_table(one).get("name") for one in _listed(status, "runtimeHandlers"))
+    listed = (table(one).get("name") for one in _listed(status, "runtimeHandlers"))
     handlers = tuple(name for name in listed if is_name(name))
     kinds = _kinds(reading, cards.names)
     hooks = {spec.kind for spec in reading.specs if spec.limits}
@@ -117,7 +114,7 @@ def node_runtime(
         mode=mode,
         unprivileged=unprivileged,
         fractions=any(
-            _table(one).get("type") == _FRACTIONS and _table(one).get("status") == "True"
+            table(one).get("type") == _FRACTIONS and table(one).get("status") == "True"
             for one in _listed(status, "conditions")
         ),
         no_limits=no_limits(
@@ -170,7 +167,7 @@ def no_limits(
 
 def _engine(engines: Mapping[str, Engine | None], status: Mapping[str, Any]) -> Engine | None:
     """The configuration of the runtime that the kubelet names; None if there is none, or several that differ."""
-    version = _text(_table(status.get("nodeInfo")).get("containerRuntimeVersion"))
+    version = _text(table(status.get("nodeInfo")).get("containerRuntimeVersion"))
     wanted = "/crio" if version.startswith("cri-o") else "/containerd"
     found = [
         engine

@@ -29,6 +29,7 @@ from reporter.runtimefiles import RuntimeFiles
 from reporter.settings import ReporterSettings, pci_matches
 from reporter.takeover import TakenOver, TakeOver
 
+_NO_CGROUPS: Final = (HierarchyError, LayoutError, OSError)
 _HEALTH: Final = "gpus.json"
 _MAX_HEALTH: Final = 2**20
 _NVIDIA: Final = 0x10DE
@@ -114,7 +115,7 @@ class Host:
             if self._enforcer is None or self._enforcer[0] != cgroup_root:
                 self._enforcer = (cgroup_root, Enforcer(*self._cgroups(cgroup_root)))
             return self._enforcer[1].round(pods, pools, kubelet), ""
-        except (HierarchyError, LayoutError, OSError) as error:
+        except _NO_CGROUPS as error:
             self._enforcer = None
             return None, str(error)
 
@@ -133,7 +134,7 @@ class Host:
         """
         try:
             hierarchy, layout = self._cgroups(cgroup_root)
-        except (HierarchyError, LayoutError, OSError):
+        except _NO_CGROUPS:
             return {}
         found = evidence.cgroups(hierarchy, layout, tuple(pods)[:_MAX_PODS])
         return {
@@ -144,7 +145,7 @@ class Host:
     def _inspected(self, pods: Iterable[NodePod], cgroup_root: str, *, environment: bool) -> dict[str, ContainerSeen]:
         try:
             hierarchy, layout = self._cgroups(cgroup_root)
-        except (HierarchyError, LayoutError, OSError):
+        except _NO_CGROUPS:
             return {}
         wanted = tuple(pods)[:_MAX_PODS]
         return evidence.containers(hierarchy, layout, wanted, self.proc, environment=environment)

@@ -128,11 +128,11 @@ def cdi_spec(data: bytes) -> CdiSpec:
 
     Raises ValueError: it is none.
     """
-    spec = _table(_yaml(data))
+    spec = table(_yaml(data))
     kind, devices = spec.get("kind"), spec.get("devices")
     if not is_name(kind) or not isinstance(devices, list) or len(devices) > _MAX_ITEMS:
         raise ValueError("is no CDI specification: it needs a kind, and a list of devices")
-    entries = [_table(one) for one in devices]
+    entries = [table(one) for one in devices]
     names = frozenset(name for one in entries if is_name(name := one.get("name")))
     return CdiSpec(kind, names, any(map(_limits, (spec, *entries))))
 
@@ -150,9 +150,9 @@ def _yaml(data: bytes) -> object:
 
 
 def _limits(holder: Mapping[str, Any]) -> bool:
-    hooks = _table(holder.get("containerEdits")).get("hooks")
+    hooks = table(holder.get("containerEdits")).get("hooks")
     return any(
-        isinstance(arguments := _table(hook).get("args"), list) and _LIMITS_HOOK in arguments
+        isinstance(arguments := table(hook).get("args"), list) and _LIMITS_HOOK in arguments
         for hook in (hooks[:_MAX_ITEMS] if isinstance(hooks, list) else ())
     )
 
@@ -163,7 +163,7 @@ def nvidia_configuration(data: bytes) -> NvidiaConfiguration:
     Raises ValueError: it is no TOML, or a value has the wrong kind.
     """
     found = _toml(data)
-    mode = _table(found.get("nvidia-container-runtime")).get("mode", "auto")
+    mode = table(found.get("nvidia-container-runtime")).get("mode", "auto")
     unprivileged = found.get("accept-nvidia-visible-devices-envvar-when-unprivileged", True)
     if not is_name(mode) or not isinstance(unprivileged, bool):
         raise ValueError("mode is no word, or accept-nvidia-visible-devices-envvar-when-unprivileged no boolean")
@@ -176,11 +176,11 @@ def containerd_file(data: bytes) -> EngineFile:
     Raises ValueError: it is no TOML.
     """
     found = _toml(data)
-    plugins = _table(found.get("plugins"))
+    plugins = table(found.get("plugins"))
     section = next((plugins[name] for name in _CRI if name in plugins), None)
-    engine = _table(_table(section).get("containerd"))
-    runtimes = _table(engine.get("runtimes"))
-    programs = {name: _table(_table(one).get("options")).get("BinaryName") for name, one in runtimes.items()}
+    engine = table(table(section).get("containerd"))
+    runtimes = table(engine.get("runtimes"))
+    programs = {name: table(table(one).get("options")).get("BinaryName") for name, one in runtimes.items()}
     imports = found.get("imports")
     return EngineFile(
         _stated(engine.get("default_runtime_name")),
@@ -195,9 +195,9 @@ def crio_file(data: bytes) -> EngineFile:
 
     Raises ValueError: it is no TOML.
     """
-    section = _table(_table(_toml(data).get("crio")).get("runtime"))
-    runtimes = _table(section.get("runtimes"))
-    programs = {name: _table(one).get("runtime_path") for name, one in runtimes.items()}
+    section = table(table(_toml(data).get("crio")).get("runtime"))
+    runtimes = table(section.get("runtimes"))
+    programs = {name: table(one).get("runtime_path") for name, one in runtimes.items()}
     return EngineFile(_stated(section.get("default_runtime")), _texts(programs), section=bool(section))
 
 
@@ -236,7 +236,8 @@ def _toml(data: bytes) -> dict[str, Any]:
         raise ValueError("is no TOML") from None
 
 
-def _table(value: object) -> Mapping[str, Any]:
+def table(value: object) -> Mapping[str, Any]:
+    """A table, or an object; empty if it is anything else."""
     return value if isinstance(value, dict) else {}
 
 

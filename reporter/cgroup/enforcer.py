@@ -19,7 +19,8 @@ from allocator.vocabulary.cpuset import parse as parse_cpuset
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, LayoutError, Version
 from reporter.cgroup.plan import File, Group, KubeletRules, Pod, SharedCpus, WantedCpusets, Write, plan, wants
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOUNT: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER: Final = _MOUNT | os.O_NOFOLLOW
 _MAX_TEXT: Final = 65536  # bytes of one file
 _MAX_BELOW: Final = 4096  # cgroups below one Pod's; more are not read, which is a failure
 _MAX_DEPTH: Final = 16
@@ -114,7 +115,7 @@ def observe(hierarchy: Hierarchy, above: Iterable[str], pods: Iterable[str]) -> 
     below: in v1 all levels, in v2 one level (deeper ones do not matter).
     """
     seen = SeenCgroup()
-    with _root(hierarchy) as root:
+    with _open(hierarchy.root, _MOUNT) as root:
         for path in above:
             with _reading(seen, path), _opened(root, path) as folder:
                 seen.tree[path] = _group(folder)
@@ -158,7 +159,7 @@ def _observe_below(seen: SeenCgroup, folder: int, path: str, depth: int, budget:
             message = f"{path}: more than {_MAX_BELOW} cgroups below one Pod; the rest is not read"
             seen.failures.append(Failure(path, "", 0, message))
             return
-        with _reading(seen, child), _inside(folder, name) as inner:
+        with _reading(seen, child), _open(name, inside=folder) as inner:
             seen.tree[child] = _group(inner)
             _observe_below(seen, inner, child, depth - 1, budget)
 
@@ -200,7 +201,7 @@ def apply(hierarchy: Hierarchy, writes: Iterable[Write]) -> tuple[tuple[Write, .
     """
     done: list[Write] = []
     failures: list[Failure] = []
-    with _root(hierarchy) as root:
+    with _open(hierarchy.root, _MOUNT) as root:
         for write in writes:
             try:
                 with _opened(root, write.path) as folder:
@@ -215,11 +216,8 @@ def apply(hierarchy: Hierarchy, writes: Iterable[Write]) -> tuple[tuple[Write, .
 
 
 def _write_set(folder: int, write: Write) -> None:
-    handle = os.open(write.file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_TRUNC, dir_fd=folder)
-    try:
+    with _open(write.file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_TRUNC, folder) as handle:
         os.write(handle, f"{format_cpuset(write.value)}\n".encode())  # in one piece: each write is a whole set
-    finally:
-        os.close(handle)
 
 
 def _failure(path: str, file: str, tried: str, error: OSError) -> Failure:
@@ -233,8 +231,8 @@ def _failure(path: str, file: str, tried: str, error: OSError) -> Failure:
 
 
 @contextlib.contextmanager
-def _root(hierarchy: Hierarchy) -> Iterator[int]:
-    handle = os.open(hierarchy.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _open(path: Path | str, flags: int = _FOLDER, inside: int | None = None) -> Iterator[int]:
+    handle = os.open(path, flags, dir_fd=inside)
     try:
         yield handle
     finally:
@@ -252,15 +250,6 @@ def _opened(root: int, path: str) -> Iterator[int]:
             inner = os.open(name, _FOLDER, dir_fd=handle)
             os.close(handle)
             handle = inner
-        yield handle
-    finally:
-        os.close(handle)
-
-
-@contextlib.contextmanager
-def _inside(folder: int, name: str) -> Iterator[int]:
-    handle = os.open(name, _FOLDER, dir_fd=folder)
-    try:
         yield handle
     finally:
         os.close(handle)

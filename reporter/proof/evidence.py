@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -34,17 +34,10 @@ def containers(
 
     Returns container id to what was seen of it; containers that do not run are left out.
     """
-    found: dict[str, ContainerSeen] = {}
-    for pod in pods:
-        try:
-            folder = f"{hierarchy.root}/{layout.pod(pod.qos_class, pod.cgroup)}"
-        except LayoutError:
-            continue
-        for name in files.names(folder)[:_MAX_CONTAINERS]:
-            identity = container_id(name)
-            if identity in pod.containers:
-                found[identity] = _container(f"{folder}/{name}", hierarchy.version, proc, environment=environment)
-    return found
+    return {
+        identity: _container(f"{hierarchy.root}/{path}", hierarchy.version, proc, environment=environment)
+        for identity, path in _running(hierarchy, layout, pods)
+    }
 
 
 def cgroups(hierarchy: Hierarchy, layout: CgroupLayout, pods: Iterable[NodePod]) -> dict[str, str]:
@@ -53,19 +46,24 @@ def cgroups(hierarchy: Hierarchy, layout: CgroupLayout, pods: Iterable[NodePod])
     It is the innermost one, which limits are set on: crun makes a cgroup `container` below the one that the kubelet
     names.
     """
-    found: dict[str, str] = {}
+    inner = {identity: f"{path}/{_OF_CRUN}" for identity, path in _running(hierarchy, layout, pods)}
+    return {
+        identity: path if (hierarchy.root / path).is_dir() else path.removesuffix(f"/{_OF_CRUN}")
+        for identity, path in inner.items()
+    }
+
+
+def _running(hierarchy: Hierarchy, layout: CgroupLayout, pods: Iterable[NodePod]) -> Iterator[tuple[str, str]]:
+    """The id of each running container of Pods, and its cgroup as a path below the hierarchy's root."""
     for pod in pods:
         try:
             path = layout.pod(pod.qos_class, pod.cgroup)
         except LayoutError:
             continue
-        for name in files.names(hierarchy.root / path)[:_MAX_CONTAINERS]:
+        for name in files.names(f"{hierarchy.root}/{path}")[:_MAX_CONTAINERS]:
             identity = container_id(name)
             if identity in pod.containers:
-                own = f"{path}/{name}"
-                inner = f"{own}/{_OF_CRUN}"
-                found[identity] = inner if (hierarchy.root / inner).is_dir() else own
-    return found
+                yield identity, f"{path}/{name}"
 
 
 def _container(folder: str, version: Version, proc: Path, *, environment: bool) -> ContainerSeen:

@@ -54,14 +54,10 @@ def occurrences(
     standing: dict[tuple[str, str, str], Occurrence] = {}
     if (outage := outage_event(node, cards, host)) is not None:
         standing[node.uid, outage.reason, ""] = outage  # its message may change while it lasts
-    of_files = (
-        Occurrence(
-            about_node(node),
-            "PodResourcesUnusable" if problem == host.pod_resources.problem else "KubeletFileUnusable",
-            problem,
-        )
-        for problem in host.problems
-    )
+    of_files = []
+    for problem in host.problems:
+        reason = "PodResourcesUnusable" if problem == host.pod_resources.problem else "KubeletFileUnusable"
+        of_files.append(Occurrence(about_node(node), reason, problem))
     for one in (*takeover.events(node, taken), *mismatch_events(agreements), *of_files, *unread):
         standing[one.about["uid"], one.reason, one.message] = one
     found += [one for key, one in standing.items() if key not in reported.standing]

@@ -1,6 +1,9 @@
+"""The sockets under the client: a peer that vanished is noticed."""
+
 import asyncio
 import datetime as dt
 import ipaddress
+import socket
 import ssl
 import stat
 import time
@@ -19,7 +22,7 @@ from cryptography.x509.oid import NameOID
 from fake_kube import FakeKube, Fault, answer, drop, hold, hold_answer, lose_answer
 
 from koordgate.kube.access import FixedAccess
-from koordgate.kube.client import KubeClient
+from koordgate.kube.client import KubeClient, _watchful_socket
 from koordgate.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -862,3 +865,13 @@ async def test_requests_are_made_as_another_user_only_where_that_is_asked_for(fa
     assert first.headers["Impersonate-User"] == "system:serviceaccount:a:b"
     assert first.headers["Content-Type"] == "application/json"
     assert "Impersonate-User" not in second.headers
+
+
+def test_a_peer_that_vanished_is_noticed_within_half_a_minute() -> None:
+    with _watchful_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))) as made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+        options = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+        found = [made.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in options]
+    idle, interval, count, unanswered = found
+    assert idle + interval * count == 30
+    assert (idle, interval, count, unanswered) == (15, 5, 3, 30_000)

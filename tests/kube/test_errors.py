@@ -21,22 +21,6 @@ from koordgate.kube.errors import (
 from koordgate.kube.resource import NODES
 
 
-@pytest.mark.parametrize(
-    ("kind", "status", "reason"),
-    [
-        (KubeError, 0, ""),
-        (Unreachable, 0, ""),
-        (Forbidden, 403, "Forbidden"),
-        (TooManyRequests, 429, "TooManyRequests"),
-    ],
-)
-def test_an_error_has_the_status_of_its_kind_and_none_where_there_was_no_answer(
-    kind: type[KubeError], status: int, reason: str
-) -> None:
-    error = kind("why")
-    assert (error.status, error.reason, error.message) == (status, reason, "why")
-
-
 def test_a_status_that_says_nothing_is_an_error_of_no_known_kind() -> None:
     error = from_status({})
     assert (type(error), error.status, error.reason, error.message) == (KubeError, 0, "", "no message")

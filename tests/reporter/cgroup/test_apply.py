@@ -109,13 +109,6 @@ def test_a_link_is_never_followed_neither_folder_nor_file(make_tree, tmp_path) -
     assert (outside / "cpuset.cpus").read_text() == "0\n"
 
 
-def test_a_linked_folder_below_a_pod_is_not_a_container(make_tree, tmp_path) -> None:
-    hierarchy = make_tree(Version.V1, TREE)
-    (hierarchy.root / POD / "link").symlink_to(tmp_path)
-    seen = observe(hierarchy, [], [POD])
-    assert (set(seen.tree), seen.failures) == ({POD, f"{POD}/c", f"{POD}/c/inner"}, [])
-
-
 def test_a_container_that_makes_endless_cgroups_is_cut_off_and_reported(make_tree) -> None:
     groups = {POD: "0", **{f"{POD}/c{number}": "0" for number in range(4100)}}
     seen = observe(make_tree(Version.V1, groups), [], [POD])
@@ -153,22 +146,6 @@ def test_the_hierarchy_is_found_by_what_is_mounted(tmp_path, files, version, roo
     assert find_hierarchy(tmp_path) == Hierarchy((tmp_path / root).resolve(), version)
 
 
-def test_a_hierarchy_that_is_mounted_under_two_names_is_found(tmp_path) -> None:
-    (tmp_path / "cpuset,net").mkdir()
-    (tmp_path / "cpuset,net" / "cpuset.cpus").write_text("0\n")
-    (tmp_path / "cpuset").symlink_to("cpuset,net")
-    assert find_hierarchy(tmp_path).root == (tmp_path / "cpuset,net").resolve()
-
-
-def test_a_link_out_of_the_mount_is_no_hierarchy(tmp_path) -> None:
-    (tmp_path / "elsewhere" / "x").mkdir(parents=True)
-    (tmp_path / "elsewhere" / "x" / "cpuset.cpus").write_text("0\n")
-    (tmp_path / "mount").mkdir()
-    (tmp_path / "mount" / "cpuset").symlink_to(tmp_path / "elsewhere" / "x")
-    with pytest.raises(HierarchyError, match="mount the host's"):
-        find_hierarchy(tmp_path / "mount")
-
-
 @pytest.mark.parametrize(
     ("folders", "driver"), [(["node/kubepods"], Driver.CGROUPFS), (["node.slice/node-kubepods.slice"], Driver.SYSTEMD)]
 )
@@ -184,3 +161,23 @@ def test_without_one_clear_answer_the_administrator_is_informed_what_to_state(tm
         (tmp_path / folder).mkdir()
     with pytest.raises(HierarchyError, match="cgroupDriver"):
         find_layout(Hierarchy(tmp_path, Version.V1), "/")
+
+
+@pytest.mark.parametrize("driver", Driver)
+def test_of_two_trees_that_of_the_stated_driver_counts(tmp_path, driver) -> None:
+    for folder in ("kubepods", "kubepods.slice"):
+        (tmp_path / folder).mkdir()
+    assert find_layout(Hierarchy(tmp_path, Version.V2), "/", str(driver)).driver is driver
+
+
+def test_the_one_tree_that_is_there_counts_whatever_is_stated(tmp_path) -> None:
+    (tmp_path / "kubepods.slice").mkdir()
+    assert find_layout(Hierarchy(tmp_path, Version.V2), "/", "cgroupfs").driver is Driver.SYSTEMD
+
+
+@pytest.mark.parametrize(("folders", "stated"), [(["kubepods", "kubepods.slice"], ""), ([], "systemd")])
+def test_without_a_tree_or_a_word_on_two_of_them_nothing_is_guessed(tmp_path, folders, stated) -> None:
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+    with pytest.raises(HierarchyError, match="cgroupDriver"):
+        find_layout(Hierarchy(tmp_path, Version.V2), "/", stated)

@@ -89,16 +89,6 @@ def test_what_somebody_changed_is_put_back_and_counted(make_tree) -> None:
     assert cpus(hierarchy, "kubepods/podlsr/main") == "4-5"
 
 
-def test_a_change_of_what_was_right_from_the_start_is_by_somebody_else(make_tree) -> None:
-    hierarchy = make_tree(Version.V1, TREE)
-    enforcer(hierarchy).round(PODS, POOLS, OFF)
-    keeper = enforcer(hierarchy)  # as after a restart
-    assert keeper.round(PODS, POOLS, OFF).written == 0
-    (hierarchy.root / "kubepods/podlsr/main/cpuset.cpus").write_text("4\n")
-    findings = keeper.round(PODS, POOLS, OFF)
-    assert findings.reapplied == ("kubepods/podlsr/main",)
-
-
 def test_a_pool_that_changes_is_no_change_by_somebody_else(make_tree) -> None:
     hierarchy = make_tree(Version.V1, TREE)
     keeper = enforcer(hierarchy)
@@ -106,16 +96,6 @@ def test_a_pool_that_changes_is_no_change_by_somebody_else(make_tree) -> None:
     findings = keeper.round(PODS, replace(POOLS, shared=parse("0-1")), OFF)
     assert findings.reapplied == ()
     assert cpus(hierarchy, "kubepods/burstable/podls/main") == "0-1"
-
-
-def test_a_new_container_is_no_change_by_somebody_else(make_tree) -> None:
-    hierarchy = make_tree(Version.V1, TREE)
-    keeper = enforcer(hierarchy)
-    keeper.round(PODS, POOLS, OFF)
-    make_tree(Version.V1, {"kubepods/podlsr/again": "4"})
-    findings = keeper.round(PODS, POOLS, OFF)
-    assert (findings.written, findings.reapplied) == (1, ())
-    assert cpus(hierarchy, "kubepods/podlsr/again") == "4-5"
 
 
 def test_where_the_static_policy_owns_cpus_nothing_is_written_and_it_is_reported(make_tree) -> None:
@@ -151,13 +131,6 @@ def test_memory_is_bound_where_it_was_asked(make_tree) -> None:
     assert (hierarchy.root / "kubepods/burstable/podls/main/cpuset.mems").read_text() == "0-1\n"
 
 
-def test_a_pod_without_a_cgroup_is_absent_and_no_failure(make_tree) -> None:
-    gone = Pod("gone", "ns/gone", KubernetesQos.BURSTABLE)
-    findings = enforcer(make_tree(Version.V1, TREE)).round([gone, LS], POOLS, OFF)
-    assert findings.absent == ("ns/gone",)
-    assert findings.failures == ()
-
-
 def test_a_pod_with_a_hostile_uid_is_left_out_and_reported(make_tree) -> None:
     hostile = Pod("../../etc", "ns/hostile", KubernetesQos.BURSTABLE)
     findings = enforcer(make_tree(Version.V1, TREE)).round([hostile, LS], POOLS, OFF)
@@ -177,19 +150,3 @@ def test_in_v2_a_pod_that_gets_less_than_it_states_is_reported(make_tree) -> Non
     (hierarchy.root / "kubepods/podlsr/cpuset.cpus.effective").write_text("4\n")
     (failure,) = keeper.round(PODS, POOLS, OFF).failures
     assert "lacks CPUs 5" in failure.message
-
-
-def test_the_systemd_driver_has_the_same_cpusets_under_other_names(make_tree) -> None:
-    top = "kubepods.slice"
-    tree = {
-        top: "0-7",
-        f"{top}/kubepods-burstable.slice": "",
-        f"{top}/kubepods-podlsr.slice": "",
-        f"{top}/kubepods-podlsr.slice/cri-containerd-abc.scope": "",
-        f"{top}/kubepods-burstable.slice/kubepods-burstable-podls.slice": "",
-        f"{top}/kubepods-burstable.slice/kubepods-burstable-podls.slice/crio-abc.scope": "",
-    }
-    hierarchy = make_tree(Version.V2, tree)
-    Enforcer(hierarchy, CgroupLayout(Driver.SYSTEMD)).round([LSR, LS], POOLS, OFF)
-    found = {path: cpus(hierarchy, path) for path in tree}
-    assert list(found.values()) == ["0-7", "", "4-5", "4-5", "0-3,6-7", "0-3,6-7"]

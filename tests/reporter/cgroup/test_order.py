@@ -173,10 +173,6 @@ def test_in_v2_a_pods_cgroup_without_a_set_stays_without_where_it_only_needs_roo
     assert found == (Write(C, File.CPUS, 0b0011),)
 
 
-def test_a_pod_that_has_no_cgroup_is_passed_over() -> None:
-    assert plan(cpus(3, 3, 3), [("kubepods/podgone", WantedCpusets(POD, 1, 1))], Version.V1).writes == ()
-
-
 def test_a_pod_that_has_no_cgroup_hides_none_after_it() -> None:
     gone = WantedCpusets(POD, 1, 1)
     wanted = [("kubepods/podgone", gone), (B, WantedCpusets(POD, 0b0011, 0)), ("kubepods/podgone-too", gone)]

@@ -84,11 +84,6 @@ def test_memory_is_bound_only_when_asked() -> None:
     assert [want.mems for want in wants([pod(), pod(mems=0b10)], POOLS, OFF)] == [0, 0b10]
 
 
-def test_system_pods_are_left_alone_where_nothing_is_set_aside_for_them() -> None:
-    (want,) = wants([pod(qos="SYSTEM")], SharedCpus(POOLS.shared, POOLS.best_effort), OFF)
-    assert want.cpus == 0
-
-
 @pytest.mark.parametrize(("qos", "pool"), [("LS", "shared pool"), ("BE", "BE pool")])
 def test_an_empty_pool_moves_nobody_and_is_reported(qos, pool) -> None:
     (want,) = wants([pod(qos=qos)], SharedCpus(0, 0), OFF)

@@ -27,7 +27,7 @@ from allocator.vocabulary.delivery import NodeRuntime
 from allocator.wire.noderuntime import read_runtime, write_runtime
 from reporter import runtimefiles as formats
 from reporter.delivery import CardsThere, no_limits, node_runtime, operator_policy, read_version, shown_nothing
-from reporter.runtimefiles import UNTOLD, Engine, EngineFile, OperatorPolicy, RuntimeReading
+from reporter.runtimefiles import UNTOLD, Engine, OperatorPolicy, RuntimeReading
 
 CARDS = CardsThere(frozenset({"GPU-0", "GPU-1"}), limits=True)
 ETC, RKE2 = "/etc/containerd", "/var/lib/rancher/rke2/agent/etc/containerd"
@@ -382,13 +382,6 @@ def test_the_configuration_of_packages_says_nothing_about_the_operators_runtime(
     assert node_runtime(reading(nvidia={OURS: NVIDIA_LEGACY}), {}, said, CARDS).mode == mode
 
 
-def test_two_configurations_of_which_nobody_knows_which_is_used_say_nothing() -> None:
-    both = reading(nvidia={OURS: NVIDIA_LEGACY, OPERATORS: NVIDIA_OPERATORS})
-
-    assert node_runtime(both, {}, UNTOLD, CARDS).mode == ""
-    assert node_runtime(replace(both, own=True), {}, UNTOLD, CARDS).unprivileged is True
-
-
 # The operator's policy
 
 
@@ -551,14 +544,3 @@ def test_the_first_kinds_hook_matters_where_cards_come_from_its_file(nri: Any, k
     said = OperatorPolicy(True, nri, True, (1, 20, 2))
 
     assert (node_runtime(read, {}, said, CARDS).no_limits == "") is kept
-
-
-def test_what_is_told_is_short_and_holds_nothing_else_of_the_files() -> None:
-    text = write_runtime(node_runtime(OPERATOR_2510, cluster_node("runc"), UNTOLD, CARDS, "nvidia"))
-
-    assert "hunter2" not in text
-    assert json.loads(text)["kinds"] == [PLUGIN]
-    assert "hunter2" in CONTAINERD
-    assert formats.containerd_file(CONTAINERD.encode()) == EngineFile(
-        "runc", {}, section=True, imports=("/etc/containerd/conf.d/*.toml",)
-    )

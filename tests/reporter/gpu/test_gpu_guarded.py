@@ -21,7 +21,6 @@ from reporter.gpu.protocol import Xid, encode, read_answer
 
 A100 = "GPU-a1000000-0000-4000-8000-00000000000{}"
 IMPATIENT = Patience(answer=0.05, first_answer=30.0, first_pause=0.001, longest_pause=0.01, end=30.0)
-FOREVER = Patience(answer=30.0, first_answer=30.0, first_pause=1e9, longest_pause=1e9, end=30.0)
 
 
 def gone(pid: int) -> bool:
@@ -36,10 +35,6 @@ async def fail(nvml) -> NvmlUnavailableError:
     with pytest.raises(NvmlUnavailableError) as failed:
         await nvml.read()
     return failed.value
-
-
-async def test_no_process_is_there_before_the_first_question(played) -> None:
-    assert played.nvml().pid is None
 
 
 async def test_a_call_that_hangs_is_given_up_and_its_process_killed(played, until) -> None:
@@ -62,22 +57,6 @@ async def test_a_call_that_hangs_is_given_up_and_its_process_killed(played, unti
     assert len(reading.gpus) == 8
     assert nvml.pid != pid
     assert nvml.outage is None
-
-
-async def test_the_wait_for_xid_errors_may_hang_too(played, until) -> None:
-    played.play("a100x8")
-    nvml = played.nvml(IMPATIENT)
-    await nvml.read()
-    played.change({"hang": "nvmlEventSetWait_v2"})
-
-    async def hangs() -> bool:
-        try:
-            await nvml.read()
-        except NvmlUnavailableError as failed:
-            return failed.outage.reason == "NvmlHangs"
-        return False
-
-    assert await until(hangs)
 
 
 async def test_a_crash_of_the_library_ends_its_process_only(played, until) -> None:
@@ -142,17 +121,6 @@ async def test_what_nvml_refuses_is_said_and_it_is_tried_again(played, until, ke
     assert len((await until(nvml.read)).gpus) == 1
 
 
-async def test_no_process_is_started_while_nvml_is_given_time(bare) -> None:
-    nvml = bare.nvml(FOREVER)
-    first = await fail(nvml)
-
-    again = await fail(nvml)
-
-    assert nvml.pid is None
-    assert again.outage == first.outage
-    assert 0 < again.retry_seconds < first.retry_seconds == 1e9
-
-
 async def test_the_pause_doubles_with_each_failure_up_to_the_longest(bare) -> None:
     nvml = bare.nvml(Patience(first_pause=0.001, longest_pause=0.006, end=30.0))
     pauses = []
@@ -162,35 +130,6 @@ async def test_the_pause_doubles_with_each_failure_up_to_the_longest(bare) -> No
             pauses.append(failed.retry_seconds)
 
     assert pauses == [0.001, 0.002, 0.004, 0.006, 0.006]
-
-
-async def test_after_an_answer_the_pause_is_short_again(played, until) -> None:
-    played.play("h200")
-    played.change({"error.nvmlInitWithFlags": "9"})
-    nvml = played.nvml(Patience(first_answer=30.0, first_pause=0.001, longest_pause=1.0, end=30.0))
-
-    async def paused_longer() -> bool:
-        return (await fail(nvml)).retry_seconds >= 0.004
-
-    await until(paused_longer)
-    played.change({"error.nvmlInitWithFlags": None})
-    await until(nvml.read)
-    await nvml.aclose()
-    played.change({"error.nvmlInitWithFlags": "9"})
-
-    assert (await fail(nvml)).retry_seconds == 0.001
-
-
-async def test_an_outage_keeps_the_time_of_its_first_failure(bare, until) -> None:
-    nvml = bare.nvml()
-    first = await fail(nvml)
-
-    async def tried_again() -> bool:
-        return (await fail(nvml)).retry_seconds > first.retry_seconds
-
-    await until(tried_again)
-
-    assert nvml.outage.since == first.outage.since
 
 
 async def test_a_process_that_cannot_be_killed_is_not_joined_by_another(played, until) -> None:
@@ -239,43 +178,6 @@ async def test_xid_errors_come_by_themselves_and_alike_ones_are_one_event(played
     assert nvml.take_xids() == ()
 
 
-async def test_xid_errors_that_nobody_took_yet_add_up(played, until) -> None:
-    played.play("h200")
-    nvml = played.nvml()
-    await nvml.read()
-    played.happen(0, 13, times=3)
-
-    async def counted() -> XidEvent | None:
-        await nvml.read()
-        known = [event for event in nvml._xids.values() if event.count == 3]
-        return known[0] if known else None
-
-    event = await until(counted)
-
-    assert nvml.take_xids() == (event,)
-    assert nvml.take_xids() == ()
-
-
-async def test_xid_errors_of_a_lost_card_are_still_reported_by_its_name(played, until) -> None:
-    played.play("a100x8")
-    nvml = played.nvml()
-    await nvml.read()
-    played.change({"gpu.4.lost": "1"})
-    played.happen(4, 79)
-
-    (event,) = await until(nvml.xids)
-
-    assert (event.uuid, event.xid) == (A100.format(4), 79)
-
-
-async def test_a_node_whose_cards_report_no_events_is_read_all_the_same(played) -> None:
-    played.play("a100x8")
-    played.change({"gpu.*.event_types": "0"})
-    nvml = played.nvml()
-
-    assert [len((await nvml.read()).gpus) for _ in range(2)] == [8, 8]
-
-
 async def test_xid_errors_that_cannot_be_waited_for_do_not_stop_readings(played) -> None:
     played.play("a100x8")
     nvml = played.nvml()
@@ -300,18 +202,6 @@ async def test_a_lost_card_that_is_back_is_found_by_a_new_process(played) -> Non
     assert gone(pid)
 
 
-async def test_a_card_that_stays_lost_makes_no_process_start_at_each_reading(played) -> None:
-    played.play("dying")
-    nvml = played.nvml(Patience(first_answer=30.0, answer=30.0, end=30.0, renewal=1e9))
-    await nvml.read()
-    await nvml.read()
-    pid = nvml.pid
-
-    await nvml.read()
-
-    assert nvml.pid == pid is not None
-
-
 async def test_a_card_that_is_not_listed_any_more_is_found_when_it_is_listed_again(played) -> None:
     played.play("a100x8")
     nvml = played.nvml()
@@ -330,44 +220,6 @@ async def test_a_card_that_is_not_listed_any_more_is_found_when_it_is_listed_aga
     pid = nvml.pid
     await nvml.read(known)
     assert nvml.pid == pid is not None  # no card is missing any more
-
-
-async def test_a_card_that_stays_unlisted_makes_no_process_start_at_each_reading_nor_does_a_forgotten_one(
-    played,
-) -> None:
-    played.play("a100x8")
-    nvml = played.nvml(Patience(first_answer=30.0, answer=30.0, end=30.0, renewal=1e9))
-    known = {gpu.uuid for gpu in (await nvml.read()).gpus}
-    pid = nvml.pid
-    await nvml.read(known - {A100.format(7)})
-    assert nvml.pid == pid
-    await nvml.read({*known, "GPU-away"})
-    assert nvml.pid is None
-    await nvml.read({*known, "GPU-away"})
-    pid = nvml.pid
-
-    await nvml.read({*known, "GPU-away"})
-
-    assert nvml.pid == pid is not None
-
-
-async def test_what_the_library_prints_does_not_come_between(played) -> None:
-    played.play("h200")
-    played.change({"print": '{"type": "failed", "reason": "Forged", "message": ""}'})
-
-    assert len((await played.nvml().read()).gpus) == 1
-
-
-async def test_questions_asked_at_once_are_answered_each(played) -> None:
-    played.play("a100x8")
-    played.change({"gpu.1.processes": "11:1", "gpu.2.processes": "22:2"})
-    nvml = played.nvml()
-
-    reading, ones, twos = await asyncio.gather(
-        nvml.read(), nvml.processes(A100.format(1)), nvml.processes(A100.format(2))
-    )
-
-    assert (len(reading.gpus), ones[0].pid, twos[0].pid) == (8, 11, 22)
 
 
 async def test_a_question_that_is_called_off_leaves_the_next_one_its_own_answer(played) -> None:

@@ -102,10 +102,6 @@ def test_a_relapse_counts_for_a_week_and_doubles_the_times_up_to_a_day() -> None
 # Xid errors by class
 
 
-def test_the_six_errors_of_applications_do_not_condemn_a_card() -> None:
-    assert {kind_of(xid).says for xid in (13, 31, 43, 45, 68, 109)} == {Xids.APPLICATION}
-
-
 @pytest.mark.parametrize("xid", [48, 62, 64, 74, 79, 95, 119, 120, 140, 143])
 def test_the_fatal_errors_condemn_a_card_until_something_is_done(xid) -> None:
     health = at(NEW, 1.0, seen(CARD, xid))
@@ -133,12 +129,6 @@ def each_of(numbers: str) -> Iterator[int]:
     """The numbers of a list such as "3, 5-7"."""
     for first, last in re.findall(r"(\d+)(?:-(\d+))?", numbers):
         yield from range(int(first), int(last or first) + 1)
-
-
-def test_only_fatal_errors_ask_for_more_than_time() -> None:
-    kinds = [kind_of(number) for number in KINDS]
-    assert {kind.says for kind in kinds if kind.remedy is not Remedy.TIME} == {Xids.FATAL}
-    assert all(kind.remedy is not Remedy.TIME for kind in kinds if kind.says is Xids.FATAL)
 
 
 def test_an_error_that_is_not_known_makes_a_card_suspect() -> None:
@@ -249,21 +239,6 @@ def test_a_suspect_card_comes_back_by_being_without_errors() -> None:
     assert (healthy.state, healthy.count, healthy.usable) == (CardState.HEALTHY, 0, True)
 
 
-def test_each_error_makes_a_suspect_card_wait_again_and_counts() -> None:
-    health = live(NEW, (1000, seen(CARD, 94)), (299, seen(CARD, 94, 92)), (299, seen()))
-
-    assert (health.state, health.count, health.since) == (CardState.SUSPECT, 3, 1000.0)
-
-
-def test_a_relapse_doubles_what_a_card_must_prove() -> None:
-    health = live(NEW, (1000, seen(CARD, 94)), (300, seen()), (599, seen(CARD, 94)))
-    assert (health.state, health.falls, waits(health, POLICY)) == (CardState.SUSPECT, 2, 600.0)
-
-    for _ in range(40):
-        health = live(health, (1e5, seen()), (0, seen(CARD, 94)))
-    assert waits(health, POLICY) == POLICY.longest
-
-
 def test_after_long_service_a_fall_is_the_first_again() -> None:
     healthy = live(NEW, (1000, seen(CARD, 94)), (300, seen()), (600, seen()))
     assert healthy.state is CardState.HEALTHY
@@ -349,28 +324,6 @@ def test_of_several_new_faults_the_heaviest_is_named(before, standing, xids, rea
     assert at(before, 2.0, seen(worn(**standing), *xids)).cause.reason == reason
 
 
-def test_a_card_that_came_back_is_out_for_what_it_has_now() -> None:
-    recovering = live(NEW, (1, seen(CARD, 79)), (2, seen(rebooted=True)))
-    healthy = live(recovering, (POLICY.proving, seen()))
-    assert (recovering.state, healthy.state) == (CardState.RECOVERING, CardState.HEALTHY)
-    assert recovering.cause.reason == healthy.cause.reason == "Xid79"
-
-    for before in (recovering, healthy):
-        assert at(before, 10_000.0, seen(CARD, 48)).cause.reason == "Xid48"
-
-
-def test_a_lighter_fault_that_comes_later_is_not_named_in_place_of_the_heavier_one() -> None:
-    health = at(NEW, 1.0, seen(CARD, 79))
-
-    assert at(health, 2.0, seen(worn(retirement_pending=True), 92, 48)).cause.reason == "Xid79"
-
-
-def test_a_reset_that_leaves_less_names_what_is_left() -> None:
-    health = live(NEW, (1, seen(CARD, 48)), (1, seen(worn(retirement_pending=True), rebooted=True)))
-
-    assert (health.state, health.cause.reason) == (CardState.SUSPECT, "PageRetirementPending")
-
-
 def test_a_clock_that_was_set_back_proves_nothing_and_blocks_nothing() -> None:
     health = at(NEW, 1e9, seen(CARD, 94))
 
@@ -436,14 +389,6 @@ def test_a_card_that_is_not_listed_any_more_is_kept_as_lost() -> None:
     assert not told.cards["GPU-a"].health.present
 
 
-def test_a_card_that_waits_for_a_reset_is_distinguished_from_one_off_the_bus() -> None:
-    waiting = LostCard(0, "GPU-a", reset=True, message="GPU requires restart")
-    away = advance(node("a"), reading(lost=(waiting,)), (), 1001.0, POLICY)
-    unnamed = advance(away, reading(lost=(replace(waiting, uuid=None),)), (), 1002.0, POLICY)
-
-    assert [record.cards["GPU-a"].health.standing for record in (away, unnamed)] == [("GpuNeedsReset",)] * 2
-
-
 GONE: dict[str, tuple[NodeReading, float]] = {
     "another card has its place": (reading(card("b"), card("c", bus=card("a").bus)), 1001.0),
     "it was away for long": (reading(card("b")), 1000.0 + POLICY.forget + 1),
@@ -465,12 +410,6 @@ def test_a_restart_of_the_node_is_seen_by_the_name_of_its_run(boot, state) -> No
 
     assert states(after) == {"GPU-a": state}
     assert after.boot == (boot or "one")
-
-
-def test_a_restart_of_the_reporter_is_no_restart_of_the_node() -> None:
-    fresh = NodeRecord("", hear(node("a"), [XidEvent("GPU-a", 79, 1.0)], 1001.0, POLICY).cards)
-
-    assert states(advance(fresh, reading(card("a")), (), 1002.0, POLICY)) == {"GPU-a": CardState.UNHEALTHY}
 
 
 # Properties, over any life
@@ -547,11 +486,6 @@ def test_a_life_that_turns_quiet_after_a_restart_always_ends_in_service(life) ->
         health = step(health, seen(rebooted=True), now, POLICY)
 
     assert health.state is CardState.HEALTHY
-
-
-@given(lives())
-def test_the_same_life_leads_to_the_same_health(life) -> None:
-    assert live(None, *life or [(0.0, seen())]) == live(None, *life or [(0.0, seen())])
 
 
 def keeps(reserved: int | None, memory: int = 1, driver: str = "580.159.04") -> NodeReading:

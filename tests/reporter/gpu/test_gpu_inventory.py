@@ -25,7 +25,6 @@ from reporter.gpu.facts import (
     FabricState,
     GpuFacts,
     Link,
-    MigDevice,
     NodeReading,
     Outage,
     Peer,
@@ -194,61 +193,6 @@ async def test_cards_that_die_are_listed_with_the_reason(played) -> None:
 # Why a card takes nothing new
 
 
-def test_an_error_is_reported_with_its_number_what_to_do_and_how_often() -> None:
-    sick = hear(known(card(0)), [XidEvent("GPU-0", 79, NOW, 3)], NOW + 5, POLICY)
-
-    told = report(sick)
-
-    status, reason, message = condition(told)
-    assert (status, reason) == ("False", "Xid79")
-    assert message.startswith("unhealthy (3 errors): Xid 79: GPU has fallen off the bus; restart the node")
-    assert "Xid79" in read(told).devices[0].why_not
-
-
-def test_a_suspect_card_states_what_it_waits_for_and_a_recovering_one_too() -> None:
-    suspect = hear(known(card(0)), [XidEvent("GPU-0", 94, NOW)], NOW, POLICY)
-    recovering = advance(suspect, NodeReading(DRIVER, (card(0),), (), "one"), (), NOW + 300, POLICY)
-
-    assert condition(report(suspect)) == (
-        "False",
-        "Xid94",
-        "suspect: Xid 94: contained memory error; recovers after 300 s without errors",
-    )
-    assert condition(report(recovering)) == (
-        "False",
-        "Recovering",
-        "recovering: Xid 94: contained memory error; in service again after 600 s without errors",
-    )
-
-
-def test_nothing_is_rewritten_while_nothing_changes() -> None:
-    suspect = hear(known(card(0), card(1)), [XidEvent("GPU-0", 94, NOW)], NOW, POLICY)
-    first = report(suspect)
-    reading = NodeReading(DRIVER, (card(0), card(1)), (), "one")
-
-    later = advance(suspect, reading, (), NOW + 100, POLICY)
-
-    assert report(later) == first
-
-
-def test_one_card_can_be_set_aside() -> None:
-    told = report(known(card(0), card(1)), cordoned=frozenset({"GPU-1"}))
-
-    assert [entry["health"] for entry in told.devices] == [True, False]
-    assert condition(told, 1) == ("False", "Cordoned", "an administrator cordoned the card")
-
-
-def test_an_outage_of_nvml_puts_all_cards_out_of_service_and_says_why() -> None:
-    outage = Outage("NvmlHangs", "NVML did not answer for 10 s", NOW)
-
-    told = report(known(card(0), card(1)), outage=outage)
-
-    assert [condition(told, place)[:2] for place in (0, 1)] == [("False", "NvmlHangs")] * 2
-    assert json.loads(told.annotations[DEVICE_OUTAGES]) == {
-        "gpu": {"reason": "NvmlHangs", "message": "NVML did not answer for 10 s", "since": THEN}
-    }
-
-
 def test_an_outage_before_any_card_was_seen_is_reported_on_the_object() -> None:
     outage = Outage("NvmlNotFound", "libnvidia-ml.so.1 not found", NOW)
 
@@ -282,27 +226,6 @@ def test_of_several_reasons_the_gravest_is_reported(facts, circumstances, reason
     assert condition(told)[:2] == ("False", reason)
 
 
-def test_mig_devices_of_an_unhealthy_or_set_aside_card_are_not_usable_either() -> None:
-    mig = card(0, mig=True, mig_devices=(MigDevice("MIG-a", "1g.18gb"),))
-    sick = hear(known(mig), [XidEvent("GPU-0", 79, NOW)], NOW, POLICY)
-
-    assert condition(report(sick), 1)[:2] == ("False", "Xid79")
-    assert condition(report(known(mig), cordoned=frozenset({"GPU-0"})), 1)[:2] == ("False", "Cordoned")
-
-
-def test_what_waits_for_a_reset_and_does_no_harm_is_reported_for_a_healthy_card() -> None:
-    status, reason, message = condition(report(known(card(0, wear=Wear(remap_pending=True)))))
-
-    assert (status, reason) == ("True", "Healthy")
-    assert message.startswith("broken memory rows are replaced at the next reset")
-
-
-def test_readings_that_failed_are_named() -> None:
-    told = report(known(card(0, problems=("nvmlDeviceGetName: Unknown Error",))))
-
-    assert told.problems == ("card GPU-0: nvmlDeviceGetName: Unknown Error",)
-
-
 # Identity and place
 
 
@@ -331,12 +254,6 @@ def test_a_card_whose_place_is_unknown_has_no_topology_but_its_address(facts) ->
     assert buses == [None, "0000:01:00.0", None]
 
 
-def test_a_module_is_stated_if_the_object_can_hold_its_number() -> None:
-    cards = known(card(0), card(1, module=0), card(2, module=2**31 - 1), card(3, module=2**31))
-
-    assert [entry.get("moduleID") for entry in report(cards).devices] == [None, 0, 2147483647, None]
-
-
 def test_the_fabric_that_a_card_has_joined_is_a_label() -> None:
     fabrics = (
         Fabric(FabricState.COMPLETED, 0, "ab", 7),
@@ -348,12 +265,6 @@ def test_the_fabric_that_a_card_has_joined_is_a_label() -> None:
     told = report(known(*(card(minor, fabric=fabric) for minor, fabric in enumerate(fabrics))))
 
     assert [entry["labels"].get("koordgate.io/nvlink-fabric") for entry in told.devices] == ["ab.7", None, None, None]
-
-
-def test_of_a_message_1024_characters_are_written() -> None:
-    told = report(known(card(0), card(1)), outage=Outage("NvmlHangs", "x" * 1024 + "y", NOW))
-
-    assert [condition(told, place)[2] for place in (0, 1)] == ["x" * 1024] * 2
 
 
 SWITCHED = (Link(Peer.SWITCH, None),)
@@ -417,14 +328,6 @@ LANES: dict[str, tuple[list[GpuFacts], dict[tuple[str, str], int]]] = {
 def test_lanes_between_cards(gpus, expected) -> None:
     assert device_lanes(gpus) == expected
     assert device_lanes(reversed(gpus)) == expected
-
-
-def test_a_lost_card_has_no_lanes() -> None:
-    both = (card(0, links=SWITCHED), card(1, links=SWITCHED))
-    away = advance(known(*both), NodeReading(DRIVER, both[1:], (), "one"), (), NOW + 1, POLICY)
-
-    assert report(known(*both)).annotations
-    assert not report(away).annotations
 
 
 # Any other input from a library or a cluster

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import json_near, json_values
 
 from reporter.gpu.facts import DriverFacts, GpuFacts, Link, MigDevice, NodeReading, Peer, RecoveryAction, XidEvent
-from reporter.gpu.health import NOTHING_KNOWN, CardState, HealthPolicy, NodeRecord, advance, decode, encode, hear
+from reporter.gpu.health import NOTHING_KNOWN, HealthPolicy, NodeRecord, advance, decode, encode
 
 POLICY = HealthPolicy()
 CARDS = tuple(
@@ -38,14 +38,6 @@ def lived() -> NodeRecord:
 
 def test_a_record_comes_back_whole() -> None:
     assert decode(encode(lived())) == (lived(), ())
-
-
-def test_a_fatal_error_outlives_the_reporter() -> None:
-    record, _ = decode(encode(hear(lived(), [XidEvent("GPU-1", 95, 6.0)], 12.0, POLICY)))
-
-    after = advance(record, READING, (), 1e9, POLICY)
-
-    assert [after.cards[f"GPU-{minor}"].health.state for minor in (1, 3)] == [CardState.UNHEALTHY] * 2
 
 
 NO_RECORDS = {

@@ -79,16 +79,6 @@ def test_turbo_is_what_intels_driver_says_or_any_other(
     assert read_cpus(machine.sysfs, machine.proc).basic.turbo is turbo
 
 
-def test_of_what_a_processor_is_256_characters_are_told_and_of_its_mask_64(machine: Machine) -> None:
-    machine.cpus()
-    machine.file("cpuinfo", f"processor: 0\nmodel name: {'m' * 257}\n\nmodel name: another\n", machine.proc)
-    machine.file("fs/resctrl/info/L3/cbm_mask", "f" * 65)
-
-    basic = read_cpus(machine.sysfs, machine.proc).basic
-
-    assert (basic.model, basic.vendor, basic.cat_l3_mask) == ("m" * 256, "", "f" * 64)
-
-
 def test_cpus_of_which_no_siblings_are_known_are_cores_of_their_own(machine: Machine) -> None:
     machine.cpus(sockets=1, nodes=1, cores=2, threads=2)
     for cpu in range(4):
@@ -169,15 +159,6 @@ def test_a_zone_has_cpus_huge_pages_and_the_memory_that_these_leave(machine: Mac
         "hugepages-1Gi": 4 * 2**30,
     }
     assert zones[1].capacity == {"cpu": 8000, "memory": 64 * 2**30, "hugepages-2Mi": 0, "hugepages-1Gi": 0}
-
-
-def test_what_is_no_zone_hides_none_after_it(machine: Machine) -> None:
-    for name in ("has_cpu", "node0x", "online", "possible"):
-        machine.file(f"devices/system/node/{name}", "0-2")
-    for node in range(3):
-        machine.memory(node, kib=1024)
-
-    assert list(read_zones(machine.sysfs, None)) == [0, 1, 2]
 
 
 def test_what_cannot_be_read_of_a_zone_is_left_out_of_it(machine: Machine) -> None:

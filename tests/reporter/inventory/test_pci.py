@@ -50,13 +50,6 @@ def test_a_nic_can_be_used_only_with_all_its_ports_active(
     assert (found.reason, found.problem) == (reason, problem)
 
 
-def test_of_a_nic_with_many_ports_eight_that_are_down_are_named(machine: Machine) -> None:
-    machine.rdma("mlx5_0", CX7, ("4: ACTIVE", *["1: DOWN"] * 9))
-
-    assert one(machine).problem.count(" is DOWN") == 8
-    assert one(machine).problem.startswith("port 10 is DOWN; port 2 is DOWN; ")
-
-
 def test_virtual_functions_come_with_their_nic_by_bus_id_and_are_no_nics_themselves(machine: Machine) -> None:
     nic = machine.rdma("mlx5_0", CX7)
     machine.virtual(nic, 0, "0000:3b:00.4")
@@ -109,18 +102,6 @@ def test_fpgas_are_known_by_maker_and_class_or_id(
     machine.pci("0000:17:00.0", vendor, device, code)
 
     assert [one.type for one in read_devices(machine.sysfs)] == ["fpga"] * found
-
-
-def test_devices_that_are_passed_over_hide_none_after_them(machine: Machine) -> None:
-    nic = machine.rdma("mlx5_0", "0000:01:00.0")
-    machine.virtual(nic, 0, "0000:01:00.1")
-    machine.pci("0000:02:00.0", 0x8086, 0x1234, 0x020000)
-    for number in (3, 4):
-        machine.pci(f"0000:0{number}:00.0", 0x10EE, 0x5000, 0x120000)
-
-    found = [(device.type, device.bus, device.minor) for device in read_devices(machine.sysfs)]
-
-    assert found == [("fpga", "0000:03:00.0", 0), ("fpga", "0000:04:00.0", 1), ("rdma", "0000:01:00.0", 0)]
 
 
 def test_the_functions_of_one_slot_are_one_card_represented_by_its_first(machine: Machine) -> None:
@@ -177,20 +158,6 @@ def test_a_card_that_fell_off_the_bus_says_nothing_but_ones_and_that_is_why_its_
 
     assert one(machine).reason == "FallenOffBus"
     assert "fallen off the bus" in one(machine).problem
-
-
-def test_the_numa_node_is_unknown_where_the_machine_does_not_say(machine: Machine) -> None:
-    machine.cpus(nodes=2)
-    machine.rdma("mlx5_0", CX7, numa=-1)
-
-    assert one(machine).numa_node is None
-
-
-def test_a_machine_of_one_node_needs_not_say(machine: Machine) -> None:
-    machine.cpus(sockets=1, nodes=1)
-    machine.rdma("mlx5_0", CX7, numa=-1)
-
-    assert one(machine).numa_node == 0
 
 
 def test_rubbish_where_numbers_should_be_is_no_device_and_no_error(machine: Machine) -> None:

@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 import waiting
 from grpc_kubelet import LIST, Kubelet, container, part, pod, varint
-from grpclib.const import Status
-from grpclib.exceptions import GRPCError
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived
@@ -206,11 +204,6 @@ def test_cpus_of_a_pod_as_a_whole_stand_beside_those_of_its_containers() -> None
     )
 
 
-def test_cpus_are_read_one_by_one_as_well_as_together() -> None:
-    apart = part(3, part(1, "main") + b"\x18\x02\x18\x04")
-    assert podlist.parse(pod("p", apart)) == podlist.parse(pod("p", container("main", cpus=b"\x04\x02")))
-
-
 async def test_a_server_is_asked_and_its_words_are_by_uid(path: Path) -> None:
     async with Kubelet(path, GOOD) as kubelet:
         socket = PodResourcesSocket(str(path))
@@ -221,15 +214,6 @@ async def test_a_server_is_asked_and_its_words_are_by_uid(path: Path) -> None:
     gpu = ContainerResources({"nvidia.com/gpu": frozenset({"GPU-1"})})
     assert first == FileReading(Allocations({"u1": {"main": gpu}}), None)
     assert second == FileReading(Allocations({"u1": {"main": ContainerResources({}, 0b1100)}}), None)
-
-
-async def test_an_empty_message_is_an_answer(path: Path) -> None:
-    """A node without a Pod: the message has no bytes, but it exists."""
-    async with listening(path, http2(answering(framed(b"")))):
-        assert await podlist.call(str(path), podlist.METHOD, b"", max_bytes=MAX_BYTES, seconds=5.0) == b""
-        found = await PodResourcesSocket(str(path)).read([node_pod()])
-
-    assert found == FileReading(Allocations({}), None)
 
 
 async def test_an_answer_of_many_frames_is_read_whole(path: Path) -> None:
@@ -480,12 +464,6 @@ async def test_a_server_without_the_service_is_reported(path: Path) -> None:
     )
 
 
-async def test_a_server_that_limits_its_callers_is_asked_again_later(path: Path) -> None:
-    async with Kubelet(path, GOOD) as kubelet:
-        kubelet.answer = GRPCError(Status.RESOURCE_EXHAUSTED, "too many requests")
-        assert await PodResourcesSocket(str(path)).read([]) == FileReading(None, None)
-
-
 async def test_a_file_in_the_sockets_place_is_not_asked(path) -> None:
     path.touch()
     reading = await PodResourcesSocket(str(path), patience=0).read([])
@@ -661,12 +639,6 @@ def test_the_kubelets_word_on_devices_counts_before_its_file(
     assert found == FileReading(DeviceCheckpoint(expected), problem)
 
 
-def test_devices_are_known_without_a_file_that_was_ever_readable() -> None:
-    found = podresources.devices(FileReading(None, BROKEN), told({"u1": {"main": has("GPU-1")}}))
-
-    assert found == FileReading(DeviceCheckpoint((PodDevices("u1", "main", GPU, ("GPU-1",)),)), BROKEN)
-
-
 STATE = CpuState(StateLayout.V2, "static", 0b11110001, {"u1": {"main": 0b0010, "init": 0b1100}})
 
 
@@ -697,13 +669,6 @@ def test_the_kubelets_word_on_cpus_counts_before_its_file(
     found = podresources.cpus(FileReading(STATE, None), answer)
 
     assert found == FileReading(replace(STATE, entries=entries, default=default), None)
-
-
-def test_sets_of_whole_pods_are_the_files() -> None:
-    state = CpuState(StateLayout.V3, "static", 0b0001, pods={"u1": 0b1110})
-    found = podresources.cpus(FileReading(state, None), told({"u1": {"main": has(cpus=0b0010)}}))
-
-    assert found.value == replace(state, entries={"u1": {"main": 0b0010}})
 
 
 POOL = CpuState(

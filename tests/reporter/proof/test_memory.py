@@ -107,11 +107,6 @@ def test_a_container_is_judged_by_what_the_driver_says_of_it(
     assert judged([one], found, keeps=True) == ((Judged(one, MAIN, use),) if use is not None else ())
 
 
-@pytest.mark.parametrize(("keeps", "words"), [(False, [Keeping.MISSING]), (None, []), (True, [])])
-def test_a_driver_that_keeps_no_limits_need_not_be_asked(keeps: bool | None, words: list[Keeping]) -> None:  # noqa: FBT001
-    assert [one.use.keeping for one in judged([LIMITED], seen(None), keeps=keeps)] == words
-
-
 def test_each_container_is_judged_on_each_of_its_cards_and_each_pod_by_itself() -> None:
     two = pod(share(0, "main", "side"), share(1, "main"), name="q", uid="u2", limits={"main": GIB})
     other = replace(pod(share(1, "main")), name="a", uid="u1", containers={DONE: "main"})
@@ -243,22 +238,6 @@ def test_too_much_memory_is_told_once_while_it_lasts() -> None:
     exceeded = [("ShareExceeded", "p")]
     assert told(more, more, less, more, one=ONE) == [exceeded, [], [], exceeded]
     assert told(more, one=replace(ONE, limits={"main": 10 * GIB})) == [[]], "it was granted"
-
-
-def test_the_events_have_the_figures_and_a_cure() -> None:
-    (missing,) = judged([LIMITED], seen(CgroupMemory(4 * GIB, 9 * GIB)), keeps=True)
-    _, events = memory_occurrences(EventMemory(missing={missing.key: 1}), [missing], 2)
-    first, second = (one.message for one in events)
-    assert first == (
-        "container main: its memory of card GPU-0 is to be limited to 8192 MiB and the driver limits it to 4096 MiB: "
-        "delete the Pod so that it is created anew; if that does not help, see that the node's NVIDIA Container "
-        "Toolkit is 1.20.1 or later and its driver R615 or later"
-    )
-    assert second == (
-        "container main uses 9216 MiB of card GPU-0, of which it holds 8192 MiB: let it use less or ask for more; "
-        "limits.provider and the Pod's annotation koordgate.io/limits: require keep containers to their memory"
-    )
-    assert {one.about["uid"] for one in events} == {UID}
 
 
 def test_a_pod_of_which_a_container_exceeds_its_share_is_no_mismatch_beside_it() -> None:

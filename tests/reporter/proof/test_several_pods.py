@@ -4,16 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from allocator.vocabulary.holdings import Share
 from allocator.wire.podallocated import ResourceStatus
 from reporter.cgroup.enforcer import Hierarchy
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.host import Host
-from reporter.kubelet import podresources
 from reporter.kubelet.devicecheckpoint import PodDevices
-from reporter.kubelet.podresources import ContainerResources, PodResources
 from reporter.pods import NodePod
 from reporter.proof import agree, evidence
 from reporter.proof.agree import CardUse, ContainerSeen, Evidence
@@ -43,27 +39,6 @@ def owner(number: int, card: int, *names: str) -> NodePod:
     return pod(number, *names, shares=(share,), visible=visible)
 
 
-@pytest.mark.parametrize(
-    "passed_over", [pod(1, finished=True), owner(1, 3), pod(1)], ids=["finished", "ours", "held by the kubelet's word"]
-)
-def test_a_pod_that_is_no_stranger_hides_no_stranger_after_it(passed_over: NodePod) -> None:
-    pods = (passed_over, pod(2, "init", "main"), pod(3), pod(4))
-    containers = {
-        box(2, 1): ContainerSeen(visible="GPU-1"),
-        box(1): ContainerSeen(visible="GPU-3"),
-        box(4): ContainerSeen(visible="GPU-2", minors=frozenset({2, 3})),
-    }
-    uses = (CardUse("GPU-0", uid(4), 7, None), CardUse("GPU-3", None, 8, None), CardUse("GPU-3", uid(1), 9, None))
-
-    found = agree.unaccounted_cards(pods, Evidence(containers, uses, CARDS), frozenset({uid(1)}))
-
-    assert found.holding == (PodDevices(uid(4), "", "nvidia.com/gpu", ("GPU-0",)),)
-    assert [(one.pod.name, one.container, one.cards) for one in found.claims] == [
-        ("p2", "main", ("GPU-1",)),
-        ("p4", "main", ("GPU-2",)),
-    ]
-
-
 def test_each_pod_is_compared_whatever_those_before_it_are() -> None:
     pods = (
         owner(4, 2),
@@ -91,28 +66,6 @@ def test_each_pod_is_compared_whatever_those_before_it_are() -> None:
         ("p4", []),
         ("p5", ["environment", "process"]),
     ]
-
-
-def test_each_container_is_compared_whatever_was_seen_of_those_before_it() -> None:
-    one = owner(1, 0, "a", "b", "c", "d")
-    seen = {
-        box(1, 1): ContainerSeen(cpus=1),
-        box(1, 2): ContainerSeen(visible="GPU-1"),
-        box(1, 3): ContainerSeen(visible=""),
-    }
-
-    (found,) = agree.agreements([one], Evidence(seen, (), CARDS))
-
-    assert [mismatch.message.split()[4] for mismatch in found.mismatches] == ["c", "d"]
-
-
-def test_200_characters_of_the_cards_that_an_environment_names_are_told() -> None:
-    named = ",".join(f"GPU-{number:03}" for number in range(100))
-
-    (found,) = agree.agreements([owner(1, 0)], Evidence({box(1): ContainerSeen(visible=named)}, (), CARDS))
-
-    (wrong,) = found.mismatches
-    assert wrong.message == f"the environment of container main names {named[:200]}; GPU-0 was allocated"
 
 
 def test_memory_that_is_not_known_counts_as_none() -> None:
@@ -181,38 +134,3 @@ def test_cpusets_are_read_below_the_root_that_is_told_and_else_below_that_of_the
 
     assert host.read(pods).cpusets == {uid(1): 1 << 3, uid(2): 1 << 4}
     assert host.read(pods, "/told").cpusets == {uid(1): 1 << 5, uid(2): 1 << 6}
-
-
-def test_4096_pods_of_a_node_are_looked_at(tmp_path: Path) -> None:
-    (tmp_path / "cgroup.controllers").touch()
-    pods = [pod(number) for number in range(4098)]
-    for number in (0, 4095, 4096):
-        folder = tmp_path / CgroupLayout(Driver.CGROUPFS).pod(KubernetesQos.BURSTABLE, uid(number)) / box(number)
-        folder.mkdir(parents=True)
-        (folder / "cpuset.cpus.effective").write_text("1\n")
-
-    found = Host(parse(f"roots: {{cgroup: {tmp_path}, proc: {tmp_path}}}")).containers(pods, "/")
-
-    assert list(found) == [box(0), box(4095)]
-
-
-def test_a_pod_that_is_not_known_by_name_hides_none_that_the_kubelet_reports_after_it() -> None:
-    listed = [
-        PodResources("ns", "gone", {"main": ContainerResources()}),
-        PodResources("ns", "a", {"main": ContainerResources(cpus=1)}),
-        PodResources("other", "b", {"main": ContainerResources(cpus=2)}),
-        PodResources("ns", "twice", {"main": ContainerResources(cpus=4)}),
-        PodResources("ns", "twice", {"main": ContainerResources(cpus=8)}),
-        PodResources("ns", "b", {"main": ContainerResources(cpus=16)}),
-    ]
-    known = {("ns", "a"): uid(1), ("ns", "b"): uid(2), ("ns", "twice"): uid(3)}
-
-    found = podresources.by_uid(listed, known)
-
-    assert {pod: containers["main"].cpus for pod, containers in found.items()} == {uid(1): 1, uid(2): 16}
-
-
-def test_the_kubelet_knows_each_pod_that_it_acknowledged() -> None:
-    pods = (pod(1), pod(2, acknowledged=True, finished=True), pod(3, acknowledged=True), pod(4, acknowledged=True))
-
-    assert podresources.names(pods) == {("ns", "p3"): uid(3), ("ns", "p4"): uid(4)}

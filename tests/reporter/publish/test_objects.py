@@ -1,6 +1,5 @@
 """The objects that report a node: read back by their readers, and by hand."""
 
-import json
 from dataclasses import replace
 from functools import reduce
 from operator import or_
@@ -151,25 +150,6 @@ def test_what_keeps_a_device_from_being_used_is_reported_by_its_own_reason(reaso
     }
 
 
-def test_the_healthy_ones_of_each_type_are_counted_beside_all() -> None:
-    cards = report(gpu(0), gpu(1, health=False), gpu(2))
-    body = device.build(NODE, cards, [nic(0), nic(1, "why"), nic(2, "why"), nic(3, "why")], TYPES).body
-
-    assert body["metadata"]["annotations"]["koordgate.io/devices"] == "2/3 gpu, 1/4 rdma"
-
-
-def test_1024_characters_of_what_is_wrong_with_a_device_are_written() -> None:
-    body = device.build(NODE, report(), [nic(0, "x" * 1024 + "y"), nic(1)], TYPES).body
-
-    assert [one["conditions"][0]["message"] for one in body["spec"]["devices"]] == ["x" * 1024, ""]
-
-
-def test_parts_of_cards_are_no_other_devices() -> None:
-    part = {"type": "mig", "id": "MIG-0", "health": False, "conditions": []}
-
-    assert device.others({"spec": {"devices": [part, gpu(0)]}}) == {}
-
-
 @given(json_near(["id", "type", "health", "conditions", "reason", "message"], ["0000:10:00.0", "rdma", True, None, 1]))
 def test_whatever_stands_there_its_health_is_read_as_unusable_unless_it_says_otherwise(entry: Any) -> None:
     for identity, stated in device.others({"spec": {"devices": [entry]}}).items():
@@ -177,14 +157,6 @@ def test_whatever_stands_there_its_health_is_read_as_unusable_unless_it_says_oth
         assert stated.healthy is (entry.get("health") is True)
         assert isinstance(stated.reason, str)
         assert isinstance(stated.message, str)
-
-
-def test_cards_are_dated_alike() -> None:
-    first = device.build(NODE, report(gpu(0), gpu(1)), [nic()], TYPES, now=100)
-    after = device.build(NODE, report(gpu(0, health=False), gpu(1)), [nic()], TYPES, live=first.body, now=160)
-
-    times = [entry["conditions"][0]["lastTransitionTime"] for entry in after.body["spec"]["devices"]]
-    assert times == ["1970-01-01T00:02:40Z", "1970-01-01T00:01:40Z", "1970-01-01T00:01:40Z"]
 
 
 KEYS = ["id", "conditions", "type", "status", "lastTransitionTime", "health"]
@@ -232,19 +204,6 @@ def test_what_the_kubelet_allocated_is_reported_under_both_names() -> None:
     annotations = built.body["metadata"]["annotations"]
     assert len({annotations[key] for key in DEVICES_CHECKPOINTS}) == 1
     assert read_device_object(built.body).kubelet_held == {"GPU-1"}
-
-
-@pytest.mark.parametrize(
-    ("body", "live", "worth"),
-    [
-        (device.build(NODE, NO_CARDS, [], TYPES).body, None, False),
-        (device.build(NODE, NO_CARDS, [], TYPES).body, {}, True),
-        (device.build(NODE, NO_CARDS, [nic()], TYPES).body, None, True),
-    ],
-    ids=["never a device", "had one once", "has one"],
-)
-def test_a_node_without_devices_gets_no_object_unless_it_has_one(body: Any, live: Any, worth: Any) -> None:
-    assert device.worth_telling(body, live) is worth
 
 
 # Node status
@@ -340,16 +299,6 @@ def test_cards_of_unlike_memory_have_no_label_of_it() -> None:
     assert nodestatus.build(NODE, devices, {}, TYPES)["metadata"]["labels"] == {}
 
 
-def test_types_of_ones_own_are_reported_in_their_unit_under_their_one_name() -> None:
-    devices = [
-        Device("dsp", "a", 0, healthy=True, capacity={"dsp": 100}),
-        Device("dsp", "b", 1, healthy=True, capacity={"dsp": 100}),
-        Device("lane", "c", 0, healthy=True, capacity={"lane": 40}),
-    ]
-
-    assert nodestatus.amounts(devices, TYPES) == {"example.com/dsp": "2", "example.com/lane": "40"}
-
-
 def cards(count: int, *bad: int) -> list[Device]:
     capacity = {"gpu-core": 100, "gpu-memory": 80 * GIB, "gpu-memory-ratio": 100}
     return [Device("gpu", f"GPU-{at}", at, healthy=at not in bad, capacity=capacity) for at in range(count)]
@@ -382,13 +331,6 @@ def test_the_node_offers_devices_in_service_and_what_pods_hold_of_the_others(
     assert offered["koordinator.sh/gpu-core"] == offered["kubernetes.io/gpu-core"] == str(core)
     assert offered["koordinator.sh/gpu"] == offered["kubernetes.io/gpu-memory-ratio"] == str(core)
     assert offered["kubernetes.io/gpu-memory"] == str(80 * GIB * core // 100)
-
-
-def test_whole_devices_that_are_held_out_of_service_count_in_their_unit() -> None:
-    bad = Device("dsp", "a", 0, healthy=False, capacity={"dsp": 100})
-    lane = Device("lane", "c", 0, healthy=False, capacity={"lane": 40})
-    shares = [Share("dsp", "a", 0, {"dsp": 100}), Share("lane", "c", 0, {"lane": 15})]
-    assert nodestatus.amounts([bad, lane], TYPES, shares) == {"example.com/dsp": "1", "example.com/lane": "15"}
 
 
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(1, 100), max_size=4)), min_size=1, max_size=8))
@@ -564,29 +506,6 @@ def test_containers_run_in_the_pools_of_their_class_by_numa_node() -> None:
         best_effort_by_node={0: 0b0011, 1: 0b1100},
         system=0b10000,
     )
-
-
-def test_pods_with_cpus_of_their_own_are_listed_beside_the_kubelets() -> None:
-    made = built([pod("k"), pod("z", "4-5", "LSR"), pod("a", "3", "LSE"), pod("ls", qos="LS")], STATIC, state(k="1-2"))
-
-    assert made.body is not None
-    read = read_node_topology(made.body)
-    assert read.pod_cpu_allocs == (
-        PodCpuAlloc("ns", "a", "a", parse("3")),
-        PodCpuAlloc("ns", "k", "k", parse("1-2"), managed_by_kubelet=True),
-        PodCpuAlloc("ns", "z", "z", parse("4-5")),
-    )
-    assert read.by_kubelet == (read.pod_cpu_allocs[1],)
-    assert read.managed_by == "Koordinator"
-
-
-def test_what_a_kubelet_without_the_static_policy_gave_before_is_stale() -> None:
-    made = built([pod("k")], KubeletConfiguration(), state("none", k="1-2", gone="3"))
-
-    assert made.body is not None
-    read = read_node_topology(made.body)
-    assert (read.kubelet.policy, read.pod_cpu_allocs, read.reserved) == ("none", (), 0)
-    assert made.pools.shared == 0xFF
 
 
 def test_cpus_that_were_decided_and_that_the_kubelet_gave_to_another_pod_are_reported() -> None:
@@ -779,25 +698,6 @@ def test_without_cpus_no_object_is_written_and_the_reason_is_reported() -> None:
 
 # Comparison
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=12,
-)
-
-
-@given(VALUES)
-def test_everything_holds_itself(value: Any) -> None:
-    assert holds(json.loads(json.dumps(value)), value)
-
-
-@given(st.dictionaries(st.text(max_size=3), VALUES, min_size=1, max_size=4), st.text(min_size=4, max_size=5), VALUES)
-def test_what_others_add_does_not_matter_and_what_is_missing_does(wanted: Any, key: str, more: Any) -> None:
-    assert holds({**wanted, key: more}, wanted)
-    missing = dict(wanted)
-    _, value = missing.popitem()
-    assert holds(missing, wanted) is (value == {})
-
 
 @pytest.mark.parametrize(
     ("live", "wanted", "same"),
@@ -830,12 +730,6 @@ def test_what_others_add_does_not_matter_and_what_is_missing_does(wanted: Any, k
 )
 def test_comparison_by_case(live: Any, wanted: Any, same: Any) -> None:
     assert holds(live, wanted) is same
-
-
-def test_an_empty_map_that_the_api_server_did_not_keep_is_nothing_to_write_again() -> None:
-    assert holds({"metadata": {"name": "n"}}, {"metadata": {"name": "n", "annotations": {}}})
-    assert not holds({"metadata": {"name": "n"}}, {"metadata": {"name": "n", "annotations": {"a": "1"}}})
-    assert not holds(None, {"metadata": {"name": "n"}})
 
 
 TOO_LARGE = {

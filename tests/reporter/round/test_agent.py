@@ -6,13 +6,11 @@ from typing import Any, ClassVar
 
 import aiohttp
 import pytest
-from fake_kube import FakeKube, answer, drop
+from fake_kube import FakeKube
 
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodetopology import read_node_topology
-from reporter.kubelet import devicecheckpoint
 from reporter.pods import MANAGER
-from reporter.publish.keep import RetryPace
 from reporter.round.messages import Lane, Listed, RoundEvent, WatchedKind
 
 DEVICE = "/apis/scheduling.koordinator.sh/v1alpha1/devices/n1"
@@ -66,21 +64,6 @@ async def test_only_the_pods_of_this_node_and_objects_of_its_name_are_asked_for(
     }
 
 
-async def test_what_a_kubelet_zeroes_is_put_back(site, start, fake: FakeKube) -> None:
-    site.add_node()
-    await start()
-    await site.settled()
-    node = fake.get(NODE)
-    node["status"]["allocatable"]["kubernetes.io/rdma"] = "0"
-
-    fake.put("/api/v1/nodes", node)
-    await site.more_rounds(1)
-    await site.settled()
-
-    assert site.amount() == "100"
-    assert b'object="nodes/status",taken_back="true"' in site.metrics.exposition()
-
-
 async def test_what_an_administrator_writes_on_the_object_stays_and_counts(site, start, fake: FakeKube) -> None:
     site.add_node()
     await start()
@@ -98,25 +81,6 @@ async def test_what_an_administrator_writes_on_the_object_stays_and_counts(site,
     assert site.amount() == "0"
 
 
-async def test_an_object_that_is_deleted_is_made_again_unless_its_node_is_gone(site, start, fake: FakeKube) -> None:
-    site.add_node()
-    await start()
-    await site.settled()
-
-    fake.remove(DEVICE)
-    await site.more_rounds(1)
-    await site.settled()
-    assert site.find(DEVICE)
-    fake.remove(NODE)
-    await site.more_rounds(3)
-    fake.remove(DEVICE)
-    before = site.writes()
-    await site.more_rounds(5)
-
-    assert site.writes() == before
-    assert not site.find(DEVICE)
-
-
 async def test_a_node_created_again_owns_the_objects(site, start, fake: FakeKube) -> None:
     site.add_node()
     await start()
@@ -128,23 +92,6 @@ async def test_a_node_created_again_owns_the_objects(site, start, fake: FakeKube
     await site.settled()
 
     assert fake.get(DEVICE)["metadata"]["ownerReferences"][0]["uid"] == "another-uid"
-
-
-@pytest.mark.parametrize(
-    "faults",
-    [[answer(409)] * 2, [answer(500), drop()], [answer(404)], [answer(403)]],
-    ids=["conflicts", "no answer", "not installed", "no right"],
-)
-async def test_a_write_that_fails_is_tried_again(site, start, fake: FakeKube, faults) -> None:
-    site.add_node()
-    for resource in ("devices", "noderesourcetopologies", "nodes/status"):
-        fake.faults.add("patch", resource, *faults)
-
-    await start(pace={"retry": RetryPace(first=0.01)})
-    await site.settled()
-
-    assert site.find(DEVICE)
-    assert site.find(TOPOLOGY)
 
 
 async def test_cpusets_are_kept_while_the_api_server_is_unreachable_and_all_is_reported_when_it_is_back(
@@ -169,47 +116,6 @@ async def test_cpusets_are_kept_while_the_api_server_is_unreachable_and_all_is_r
     await fake.until(lambda: len((site.find(DEVICE) or {})["spec"]["devices"]) == 2, within=15)
 
 
-async def test_a_nic_whose_link_goes_is_reported_once_and_again_when_it_is_back(site, start, fake: FakeKube) -> None:
-    state = site.machine.sysfs / "class/infiniband/mlx5_0/ports/1/state"
-    site.add_node()
-    await start()
-    await site.settled()
-    assert events(fake) == []
-
-    state.write_text("1: DOWN\n")
-    await fake.until(lambda: events(fake) and not fake.get(DEVICE)["spec"]["devices"][0]["health"])
-    await site.more_rounds(5)
-    await site.end()
-    await start()
-    await site.settled()
-
-    (down,) = events(fake)
-    assert (down["type"], down["reason"], down.get("count", 1)) == ("Warning", "LinkDown", 1)
-    assert "0000:3b:00.0" in down["message"]
-    unusable = site.metrics.devices_unusable.labels("rdma", "0000:3b:00.0", "LinkDown")
-    assert unusable._value.get() == 1
-    state.write_text("4: ACTIVE\n")
-    await fake.until(lambda: len(events(fake)) == 2)
-    assert {event["reason"] for event in events(fake)} == {"LinkDown", "DeviceHealthy"}
-
-
-async def test_the_pools_follow_pods_that_come_and_go(site, start, fake: FakeKube) -> None:
-    site.add_node()
-    site.add_pod("sharing", OTHER)
-    sharing = site.cgroup(f"kubepods/burstable/pod{OTHER}/{CONTAINER}")
-    site.cgroup(f"kubepods/burstable/pod{OTHER}")
-    await start(every=60)
-    await fake.until(lambda: (sharing / "cpuset.cpus").read_text() == "0-7\n" and site.find(TOPOLOGY))
-
-    site.add_pod("pinned", UID, qos="LSR", resource_status='{"cpuset":"2-3"}')
-    await fake.until(lambda: read_node_topology(fake.get(TOPOLOGY)).shared_pools[1].cpus == 0b11000000)
-    assert (sharing / "cpuset.cpus").read_text() == "0-1,4-7\n"
-    fake.remove("/api/v1/namespaces/ns/pods/pinned")
-    await fake.until(lambda: read_node_topology(fake.get(TOPOLOGY)).shared_pools[1].cpus == 0b11001100)
-
-    assert (sharing / "cpuset.cpus").read_text() == "0-7\n"
-
-
 async def test_nobody_is_moved_onto_the_cpus_of_a_pod_whose_status_cannot_be_read(site, start, fake: FakeKube) -> None:
     site.add_node()
     site.add_pod("sharing", OTHER, container="b" * 64)
@@ -225,48 +131,6 @@ async def test_nobody_is_moved_onto_the_cpus_of_a_pod_whose_status_cannot_be_rea
     assert (pinned / "cpuset.cpus").read_text() == "2-3\n"
     assert (sharing / "cpuset.cpus").read_text() == "0-1,4-7\n"
     assert [pool.cpus for pool in read_node_topology(fake.get(TOPOLOGY)).shared_pools] == [0b00110011, 0b11000000]
-
-
-async def test_nothing_is_enforced_before_the_pods_are_known(site, start, fake: FakeKube) -> None:
-    site.add_node()
-    fake.faults.always("list", "pods", answer(500))
-    main = site.cgroup(f"kubepods/burstable/pod{UID}/{CONTAINER}", "3")
-    await start()
-
-    await site.more_rounds(5)
-
-    assert (main / "cpuset.cpus").read_text() == "3\n"
-    assert site.find(TOPOLOGY) is None
-
-
-async def test_a_corrupt_checkpoint_is_an_event_and_the_last_good_one_is_kept(site, start, fake: FakeKube) -> None:
-    site.add_node()
-    site.add_pod("native", UID)
-    empty = {"PodDeviceEntries": None, "RegisteredDevices": {}}
-    text = devicecheckpoint._show(None, {}, devicecheckpoint._show_by_numa)
-    good = json.dumps({"Data": empty, "Checksum": devicecheckpoint.checksum(text)})
-    site.checkpoint.write_text(good)
-    await start()
-    await site.settled()
-
-    site.checkpoint.write_text(good[:-5])
-    await fake.until(lambda: events(fake))
-    await site.settled()
-
-    (event,) = events(fake)
-    assert event["reason"] == "KubeletFileUnusable"
-    assert event["involvedObject"]["kind"] == "Node"
-    assert "kubelet_internal_checkpoint" in event["message"]
-
-
-async def test_a_file_that_is_corrupt_a_second_time_is_reported_a_second_time(site, start, fake: FakeKube) -> None:
-    site.add_node()
-    await start()
-    for count in (1, 2):
-        site.checkpoint.write_text("{")
-        await fake.until(lambda count=count: sum(one["count"] for one in events(fake)) == count, within=15)
-        site.checkpoint.unlink()
-        await site.more_rounds(2)
 
 
 async def test_nvml_that_is_missing_on_a_machine_with_a_card_is_reported_and_stops_nothing(

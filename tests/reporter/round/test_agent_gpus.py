@@ -2,11 +2,8 @@
 
 import asyncio
 import json
-import os
 import shutil
-import signal
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,6 @@ from fake_kube import FakeKube
 from nvml_standin import Played, recorded
 from waiting import until
 
-from allocator.vocabulary.names import CORDONED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.memoryuse import read_uses
 from reporter.gpu.guarded import Patience
@@ -31,7 +27,6 @@ BOX = "a" * 64
 GIB = 2**30
 NVIDIA = 0x10DE
 DISPLAY = 0x030200
-SOON = 30.0
 OFTEN = {"proof": 0.01, "proofs_apart": 0.01}
 
 
@@ -208,63 +203,6 @@ async def test_each_recorded_node_is_reported_whole(site, played, start, fake: F
     assert metric(site, "gpus", state="healthy") == len(there) - len(sick.keys() - {0})
 
 
-LINKS: dict[str, dict[tuple[int, int], int]] = {
-    "a100x8": {(one, other): 12 for one in range(8) for other in range(8) if one != other},
-    "mixed": {(2, 3): 4, (3, 2): 4, (6, 7): 12, (7, 6): 12},
-    "dying": {(one, other): 18 for one in range(3) for other in range(3) if one != other},
-}
-
-
-@pytest.mark.parametrize("name", LINKS)
-async def test_nvlink_lanes_are_reported_and_the_webhook_reads_them(site, played, start, name) -> None:
-    await told(site, start, played, name)
-    uuids = [card["uuid"] for card in recorded_cards(name)]
-
-    obj = device(site)
-    links = json.loads(obj["metadata"]["annotations"]["koordgate.io/device-links"])
-    assert {
-        (uuids.index(one), uuids.index(other)): lanes for one, row in links.items() for other, lanes in row.items()
-    } == LINKS[name]
-    assert not read_device_object(obj).problems
-
-
-async def test_a_mig_card_is_reported_as_what_it_is_and_neither_it_nor_its_slices_are_allocated(
-    site, played, start, fake: FakeKube
-) -> None:
-    await told(site, start, played, "mig")
-
-    slices = [entry for entry in device(site)["spec"]["devices"] if entry["type"] == "mig"]
-    assert [(one["id"][:8], one["labels"]["koordgate.io/mig-profile"], one["health"]) for one in slices] == [
-        ("MIG-aaaa", "3g.40gb", True),
-        ("MIG-bbbb", "1g.10gb", True),
-        ("MIG-cccc", "1g.10gb", True),
-    ]
-    assert {one["labels"]["koordgate.io/mig-parent"] for one in slices} == {cards(site)[0]["id"]}
-    assert not any("resources" in one for one in slices)
-    usable = [one.id for one in read_device_object(device(site)).devices if one.healthy and one.type != "rdma"]
-    assert usable == [cards(site)[1]["id"]]
-    assert amounts(site) == ("100", "100")
-    assert not [name for name in fake.get(NODE)["status"]["capacity"] if "mig" in name]
-    assert not events(fake)
-
-
-async def test_cards_that_are_unhealthy_from_the_start_are_events_and_metrics_and_one_without_a_name_is_reported_too(
-    site, played, start, fake: FakeKube
-) -> None:
-    await told(site, start, played, "dying")
-
-    found = events(fake)
-    assert {key: one["count"] for key, one in found.items()} == {
-        "1 RecoveryReset": 1,
-        "2 RowRemapFailed": 1,
-        "GpuLost": 1,
-    }
-    assert found["GpuLost"]["message"].startswith("the card at index 3 of NVML's list has not answered")
-    assert metric(site, "gpus", state="unhealthy") == 2
-    assert metric(site, "gpu_errors", uuid=cards(site)[2]["id"], reason="RowRemapFailed") == 1
-    assert metric(site, "problems") == 1
-
-
 # Cards that fail while the reporter runs
 
 # Card -> the library's answers from then on, the reported reason, the state, whether a reset or more is needed.
@@ -312,72 +250,6 @@ async def test_each_card_falls_by_its_own_fault_and_no_other_card_with_it(site, 
     assert not json.loads(device(site)["metadata"]["annotations"]["koordgate.io/device-links"]).get(A100.format(3))
 
 
-async def test_each_card_returns_when_it_has_proved_itself_and_its_remedy_was_seen(
-    site, played, start, fake: FakeKube
-) -> None:
-    played.boot("one")
-    await told(site, start, played, "a100x8", quiet=0.5, proving=0.5)
-    strike(played)
-    fallen = {f"{card} {reason}" for card, (_, reason, _) in FAULTS.items()}
-    await until(lambda: fallen <= events(fake).keys())
-
-    played.change({key: None for number in (3, 4) for key in FAULTS[number][0]} | {"gpu.7.retired_pending": "0"})
-    await until(lambda: states(site) == ["unhealthy" if card in {1, 5} else "healthy" for card in range(8)])
-    await site.settled()
-
-    assert amounts(site) == ("600", "600")
-    returned = {f"{card} {reason}" for card in (2, 3, 4, 6, 7) for reason in ("GpuRecovering", "GpuHealthy")}
-    assert {key for key in events(fake) if key.endswith(("GpuRecovering", "GpuHealthy"))} == returned
-    assert all(events(fake)[key]["type"] == "Normal" for key in returned)
-
-    played.boot("two")
-    await until(lambda: amounts(site)[1] == "700")
-    await site.settled()
-    assert conditions(site) == ["Healthy"] * 5 + ["RowRemapFailed"] + ["Healthy"] * 2
-
-
-async def test_a_fatal_error_is_neither_forgotten_nor_reported_again_when_the_reporter_is_restarted(
-    site, played, start, fake: FakeKube
-) -> None:
-    await told(site, start, played, "h200")
-    played.happen(0, 79)
-    await until(lambda: amounts(site)[1] == "0")
-    await site.settled()
-    before = device(site)
-
-    await site.end()
-    nvml = played.nvml()
-    await start(nvml=nvml)
-    await until(lambda: nvml._child is not None and nvml._child.answered)
-    await site.more_rounds(5)
-
-    assert conditions(site) == ["Xid79"]
-    assert device(site)["spec"] == before["spec"]
-    assert {key: one["count"] for key, one in events(fake).items()} == {"6 Xid79": 1}
-
-
-async def test_a_restarted_reporter_keeps_reporting_the_driver_before_nvml_answers(
-    site, played, start, fake: FakeKube
-) -> None:
-    nvml = await told(site, start, played, "h200")
-    before = device(site)["metadata"]["labels"], fake.get(NODE)["metadata"]["labels"]
-    assert "koordgate.io/cuda-version" in before[0]
-    await site.end()
-    await nvml.aclose()
-    played.change({"hang": "nvmlDeviceGetCount_v2"})
-
-    await start(nvml=played.nvml(Patience(first_answer=600.0, end=0.05)))
-    await until(played.hung.exists)
-    await site.more_rounds(5)
-
-    assert (device(site)["metadata"]["labels"], fake.get(NODE)["metadata"]["labels"]) == before
-    decided = site.agent.state.decided
-    assert decided.device.body["metadata"]["labels"].items() <= before[0].items()
-    for body in (decided.device.body, decided.status):
-        assert body["metadata"]["labels"]["node.koordinator.sh/gpu-driver-version"] == recorded("h200")["driver"]
-    assert decided.device.body["metadata"]["labels"]["koordgate.io/cuda-version"] == "13.0"
-
-
 async def test_an_error_that_is_heard_while_cards_are_read_counts(site, played, start) -> None:
     await told(site, start, played, "a100x8")
 
@@ -389,36 +261,6 @@ async def test_an_error_that_is_heard_while_cards_are_read_counts(site, played, 
     await site.settled()
 
     assert amounts(site) == ("0", "0")
-
-
-async def test_errors_are_heard_at_once_however_rarely_cards_are_read(site, played, start) -> None:
-    played.play("a100x8")
-    site.add_node()
-    await start(nvml=played.nvml(), every=3600)
-    await until(lambda: states(site) == ["healthy"] * 8)
-
-    played.happen(3, 79)
-    played.happen(5, 94)
-
-    await until(lambda: [states(site)[card] for card in (3, 4, 5)] == ["unhealthy", "healthy", "suspect"])
-
-
-async def test_one_card_can_be_set_aside_and_taken_back(site, played, start, fake: FakeKube) -> None:
-    await told(site, start, played, "a100x8")
-    aside = device(site)
-    aside["metadata"]["annotations"][CORDONED] = A100.format(5)
-
-    fake.put(DEVICES, aside)
-    await until(lambda: amounts(site) == ("700", "700"))
-    await site.settled()
-    assert conditions(site) == ["Healthy"] * 5 + ["Cordoned"] + ["Healthy"] * 2
-    assert device(site)["metadata"]["annotations"][CORDONED] == A100.format(5)
-
-    back = device(site)
-    del back["metadata"]["annotations"][CORDONED]
-    fake.put(DEVICES, back)
-    await until(lambda: amounts(site) == ("800", "800"))
-    assert conditions(site) == ["Healthy"] * 8
 
 
 # NVML out of reach
@@ -457,111 +299,6 @@ async def test_while_a_call_of_nvml_hangs_cpusets_are_enforced_and_devices_repor
     assert site.amount() == "300"
     assert conditions(site) == ["Healthy"] * 8
     assert site.agent.unhealthy() == []
-
-
-async def test_nvml_that_hangs_is_reported_once_and_again_when_it_hangs_again(
-    site, played, start, fake: FakeKube
-) -> None:
-    patience = Patience(answer=0.3, first_answer=10.0, first_pause=0.7, end=30.0)
-    await told(site, start, played, "a100x8", patience)
-
-    for times in (1, 2):
-        played.change({"hang": "nvmlDeviceGetMemoryInfo"})
-        await until(lambda: conditions(site) == ["NvmlHangs"] * 8)
-        await until(lambda: amounts(site) == ("0", "0"))
-        assert {key: one["count"] for key, one in events(fake).items()} == {"NvmlHangs": times}
-        outage = json.loads(device(site)["metadata"]["annotations"]["koordgate.io/device-outages"])["gpu"]
-        assert (outage["reason"], outage["message"][:20]) == ("NvmlHangs", "NVML did not answer ")
-        assert metric(site, "nvml_up") == 0
-
-        played.change({"hang": None})
-        await until(lambda: conditions(site) == ["Healthy"] * 8)
-        await until(lambda: amounts(site) == ("800", "800"))
-        assert metric(site, "nvml_up") == 1
-        await site.settled()
-
-
-async def test_nvml_that_crashes_again_and_again_is_reported_once_and_tried_ever_more_rarely(
-    site, played, start, fake: FakeKube
-) -> None:
-    ends: list[float] = []
-    loop = asyncio.get_running_loop()
-    played.play("h200")
-    site.add_node()
-    nvml = played.nvml(Patience(first_pause=0.1, end=30.0), kill=lambda _process: ends.append(loop.time()))
-    await start(nvml=nvml)
-    await until(lambda: amounts(site)[1] == "100")
-
-    played.change({"crash": "nvmlDeviceGetPciInfo_v3"})
-    await until(lambda: len(ends) == 4)
-    assert [
-        after - before >= pause for (before, after), pause in zip(pairwise(ends), (0.1, 0.2, 0.4), strict=True)
-    ] == [True] * 3
-    played.change({"crash": None})
-    await until(lambda: amounts(site)[1] == "100")
-
-    assert {key: one["count"] for key, one in events(fake).items()} == {"NvmlCrashed": 1}
-    assert site.rounds() > 2 * len(ends)
-
-
-async def test_a_short_absence_of_nvml_is_an_event_and_leaves_the_cards_in_service(
-    site, played, start, fake: FakeKube
-) -> None:
-    nvml = await told(site, start, played, "a100x8", Patience(first_pause=0.5, end=30.0), outage=60)
-    before = device(site)
-
-    for times in (1, 2):
-        pid = nvml.pid
-        os.kill(pid, signal.SIGKILL)
-        await until(
-            lambda times=times: {key: one["count"] for key, one in events(fake).items()} == {"NvmlCrashed": times}
-        )
-        await until(lambda pid=pid: metric(site, "nvml_up") == 1 and nvml.pid not in {None, pid})
-        await site.more_rounds(3)
-
-    assert device(site) == before
-    assert amounts(site) == ("800", "800")
-
-
-async def test_a_driver_that_is_installed_while_the_reporter_runs_is_found(
-    site, played, start, library: Path, fake: FakeKube
-) -> None:
-    folder = site.folder / "driver"
-    folder.mkdir()
-    played.env["LD_LIBRARY_PATH"] = str(folder)
-    played.play("h200")
-    site.machine.pci("0000:00:06.0", NVIDIA, 0x2335, DISPLAY)
-    site.add_node()
-    await start(nvml=played.nvml())
-    await until(lambda: events(fake) and site.find(f"{DEVICES}/n1"))
-    await site.settled()
-    assert list(events(fake)) == ["NvmlNotFound"]
-    assert "koordgate.io/device-outages" in device(site)["metadata"]["annotations"]
-
-    shutil.copy(library / "libnvidia-ml.so.1", folder / "new")
-    (folder / "new").replace(folder / "libnvidia-ml.so.1")
-    await until(lambda: conditions(site) == ["Healthy"])
-    await site.settled()
-
-    assert amounts(site) == ("100", "100")
-    assert list(events(fake)) == ["NvmlNotFound"]
-
-
-async def test_a_reading_that_is_called_off_as_its_answer_comes_is_not_begun_again(played) -> None:
-    played.play("h200")
-    nvml = played.nvml()
-
-    async def go_on() -> None:
-        while True:
-            await nvml.read()
-
-    task = asyncio.create_task(go_on())
-    await until(lambda: nvml._child is not None and nvml._child._waiting)
-    (answer,) = nvml._child._waiting.values()
-    answer.add_done_callback(lambda _: asyncio.get_running_loop().call_soon(task.cancel))
-
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, SOON)
 
 
 async def test_a_reading_that_is_called_off_as_its_process_starts_or_is_killed_leaves_none_behind(played) -> None:
@@ -620,23 +357,6 @@ async def test_a_card_that_somebody_uses_unasked_stays_taken_while_nvml_is_out_o
 
     (site.machine.proc / "77" / "cgroup").unlink()
     await until(lambda: not read_device_object(site.agent.state.decided.device.body).kubelet_held)
-
-
-async def test_a_pod_that_uses_another_card_than_its_own_is_reported(site, played, start, fake: FakeKube) -> None:
-    share = {"minor": 0, "id": A100.format(0), "resources": {"koordinator.sh/gpu-core": "50"}}
-    site.add_pod("shares", UID, container=BOX, device_allocated=json.dumps({"gpu": [share]}))
-    site.machine.file("77/cgroup", f"0::/kubepods/burstable/pod{UID}/{BOX}", site.machine.proc)
-    await told(site, start, played, "a100x8", pace=OFTEN)
-    assert not events(fake)
-
-    played.change({"gpu.6.processes": "77:1048576"})
-    await until(lambda: "AllocationMismatch" in events(fake))
-    await site.settled()
-
-    event = events(fake)["AllocationMismatch"]
-    assert A100.format(6) in event["message"]
-    assert event["involvedObject"]["uid"] == UID
-    assert metric(site, "mismatches", kind="process") == 1
 
 
 # Memory limits

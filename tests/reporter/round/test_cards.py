@@ -1,6 +1,5 @@
 """The state of the cards: before NVML answers, cards that return, errors that name no card, and metrics."""
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +7,11 @@ from pathlib import Path
 import pytest
 from nvml_standin import Played
 
-from reporter.gpu.facts import DriverFacts, GpuFacts, GpuProcess, LostCard, NodeReading, Outage, Wear, XidEvent
+from reporter.gpu.facts import DriverFacts, GpuFacts, GpuProcess, LostCard, NodeReading, Outage, XidEvent
 from reporter.gpu.guarded import Patience
-from reporter.gpu.health import NOTHING_KNOWN, CardRecord, CardState, GpuHealth, HealthPolicy, NodeRecord
+from reporter.gpu.health import NOTHING_KNOWN, CardState, HealthPolicy, NodeRecord
 from reporter.host import Host
 from reporter.kubelet.podresources import PodResourcesSocket
-from reporter.metrics import ReporterMetrics
 from reporter.perform import Performer
 from reporter.round.messages import Moment, Prove, Proved
 from reporter.round.state import CardsState, words
@@ -35,39 +33,7 @@ def reading(count: int, *, lost: Iterable[LostCard] = ()) -> NodeReading:
     return NodeReading(DRIVER, gpus, tuple(lost), "boot")
 
 
-def metric(metrics: ReporterMetrics, name: str, **labels: str) -> float | None:
-    found: float | None = metrics._registry.get_sample_value(f"koordgate_reporter_{name}", labels)
-    return found
-
-
-async def test_a_card_that_is_not_listed_any_more_and_comes_back_is_seen(played: Played) -> None:
-    played.play("a100x8")
-    nvml = played.nvml(PATIENT)
-    cards = CardsState()
-
-    async def present() -> tuple[int, int]:
-        nonlocal cards
-        cards = cards.read(await nvml.read(cards.view.node.cards), (), at(0.0), POLICY)
-        return sum(card.health.present for card in cards.view.node.cards.values()), len(cards.view.node.cards)
-
-    assert await present() == (8, 8)
-    played.change({"count": "7", "gpu.7.lost": "1"})
-    for _ in range(3):
-        assert await present() == (7, 8)
-
-    played.change({"count": "8", "gpu.7.lost": None})
-    assert await present() == (8, 8)
-
-
 # Before NVML answers
-
-
-def test_what_is_restored_has_the_driver_and_need_not_be_saved() -> None:
-    cards = CardsState().restored(NodeRecord("boot", {}, DRIVER), at(5.0))
-
-    assert cards.view.driver == DRIVER
-    assert not cards.save_due(at(6.0), 300.0)
-    assert cards.save_due(at(306.0), 300.0)
 
 
 @pytest.mark.parametrize(
@@ -111,24 +77,6 @@ def test_a_change_of_more_than_times_is_seen_and_one_of_the_record_is_saved(chan
 
     assert after.same(before) is same
     assert after.save_due(at(60.0), 300.0) is save
-
-
-def test_the_end_of_an_outage_is_a_change() -> None:
-    before = CardsState().read(reading(2), (), at(0.0), POLICY).away(AWAY)
-
-    after = before.read(reading(2), (), at(1.0), POLICY)
-
-    assert not after.same(before)
-    assert after.view.outage is None
-
-
-def test_an_outage_keeps_the_cards_as_they_were_last_known() -> None:
-    before = sick(CardsState().read(reading(3), (), at(0.0), POLICY))
-
-    after = before.away(AWAY)
-
-    assert after.view == replace(before.view, outage=AWAY)
-    assert after.to_ask == ()
 
 
 def test_processes_are_asked_of_cards_that_answer_and_remembered_of_all_that_are_known() -> None:
@@ -183,12 +131,6 @@ def test_a_grave_error_of_no_card_is_a_problem_for_a_while_and_takes_no_card_out
     assert ", 5 times," in again.problem(at(9.0 + 2 * POLICY.quiet), POLICY.quiet), "added up within it"
 
 
-def test_a_record_that_cannot_be_saved_is_a_problem_beside_errors() -> None:
-    cards = replace(CardsState(), unsaved="read-only").heard([XidEvent(None, 79, 0.0)], at(1.0), POLICY)
-
-    assert cards.problem(at(2.0), POLICY.quiet).startswith("read-only; Xid 79 ")
-
-
 @pytest.mark.parametrize(
     ("xid", "known", "said"),
     [
@@ -202,20 +144,6 @@ def test_a_record_that_cannot_be_saved_is_a_problem_beside_errors() -> None:
 )
 def test_the_log_names_errors_of_cards_and_grave_ones(xid: XidEvent, known, said: str) -> None:
     assert words(xid, known=known) == said
-
-
-async def test_errors_are_heard_as_the_library_reports_them(played: Played) -> None:
-    played.play("a100x8")
-    nvml = played.nvml(PATIENT)
-    cards = CardsState().read(await nvml.read(), (), at(0.0), POLICY)
-
-    played.happen(-1, 79, times=2)
-    played.happen(2, 94)
-    async with asyncio.timeout(30.0):
-        while cards.view.node.cards[A100.format(2)].health.usable:
-            cards = cards.heard(await nvml.xids(), at(1.0), POLICY)
-
-    assert sum(not card.health.usable for card in cards.view.node.cards.values()) == 1
 
 
 async def test_a_card_that_refuses_keeps_the_processes_last_listed_and_those_after_it_are_asked(
@@ -241,23 +169,3 @@ async def test_a_card_that_refuses_keeps_the_processes_last_listed_and_those_aft
 
 
 # ReporterMetrics
-
-
-def test_what_a_card_reports_about_its_memory_is_shown_and_goes_with_it() -> None:
-    metrics = ReporterMetrics()
-    told = GpuFacts(uuid="GPU-a", minor=0, wear=Wear(corrected=5, uncorrected=0, retired_pages=2, remapped_rows=3))
-    silent = GpuFacts(uuid="GPU-b", minor=1)
-    worn = CardRecord(told, GpuHealth(CardState.SUSPECT, 5.0, last_error=1234.0), 7.0)
-    metrics.show_cards(
-        NodeRecord("", {"GPU-a": worn, "GPU-b": CardRecord(silent, GpuHealth(CardState.HEALTHY, 5.0), 7.0)})
-    )
-
-    assert metric(metrics, "gpu_ecc_errors", uuid="GPU-a", kind="corrected") == 5
-    assert metric(metrics, "gpu_ecc_errors", uuid="GPU-a", kind="uncorrected") == 0
-    assert metric(metrics, "gpu_remapped_rows", uuid="GPU-a") == 3
-    assert metric(metrics, "gpu_retired_pages", uuid="GPU-a") == 2
-    assert metric(metrics, "gpu_last_error_timestamp_seconds", uuid="GPU-a") == 1234
-    assert b"GPU-b" not in metrics.exposition()
-
-    metrics.show_cards(NOTHING_KNOWN)
-    assert b"GPU-a" not in metrics.exposition()

@@ -28,7 +28,7 @@ from reporter.pods import NodeIdentity, NodePod, read_pod
 from reporter.proof import agree, evidence
 from reporter.proof.agree import Agreement, CardUse, ContainerSeen, Evidence, Mismatch
 from reporter.reading import GpuView, HostReading
-from reporter.round.decide import Decided, Rules, StandingObjects, by_index, by_minor, decide, held
+from reporter.round.decide import Decided, Rules, StandingObjects, decide, held
 from reporter.round.occurrences import (
     EventMemory,
     claim_events,
@@ -70,21 +70,6 @@ def record(state: CardState = CardState.HEALTHY, count: int = 0, reason: str = "
 
 
 # Numbers of cards
-
-
-def test_nvmls_index_follows_pci_addresses_and_is_unknown_where_one_address_is() -> None:
-    buses = {"GPU-a": "0000:0b:00.0", "GPU-b": "0000:0a:00.0", "GPU-c": "0000:0c:00.0"}
-    cards = {
-        uuid: CardRecord(GpuFacts(uuid=uuid, minor=7 - at, bus=bus), GpuHealth(CardState.HEALTHY, 0.0), 0.0)
-        for at, (uuid, bus) in enumerate(buses.items())
-    }
-    assert by_index(NodeRecord("boot", cards)) == {0: "GPU-b", 1: "GPU-a", 2: "GPU-c"}
-    assert by_minor(NodeRecord("boot", cards)) == {7: "GPU-a", 6: "GPU-b", 5: "GPU-c"}
-    gone = replace(cards["GPU-b"], health=GpuHealth(CardState.UNHEALTHY, 0.0, standing=("GpuLost",)))
-    assert by_index(NodeRecord("boot", {**cards, "GPU-b": gone})) == {0: "GPU-a", 1: "GPU-c"}
-    assert by_minor(NodeRecord("boot", {**cards, "GPU-b": gone})) == {7: "GPU-a", 5: "GPU-c"}
-    nowhere = replace(cards["GPU-b"], facts=GpuFacts(uuid="GPU-b", minor=6))
-    assert by_index(NodeRecord("boot", {**cards, "GPU-b": nowhere})) == {}
 
 
 # Agreement
@@ -195,10 +180,6 @@ def test_a_pod_of_which_nothing_was_seen_is_not_said_to_agree(seen: Evidence, to
     text = agree.annotation(agree.agreements([sharing()], seen))
 
     assert (json.loads(text) if text else {}) == ({UID: {"pod": "ns/p", "agrees": True}} if told else {})
-
-
-def test_a_pod_for_which_nothing_was_decided_is_not_reported() -> None:
-    assert agree.agreements([pod()], Evidence({BOX: ContainerSeen(cpus=1, visible="all")})) == []
 
 
 def test_an_annotation_that_is_too_long_lists_those_that_do_not_agree() -> None:
@@ -342,15 +323,6 @@ def test_the_checkpoint_knows_a_pods_card_by_its_id_only(resource: str, ids: tup
     assert bool(agree.unaccounted_cards([pod()], seen, holders).claims) is not known
 
 
-def test_a_pod_that_we_gave_other_devices_only_may_have_a_card_all_the_same() -> None:
-    share = Share("rdma", "0000:1f:00.0", 0, {"rdma": 1}, ("main",))
-    seen = Evidence({}, (CardUse("GPU-1", UID, 7, None),), CARDS)
-
-    found = agree.unaccounted_cards([pod(shares=(share,))], seen, frozenset())
-
-    assert found.holding == (PodDevices(UID, "", "nvidia.com/gpu", ("GPU-1",)),)
-
-
 @pytest.mark.parametrize(
     ("ids", "pods", "cards"),
     [
@@ -416,21 +388,6 @@ def test_a_claim_is_an_event_on_the_pod_once_and_counts_in_the_metrics() -> None
 
 
 # Events and outages
-
-
-def test_each_change_of_a_card_is_reported_once_with_its_count() -> None:
-    worn = record(CardState.UNHEALTHY, 3, "RowRemapFailed")
-
-    first = health_events(NODE, NodeRecord("", {}), worn)
-    again = health_events(NODE, worn, worn)
-    more = health_events(NODE, worn, record(CardState.UNHEALTHY, 5, "RowRemapFailed"))
-    well = health_events(NODE, worn, record())
-
-    assert [(one.reason, one.count, one.type) for one in first] == [("RowRemapFailed", 3, "Warning")] * 2
-    assert again == []
-    assert [one.count for one in more] == [2, 2]
-    assert [(one.reason, one.type) for one in well] == [("GpuHealthy", "Normal")] * 2
-    assert health_events(NODE, NodeRecord("", {}), record()) == []
 
 
 NIC = "0000:3b:00.0"
@@ -505,23 +462,6 @@ def test_each_change_of_a_device_that_is_no_card_is_reported_once(
 ) -> None:
     assert device_events(was, now) == told
     assert device_events(now, now) == [], "nor is it reported again by a reporter that starts where this stands"
-
-
-def test_devices_that_cannot_be_used_are_counted_by_reason_until_they_are_well_or_gone() -> None:
-    metrics = ReporterMetrics()
-
-    def series(body: dict[str, Any]) -> list[bytes]:
-        metrics.show_devices(body)
-        return [line for line in metrics.exposition().splitlines() if line.startswith(b"koordgate_reporter_devices_un")]
-
-    def row(minor: int, reason: str) -> bytes:
-        labels = f'id="0000:{0x3B + minor:02x}:00.0",reason="{reason}",type="rdma"'
-        return f"koordgate_reporter_devices_unusable{{{labels}}} 1.0".encode()
-
-    assert series(told_of(DOWN, SILENT, UP)) == [row(0, "LinkDown"), row(1, "FallenOffBus")]
-    assert series(told_of(UP, DOWN)) == [row(1, "LinkDown")]
-    assert series(told_of(UP, live=ASIDE)) == [row(0, "Cordoned")]
-    assert series(told_of()) == []
 
 
 @pytest.mark.parametrize(
@@ -628,21 +568,6 @@ def test_an_annotation_that_makes_no_sense_is_reported_and_the_pod_counts(key: s
 
     assert (read.shares, read.status) == ((), None)
     assert key in read.problems[0]
-
-
-def test_one_unreadable_device_type_leaves_the_others_of_the_pod() -> None:
-    stated = {
-        "gpu": [{"minor": 0, "id": "GPU-0"}],
-        "rdma": [{"minor": "first"}],
-        "fpga": [{"minor": 2, "id": "0000:3c:00.0", "resources": {"koordinator.sh/fpga": "100"}}],
-    }
-    about = {"name": "p", "uid": UID, "annotations": {"scheduling.koordinator.sh/device-allocated": json.dumps(stated)}}
-
-    read = read_pod({"metadata": about})
-
-    assert [(share.type, share.minor) for share in read.shares] == [("gpu", 0), ("fpga", 2)]
-    assert read.unread == ("rdma",)
-    assert len(read.problems) == 1
 
 
 def test_cards_of_a_pod_whose_gpus_cannot_be_read_are_held_and_contradict_nothing() -> None:

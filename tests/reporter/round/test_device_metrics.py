@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nvml_standin import Played
 from round_driver import CARDS, Driven, cluster_node, host, node_pod, reading, uid
 
 from allocator.vocabulary.holdings import Share
 from reporter.gpu.facts import CardLoad, CgroupMemory, Outage
-from reporter.gpu.guarded import Patience
 from reporter.gpu.health import NOTHING_KNOWN, HealthPolicy
 from reporter.metrics import ReporterMetrics
 from reporter.pods import NodePod
@@ -29,7 +27,6 @@ from reporter.round.messages import (
 )
 from reporter.round.state import CardsState
 
-PATIENT = Patience(answer=30.0, first_answer=30.0, first_pause=0.001, longest_pause=0.01, end=30.0, renewal=0.0)
 NOW = Moment(1000.0, 0.0)
 HALF: Mapping[str, int] = {"gpu-core": 50, "gpu-memory-ratio": 50, "gpu-memory": 2**29}
 
@@ -192,21 +189,3 @@ def test_the_number_of_pods_that_are_named_has_a_bound() -> None:
     metrics = ReporterMetrics(pods=True)
     metrics.show_round(shown(*(node_pod(n, shares=(share(0), share(1))) for n in range(200))))
     assert len(samples(metrics, "pod_allocated")) == 1000
-
-
-async def test_the_load_of_a_card_is_read(played: Played) -> None:
-    played.play("h200")
-    played.change({"gpu.0.memory_used": "1073741824", "gpu.0.busy": "37"})
-    nvml = played.nvml(PATIENT)
-    first = await nvml.read(())
-    assert list(first.loads.values()) == [CardLoad(2**30, 37)]
-    played.change({"gpu.0.busy": None, "gpu.0.lost": "1"})
-    assert (await nvml.read(())).loads == {}
-
-
-async def test_a_card_that_does_not_tell_its_load_is_no_worse_for_it(played: Played) -> None:
-    played.play("h200")
-    nvml = played.nvml(PATIENT)
-    found = await nvml.read(())
-    assert [load.busy for load in found.loads.values()] == [None]
-    assert [card.problems for card in found.gpus] == [()]

@@ -124,18 +124,6 @@ async def test_a_card_that_a_stranger_has_is_never_reported_as_free(
     assert CARD in fake.get(DEVICE)["metadata"]["annotations"][DEVICES_CHECKPOINTS[0]]
 
 
-async def test_a_stranger_that_comes_later_is_found_as_its_container_is_reported(
-    site, start, fake: FakeKube, played: Played
-) -> None:
-    eight_cards(site, played)
-    await start(nvml=played.nvml(), gpus=True, pace={"proofs_apart": 0.01})
-    await fake.until(lambda: told_of_cards(fake) == [""])
-
-    a_stranger(site, played)
-
-    await fake.until(lambda: CARD in told_of_cards(fake)[-1])
-
-
 async def test_a_kubelet_that_does_not_answer_keeps_no_cpuset_from_being_right(
     site, start, fake: FakeKube, monkeypatch: pytest.MonkeyPatch
 ) -> None:

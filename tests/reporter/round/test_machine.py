@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 from fake_kube import own_labels
-from round_driver import CARDS, Driven, cluster_node, host, node_pod, reading, uid
+from round_driver import CARDS, Driven, cluster_node, host, node_pod, reading
 
-from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from reporter.cgroup.enforcer import Failure, Findings
 from reporter.files import FileReading
 from reporter.gpu.facts import Outage, XidEvent
-from reporter.gpu.health import NOTHING_KNOWN, CardState
+from reporter.gpu.health import NOTHING_KNOWN
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.pods import MANAGER
 from reporter.proof.agree import CardUse
@@ -22,7 +21,6 @@ from reporter.round.messages import (
     CardsAway,
     CardsRead,
     CountWrite,
-    CountXid,
     CpusWritten,
     Due,
     EventsSent,
@@ -125,16 +123,6 @@ def test_at_the_start_cards_and_files_are_read_and_nothing_is_published() -> Non
     }
 
 
-def test_what_was_restored_is_expected_of_nvml_and_what_could_not_be_is_logged() -> None:
-    cards = started().state.cards.read(reading(2), (), Driven.of().now, Driven.of().state.plan.rules.policy)
-    driven = Driven.of()
-
-    effects = driven.feed(Restored(cards.view.node, ("card x: forgotten", "card y: forgotten")))
-
-    assert driven.effect(Lane.CARDS, ReadCards).expected == {CARDS[0], CARDS[1]}
-    assert [one.message for one in effects if isinstance(one, Warn)] == ["card x: forgotten", "card y: forgotten"]
-
-
 @pytest.mark.parametrize("missing", WatchedKind)
 def test_nothing_is_published_before_everything_in_the_cluster_is_known(missing: WatchedKind) -> None:
     driven = started(NODE, *(Listed(what) for what in WatchedKind if what is not missing))
@@ -167,14 +155,6 @@ def test_cpusets_wait_for_the_pods_only() -> None:
     assert effect.decided is not None
     assert [pod.name for pod in effect.pods] == ["pod-1", "pod-2"]
     assert [pod.name for pod in effect.decided.pods] == ["ns/pod-1", "ns/pod-2"]
-
-
-def test_where_cpusets_are_not_enforced_the_take_over_continues() -> None:
-    driven = started(*listed(), enforce=False)
-
-    driven.feed(HostRead(host()))
-
-    assert driven.effect(Lane.ROUND, WriteCpus).decided is None
 
 
 def test_nothing_is_written_before_the_kubelet_said_how_it_is_configured() -> None:
@@ -213,19 +193,6 @@ def test_xid_errors_are_awaited_from_the_first_reading_on_and_again_after_each()
 
     assert len(driven.asked(HearXids)) == 3
     assert not driven.state.cards.view.node.cards[CARDS[1]].health.usable
-
-
-def test_a_bug_while_xid_errors_are_awaited_ends_it_until_the_next_reading_only() -> None:
-    driven = started()
-    driven.feed(CardsRead(reading()))
-
-    del driven.waiting[Lane.XIDS]
-    driven.feed(LaneFailed(Lane.XIDS))
-    assert Lane.XIDS not in driven.waiting
-    driven.pass_time(10.0)
-    driven.feed(CardsRead(reading()))
-
-    driven.effect(Lane.XIDS, HearXids)
 
 
 @pytest.mark.parametrize(
@@ -287,16 +254,6 @@ def test_what_changes_nothing_prompts_no_round(event: RoundEvent) -> None:
     assert driven.state.lanes[Lane.ROUND].due == before
 
 
-def test_a_change_during_a_round_is_followed_by_another_soon_after_its_end() -> None:
-    driven = started(*listed())
-    driven.pass_time(3.0)
-    driven.feed(PodsChanged((node_pod(1),)))
-    driven.pass_time(3.0)
-    a_round(driven)
-
-    assert driven.state.lanes[Lane.ROUND].due == driven.now.steady + 0.1
-
-
 def test_nvml_is_asked_again_when_that_makes_sense_and_no_sooner_than_it_is_read() -> None:
     driven = started()
     for retry, wait in ((0.5, 10.0), (40.0, 40.0), (0.5, 10.0)):
@@ -333,24 +290,6 @@ def test_the_record_is_saved_when_it_changes_and_at_times_and_one_save_follows_a
     driven.feed(CardsRead(reading()))
 
     driven.effect(Lane.HEALTH, SaveHealth)
-
-
-def test_each_xid_error_is_counted_and_the_grave_ones_are_logged() -> None:
-    driven = started()
-    driven.feed(CardsRead(reading()))
-
-    effects = driven.feed(XidsHeard((XidEvent(None, 31, 0.0), XidEvent(None, 79, 0.0), XidEvent(CARDS[1], 13, 0.0))))
-
-    assert [(one.xid.xid, one.known) for one in effects if isinstance(one, CountXid)] == [
-        (31, False),
-        (79, False),
-        (13, True),
-    ]
-    said = [one.message for one in effects if isinstance(one, Warn)]
-    assert said == [
-        "Xid 79 (GPU has fallen off the bus) on no known card (NVML names none)",
-        f"Xid 13 on card {CARDS[1]}",
-    ]
 
 
 def test_without_gpus_nothing_of_nvml_is_asked_and_the_rest_is_published() -> None:
@@ -393,18 +332,6 @@ def test_a_machine_without_nvidia_cards_does_not_wait_for_nvml() -> None:
     driven.effect(Lane.PROOF, Prove)
 
 
-def test_a_proof_asks_of_pods_that_have_not_finished_and_of_cards_that_answer() -> None:
-    pods = (node_pod(1), node_pod(2, finished=True), node_pod(3))
-    driven = started(*listed(), PodsChanged(pods))
-    driven.feed(CardsRead(reading()), HealthSaved())
-    a_round(driven)
-
-    effect = driven.effect(Lane.PROOF, Prove)
-
-    assert [pod.name for pod in effect.pods] == ["pod-1", "pod-3"]
-    assert effect.ask == CARDS
-
-
 def test_a_proof_that_cannot_be_made_is_not_begun() -> None:
     undecided, switched_off = started(), started(*listed(), proof=False)
     switched_off.feed(CardsRead(reading()), HostRead(host()), CpusWritten())
@@ -444,36 +371,6 @@ def test_the_first_proof_is_followed_by_a_round_even_if_it_saw_nothing(fails: ob
 
     assert driven.state.proof.done
     assert driven.state.lanes[Lane.ROUND].due == driven.now.steady + 0.1
-
-
-def test_processes_last_listed_are_given_to_the_next_proof() -> None:
-    driven = started(*listed())
-    driven.feed(CardsRead(reading()), HealthSaved())
-    a_round(driven)
-    driven.feed(Proved({}, (), {CARDS[0]: (), CARDS[2]: ()}))
-    driven.pass_time(10.0)
-    driven.feed(CardsAway(AWAY, 1000.0))
-    driven.pass_time(60.0)
-
-    effect = driven.effect(Lane.PROOF, Prove)
-
-    assert (effect.ask, set(effect.known)) == ((), {CARDS[0], CARDS[2]})
-
-
-def test_cards_that_strangers_use_are_reported_as_held_each_by_its_pod() -> None:
-    pods = tuple(map(node_pod, range(3)))
-    driven = started(*listed(), PodsChanged(pods))
-    driven.feed(CardsRead(reading()), HealthSaved())
-    a_round(driven)
-    uses = (CardUse(CARDS[0], uid(2), 7, None), CardUse(CARDS[2], uid(0), 8, None), CardUse(CARDS[1], None, 9, None))
-    driven.feed(proved(*uses))
-    a_round(driven)
-
-    write_all(driven)
-
-    (body,) = (one.body for one in driven.asked(Apply) if one.target == DEVICE)
-    held = body["metadata"]["annotations"][DEVICES_CHECKPOINTS[0]]
-    assert [card in held for card in CARDS] == [True, False, True]
 
 
 # Publishing
@@ -538,29 +435,6 @@ def test_a_write_that_fails_holds_up_no_other_and_is_tried_ever_more_rarely() ->
     assert driven.state.problems == ()
 
 
-def test_why_a_write_fails_is_told_whenever_it_is_something_else() -> None:
-    driven = known()
-    driven.feed(EventsSent())
-    for problem in ("b: conflict", "b: conflict", "a: forbidden", "c: gone", "c: gone"):
-        driven.effect(Lane.PUBLISH, Apply)
-        driven.feed(WriteRefused(DEVICE, problem))
-        write_all(driven)
-        driven.pass_time(max(driven.state.kept[DEVICE].retry_at - driven.now.steady, 10.0))
-        driven.feed(HostRead(host()), CpusWritten(), EventsSent())
-
-    told = [one.message for one in driven.asked(Warn) if one.message.startswith("not written")]
-    assert told == [
-        "not written, next attempt in 1 s: b: conflict",
-        "not written, next attempt in 4 s: a: forbidden",
-        "not written, next attempt in 8 s: c: gone",
-    ]
-
-
-@pytest.mark.parametrize(("failures", "wait"), [(1, 1.0), (2, 2.0), (9, 256.0), (10, 300.0), (5000, 300.0)])
-def test_waits_after_failed_writes_double_up_to_a_bound(failures: int, wait: float) -> None:
-    assert Driven.of().state.plan.pace.retry.after(failures) == wait
-
-
 def test_a_bug_while_publishing_ends_this_publication_only() -> None:
     driven = known()
     driven.feed(EventsSent())
@@ -589,19 +463,6 @@ def test_what_is_wrong_is_shown_and_logged_once() -> None:
     assert [one.problems for one in shown] == [wrong, wrong]
     assert shown[0].findings == findings
     assert tuple(one.message for one in driven.asked(Warn)) == wrong
-
-
-def test_events_are_noted_once_for_each_change() -> None:
-    driven = known()
-    write_all(driven)
-    driven.feed(XidsHeard((XidEvent(CARDS[0], 79, 0.0), XidEvent(CARDS[2], 94, 0.0))))
-    a_round(driven)
-    a_round(driven)
-
-    (note,) = driven.asked(Note)
-    assert [one.reason for one in note.occurrences] == ["Xid79", "Xid94"]
-    states = {uuid: card.health.state for uuid, card in driven.state.cards.view.node.cards.items()}
-    assert states == {CARDS[0]: CardState.UNHEALTHY, CARDS[1]: CardState.HEALTHY, CARDS[2]: CardState.SUSPECT}
 
 
 @pytest.mark.parametrize("unknown", ["the Node", "the kubelet's configuration"])
@@ -662,18 +523,6 @@ def test_after_a_bug_in_a_save_the_next_reading_saves_again() -> None:
     driven.feed(CardsRead(reading()))
 
     driven.effect(Lane.HEALTH, SaveHealth)
-
-
-def test_after_a_bug_in_a_reading_nothing_is_saved_again() -> None:
-    driven = started()
-    driven.feed(CardsRead(reading()), HealthSaved())
-    driven.pass_time(10.0)
-    del driven.waiting[Lane.CARDS]
-    driven.feed(LaneFailed(Lane.CARDS))
-    driven.pass_time(10.0)
-    driven.feed(CardsRead(reading()))
-
-    assert Lane.HEALTH not in driven.waiting
 
 
 def test_a_round_that_does_not_end_is_a_reason_to_restart() -> None:

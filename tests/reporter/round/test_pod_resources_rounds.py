@@ -54,18 +54,6 @@ async def test_what_the_kubelet_reports_is_on_the_objects_once_it_knows_the_pod(
     assert not any(pool.cpus & 0b1100 for pool in topology.shared_pools)
 
 
-async def test_an_answer_that_makes_no_sense_is_an_event_and_stops_nothing(site, start, fake: FakeKube) -> None:
-    site.add_node()
-    async with Kubelet(site.pod_resources, b"\xff"):
-        await start()
-        await fake.until(lambda: fake.objects("/api/v1/events"), within=15)
-        await site.settled()
-
-    (event,) = fake.objects("/api/v1/events")
-    assert (event["reason"], event["type"]) == ("PodResourcesUnusable", "Warning")
-    assert event["message"].startswith(f"{site.pod_resources}: its answer is no ListPodResourcesResponse")
-
-
 async def test_a_kubelet_that_hangs_is_waited_for_once_and_then_left_alone(site, start, fake: FakeKube) -> None:
     connections = []
 

@@ -12,24 +12,31 @@ import pytest
 import yaml
 from fake_kube import FakeKube, answer
 from kubeconfigs import write_kubeconfig
+from round_driver import DRIVER, host, node_pod, reading
 from waiting import until
 
 from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.wire.podallocated import ResourceStatus
 from koordgate.kube.client import KubeClient
 from koordgate.settings import SettingsError
 from reporter import settings
 from reporter.agent import ObjectWatch, PodWatch
+from reporter.cgroup.layout import KubernetesQos
 from reporter.cgroup.plan import KubeletRules, SharedCpus
-from reporter.command import look, node_name
+from reporter.command import node_name, show
+from reporter.files import FileReading
 from reporter.gpu.facts import GpuFacts
-from reporter.gpu.health import NOTHING_KNOWN, CardRecord, CardState, GpuHealth, NodeRecord
+from reporter.gpu.health import NOTHING_KNOWN, CardRecord, CardState, GpuHealth, HealthPolicy, NodeRecord, advance
 from reporter.host import Host
 from reporter.inventory import FPGAS, PciMatch
-from reporter.perform import plan_of
+from reporter.kubelet.cpustate import CpuState, StateLayout
+from reporter.pods import NodeIdentity
+from reporter.proof.agree import ContainerSeen, Evidence
 from reporter.publish.events import EventWriter, Occurrence
-from reporter.round.decide import Rules
+from reporter.reading import GpuView, HostReading
+from reporter.round.decide import Rules, StandingObjects, decide
 from reporter.round.messages import ObjectGone, ObjectStands, PodsChanged, RoundEvent, WatchedKind
-from reporter.round.state import ClusterState, RoundPlan
+from reporter.round.state import ClusterState
 
 ABOUT = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u"}
 DSP = "types: [{name: dsp, resource: example.com/dsp}]"
@@ -78,10 +85,6 @@ def test_an_empty_file_means_the_defaults_and_a_missing_one_is_an_error(tmp_path
     assert settings.load(file) == settings.ReporterSettings()
     with pytest.raises(SettingsError, match="existing YAML file"):
         settings.load(tmp_path / "none")
-
-
-def test_what_the_settings_leave_out_is_what_the_rounds_assume() -> None:
-    assert plan_of(settings.ReporterSettings(), "n1", gpus=True) == RoundPlan("n1", Rules(BUILT_IN))
 
 
 def test_the_nodes_name_is_that_of_the_settings_then_of_the_environment(monkeypatch) -> None:
@@ -138,15 +141,6 @@ def test_what_cannot_be_meant_is_refused(arguments: list[str], status: int, said
     assert (done.returncode, said in done.stderr) == (status, True)
 
 
-def test_settings_that_are_checked_are_not_acted_upon(tmp_path: Path) -> None:
-    config = tmp_path / "reporter.yaml"
-    config.write_text("node: n1")
-
-    done = run("--config", str(config), "--check")
-
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{config}: all right\n", "")
-
-
 def test_without_a_cluster_one_look_shows_the_machine_and_the_service_ends(
     config: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -176,21 +170,6 @@ async def test_the_service_reports_until_it_is_told_to_end(
     assert await process.wait() == 0
 
 
-async def test_one_look_compares_what_pods_have_with_what_was_given_to_them(site, kube: KubeClient) -> None:
-    site.add_node()
-    for number, has in ((1, "0-1"), (2, "5"), (3, "4-5")):
-        uid, container = f"{number:08d}-2222-3333-4444-555555555555", f"{number:064x}"
-        given = f'{{"cpuset": "{2 * number - 2}-{2 * number - 1}"}}'
-        site.add_pod(f"p{number}", uid, container=container, qos="LSR", resource_status=given)
-        site.cgroup(f"kubepods/burstable/pod{uid}")
-        site.cgroup(f"kubepods/burstable/pod{uid}/{container}", has)
-
-    decided, _ = await look(site.settings(), kube)
-
-    told = {one.pod.name: [mismatch.kind for mismatch in one.mismatches] for one in decided.agreements}
-    assert told == {"p1": [], "p2": ["cpuset"], "p3": []}
-
-
 # Events
 
 
@@ -214,20 +193,6 @@ async def test_what_occurs_again_is_counted_up_and_what_has_expired_is_written_a
     writer.note([worn])
     await writer.write()
     assert len(fake.objects("/api/v1/events")) == 2
-
-
-async def test_what_occurs_while_the_api_server_is_unreachable_is_reported_when_it_is_back(
-    fake: FakeKube, kube: KubeClient
-) -> None:
-    writer = EventWriter(kube, lambda: 0.0)
-    writer.note(Occurrence(ABOUT, "Xid79", str(number)) for number in range(3))
-    fake.faults.add("create", "events", answer(500))
-    await writer.write()
-    assert not fake.objects("/api/v1/events")
-
-    await writer.write()
-
-    assert sorted(one["message"] for one in fake.objects("/api/v1/events")) == ["0", "1", "2"]
 
 
 async def test_an_event_that_is_refused_permanently_stops_no_other(fake: FakeKube, kube: KubeClient) -> None:
@@ -311,20 +276,6 @@ def test_pods_are_reported_whole_after_a_list_and_one_by_one_after_that() -> Non
     assert reported() == [["a", "b", "c"], ["a", "b", "c", "d"], ["b", "c", "d"], ["c", "d"]]
 
 
-def test_a_list_that_fails_half_way_changes_nothing() -> None:
-    said: list[RoundEvent] = []
-    watch = PodWatch(BUILT_IN, said.append)
-    watch.begin_list()
-    watch.put(listed("a")[0])
-    watch.begin_list()
-    watch.put(listed("b")[0])
-    watch.end_list()
-
-    (event,) = said
-    assert isinstance(event, PodsChanged)
-    assert [pod.name for pod in event.pods] == ["b"]
-
-
 # Health
 
 
@@ -386,3 +337,57 @@ def test_where_cpusets_are_not_found_the_reason_is_told_and_they_are_looked_for_
     assert said("/other") == ""
     shutil.rmtree(tmp_path)
     assert "No such file or directory" in said("/other")
+
+
+@pytest.fixture
+def shown() -> list[str]:
+    pods = (
+        node_pod(1, status=ResourceStatus(0b0010), qos="LSR"),
+        node_pod(2, status=ResourceStatus(0b0100), qos="LSE"),
+        node_pod(3, qos_class=KubernetesQos.BEST_EFFORT),
+        node_pod(4, name="x" * 253),
+    )
+    seen = {f"{number:064x}": ContainerSeen(cpus=0b0010) for number in (1, 2)}
+    given = {"theirs": {"main": 0b1000, "side": 0b0001}}
+    state = FileReading(CpuState(StateLayout.V2, "static", 0b0110, given), None)
+    found = host()
+    files = HostReading(found.cpus, devices=found.devices, nvidia=True, cpu_state=state)
+    cards = GpuView(advance(NOTHING_KNOWN, reading(), (), 5.0, HealthPolicy()), DRIVER)
+    decided = decide(
+        NodeIdentity("n1", "u"), files, cards, pods, Evidence(seen), Rules(BUILT_IN), StandingObjects(), 5.0
+    )
+    return show(decided, ("the first problem", "the second [b]problem[/b]")).splitlines()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("Devices",),
+        ("gpu", "0", "GPU-0", "yes", "Healthy"),
+        ("gpu", "2", "GPU-2", "yes", "Healthy"),
+        ("rdma", "0", "0000:3b:00.0", "?", "yes"),
+        ("rdma", "1", "0000:3c:00.0", "?", "yes"),
+        ("CPUs",),
+        ("shared pool",),
+        ("best-effort pool", "1"),
+        ("CPU manager", "static"),
+        ("theirs main", "3"),
+        ("theirs side", "0"),
+        ("ns/pod-1", "LSR", "1", "yes"),
+        ("ns/pod-2", "LSE", "2", "no", "container main has CPUs 1; 2"),
+        ("ns/pod-3", "BestEffort"),
+        ("problem: the first problem",),
+        ("problem: the second [b]problem[/b]",),
+        ("kind: Device",),
+        ("kind: NodeResourceTopology",),
+        ("kind: Node",),
+    ],
+    ids=" ".join,
+)
+def test_tables_and_objects_name_everything(shown: list[str], words: tuple[str, ...]) -> None:
+    assert any(all(word in line for word in words) for line in shown), "\n".join(shown)
+
+
+def test_the_longest_name_is_shown_whole(shown: list[str]) -> None:
+    assert "".join(shown).count("x") >= 253
+    assert "…" not in "".join(shown)

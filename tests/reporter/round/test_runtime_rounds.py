@@ -34,12 +34,10 @@ from reporter.round.messages import (
     Proved,
     ReadPolicy,
     Restored,
-    Warn,
     WatchedKind,
 )
-from reporter.round.state import CardsState
 from reporter.runtimefiles import UNTOLD, Engine, OperatorPolicy, RuntimeReading
-from reporter.settings import ReporterSettings, parse
+from reporter.settings import parse
 
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
 POLICY = HealthPolicy()
@@ -149,28 +147,6 @@ def test_a_bug_in_reading_the_policy_does_not_hold_the_cards_back() -> None:
     assert driven.effect(Lane.POLICY, ReadPolicy) == ReadPolicy(UNTOLD)
 
 
-def test_a_bug_in_reading_the_policy_again_keeps_what_it_said() -> None:
-    driven = started()
-    driven.feed(PolicyRead(SAID))
-    driven.pass_time(301.0)
-    bug(driven)
-
-    assert driven.state.policy == SAID
-
-
-def test_another_policy_makes_a_round_and_the_same_one_does_not() -> None:
-    driven = started()
-    driven.feed(PolicyRead(SAID))
-    settled(driven)
-    for said, due in ((SAID, False), (replace(SAID, nri=True), True)):
-        driven.pass_time(driven.state.lanes[Lane.POLICY].due - driven.now.steady)
-        while Lane.ROUND in driven.waiting:
-            a_round(driven)
-        driven.feed(PolicyRead(said))
-
-        assert (driven.state.lanes[Lane.ROUND].due <= driven.now.steady + 1.0) is due
-
-
 @pytest.mark.parametrize(
     ("items", "fault", "read"),
     [
@@ -204,16 +180,6 @@ def test_a_node_without_nvidias_cards_tells_nothing_of_its_runtime() -> None:
     assert events(driven) == []
 
 
-def test_files_that_cannot_be_used_are_told_in_the_log() -> None:
-    driven = started()
-    driven.feed(PolicyRead(UNTOLD))
-    settled(driven, replace(PLAIN, problems=("/etc/cdi/a.yaml: is neither YAML nor JSON",), own=False))
-
-    said = [one.message for one in driven.asked(Warn)]
-    assert "/etc/cdi/a.yaml: is neither YAML nor JSON" in said
-    assert any("set reporter.gpus.runtimeClassName" in one for one in said)
-
-
 def test_parts_of_cards_stand_for_those_in_mig_mode_and_cards_that_are_gone_count_no_more() -> None:
     driven = started()
     driven.feed(PolicyRead(UNTOLD))
@@ -230,16 +196,6 @@ def test_parts_of_cards_stand_for_those_in_mig_mode_and_cards_that_are_gone_coun
     assert (there.mig, there.limits) == (True, None)
     assert slices(view.node) == {"MIG-0": 0, "MIG-1": 0}
     assert not cards_there(driven.state.cards.view).mig
-
-
-@pytest.mark.parametrize("keeps", [True, False, None])
-def test_whether_the_driver_keeps_limits_is_passed_on(keeps: Any) -> None:
-    read = reading()
-    cards = CardsState().read(
-        replace(read, driver=replace(read.driver, memory_limits=keeps)), (), Driven.of().now, POLICY
-    )
-
-    assert cards_there(cards.view).limits is keeps
 
 
 # The Event
@@ -272,18 +228,6 @@ def test_a_node_that_can_show_no_card_is_an_event_with_the_cure(
     assert [one for one in driven.state.problems if "no Pod gets a card" in one] == [message for _, message in found]
 
 
-def test_the_event_is_written_once_and_again_when_it_comes_back() -> None:
-    driven = started(handlers=("runc",))
-    driven.feed(PolicyRead(UNTOLD))
-    counts = []
-    nvidia = RuntimeReading(engines={"/etc/containerd": Engine("nvidia", {"nvidia": "/nvidia-container-runtime"})})
-    for runtime in (PLAIN, PLAIN, nvidia, PLAIN, PLAIN):
-        settled(driven, runtime)
-        counts.append(len(events(driven)))
-
-    assert counts == [1, 1, 1, 2, 2]
-
-
 def test_before_the_cards_and_the_policy_are_known_there_is_no_event() -> None:
     driven = Driven.of(policies=True, rules=Rules(BUILT_IN, delivery=CLASSED))
     node = {**cluster_node(), "status": {"runtimeHandlers": [{"name": "runc"}]}}
@@ -296,16 +240,6 @@ def test_before_the_cards_and_the_policy_are_known_there_is_no_event() -> None:
     driven.feed(PolicyRead(SAID))
     settled(driven)
     assert len(events(driven)) == 1
-
-
-def test_nothing_of_the_node_is_taken_away_by_the_event() -> None:
-    driven = started(handlers=("runc",))
-    driven.feed(PolicyRead(UNTOLD))
-    settled(driven)
-
-    assert driven.state.telling is not None
-    devices = driven.state.telling.decided.device.body["spec"]["devices"]
-    assert [one["health"] for one in devices if one["type"] == "gpu"] == [True] * len(CARDS)
 
 
 # A whole reporter
@@ -373,10 +307,3 @@ def test_a_folder_says_by_its_name_what_is_in_it(folder: str, fine: Any) -> None
     else:
         with pytest.raises(SettingsError, match=rf"runtime\.directories: {folder} is no path"):
             parse(text)
-
-
-def test_the_rules_of_delivery_are_those_of_the_settings() -> None:
-    text = "runtime: {delivery: nvidia-nri, runtimeClassName: gpu, handler: nvidia-cdi}"
-
-    assert parse(text).runtime.rules == DeliveryRules("nvidia-nri", "gpu", "nvidia-cdi")
-    assert ReporterSettings().runtime.rules == DeliveryRules()

@@ -370,16 +370,6 @@ def test_pods_without_cpus_of_their_own_and_those_that_end_are_not_put_in_but_th
     assert (wanted.ours, wanted.live, left_out) == ({}, {A, C}, ())
 
 
-def test_pods_that_are_not_put_in_hide_none_after_them(site) -> None:
-    deleted, plain = pod("a", A, "4"), pod("b", B, "")
-    deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-
-    wanted, left_out = asked([deleted, plain, pod("c", C, "5-6", {"main": {}, "side": {}})], read(site))
-
-    assert wanted.ours == {C: {"main": parse("5-6"), "side": parse("5-6")}}
-    assert (wanted.live, left_out) == ({A, B, C}, ())
-
-
 def test_of_many_pods_that_wait_for_the_kubelet_five_are_named(site) -> None:
     Kubelet(site.folder / "kubelet", {})
     uids = [f"{number}{A[1:]}" for number in range(1, 7)]

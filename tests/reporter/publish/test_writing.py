@@ -2,10 +2,14 @@
 
 import asyncio
 
-from fake_kube import FakeKube, hold
+import pytest
+from fake_kube import FakeKube, Fault, hold
 
 from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import Conflict, Forbidden
+from koordgate.kube.resource import NODES
 from reporter.publish.events import EventWriter, Occurrence
+from reporter.publish.keep import Target, apply
 
 ABOUT = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid"}
 
@@ -21,15 +25,6 @@ async def test_half_a_character_is_reported_as_its_escape(fake: FakeKube, kube: 
     await writer.write()
 
     assert messages(fake) == ["entries[\\ud800]"]
-
-
-async def test_1024_characters_of_a_message_are_written(fake: FakeKube, kube: KubeClient) -> None:
-    writer = EventWriter(kube, lambda: 0.0)
-    writer.note([Occurrence(ABOUT, "Xid79", "x" * 2000)])
-
-    await writer.write()
-
-    assert messages(fake) == ["x" * 1024]
 
 
 async def test_an_occurrence_that_is_no_json_is_dropped_and_stops_no_other(fake: FakeKube, kube: KubeClient) -> None:
@@ -65,13 +60,33 @@ async def test_of_the_last_512_events_it_is_known_that_they_were_written(fake: F
     assert counts == sorted([("0", 1), ("0", 1), ("1", 2), *((str(number), 1) for number in range(2, 513))])
 
 
-async def test_the_name_of_an_event_begins_with_200_characters_of_what_it_is_about(
-    fake: FakeKube, kube: KubeClient
+BODY = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": {"a": "b"}}}
+
+
+@pytest.mark.parametrize("conflicts", [0, 1, 3])
+async def test_after_up_to_three_conflicts_it_is_written(fake: FakeKube, kube: KubeClient, conflicts: int) -> None:
+    fake.put(NODES.path(), {"metadata": {"name": "n1"}})
+    fake.faults.add("patch", "nodes", *[Fault(status=409)] * conflicts)
+
+    written = await apply(kube, Target(NODES), BODY)
+
+    assert written["metadata"]["labels"] == fake.get(NODES.path("n1"))["metadata"]["labels"] == {"a": "b"}
+    by_force = {"fieldManager": "koordgate-reporter", "force": "true"}
+    assert [request.query for request in fake.seen("patch", "nodes")] == [by_force] * (conflicts + 1)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "error"),
+    [([409] * 4, Conflict), ([409, 409, 403], Forbidden)],
+    ids=["four conflicts", "no right after two conflicts"],
+)
+async def test_what_is_still_refused_is_raised(
+    fake: FakeKube, kube: KubeClient, statuses: list[int], error: type[Exception]
 ) -> None:
-    writer = EventWriter(kube, lambda: 0.0)
-    writer.note(Occurrence({**ABOUT, "name": name * 101, "uid": name}, "Xid79", name) for name in ("ab", "cd"))
+    fake.put(NODES.path(), {"metadata": {"name": "n1"}})
+    fake.faults.add("patch", "nodes", *(Fault(status=status) for status in statuses))
 
-    await writer.write()
+    with pytest.raises(error):
+        await apply(kube, Target(NODES), BODY)
 
-    begun = sorted(one["metadata"]["name"].partition(".")[0] for one in fake.objects("/api/v1/events"))
-    assert begun == ["ab" * 100, "cd" * 100]
+    assert "labels" not in fake.get(NODES.path("n1"))["metadata"]
