@@ -64,6 +64,7 @@ _ALLOCATED: Final = "scheduling.koordinator.sh/device-allocated"
 _ORIGINAL: Final = "koordgate.io/original-request"
 _SCOPE: Final = "koordgate.io/numa-scope"
 _SHARING: Final = "koordgate.io/device-sharing"
+_LIMITS: Final = "koordgate.io/limits"
 _OURS: Final = (_ALLOCATED, "scheduling.koordinator.sh/resource-status", "koordgate.io/device-quotas")
 
 
@@ -252,6 +253,10 @@ def _same_asks(before: Mapping[str, Any], after: Mapping[str, Any], replica: Rep
         asked_before, asked_now = replace(asked_before, cpu=None), replace(asked_now, cpu=None)
     if _SHARING not in (before["metadata"].get("annotations") or {}):  # admission may put it there
         asked_before, asked_now = replace(asked_before, told=False), replace(asked_now, told=False)
+    if _LIMITS not in (before["metadata"].get("annotations") or {}):  # likewise
+        asked_before, asked_now = (
+            replace(one, wishes=replace(one.wishes, limits=False)) for one in (asked_before, asked_now)
+        )
     demand(asked_before == asked_now, f"translation changes what is asked: {asked_before} became {asked_now}")
     if was.sharing or _is_foreign(before) or _is_anothers(before):
         return  # what users ask for is a part of the slot
