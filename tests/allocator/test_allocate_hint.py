@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_near, json_values
 
-from allocator.vocabulary.asks import PodRequest, Wishes
 from allocator.vocabulary.hints import (
     ExclusiveLevel,
     Joint,
@@ -26,7 +25,6 @@ from allocator.wire.allocatehint import (
     DEVICE_JOINT_ALLOCATE,
     GPU_PARTITION_SPEC,
     HINT_ANNOTATIONS,
-    NO_HINTS,
     PodHints,
     read_hints,
 )
@@ -143,26 +141,6 @@ SPECS: dict[str, tuple[str, PartitionSpec]] = {
 @pytest.mark.parametrize(("text", "spec"), SPECS.values(), ids=SPECS)
 def test_partition_specs_are_read(text: str, spec: PartitionSpec) -> None:
     assert read(partition=text) == PodHints(partition=spec)
-
-
-def test_a_pod_without_hints_has_none() -> None:
-    assert read_hints({"other": "{"}, TYPES) is NO_HINTS
-
-
-def test_a_hint_is_that_of_its_type_alone() -> None:
-    fast, slow = TypeHint(scope=Scope.PCIE), TypeHint(scope=Scope.NODE)
-    wishes = Wishes((("gpu", fast), ("rdma", slow)))
-    assert [wishes.hint(kind) for kind in ("fpga", "gpu", "npu", "rdma", "tpu")] == [None, fast, None, slow, None]
-
-
-def test_a_pod_that_wishes_nothing_waits_for_no_other_and_is_told_nothing() -> None:
-    request = PodRequest(())
-    assert (request.wishes.waiting, request.wishes.all_or_nothing, request.told, bool(request)) == (
-        0,
-        False,
-        False,
-        False,
-    )
 
 
 def test_what_is_read_can_be_a_key() -> None:

@@ -33,10 +33,6 @@ def test_cpu_counts_in_thousandths_and_everything_else_as_it_is(quantity: Any, c
     }
 
 
-def test_no_amounts_are_none() -> None:
-    assert amounts(None, "x") == amounts({}, "x") == {}
-
-
 @pytest.mark.parametrize(
     ("quantity", "told"),
     [("lots", "'lots'"), (True, "True"), (None, "None"), (["1"], "a list"), ("1" * 65, f"'{'1' * 64}'")],

@@ -109,12 +109,6 @@ def test_of_many_wrong_limits_sixteen_are_told() -> None:
     assert len(read_asks(limited(BYTES, **{f"x{number}": "9Gi" for number in range(40)})).problems) == 16
 
 
-def test_a_pod_that_asks_for_no_device_is_left_alone() -> None:
-    obj = limited(PLAIN, p="9Gi", x="much")
-    assert read_asks(obj).problems == ()
-    assert not read_asks(obj).request
-
-
 @pytest.mark.parametrize(
     ("limits", "told"),
     [

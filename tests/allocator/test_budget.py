@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.budget import Budget, BudgetSpentError
+from allocator.budget import Budget
 from allocator.place import Placement, place, place_by_numa
 from allocator.vocabulary.asks import ContainerAsk, PodRequest, Wishes
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
@@ -153,17 +153,6 @@ def test_a_search_that_was_ended_says_so_and_what_to_do(name: str) -> None:
     )
 
 
-def test_of_cards_that_are_alike_one_choice_stands_for_all() -> None:
-    """So the search ends by itself, and its answer is certain."""
-    on, of = HOSTILE["nine halves, cards alike"]
-    budget = Budget(4000)
-    refusal = place(of, on, None, budget)
-    assert 4000 - budget.left == 226
-    assert isinstance(refusal, Refusal)
-    assert not refusal.unfinished
-    assert refusal.message.startswith("node-1: each container fits alone, not all together (c0 1 x (core 51 %")
-
-
 @pytest.mark.parametrize(("used", "steps"), [((1, 1), 108), ((1, 1, 5), 187)])
 def test_of_each_kind_of_cards_one_choice_stands_for_all(used: tuple[int, ...], steps: int) -> None:
     budget = Budget(4000)
@@ -214,12 +203,6 @@ def test_devices_of_which_a_pod_would_hold_more_than_is_counted_of_it_are_not_tr
         placed = place(replace(of, most=most), on, None, budget)
         assert isinstance(placed, Placement)
         assert ([share.minor for share in placed.shares], 4000 - budget.left) == ([minor], steps)
-
-
-def test_sixty_four_containers_are_placed_within_the_budget() -> None:
-    placed = place(request(*(app(f"c{at}", gpus(12)) for at in range(64))), machine(8, uneven(4)))
-    assert isinstance(placed, Placement)
-    assert sum(len(share.containers) for share in placed.shares) == 64
 
 
 def test_a_best_effort_pod_is_placed_anywhere_if_the_search_in_few_numa_nodes_was_ended() -> None:
@@ -345,16 +328,6 @@ def test_a_pod_is_refused_only_where_no_choice_of_devices_serves_all_containers(
         return min(left) >= 0
 
     assert isinstance(place(of, on), Placement) == any(map(serves, itertools.product(*sets)))
-
-
-def test_a_budget_is_spent_to_the_last_step_and_no_further() -> None:
-    budget = Budget(3)
-    budget.spend(2)
-    budget.spend(1)
-    assert budget.left == 0
-    with pytest.raises(BudgetSpentError):
-        budget.spend(1)
-    assert budget.left == 0
 
 
 def test_what_can_be_left_out_is_done_with_the_last_steps_and_left_out_without() -> None:

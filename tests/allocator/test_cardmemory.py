@@ -1,6 +1,5 @@
 """A card's memory is given to the byte and to the percent, both on one card: nothing that is exact is refused."""
 
-import pytest
 from builders import GIB, app, ask, finish, gpu, holding, init, node, request, share, sidecar
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +19,6 @@ from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.phase import Phase
 
 CARD = gpu(0, 24 * GIB)
-REST = 24 * GIB - 1_803_886_264 - 2_834_678_415  # what 7 and 11 percent of it leave
 SIZES = (24 * GIB, 80 * GIB, 25_769_803_777, 85_520_809_984, 8_589_934_591)
 TOTALS = st.sampled_from(SIZES) | st.integers(2**20, 2**40)
 
@@ -46,37 +44,6 @@ def given_to(card: Device, *pods: PodRequest) -> NodeSnapshot | None:
 
 
 # What containers of one Pod, or Pods of one container, ask of a card of 24 GiB; whether they fit
-
-ON_A_CARD: dict[str, tuple[list[DeviceAsk], bool]] = {
-    "two thirds and a third": (bytes_(16, 8), True),
-    "three thirds": (bytes_(8, 8, 8), True),
-    "five sixths and a sixth": (bytes_(20, 4), True),
-    "24 of a GiB": (bytes_(*[1] * 24), True),
-    "a byte more": ([*bytes_(16, 8), ask(memory=1)], False),
-    "percentages that sum to all": (percent(33, 33, 34), True),
-    "percentages that sum to more": (percent(33, 33, 34, 1), False),
-    "bytes beside a percentage": ([*bytes_(16), *percent(33)], True),
-    "a percentage that is more than the bytes that are left": ([*bytes_(16), *percent(34)], False),
-    "bytes beside percentages, to the last byte": ([*percent(7, 11), ask(memory=REST)], True),
-    "the same, and a byte": ([*percent(7, 11), ask(memory=REST + 1)], False),
-}
-
-
-@pytest.mark.parametrize(("asked", "fit"), ON_A_CARD.values(), ids=ON_A_CARD)
-def test_a_card_takes_what_sums_to_it_in_one_pod_or_in_several(asked: list[DeviceAsk], *, fit: bool) -> None:
-    together = request(*(app(f"c{at}", one) for at, one in enumerate(asked)))
-    assert (given_to(CARD, together) is not None) is fit
-    assert (given_to(CARD, *(request(app("a", one)) for one in asked)) is not None) is fit
-
-
-def test_what_a_pod_holds_is_what_it_asked_for_and_the_same_in_the_other_unit_rounded_down() -> None:
-    on = given_to(CARD, request(app("a", *bytes_(8))), request(app("a", *percent(34))))
-    assert on is not None
-    held = [one.shares[0].amounts for one in on.holdings.values()]
-    assert [(one[GPU_MEMORY], one[GPU_MEMORY_RATIO]) for one in held] == [
-        (8 * GIB, 33),
-        (24 * GIB * 34 // 100, 34),
-    ]
 
 
 def test_a_refusal_names_a_percentage_that_can_be_asked_for() -> None:

@@ -183,16 +183,6 @@ def test_all_of_a_whole_device_is_more_than_is_known_of_its_units() -> None:
     assert (charge.more, charge.derived) == (set(named({"apu-slots": 0})), set(named({"apu-bytes": 0})))
 
 
-def test_each_container_is_charged_for_itself() -> None:
-    obj = pod(
-        container("a", limits={"kubernetes.io/gpu": 50}),
-        container("b"),
-        container("c", limits={"kubernetes.io/rdma": 10}),
-        init=[container("i", limits={"kubernetes.io/gpu": 20})],
-    )
-    assert [sorted(charge.amounts.values()) for charge in charged(obj)] == [[20, 20, 20], [50, 50, 50], [], [10]]
-
-
 # What init containers (with a sign: sidecars) and apps ask of cards, each (percent, cards), and what is counted of each
 KEPT: dict[str, tuple[list[tuple[int, int]], list[tuple[int, int]], list[int]]] = {
     "an init container on the card of the app": ([(60, 1)], [(100, 1)], [60, 100]),
@@ -364,12 +354,6 @@ def pod_sum(obj: Raw, amounts: list[int]) -> int:
     stated = [{**spec, "resources": {"requests": {"x": n}}} for spec, n in zip(specs, amounts, strict=True)]
     first = len(obj["spec"].get("initContainers", ()))
     return pod_amounts({"initContainers": stated[:first], "containers": stated[first:]})["x"]
-
-
-@pytest.mark.parametrize("qos", ["LS", "BE", "SYSTEM", ""])
-def test_shared_cpus_are_not_counted(qos: str) -> None:
-    (charge,) = charged(pod(container(**cpus(2)), labels={QOS_LABEL: qos}))
-    assert charge.amounts == {}
 
 
 WHOLE = st.integers(0, 5)

@@ -4,12 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from builders import GIB, app, container, device_object, node, pod, pod_spec, request
+from builders import GIB, app, container, device_object, pod, pod_spec, request
 from hypothesis import given
 from hypothesis import strategies as st
 from npus import CAPACITY, DCU, NPU, TEXT, TYPES, npu, refused
 
-from allocator.devices.words import describe
 from allocator.index.cluster import ClusterIndex
 from allocator.index.rows import query_of, type_rows
 from allocator.place import Placement, place
@@ -22,14 +21,13 @@ from allocator.vocabulary.node import NodeSnapshot, fullness
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.deviceallocated import read_allocation, write_annotations
 from allocator.wire.deviceobject import read_device_object
-from allocator.wire.partitions import GPU_PARTITIONS, built_in
+from allocator.wire.partitions import GPU_PARTITIONS
 from koordgate.settings import device_types
 from webhook.admission.translate import TranslationPolicy, canonical, translate
 from webhook.settings import parse
 
 H, D = "huawei.com/npu", "example.com/dcu"
 WHOLE = (None, None, None, 100, 100)
-VIR04 = (4, 4, 12 * GIB, None, 50)
 Raw = dict[str, Any]
 
 
@@ -126,15 +124,6 @@ WRONG: dict[str, tuple[Raw, str]] = {
 @pytest.mark.parametrize(("resources", "told"), WRONG.values(), ids=WRONG)
 def test_what_can_never_work_is_reported(resources: Raw, told: str) -> None:
     assert told in str(asked(resources))
-
-
-def test_boards_of_two_types_have_a_table_each() -> None:
-    card = {"type": "gpu", "id": "GPU-0", "health": True, "resources": {"koordinator.sh/gpu-memory": "80Gi"}}
-    labelled = {**card, "labels": {"node.koordinator.sh/gpu-model": "H100"}}
-    wiring = read_device_object(device_object(labelled, npu(0), npu(1)), TYPES).wiring({})
-    (board,) = NPU.boards
-    assert (wiring.partitions, wiring.others) == (built_in("", "H100"), (("npu", board.table),))
-    assert read_device_object(device_object(card, npu(0)), TYPES).wiring({}).others == (("npu", board.table),)
 
 
 def test_settings_make_types_with_these_properties() -> None:
@@ -332,12 +321,6 @@ def test_templates_share_a_device_until_anything_runs_out() -> None:
     assert "asks 2 x (vir04: core 4, cpu 4, memory 12Gi, dvpp 50 %)" in told
 
 
-def test_a_whole_device_has_all_that_it_is_made_of() -> None:
-    answer = place(request(app("a", DeviceAsk(NPU, 1, WHOLE))), on(0))
-    assert isinstance(answer, Placement)
-    assert answer.shares[0].amounts == CAPACITY
-
-
 def test_a_template_of_one_model_is_taken_of_that_model_alone() -> None:
     there = on(0, model="910")
     assert isinstance(place(request(app("a", template("vir02"))), there), Refusal)
@@ -396,10 +379,3 @@ def test_nothing_is_given_twice_and_the_index_excludes_no_node_that_would_do(
     index.put("node-1", type_rows(there))
     wanted = request(app("a", then))
     assert not isinstance(place(wanted, there), Placement) or index.fitting(query_of(wanted)).any()
-
-
-def test_asks_are_described_as_a_person_would() -> None:
-    assert describe(DeviceAsk(DCU, 2, (50, None, 50))) == "2 x (compute 50 %, vram 50 %)"
-    assert describe(DeviceAsk(DCU, 1, (0, GIB, None))) == "1 x (vram 1Gi)"
-    assert NPU.plural == "npu devices"
-    assert node(Device("npu", "npu-0", 0, True, CAPACITY)).devices

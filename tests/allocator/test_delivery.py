@@ -256,7 +256,3 @@ def test_what_cannot_be_read_of_a_runtime_is_not_known_and_said(text: str) -> No
     runtime, problem = read_runtime(text)
     assert runtime is None
     assert problem.startswith("annotation koordgate.io/runtime: ")
-
-
-def test_a_missing_annotation_tells_nothing() -> None:
-    assert read_runtime(None) == (None, "")

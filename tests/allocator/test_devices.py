@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from builders import GIB, app, ask, gpu, gpus, held, holding, init, nic, node, part, request, share, sidecar
-from machines import A100_80G, L4, ODD, T4, devices, machine, server, server_devices, wired
+from machines import A100_80G, L4, ODD, T4, devices, machine, server, server_devices
 
-from allocator.devices.words import describe, fitting
 from allocator.place import Placement, place
 from allocator.vocabulary.adopted import ForeignHolding, Product
 from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
@@ -180,12 +179,6 @@ def test_only_where_smaller_cards_come_first_does_the_model_decide(order: str, e
     assert minors(place(request(app("a", gpus(100)), wishes=Wishes(order=order)), on)) == expected
 
 
-def test_of_two_idle_cards_that_fit_as_well_the_one_is_begun_whose_root_is_broken_already() -> None:
-    cards = [gpu(0, pcie="a"), gpu(1, 96 * GIB, pcie="a"), gpu(2, pcie="b"), gpu(3, pcie="b")]
-    on = node(*cards, wiring=wired(cards), holdings=held(part(cards[2], 100)))
-    assert minors(place(request(app("a", gpus(50))), on)) == [3]
-
-
 def test_a_holding_is_counted_by_identity_not_by_minor() -> None:
     renumbered = gpu(5, device_id="GPU-0")
     on = node(renumbered, gpu(0, device_id="GPU-1"), holdings=held(part(gpu(0), 100)))
@@ -202,12 +195,6 @@ def test_of_two_cards_with_one_minor_the_smaller_id_comes_first() -> None:
     for made in (twins, twins[::-1]):
         on = NodeSnapshot("node-1", made)  # in the order given
         assert [one.id for one in told_shares(place(request(app("a", gpus(100))), on))] == ["GPU-a"]
-
-
-def test_a_holding_on_a_vanished_card_takes_nothing_from_the_others() -> None:
-    on = node(gpu(1), holdings=held(part(gpu(0), 100)))
-    on.check_invariants()
-    assert minors(place(request(app("a", gpus(100))), on)) == [1]
 
 
 def test_a_card_that_holds_more_than_it_has_gives_nothing_and_never_less_than_nothing() -> None:
@@ -559,34 +546,7 @@ def test_a_refusal_says_what_is_asked_and_what_would_fit(
     assert place(of, on) == Refusal(message, permanent=permanent)
 
 
-def test_what_is_given_back_can_be_given_again() -> None:
-    first = place(request(app("a", gpus(100))), machine("one T4"))
-    full = machine("one T4").with_holding(holding("uid-1", *told_shares(first)))
-    assert isinstance(place(request(app("a", gpus(1))), full), Refusal)
-    assert place(request(app("a", gpus(100))), full.without(["uid-1"])) == first
-
-
 def test_twenty_four_gigabytes_hold_two_pods_of_twelve_and_never_three() -> None:
     on = machine("one T4").with_holding(holding("uid-0", part(devices("one T4")[0], 0)))
     third = place(request(app("a", ask(memory=T // 2 + 1)), app("b", ask(memory=T // 2))), on)
     assert isinstance(third, Refusal)
-
-
-DESCRIBED: dict[str, tuple[DeviceAsk, str]] = {
-    "whole": (gpus(200), "2 x (core 100 %, memory 100 %)"),
-    "bytes": (ask(memory=8 * GIB), "1 x (memory 8Gi)"),
-    "odd bytes": (ask(core=5, memory=8_193), "1 x (core 5 %, memory 8193)"),
-    "ratio alone": (ask(3, ratio=30), "3 x (memory 30 %)"),
-}
-
-
-@pytest.mark.parametrize(("of", "text"), DESCRIBED.values(), ids=DESCRIBED)
-def test_an_ask_is_written_as_a_person_would(of: DeviceAsk, text: str) -> None:
-    assert describe(of) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 GPUs fit"), (1, "1 GPU fits"), (2, "2 GPUs fit"), (11, "11 GPUs fit")]
-)
-def test_it_is_told_in_short_how_many_devices_fit(count: int, text: str) -> None:
-    assert fitting(count, gpus(200)) == f"{text} 2 x (core 100 %, memory 100 %)"

@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import app, ask, container, device_object, node, pod, pod_spec, request
+from builders import app, container, device_object, node, pod, pod_spec, request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.devices.words import describe, plural
 from allocator.place import Placement, place
 from allocator.request.devices import names_devices, read_pod
 from allocator.request.pod import read_request
@@ -56,16 +55,6 @@ def device(kind: str, minor: int, amount: int = FULL) -> Device:
 # The table
 
 
-def test_the_built_in_types_are_asked_for_under_these_names() -> None:
-    gpu = ("gpu", "gpu-core", "gpu-memory", "gpu-memory-ratio", "gpu.shared")
-    plain = {f"{domain}/{tail}" for domain in DOMAINS for tail in (*gpu, "rdma", "fpga")}
-    assert set(BUILT_IN.resources) == {*plain, "nvidia.com/gpu"}
-    assert list(BUILT_IN.by_name) == ["gpu", "rdma", "fpga"]
-    for one in BUILT_IN.types:
-        assert {name for tail in one.tails for name in one.spellings(tail)} <= set(BUILT_IN.resources)
-        assert {BUILT_IN.resources[one.resource_name(domain, one.plain)].type for domain in DOMAINS} == {one}
-
-
 def test_an_own_type_has_one_name_in_every_domain() -> None:
     assert NPU.spellings("npu") == ("example.com/npu",)
     assert TYPES.resources["example.com/npu"].type is NPU
@@ -73,18 +62,6 @@ def test_an_own_type_has_one_name_in_every_domain() -> None:
     assert [TYPES.resources[one.names[one.name]].counts_devices for one in (NPU, CAMERA, QUEUE)] == [False, True, False]
     assert TYPES.by_name["queue"] is QUEUE
     assert TYPES.types[:3] == BUILT_IN.types
-
-
-def test_an_own_type_counts_by_the_unit_of_its_one_resource() -> None:
-    percent, devices, units = (own_type("a", "example.com/a", unit) for unit in list(Unit)[:3])
-    for one, unit, in_percent in (
-        (percent, Unit.PERCENT, True),
-        (devices, Unit.PERCENT, True),
-        (units, Unit.UNITS, False),
-    ):
-        assert (one.units, one.percent, one.words, one.plural) == ((unit,), (in_percent,), ("a",), "a devices")
-        assert (one.charged, one.fit, one.memory, one.restated) == ({"a": "quota.koordgate.io/a"}, (0,), None, "")
-        assert (one.states_memory, one.model_of_node, one.partitioned) == (False, False, False)
 
 
 CLASHES: dict[str, tuple[DeviceType, str]] = {
@@ -132,10 +109,6 @@ def test_a_product_whose_names_are_another_types_cannot_be_turned_on(name: str) 
     left_out = {one.name for one in BUILT_IN.off} - {one.name for one in types.off}
     assert left_out == {"gpushare"}
     assert types.known.resources["aliyun.com/gpu-mem"].type.name == name
-
-
-def test_the_memory_of_a_card_is_compared_before_its_compute() -> None:
-    assert [GPU_TYPE.tails[at] for at in GPU_TYPE.fit] == ["gpu-memory", "gpu-core"]
 
 
 def test_types_are_equal_by_what_they_are_and_hash_by_name() -> None:
@@ -398,47 +371,6 @@ def test_a_device_of_units_is_filled_to_the_last_and_never_beyond(asked: list[in
 
 
 # An ask, and what holds of it
-
-HOLDS: dict[str, tuple[DeviceAsk, set[str]]] = {
-    "a whole card": (ask(core=100, ratio=100), {"whole"}),
-    "two whole cards": (ask(2, core=100, ratio=100), {"whole"}),
-    "a part of the memory": (ask(core=0, ratio=1), {"partial"}),
-    "nearly all of the memory": (ask(core=100, ratio=99), {"partial"}),
-    "all of the memory": (ask(core=0, ratio=100), set()),
-    "all of the memory of two": (ask(2, core=0, ratio=100), set()),
-    "none of the memory": (ask(core=1, ratio=0), set()),
-    "memory in bytes": (ask(core=50, memory=1), set()),
-    "memory in bytes of two": (ask(2, core=0, memory=1), {"is_split"}),
-    "all compute of two, and bytes": (ask(2, core=100, memory=1), set()),
-    "halves of two": (ask(2, core=50, ratio=50), {"partial", "is_split"}),
-    "nothing": (ask(core=0, ratio=0), {"empty"}),
-    "nothing but one byte": (ask(core=0, memory=1), set()),
-    "a part of a NIC": (DeviceAsk(RDMA_TYPE, 1, (50,)), set()),
-    "units of two queues": (DeviceAsk(QUEUE, 2, (5,)), {"is_split"}),
-    "two cameras": (DeviceAsk(CAMERA, 2, (FULL,)), {"whole"}),
-    "nothing of a NIC": (DeviceAsk(RDMA_TYPE, 1, (0,)), {"empty"}),
-}
-
-
-@pytest.mark.parametrize(("stated", "holds"), HOLDS.values(), ids=HOLDS)
-def test_what_holds_of_an_ask_follows_from_its_amounts(stated: DeviceAsk, holds: set[str]) -> None:
-    made = replace(stated)
-    assert {one for one in ("whole", "partial", "is_split", "empty") if getattr(made, one)} == holds
-
-
-def test_only_a_whole_device_in_percent_is_whole() -> None:
-    assert DeviceAsk(CAMERA, 2, (FULL,)).whole
-    assert DeviceAsk(NPU, 1, (FULL,)).whole
-    assert not DeviceAsk(NPU, 1, (99,)).whole
-    assert not DeviceAsk(QUEUE, 1, (FULL,)).whole
-    assert DeviceAsk(GPU_TYPE, 1, (FULL, None, FULL)).whole
-    assert not DeviceAsk(GPU_TYPE, 1, (FULL, FULL, None)).whole  # 100 bytes
-
-
-def test_types_are_named_as_people_name_them() -> None:
-    assert [plural(one) for one in (GPU_TYPE, RDMA_TYPE, NPU)] == ["GPUs", "rdma devices", "npu devices"]
-    assert describe(DeviceAsk(QUEUE, 1, (12,))) == "1 x (queue 12)"
-    assert describe(DeviceAsk(CAMERA, 2, (FULL,))) == "2 x (camera 100 %)"
 
 
 # Software classes of a Node: the annotation, its devices, how many problems

@@ -80,13 +80,6 @@ def test_a_device_that_is_to_be_ones_own_must_still_have_what_is_asked(
         assert share.amounts == device.capacity
 
 
-def test_a_device_of_ones_own_stays_so_though_it_grows() -> None:
-    holder = held_by(place(units(1, ExclusiveLevel.DEVICE), node(queue(10))))
-    grown = node(queue(20), holdings=[holder])
-    assert "0 of 1 queue devices can hold it" in refused(place(units(1), grown))
-    assert given(place(units(1), grown.without(["first"]))) == {"queue-0": ("a",)}
-
-
 @pytest.mark.parametrize("level", ExclusiveLevel)
 def test_what_the_record_states_about_a_holder_keeps_others_out(level: ExclusiveLevel) -> None:
     holder = held_by(place(units(1, level), node(queue(10))))

@@ -1,6 +1,5 @@
 """Which gang a Pod belongs to, and how large the gang is, in every form that states it."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,11 +13,9 @@ from allocator.vocabulary.gangs import MAX_MEMBERS, UNSTATED, GangSize, largest
 from allocator.vocabulary.names import GANG_TOGETHER
 from allocator.wire.gang import (
     GANG_ANNOTATION,
-    GANG_LABELS,
     GANG_MIN_AVAILABLE,
     GANG_TOTAL_NUMBER,
     PodGroupError,
-    gang_of,
     is_all_or_nothing,
     read_gang,
     read_pod_group,
@@ -27,34 +24,6 @@ from allocator.wire.gang import (
 
 GPU = "kubernetes.io/gpu"
 PATH = f"metadata.annotations[{GANG_MIN_AVAILABLE}]"
-
-
-def named(
-    annotation: str = "", label: str = "", old_label: str = "", group: Any = None, **spec: Any
-) -> Mapping[str, Any]:
-    labels = {GANG_LABELS[0]: label, GANG_LABELS[1]: old_label}
-    spec |= {"schedulingGroup": group} if group is not None else {}
-    metadata = {"namespace": "team", "annotations": {GANG_ANNOTATION: annotation}, "labels": labels}
-    return {"metadata": metadata, "spec": spec}
-
-
-NAMED = {
-    "by no name": (named(), ""),
-    "by the annotation": (named("a"), "team/a"),
-    "by the annotation, of another namespace": (named("other/a"), "other/a"),
-    "by the label": (named(label="b"), "team/b"),
-    "by the old label": (named(old_label="c"), "team/c"),
-    "by the spec": (named(group={"podGroupName": "d"}), "team/d"),
-    "the annotation comes first": (named("a", "b", "c", {"podGroupName": "d"}), "team/a"),
-    "then the spec": (named("", "b", "c", {"podGroupName": "d"}), "team/d"),
-    "then the label, before the old one": (named("", "b", "c", {}), "team/b"),
-    "a group of no form": (named(group="x"), ""),
-}
-
-
-@pytest.mark.parametrize(("of", "gang"), NAMED.values(), ids=NAMED)
-def test_a_pod_names_its_gang(of: Mapping[str, Any], gang: str) -> None:
-    assert gang_of(of) == gang
 
 
 READ: dict[str, tuple[str, str, str]] = {

@@ -77,14 +77,6 @@ def test_what_may_be_is_let_be(on: NodeSnapshot) -> None:
     on.check_invariants()
 
 
-def test_what_is_used_is_the_sum_over_pods() -> None:
-    on = node(CARD, gpu(1), holdings=held(part(CARD, 30), part(CARD, 20), part(gpu(1), 10)))
-    assert on.used == {
-        "GPU-0": {"gpu-core": 50, "gpu-memory": 40 * GIB, "gpu-memory-ratio": 50},
-        "GPU-1": {"gpu-core": 10, "gpu-memory": 8 * GIB, "gpu-memory-ratio": 10},
-    }
-
-
 def test_a_snapshot_never_changes_the_one_it_was_made_from() -> None:
     first = node(CARD, holdings=[holding("uid-1", part(CARD, 50))], kubelet=["GPU-9"])
     second = first.with_holding(holding("uid-2", part(CARD, 50)))
@@ -92,8 +84,3 @@ def test_a_snapshot_never_changes_the_one_it_was_made_from() -> None:
     assert [sorted(on.holdings) for on in (first, second, third)] == [["uid-1"], ["uid-1", "uid-2"], ["uid-2"]]
     assert [on.used["GPU-0"]["gpu-core"] for on in (first, second, third)] == [50, 100, 50]
     assert {on.kubelet_held for on in (first, second, third)} == {frozenset(["GPU-9"])}
-
-
-def test_the_same_pod_held_again_replaces_its_holding() -> None:
-    on = node(CARD, holdings=[holding("uid-1", part(CARD, 100))]).with_holding(holding("uid-1", part(CARD, 10)))
-    assert on.used["GPU-0"]["gpu-core"] == 10

@@ -206,12 +206,6 @@ def test_a_third_type_is_chosen_on_its_own() -> None:
     }
 
 
-def test_each_nic_is_charged_all_that_is_asked_of_one() -> None:
-    answer = place(both(400, 5, joint=NEAR), server())
-    assert isinstance(answer, Placement)
-    assert [share.amounts for share in answer.shares if share.type == "rdma"] == [{"rdma": 5}, {"rdma": 5}]
-
-
 def test_a_virtual_function_comes_with_each_nic_beside_the_cards() -> None:
     of = both(400, joint=SAME, hint={"rdma": {"vfSelector": {"matchLabels": {"speed": "fast"}}}})
     answer = place(of, server(cards(0)))
@@ -436,13 +430,6 @@ def test_cards_are_spread_over_the_roots_that_have_the_nics() -> None:
     others = [nic(minor, pcie=root) for minor, root in enumerate("abba")]
     answer = place(both(200, 300, SAME), node(*cards, *others, wiring=wired([*cards, *others])))
     assert chosen(answer) == {"gpu": [0, 2], "rdma": [0, 1, 2]}
-
-
-def test_sixteen_cards_of_which_half_are_asked_beside_nics_of_some_roots_only() -> None:
-    cards = [gpu(minor, numa_node=minor // 8, pcie=f"pci{minor // 4}") for minor in range(16)]
-    others = [nic(minor, numa_node=minor // 2, pcie=f"pci{minor}") for minor in (0, 3)]
-    answer = place(both(800, 100, SAME), node(*cards, *others, wiring=wired([*cards, *others])))
-    assert chosen(answer) == {"gpu": [0, 1, 2, 3, 12, 13, 14, 15], "rdma": [0, 3]}
 
 
 @pytest.mark.parametrize("joint", [NEAR, SAME])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.vocabulary import names
-from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, RDMA_TYPE, DeviceType
+from allocator.vocabulary.devicetype import BUILT_IN
 
 # Kubernetes: a key is an optional DNS subdomain of at most 253 characters, "/", and a name of at most 63.
 PREFIX = re.compile(r"(?=.{1,253}/)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/")
@@ -33,36 +33,6 @@ KEYS = (
 def is_key(text: str) -> bool:
     prefix = PREFIX.match(text)
     return prefix is not None and NAME.fullmatch(text[prefix.end() :]) is not None
-
-
-TAILS = ("gpu", "gpu-core", "gpu-memory", "gpu-memory-ratio", "gpu.shared", "rdma", "fpga")
-
-
-def test_every_name_is_its_own() -> None:
-    resources = [f"{domain}/{tail}" for domain in names.DOMAINS for tail in TAILS]
-    everything = [*resources, names.NVIDIA_GPU, *KEYS]
-    assert len(set(everything)) == len(everything)
-    assert set(BUILT_IN.resources) == {*resources, names.NVIDIA_GPU}
-
-
-def test_no_constant_says_what_another_says() -> None:
-    told = [value for key, value in vars(names).items() if isinstance(value, str) and key.isupper()]
-    alike = {value for value in told if told.count(value) > 1}
-    assert alike == {names.TYPE_GPU, names.TYPE_RDMA, names.TYPE_FPGA}  # each a type, and a tail
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("kubernetes.io/gpu-core", (GPU_TYPE, "kubernetes.io", "gpu-core")),
-        ("koordinator.sh/gpu.shared", (GPU_TYPE, "koordinator.sh", "gpu.shared")),
-        ("nvidia.com/gpu", (GPU_TYPE, "nvidia.com/gpu", "gpu")),
-        ("koordinator.sh/rdma", (RDMA_TYPE, "koordinator.sh", "rdma")),
-    ],
-)
-def test_every_resource_has_its_dialect_and_tail(name: str, meant: tuple[DeviceType, str, str]) -> None:
-    found = BUILT_IN.resources[name]
-    assert (found.type, found.dialect.name, found.tail) == meant
 
 
 def test_every_name_is_a_valid_key_for_kubernetes() -> None:

@@ -1,19 +1,18 @@
 """What is usable, used and free on a node: the one answer behind every decision."""
 
 import pytest
-from builders import GIB, gpu, held, holding, nic, node, part, request, share
+from builders import GIB, gpu, held, holding, node, part, request, share
 from builders import app as wants
 from builders import gpus as percent
 from machines import SERVER_CPUS, server_cpu
 
 from allocator.place import Placement, place
-from allocator.vocabulary.cpunode import NO_USE, CpuShare, CpuUse, NumaShare
+from allocator.vocabulary.cpunode import CpuShare, NumaShare
 from allocator.vocabulary.cpupolicy import NumaPolicy
 from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE
-from allocator.vocabulary.holdings import Function, Share
-from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
+from allocator.vocabulary.devicetype import GPU_TYPE
+from allocator.vocabulary.node import NodeSnapshot
 
 CARD = gpu(0)
 TAILS = GPU_TYPE.tails
@@ -43,22 +42,6 @@ def test_what_is_free_is_what_may_still_be_given(on: NodeSnapshot, free: tuple[i
     assert on.is_usable(card) is (any(free) or card.id in on.used)
 
 
-def test_a_device_is_unusable_for_either_reason_and_stays_so_whoever_holds_what() -> None:
-    on = node(CARD, gpu(1, healthy=False), gpu(2), kubelet=["GPU-2"])
-    for same in (on, on.with_holding(holding("uid-1", part(CARD, 100))), on.holding_all({})):
-        assert same.unusable == {"GPU-1", "GPU-2"}
-
-
-def test_what_compares_devices_leaves_bytes_out() -> None:
-    assert fullness(GPU_TYPE) == ("gpu-core", "gpu-memory-ratio")
-    assert fullness(RDMA_TYPE) == ("rdma",)
-
-
-def test_a_device_is_large_by_its_memory_in_gib_or_by_its_first_resource() -> None:
-    assert size_class(GPU_TYPE) == ("gpu-memory", 1_073_741_824)
-    assert size_class(RDMA_TYPE) == ("rdma", 1)
-
-
 def test_what_is_used_of_the_cpus_is_summed_over_pods() -> None:
     own = CpuShare("LSR", parse("2-3"))
     pool = CpuShare("LS", numa=(NumaShare(1, 500, GIB),))
@@ -72,19 +55,6 @@ def test_what_is_used_of_the_cpus_is_summed_over_pods() -> None:
     assert on.own_cpus == SERVER_CPUS.all & ~0b11
     assert on.free_cpus == SERVER_CPUS.all & ~0b1111
     assert on.without(["own"]).free_cpus == SERVER_CPUS.all & ~0b11
-
-
-def test_where_the_cpus_are_not_known_there_are_none() -> None:
-    on = node(holdings=[holding("own", cpus=CpuShare("LSR", 0b1))])
-    assert (on.cpu_use, on.own_cpus, on.free_cpus) == (NO_USE, 0, 0)
-    assert CpuUse(0, 0, 0, 0, {}) == NO_USE
-
-
-def test_the_virtual_functions_that_pods_hold_are_known_by_bus_id() -> None:
-    functions = (Function(0, "0000:01:00.1"), Function(-1, "0000:01:00.2"))
-    first, second = (Share("rdma", "NIC-0", 0, {"rdma": 1}, functions=(one,)) for one in functions)
-    on = node(nic(0), holdings=held(first, second))
-    assert on.functions_held() == {"0000:01:00.1", "0000:01:00.2"}
 
 
 # --- the order of NUMA nodes by the free parts of their devices: the fullest first, as for nodes by default

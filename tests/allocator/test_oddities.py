@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from builders import container, pod_spec
 from dialects.rows import types
-from npus import TYPES as NPU_TYPES
 
 from allocator.request.devices import read_pod
 
@@ -63,9 +62,3 @@ def test_a_request_that_equals_its_limit_is_told_once() -> None:
     few = {f"{S}-memory": 16}
     (told,) = read_pod(pod_spec(container(requests=few, limits=few), container("b"))).warnings
     assert told.startswith(f"spec.containers[0].resources.requests[{S}-memory]: 16 is 16 bytes")
-
-
-def test_a_device_is_named_as_its_type_names_it() -> None:
-    reading = read_pod(pod_spec(container(limits={"example.com/dcu-vram": 16})), types=NPU_TYPES)
-    (told,) = reading.warnings
-    assert "16 is 16 bytes of memory of each device, which no program can use; did you mean 16Gi?" in told

@@ -121,16 +121,6 @@ def test_an_annotation_that_is_longer_than_koordgate_writes_is_refused_unread(te
     assert not reading.containers
 
 
-def test_what_an_annotation_states_of_containers_that_the_pod_lacks_is_not_looked_at() -> None:
-    strangers = {f"s{at}": limits(_memory="1Gi") for at in range(500)}
-    mixed = {"s": {"limits": {f"{K}-memory": "1Gi", "aliyun.com/gpu-mem": "1", "nvidia.com/gpu": "1"}}}
-    obj = pod(container("a", limits=LEFT), init=[container("i")])
-    obj["metadata"]["annotations"] = {ORIGINAL_REQUEST: json.dumps({**strangers, **mixed, "a": {}, "i": {}})}
-    assert originals(obj) == {"i": {}, "a": {}}
-    alone = pod(container("a", limits=LEFT), init=[container("i")], annotations={ORIGINAL_REQUEST: '{"a":{},"i":{}}'})
-    assert read_asks(obj) == read_asks(alone)
-
-
 def test_an_annotation_that_mixes_dialects_of_a_type_is_refused() -> None:
     def told(original: Raw) -> list[str]:
         obj = pod(container("a", limits=LEFT), container("b"), annotations={ORIGINAL_REQUEST: json.dumps(original)})

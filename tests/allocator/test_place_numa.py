@@ -502,20 +502,6 @@ def test_devices_that_do_not_say_where_they_are_may_be_anywhere() -> None:
     assert [one.node for one in answer.cpus.numa] == [0]
 
 
-def test_memory_that_no_numa_node_reports_is_not_counted() -> None:
-    silent = server_cpu(zones={})
-    answer = place(asking(lsr(4, 1000), qos="LSR", numa=SINGLE), server(cpu=silent))
-    assert stood(answer) == Stood((0,))
-
-
-def test_a_machine_of_one_numa_node_is_always_aligned() -> None:
-    one = CpuNode(build(1, 1, 8, 2, siblings_near), policy=NumaPolicy.SINGLE_NUMA_NODE)
-    answer = place(asking(lsr(4, 1, gpu=200), qos="LSR"), node(gpu(0, numa_node=0), gpu(1, numa_node=0), cpu=one))
-    assert isinstance(answer, Placement)
-    assert answer.cpus is not None
-    assert format_cpuset(answer.cpus.cpus) == "0-3"
-
-
 def test_of_more_than_eight_numa_nodes_one_or_a_socket_or_all_are_tried() -> None:
     many = CpuNode(build(2, 8, 2, 2, siblings_near))  # 16 NUMA nodes of four CPUs
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import GIB, app, ask, container, init, plain, pod_spec, sidecar, sidecar_container
+from builders import GIB, app, ask, container, plain, pod_spec, sidecar_container
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import asks, pod_specs, resource_maps
 
 from allocator.request.devices import Stated, names_devices, read_pod
 from allocator.vocabulary.asks import DeviceAsk
-from allocator.vocabulary.devicetype import BUILT_IN, FPGA_TYPE, GPU_TYPE, RDMA_TYPE
+from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED
 from allocator.vocabulary.phase import Phase
 
@@ -224,34 +224,6 @@ def test_a_problem_names_the_map_and_the_resource() -> None:
 
 # Several types: resources, the request of each type
 
-TYPES: dict[str, tuple[Mapping[str, Any], tuple[DeviceAsk, ...]]] = {
-    "a share of a NIC": ({"koordinator.sh/rdma": 25}, (DeviceAsk(RDMA_TYPE, 1, (25,)),)),
-    "the device proposal's domain": ({"kubernetes.io/rdma": "100"}, (DeviceAsk(RDMA_TYPE, 1, (100,)),)),
-    "three FPGAs": ({"kubernetes.io/fpga": 300}, (DeviceAsk(FPGA_TYPE, 3, (100,)),)),
-    "a card and a NIC, in the table's order": (
-        {"koordinator.sh/rdma": 1, "koordinator.sh/gpu": 200},
-        (ask(2, core=100, ratio=100), DeviceAsk(RDMA_TYPE, 1, (1,))),
-    ),
-    "each type in its own dialect": (
-        {"koordinator.sh/rdma": 1, N: 1, "kubernetes.io/fpga": 50},
-        (plain(), DeviceAsk(RDMA_TYPE, 1, (1,)), DeviceAsk(FPGA_TYPE, 1, (50,))),
-    ),
-    "no plain card beside a NIC": ({"koordinator.sh/rdma": 1, N: 0}, (DeviceAsk(RDMA_TYPE, 1, (1,)),)),
-}
-
-
-@pytest.mark.parametrize("where", ["requests", "limits", "both"])
-@pytest.mark.parametrize(("resources", "expected"), TYPES.values(), ids=TYPES)
-def test_a_container_asks_of_several_types(
-    resources: Mapping[str, Any], expected: tuple[DeviceAsk, ...], where: str
-) -> None:
-    maps: dict[str, Any] = {key: resources for key in ("requests", "limits") if where in {key, "both"}}
-    reading = read_pod(pod_spec(container(**maps)))
-    assert reading.problems == ()
-    assert reading.containers[0].requests == reading.containers[0].limits == expected
-    assert [one.ask for one in reading.request.containers] == list(expected)
-    assert reading.request.types() == tuple(of.type for of in expected)
-
 
 WRONG_TYPES: dict[str, tuple[Mapping[str, Any], list[str]]] = {
     "one and a half NICs": (
@@ -279,11 +251,6 @@ def test_every_type_that_is_asked_wrongly_is_reported(resources: Mapping[str, An
     problems = [str(problem) for problem in read_pod(pod_spec(container(limits=resources))).problems]
     assert len(problems) == len(messages)
     assert all(message in problem for message, problem in zip(messages, problems, strict=True)), problems
-
-
-def test_two_containers_may_speak_two_dialects_of_two_types() -> None:
-    spec = pod_spec(container("a", limits={"kubernetes.io/rdma": 50}), container("b", limits={S: 50}))
-    assert read_pod(spec).problems == ()
 
 
 def test_unequal_requests_and_limits_are_looked_at_by_type() -> None:
@@ -403,36 +370,6 @@ def test_unequal_amounts_of_one_resource_are_refused_exactly_where_kubernetes_wo
 # Several containers
 
 
-def test_containers_are_read_in_the_order_of_their_lives_with_their_phases() -> None:
-    spec = pod_spec(
-        container("a", limits={K: 100}),
-        container("no-gpu", limits={"cpu": 1}),
-        container("b", requests={f"{K}-memory": "4Gi"}),
-        init=[
-            container("fetch", limits={K: 50}),
-            sidecar_container("proxy", limits={K: 10}),
-            container("warm", limits={K: 200}),
-        ],
-    )
-    reading = read_pod(spec)
-    assert reading.problems == ()
-    assert reading.request.containers == (
-        init("fetch", ask(core=50, ratio=50)),
-        sidecar("proxy", ask(core=10, ratio=10)),
-        init("warm", ask(2, core=100, ratio=100)),
-        app("a", ask(core=100, ratio=100)),
-        app("b", ask(memory=4 * GIB)),
-    )
-    assert [(c.path, c.pointer, c.phase) for c in reading.containers] == [
-        ("spec.initContainers[0]", "/spec/initContainers/0", Phase.INIT),
-        ("spec.initContainers[1]", "/spec/initContainers/1", Phase.SIDECAR),
-        ("spec.initContainers[2]", "/spec/initContainers/2", Phase.INIT),
-        ("spec.containers[0]", "/spec/containers/0", Phase.APP),
-        ("spec.containers[1]", "/spec/containers/1", Phase.APP),
-        ("spec.containers[2]", "/spec/containers/2", Phase.APP),
-    ]
-
-
 def test_an_init_container_with_another_restart_policy_is_no_sidecar() -> None:
     spec = pod_spec(container(), init=[container("i", limits={N: 1}, restartPolicy="Never")])
     assert [c.phase for c in read_pod(spec).request.containers] == [Phase.INIT]
@@ -491,11 +428,6 @@ def test_memory_that_our_translation_stated_is_no_ask() -> None:
     assert reading.problems == ()
     assert reading.containers[0].stated.derived
     assert reading.request.containers == (app("a", ask(core=50, ratio=50)),)
-
-
-def test_memory_without_a_ratio_is_an_ask_whoever_stated_it() -> None:
-    reading = read_pod(pod_spec(container("a", limits={f"{K}-memory": "8Gi"})), {"a": Stated(derived=True)})
-    assert reading.request.containers == (app("a", ask(memory=8 * GIB)),)
 
 
 # (resources of a translated container, the number of cards over which its author split them, what is read)

@@ -83,13 +83,6 @@ def test_a_numa_topology_spec_is_read(text: str, expected: NumaTopologySpec) -> 
     assert problems == []
 
 
-def test_without_the_annotations_nothing_is_wished() -> None:
-    problems: list[Problem] = []
-    assert read_resource_spec({}, problems) is None
-    assert read_numa_topology_spec({}, problems) is None
-    assert problems == []
-
-
 SPEC_KEYS = "requiredCPUBindPolicy, preferredCPUBindPolicy, preferredCPUExclusivePolicy"
 SPEC_PROBLEMS: dict[str, tuple[Any, list[str]]] = {
     "empty": (

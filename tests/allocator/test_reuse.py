@@ -77,11 +77,6 @@ def test_an_init_container_takes_the_card_on_which_an_earlier_one_was() -> None:
     assert least_held(GPU_TYPE, [*inits, *apps]) == (140, 140, 0, 70)
 
 
-def test_of_two_ways_that_take_as_much_apps_are_together() -> None:
-    two = cards(Phase.INIT, 100, 5)._replace(devices=2)
-    assert least_held(GPU_TYPE, [two, cards(Phase.APP, 50, 10), cards(Phase.APP, 50, 10)]) == (200, 200, 0, 25)
-
-
 def test_what_a_card_gives_is_counted_by_its_amounts_and_who_may_share_it_by_its_percentages() -> None:
     """Bytes of which the percentage is not known may be all of the card."""
     parts = [Take(phase, 1, (10, 2**30, 0), (10, 100)) for phase in (Phase.SIDECAR, Phase.INIT, Phase.APP)]

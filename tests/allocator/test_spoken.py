@@ -195,11 +195,6 @@ def test_more_compute_than_each_card_has_counts_as_all_and_is_told() -> None:
         assert [one.ask.amounts for one in reading.request.containers] == [(100, 100 * 2**20, None)]
 
 
-def test_a_split_over_as_many_cards_as_any_node_has_is_read() -> None:
-    found = read(HAMI, {"koordinator.sh/gpu-memory": 128 * 2**26, "koordinator.sh/gpu.shared": 128})
-    assert found == ask(128, memory=2**26)
-
-
 OF_MEMORY = DeviceType(
     "x",
     tails=("memory", "memory-ratio"),

@@ -33,7 +33,6 @@ from allocator.vocabulary.names import (
 )
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.partition import Partition, PartitionTable
-from allocator.vocabulary.wiring import UNWIRED
 from allocator.wire.deviceallocated import read_allocation, write_annotations
 from allocator.wire.deviceobject import DEVICE_LINKS, read_device_object, write_links
 from allocator.wire.nodeallocation import API_VERSION, RecordError, read_spec, write_spec
@@ -731,22 +730,6 @@ def test_a_board_is_told_by_the_model_of_its_cards_and_of_no_other_device() -> N
     other, card = ({**entry, "labels": H100} for entry in (FPGA_ENTRY, device_entry(0)))
     for entries, table in (((other, device_entry(0)), None), ((FPGA_ENTRY, card), built_in("", "H100"))):
         assert read_device_object(device_object(*entries)).wiring({}).partitions == table
-
-
-def test_a_hopper_board_is_divided_into_single_cards_pairs_halves_and_all() -> None:
-    wiring = read_device_object(device_object({**device_entry(0), "labels": H100})).wiring({})
-    sets = [*((minor,) for minor in range(8)), (0, 1), (2, 3), (4, 5), (6, 7), (0, 1, 2, 3), (4, 5, 6, 7)]
-    parts = [Partition(minors, 1, None, "NVLink") for minors in (*sets, tuple(range(8)))]
-    assert wiring.partitions == PartitionTable(tuple(parts))
-
-
-def test_nodes_whose_devices_are_not_wired_share_one_object() -> None:
-    assert read_device_object(device_object(device_entry(0), device_entry(1))).wiring({}) is UNWIRED
-
-
-def test_devices_come_in_the_order_of_their_minors() -> None:
-    told = read_device_object(device_object(*(device_entry(minor) for minor in (10, 2, 0))))
-    assert [device.minor for device in told.devices] == [0, 2, 10]
 
 
 def test_the_model_of_the_object_holds_for_devices_without_one() -> None:

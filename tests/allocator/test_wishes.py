@@ -3,7 +3,6 @@
 Pods are written with their annotations, as authors write them; nodes are the named server.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,15 +12,13 @@ from machines import server, server_devices, wired
 
 from allocator.place import Placement, place
 from allocator.request.pod import read_request
-from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Function, Holding, Share
-from allocator.vocabulary.links import NO_LINKS, Place, link
+from allocator.vocabulary.links import NO_LINKS
 from allocator.vocabulary.names import CORDONED, DEVICE_ORDER, ISOLATION_PROVIDER
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.partition import Partition, PartitionTable
 from allocator.vocabulary.preference import DeviceOrder
-from allocator.vocabulary.wiring import Wiring
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.partitions import built_in
 
@@ -178,10 +175,6 @@ def test_a_function_reports_its_number_where_it_has_one() -> None:
     answer = place(of, server())
     assert isinstance(answer, Placement)
     assert answer.shares[0].functions == (Function(0, "0000:0f:00.1"),)
-
-
-def test_without_a_selector_of_functions_none_is_given() -> None:
-    assert functions(place(asking({NIC: 10}), server())) == []
 
 
 # How an amount is spread: the request for NICs, the hint, what is held; percent by minor, or why not
@@ -350,19 +343,6 @@ def test_whole_cards_are_the_best_connected_set(count: int, held: list[Holding],
     assert chosen(place(asking({GPU: 100 * count}), server(held))) == {"gpu": expected}
 
 
-def test_lanes_between_cards_weigh_more_than_a_common_root() -> None:
-    places = [Place(card.id, card.numa_node, card.pcie, card.numa_node) for card in CARDS.values()]
-    wiring = Wiring(link(places, {("GPU-1", "GPU-6"): 4}))
-    assert chosen(place(asking({GPU: 200}), server(wiring=wiring))) == {"gpu": [1, 6]}
-
-
-def test_a_whole_set_is_well_connected_though_another_container_shares_a_card() -> None:
-    on = server(cards((0, 50)))
-    answer = place(asking({GPU: 20}, {GPU: 200}), on)
-    assert isinstance(answer, Placement)
-    assert {share.minor: share.containers for share in answer.shares} == {0: ("a",), 2: ("b",), 3: ("b",)}
-
-
 # Partitions: the table, whether it must be honoured, the Pod's spec, the request, what is held; the cards, or why not
 
 BOARD = built_in("nvidia", "H100")
@@ -518,11 +498,6 @@ def test_no_untouched_pair_is_broken_where_another_is_broken_already(
     assert chosen(place(asking(limits, order=order), on)) == {"gpu": [gone ^ 1]}
 
 
-def test_a_container_of_whole_cards_gets_a_partition_whatever_the_others_ask() -> None:
-    on = server(cards((0, 10)), wiring=wired(server_devices(), partitions=BOARD, honour_partitions=True))
-    assert chosen(place(asking({GPU: 10}, {GPU: 200}), on)) == {"gpu": [0, 2, 3]}
-
-
 # Gangs
 
 
@@ -568,20 +543,6 @@ def test_a_cordoned_card_takes_nothing_new_and_keeps_what_it_has() -> None:
         "node-1: container a asks 2 x (core 100 %, memory 100 %); 1 of 2 GPUs (1 cordoned) can hold it; "
         "the most free is gpu 1 with core 100 %, memory 100 % (80Gi)"
     )
-
-
-def everyone(devices: Iterable[Device]) -> set[str]:
-    return {device.id for device in devices}
-
-
-def test_the_named_server_is_as_it_is_drawn() -> None:
-    made = server_devices()
-    assert len(everyone(made)) == 12
-    by_root: dict[str | None, list[str]] = {}
-    for device in made:
-        by_root.setdefault(device.pcie, []).append(device.id)
-    assert by_root["pci2"] == ["GPU-4", "GPU-5", "NIC-2"]
-    assert {device.numa_node for device in made if device.pcie == "pci2"} == {1}
 
 
 # What keeps Pods on one card apart: the Pod's label, the node's, the request; whether it is placed

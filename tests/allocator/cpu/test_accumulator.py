@@ -10,7 +10,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from machines_cpu import machine
 
-from allocator.cpu.accumulator import even_shares, level_shares, take, wishes_given_up
+from allocator.cpu.accumulator import take, wishes_given_up
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaStrategy, Supported, supported
 from allocator.vocabulary.cpuset import format_cpuset, members, parse
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
@@ -675,46 +675,6 @@ def test_cpus_are_distributed_evenly_over_as_few_numa_nodes_as_can(sizes, count,
         assert max(shares) - min(shares) <= 1
 
 
-@pytest.mark.parametrize(
-    ("sizes", "count", "unit", "shares"),
-    [
-        pytest.param([4, 8, 8], 12, 1, [(1, 6), (2, 6)], id="of the two largest"),
-        pytest.param([4, 4, 4], 12, 1, [(0, 4), (1, 4), (2, 4)], id="of three where two have too few"),
-        pytest.param([8, 4, 4], 10, 1, [(0, 4), (1, 3), (2, 3)], id="one more of the largest"),
-        pytest.param([8, 8], 7, 2, [(0, 4), (1, 3)], id="whole cores, and what is over of the last"),
-        pytest.param([8, 8], 5, 2, [(0, 3), (1, 2)], id="half a core over"),
-        pytest.param([8, 8], 1, 1, [(0, 1)], id="less than one each"),
-        pytest.param([2, 2, 2], 5, 1, [(0, 2), (1, 2), (2, 1)], id="one less of the last"),
-        pytest.param([3, 3], 7, 1, [], id="more than all have"),
-    ],
-)
-def test_even_shares_are_of_the_fewest_and_largest(sizes, count, unit, shares) -> None:
-    assert even_shares(sizes, count, unit) == shares
-
-
-@pytest.mark.parametrize(
-    ("sizes", "count", "unit", "shares"),
-    [
-        pytest.param([8, 8, 8], 12, 1, {0: 4, 1: 4, 2: 4}, id="of all"),
-        pytest.param([2, 8, 8], 12, 1, {0: 2, 1: 5, 2: 5}, id="all that the smallest has"),
-        pytest.param([8, 8, 6], 10, 1, {0: 4, 1: 3, 2: 3}, id="one more of the first of the largest"),
-        pytest.param([8, 8], 6, 2, {0: 4, 1: 2}, id="whole cores"),
-        pytest.param([6, 6, 6], 5, 2, {0: 2, 1: 2, 2: 1}, id="half a core of the one that gives least"),
-        pytest.param([3, 3], 6, 2, {0: 3, 1: 3}, id="half a core of each where no whole one is left"),
-        pytest.param([3, 8], 9, 2, {0: 3, 1: 6}, id="half a core where one is left"),
-        pytest.param([4, 4], 8, 3, {0: 4, 1: 4}, id="no more than it has"),
-        pytest.param([7, 5, 5], 17, 2, {0: 7, 1: 5, 2: 5}, id="everything"),
-        pytest.param([1, 1, 8], 3, 2, {0: 1, 2: 2}, id="the first of the smallest gives what is over"),
-        pytest.param([8, 0], 3, 1, {0: 3}, id="nothing of one that has nothing"),
-        pytest.param([8, 8], 0, 1, {}, id="nothing"),
-    ],
-)
-def test_level_shares_are_of_all(sizes, count, unit, shares) -> None:
-    found = level_shares(sizes, count, unit)
-    assert dict(found) == shares
-    assert len(found) == len(shares)
-
-
 @given(st.lists(st.integers(0, 32), min_size=4, max_size=4), st.integers(1, 128), st.sampled_from((FULL, SPREAD)))
 def test_every_numa_node_gives_the_same_number_as_far_as_it_has_so_many(sizes, count, bind) -> None:
     free = sum(((1 << size) - 1) << 32 * node for node, size in enumerate(sizes))
@@ -747,13 +707,3 @@ def test_arm_supports_full_cores_and_exclusive_nodes(bind, exclusive, required, 
         assert got == becomes
     for other in ("amd64", "s390x", ""):
         assert supported(other, bind, exclusive, required=required) == Supported(bind, exclusive)
-
-
-@given(asks(machine=ARM, exclusive=FREE_FOR_ALL))
-def test_without_smt_both_policies_choose_the_same(ask) -> None:
-    assert chosen(ask._replace(bind=FULL)) == chosen(ask._replace(bind=SPREAD))
-
-
-def test_cpus_of_a_set_are_chosen_by_number_not_by_chance() -> None:
-    asked = Ask(FOUR, machine(FOUR).all, 6, SPREAD)
-    assert {tuple(members(chosen(asked))) for _ in range(20)} == {(0, 1, 2, 3, 4, 5)}

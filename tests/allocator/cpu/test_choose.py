@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from machines_cpu import build, siblings_far, siblings_near
 
 from allocator.cpu.choose import bind_policy, choose_cpus, shared_milli
-from allocator.cpu.words import cpu_amount, not_free
+from allocator.cpu.words import cpu_amount
 from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk, QosClass
 from allocator.vocabulary.cpunode import NO_USE, CpuNode, CpuShare, CpuUse, NumaShare, Zone, cpu_use
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
@@ -390,10 +390,6 @@ def test_on_other_architectures_the_nodes_policy_is_kept_as_it_is(architecture: 
     assert chosen(choose_cpus(lsr(4), "node-1", node, NO_USE)) == "0,2,4,6"
 
 
-def test_an_odd_number_without_whole_cores_breaks_one() -> None:
-    assert chosen(choose_cpus(lsr(3), "node-1", CpuNode(TWO), NO_USE)) == "0-2"
-
-
 def test_on_arm64_a_wish_to_spread_is_the_same_as_whole_cores() -> None:
     node = CpuNode(ARM, architecture="arm64")
     answer = choose_cpus(lsr(3, preferred=SPREAD, exclusive=PCPU), "node-1", node, NO_USE)
@@ -541,11 +537,6 @@ def ls(milli: int, memory: int = 0, **fields: Any) -> CpuAsk:
     return CpuAsk(QosClass.LS, 0, milli, memory, **fields)
 
 
-def test_a_pod_that_is_not_aligned_holds_nothing() -> None:
-    for node in (None, CpuNode(TWO)):
-        assert choose_cpus(ls(500), "node-1", node, NO_USE) == CpuShare(QosClass.LS)
-
-
 @pytest.mark.parametrize("numa", [None, frozenset({0})])
 @pytest.mark.parametrize("fields", [{}, {"numa_policy": NumaPolicy.SINGLE_NUMA_NODE}], ids=["leaves it open", "asks"])
 def test_a_best_effort_pod_is_never_aligned(fields: dict[str, Any], numa: frozenset[int] | None) -> None:
@@ -684,11 +675,6 @@ def test_of_pools_that_are_wide_enough_the_nodes_strategy_says_which(strategy: N
     assert [one.node for one in answer.numa] == [expected]
 
 
-def test_a_bursting_pod_that_requests_nothing_still_gets_its_pool() -> None:
-    answer = choose_cpus(ls(0, limit_milli=2000, preferred=BURST), "node-1", CpuNode(TWO), NO_USE)
-    assert answer == CpuShare(QosClass.LS, bind=BURST, numa=(NumaShare(0, 0, 0, 0),))
-
-
 HUGE = "hugepages-2Mi"
 PAGES = {at: Zone(16_000, 64 * GIB, ((HUGE, GIB), ("hugepages-1Gi", 8 * GIB))) for at in (0, 1)}
 
@@ -786,14 +772,6 @@ def test_cpus_are_free_inside_and_as_many_as_asked(
         assert all(core.bit_count() == (2 if bind is FULL else 1) for core in cores)
 
 
-AMOUNTS = {2000: "2 CPUs", 1000: "1 CPU", 500: "0.5 CPUs", 1: "0.001 CPUs", 15_500: "15.5 CPUs", 0: "0 CPUs"}
-
-
-@pytest.mark.parametrize(("milli", "told"), AMOUNTS.items(), ids=map(str, AMOUNTS))
-def test_amounts_of_cpu_are_written_as_cpus(milli: int, told: str) -> None:
-    assert cpu_amount(milli) == told
-
-
 @pytest.mark.parametrize(("milli", "free", "at"), [(1000, 1000, 0), (1001, 1000, 1), (0, 1, 0), (0, 0, 1)])
 def test_a_bursting_pod_runs_where_just_its_request_is_free(milli: int, free: int, at: int) -> None:
     held = used(CpuNode(TWO), pooled(16_000 - free), own("16-23"))
@@ -802,22 +780,9 @@ def test_a_bursting_pod_runs_where_just_its_request_is_free(milli: int, free: in
     assert [one.node for one in answer.numa] == [at]
 
 
-def test_of_numa_nodes_with_the_same_free_amounts_the_lower_ones_give_no_more() -> None:
-    zones = {at: Zone(2000, 100) for at in range(9)}
-    node = CpuNode(build(1, 9, 2, 1, siblings_far), zones=zones)
-    answer = choose_cpus(ls(1501, 3), "node-1", node, NO_USE, frozenset({8, 1}))
-    assert isinstance(answer, CpuShare)
-    assert answer.numa == (NumaShare(1, 750, 1, 0), NumaShare(8, 751, 2, 0))
-
-
 @pytest.mark.parametrize(("nodes", "shares"), [(8, [1000] * 4), (9, [2000] * 2)])
 def test_of_more_than_eight_numa_nodes_as_few_as_can_give_the_same_number(nodes: int, shares: list[int]) -> None:
     topology = build(1, nodes, 2, 1, siblings_far)
     answer = choose_cpus(lsr(4), "node-1", CpuNode(topology), NO_USE, frozenset(topology.nodes))
     assert isinstance(answer, CpuShare)
     assert [one.milli for one in answer.numa] == shares
-
-
-def test_what_is_not_free_names_one_numa_node_or_several() -> None:
-    assert not_free(2000, [0]) == "2 CPUs are not free in NUMA node 0"
-    assert not_free(1000, {3, 1}) == "1 CPU is not free in NUMA nodes 1, 3"

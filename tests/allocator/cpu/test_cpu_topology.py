@@ -1,8 +1,6 @@
 """The topology of a machine's CPUs."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from machines_cpu import MACHINES, machine
 
 from allocator.vocabulary.cpuset import members
@@ -20,18 +18,6 @@ HYBRID = CpuTopology.of(
 NUMA_OFF = CpuTopology.of(Cpu(cpu, cpu % 8 % 4, cpu % 8 // 4, 0) for cpu in range(16))
 """Two sockets, and a firmware that reports one NUMA node for both."""
 
-SHAPES = {
-    "one socket, 4 cores, SMT": (8, 4, 1, 1, 2),
-    "one socket, 8 cores, no SMT": (8, 8, 1, 1, 1),
-    "two sockets, 4 nodes, SMT, siblings far": (32, 16, 4, 2, 2),
-    "two sockets numbered in turn, SMT": (40, 20, 2, 2, 2),
-    "two sockets, 128 CPUs, SMT": (128, 64, 2, 2, 2),
-    "four sockets of 72 threads": (288, 144, 4, 4, 2),
-    "AMD, two sockets, 16 nodes of one CCX": (128, 64, 16, 2, 2),
-    "ARM, 128 cores, 4 nodes, no SMT": (128, 128, 4, 2, 1),
-    "POWER, two sockets, four threads a core": (32, 8, 2, 2, 4),
-    "shuffled, two sockets, 4 nodes, SMT": (48, 24, 4, 2, 2),
-}
 
 REFUSED = {
     "a CPU twice": ([Cpu(0, 0, 0, 0), Cpu(0, 1, 0, 0)], "CPU 0 is described twice"),
@@ -48,15 +34,6 @@ REFUSED = {
     ),
     "a core in two NUMA nodes": ([Cpu(0, 0, 0, 0), Cpu(1, 0, 0, 1)], "core 0 of socket 0 is in the NUMA nodes 0 and 1"),
 }
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_a_machine_has_its_parts(name) -> None:
-    topology = MACHINES[name]()
-    cpus, cores, nodes, sockets, threads = SHAPES[name]
-    assert len(topology.cpus) == topology.all.bit_count() == cpus
-    assert (len(topology.cores), len(topology.nodes), len(topology.sockets)) == (cores, nodes, sockets)
-    assert topology.threads_per_core == topology.core_step == topology.cpus_per_core == threads
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -85,17 +62,6 @@ def test_cores_are_in_the_order_of_their_numbers(name) -> None:
     assert list(topology.sockets) == sorted(topology.sockets)
 
 
-@given(st.sampled_from(sorted(MACHINES)), st.integers(min_value=0))
-def test_threads_are_counted_by_their_cores(name, cpus) -> None:
-    topology = machine(name)
-    free = set(members(cpus & topology.all))
-    cores = [set(members(core)) for core in topology.cores]
-    assert set(members(topology.whole(cpus))) == {cpu for core in cores if core <= free for cpu in core}
-    assert set(members(topology.leads(cpus))) == {min(core & free) for core in cores if core & free}
-    assert set(members(topology.cores_of(cpus))) == {cpu for core in cores if core & free for cpu in core}
-    assert topology.nodes_of(cpus) == sum(node for node in topology.nodes.values() if node & cpus)
-
-
 def test_topologies_of_the_same_cpus_are_equal_in_any_order() -> None:
     topology = machine("one socket, 4 cores, SMT")
     other = CpuTopology.of(reversed(topology.cpus))
@@ -104,31 +70,11 @@ def test_topologies_of_the_same_cpus_are_equal_in_any_order() -> None:
     assert topology != HYBRID
 
 
-def test_a_topology_is_shown_by_its_cpus_alone() -> None:
-    assert repr(CpuTopology.of([Cpu(0, 1, 2, 3)])) == "CpuTopology(cpus=(Cpu(id=0, core=1, socket=2, node=3),))"
-
-
-def test_no_cpus_are_a_topology_without_parts() -> None:
-    empty = CpuTopology.of([])
-    assert (empty.all, empty.cores, empty.threads_per_core, empty.whole(7), empty.leads(7)) == (0, (), 0, 0, 0)
-    assert (empty.cpus_per_core, empty.core_step) == (0, 0)
-
-
-def test_a_machine_may_have_one_core() -> None:
-    assert CpuTopology.of(Cpu(cpu, 0, 0, 0) for cpu in range(2)).cpus_per_core == 2
-
-
 def test_cores_of_unequal_size_are_whole_by_their_own_threads() -> None:
     hybrid = CpuTopology.of(reversed(HYBRID.cpus))
     assert (hybrid.threads_per_core, hybrid.core_step, hybrid.cpus_per_core) == (2, 1, 1)
     assert HYBRID.whole(0b1111_0000_0110) == 0b1111_0000_0000
     assert HYBRID.leads(0b0001_0000_1110) == 0b0001_0000_0110
-
-
-def test_a_numa_node_over_two_sockets_is_a_cell_in_each() -> None:
-    topology = CpuTopology.of(reversed(NUMA_OFF.cpus))
-    assert [(cell.node, cell.socket, len(cell.cores)) for cell in topology.cells] == [(0, 0, 4), (0, 1, 4)]
-    assert topology.socket_of_node == {0: 0}
 
 
 def test_core_numbers_may_begin_again_in_each_socket() -> None:

@@ -1,12 +1,10 @@
 """Sets of CPUs and Linux' list format."""
 
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.vocabulary.cpuset import CpusetError, format_cpuset, highest, members, parse
+from allocator.vocabulary.cpuset import CpusetError, format_cpuset, members, parse
 
 MAX_CPU = 4095
 
@@ -73,19 +71,6 @@ def test_what_is_written_reads_the_same(cpus) -> None:
     mask = sum(1 << cpu for cpu in cpus)
     assert parse(format_cpuset(mask)) == mask
     assert list(members(mask)) == sorted(cpus)
-
-
-@given(SETS)
-def test_the_shortest_form_is_written(cpus) -> None:
-    parts = [part.split("-") for part in format_cpuset(sum(1 << cpu for cpu in cpus)).split(",") if part]
-    ends = [(int(part[0]), int(part[-1])) for part in parts]
-    assert all(first < last for (first, last), part in zip(ends, parts, strict=True) if len(part) == 2)
-    assert all(last + 1 < first for (_, last), (first, _) in itertools.pairwise(ends))
-
-
-@given(SETS, st.integers(0, 250))
-def test_the_highest_cpus_are_those_above_all_others(cpus, count) -> None:
-    assert set(members(highest(sum(1 << cpu for cpu in cpus), count))) == set(sorted(cpus, reverse=True)[:count])
 
 
 @given(st.text(alphabet="0123456789-, \n:/", max_size=40))

@@ -120,18 +120,6 @@ def test_members_that_follow_one_another_have_the_amount_anew(
     assert divide_among(total, members, [part for _, part in of]) == amounts
 
 
-def test_a_member_that_takes_none_of_a_resource_leaves_the_others_theirs() -> None:
-    def used(*of: tuple[Phase, Fraction | None]) -> list[int | None]:
-        members = tuple(Member(NAMES[at], at, phase, (part, part, part)) for at, (phase, part) in enumerate(of))
-        asked = PodRequest((ContainerAsk("a", APP, ask(core=13, ratio=13), members),))
-        share = Share("gpu", "GPU-0", 0, dict.fromkeys(TAILS, 13), tuple(member.name for member in members))
-        found = device_quotas(asked, [share], [gpu(0)])
-        return [found[member.name][0].amounts["gpu-core"] for member in members]
-
-    assert used((INIT, ONE), (SIDECAR, HALF), (APP, HALF), (APP, None)) == [13, 6, 7, None]
-    assert used((APP, Fraction(1, 5)), (APP, None)) == [2, None]
-
-
 def test_a_container_that_shares_with_no_other_may_use_all_that_it_asks_for() -> None:
     def used(of: DeviceAsk) -> list[int | None]:
         placed = place(request(app("a", of)), node(gpu(0)))

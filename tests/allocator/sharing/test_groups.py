@@ -13,7 +13,6 @@ from allocator.devices.words import named
 from allocator.place import Placement, place
 from allocator.request.quotaamounts import charges
 from allocator.vocabulary.names import DEVICE_SHARING
-from allocator.vocabulary.outcome import Refusal
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE
 
 HALF = Fraction(1, 2)
@@ -46,24 +45,10 @@ def test_eight_containers_of_a_group_are_named_and_the_others_counted(count: int
     assert named(group) == told
 
 
-@pytest.mark.parametrize("regions", ["OneGroup", "GroupEach"])
-def test_a_container_alone_in_its_group_may_have_parts_of_several_cards(regions: str) -> None:
-    (group,) = read(sharing(uses("a", core=100, ratio=100, shared=2), uses("b"), regions=regions)).groups
-    assert (group.names, group.ask.count, group.ask.amounts) == (("a",), 2, (50, None, 50))
-
-
 def test_whole_cards_of_several_containers_keep_their_vendor() -> None:
     two = [container(name, limits={"nvidia.com/gpu": "1"}) for name in "ab"]
     (group,) = read(sharing(*two)).groups
     assert (group.ask.count, group.ask.vendor, group.ask.whole) == (2, "nvidia", True)
-
-
-def test_bytes_are_summed_and_divided_to_the_byte() -> None:
-    obj = sharing(uses("a", core=10, memory=3 * GIB), uses("b", core=20, memory=5 * GIB + 1))
-    (share,) = held(obj)
-    assert (share.amounts["gpu-memory"], share.amounts["gpu-memory-ratio"]) == (8 * GIB + 1, 10)
-    assert quotas(obj, "gpu-memory") == {"a": [3 * GIB], "b": [5 * GIB + 1]}
-    assert quotas(obj, "gpu-memory-ratio") == {"a": [4], "b": [6]}
 
 
 def test_groups_that_use_one_card_one_after_another_have_what_each_asks_for() -> None:
@@ -88,13 +73,6 @@ def test_of_what_the_pod_does_not_hold_of_its_card_no_container_may_use_any(init
     memory = share._replace(amounts={"gpu-memory": GIB, "gpu-memory-ratio": 2})
     for quota in device_quotas(read(obj).request, [memory], cards().devices).values():
         assert [one.amounts for one in quota] == [{"gpu-core": 0, "gpu-memory": GIB, "gpu-memory-ratio": 2}]
-
-
-def test_a_group_that_does_not_fit_is_refused_by_the_names_of_its_containers() -> None:
-    request = read(sharing(uses("a", 60), uses("b", 30))).request
-    full = place(request, node(gpu(0, healthy=False)))
-    assert isinstance(full, Refusal)
-    assert "containers a and b together ask 1 x (core 90 %, memory 90 %); 0 of 1 GPUs" in full.message
 
 
 def test_devices_of_another_type_come_beside_those_of_all_members() -> None:
@@ -122,12 +100,6 @@ def test_a_group_of_nics_has_one_beside_the_cards_of_each_member_as_a_container_
         "NIC-1": ("a", "b"),
     }
     assert quotas(obj, "rdma", on) == {"a": [20, 20], "b": [30, 30]}
-
-
-def test_containers_of_a_share_come_in_the_order_of_the_pod() -> None:
-    named = {"one": ["a", "c"], "two": ["b"]}
-    (share,) = held(sharing(uses("a", 20), uses("b", 20), uses("c", 20), groups=named), cards(1))
-    assert share.containers == ("a", "b", "c")
 
 
 def test_templates_are_for_the_sum_and_the_quota_is_the_part_of_the_template() -> None:
@@ -229,26 +201,11 @@ def test_what_a_group_takes_of_a_card_is_divided_as_the_greatest_share_of_it_is(
     assert [(one["gpu-core"], one["gpu-memory-ratio"]) for one in made] == [(10, 20), (core, ratio)]
 
 
-def test_a_sidecar_with_a_group_of_its_own_counts_for_itself() -> None:
-    obj = sharing(uses("app", 20), init=[serves("side", 10), uses("later", 30)], regions="GroupEach")
-    assert [one["gpu-core"] for one in charged(obj)] == [10, 30, 20]
-
-
 def test_a_group_over_several_regions_counts_for_no_init_container_before_it() -> None:
     named = {"g": ["first", "app"]}
     init = [uses("before", 5), uses("first", 30), serves("side"), uses("later", 20)]
     obj = sharing(uses("app", 40), uses("other", 10), init=init, groups=named)
     assert [one.get("gpu-core") for one in charged(obj)] == [5, 70, None, 90, 70, 10]
-
-
-def test_groups_come_in_the_order_of_their_first_containers_and_are_named_by_them() -> None:
-    named = {"late": ["b", "c"], "early": ["a", "d"]}
-    obj = sharing(*(uses(name, 10) for name in "abcde"), groups=named)
-    assert [(one.name, one.names) for one in read(obj).groups] == [
-        ("a", ("a", "d")),
-        ("b", ("b", "c")),
-        ("e", ("e",)),
-    ]
 
 
 def test_users_that_the_author_puts_into_one_group_divide_its_slot_though_they_run_one_after_another() -> None:
@@ -260,12 +217,6 @@ def test_users_that_the_author_puts_into_one_group_divide_its_slot_though_they_r
         [(30, None, 30)],
         [(60, None, 60)],
     ]
-
-
-def test_an_exclusive_card_is_divided_in_each_region_by_itself() -> None:
-    hint = {DEVICE_ALLOCATE_HINT: '{"gpu":{"exclusivePolicy":"DeviceLevel"}}'}
-    obj = sharing(uses("a", 60), uses("b", 20), init=[uses("first", 30)], annotations=hint)
-    assert quotas(obj, "gpu-core", cards(1)) == {"first": [100], "a": [75], "b": [25]}
 
 
 def test_quotas_never_exceed_the_holding_even_if_the_card_now_reports_more_memory() -> None:
@@ -281,26 +232,9 @@ def test_bounds_of_what_is_not_known_are_rounded_up_for_each_container() -> None
     assert [one["gpu-memory-ratio"] for one in charged(obj, CARD)] == [0, 1]
 
 
-def test_a_user_without_a_percent_sees_the_card_and_has_bytes() -> None:
-    obj = sharing(uses("a"), uses("b"), users=["a", "b"], weights={"a": 1000}, slot=50)
-    (share,) = held(obj)
-    assert share.containers == ("a", "b")
-    assert quotas(obj, "gpu-core") == {"a": [50], "b": [0]}
-    assert quotas(obj, "gpu-memory") == {"a": [42906766194], "b": [42906766]}
-
-
 def test_a_type_that_the_annotation_does_not_name_is_told_too() -> None:
     obj = pod(uses("a", 50, rdma=20), uses("b", 60), annotations={DEVICE_SHARING: "{}"})
     on = node(gpu(0), gpu(1), nic(0))
     assert quotas(obj, "gpu-core", on) == {"a": [50], "b": [60]}
     assert quotas(obj, "rdma", on) == {"a": [20], "b": []}
     assert json.loads(obj["metadata"]["annotations"][DEVICE_SHARING]) == {}
-
-
-def test_a_sidecar_that_some_injector_adds_changes_nothing() -> None:
-    plain, more = (
-        sharing(uses("a"), *added, init=early, users=["a"], slot=50)
-        for added, early in (((), ()), ([uses("proxy")], [serves("mesh")]))
-    )
-    assert [one.ask for one in read(plain).groups] == [one.ask for one in read(more).groups]
-    assert quotas(plain, "gpu-memory") == quotas(more, "gpu-memory")

@@ -42,11 +42,6 @@ def test_everything_that_may_be_said_is_read() -> None:
     }
 
 
-def test_a_pod_without_the_annotation_says_nothing() -> None:
-    assert read_sharing({}, BUILT_IN.by_name) is None
-    assert read_sharing({DEVICE_SHARING: "{}"}, BUILT_IN.by_name) == {}
-
-
 @pytest.mark.parametrize(
     ("said", "where", "told"),
     [

@@ -5,7 +5,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from boards import BOARDS, CUBE_MESH, bridged, gpu, places, switched
+from boards import BOARDS, CUBE_MESH, bridged, places, switched
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_near
@@ -19,7 +19,6 @@ from allocator.vocabulary.links import (
     PCIE_WEIGHT,
     SOCKET_WEIGHT,
     SWITCH,
-    Links,
     Place,
     link,
 )
@@ -56,36 +55,6 @@ def test_no_number_of_weaker_pairs_outweighs_one_stronger() -> None:
     assert pairs * SOCKET < NUMA_WEIGHT == 2**11
     assert pairs * (SOCKET + NUMA) < PCIE_WEIGHT == 2**22
     assert pairs * (SOCKET + NUMA + ROOT) < LANE_WEIGHT == 2**33
-
-
-def test_the_measure_is_the_sum_over_pairs() -> None:
-    _, links = BOARDS["DGX-1V: hybrid cube mesh"]
-    half = [gpu(minor) for minor in range(4)]
-    lanes = sum(CUBE_MESH[pair] for pair in combinations(range(4), 2))
-    assert links.measure(half) == lanes * LANE + 2 * ROOT + 6 * NUMA + 6 * SOCKET
-
-
-FLAT = {
-    "DGX A100: eight, switched": False,
-    "HGX H100: eight, switched, two NUMA nodes": False,
-    "switched, nothing else reported": True,
-    "nothing reported": True,
-    "eight PCIe cards on four roots": False,
-    "DGX-1V: hybrid cube mesh": False,
-    "HGX-2: sixteen, switched": False,
-    "mixed: two bridged pairs and four cards": False,
-}
-
-
-@pytest.mark.parametrize("name", BOARDS)
-def test_a_machine_is_flat_where_all_pairs_are_alike(name: str) -> None:
-    made = BOARDS[name][1]
-    assert Links(made.ids, made.rows).flat is FLAT[name]
-
-
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_few_devices_are_flat(count: int) -> None:
-    assert link(places(count) if count else []).flat
 
 
 def test_more_devices_than_any_node_has_are_not_linked() -> None:

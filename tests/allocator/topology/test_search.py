@@ -43,25 +43,6 @@ def test_among_few_it_is_the_greatest_then_the_cheapest_then_the_first(
 
 # Nodes of more devices than are searched exactly: weights of pairs, the size of the set, and the best one.
 
-MANY: dict[str, tuple[Rows, int, tuple[int, ...]]] = {
-    "all alike": (symmetric(32, lambda _a, _b: 3), 8, tuple(range(8))),
-    "four switches of eight": (symmetric(32, lambda a, b: 9 if a // 8 == b // 8 else 1), 8, tuple(range(8))),
-    "the last eight belong together": (
-        symmetric(24, lambda a, b: 1000 + a * b % 7 if a >= 16 else 1 + a * b % 5),
-        8,
-        tuple(range(16, 24)),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", MANY)
-def test_among_many_the_best_set_is_confirmed_in_a_handful_of_steps(name: str) -> None:
-    rows, count, best = MANY[name]
-    assert len(rows) > 16
-    search = _Search(rows, [0] * len(rows), count)
-    assert (search.found, search.certain) == (best, True)
-    assert search.considered < 64
-
 
 @pytest.mark.parametrize(
     ("same", "best"),

@@ -213,30 +213,6 @@ def test_ranks_count_in_their_place(offered: list[Candidate], count: int, rule: 
     assert minors(next(choices(offered, count, BOARDS[name][1], rule))) == given
 
 
-@pytest.mark.parametrize(
-    ("rule", "better", "worse"),
-    [
-        pytest.param(PLAIN_RULE, {"fresh": False}, {"idle": False}, id="whole: held anyway, before broken"),
-        pytest.param(PLAIN_RULE, {"idle": False, "size": (9, "")}, {"size": (8, "")}, id="whole: broken, before size"),
-        pytest.param(PLAIN_RULE, {"size": (8, ""), "rank": (1,)}, {"size": (9, "")}, id="whole: size, before rank"),
-        *(
-            pytest.param(rule, better, worse, id=f"{name}: {what}")
-            for name, rule in (("whole", PLAIN_RULE), ("shared", SHARED))
-            for what, better, worse in (
-                ("rank, before minor", {"minor": 7}, {"rank": (1,)}),
-                ("minor, before id", {"id": "c"}, {"minor": 7}),
-                ("id", {"id": "a"}, {}),
-            )
-        ),
-    ],
-)
-def test_devices_without_connections_come_in_the_callers_order(rule: SetRule, better: Any, worse: Any) -> None:
-    plain = Candidate("b", 1, (0,))
-    first, second = plain._replace(**better), plain._replace(**worse)
-    for offered in ([first, second], [second, first]):
-        assert list(choices(offered, 1, NO_LINKS, rule)) == [(first,), (second,)]
-
-
 def test_a_device_of_which_no_link_is_known_has_none() -> None:
     offered = [Candidate("new", 0), *candidates(CUBE, [1, 3])]
     assert minors(next(choices(offered, 2, BOARDS[CUBE][1]))) == [1, 3]
@@ -539,22 +515,8 @@ def test_of_very_many_devices_the_first_set_is_good_and_the_same_each_time() -> 
     assert links.measure([one.id for one in first]) > usual[-1]
 
 
-def test_more_devices_than_are_linked_are_chosen_in_the_callers_order() -> None:
-    assert minors(next(choices(offers(100), 3, NO_LINKS, SetRule(Scope.PCIE)))) == [0, 1, 2]
-
-
 def test_every_permutation_of_a_small_node_gives_the_same_sets() -> None:
     links = BOARDS[MIXED][1]
     offered = candidates(MIXED, [0, 1, 2, 4])
     answers = {tuple(choices(order, 2, links)) for order in permutations(offered)}
     assert len(answers) == 1
-
-
-@pytest.mark.parametrize(("machine", "count"), [(CUBE, 2), (CUBE, 4), (CUBE, 6), (HGX2, 12), (PCIE, 5)])
-def test_the_search_for_the_best_set_costs_four_steps_or_more_for_each_device_of_the_set(
-    machine: str, count: int
-) -> None:
-    budget = Budget(100_000)
-    chosen = next(choices(candidates(machine), count, BOARDS[machine][1], PLAIN_RULE, budget))
-    assert len(chosen) == count
-    assert 4 * count <= 100_000 - budget.left < 1_000 * count
