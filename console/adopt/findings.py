@@ -19,10 +19,9 @@ from allocator.vocabulary.names import DEVICE_ALLOCATED, NVIDIA, ORIGINAL_REQUES
 from allocator.vocabulary.node import NodeSnapshot
 from console.adopt.objects import Cluster, about_devices
 from console.adopt.view import AdoptView
-from console.doctor.checks.delivery import CardNode, chosen, shown
+from console.doctor.checks.delivery import DELIVERY_PROVED, CardNode, DeliveryProof, chosen, shown
 from console.doctor.findings import Level
 from console.doctor.policies import cure, removed, what
-from console.doctor.proof import DELIVERY_PROVED, DeliveryProof
 from webhook.settings import WebhookSettings, tells_volcano, types_of
 
 OURS: Final = "koordgate"
@@ -68,28 +67,21 @@ class NodeFinding(
 ):
     """One node that has devices, or Pods that ask for them.
 
-    Attributes:
-        ready: whether koordgate can give its devices.
-        listed: whether it has a Device object; otherwise its devices are assumed.
-        reporter: `ready`, `not ready` or `none`.
-        sick: why some devices take nothing new: reason -> number.
-        held: by device and holder.
-        clashes, problems: a sentence each; problems are what cannot be read.
-        offers: resources of other products that its Node still states.
-        delivery: the way in which containers get NVIDIA's cards there, "none" without any; "" if that is not known, or
-            it has no such cards.
+    `clashes, problems`: a sentence each; problems are what cannot be read.
     """
 
     name: str
-    ready: bool
-    listed: bool
-    reporter: str
+    ready: bool  # whether koordgate can give its devices
+    listed: bool  # whether it has a Device object; otherwise its devices are assumed
+    reporter: str  # `ready`, `not ready` or `none`
     devices: int = 0
-    sick: dict[str, int] = {}
-    held: tuple[HeldBy, ...] = ()
+    sick: dict[str, int] = {}  # why some devices take nothing new: reason -> number
+    held: tuple[HeldBy, ...] = ()  # by device and holder
     clashes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    offers: dict[str, str] = {}
+    offers: dict[str, str] = {}  # resources of other products that its Node still states
+    # the way in which containers get NVIDIA's cards there, "none" without any; "" if that is not known, or it has no
+    # such cards
     delivery: str = ""
 
 
@@ -97,27 +89,19 @@ class NodeFinding(
 class ClusterFindings:
     """All that was found; sentences say what to do.
 
-    Attributes:
-        pods: those that ask for devices, by namespace and name.
-        modes: the mode of each namespace that has such Pods.
-        installed: whether koordgate's webhooks are there; None if that is not known.
-        notes: what could not be read.
-        assumed: whether the settings by which it was judged are defaults that nobody confirmed.
-        exempt: namespaces whose label says nothing, because koordgate does nothing there.
-        unshown, doubts: where containers would get none of NVIDIA's cards, and where that is not known.
-        policies: those of the cluster's own that do not apply to Pods that are translated.
+    `unshown, doubts`: where containers would get none of NVIDIA's cards, and where that is not known.
     """
 
     nodes: tuple[NodeFinding, ...]
-    pods: tuple[DevicePod, ...]
-    modes: Mapping[str, Mode]
-    installed: bool | None = None
-    notes: tuple[str, ...] = ()
-    assumed: bool = False
-    exempt: frozenset[str] = frozenset()
+    pods: tuple[DevicePod, ...]  # those that ask for devices, by namespace and name
+    modes: Mapping[str, Mode]  # the mode of each namespace that has such Pods
+    installed: bool | None = None  # whether koordgate's webhooks are there; None if that is not known
+    notes: tuple[str, ...] = ()  # what could not be read
+    assumed: bool = False  # whether the settings by which it was judged are defaults that nobody confirmed
+    exempt: frozenset[str] = frozenset()  # namespaces whose label says nothing, because koordgate does nothing there
     unshown: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
-    policies: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()  # those of the cluster's own that do not apply to Pods that are translated
 
     @property
     def waiting(self) -> list[DevicePod]:

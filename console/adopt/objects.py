@@ -58,28 +58,18 @@ _NEEDED: Final = (NODES, DEVICES, NODE_ALLOCATIONS, NAMESPACES, PODS)
 
 @dataclass(slots=True)
 class Cluster:
-    """The objects of a cluster.
+    """The objects of a cluster."""
 
-    Attributes:
-        of: kind -> objects. Of Pods that have nothing to do with devices only what they request is kept.
-        reporters: node -> whether a reporter's Pod there is ready.
-        settings: of the webhook.
-        installed: whether the webhook's configuration is there; None if that is not known.
-        notes: what could not be read, a sentence each.
-        assumed: whether the settings are the defaults because those of the installation could not be read.
-        classes: whether it is known which RuntimeClasses there are.
-        unlisted: Device objects that are assumed for Nodes without one.
-        policies: the cluster's own that do not apply to Pods that are translated.
-    """
-
+    # kind -> objects. Of Pods that have nothing to do with devices only what they request is kept.
     of: dict[str, list[Raw]] = field(default_factory=dict)
-    reporters: dict[str, bool] = field(default_factory=dict)
+    reporters: dict[str, bool] = field(default_factory=dict)  # node -> whether a reporter's Pod there is ready
     settings: WebhookSettings = field(default_factory=WebhookSettings)
-    installed: bool | None = None
-    notes: list[str] = field(default_factory=list)
-    assumed: bool = False
-    classes: bool = False
-    unlisted: list[Raw] = field(default_factory=list)
+    installed: bool | None = None  # whether the webhook's configuration is there; None if that is not known
+    notes: list[str] = field(default_factory=list)  # what could not be read, a sentence each
+    assumed: bool = False  # whether the settings are the defaults because those of the installation could not be read
+    classes: bool = False  # whether it is known which RuntimeClasses there are
+    unlisted: list[Raw] = field(default_factory=list)  # device objects that are assumed for Nodes without one
+    # the cluster's own that do not apply to Pods that are translated
     policies: PolicyFindings = field(default_factory=PolicyFindings)
 
     def objects(self, kind: str) -> list[Raw]:
@@ -140,8 +130,7 @@ def _lean(pod: Mapping[str, Any]) -> Raw:
 async def from_cluster(kube: KubeClient, configured: WebhookSettings | None, namespace: str) -> Cluster:
     """Read a cluster; `configured` settings replace those of the installation in this namespace.
 
-    Raises:
-        KubeError: the API server refuses what is needed, or cannot be reached.
+    Raises KubeError: the API server refuses what is needed, or cannot be reached.
     """
     cluster = Cluster()
     known = configured or await _settings(kube, namespace, cluster.notes)
@@ -193,8 +182,7 @@ async def _listed(kube: KubeClient, resource: Resource) -> AsyncIterator[Raw]:
 def from_files(paths: Iterable[str], configured: WebhookSettings | None) -> Cluster:
     """Read a cluster from files, as `kubectl get -o json` writes them.
 
-    Raises:
-        InputError: something cannot be read, or is no object that an API server would send.
+    Raises InputError: something cannot be read, or is no object that an API server would send.
     """
     return from_objects(read_all(paths), configured)
 
@@ -202,8 +190,7 @@ def from_files(paths: Iterable[str], configured: WebhookSettings | None) -> Clus
 def from_objects(objects: Iterable[tuple[str, Raw, str]], configured: WebhookSettings | None) -> Cluster:
     """Make a cluster of objects, each with where it is and its kind; `configured` settings replace those among them.
 
-    Raises:
-        InputError: one is no object that an API server would send.
+    Raises InputError: one is no object that an API server would send.
     """
     found: list[tuple[str, str, Raw]] = []
     for where, obj, kind in objects:

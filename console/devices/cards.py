@@ -18,56 +18,33 @@ from console.devices.others import AnyHolding
 
 
 class Availability(StrEnum):
-    """The state of a device.
+    """The state of a device."""
 
-    Attributes:
-        FREE: nobody holds anything of it.
-        PARTS: some of it is held, and some of each of its resources is free.
-        HELD: nothing more can be given of it.
-        OUT: it takes nothing new, whoever holds some of it.
-        GONE: Pods hold some of it, and its node does not list it.
-    """
-
-    FREE = "free"
-    PARTS = "in parts"
-    HELD = "held"
-    OUT = "out of service"
-    GONE = "gone"
+    FREE = "free"  # nobody holds anything of it
+    PARTS = "in parts"  # some of it is held, and some of each of its resources is free
+    HELD = "held"  # nothing more can be given of it
+    OUT = "out of service"  # it takes nothing new, whoever holds some of it
+    GONE = "gone"  # Pods hold some of it, and its node does not list it
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A device of a node.
+    """A device of a node."""
 
-    Attributes:
-        node: name of its node.
-        type: its type.
-        minor: its number on the node.
-        id: its permanent identity.
-        device: as the node lists it; None if the node does not.
-        state: whether it takes more.
-        why: why it takes nothing, where that follows from no Pod; "" otherwise.
-        total: resource tail -> what it has; empty if the node does not list it.
-        used: resource tail -> what is held of it.
-        free: resource tail -> what can still be given.
-        held: who holds some of it, by namespace and name, Pods of other products last.
-        bars: the resources that are drawn, the most important first.
-        uses: what containers have of its memory, as the reporter last told.
-    """
-
-    node: str
+    node: str  # name of its node
     type: str
-    minor: int
+    minor: int  # its number on the node
     id: str
-    device: Device | None
-    state: Availability
-    why: str
-    total: Mapping[str, int]
-    used: Mapping[str, int]
-    free: Mapping[str, int]
+    device: Device | None  # as the node lists it; None if the node does not
+    state: Availability  # whether it takes more
+    why: str  # why it takes nothing, where that follows from no Pod; "" otherwise
+    total: Mapping[str, int]  # resource tail -> what it has; empty if the node does not list it
+    used: Mapping[str, int]  # resource tail -> what is held of it
+    free: Mapping[str, int]  # resource tail -> what can still be given
+    # who holds some of it, by namespace and name, Pods of other products last
     held: tuple[tuple[AnyHolding, Share], ...]
-    bars: tuple[str, ...]
-    uses: tuple[MemoryUse, ...] = ()
+    bars: tuple[str, ...]  # the resources that are drawn, the most important first
+    uses: tuple[MemoryUse, ...] = ()  # what containers have of its memory, as the reporter last told
 
     @property
     def name(self) -> str:

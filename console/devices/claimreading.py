@@ -20,8 +20,7 @@ _PAGE: Final = 100  # objects a page
 async def read_claims(kube: KubeClient, drivers: Mapping[str, DeviceType]) -> tuple[ClaimTable, str]:
     """Read what ResourceClaims hold; with why they could not be read, if the user may not.
 
-    Raises:
-        KubeError: the API server refuses for another reason, or cannot be reached.
+    Raises KubeError: the API server refuses for another reason, or cannot be reached.
     """
     read: dict[Resource, list[Raw]] = {RESOURCE_SLICES: [], RESOURCE_CLAIMS: []}
     try:

@@ -18,8 +18,7 @@ from webhook.ledger.cluster import cluster_store
 def _understand(arguments: argparse.Namespace) -> tuple[str, list[str]]:
     """Split the words into a verb, "" for showing devices, and its arguments.
 
-    Raises:
-        CommandError: the words do not fit together, or do not fit the options.
+    Raises CommandError: the words do not fit together, or do not fit the options.
     """
     words: list[str] = arguments.words
     if not words or words[0] not in VERBS:

@@ -29,19 +29,13 @@ _ATTEMPTS: Final = 8  # to write a cordon while others write the same object
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """The result of cordoning or uncordoning a device.
+    """The result of cordoning or uncordoning a device."""
 
-    Attributes:
-        state: of its node, after the change.
-        identity: the device's id.
-        device: the device; None if the node does not list it: a cordon outlives its device, and so do holdings.
-        changed: whether anything had to be written.
-    """
-
-    state: NodeState
+    state: NodeState  # of its node, after the change
     identity: str
+    # the device; None if the node does not list it: a cordon outlives its device, and so do holdings
     device: Device | None
-    changed: bool
+    changed: bool  # whether anything had to be written
 
 
 async def mark(
@@ -59,20 +53,9 @@ async def mark(
 
     The cordon is written on the object that lists the device: the Device object, or the Node for a software class. For
     a device that no object lists, none can be written.
-
-    Args:
-        kube: the open client.
-        store: of the ledger.
-        node: name of its node.
-        word: names the device; see `identity_of`.
-        known: device types and pools of the settings.
-        cordon: whether to cordon, else to uncordon.
-        held: whether a device that Pods hold and no object lists is accepted, without a cordon.
-        dry_run: nothing is stored; on the server, the API server checks the change.
-
-    Raises:
-        CommandError: there is no such node or device, or others kept writing the object.
-        KubeError: the API server refuses, or cannot be reached.
+    `held`: whether a device that Pods hold and no object lists is accepted, without a cordon. `dry_run`: nothing is
+    stored; on the server, the API server checks the change. Raises CommandError: there is no such node or device, or
+    others kept writing the object; KubeError: the API server refuses, or cannot be reached.
     """
     for _ in range(_ATTEMPTS):
         objects = {of: await find(kube, of, node) for of in (DEVICES, NODES)}
@@ -117,8 +100,7 @@ def _unlisted(state: NodeState) -> CommandError:
 def _is_class(state: NodeState, identity: str, *, cordon: bool) -> bool:
     """Whether an id is that of a device of a software class; a device that is gone can still be uncordoned.
 
-    Raises:
-        CommandError: the node has no device or cordon of this id.
+    Raises CommandError: the node has no device or cordon of this id.
     """
     if identity in {device.id for device in state.listed.devices}:
         return False

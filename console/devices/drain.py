@@ -39,29 +39,18 @@ class DrainStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One Pod at one moment.
+    """One Pod at one moment."""
 
-    Attributes:
-        pod: the Pod, which holds some of the device.
-        step: the stage that it reached.
-        why: the API server's message; "" if there is none.
-    """
-
-    pod: Holding
-    step: DrainStep
-    why: str = ""
+    pod: Holding  # the Pod, which holds some of the device
+    step: DrainStep  # the stage that it reached
+    why: str = ""  # the API server's message; "" if there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
     """Evicts Pods.
 
-    Args:
-        kube: the open client.
-        dry_run: whether anything is written.
-        timeout: seconds after which it gives up.
-        report: called with each step of each Pod.
-        grace: seconds that a Pod has to end; None for its own.
+    `timeout`: seconds after which it gives up. `grace`: seconds that a Pod has to end; None for its own.
     """
 
     kube: KubeClient
@@ -73,8 +62,7 @@ class Drain:
     async def run(self, pods: Sequence[Holding]) -> list[Progress]:
         """Evict these Pods and wait until they are gone; returns each one's outcome, in their order.
 
-        Raises:
-            KubeError: the API server refuses for another reason than a PodDisruptionBudget, or cannot be reached.
+        Raises KubeError: the API server refuses for another reason than a PodDisruptionBudget, or cannot be reached.
         """
         end = time.monotonic() + self.timeout
         try:

@@ -26,9 +26,8 @@ class UnknownSettingsError(Exception):
 async def installed_settings(kube: KubeClient, namespace: str) -> WebhookSettings:
     """Read the settings of the installation in a namespace.
 
-    Raises:
-        UnknownSettingsError: the ConfigMap is absent, may not be read, or is wrong.
-        KubeError: the API server refuses for another reason, or cannot be reached.
+    Raises UnknownSettingsError: the ConfigMap is absent, may not be read, or is wrong; KubeError: the API server
+    refuses for another reason, or cannot be reached.
     """
     where = f"ConfigMap {namespace}/{RELEASE}"
     try:

@@ -114,12 +114,7 @@ class _Records:
 class LiveNodes:
     """The nodes of a cluster, as their objects change.
 
-    Args:
-        kube: the open client.
-        store: of the ledger.
-        nodes: names of those that are wanted; empty for all.
-        known: what the settings define.
-        pace: durations of the watches.
+    `nodes`: names of those that are wanted; empty for all.
     """
 
     def __init__(
@@ -159,8 +154,7 @@ class LiveNodes:
     async def synced(self) -> None:
         """Wait until the objects of all nodes have been listed, and Pods where they count, unless the user may not.
 
-        Raises:
-            KubeError: the API server refuses, or cannot be reached.
+        Raises KubeError: the API server refuses, or cannot be reached.
         """
         while not all(one.synced.is_set() for one in self._waited()):
             failed = next((one.last_error for one in self._waited() if one.last_error is not None), None)
@@ -244,17 +238,9 @@ async def watch(
 ) -> None:
     """Draw devices on the terminal as they change, until cancelled.
 
-    Args:
-        kube: the open client.
-        store: of the ledger.
-        nodes: names of those that are shown; empty for all.
-        known: what the settings define.
-        choose: says what of a node is shown; None for nothing.
-        namespace: whose Pods' devices are shown; "" for all.
-
-    Raises:
-        CommandError: a named node has nothing to show, or a CRD is missing.
-        KubeError: at the start, the API server refuses or cannot be reached.
+    `nodes`: names of those that are shown; empty for all. `choose`: says what of a node is shown; None for nothing.
+    `namespace`: whose Pods' devices are shown; "" for all. Raises CommandError: a named node has nothing to show, or a
+    CRD is missing; KubeError: at the start, the API server refuses or cannot be reached.
     """
     await read_cluster(kube, store, nodes, known)  # an error at the start ends the command
     live = LiveNodes(kube, store, nodes, known)

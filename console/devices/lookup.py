@@ -9,21 +9,13 @@ from console.devices.nodestate import CommandError, NodeState, there_are
 
 
 class NamedDevice(NamedTuple):
-    """A device, as messages name it.
+    """A device, as messages name it."""
 
-    Attributes:
-        node: name of its node.
-        type: its type; "" for one that only a cordon names.
-        minor: its number there; -1 likewise.
-        id: its permanent identity.
-        bus: its PCI address; "" if unknown.
-    """
-
-    node: str
-    type: str
-    minor: int
+    node: str  # name of its node
+    type: str  # its type; "" for one that only a cordon names
+    minor: int  # its number there; -1 likewise
     id: str
-    bus: str = ""
+    bus: str = ""  # its PCI address; "" if unknown
 
     def __str__(self) -> str:
         return f"{self.node}/{self.type}/{self.minor} {self.id}" if self.type else f"{self.node}/{self.id} (cordoned)"
@@ -46,12 +38,8 @@ def place_of(word: str) -> str:
 def find_device(states: Sequence[NodeState], word: str) -> NamedDevice:
     """Find the one device that a word names; a device that only Pods or a cordon still name is found too.
 
-    Args:
-        states: the nodes that it may be on.
-        word: as `HOW` says.
-
-    Raises:
-        CommandError: it names none, or several; the message names the candidates.
+    `states`: the nodes that it may be on. Raises CommandError: it names none, or several; the message names the
+    candidates.
     """
     node, slash, rest = word.partition("/")
     known = [one for state in states if not slash or state.node == node for one in _devices(state)]

@@ -52,17 +52,8 @@ async def carry_out_verb(
 ) -> CommandEnd:
     """Cordon, uncordon or drain a device, and print what became of it.
 
-    Args:
-        verb: one of `VERBS`.
-        where: the node, and a word that names the device there.
-        kube: the open client.
-        store: of the ledger.
-        known: what the settings define.
-        arguments: of the command line.
-
-    Raises:
-        CommandError: there is no such node or device, or others kept writing the object.
-        KubeError: the API server refuses, or cannot be reached.
+    `where`: the node, and a word that names the device there. Raises CommandError: there is no such node or device, or
+    others kept writing the object; KubeError: the API server refuses, or cannot be reached.
     """
     cordon, dry_run = verb != "uncordon", arguments.dry_run
     marked = await mark(kube, store, *where, known, cordon=cordon, held=verb == "drain", dry_run=dry_run)

@@ -13,14 +13,9 @@ def identity_of(
 ) -> str:
     """Find the id of the device that a word names; a cordon whose device is gone is found by its id as well.
 
-    Args:
-        state: of the node.
-        word: an id, the beginning of one id, `type/minor` such as gpu/3, or a PCI address.
-        device_object: the node's Device object, which states the PCI addresses of cards.
-        held: whether devices that Pods hold and the node does not list are found too.
-
-    Raises:
-        CommandError: the word names no device, or several.
+    `word`: an id, the beginning of one id, `type/minor` such as gpu/3, or a PCI address. `device_object`: the node's
+    Device object, which states the PCI addresses of cards. `held`: whether devices that Pods hold and the node does not
+    list are found too. Raises CommandError: the word names no device, or several.
     """
     devices = [(device.type, device.minor, device.id) for device in state.devices]
     devices += [(share.type, share.minor, share.id) for share in state.strays()] if held else []

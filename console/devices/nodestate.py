@@ -37,60 +37,35 @@ class CommandError(Exception):
 
 
 class Known(NamedTuple):
-    """What the settings define.
+    """What the settings define."""
 
-    Attributes:
-        types: device types.
-        pools: devices of software classes.
-        drivers: the DRA drivers whose devices ResourceClaims hold, and the type of these.
-        adoption: which Pods of other products count.
-        notes: what of the settings is not known, a sentence each.
-    """
-
-    types: DeviceTypes = BUILT_IN
-    pools: Pools = ()
-    drivers: Mapping[str, DeviceType] = {}
-    adoption: Adoption = NO_ADOPTION
-    notes: tuple[str, ...] = ()
+    types: DeviceTypes = BUILT_IN  # device types
+    pools: Pools = ()  # devices of software classes
+    drivers: Mapping[str, DeviceType] = {}  # the DRA drivers whose devices ResourceClaims hold, and the type of these
+    adoption: Adoption = NO_ADOPTION  # which Pods of other products count
+    notes: tuple[str, ...] = ()  # what of the settings is not known, a sentence each
 
 
 class Beside(NamedTuple):
-    """Who holds devices besides the Pods of the ledger.
-
-    Attributes:
-        claims: what ResourceClaims hold.
-        others: what Pods of other products hold.
-    """
+    """Who holds devices besides the Pods of the ledger."""
 
     claims: ClaimTable
-    others: Others
+    others: Others  # what Pods of other products hold
 
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """One node.
+    """One node."""
 
-    Attributes:
-        listed: its Device object; without devices if there is none.
-        classes: its devices of software classes.
-        cordoned_classes: ids of those that an administrator has cordoned.
-        holdings: who holds what, in the order of namespace, name and UID.
-        problems: what could not be read, a sentence each.
-        unread: whether its record cannot be read, so that nobody knows who holds what.
-        foreign: what Pods of other products hold, in the same order.
-        unseen: whether these Pods are not known, so that any GPU may be held by one.
-        uses: what containers have of the memory of its cards.
-    """
-
-    listed: NodeDevices
-    classes: tuple[Device, ...] = ()
-    cordoned_classes: frozenset[str] = frozenset()
-    holdings: tuple[Holding, ...] = ()
-    problems: tuple[str, ...] = ()
-    unread: bool = False
-    foreign: tuple[ForeignHolding, ...] = ()
-    unseen: bool = False
-    uses: tuple[MemoryUse, ...] = ()
+    listed: NodeDevices  # its Device object; without devices if there is none
+    classes: tuple[Device, ...] = ()  # its devices of software classes
+    cordoned_classes: frozenset[str] = frozenset()  # ids of those that an administrator has cordoned
+    holdings: tuple[Holding, ...] = ()  # who holds what, in the order of namespace, name and UID
+    problems: tuple[str, ...] = ()  # what could not be read, a sentence each
+    unread: bool = False  # whether its record cannot be read, so that nobody knows who holds what
+    foreign: tuple[ForeignHolding, ...] = ()  # what Pods of other products hold, in the same order
+    unseen: bool = False  # whether these Pods are not known, so that any GPU may be held by one
+    uses: tuple[MemoryUse, ...] = ()  # what containers have of the memory of its cards
 
     @property
     def node(self) -> str:
@@ -143,14 +118,8 @@ def read_node(
 ) -> NodeState:
     """Read a node's objects. What is missing is left out; what cannot be read is reported in `problems`.
 
-    Args:
-        name: of the node.
-        device: its Device object.
-        record: its record of the ledger.
-        obj: its Node.
-        known: what the settings define.
-        claims: what ResourceClaims hold; by default only what the ledger has for them.
-        others: what Pods of other products hold; by default nothing.
+    `claims`: what ResourceClaims hold; by default only what the ledger has for them. `others`: what Pods of other
+    products hold; by default nothing.
     """
     devices = NodeDevices(name, ()) if device is None else read_device_object(device, known.types)
     problems = [f"Device {name}: {problem}" for problem in devices.problems]
@@ -185,9 +154,7 @@ def read_node(
 async def list_all(kube: KubeClient, resource: Resource) -> AsyncIterator[Raw]:
     """List all objects of a resource.
 
-    Raises:
-        CommandError: the cluster has no such resource.
-        KubeError: the API server refuses, or cannot be reached.
+    Raises CommandError: the cluster has no such resource; KubeError: the API server refuses, or cannot be reached.
     """
     try:
         async for page, _ in kube.list_pages(resource.path(), limit=_PAGE):
@@ -204,8 +171,7 @@ def _missing(what: str) -> CommandError:
 async def find_record(store: Store, node: str) -> Record | UnreadableError | None:
     """A node's record of the ledger; None if it has none.
 
-    Raises:
-        KubeError: the store refuses, or cannot be reached.
+    Raises KubeError: the store refuses, or cannot be reached.
     """
     try:
         record = await store.read(node, _READ_S)
@@ -217,9 +183,7 @@ async def find_record(store: Store, node: str) -> Record | UnreadableError | Non
 async def require_ledger(store: Store) -> None:
     """Make sure that a node without holdings has none because nobody holds its devices, not for lack of a ledger.
 
-    Raises:
-        CommandError: the cluster has no ledger.
-        KubeError: the store refuses, or cannot be reached.
+    Raises CommandError: the cluster has no ledger; KubeError: the store refuses, or cannot be reached.
     """
     try:
         await anext(store.records(), None)
@@ -237,9 +201,7 @@ async def _all_records(store: Store) -> dict[str, Record | UnreadableError]:
 async def find(kube: KubeClient, resource: Resource, node: str) -> Raw | None:
     """Get a node's object of a resource; None if it has none.
 
-    Raises:
-        CommandError: no node can have that name.
-        KubeError: the API server refuses, or cannot be reached.
+    Raises CommandError: no node can have that name; KubeError: the API server refuses, or cannot be reached.
     """
     try:
         path = resource.path(node)
@@ -254,9 +216,8 @@ async def find(kube: KubeClient, resource: Resource, node: str) -> Raw | None:
 async def read_cluster(kube: KubeClient, store: Store, nodes: Sequence[str], known: Known) -> list[NodeState]:
     """Read these nodes, or all that have devices if none is named, in the order of their names.
 
-    Raises:
-        CommandError: a named node has nothing to show, or a CRD is missing.
-        KubeError: the API server refuses, or cannot be reached.
+    Raises CommandError: a named node has nothing to show, or a CRD is missing; KubeError: the API server refuses, or
+    cannot be reached.
     """
     claims, unread = await read_claims(kube, known.drivers)
     others = await read_others(kube, known.adoption, nodes)

@@ -28,23 +28,13 @@ _MOST_APART: Final = 8  # nodes whose Pods are listed node by node, rather than 
 
 
 class Others(NamedTuple):
-    """What Pods of other products hold.
+    """What Pods of other products hold."""
 
-    Attributes:
-        table: these Pods by node.
-        unread: why they are not known, a sentence; "" if they are. Any GPU may then be held by one.
-    """
-
-    table: ForeignTable
-    unread: str = ""
+    table: ForeignTable  # these Pods by node
+    unread: str = ""  # why they are not known, a sentence; "" if they are. Any GPU may then be held by one.
 
     def on(self, listed: NodeDevices, devices: Sequence[Device]) -> tuple[ForeignHolding, ...]:
-        """What they hold of a node's devices, by namespace, name and UID.
-
-        Args:
-            listed: the node's Device object.
-            devices: all devices of the node.
-        """
+        """What they hold of a node's devices, by namespace, name and UID."""
         found = self.table.on(listed.node, devices, listed.numberings).values()
         return tuple(sorted(found, key=lambda one: (one.namespace, one.name, one.uid)))
 
@@ -62,13 +52,8 @@ def not_read(why: object) -> str:
 async def read_others(kube: KubeClient, adoption: Adoption, nodes: Iterable[str] = ()) -> Others:
     """Read the Pods of other products that count; says why they could not be read, if the user may not list Pods.
 
-    Args:
-        kube: the open client.
-        adoption: which Pods count. Where none do, none are listed.
-        nodes: those that are asked about; empty for all.
-
-    Raises:
-        KubeError: the API server refuses for another reason, or cannot be reached.
+    `adoption`: which Pods count. Where none do, none are listed. `nodes`: those that are asked about; empty for all.
+    Raises KubeError: the API server refuses for another reason, or cannot be reached.
     """
     table = ForeignTable(Changes(), adoption)
     if not adoption.peers:
@@ -90,9 +75,7 @@ async def read_others(kube: KubeClient, adoption: Adoption, nodes: Iterable[str]
 class FollowedOthers(Listing):
     """Follows the Pods of other products.
 
-    Args:
-        adoption: which Pods count.
-        changed: called with each node on which one came, changed or went.
+    `changed`: called with each node on which one came, changed or went.
     """
 
     def __init__(self, adoption: Adoption, changed: Callable[[str], object]) -> None:

@@ -82,10 +82,7 @@ def _cpus(cpus: CpuShare | None) -> str:
 def about_pod(name: str, pod: Mapping[str, Any] | None, found: Sequence[Holder]) -> list[Table | str]:
     """Say where a Pod is and what it holds.
 
-    Args:
-        name: namespace/name.
-        pod: the object; None if it is gone.
-        found: what it holds, by the ledger or by another product's statement.
+    `pod`: the object; None if it is gone. `found`: what it holds, by the ledger or by another product's statement.
     """
     lines: list[Table | str] = [printable(_headline(name, pod, found))]
     for node, holding in found:

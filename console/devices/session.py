@@ -18,14 +18,9 @@ from webhook.view.classes import pools_of
 
 
 class CommandEnd(NamedTuple):
-    """The end of a command.
+    """The end of a command."""
 
-    Attributes:
-        problems: what could not be read, a sentence each.
-        status: the exit status.
-    """
-
-    problems: Sequence[str] = ()
+    problems: Sequence[str] = ()  # what could not be read, a sentence each
     status: int = 0
 
 
@@ -50,11 +45,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
 def add_listing(parser: argparse.ArgumentParser, namespace: str, everywhere: str, wide: str) -> None:
     """Add the options that say what is listed, and in which form.
 
-    Args:
-        parser: is added to.
-        namespace: the help of -n.
-        everywhere: the help of -A.
-        wide: what the format of this name adds.
+    `parser`: is added to.
     """
     whose = parser.add_mutually_exclusive_group()
     whose.add_argument(*("-n", "--namespace"), type=terminal.namespace, metavar="NAMESPACE", help=namespace)
@@ -70,10 +61,7 @@ def add_listing(parser: argparse.ArgumentParser, namespace: str, everywhere: str
 def carry_out(arguments: argparse.Namespace, work: Work, check: Callable[[], object] = lambda: None) -> int:
     """Do a command's work on the cluster, and return the exit status; failures are reported on standard error.
 
-    Args:
-        arguments: of the command line.
-        work: is done with the open client.
-        check: raises CommandError if the arguments do not fit together; called before anything is opened.
+    `check`: raises CommandError if the arguments do not fit together; called before anything is opened.
     """
 
     async def main(configured: WebhookSettings | None) -> CommandEnd:

@@ -35,17 +35,11 @@ _BAD: Final = (Availability.OUT, Availability.GONE)
 
 
 class Look(NamedTuple):
-    """How a line is drawn.
-
-    Attributes:
-        width: its columns.
-        full: the character of what is held.
-        empty: that of what is not.
-    """
+    """How a line is drawn."""
 
     width: int = WIDTH
-    full: str = "█"
-    empty: str = "░"
+    full: str = "█"  # the character of what is held
+    empty: str = "░"  # that of what is not
 
 
 def look(width: int, encoding: str) -> Look:
@@ -59,17 +53,11 @@ def look(width: int, encoding: str) -> Look:
 
 
 class ShownNode(NamedTuple):
-    """What of a node is shown.
-
-    Attributes:
-        state: the node.
-        cards: its devices that are shown.
-        all: all its devices.
-    """
+    """What of a node is shown."""
 
     state: NodeState
-    cards: Sequence[Card]
-    all: Sequence[Card]
+    cards: Sequence[Card]  # its devices that are shown
+    all: Sequence[Card]  # all its devices
 
 
 def lines(shown: Iterable[ShownNode], drawn: Look) -> Iterator[Text]:

@@ -5,23 +5,98 @@ import asyncio
 import re
 import signal
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from rich.table import Table
+from rich.text import Text
 
 from console import terminal
-from console.doctor import report
+from console.doctor import probe
 from console.doctor.checks import examine
 from console.doctor.findings import Finding, Level, exit_status, failure, unknown
-from console.doctor.probe import words
-from console.doctor.probe.outcome import Outcome
-from console.doctor.probe.runner import AT_ONCE, ProbePlan, Probes, with_proofs
+from console.doctor.probe import AT_ONCE, Outcome, ProbePlan, Probes, Verdict, with_proofs
 from console.doctor.reader import read_cluster
 from console.doctor.snapshot import Snapshot
+from console.plaintable import plain_table
 from console.terminal import counted, printable
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from webhook.settings import Identity
+
+WIDTH: Final = 100
+_STYLES: Final = {Level.OK: "green", Level.UNKNOWN: "cyan", Level.WARNING: "yellow", Level.FAILURE: "bold red"}
+
+
+def table(findings: Sequence[Finding]) -> Table:
+    """Make the table: a row for each finding, with what to do on a line of its own."""
+    made = plain_table("", "AREA", "FOUND, AND WHAT TO DO")
+    for one in findings:
+        todo = f"\n-> {one.todo}" if one.todo else ""
+        made.add_row(Text(one.level, style=_STYLES[one.level]), Text(one.area), Text(_lines(one.what) + _lines(todo)))
+    return made
+
+
+def _lines(text: str) -> str:
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Count the findings in one sentence."""
+    counted = Counter(one.level for one in findings)
+    failures, warnings = counted[Level.FAILURE], counted[Level.WARNING]
+    texts = [
+        f"{failures} failure{'s' * (failures != 1)}",
+        f"{warnings} warning{'s' * (warnings != 1)}",
+        f"{counted[Level.UNKNOWN]} not known",
+        f"{counted[Level.OK]} ok",
+    ]
+    return ", ".join(texts)
+
+
+def probe_table(outcomes: Sequence[Outcome]) -> Table:
+    """Make the table of probes: a row for each node."""
+    made = plain_table("NODE", "WAY", "GIVEN", "SEEN", "VERDICT")
+    for one in outcomes:
+        style = {Verdict.RIGHT: "green", None: "cyan"}.get(one.verdict if one.verdict.result else None, "bold red")
+        way = one.found.way.delivery or "none"
+        cells = (one.node, way, _given(one), _seen(one))
+        made.add_row(*(Text(printable(cell)) for cell in cells), Text(one.verdict, style=style))
+    return made
+
+
+def _given(one: Outcome) -> str:
+    return ", ".join(f"/dev/nvidia{share.minor} {share.id}" for share in one.given) or "-"
+
+
+def _seen(one: Outcome) -> str:
+    if one.seen is None:
+        return "-"
+    return " ".join((*(f"/dev/nvidia{minor}" for minor in one.seen.minors), *one.seen.uuids)) or "no card"
+
+
+def data(findings: Sequence[Finding], status: int, outcomes: Sequence[Outcome] | None = None) -> dict[str, Any]:
+    """The same as data; `exitStatus` is that of the command. `probe` is there if anything was probed."""
+    listed = [{"level": str(one.level), "area": one.area, "what": one.what, "todo": one.todo} for one in findings]
+    probed = {} if outcomes is None else {"probe": [_outcome(one) for one in outcomes]}
+    return {"exitStatus": status, "findings": listed, **probed}
+
+
+def _outcome(one: Outcome) -> dict[str, Any]:
+    seen = None if one.seen is None else {"minors": list(one.seen.minors), "uuids": list(one.seen.uuids)}
+    return {
+        "node": one.node,
+        "way": one.found.way.delivery and str(one.found.way.delivery),
+        "runtimeClass": one.found.runtime_class,
+        "given": [{"minor": share.minor, "uuid": share.id} for share in one.given],
+        "seen": seen,
+        "verdict": str(one.verdict),
+        "why": one.why,
+    }
+
 
 _NAMESPACE: Final = Identity().namespace
 _PROBE_S: Final = 120.0
@@ -30,25 +105,16 @@ _IMAGE: Final = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,511}", re.ASCII)
 
 
 class Looked(NamedTuple):
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        findings: all of them.
-        outcomes: of the probes; None if nothing was probed.
-    """
-
-    findings: list[Finding]
-    outcomes: list[Outcome] | None = None
+    findings: list[Finding]  # all of them
+    outcomes: list[Outcome] | None = None  # of the probes; None if nothing was probed
 
 
 async def find(namespace: str, tried_in: str, context: str | None = None, plan: ProbePlan | None = None) -> Looked:
     """Look at the cluster of the kubeconfig, or of this Pod; an API server that does not answer is a finding.
 
-    Args:
-        namespace: of the release.
-        tried_in: where Pods are tried.
-        context: of the kubeconfig; None for the current one.
-        plan: of the probes; None for none.
+    `context`: of the kubeconfig; None for the current one. `plan`: of the probes; None for none.
     """
     try:
         async with KubeClient.autodetect(context=context) as kube:
@@ -67,7 +133,7 @@ async def _probed(kube: KubeClient, snapshot: Snapshot, plan: ProbePlan) -> Look
     """Probe nodes as well; whatever ends the command, the Pods are deleted first."""
     if snapshot.settings is None:
         todo = "see the lines about what is installed"
-        return Looked([*examine(snapshot), unknown(words.AREA, "no node was probed", todo)])
+        return Looked([*examine(snapshot), unknown(probe.AREA, "no node was probed", todo)])
     probes = Probes(kube, plan, snapshot, _tell)
     _say(f"{counted(probes.count, 'node')} with NVIDIA cards to probe, {AT_ONCE} at a time")
     running = asyncio.ensure_future(probes.run())
@@ -79,7 +145,7 @@ async def _probed(kube: KubeClient, snapshot: Snapshot, plan: ProbePlan) -> Look
         for one in probes.problems:
             _say(f"{one.what}: {one.todo}")
         raise
-    found = [*examine(with_proofs(snapshot, outcomes)), *words.findings(outcomes), *probes.problems]
+    found = [*examine(with_proofs(snapshot, outcomes)), *probe.probe_findings(outcomes), *probes.problems]
     return Looked(found, outcomes)
 
 
@@ -98,12 +164,12 @@ def _run(arguments: argparse.Namespace) -> int:
         findings, outcomes = asyncio.run(find(arguments.namespace, arguments.try_in, arguments.context, plan))
         status = exit_status(findings, strict=arguments.strict)
         if arguments.output in {"json", "yaml"}:
-            terminal.write_data(report.data(findings, status, outcomes), arguments.output)
+            terminal.write_data(data(findings, status, outcomes), arguments.output)
         else:
-            most = terminal.WIDE if arguments.output == "wide" else report.WIDTH
+            most = terminal.WIDE if arguments.output == "wide" else WIDTH
             told = findings if not arguments.quiet else [one for one in findings if one.level is not Level.OK]
-            probed = (report.probe_table(outcomes), "") if outcomes else ()
-            terminal.show(report.table(told), "", *probed, report.summary(findings), most=most)
+            probed = (probe_table(outcomes), "") if outcomes else ()
+            terminal.show(table(told), "", *probed, summary(findings), most=most)
         sys.stdout.flush()
     except BrokenPipeError:
         return terminal.unread()
@@ -155,7 +221,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         choices=("table", "wide", "json", "yaml"),
         default="table",
-        help=f"the format of the output: wide is a table whose lines are not wrapped at {report.WIDTH} columns",
+        help=f"the format of the output: wide is a table whose lines are not wrapped at {WIDTH} columns",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="leave out of the table what is right")
     parser.add_argument(

@@ -11,36 +11,22 @@ _NAMED: Final = 5  # names that one line lists
 
 
 class Level(StrEnum):
-    """How grave a finding is.
+    """How grave a finding is."""
 
-    Attributes:
-        OK: it was looked at, and is right.
-        UNKNOWN: it could not be looked at; nothing is claimed.
-        WARNING: it works, but not as well or as safely as it should.
-        FAILURE: Pods are not served, or not as they should be.
-    """
-
-    OK = "ok"
-    UNKNOWN = "unknown"
-    WARNING = "warning"
-    FAILURE = "failure"
+    OK = "ok"  # it was looked at, and is right
+    UNKNOWN = "unknown"  # it could not be looked at; nothing is claimed
+    WARNING = "warning"  # it works, but not as well or as safely as it should
+    FAILURE = "failure"  # Pods are not served, or not as they should be
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report.
+    """One line of the report."""
 
-    Attributes:
-        area: what was looked at, one word or two.
-        level: how grave it is.
-        what: what was found, a sentence without a full stop.
-        todo: what to do, likewise; "" for what is right.
-    """
-
-    area: str
-    level: Level
-    what: str
-    todo: str = ""
+    area: str  # what was looked at, one word or two
+    level: Level  # how grave it is
+    what: str  # what was found, a sentence without a full stop
+    todo: str = ""  # what to do, likewise; "" for what is right
 
 
 def ok(area: str, what: str) -> Finding:

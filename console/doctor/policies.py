@@ -44,40 +44,26 @@ _DEEPEST: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class OutdatedPolicy:
-    """A policy that no longer applies to Pods.
-
-    Attributes:
-        kind: of the object.
-        name: of the object; namespace/name if it is namespaced.
-        names: the resources that it names, and that translation removes.
-    """
+    """A policy that no longer applies to Pods."""
 
     kind: str
-    name: str
-    names: tuple[str, ...]
+    name: str  # of the object; namespace/name if it is namespaced
+    names: tuple[str, ...]  # the resources that it names, and that translation removes
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyFindings:
-    """What was found among all policies.
+    """What was found among all policies."""
 
-    Attributes:
-        outdated: by kind and name.
-        searched: how many were searched.
-        problems: what could not be read, or not wholly, a sentence each.
-    """
-
-    outdated: tuple[OutdatedPolicy, ...] = ()
-    searched: int = 0
-    problems: tuple[str, ...] = ()
+    outdated: tuple[OutdatedPolicy, ...] = ()  # by kind and name
+    searched: int = 0  # how many were searched
+    problems: tuple[str, ...] = ()  # what could not be read, or not wholly, a sentence each
 
 
 def removed(types: DeviceTypes, domain: str) -> dict[str, tuple[str, ...]]:
     """The resource names that translation removes -> those that a Pod states then.
 
-    Args:
-        types: that may be asked for; also those that only some namespaces may ask for.
-        domain: in which this installation writes resources.
+    `types`: that may be asked for; also those that only some namespaces may ask for.
     """
     tables = (types, *types.scoped.values())
     meanings = {name: meaning for table in tables for name, meaning in table.resources.items()}
@@ -93,10 +79,7 @@ def _written(kind: DeviceType, domain: str) -> tuple[str, ...]:
 def outdated(policies: Iterable[Raw], types: DeviceTypes, domain: str) -> PolicyFindings:
     """Search policies.
 
-    Args:
-        policies: with their apiVersion and kind; other objects are passed over.
-        types: as for `removed`.
-        domain: likewise.
+    `policies`: with their apiVersion and kind; other objects are passed over.
     """
     policies = [one for one in policies if group_of(one) in READ]
     gone = removed(types, domain)
@@ -211,13 +194,7 @@ def _text(value: object) -> tuple[str, bool]:
 
 
 async def search_policies(kube: KubeClient, types: DeviceTypes, domain: str) -> PolicyFindings:
-    """Search all policies that the API server serves and lets this user read.
-
-    Args:
-        kube: the open client.
-        types: as for `removed`.
-        domain: likewise.
-    """
+    """Search all policies that the API server serves and lets this user read."""
     found: list[Raw] = []
     problems: list[str] = []
     for group, wanted in READ.items():

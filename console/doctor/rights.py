@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from console.doctor.snapshot import REPORTER, Right
+from console.doctor.findings import Finding, failure, listed, ok, unknown
+from console.doctor.snapshot import REPORTER, Right, Snapshot
 from webhook.settings import WebhookSettings
 
 Raw = dict[str, Any]
@@ -21,14 +22,7 @@ _REVIEWS: Final = (
 
 
 def needed(settings: WebhookSettings, *, reporter: bool, configz: bool, policies: bool = False) -> tuple[Right, ...]:
-    """List the rights of the webhook's and the reporter's account under these settings.
-
-    Args:
-        settings: of the webhook.
-        reporter: whether the reporter is installed.
-        configz: whether it asks kubelets for their configuration.
-        policies: whether it reads the GPU Operator's ClusterPolicy.
-    """
+    """List the rights of the webhook's and the reporter's account under these settings."""
     found = [*_webhook(settings), *(_reporter(configz=configz, policies=policies) if reporter else ())]
     return tuple(sorted(found))
 
@@ -104,3 +98,27 @@ def review(right: Right, namespace: str) -> Raw:
             "resourceAttributes": {**attributes, **{key: text for key, text in more.items() if text}},
         },
     }
+
+
+_AREA: Final = "rights"
+
+
+def rights(snapshot: Snapshot) -> Iterator[Finding]:
+    """Check each right that was asked about."""
+    if not snapshot.rights:
+        return
+    unasked = [right for right, may in snapshot.rights.items() if may is None]
+    if len(unasked) == len(snapshot.rights):
+        todo = "run this as a user who may create subjectaccessreviews, or read koordgate's log for Forbidden"
+        yield unknown(_AREA, "the rights of koordgate's accounts cannot be asked", todo)
+        return
+    for account in sorted({right.account for right in snapshot.rights}):
+        mine = {right: may for right, may in snapshot.rights.items() if right.account == account}
+        missing = [str(right) for right, may in mine.items() if may is False]
+        if missing:
+            todo = "helm upgrade restores the roles; see whether something else removes them"
+            yield failure(_AREA, f"account {account} may not {listed(missing)}", todo)
+        elif None in mine.values():
+            yield unknown(_AREA, f"not all rights of account {account} could be asked", "run the command again")
+        else:
+            yield ok(_AREA, f"account {account} has its {len(mine)} rights")

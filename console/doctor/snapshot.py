@@ -18,19 +18,12 @@ RELEASE: Final = "koordgate"
 
 @dataclass(frozen=True, slots=True)
 class ReadList:
-    """What was read of one resource.
+    """What was read of one resource."""
 
-    Attributes:
-        items: the objects, as far as the checks need them.
-        error: why they could not be read; "" if they could.
-        absent: the API server does not serve the resource.
-        cut: there are more objects than were read.
-    """
-
-    items: tuple[Raw, ...] = ()
-    error: str = ""
-    absent: bool = False
-    cut: bool = False
+    items: tuple[Raw, ...] = ()  # the objects, as far as the checks need them
+    error: str = ""  # why they could not be read; "" if they could
+    absent: bool = False  # the API server does not serve the resource
+    cut: bool = False  # there are more objects than were read
 
     @property
     def names(self) -> frozenset[str]:
@@ -47,34 +40,24 @@ NOT_READ: Final = ReadList(error="it was not read")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A cluster at one moment.
-
-    Attributes:
-        namespace: of the release.
-        read: key -> what was read, as `Wanted` names it.
-        settings: the webhook's settings, from its ConfigMap; None if they could not be read.
-        settings_problem: why not.
-        reporter: the reporter's settings, as they stand in its ConfigMap.
-        version: the API server's, such as v1.36.3; "" if it could not be read.
-        offset: seconds by which the API server's clock is ahead of this machine's; None if no answer stated its time.
-        now: seconds since 1970, by the API server's clock.
-        rights: rights of our accounts, and whether RBAC gives them; None for those that could not be asked.
-        outcomes: what became of each trial.
-        crds: definitions of custom resources that the chart ships: name -> object.
-        policies: the cluster's own that no longer apply to Pods; None if they were not searched.
-    """
+    """A cluster at one moment."""
 
     namespace: str
-    read: Mapping[str, ReadList] = field(default_factory=dict)
+    read: Mapping[str, ReadList] = field(default_factory=dict)  # key -> what was read, as `Wanted` names it
+    # the webhook's settings, from its ConfigMap; None if they could not be read
     settings: WebhookSettings | None = None
-    settings_problem: str = ""
-    reporter: Mapping[str, Any] = field(default_factory=dict)
-    version: str = ""
+    settings_problem: str = ""  # why not
+    reporter: Mapping[str, Any] = field(default_factory=dict)  # the reporter's settings, as they stand in its ConfigMap
+    version: str = ""  # the API server's, such as v1.36.3; "" if it could not be read
+    # seconds by which the API server's clock is ahead of this machine's; None if no answer stated its time
     offset: float | None = None
-    now: float = 0.0
+    now: float = 0.0  # seconds since 1970, by the API server's clock
+    # rights of our accounts, and whether RBAC gives them; None for those that could not be asked
     rights: Mapping["Right", bool | None] = field(default_factory=dict)
-    outcomes: tuple[TrialOutcome, ...] = ()
+    outcomes: tuple[TrialOutcome, ...] = ()  # what became of each trial
+    # definitions of custom resources that the chart ships: name -> object
     crds: Mapping[str, Raw] = field(default_factory=dict)
+    # the cluster's own that no longer apply to Pods; None if they were not searched
     policies: PolicyFindings | None = None
 
     def of(self, key: str) -> ReadList:
@@ -84,23 +67,14 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Right:
-    """A right that one of our accounts needs.
+    """A right that one of our accounts needs."""
 
-    Attributes:
-        account: name of the ServiceAccount.
-        verb: as in RBAC rules.
-        group: API group.
-        resource: with its subresource, such as `nodes/status`.
-        name: of the only object; "" for any.
-        namespace: "" for the cluster.
-    """
-
-    account: str
-    verb: str
-    group: str
-    resource: str
-    name: str = ""
-    namespace: str = ""
+    account: str  # name of the ServiceAccount
+    verb: str  # as in RBAC rules
+    group: str  # API group
+    resource: str  # with its subresource, such as `nodes/status`
+    name: str = ""  # of the only object; "" for any
+    namespace: str = ""  # "" for the cluster
 
     def __str__(self) -> str:
         what = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -109,25 +83,15 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Something to read.
+    """Something to read."""
 
-    Attributes:
-        key: under which it is found in a snapshot.
-        resource: what to list.
-        namespace: where; None for everywhere.
-        keep: what to keep of an object.
-        selector: of labels.
-        fields: a selector of fields.
-        names: get these objects instead of a list.
-    """
-
-    key: str
+    key: str  # under which it is found in a snapshot
     resource: Resource
-    namespace: str | None = None
-    keep: Callable[[Raw], Raw] = dict
+    namespace: str | None = None  # where; None for everywhere
+    keep: Callable[[Raw], Raw] = dict  # what to keep of an object
     selector: str = ""
-    fields: str = ""
-    names: tuple[str, ...] = ()
+    fields: str = ""  # a selector of fields
+    names: tuple[str, ...] = ()  # get these objects instead of a list
 
 
 def metadata_of(obj: Mapping[str, Any], *, annotations: Iterable[str] = ()) -> Raw:

@@ -71,51 +71,33 @@ class Came(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One dry-run request.
+    """One dry-run request."""
 
-    Attributes:
-        about: what it shows, for people.
-        expect: what must become of it.
-        namespace: where.
-        body: the Pod or the Binding.
-        binding: the body is a Binding.
-        user: as whom it is sent; "" for the user of the command.
-        by: words of which a refusal must have one, so that nobody else's refusal counts; none: any refusal.
-    """
-
-    about: str
-    expect: Expect
-    namespace: str
-    body: Raw
-    binding: bool = False
-    user: str = ""
+    about: str  # what it shows, for people
+    expect: Expect  # what must become of it
+    namespace: str  # where
+    body: Raw  # the Pod or the Binding
+    binding: bool = False  # the body is a Binding
+    user: str = ""  # as whom it is sent; "" for the user of the command
+    # words of which a refusal must have one, so that nobody else's refusal counts; none: any refusal
     by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """What became of a trial.
-
-    Attributes:
-        trial: that was made.
-        came: what came back.
-        message: of a refusal or a failure.
-        body: the Pod as it would be stored.
-    """
+    """What became of a trial."""
 
     trial: Trial
     came: Came
-    message: str = ""
-    body: Mapping[str, Any] = field(default_factory=dict)
+    message: str = ""  # of a refusal or a failure
+    body: Mapping[str, Any] = field(default_factory=dict)  # the Pod as it would be stored
 
 
 def plan(settings: WebhookSettings, namespace: str, actions: Mapping[str, str]) -> tuple[list[Trial], list[str]]:
     """List the trials of an installation, and the dialects that no trial can be written in.
 
-    Args:
-        settings: of the webhook.
-        namespace: where Pods are tried that koordgate is to serve.
-        actions: name of a ValidatingAdmissionPolicy of the chart -> its action.
+    `namespace`: where Pods are tried that koordgate is to serve. `actions`: name of a ValidatingAdmissionPolicy of the
+    chart -> its action.
     """
     types = types_of(settings)
     trials = list(_served(settings, namespace))

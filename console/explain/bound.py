@@ -20,65 +20,38 @@ _REASONS: Final = ("DevicesAllocated",)
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """One node in the order in which koordgate would offer it to the Pod now.
-
-    Attributes:
-        name: of the node.
-        level: how many levels of nodes are better; 0 for the best.
-        parts: the figures of the comparison.
-    """
+    """One node in the order in which koordgate would offer it to the Pod now."""
 
     name: str
-    level: int
-    parts: NodeFigures
+    level: int  # how many levels of nodes are better; 0 for the best
+    parts: NodeFigures  # the figures of the comparison
 
 
 @dataclass(frozen=True, slots=True)
 class TypeLeft:
-    """The devices of one type on the Pod's node.
+    """The devices of one type on the Pod's node."""
 
-    Attributes:
-        type: their type.
-        total: how many there are.
-        idle_before: how many are usable and idle without the Pod.
-        idle_after: how many of these the Pod left idle.
-    """
-
-    type: str
-    total: int
-    idle_before: int
-    idle_after: int
+    type: str  # their type
+    total: int  # how many there are
+    idle_before: int  # how many are usable and idle without the Pod
+    idle_after: int  # how many of these the Pod left idle
 
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Why a bound Pod is where it is.
-
-    Attributes:
-        node: its node.
-        holding: what it holds there; None if that is not known.
-        order: nodes that could hold it now, the best first.
-        own: its node among them; None if the node could not hold it now.
-        why_not: why not.
-        placed: what `place()` would choose on its node now; None if nothing.
-        opened: idle devices, and PCIe roots without a device in use, that it took into use.
-        beside: by id of a device that it holds, the other holders of the device.
-        left: what it left whole.
-        cards: the other devices of its types, as they are without the Pod.
-        recorded: what was recorded when it was bound, a sentence each.
-    """
+    """Why a bound Pod is where it is."""
 
     node: str
-    holding: Holding | None
-    order: Sequence[Rival]
-    own: Rival | None
-    why_not: str
-    placed: Placement | None
-    opened: tuple[int, int]
-    beside: Mapping[str, Sequence[str]]
-    left: Sequence[TypeLeft]
-    cards: Sequence[CardReason]
-    recorded: Sequence[str]
+    holding: Holding | None  # what it holds there; None if that is not known
+    order: Sequence[Rival]  # nodes that could hold it now, the best first
+    own: Rival | None  # its node among them; None if the node could not hold it now
+    why_not: str  # why not
+    placed: Placement | None  # what `place()` would choose on its node now; None if nothing
+    opened: tuple[int, int]  # idle devices, and PCIe roots without a device in use, that it took into use
+    beside: Mapping[str, Sequence[str]]  # by id of a device that it holds, the other holders of the device
+    left: Sequence[TypeLeft]  # what it left whole
+    cards: Sequence[CardReason]  # the other devices of its types, as they are without the Pod
+    recorded: Sequence[str]  # what was recorded when it was bound, a sentence each
 
     @property
     def shares(self) -> Sequence[Share]:

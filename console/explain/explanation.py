@@ -15,22 +15,16 @@ _OTHERS: Final = frozenset({Why.FOREIGN, Why.MODE})  # another scheduler places 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer.
+    """The answer."""
 
-    Attributes:
-        scene: the Pod, and its cluster.
-        hurdles: what keeps it from all nodes.
-        verdicts: what each node says, the best or nearest first; of a bound Pod none.
-        nodes: nodes in detail: those that were asked for, else the nearest one.
-        remedies: what would make the Pod fit on each of these.
-        standing: of a bound Pod, why it is there; None if it asks for nothing that koordgate gives.
-    """
-
-    scene: Scene
-    hurdles: list[Hurdle] = field(default_factory=list)
+    scene: Scene  # the Pod, and its cluster
+    hurdles: list[Hurdle] = field(default_factory=list)  # what keeps it from all nodes
+    # what each node says, the best or nearest first; of a bound Pod none
     verdicts: list[NodeVerdict] = field(default_factory=list)
+    # nodes in detail: those that were asked for, else the nearest one
     nodes: list[NodeDetail] = field(default_factory=list)
-    remedies: list[list[WayToFit]] = field(default_factory=list)
+    remedies: list[list[WayToFit]] = field(default_factory=list)  # what would make the Pod fit on each of these
+    # of a bound Pod, why it is there; None if it asks for nothing that koordgate gives
     standing: Whereabouts | None = None
 
     @property
@@ -59,9 +53,7 @@ class Explanation:
 def explain(scene: Scene, nodes: list[str]) -> Explanation:
     """Explain a Pod.
 
-    Args:
-        scene: the Pod, and its cluster.
-        nodes: names of nodes to look at closely; empty for the nearest.
+    `nodes`: names of nodes to look at closely; empty for the nearest.
     """
     found = hurdles(scene)
     if any(one.why is Why.FINISHED for one in found):

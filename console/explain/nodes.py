@@ -23,39 +23,25 @@ _OPEN: Final[Mapping[str, Any]] = {}  # the spec of a Pod without conditions on 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason why a node cannot hold the Pod.
+    """One reason why a node cannot hold the Pod."""
 
-    Attributes:
-        by: who says so: koord-scheduler's filter ("koordgate"), or kube-scheduler's own plugins.
-        short: in a few words that nodes share, for counting.
-        text: in full.
-        beyond: whether the node has too little for the Pod even if all other Pods left.
-    """
-
-    by: str
-    short: str
-    text: str
-    beyond: bool = False
+    by: str  # who says so: koord-scheduler's filter ("koordgate"), or kube-scheduler's own plugins
+    short: str  # in a few words that nodes share, for counting
+    text: str  # in full
+    beyond: bool = False  # whether the node has too little for the Pod even if all other Pods left
 
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdict:
-    """What one node says.
-
-    Attributes:
-        name: of the node.
-        reasons: why it cannot hold the Pod, the first one first; empty if it can.
-        lack: how far it is from holding it: percent of devices and CPUs (`allocator.reasons.lack`), percent of
-            each other amount, and 100 if a condition on the node is not met. The nearest node has the least.
-        permanent: it could not even if all other Pods left.
-        placement: what the Pod would get there; None if `place()` refuses.
-    """
+    """What one node says."""
 
     name: str
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Reason, ...]  # why it cannot hold the Pod, the first one first; empty if it can
+    # how far it is from holding it: percent of devices and CPUs (`allocator.reasons.lack`), percent of each other
+    # amount, and 100 if a condition on the node is not met. The nearest node has the least.
     lack: int
-    permanent: bool = False
-    placement: Placement | None = None
+    permanent: bool = False  # it could not even if all other Pods left
+    placement: Placement | None = None  # what the Pod would get there; None if `place()` refuses
 
     @property
     def fits(self) -> bool:
@@ -65,15 +51,10 @@ class NodeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class CardDetail:
-    """One device of a node: what it has for the Pod, and who holds some of it.
+    """One device of a node: what it has for the Pod, and who holds some of it."""
 
-    Attributes:
-        reason: as `card_reasons` gives it.
-        holders: Pods and others that hold some of it, as namespace/name.
-    """
-
-    reason: CardReason
-    holders: tuple[str, ...]
+    reason: CardReason  # as `card_reasons` gives it
+    holders: tuple[str, ...]  # Pods and others that hold some of it, as namespace/name
 
     @property
     def device(self) -> Device:
@@ -83,23 +64,16 @@ class CardDetail:
 
 @dataclass(frozen=True, slots=True)
 class NodeDetail:
-    """A node in detail.
-
-    Attributes:
-        verdict: what it says.
-        cards: its devices of the types that the Pod asks for.
-        numas: by NUMA node, why the Pod does not fit into it alone; "" if it does. Empty without a NUMA policy.
-        changes: what would make the Pod fit there, as far as devices and CPUs are concerned.
-        leaving: with a change that needs Pods to leave, these, as namespace/name with their priority.
-        doubts: what is not certain of what Pods of other products hold there, a sentence each.
-    """
+    """A node in detail."""
 
     verdict: NodeVerdict
-    cards: tuple[CardDetail, ...] = ()
+    cards: tuple[CardDetail, ...] = ()  # its devices of the types that the Pod asks for
+    # by NUMA node, why the Pod does not fit into it alone; "" if it does. Empty without a NUMA policy.
     numas: Mapping[int, str] = field(default_factory=dict)
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Change, ...] = ()  # what would make the Pod fit there, as far as devices and CPUs are concerned
+    # with a change that needs Pods to leave, these, as namespace/name with their priority
     leaving: tuple[tuple[str, int], ...] = ()
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()  # what is not certain of what Pods of other products hold there, a sentence each
 
 
 def judge(scene: Scene) -> list[NodeVerdict]:

@@ -33,28 +33,18 @@ _MOST_AGAIN: Final = 3  # objects that are given more than once and are named
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read.
-
-    Attributes:
-        objects: of the cluster.
-        notes: what could not be read, or was assumed, a sentence each.
-        manifests: whether they are written by hand or by kubectl: what running Pods hold is then assumed.
-    """
+    """What was read."""
 
     objects: Sequence[Found]
-    notes: Sequence[str] = ()
-    manifests: bool = False
+    notes: Sequence[str] = ()  # what could not be read, or was assumed, a sentence each
+    manifests: bool = False  # whether they are written by hand or by kubectl: what running Pods hold is then assumed
 
 
 def read_files(paths: Sequence[str], configured: WebhookSettings | None) -> Reading:
     """Read a snapshot, or manifests; idle devices are assumed for their Nodes without a Device object.
 
-    Args:
-        paths: of the files.
-        configured: settings to be used instead of those of an installation that is among the objects.
-
-    Raises:
-        InputError: something cannot be read.
+    `configured`: settings to be used instead of those of an installation that is among the objects. Raises InputError:
+    something cannot be read.
     """
     listed, notes = _latest(read_all(paths))
     notes += _prioritize(listed)
@@ -108,13 +98,8 @@ def _prioritize(listed: Sequence[Found]) -> list[str]:
 async def read_live(kube: KubeClient, installed_in: str, configured: WebhookSettings | None) -> Reading:
     """Read a cluster as `koordgate snapshot` does.
 
-    Args:
-        kube: the open client.
-        installed_in: the namespace where koordgate is installed.
-        configured: settings to be used instead of those of the installation.
-
-    Raises:
-        KubeError: the API server refuses Nodes or Pods, or cannot be reached.
+    `configured`: settings to be used instead of those of the installation. Raises KubeError: the API server refuses
+    Nodes or Pods, or cannot be reached.
     """
     wanted = SnapshotWanted(installed_in, configured=configured)
     with progress() as told:
@@ -136,12 +121,8 @@ def _is_about(found: Found) -> bool:
 def with_assumed(listed: list[Found], configured: WebhookSettings | None) -> tuple[list[Found], list[str]]:
     """Add devices for the Nodes of manifests that have no Device object, as simulate does; returns what was assumed.
 
-    Args:
-        listed: the objects.
-        configured: settings to be used instead of those of an installation that is among the objects.
-
-    Raises:
-        InputError: the settings are wrong.
+    `configured`: settings to be used instead of those of an installation that is among the objects. Raises InputError:
+    the settings are wrong.
     """
     nodes, devices, pods = ([obj for _, obj, kind in listed if kind == of] for of in ("Node", "Device", "Pod"))
     stated = stated_among(listed)
@@ -156,8 +137,7 @@ def with_assumed(listed: list[Found], configured: WebhookSettings | None) -> tup
 def checked(where: str, obj: Raw, kind: str) -> Found:
     """An object with the defaults of an API server.
 
-    Raises:
-        InputError: an API server would not send it.
+    Raises InputError: an API server would not send it.
     """
     wrong = (wrong_shape(kind, obj) if kind in _CHECKED else "") or refused(obj, kind)
     if wrong:
@@ -168,12 +148,8 @@ def checked(where: str, obj: Raw, kind: str) -> Found:
 def let_hold(cluster: Cluster, *, counted: bool) -> AdoptView | None:
     """Let running Pods hold what `simulate` lets them hold.
 
-    Args:
-        cluster: its objects; changed.
-        counted: whether settings say which products count; otherwise all do that can be read.
-
-    Returns:
-        The cluster as a replica would see it, if that did not change; None if a Pod holds something now.
+    `counted`: whether settings say which products count; otherwise all do that can be read. Returns the cluster as a
+    replica would see it, if that did not change; None if a Pod holds something now.
     """
     if not counted:
         cluster.settings = counting_all(cluster.settings)

@@ -15,18 +15,12 @@ _LESS: Final = "ask for no more than the node has"
 
 
 class WayToFit(NamedTuple):
-    """One thing that somebody can do.
-
-    Attributes:
-        kind: what is changed.
-        text: what to do, as an order.
-        pods: the Pods that must end for it, as namespace/name.
-        needed: whether the Pod fits only if this is done, whatever else is; otherwise one such thing suffices.
-    """
+    """One thing that somebody can do."""
 
     kind: str
-    text: str
-    pods: tuple[str, ...] = ()
+    text: str  # what to do, as an order
+    pods: tuple[str, ...] = ()  # the Pods that must end for it, as namespace/name
+    # whether the Pod fits only if this is done, whatever else is; otherwise one such thing suffices
     needed: bool = False
 
 

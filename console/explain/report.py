@@ -23,12 +23,7 @@ _MOST_TEXT = 600  # characters of one reason
 
 
 def parts(found: Explanation, *, everything: bool) -> Iterator[Part]:
-    """Write an explanation.
-
-    Args:
-        found: the explanation.
-        everything: whether lists are written in full.
-    """
+    """Write an explanation."""
     yield Text(_line(words.headline(found)), "bold")
     step = words.next_step(found)
     if step:

@@ -39,39 +39,22 @@ _SEEN: Final = ("RuntimeClass", "Node", "Device", "NodeResourceTopology", "Resou
 
 @dataclass(slots=True)
 class Scene:
-    """A Pod, and its cluster without what this Pod holds.
+    """A Pod, and its cluster without what this Pod holds."""
 
-    Attributes:
-        given: the Pod as it is.
-        pod: the Pod as it would wait for a node now: translated, and bound to none.
-        info: of the Pod, as decisions see it; None if it asks for nothing that koordgate gives.
-        refused: why admission would refuse it; "" if it would not.
-        translated: whether it was translated here, because nobody had done that before.
-        cluster: the objects.
-        seen: the cluster, without what the Pod holds.
-        ranking: filters and orders the nodes.
-        settings: of the webhook.
-        notes: what is not known, a sentence each.
-        existing: whether the API server has the Pod.
-        others: kind -> objects that decisions do not read: quotas and Events.
-        held_on: the nodes on whose ledger something is held for the Pod.
-        adopted: what it holds where it is by another product's statement; None if nothing.
-    """
-
-    given: Raw
-    pod: Raw
-    info: PodInfo | None
-    refused: str
-    translated: bool
+    given: Raw  # the Pod as it is
+    pod: Raw  # the Pod as it would wait for a node now: translated, and bound to none
+    info: PodInfo | None  # of the Pod, as decisions see it; None if it asks for nothing that koordgate gives
+    refused: str  # why admission would refuse it; "" if it would not
+    translated: bool  # whether it was translated here, because nobody had done that before
     cluster: Cluster
-    seen: AdoptView
-    ranking: Ranking
+    seen: AdoptView  # the cluster, without what the Pod holds
+    ranking: Ranking  # filters and orders the nodes
     settings: WebhookSettings
-    notes: list[str]
-    existing: bool
-    others: Mapping[str, Sequence[Raw]]
-    held_on: Sequence[str]
-    adopted: ForeignHolding | None = None
+    notes: list[str]  # what is not known, a sentence each
+    existing: bool  # whether the API server has the Pod
+    others: Mapping[str, Sequence[Raw]]  # kind -> objects that decisions do not read: quotas and Events
+    held_on: Sequence[str]  # the nodes on whose ledger something is held for the Pod
+    adopted: ForeignHolding | None = None  # what it holds where it is by another product's statement; None if nothing
 
     @property
     def name(self) -> str:
@@ -121,17 +104,10 @@ async def scene(
 ) -> Scene:
     """Find a Pod among objects, and make its scene.
 
-    Args:
-        objects: of the cluster.
-        wanted: its name, or namespace/name.
-        namespace: that it is in, unless its name says so.
-        configured: settings to be used instead of those among the objects.
-        manifests: whether they are written by hand or by kubectl: then running Pods hold what `simulate` lets them
-            hold, idle devices for Pods of a device plugin among that.
-
-    Raises:
-        CommandError: there is no such Pod.
-        InputError: an object is none that an API server would send.
+    `namespace`: that it is in, unless its name says so. `configured`: settings to be used instead of those among the
+    objects. `manifests`: whether they are written by hand or by kubectl: then running Pods hold what `simulate` lets
+    them hold, idle devices for Pods of a device plugin among that. Raises CommandError: there is no such Pod;
+    InputError: an object is none that an API server would send.
     """
     space, _, name = wanted.rpartition("/")
     space = space or namespace

@@ -36,19 +36,12 @@ class Why(StrEnum):
 
 
 class Hurdle(NamedTuple):
-    """One such reason.
-
-    Attributes:
-        why: its kind.
-        text: what is so.
-        todo: what to do about it.
-        stops: whether the Pod lands nowhere because of it, whatever nodes say.
-    """
+    """One such reason."""
 
     why: Why
     text: str
-    todo: str
-    stops: bool = True
+    todo: str  # what to do about it
+    stops: bool = True  # whether the Pod lands nowhere because of it, whatever nodes say
 
 
 def hurdles(scene: Scene) -> list[Hurdle]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from chart.conftest import Render
 
-from console.doctor import policies, rights, wanted
+from console.doctor import policies, reader, rights
 from console.doctor.snapshot import Right
 from localplane import chart
 from localplane.admin import JsonObject
@@ -84,7 +84,7 @@ def test_the_test_may_read_what_the_command_reads_but_no_secret(tested: list[Jso
     given = {(one.group, one.resource, one.verb) for one in rules(roles)}
     used = {
         (one.resource.group, one.resource.plural, "get" if one.names else "list")
-        for one in wanted.wanted(chart.NAMESPACE, None)
+        for one in reader.wanted(chart.NAMESPACE, None)
     }
     of_kubernetes = "admissionregistration.k8s.io"
     used |= {(of_kubernetes, "mutatingadmissionpolicies", "list")}

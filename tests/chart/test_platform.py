@@ -8,7 +8,7 @@ import pytest
 import yaml
 from chart.conftest import Render
 
-from console.doctor.checks.versions import NEWEST, OLDEST
+from console.doctor.checks.installed import NEWEST, OLDEST
 from localplane import chart, versions
 from localplane.admin import JsonObject
 from localplane.binaries import Binaries

@@ -17,7 +17,7 @@ from chart import schemas
 from controlplane.needs import missing
 from value_sets import VALUE_SETS
 
-from console.doctor.checks.versions import OLDEST
+from console.doctor.checks.installed import OLDEST
 from localplane import chart
 from localplane.admin import JsonObject
 from localplane.binaries import Binaries, BuildError, find_or_build, openapi_document

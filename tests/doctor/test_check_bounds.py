@@ -33,13 +33,13 @@ from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.wire.memoryuse import write_uses
 from console.doctor import reader, trials
 from console.doctor.checks import examine
-from console.doctor.checks.versions import versions
+from console.doctor.checks.installed import versions
+from console.doctor.command import data, summary
 from console.doctor.findings import Finding, Level, listed
-from console.doctor.report import data, summary
+from console.doctor.reader import wanted
 from console.doctor.rights import needed, review
 from console.doctor.snapshot import ReadList, Right, enforcing
 from console.doctor.trials import Came, Expect, Trial, TrialOutcome, translated_by, untouched
-from console.doctor.wanted import wanted
 from webhook.settings import DialectSettings, Identity, WebhookSettings, parse
 from webhook.tls.pki import new_authority, new_certificate
 

@@ -15,13 +15,12 @@ from allocator.vocabulary.dialects import PEERS
 from allocator.vocabulary.preference import Preference
 from console.doctor import trials
 from console.doctor.checks import examine
+from console.doctor.command import data, summary, table
 from console.doctor.findings import Finding, Level, exit_status, listed
-from console.doctor.reader import actions, shipped
-from console.doctor.report import data, summary, table
+from console.doctor.reader import actions, shipped, wanted
 from console.doctor.rights import needed
 from console.doctor.snapshot import ReadList, Snapshot
 from console.doctor.trials import Came, Expect, Trial, TrialOutcome
-from console.doctor.wanted import wanted
 from webhook.adoptsettings import AdoptSettings
 from webhook.settings import DialectSettings, HeadroomSettings, WebhookSettings
 from webhook.statedmix import TypicalSettings

@@ -12,8 +12,7 @@ from doctor.test_probe import BY_CLASS
 from console.doctor import command
 from console.doctor.command import COMMAND, Looked
 from console.doctor.findings import failure, ok, unknown
-from console.doctor.probe.outcome import Outcome, Verdict
-from console.doctor.probe.runner import ProbePlan
+from console.doctor.probe import Outcome, ProbePlan, Verdict
 
 LONG = "a value that is longer than a terminal is wide, " * 4
 FOUND = [ok("versions", "all is right"), failure("clocks", LONG, "set the clock")]

@@ -8,7 +8,7 @@ import pytest
 from fake_kube import FakeKube, answer
 
 from allocator.vocabulary.devicetype import BUILT_IN
-from console.doctor.checks.policies import policies
+from console.doctor.checks.served import policies
 from console.doctor.findings import Level
 from console.doctor.policies import OutdatedPolicy, PolicyFindings, cure, outdated, removed, search_policies
 from console.doctor.snapshot import Snapshot

@@ -16,14 +16,25 @@ from kubeconfigs import write_kubeconfig
 from allocator.vocabulary.delivery import Delivery, Way
 from allocator.vocabulary.holdings import Share
 from console.doctor.checks import examine
-from console.doctor.checks.delivery import Chosen
+from console.doctor.checks.delivery import Chosen, DeliveryProof, Result
+from console.doctor.command import data, probe_table
 from console.doctor.findings import Level
-from console.doctor.probe.outcome import Ending, Outcome, Verdict, compared, ending, late
-from console.doctor.probe.pod import Seen, probe_pod, read_seen
-from console.doctor.probe.runner import ProbePlan, Probes, with_proofs
-from console.doctor.probe.words import cure, findings
-from console.doctor.proof import DeliveryProof, Result
-from console.doctor.report import data, probe_table
+from console.doctor.probe import (
+    Ending,
+    Outcome,
+    ProbePlan,
+    Probes,
+    Seen,
+    Verdict,
+    compared,
+    cure,
+    ending,
+    late,
+    probe_findings,
+    probe_pod,
+    read_seen,
+    with_proofs,
+)
 from console.terminal import show
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import CONFIG_MAPS, DEVICES, EVENTS, NODES, PODS, RUNTIME_CLASSES
@@ -284,7 +295,7 @@ def test_each_outcome_is_told_with_what_to_do(
     found: Chosen, verdict: Verdict, why: str, level: Level, words: str
 ) -> None:
     one = Outcome("n1", found, verdict, why)
-    (told,) = findings([one])
+    (told,) = probe_findings([one])
     assert (told.level, told.area) == (level, "probe")
     assert "1 node (n1)" in told.what
     assert why in told.what
@@ -301,7 +312,7 @@ def test_alike_outcomes_are_one_line_and_each_node_is_a_row_of_the_table(capsys:
     ]
     by_class = "runtimeClass nvidia (its runtime reads the variable), as runtime.nvidia.com/gpu=UUID"
     default = "environment (the default runtime reads the variable)"
-    assert [one.what for one in findings([*right, *bad])] == [
+    assert [one.what for one in probe_findings([*right, *bad])] == [
         f"a container got the card that it was given, and no other, on 3 nodes (n0, n1, n2), by {by_class}",
         f"a container runs without its card on 2 nodes (m1, m2), by {default}: the container lacks /dev/nvidia1",
         "no Pod could be placed on 1 node (m3): full",

@@ -10,10 +10,9 @@ from fake_kube import FakeKube, Fault, Where, answer, drop
 from kubeconfigs import write_kubeconfig
 
 from console.doctor import reader
-from console.doctor.reader import read_cluster
+from console.doctor.reader import read_cluster, wanted
 from console.doctor.snapshot import ReadList, Snapshot
 from console.doctor.trials import Came
-from console.doctor.wanted import wanted
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import (

@@ -37,7 +37,7 @@ from allocator.wire.resourcespec import (
     read_numa_topology_spec,
     read_resource_spec,
 )
-from console.doctor.wanted import NODE_KEYS
+from console.doctor.reader import NODE_KEYS
 from koordgate.kube.resource import KOORDINATOR_POD_GROUPS, POD_GROUPS
 from webhook.admission.translate import TranslationPolicy, canonical, translate
 

@@ -39,8 +39,7 @@ class MapGuard(Protocol):
     async def admit(self, http: web.Request) -> None:
         """Return if the caller may read the map.
 
-        Raises:
-            web.HTTPException: it may not.
+        Raises web.HTTPException: it may not.
         """
 
 
@@ -73,9 +72,7 @@ class _Bucket:
 class TokenGuard:
     """Asks the API server.
 
-    Args:
-        kube: the API server.
-        clock: monotonic seconds.
+    `clock`: monotonic seconds.
     """
 
     def __init__(self, kube: KubeClient, clock: Callable[[], float] = time.monotonic) -> None:
@@ -89,11 +86,9 @@ class TokenGuard:
     async def admit(self, http: web.Request) -> None:
         """Return if the caller's token is that of a user who may read the map.
 
-        Raises:
-            web.HTTPUnauthorized: it shows no token, or the API server does not know it.
-            web.HTTPForbidden: its user may not.
-            web.HTTPTooManyRequests: too many unknown tokens were shown lately.
-            web.HTTPServiceUnavailable: the API server cannot be asked.
+        Raises web.HTTPUnauthorized: it shows no token, or the API server does not know it; web.HTTPForbidden: its user
+        may not; web.HTTPTooManyRequests: too many unknown tokens were shown lately; web.HTTPServiceUnavailable: the API
+        server cannot be asked.
         """
         scheme, _, token = http.headers.get("Authorization", "").partition(" ")
         token = token.strip()
@@ -168,8 +163,7 @@ class LoopbackGuard:
     async def admit(self, http: web.Request) -> None:
         """Return if the request names this machine.
 
-        Raises:
-            web.HTTPForbidden: it does not.
+        Raises web.HTTPForbidden: it does not.
         """
         if not _is_loopback(http.url.host or ""):
             raise web.HTTPForbidden(text="this map is for this machine alone: open it as http://127.0.0.1")

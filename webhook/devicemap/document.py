@@ -72,13 +72,8 @@ def node_entry(
 ) -> Raw:
     """Make the entry of a node.
 
-    Args:
-        node: who holds what there.
-        types: the device types; devices of other types are left out.
-        topology: as the node reports it.
-        blocked: why its holdings are unknown; its devices then count as held.
-        listed: the devices of a node that is blocked.
-        uses: what containers have of their cards' memory.
+    `types`: the device types; devices of other types are left out. `blocked`: why its holdings are unknown; its devices
+    then count as held.
     """
     holders = Holders()
     shares = _shares(node, holders)

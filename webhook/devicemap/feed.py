@@ -30,31 +30,19 @@ _WAITING_S: Final = 3.0  # for which what was said of waiting Pods is said again
 
 
 class Changed(NamedTuple):
-    """What changed.
+    """What changed."""
 
-    Attributes:
-        body: as JSON.
-        revision: what to ask for next.
-        more: further changes are there already.
-        reset: all must be read again.
-        waiting: the Pods that wait, as JSON.
-    """
-
-    body: bytes
-    revision: int
-    more: bool = False
-    reset: bool = False
-    waiting: bytes = b""
+    body: bytes  # as JSON
+    revision: int  # what to ask for next
+    more: bool = False  # further changes are there already
+    reset: bool = False  # all must be read again
+    waiting: bytes = b""  # the Pods that wait, as JSON
 
 
 class MapFeed:
     """The map's content.
 
-    Args:
-        view: what is known of the cluster.
-        types: the device types.
-        waiting: says which Pods wait, and why.
-        clock: seconds since the epoch.
+    `clock`: seconds since the epoch.
     """
 
     def __init__(
@@ -97,11 +85,8 @@ class MapFeed:
         """What changed after a revision: nodes as they are now, and the names of those that are gone.
 
         All must be read again if the revision is not one of this process, or too old.
-
-        Args:
-            since: the revision.
-            told: the Pods that wait, as the reader knows them; they are left out where they are the same.
-            most: nodes.
+        `since`: the revision. `told`: the Pods that wait, as the reader knows them; they are left out where they are
+        the same.
         """
         self._take_in()
         if since > self._revision or since < self._floor:

@@ -11,14 +11,10 @@ Raw = dict[str, Any]
 
 
 class Holders:
-    """The holders of one node.
-
-    Attributes:
-        entries: for the document; others name a holder by its place in this list.
-    """
+    """The holders of one node."""
 
     def __init__(self) -> None:
-        self.entries: list[Raw] = []
+        self.entries: list[Raw] = []  # for the document; others name a holder by its place in this list
         self._places: dict[tuple[str, str], int] = {}
 
     def pod(self, holding: Holding) -> int:

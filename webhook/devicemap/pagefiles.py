@@ -33,25 +33,18 @@ SERVED_POLICY: Final = f"{_CSP}; script-src 'self'; style-src 'self'; connect-sr
 
 
 class PageFile(NamedTuple):
-    """A file to serve.
-
-    Attributes:
-        body: its bytes.
-        type: the media type, with the character set of text.
-        etag: changes with the bytes.
-    """
+    """A file to serve."""
 
     body: bytes
-    type: str
-    etag: str
+    type: str  # the media type, with the character set of text
+    etag: str  # changes with the bytes
 
 
 @cache
 def files() -> dict[str, PageFile]:
     """The files by path below the page; "" is the page itself.
 
-    Raises:
-        FileNotFoundError: the installation lacks one.
+    Raises FileNotFoundError: the installation lacks one.
     """
     found = {name: _read(name) for name in (*SCRIPTS, "style.css")}
     return {"": _read(_INDEX), **found}

@@ -39,18 +39,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class MapServer:
     """Answers requests for the map.
 
-    Args:
-        feed: its content.
-        guard: lets callers in.
-        most: clients that may follow the changes at once.
-        heartbeat: seconds of silence after which a stream shows that it is alive.
-
-    Attributes:
-        following: how many clients follow the changes.
+    `most`: clients that may follow the changes at once. `heartbeat`: seconds of silence after which a stream shows that
+    it is alive.
     """
 
     def __init__(self, feed: MapFeed, guard: MapGuard, most: int, heartbeat: float = _HEARTBEAT_S) -> None:
-        self.following = 0
+        self.following = 0  # how many clients follow the changes
         self._feed = feed
         self._guard = guard
         self._most = most
@@ -143,8 +137,7 @@ class MapServer:
 async def _send(stream: web.StreamResponse, data: bytes) -> None:
     """Send something, unless the client takes nothing for too long.
 
-    Raises:
-        TimeoutError: it does.
+    Raises TimeoutError: it does.
     """
     async with asyncio.timeout(_PATIENCE_S):
         await stream.write(data)
@@ -169,8 +162,7 @@ def _json(body: bytes) -> web.Response:
 def _number(http: web.Request, name: str, default: int) -> int:
     """A whole number of the query.
 
-    Raises:
-        web.HTTPBadRequest: it is none.
+    Raises web.HTTPBadRequest: it is none.
     """
     text = http.query.get(name)
     if text is None:

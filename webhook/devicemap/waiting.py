@@ -35,11 +35,7 @@ _SAID: Final = {
 class WaitingPods:
     """Says which Pods wait, and why.
 
-    Args:
-        view: what is known of the cluster.
-        ranking: judges nodes.
-        scheduler: the scheduler for which they wait.
-        said: what kube-scheduler was answered last about a Pod, by UID.
+    `said`: what kube-scheduler was answered last about a Pod, by UID.
     """
 
     def __init__(
@@ -90,13 +86,7 @@ class WaitingPods:
 def waiting_entry(uid: str, namespace: str, name: str, state: str, reasons: Iterable[str], seconds: int = 0) -> Raw:
     """Make the entry of a Pod that waits, or was refused.
 
-    Args:
-        uid: of the Pod.
-        namespace: of the Pod.
-        name: of the Pod.
-        state: in a few words.
-        reasons: a sentence each.
-        seconds: for which it has waited; 0 if that is not known.
+    `seconds`: for which it has waited; 0 if that is not known.
     """
     return {
         "uid": cut(uid),

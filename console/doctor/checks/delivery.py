@@ -1,9 +1,12 @@
 """How nodes show containers their cards: by which way, whether that is known, and when a Pod last proved it."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, Self
 
 from allocator.devices.delivery import DeliveryRules, classes_help, delivery_of
 from allocator.devices.isolation import NOT_KNOWN
@@ -13,11 +16,57 @@ from allocator.vocabulary.meant import did_you_mean
 from allocator.vocabulary.names import NVIDIA
 from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
 from allocator.wire.partitions import GPU_VENDOR
+from allocator.wire.values import UNREADABLE, as_json, as_object, as_text
 from console.doctor.findings import Finding, Level, failure, named_nodes, ok, unknown, warning
-from console.doctor.proof import DELIVERY_PROVED, DeliveryProof, Result
 from console.doctor.snapshot import Snapshot
 from webhook.settings import WebhookSettings, delivery_rules
 from webhook.view.runtimeclasses import RuntimeClassTable
+
+DELIVERY_PROVED: Final = "koordgate.io/delivery-proved"
+_MAX_PROOF: Final = 4096  # characters of the annotation
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+
+
+class Result(StrEnum):
+    """What a Pod showed about delivery."""
+
+    RIGHT = "right"  # it saw the cards that it was given, and no others
+    MISSING = "missing"  # it ran without a card that it was given
+    OTHERS = "others"  # it saw cards that it was not given
+    NOT_CREATED = "not-created"  # its container could not be created
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryProof:
+    """One record."""
+
+    at: datetime  # when the Pod ran
+    way: str  # in which the cards came, a `Delivery`; "" where that was not known
+    result: Result
+    image: str
+
+    @property
+    def when(self) -> str:
+        """The time, for people."""
+        return f"{self.at:%Y-%m-%d %H:%M} UTC"
+
+    def write(self) -> str:
+        """Write the annotation."""
+        stated = {"time": self.at.strftime(_TIME), "way": self.way, "result": str(self.result), "image": self.image}
+        return json.dumps(stated, separators=(",", ":"))
+
+    @classmethod
+    def read(cls, text: object) -> Self | None:
+        """Read the annotation; None if it is missing, or is no such record: it then proves nothing."""
+        if not isinstance(text, str) or len(text) > _MAX_PROOF:
+            return None
+        try:
+            found = as_object(as_json(text))
+            at = datetime.strptime(as_text(found["time"]), _TIME).replace(tzinfo=UTC)
+            return cls(at, str(found.get("way", "")), Result(as_text(found["result"])), str(found.get("image", "")))
+        except UNREADABLE:
+            return None
+
 
 _AREA: Final = "delivery"
 _PROBE: Final = "koordgate doctor --probe IMAGE"
@@ -39,37 +88,22 @@ _RESULTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CardNode:
-    """A node with NVIDIA's cards.
-
-    Attributes:
-        name: of the node.
-        delivery: how it shows containers their cards.
-        told: whether its runtime is told of.
-        problem: why what is told of its runtime cannot be read; "" if it can.
-        label: what the Node's label says of delivery; "" if it has none.
-        proof: what a Pod last showed there; None if that is not recorded.
-    """
+    """A node with NVIDIA's cards."""
 
     name: str
-    delivery: NodeDelivery
-    told: bool = True
-    problem: str = ""
-    label: str = ""
-    proof: DeliveryProof | None = None
+    delivery: NodeDelivery  # how it shows containers their cards
+    told: bool = True  # whether its runtime is told of
+    problem: str = ""  # why what is told of its runtime cannot be read; "" if it can
+    label: str = ""  # what the Node's label says of delivery; "" if it has none
+    proof: DeliveryProof | None = None  # what a Pod last showed there; None if that is not recorded
 
 
 class Chosen(NamedTuple):
-    """How Pods of koordgate's get their cards on a node.
+    """How Pods of koordgate's get their cards on a node."""
 
-    Attributes:
-        way: the way; one without a delivery if there is none.
-        runtime_class: that Pods name for it; "" for none.
-        astray: whether there is a way, but not for the Pods as admission makes them.
-    """
-
-    way: Way
-    runtime_class: str = ""
-    astray: bool = False
+    way: Way  # the way; one without a delivery if there is none
+    runtime_class: str = ""  # that Pods name for it; "" for none
+    astray: bool = False  # whether there is a way, but not for the Pods as admission makes them
 
 
 def delivery(snapshot: Snapshot) -> Iterator[Finding]:
@@ -183,9 +217,7 @@ def proved(node: CardNode, found: Chosen) -> bool:
 def kept(nodes: Iterable[CardNode], *, required: bool) -> Iterator[Finding]:
     """Say which nodes keep memory limits, where something is to keep them.
 
-    Args:
-        nodes: with NVIDIA's cards.
-        required: whether the installation requires limits of Pods that do not ask for them.
+    `required`: whether the installation requires limits of Pods that do not ask for them.
     """
     nodes = list(nodes)
     ways = chosen(nodes)

@@ -1,16 +1,19 @@
-"""Nodes: what reports them, how fresh that is, and who else chooses CPUs there."""
+"""Nodes: what reports them and how fresh that is, their clocks, and what replicas say by Events of their devices."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
 from allocator.vocabulary.names import REPORTER_MANAGER
 from allocator.wire.nodetopology import CPU_MANAGER_POLICY
 from console.doctor.findings import Finding, failure, listed, ok, unknown, warning
-from console.doctor.snapshot import REPORTER, REPORTERS, Snapshot
+from console.doctor.snapshot import REPORTER, REPORTERS, Raw, Snapshot
+from console.terminal import counted
+from koordgate.kube.resource import TOLD_AGAIN_S
 
-_AREA: Final = "nodes"
+_NODES: Final = "nodes"
 _MOST_TOLD: Final = 20  # misspelt keys
 _GPU_LABELS: Final = {"nvidia.com/gpu.present": "true", "feature.node.kubernetes.io/pci-10de.present": "true"}
 
@@ -20,10 +23,10 @@ def nodes(snapshot: Snapshot) -> Iterator[Finding]:
     read, devices, topologies = (snapshot.of(key) for key in ("nodes", "devices", "topologies"))
     for key, one in (("nodes", read), ("devices", devices), ("topologies", topologies)):
         if one.error:
-            yield unknown(_AREA, f"{key} cannot be read: {one.error}", f"run this as a user who may list {key}")
+            yield unknown(_NODES, f"{key} cannot be read: {one.error}", f"run this as a user who may list {key}")
         if one.cut:
             todo = "ask about single nodes with koordgate devices NODE"
-            yield unknown(_AREA, f"there are more than {len(one.items)} {key}: they are not compared", todo)
+            yield unknown(_NODES, f"there are more than {len(one.items)} {key}: they are not compared", todo)
     if any(one.error or one.cut for one in (read, devices)):
         return
     known = {one["metadata"]["name"]: one for one in read.items}
@@ -31,7 +34,7 @@ def nodes(snapshot: Snapshot) -> Iterator[Finding]:
     yield from _misspelt(known)
     yield from _fresh(snapshot, known)
     yield from _runtime_class(snapshot)
-    yield from _policies(snapshot)
+    yield from _cpu_policies(snapshot)
 
 
 def _unlisted(known: Mapping[str, Any], listed_nodes: frozenset[str]) -> Iterator[Finding]:
@@ -44,14 +47,14 @@ def _unlisted(known: Mapping[str, Any], listed_nodes: frozenset[str]) -> Iterato
     missing = [name for name in with_cards if name not in listed_nodes]
     if missing:
         todo = f"see whether {REPORTER} runs there (taints, nodeSelector), and its log"
-        yield failure(_AREA, f"{len(missing)} nodes have NVIDIA cards and no Device object: {listed(missing)}", todo)
+        yield failure(_NODES, f"{len(missing)} nodes have NVIDIA cards and no Device object: {listed(missing)}", todo)
     gone = sorted(listed_nodes - known.keys())
     if gone:
         yield warning(
-            _AREA, f"Device objects of nodes that do not exist: {listed(gone)}", "kubectl delete devices NAME"
+            _NODES, f"Device objects of nodes that do not exist: {listed(gone)}", "kubectl delete devices NAME"
         )
     if not missing:
-        yield ok(_AREA, f"{len(listed_nodes & known.keys())} of {len(known)} nodes have Device objects")
+        yield ok(_NODES, f"{len(listed_nodes & known.keys())} of {len(known)} nodes have Device objects")
 
 
 def _misspelt(known: Mapping[str, Any]) -> Iterator[Finding]:
@@ -61,7 +64,7 @@ def _misspelt(known: Mapping[str, Any]) -> Iterator[Finding]:
         for what in node["misspelt"]:
             wrong.setdefault(what, []).append(name)
     for what, names in islice(sorted(wrong.items()), _MOST_TOLD):
-        yield warning(_AREA, f"{what} on {listed(names)}", "correct the key (docs/annotations.md, Labels of a Node)")
+        yield warning(_NODES, f"{what} on {listed(names)}", "correct the key (docs/annotations.md, Labels of a Node)")
 
 
 def _fresh(snapshot: Snapshot, known: Mapping[str, Any]) -> Iterator[Finding]:
@@ -84,19 +87,19 @@ def _fresh(snapshot: Snapshot, known: Mapping[str, Any]) -> Iterator[Finding]:
     if stale:
         todo = f"kubectl -n {snapshot.namespace} get pods -o wide: no reporter is ready there"
         what = f"what koordgate knows of {len(stale)} nodes is not kept up to date: {listed(stale)}"
-        yield failure(_AREA, what, todo)
+        yield failure(_NODES, what, todo)
     down = [name for name in sorted(ours) if not known[name]["ready"]]
     if down:
         what = f"{len(down)} nodes with devices are not ready: {listed(down)}"
-        yield warning(_AREA, what, "kubectl describe node NAME")
+        yield warning(_NODES, what, "kubectl describe node NAME")
     if ours and not stale:
-        yield ok(_AREA, f"a reporter is ready on all {len(ours) - len(down)} ready nodes that it reports")
+        yield ok(_NODES, f"a reporter is ready on all {len(ours) - len(down)} ready nodes that it reports")
     without = sorted(
         {one["metadata"]["name"] for one in snapshot.of("devices").items} - snapshot.of("topologies").names
     )
     if without and not (snapshot.of("topologies").error or snapshot.of("topologies").cut):
         todo = "see the reporter's log there; Pods with CPUs of their own cannot be placed on these nodes"
-        yield warning(_AREA, f"{len(without)} nodes have no NodeResourceTopology: {listed(without)}", todo)
+        yield warning(_NODES, f"{len(without)} nodes have no NodeResourceTopology: {listed(without)}", todo)
 
 
 def _runtime_class(snapshot: Snapshot) -> Iterator[Finding]:
@@ -105,10 +108,10 @@ def _runtime_class(snapshot: Snapshot) -> Iterator[Finding]:
     wanted = next((one["runtimeClass"] for one in ours if one is not None and one["runtimeClass"]), "")
     if wanted and not classes.error and wanted not in classes.names:
         todo = "create it, or correct reporter.gpus.runtimeClassName"
-        yield failure(_AREA, f"there is no RuntimeClass {wanted}", todo)
+        yield failure(_NODES, f"there is no RuntimeClass {wanted}", todo)
 
 
-def _policies(snapshot: Snapshot) -> Iterator[Finding]:
+def _cpu_policies(snapshot: Snapshot) -> Iterator[Finding]:
     """The kubelet's static policy chooses CPUs by itself."""
     stated = Counter(
         "static" if '"static"' in text else "other"
@@ -117,6 +120,101 @@ def _policies(snapshot: Snapshot) -> Iterator[Finding]:
     )
     if stated["static"]:
         todo = "set cpuManagerPolicy: none, or reporter.cpus.takeOver (docs/limits.md)"
-        yield warning(_AREA, f"the kubelets of {stated['static']} nodes choose CPUs by their static policy", todo)
+        yield warning(_NODES, f"the kubelets of {stated['static']} nodes choose CPUs by their static policy", todo)
     elif stated:
-        yield ok(_AREA, f"the kubelets of {stated['other']} nodes choose no CPUs by themselves")
+        yield ok(_NODES, f"the kubelets of {stated['other']} nodes choose no CPUs by themselves")
+
+
+_CLOCKS: Final = "clocks"
+_SAME_S: Final = 5.0
+_NO_RENEWAL_S: Final = 1800.0  # beyond it no replica makes a certificate (webhook.tls.timing)
+_AHEAD_S: Final = 15.0
+_BEHIND_S: Final = 60.0  # a kubelet renews its lease every 10 s
+
+
+def clocks(snapshot: Snapshot) -> Iterator[Finding]:
+    """Compare this machine's clock and those of kubelets with the API server's."""
+    offset = snapshot.offset
+    if offset is None:
+        yield unknown(_CLOCKS, "the API server states no time", "compare the clocks by hand")
+        return
+    if abs(offset) > _SAME_S:
+        which = "behind" if offset > 0 else "ahead of"
+        what = f"this machine's clock is {abs(offset):.0f} s {which} the API server's"
+        grave = failure if abs(offset) > _NO_RENEWAL_S else warning
+        yield grave(_CLOCKS, what, "set both by NTP; beyond 30 minutes no replica renews certificates")
+    else:
+        yield ok(_CLOCKS, "this machine's clock is the API server's")
+    yield from _kubelets(snapshot)
+
+
+def _kubelets(snapshot: Snapshot) -> Iterator[Finding]:
+    """A kubelet dates its lease by its own clock, every ten seconds while it lives."""
+    leases = snapshot.of("leases")
+    if leases.error or leases.absent:
+        yield unknown(_CLOCKS, f"the leases of kubelets cannot be read: {leases.error}", "compare the clocks by hand")
+        return
+    ready = {node["metadata"]["name"] for node in snapshot.of("nodes").items if node["ready"]}
+    late, early, right = [], [], 0
+    for lease in leases.items:
+        name = lease["metadata"]["name"]
+        if name not in ready:
+            continue
+        try:
+            renewed = datetime.fromisoformat(lease["renewed"]).timestamp()
+        except (TypeError, ValueError):
+            continue
+        if renewed - snapshot.now > _AHEAD_S:
+            early.append(name)
+        elif snapshot.now - renewed > _BEHIND_S:
+            late.append(name)
+        else:
+            right += 1
+    for which, names in (("ahead of", early), ("behind", late)):
+        if names:
+            what = f"the clocks of {len(names)} nodes are {which} the API server's: {listed(names)}"
+            yield warning(_CLOCKS, what, "set them by NTP")
+    if right:
+        yield ok(_CLOCKS, f"the clocks of {right} kubelets are the API server's")
+
+
+_TOLD: Final = "told"
+_LATE_S: Final = 120  # until an Event that is due again is written: a reconciliation, and its writing
+_UNREADABLE: Final = "CannotBeRead"  # what anybody can cause, with an object of his own
+_REPEATED: Final = (
+    "AllocationDisputed",
+    "AllocationUnreadable",
+    "BoundWithoutDevices",
+    _UNREADABLE,
+    "DeviceHeldTwice",
+    "DeviceListedTwice",
+    "DeviceVanished",
+)
+
+
+def told(snapshot: Snapshot) -> Iterator[Finding]:
+    """Report by reason what replicas have said within the time after which they say it again."""
+    read = snapshot.of("events")
+    if read.error:
+        yield unknown(_TOLD, f"Events cannot be read: {read.error}", "run this as a user who may list events")
+        return
+    recent: dict[str, dict[str, str]] = {}
+    for one in read.items:
+        if one["reason"] in _REPEATED and snapshot.now - _at(one) <= TOLD_AGAIN_S + _LATE_S:
+            recent.setdefault(one["reason"], {})[one["about"]] = one["message"]
+    for reason, about in sorted(recent.items()):
+        name = min(about)
+        what = f"{reason} about {counted(len(about), 'object')}: {listed(list(about))}; {name}: {about[name]}"
+        tell = warning if reason == _UNREADABLE else failure
+        yield tell(
+            _TOLD, what, f"docs/operations.md, {reason}; half an hour after it is mended nothing is told any more"
+        )
+    if not recent:
+        yield ok(_TOLD, f"no replica has told of wrong devices or Pods within {TOLD_AGAIN_S // 60} minutes")
+
+
+def _at(one: Raw) -> float:
+    try:
+        return datetime.fromisoformat(one["at"]).timestamp()
+    except (TypeError, ValueError):
+        return 0.0

@@ -1,0 +1,452 @@
+"""What becomes of Pods: dry-run requests, policies, other products, the cluster's own policies, quotas."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allocator.quantity import QuantityError
+from allocator.vocabulary.memoryuse import Keeping
+from allocator.vocabulary.names import AGREEMENT, NVIDIA_GPU, REPORTER_MANAGER, TYPE_GPU
+from allocator.wire.memoryuse import MEMORY_LIMITS, read_uses
+from allocator.wire.values import MAX_OF_NODE, UNREADABLE, as_object, parse_json
+from console.doctor.findings import Finding, failure, listed, ok, unknown, warning
+from console.doctor.policies import cure, removed, what
+from console.doctor.snapshot import REPORTER, Snapshot, enforcing
+from console.doctor.trials import Came, Expect, TrialOutcome, translated_by, untouched
+from webhook.quotas.mirror import is_right, mirror_name, mirrored, read_quota, written_names
+from webhook.settings import WebhookSettings, types_of
+
+_DRY_RUN: Final = "dry run"
+_MAX_MESSAGE: Final = 300  # characters of another's message
+_NO_REPLICA_BEHIND: Final = (
+    "what is between API server and webhook reaches no replica: kubectl -n koordgate-system get pods"
+)
+_CAUSES: Final = (  # what the API server's message has, and what to do
+    (
+        "certificate signed by unknown authority",
+        "the CA in the webhook configuration is another: see the webhook's log",
+    ),
+    ("certificate has expired", "see the webhook's log: clocks, or rights to its Secrets"),
+    ("certificate is not valid", "see the webhook's log: clocks, or rights to its Secrets"),
+    ("certificate is valid for", "add the name to certificate.extraDNSNames"),
+    ("no endpoints available", "no replica is ready: kubectl -n koordgate-system get pods"),
+    ("connection refused", "no replica listens there: kubectl -n koordgate-system get pods"),
+    ("EOF", _NO_REPLICA_BEHIND),
+    ("connection reset", _NO_REPLICA_BEHIND),
+    ("deadline exceeded", "open the way from the API server to the Service's port (firewall, NetworkPolicy)"),
+    ("no such host", "see that the Service koordgate exists"),
+    ("no route to host", "open the way from the API server to the Service's port (firewall, NetworkPolicy)"),
+    ("it presented no certificate", "configure the API server's certificate for webhooks, or webhook.clientAuthority"),
+)
+_UNSEEN: Final = "koordgate's mutating webhook did not see this Pod"  # as its validating webhook says it
+_SEE_LOG: Final = "see the log of deployment/koordgate"
+
+
+def answers(snapshot: Snapshot) -> Iterator[Finding]:
+    """Judge each dry-run request."""
+    if snapshot.settings is None:
+        return
+    scheduler = snapshot.settings.scheduler.name
+    for outcome in snapshot.outcomes:
+        yield _judge(outcome, scheduler)
+
+
+def _judge(outcome: TrialOutcome, scheduler: str) -> Finding:
+    trial, came = outcome.trial, outcome.came
+    about = f"{trial.about} ({trial.namespace})"
+    message = _short(outcome.message)
+    if came is Came.NO_RIGHT:
+        todo = "run this as a user who may create Pods and pods/binding there, and impersonate the scheduler"
+        return unknown(_DRY_RUN, f"{about}: not tried: {message}", todo)
+    if came is Came.NO_ANSWER:
+        return unknown(_DRY_RUN, f"{about}: {message}", "run the command again")
+    if came is Came.WEBHOOK_FAILED:
+        ours = "koordgate.io" in outcome.message
+        todo = _cause(outcome.message) if ours else "that webhook is not koordgate's: look at its product"
+        return failure(_DRY_RUN, f"{about}: {message}", todo)
+    return {
+        Expect.TRANSLATED: _translated,
+        Expect.UNTOUCHED: _untouched,
+        Expect.REFUSED: _refused,
+        Expect.ANSWERED: _answered,
+    }[trial.expect](outcome, about, scheduler)
+
+
+def _translated(outcome: TrialOutcome, about: str, scheduler: str) -> Finding:
+    if outcome.came is Came.REFUSED and _UNSEEN in outcome.message:
+        todo = "restore the mutating webhook configuration: helm upgrade; or see which webhook changes the Pod after it"
+        return failure(
+            _DRY_RUN, f"{about}: koordgate's validating webhook refuses it, because it is not translated", todo
+        )
+    if outcome.came is not Came.STORED:
+        return _kept_off(outcome, about)
+    if translated_by(outcome.body, scheduler):
+        return ok(_DRY_RUN, f"{about}: it is sent to {scheduler}")
+    todo = (
+        "see that the webhook configurations exist and match the namespace (exemptNamespaces, dialects), and that its "
+        "mode is enforce (label koordgate.io/mode)"
+    )
+    return failure(_DRY_RUN, f"{about}: koordgate leaves it alone", todo)
+
+
+def _untouched(outcome: TrialOutcome, about: str, scheduler: str) -> Finding:
+    if outcome.came is not Came.STORED:
+        return _kept_off(outcome, about)
+    if untouched(outcome.body, scheduler):
+        return ok(_DRY_RUN, f"{about}: it is left alone")
+    todo = "restore the namespaceSelector and matchConditions of the webhook configurations: helm upgrade"
+    return failure(_DRY_RUN, f"{about}: koordgate changes it", todo)
+
+
+def _refused(outcome: TrialOutcome, about: str, scheduler: str) -> Finding:  # noqa: ARG001 one of four alike
+    if outcome.came is Came.REFUSED and any(word in outcome.message for word in outcome.trial.by):
+        return ok(_DRY_RUN, f"{about}: it is refused")
+    if outcome.came is Came.REFUSED:
+        return _kept_off(outcome, about)
+    todo = "restore the policies and the webhook configurations: helm upgrade"
+    return failure(_DRY_RUN, f"{about}: it is accepted", todo)
+
+
+def _answered(outcome: TrialOutcome, about: str, scheduler: str) -> Finding:  # noqa: ARG001 one of four alike
+    """The request reached all webhooks: what they say about something that does not exist is no matter."""
+    return ok(_DRY_RUN, f"{about}: the webhooks answer")
+
+
+def _kept_off(outcome: TrialOutcome, about: str) -> Finding:
+    exempt = outcome.trial.expect is Expect.UNTOUCHED
+    todo = "nothing, if that is right" if exempt else "name a namespace with --try-in in which such Pods are admitted"
+    return unknown(_DRY_RUN, f"{about}: something else refuses it: {_short(outcome.message)}", todo)
+
+
+def _cause(message: str) -> str:
+    return next((todo for words, todo in _CAUSES if words in message), _SEE_LOG)
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= _MAX_MESSAGE else f"{message[: _MAX_MESSAGE - 4]} ..."
+
+
+_ENFORCEMENT: Final = "enforcement"
+_POLICIES: Final = (
+    "koordgate-allocations",
+    "koordgate-bindings",
+    "koordgate-modes",
+    "koordgate-preset-node",
+    "koordgate-visible-devices",
+)
+_PEER_RESULTS: Final = "koordgate-peer-results"  # where other products' Pods count, or are imitated
+
+
+def enforcement(snapshot: Snapshot) -> Iterator[Finding]:
+    """Check the policies' actions, what the reporter enforces, and the comparison of Pods with their allocations."""
+    if snapshot.settings is None:
+        return
+    yield from _enforced(snapshot)
+    if snapshot.reporter:
+        yield from _cpusets(snapshot.reporter)
+        yield from _agreement(snapshot)
+        yield from _memory(snapshot)
+
+
+def _enforced(snapshot: Snapshot) -> Iterator[Finding]:
+    read, bindings = snapshot.of("policies"), snapshot.of("policyBindings")
+    if read.error or bindings.error:
+        todo = "run this as a user who may list validatingadmissionpolicies and their bindings"
+        yield unknown(_ENFORCEMENT, f"policies cannot be read: {read.error or bindings.error}", todo)
+        return
+    peers = snapshot.settings is not None and bool(snapshot.settings.adopt.peers or snapshot.settings.mirror)
+    denied: list[str] = []
+    for name in (*_POLICIES, _PEER_RESULTS) if peers else _POLICIES:
+        found = [
+            one["spec"].get("validationActions") or []
+            for one in bindings.items
+            if one["spec"].get("policyName") == name and enforcing(one)
+        ]
+        if name not in read.names or not found:
+            todo = f"set policies.{_value(name)}.action, unless you turned it off on purpose"
+            yield warning(_ENFORCEMENT, f"the policy {name} is not installed", todo)
+        elif "Deny" not in found[0]:
+            todo = f"set policies.{_value(name)}.action: Deny once no Pod of your own is warned about"
+            yield warning(_ENFORCEMENT, f"the policy {name} refuses nothing ({', '.join(found[0])})", todo)
+        else:
+            denied.append(name)
+    if denied:
+        yield ok(_ENFORCEMENT, f"the API server itself refuses what these policies name: {listed(denied)}")
+
+
+def _value(name: str) -> str:
+    """The chart's value of a policy: koordgate-preset-node -> presetNode."""
+    first, *more = name.removeprefix("koordgate-").split("-")
+    return first + "".join(word.capitalize() for word in more)
+
+
+def _cpusets(reporter: Mapping[str, Any]) -> Iterator[Finding]:
+    cpus = reporter.get("cpus") or {}
+    if cpus.get("enforce") is False:
+        yield warning(
+            _ENFORCEMENT, "cpusets are not written", "set reporter.cpus.enforce: true, or let koordlet write them"
+        )
+    else:
+        yield ok(_ENFORCEMENT, "the reporter writes cpusets")
+
+
+def _agreement(snapshot: Snapshot) -> Iterator[Finding]:
+    """What reporters saw of the Pods of their nodes; a Pod of which nothing was seen is not among them."""
+    if (snapshot.reporter.get("proof") or {}).get("enabled") is False:
+        todo = "set reporter.proof.enabled: true"
+        yield unknown(_ENFORCEMENT, "Pods are not compared with their allocations", todo)
+        return
+    agree, wrong, unread = 0, [], []
+    for device in snapshot.of("devices").items:
+        text = device["metadata"]["annotations"].get(AGREEMENT)
+        if text is None:
+            continue
+        rows = _rows(text)
+        if rows is None:
+            unread.append(device["metadata"]["name"])
+            continue
+        for row in rows:
+            agree += row.get("agrees") is True
+            if row.get("agrees") is False:
+                wrong.append(str(row.get("pod", "?")))
+    if unread:
+        yield warning(
+            _ENFORCEMENT, f"annotation {AGREEMENT} cannot be read on {listed(unread)}", "see the reporters' logs"
+        )
+    if wrong:
+        todo = "see the Events AllocationMismatch on these Pods"
+        yield failure(
+            _ENFORCEMENT, f"{len(wrong)} Pods have other devices or CPUs than allocated: {listed(wrong)}", todo
+        )
+    elif agree:
+        yield ok(_ENFORCEMENT, f"{agree} Pods have what was allocated to them, as far as reporters see it")
+
+
+def _memory(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether containers are kept to their memory of cards, as far as that was decided."""
+    kept, missing, over = 0, set(), set()
+    for device in snapshot.of("devices").items:
+        uses, _ = read_uses(device["metadata"]["annotations"].get(MEMORY_LIMITS))
+        for use in uses:
+            kept += use.keeping is Keeping.ENFORCED
+            if use.keeping is Keeping.MISSING:
+                missing.add(f"{use.namespace}/{use.pod}")
+            if use.exceeds:
+                over.add(f"{use.namespace}/{use.pod}")
+    if missing:
+        todo = "see the Events LimitMissing on these Pods"
+        yield failure(
+            _ENFORCEMENT, f"{len(missing)} Pods are not kept to their memory of cards: {listed(sorted(missing))}", todo
+        )
+    elif kept:
+        yield ok(_ENFORCEMENT, f"the driver keeps {kept} containers to their memory of their cards")
+    if over:
+        todo = "see the Events ShareExceeded on these Pods; memory limits keep them to what they hold"
+        yield warning(
+            _ENFORCEMENT, f"{len(over)} Pods use more memory of cards than they hold: {listed(sorted(over))}", todo
+        )
+
+
+def _rows(text: str) -> list[dict[str, Any]] | None:
+    try:
+        rows = as_object(parse_json(text, MAX_OF_NODE))
+    except UNREADABLE:
+        return None
+    return [row for row in rows.values() if isinstance(row, dict)]
+
+
+_OTHER_PRODUCTS: Final = "other products"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherProduct:
+    """Another product."""
+
+    title: str  # as people name it
+    images: tuple[str, ...]  # parts of the names of its images
+    webhooks: tuple[str, ...] = ()  # parts of the names of its webhooks that change Pods
+    writer: bool = False  # its DaemonSet writes Device objects
+    todo: str = ""  # what to do where it runs beside koordgate
+
+
+_ONE_PER_NODE: Final = "let each node be given by one product: label nodes, and set both products' nodeSelector"
+PRODUCTS: Final = (
+    OtherProduct(
+        "NVIDIA's device plugin",
+        ("nvidia/k8s-device-plugin", "nvidia-device-plugin"),
+        todo="keep it off koordgate's nodes: label nvidia.com/gpu.deploy.device-plugin=false, or devicePlugin.enabled",
+    ),
+    OtherProduct(
+        "HAMi",
+        ("projecthami/hami", "4pdosc/k8s-vdevice", "hami-device-plugin"),
+        ("vgpu.hami.io",),
+        todo=_ONE_PER_NODE,
+    ),
+    OtherProduct(
+        "Volcano's vGPU device plugin",
+        ("volcano-vgpu-device-plugin", "volcanosh/volcano-device-plugin"),
+        todo=_ONE_PER_NODE,
+    ),
+    OtherProduct("Volcano", ("volcanosh/vc-scheduler",), ("mutatepod.volcano.sh",), todo=_ONE_PER_NODE),
+    OtherProduct("Alibaba Cloud gpushare", ("gpushare-device-plugin", "k8s-gpushare-plugin"), todo=_ONE_PER_NODE),
+    OtherProduct("Tencent gpu-manager", ("tkestack/gpu-manager",), todo=_ONE_PER_NODE),
+    OtherProduct("KAI Scheduler", ("kai-scheduler/binder",), ("kai-admission", "binder.run.ai"), todo=_ONE_PER_NODE),
+    OtherProduct(
+        "Koordinator's koordlet",
+        ("koordlet",),
+        writer=True,
+        todo="let only one of the two report: reporter.enabled=false, or turn off koordlet's Devices and NodeTopology",
+    ),
+    OtherProduct(
+        "Koordinator's koord-manager",
+        ("koord-manager",),
+        ("koordinator.sh",),
+        todo="turn off its Pod webhooks for device resources (feature gates), or koordgate's namespaces",
+    ),
+)
+
+
+def clashes(snapshot: Snapshot) -> Iterator[Finding]:
+    """Look for other products by their images and webhooks, and for nodes that two products give."""
+    sets, runs, hooks = (snapshot.of(key) for key in ("daemonsets", "deployments", "mutating"))
+    for key, read in (("daemonsets", sets), ("deployments", runs), ("mutating", hooks)):
+        if read.error:
+            yield unknown(
+                _OTHER_PRODUCTS, f"{key} cannot be read: {read.error}", "run this as a user who may list them"
+            )
+    names = [one["name"] for read in hooks.items for one in read["webhooks"]]
+    met = False
+    for product in PRODUCTS:
+        agents = [_name(one) for one in sets.items if _runs(one, product)]
+        others = [_name(one) for one in runs.items if _runs(one, product)]
+        entries = [name for name in names if any(part in name for part in product.webhooks)]
+        entries = [name for name in entries if not name.endswith(".koordgate.io")]
+        if not (agents or others or entries):
+            continue
+        met = True
+        where = listed([*agents, *others, *(f"webhook {name}" for name in entries)])
+        yield _clash(snapshot, product, agents, where)
+    yield from _given_twice(snapshot)
+    if not met and not any(read.error for read in (sets, runs, hooks)):
+        yield ok(_OTHER_PRODUCTS, f"none of {len(PRODUCTS)} known products runs here")
+
+
+def _clash(snapshot: Snapshot, product: OtherProduct, agents: list[str], where: str) -> Finding:
+    what = f"{product.title} runs: {where}"
+    if product.writer and agents and snapshot.reporter:
+        return failure(_OTHER_PRODUCTS, f"{what}; two writers of Device objects overwrite each other", product.todo)
+    if product.writer and agents:
+        return ok(_OTHER_PRODUCTS, f"{what}; koordgate reads its objects")
+    return warning(_OTHER_PRODUCTS, what, product.todo)
+
+
+def _runs(workload: Mapping[str, Any], product: OtherProduct) -> bool:
+    """By the image's name without its tag: a registry's port has a colon too."""
+    return any(part in image for image in workload["images"] for part in product.images)
+
+
+def _name(workload: Mapping[str, Any]) -> str:
+    return f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+
+
+def _given_twice(snapshot: Snapshot) -> Iterator[Finding]:
+    """Nodes whose cards a device plugin offers and our reporter lists."""
+    nodes, devices = snapshot.of("nodes"), snapshot.of("devices")
+    if nodes.error or devices.error or not snapshot.reporter:
+        return
+    ours = {one["metadata"]["name"] for one in devices.items if TYPE_GPU in one["types"] and _reported(one)}
+    offered = {one["metadata"]["name"] for one in nodes.items if one["allocatable"].get(NVIDIA_GPU, "0") != "0"}
+    both = sorted(ours & offered)
+    if both:
+        todo = f"turn off the device plugin there; {REPORTER} holds what it gave to Pods until these end"
+        what = f"a device plugin offers {NVIDIA_GPU} on {len(both)} nodes of koordgate's: {listed(both)}"
+        yield warning(_OTHER_PRODUCTS, what, todo)
+    elif ours:
+        yield ok(
+            _OTHER_PRODUCTS,
+            f"no device plugin offers {NVIDIA_GPU} on the {len(ours)} nodes whose cards koordgate gives",
+        )
+
+
+def _reported(device: Mapping[str, Any]) -> bool:
+    return REPORTER_MANAGER in device["managers"]
+
+
+_POLICIES_AREA: Final = "policies"
+_MOST_TOLD: Final = 20
+
+
+def policies(snapshot: Snapshot) -> Iterator[Finding]:
+    """Tell which policies name what translation removes."""
+    settings, found = snapshot.settings, snapshot.policies
+    if settings is None or found is None:
+        return
+    for problem in found.problems[:_MOST_TOLD]:
+        yield unknown(_POLICIES_AREA, problem, "run this as a user who may list policies, or search it yourself")
+    gone = removed(types_of(settings), settings.domain)
+    for one in found.outdated[:_MOST_TOLD]:
+        yield warning(_POLICIES_AREA, what(one), cure(one.names, gone))
+    if len(found.outdated) > _MOST_TOLD:
+        yield warning(
+            _POLICIES_AREA, f"{len(found.outdated)} policies are like these", "koordgate adopt check -o json names all"
+        )
+    if not (found.outdated or found.problems):
+        yield ok(
+            _POLICIES_AREA, f"policies that were searched and name nothing that translation removes: {found.searched}"
+        )
+
+
+_QUOTAS: Final = "quotas"
+
+
+def quotas(snapshot: Snapshot) -> Iterator[Finding]:
+    """Compare the quotas that name devices with their mirrors."""
+    settings, read = snapshot.settings, snapshot.of("quotas")
+    if settings is None:
+        return
+    if read.error:
+        yield unknown(_QUOTAS, f"quotas cannot be read: {read.error}", "run this as a user who may list resourcequotas")
+        return
+    if read.cut:
+        todo = "compare quotas and mirrors by hand: kubectl get resourcequotas -A"
+        yield unknown(_QUOTAS, f"there are more than {len(read.items)} quotas: they are not compared", todo)
+        return
+    covered, open_ = _compared(read.items, settings)
+    yield from _told(covered, open_, enabled=settings.quota.enabled)
+
+
+def _compared(items: Iterable[Mapping[str, Any]], settings: WebhookSettings) -> tuple[int, list[str]]:
+    """Count the quotas that have a right mirror, and name those that need one and have none."""
+    types = types_of(settings)
+    written = written_names(types, settings.domain)
+    exempt = {*settings.quota.exempt_namespaces, "kube-system", settings.identity.namespace}
+    quotas = [quota for obj in items if (quota := read_quota(obj, types)) is not None]
+    known = {(one.namespace, one.name): one for one in quotas if one.namespace not in exempt}
+    covered, open_ = 0, []
+    for quota in known.values():
+        mirror = known.get((quota.namespace, mirror_name(quota.name)))
+        try:
+            limits = {} if quota.mirror else mirrored(quota, types, written)
+        except QuantityError:
+            open_.append(f"{quota.namespace}/{quota.name}")
+            continue
+        if limits and settings.quota.enabled and mirror is not None and is_right(mirror, quota, limits):
+            covered += 1
+        elif limits:
+            open_.append(f"{quota.namespace}/{quota.name}")
+    return covered, open_
+
+
+def _told(covered: int, open_: list[str], *, enabled: bool) -> Iterator[Finding]:
+    if open_ and not enabled:
+        what = f"{len(open_)} quotas name devices and count no translated Pod: {listed(open_)}"
+        yield warning(_QUOTAS, what, "set quota.enabled: true (docs/quotas.md)")
+    elif open_:
+        what = f"{len(open_)} quotas name devices and have no right mirror: {listed(open_)}"
+        yield failure(
+            _QUOTAS, what, "see Events on the quotas: the mirror's name is taken, or an amount cannot be read"
+        )
+    elif covered:
+        yield ok(_QUOTAS, f"all {covered} quotas that name devices have their mirrors")
+    else:
+        yield ok(_QUOTAS, "no quota names devices")
