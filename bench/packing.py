@@ -39,8 +39,7 @@ from rich.table import Table
 from allocator.vocabulary.preference import Preference
 from console import terminal
 from console.simulator.cluster import OfflineCluster
-from console.simulator.predicates import best
-from console.simulator.scheduler import Plain
+from console.simulator.scheduler import Plain, best
 from webhook.settings import HeadroomSettings, WebhookSettings
 
 DATA = Path(__file__).parent / "openb"

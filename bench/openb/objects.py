@@ -13,7 +13,7 @@ from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.mix import Mix, TypicalRequest, mix_of
 from allocator.vocabulary.names import TYPE_GPU
-from console.simulator.cardmemory import memory_of
+from console.simulator.assumed import memory_of
 from koordgate.kube.resource import DEVICES
 from openb.trace import WHOLE, TraceAsk, TraceNode, TracePod
 

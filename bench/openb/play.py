@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from allocator.headroom import needs_of
 from allocator.vocabulary.mix import Mix
 from console.simulator.cluster import OfflineCluster, PodFate
-from console.simulator.measure import Measure
+from console.simulator.compare import Measure
 from openb.objects import pod_object
 from openb.trace import WHOLE, TracePod
 from webhook.upkeep.headroom import Eased, bounds_of, short_now, with_taint

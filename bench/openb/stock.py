@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from allocator.amounts import CPU
-from console.simulator.predicates import NodeCandidate
+from console.simulator.scheduler import NodeCandidate
 from webhook.view.nodeselection import PREFER_NO_SCHEDULE, tolerated
 
 _MOST: Final = 100

@@ -13,10 +13,9 @@ from allocator.wire import gang, nodeallocation, nodetopology
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
 from console.devices.installed import RELEASE, UnknownSettingsError, installed_settings
 from console.doctor.policies import PolicyFindings, outdated, search_policies
-from console.simulator.configured import settings_of
-from console.simulator.documents import InputError
+from console.simulator.documents import InputError, settings_of
+from console.simulator.manifests import wrong_shape
 from console.simulator.objects import read_all
-from console.simulator.shapes import wrong_shape
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, NotFound
 from koordgate.kube.resource import (

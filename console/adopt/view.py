@@ -8,7 +8,7 @@ from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.mode import Mode
 from allocator.wire.foreignpods import Adoption
 from console.adopt.objects import RUNTIME_CLASS, Cluster
-from console.simulator.alike import PodReader
+from console.simulator.running import PodReader
 from webhook.ledger.kube import record_or_error
 from webhook.ledger.store import Record, UnreadableError
 from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, delivery_rules, types_of

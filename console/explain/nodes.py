@@ -15,8 +15,7 @@ from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.outcome import Refusal
 from console.explain.scene import Scene
-from console.simulator.predicates import NodeCandidate, candidate, why_not
-from console.simulator.resources import allocatable, managed, shortages
+from console.simulator.scheduler import NodeCandidate, allocatable, candidate, managed, shortages, why_not
 
 _OPEN: Final[Mapping[str, Any]] = {}  # the spec of a Pod without conditions on nodes
 

@@ -7,16 +7,13 @@ from typing import Any, Final
 
 from console.adopt.objects import Cluster
 from console.adopt.view import AdoptView
-from console.simulator import priorities
-from console.simulator.apiserver import with_defaults
+from console.simulator import apiserver
+from console.simulator.apiserver import Priorities, with_defaults
 from console.simulator.assumed import assume_devices
-from console.simulator.configured import settings_of, stated_among
-from console.simulator.documents import InputError
-from console.simulator.fieldnames import refused
+from console.simulator.documents import InputError, settings_of, stated_among
+from console.simulator.manifests import refused, wrong_shape
 from console.simulator.objects import read_all
-from console.simulator.priorities import Priorities
 from console.simulator.running import assume, counting_all
-from console.simulator.shapes import wrong_shape
 from console.snapshot.command import progress
 from console.snapshot.read import ABOUT, SnapshotWanted, take
 from koordgate.kube.client import KubeClient
@@ -27,7 +24,7 @@ Found = tuple[str, Raw, str]
 """Where an object is, the object, and its kind."""
 
 # The kinds that only commands read; the others are checked where they are taken.
-_CHECKED: Final = ("Pod", "ConfigMap", "ResourceQuota", "Event", "PodDisruptionBudget", priorities.KIND)
+_CHECKED: Final = ("Pod", "ConfigMap", "ResourceQuota", "Event", "PodDisruptionBudget", apiserver.PRIORITY_CLASS)
 _MOST_AGAIN: Final = 3  # objects that are given more than once and are named
 
 
@@ -80,7 +77,7 @@ def priorities_of(listed: Iterable[Found], note: Callable[[str], object]) -> Pri
     """Collect the PriorityClasses among objects; what an API server would not send is reported elsewhere."""
     known = Priorities(note)
     for _, obj, kind in listed:
-        if kind == priorities.KIND and not wrong_shape(kind, obj):
+        if kind == apiserver.PRIORITY_CLASS and not wrong_shape(kind, obj):
             known.put(obj)
     return known
 

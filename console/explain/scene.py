@@ -18,8 +18,8 @@ from console.devices.nodestate import CommandError
 from console.explain.reading import Found, Raw, checked, let_hold, mapping, priorities_of
 from console.simulator.apiserver import with_defaults
 from console.simulator.cluster import OfflineCluster
-from console.simulator.configured import stated_among
-from console.simulator.predicates import unready
+from console.simulator.documents import stated_among
+from console.simulator.scheduler import unready
 from console.terminal import counted
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking

@@ -12,10 +12,8 @@ from allocator.vocabulary.mix import Mix
 from console.adopt.objects import Cluster, from_objects
 from console.adopt.view import AdoptView
 from console.explain.reading import Reading, checked, let_hold
-from console.simulator.configured import stated_among
-from console.simulator.documents import InputError
-from console.simulator.predicates import candidate, unready, why_not
-from console.simulator.resources import allocatable
+from console.simulator.documents import InputError, stated_among
+from console.simulator.scheduler import allocatable, candidate, unready, why_not
 from webhook.settings import WebhookSettings, adoption_of, types_of
 from webhook.statedmix import read_mix
 from webhook.view.typical import learned

@@ -19,8 +19,8 @@ from allocator.vocabulary.holdings import Holding, InvariantError, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.foreignpods import NO_ADOPTION, Adoption
 from allocator.wire.nodetopology import NodeTopology, PodCpuAlloc, read_node_topology
-from console.simulator.alike import PodReader
 from console.simulator.assumed import ASSUMED
+from console.simulator.running import PodReader
 from koordgate.settings import DevicePool
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.cpupools import pools_on

@@ -1,42 +1,286 @@
-"""Devices that are assumed for Nodes without a Device object, from what others write on the Node (pure).
+"""Devices that are assumed for Nodes without a Device object, from their amounts and labels."""
 
-Before koordgate's reporter runs, nothing lists a cluster's cards one by one. A device plugin states how many there are,
-labels state their model and memory, HAMi's and Volcano's plugins list them. What Pods that run state of
-their cards gives these cards their ids. The result is a Device object with an annotation that says what it is based on.
-"""
-
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from allocator.quantity import QuantityError, is_zero, to_int
+from allocator.quantity import QuantityError, is_zero, parse, to_int
 from allocator.vocabulary.adopted import Numbering, Product
-from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.dialects import DIALECTS, PEERS
-from allocator.vocabulary.models import GPU_PRODUCT, model_name
+from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.dialects import DIALECTS, GIB, MIB, PEERS
+from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT, model_name
 from allocator.vocabulary.names import NVIDIA, TYPE_GPU
 from allocator.wire.deviceallocated import read_allocation
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
 from allocator.wire.noderegister import RegisteredCard, read_register
 from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
-from console.simulator.assumedtypes import assumed_entries
-from console.simulator.cardlabels import (
-    OF_VENDOR,
-    REPLICAS,
-    is_shared,
-    labels_of,
-    machine_model,
-    model_label,
-    number_label,
-    parts_label,
-    text_label,
-    whole_number,
-)
-from console.simulator.cardmemory import memory_of
 from koordgate.kube.resource import DEVICES
 
 Raw = dict[str, Any]
+_MOST: Final = 64  # devices of one type on one node
+
+
+def assumed_entries(node: Mapping[str, Any], types: DeviceTypes, notes: list[str]) -> tuple[list[Raw], list[str]]:
+    """Assume the devices of configured types that a Node states.
+
+    Args:
+        node: without a Device object.
+        types: of which those that settings define are looked for.
+        notes: collects what is left out, a sentence each.
+
+    Returns:
+        Entries of a Device object, and the resources that they follow from.
+    """
+    status = node.get("status") or {}
+    capacity = status.get("capacity") or status.get("allocatable") or {}
+    allocatable = status.get("allocatable") or capacity
+    entries: list[Raw] = []
+    sources: list[str] = []
+    for kind in types.types:
+        resource = kind.names.get(kind.plain, "")
+        if not resource or resource not in capacity:
+            continue
+        where = f"Node {node['metadata']['name']}: {resource}"
+        try:
+            count, usable = (_count(kind, of.get(resource, 0)) for of in (capacity, allocatable))
+            amounts = _amounts(kind, capacity, count) if count else {}
+        except (QuantityError, ValueError) as error:
+            notes.append(f"{where}: {error}; no {kind.plural} are assumed, give the Node's Device object")
+            continue
+        entries += _entries(kind, node["metadata"]["name"], count, usable, amounts)
+        sources += [resource] if count else []
+    return entries, sources
+
+
+def _count(kind: DeviceType, quantity: object) -> int:
+    """The number of devices that an amount of the type's plain resource is."""
+    amount = to_int(quantity)
+    if kind.unit is Unit.UNITS:
+        raise ValueError(f"how many devices {amount} units are is unknown")
+    count, rest = (amount, 0) if kind.unit is Unit.DEVICES else divmod(amount, FULL)
+    if rest:
+        raise ValueError(f"{amount} percent are no whole devices")
+    if count > _MOST:
+        raise ValueError(f"{count} devices are more than {_MOST}")
+    return count
+
+
+def _amounts(kind: DeviceType, capacity: Mapping[str, Any], count: int) -> dict[str, str]:
+    """What each device has of what is not counted in percent, by the resource that states it."""
+    found = {}
+    for tail, percent in zip(kind.tails, kind.percent, strict=True):
+        if percent:  # as the plain resource is, which states whole devices
+            continue
+        resource = kind.names[tail]
+        if resource not in capacity:
+            raise ValueError(f"how much {tail} each has is unknown, because the Node states no {resource}")
+        found[resource] = str(to_int(capacity[resource]) // count)
+    return found
+
+
+def _entries(kind: DeviceType, node: str, count: int, usable: int, amounts: Mapping[str, str]) -> Iterable[Raw]:
+    for minor in range(count):
+        identity = f"assumed-{kind.name}-{minor}-{node}"
+        healthy = minor < usable
+        yield {"type": kind.name, "id": identity, "minor": minor, "health": healthy, "resources": dict(amounts)}
+
+
+_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+REPLICAS: Final = "nvidia.com/gpu.replicas"
+_CLOUD_PREFIX: Final = "nvidia-"
+_WHOLE: Final = "spx"  # AMD's compute partition that is the whole card
+_MIG_MODEL: Final = "-MIG-"
+_SHARED_MODEL: Final = "-SHARED"
+_KARPENTER: Final = ("karpenter.k8s.aws/instance-gpu", "eks.amazonaws.com/instance-gpu")
+
+
+class CardLabels(NamedTuple):
+    """The keys of one writer, the first that is there counts.
+
+    Attributes:
+        models: of the model.
+        memory: of a card's memory.
+        unit: bytes in 1 of these.
+        numbers: of the number of cards.
+        replicas: of how many times the plugin offers each card.
+        parts: that are there only where parts of cards are counted instead of cards.
+    """
+
+    models: tuple[str, ...] = ()
+    memory: tuple[str, ...] = ()
+    unit: int = MIB
+    numbers: tuple[str, ...] = ()
+    replicas: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+
+
+OF_VENDOR: Final[Mapping[str, CardLabels]] = {
+    NVIDIA: CardLabels(
+        (GPU_PRODUCT,), (GPU_MEMORY_MIB,), MIB, (GPU_COUNT,), (REPLICAS,), ("nvidia.com/gpu.slices.gi",)
+    ),
+    "amd": CardLabels(
+        ("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
+        ("amd.com/gpu.vram", "beta.amd.com/gpu.vram"),
+        GIB,
+        parts=("amd.com/gpu.compute-memory-partition",),
+    ),
+}
+OF_CLOUDS: Final = CardLabels(
+    (
+        "cloud.google.com/gke-accelerator",
+        *(f"{key}-name" for key in _KARPENTER),
+        "k8s.amazonaws.com/accelerator",
+        "karpenter.azure.com/sku-gpu-name",
+    ),
+    tuple(f"{key}-memory" for key in _KARPENTER),
+    MIB,
+    (
+        "cloud.google.com/gke-accelerator-count",
+        *(f"{key}-count" for key in _KARPENTER),
+        "karpenter.azure.com/sku-gpu-count",
+    ),
+    ("cloud.google.com/gke-max-shared-clients-per-gpu",),
+    ("cloud.google.com/gke-gpu-partition-size",),
+)
+
+# The providers' pages of their machines; sizes that have a part of a card are left out.
+_MACHINES: Final = tuple(
+    (re.compile(pattern, re.ASCII), model)
+    for pattern, model in (
+        (r"p3dn\..*", "Tesla-V100-SXM2-32GB"),
+        (r"p3\..*", "Tesla-V100-SXM2-16GB"),
+        (r"p4d\..*", "A100-SXM4-40GB"),
+        (r"p4de\..*", "A100-SXM4-80GB"),
+        (r"p5\..*", "H100-80GB-HBM3"),
+        (r"p5en?\..*", "H200"),
+        (r"p6-b200\..*", "B200"),
+        (r"g3s?\..*", "Tesla-M60"),
+        (r"g4dn\..*", "Tesla-T4"),
+        (r"g5\..*", "A10G"),
+        (r"g5g\..*", "T4G"),
+        (r"gr?6\..*", "L4"),
+        (r"g6e\..*", "L40S"),
+        (r"a2-ultragpu-.*", "A100-SXM4-80GB"),
+        (r"a2-(high|mega)gpu-.*", "A100-SXM4-40GB"),
+        (r"a3-ultragpu-.*", "H200"),
+        (r"a3-(high|mega|edge)gpu-.*", "H100-80GB-HBM3"),
+        (r"a4-highgpu-.*", "B200"),
+        (r"g2-standard-.*", "L4"),
+        (r"Standard_NC[0-9]+r?s_v2", "Tesla-P100-PCIE-16GB"),
+        (r"Standard_NC[0-9]+r?s_v3", "Tesla-V100-PCIE-16GB"),
+        (r"Standard_ND40rs_v2", "Tesla-V100-SXM2-32GB"),
+        (r"Standard_ND[0-9]+r?s", "Tesla-P40"),
+        (r"Standard_N[CV][0-9]+as_T4_v3", "Tesla-T4"),
+        (r"Standard_NC[0-9]+ads_A100_v4", "A100-80GB-PCIe"),
+        (r"Standard_ND96asr(_A100)?_v4", "A100-SXM4-40GB"),
+        (r"Standard_ND96amsr_A100_v4", "A100-SXM4-80GB"),
+        (r"Standard_NV(36adm|36ad|72ad)s_A10_v5", "A10"),
+        (r"Standard_NC[0-9]+ads_H100_v5", "H100-NVL"),
+        (r"Standard_ND96isr[a-z]*_H100_v5", "H100-80GB-HBM3"),
+        (r"Standard_ND96isr[a-z]*_H200_v5", "H200"),
+        (r"Standard_ND96isr[a-z]*_MI300X_v5", "MI300X"),
+    )
+)
+
+
+def labels_of(vendor: str) -> tuple[CardLabels, ...]:
+    """The keys that count for cards of a vendor, its own first."""
+    own = OF_VENDOR.get(vendor)
+    return (OF_CLOUDS,) if own is None else (own, OF_CLOUDS)
+
+
+def model_label(labels: Mapping[str, Any], vendor: str, other: str = "") -> str:
+    """The model that labels state: the vendor's, else the label `other`, else a cloud's, in capitals and without brand.
+
+    A cloud's type of machine says more than its name of a model, which leaves out the memory.
+    """
+    own = OF_VENDOR.get(vendor)
+    stated = text_label(labels, (*(own.models if own else ()), other)) or machine_model(labels)
+    return stated or text_label(labels, OF_CLOUDS.models).lower().removeprefix(_CLOUD_PREFIX).upper()
+
+
+def machine_model(labels: Mapping[str, Any]) -> str:
+    """The model of the cards in a cloud's machine of the labelled type; "" where it is not known."""
+    kind = text_label(labels, (_INSTANCE_TYPE,))
+    return next((model for pattern, model in _MACHINES if pattern.fullmatch(kind)), "")
+
+
+def text_label(labels: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """The value of the first of these labels that is there; "" without any."""
+    return next((str(labels[key]) for key in keys if labels.get(key)), "")
+
+
+def number_label(labels: Mapping[str, Any], keys: Iterable[str]) -> int:
+    """The number that the first of these labels with one states, rounded down; 0 without any."""
+    return next(filter(None, (whole_number(str(labels.get(key, ""))) for key in keys)), 0)
+
+
+def whole_number(text: str) -> int:
+    """A number of 0 or more, rounded down; 0 for any other text."""
+    try:
+        value = parse(text)
+    except QuantityError:
+        return 0
+    return max(value.numerator // value.denominator, 0)
+
+
+def parts_label(labels: Mapping[str, Any], vendor: str) -> str:
+    """The label, with its value, that says that a Node's amounts count parts of cards (MIG); "" without one."""
+    product = str(labels.get(GPU_PRODUCT, ""))
+    if vendor == NVIDIA and _MIG_MODEL in product:
+        return f"{GPU_PRODUCT}={product}"
+    keys = (key for one in labels_of(vendor) for key in one.parts)
+    stated = ((key, str(labels.get(key) or "")) for key in keys)
+    return next((f"{key}={value}" for key, value in stated if value and not value.startswith(_WHOLE)), "")
+
+
+def is_shared(labels: Mapping[str, Any]) -> bool:
+    """Whether NVIDIA's discovery says that its plugin offers each card several times under the cards' own name."""
+    return str(labels.get(GPU_PRODUCT, "")).endswith(_SHARED_MODEL)
+
+
+_MIB: Final = 2**20
+_GIB: Final = 2**30
+_SIZE: Final = re.compile(r"(?<![0-9])([0-9]{1,4})GB(?![A-Z])", re.ASCII)
+_MIB_OF: Final = {
+    "A2": 15_356,
+    "A10": 22_731,
+    "A10G": 22_731,
+    "A16": 15_356,
+    "A30": 24_258,
+    "A40": 46_068,
+    "A100": 40_960,
+    "B200": 183_359,
+    "H100": 81_559,
+    "H100-NVL": 95_830,
+    "H200": 143_771,
+    "L4": 23_034,
+    "L40": 46_068,
+    "L40S": 46_068,
+    "M60": 7_618,
+    "MI300X": 196_592,
+    "P4": 7_611,
+    "P40": 22_919,
+    "P100": 16_280,
+    "T4": 15_109,
+    "T4G": 15_109,
+    "V100": 16_160,
+    "V100M16": 16_160,
+    "V100M32": 32_510,
+}
+_PREFIX: Final = "TESLA-"
+
+
+def memory_of(model: str) -> int:
+    """The bytes of a card of this model; 0 if they are not known."""
+    name = model_name(model.upper()).removeprefix(_PREFIX)
+    size = _SIZE.search(name)
+    if size is not None:
+        return int(size.group(1)) * _GIB
+    return _MIB_OF.get(name, 0) * _MIB
+
 
 ASSUMED: Final = "koordgate.io/assumed"
 """On a Device object: what its devices are assumed from. On a running Pod of a device plugin: how many of its devices

@@ -15,15 +15,12 @@ from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import GANG_GATE, is_allocation_annotation
 from allocator.wire import gang, nodetopology
-from console.simulator import api, apiplugins, apiserver
+from console.simulator import api, apiserver
 from console.simulator.account import Account, ClusterObjects
-from console.simulator.alike import Admissions, Admitted, PodReader, template_of
+from console.simulator.apiserver import AddedDefault
 from console.simulator.documents import InputError
-from console.simulator.limitranges import AddedDefault
-from console.simulator.preemption import Preemption
-from console.simulator.resources import allocatable, managed
-from console.simulator.running import assume, unnamed_products
-from console.simulator.scheduler import KubeScheduler, Plain, finished
+from console.simulator.running import Admissions, Admitted, PodReader, assume, template_of, unnamed_products
+from console.simulator.scheduler import KubeScheduler, Plain, Preemption, allocatable, finished, managed
 from koordgate.kube.resource import PLUGIN_POD_GROUPS
 from webhook.assembly import Parts, assemble
 from webhook.ledger.memory import MemoryStore
@@ -152,7 +149,7 @@ class OfflineCluster:
         self._group_feed = GroupFeed(view, PLUGIN_POD_GROUPS.group, self._complain(gang.KIND))
         self._pod_feed = PodFeed(view, parts.reconciler.ended, parts.reconciler.bound, types, PodReader())
         self._admissions = Admissions()
-        self._plugins = apiplugins.ApiPlugins(parts, self._complain("LimitRange"), self.notes.append)
+        self._plugins = apiserver.ApiPlugins(parts, self._complain("LimitRange"), self.notes.append)
         parts.keeper.lift = self._lift
 
     @classmethod
@@ -239,7 +236,7 @@ class OfflineCluster:
         """Show all objects but Pods to the webhook, as its watches would."""
         self._admissions.clear()
         for obj in objects:
-            if obj["kind"] in apiplugins.KINDS:
+            if obj["kind"] in apiserver.KINDS:
                 self._plugins.put(obj)
             elif obj["kind"] == gang.KIND:
                 self._group_feed.put(obj)

@@ -1,26 +1,210 @@
-"""Runs the same Pods in several ways, and shows for each what is placed, how full the GPUs are, and what is refused."""
+"""The same Pods in several ways: placement, how full and how fragmented the GPUs are, and refusals side by side."""
 
+import argparse
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
+import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from allocator.fragmentation import fragmentation, points_left
 from allocator.request.typical import typical_of
+from allocator.vocabulary.devicetype import BUILT_IN, FULL
 from allocator.vocabulary.mix import Mix, mix_of
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY_RATIO, TYPE_GPU
+from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.preference import Preference
 from console.plaintable import plain_table
 from console.simulator import words
-from console.simulator.arrivals import Arrivals
+from console.simulator.arrivals import Arrivals, key_of, read_cluster, standing
 from console.simulator.cluster import OfflineCluster, PodFate, Result
-from console.simulator.inputs import key_of, standing
-from console.simulator.measure import Measure
+from console.simulator.documents import InputError, read_documents
 from console.simulator.objects import Objects
-from console.simulator.variants import Variant
 from console.simulator.workloads import WantedPod
+from koordgate.settings import SettingsError
+from webhook import settings
+from webhook.settings import WebhookSettings, types_of
 from webhook.statedmix import read_mix
 from webhook.view.podinfo import read_pod_info
+
+GIVEN: Final = "as given"
+_MOST: Final = 16
+_LONGEST: Final = 24
+_OF_NODES: Final = ("Node", "Device", "NodeResourceTopology", "ResourceSlice")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One of the runs that are compared.
+
+    Attributes:
+        settings: of the webhook.
+        nodes: what describes the nodes in place of the input's; None for the input's own.
+    """
+
+    settings: WebhookSettings
+    nodes: Objects | None = None
+
+    def objects(self, given: Objects) -> Objects:
+        """The input, with this variant's nodes."""
+        if self.nodes is None:
+            return replace(given, notes=list(given.notes))
+        # Pods that run are bound to nodes that are not there in this variant.
+        names = {node["metadata"]["name"] for node in self.nodes.nodes}
+        pods = [pod for pod in given.pods if not pod["spec"].get("nodeName") or pod["spec"]["nodeName"] in names]
+        kept = {id(pod) for pod in pods}
+        return replace(
+            given,
+            nodes=self.nodes.nodes,
+            devices=self.nodes.devices,
+            topologies=self.nodes.topologies,
+            claims=[*(one for one in given.claims if one["kind"] not in _OF_NODES), *self.nodes.claims],
+            pods=pods,
+            sources=[one for one in given.sources if one.kind != "Pod" or id(one.object) in kept],
+            notes=[*given.notes, *self.nodes.notes],
+        )
+
+
+def add_compare(parser: argparse.ArgumentParser) -> None:
+    """Add the options of what is compared."""
+    group = parser.add_argument_group(
+        "comparison", "run the same Pods in several ways, and show placement, fragmentation and refusals side by side"
+    )
+    group.add_argument(
+        "--compare",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="another way: FILE has settings of the webhook, or Nodes (with their Device objects) in place of "
+        "those of -f; may be given more than once",
+    )
+    group.add_argument(
+        "--preference",
+        action="append",
+        choices=[str(one) for one in Preference],
+        help="how nodes are compared; given more than once, each is shown (default: scheduler.preference of --config)",
+    )
+
+
+def variants(
+    arguments: argparse.Namespace, configured: WebhookSettings, memory: Mapping[str, int] | None = None
+) -> dict[str, Variant]:
+    """What is to be run, by name; one alone where nothing is compared.
+
+    Args:
+        arguments: `compare` and `preference`.
+        configured: the settings of --config, or the defaults.
+        memory: bytes of a card by model, where the user states it.
+
+    Raises:
+        InputError: something cannot be used.
+        SettingsError: likewise.
+    """
+    preferences: Sequence[str] = list(dict.fromkeys(arguments.preference or ()))
+    found = {name: Variant(preferring(configured, name)) for name in preferences}
+    if not found:
+        found[GIVEN] = Variant(configured)
+    for text in arguments.compare:
+        name, equals, path = text.partition("=")
+        name = name.strip()
+        if not equals or not name or not path or len(name) > _LONGEST or not name.isprintable():
+            raise InputError(f"--compare {text!r}: write NAME=FILE, with a name of at most {_LONGEST} characters")
+        if name in found:
+            raise InputError(f"--compare {text!r}: {name} is another way's name already; take another")
+        found[name] = _read(path, configured, memory)
+    if len(found) > _MOST:
+        raise InputError(f"{len(found)} ways to compare; give {_MOST} at most")
+    return found
+
+
+def preferring(configured: WebhookSettings, name: str) -> WebhookSettings:
+    """The same settings with another preference."""
+    scheduler = msgspec.structs.replace(configured.scheduler, preference=Preference(name))
+    return msgspec.structs.replace(configured, scheduler=scheduler)
+
+
+def _read(path: str, configured: WebhookSettings, memory: Mapping[str, int] | None) -> Variant:
+    """Read settings, or nodes: every Kubernetes object has a kind, and settings have none."""
+    documents = [document for _, document in read_documents(path) if document is not None]
+    if any(isinstance(one, dict) and "kind" in one for one in documents):
+        nodes = read_cluster([path], memory, types_of(configured))
+        if not nodes.nodes:
+            raise InputError(f"--compare {path}: has no Node; give Nodes, or settings of the webhook")
+        return Variant(configured, nodes)
+    try:
+        read = settings.load(Path(path))
+    except SettingsError as error:
+        raise InputError(f"--compare {error}") from error
+    if not read.adopt.peers:
+        read = msgspec.structs.replace(read, adopt=configured.adopt)
+    return Variant(read)
+
+
+_GPU: Final = BUILT_IN.by_name[TYPE_GPU]
+_ALIKE: Final = (GPU_CORE, GPU_MEMORY_RATIO)
+
+
+class Measure:
+    """Figures about the GPUs of a cluster, in percent of all usable ones.
+
+    Args:
+        cluster: with its nodes loaded.
+        mix: by which fragmentation is measured.
+
+    Attributes:
+        gpus: the number of usable GPUs.
+    """
+
+    def __init__(self, cluster: OfflineCluster, mix: Mix) -> None:
+        self._cluster = cluster
+        self._mix = mix
+        self._stale = set(cluster.node_names)
+        self._points: dict[str, int] = {}
+        self._given: dict[str, int] = {}
+        snapshots = [cluster.parts.cluster.snapshot(name) for name in cluster.node_names]
+        gpus = [(node, one) for node in snapshots for one in node.devices if one.type == TYPE_GPU and one.healthy]
+        self.gpus = len(gpus)
+        self._all_points = sum(points_left(_GPU, node.without(node.holdings), one) for node, one in gpus)
+
+    def touch(self, node: str) -> None:
+        """Something changed on a node."""
+        self._stale.add(node)
+
+    def _refresh(self) -> None:
+        for name in self._stale:
+            node = self._cluster.parts.cluster.snapshot(name)
+            self._points[name] = self._of(node)
+            self._given[name] = sum(
+                max(node.used.get(one.id, {}).get(tail, 0) for tail in _ALIKE)
+                for one in node.devices
+                if one.type == TYPE_GPU and one.healthy
+            )
+        self._stale.clear()
+
+    def _of(self, node: NodeSnapshot) -> int:
+        loads = self._cluster.parts.cluster.loads
+        has, used = loads.allocatable(node.name), loads.requested(node.name)
+        cpu, memory = (has.get(name, 0) - used.get(name, 0) for name in ("cpu", "memory"))
+        return fragmentation(node, cpu, memory, self._mix)
+
+    def fragmented(self) -> float:
+        """The fragmentation that is expected for the mix."""
+        self._refresh()
+        return _percent(sum(self._points.values()), self._mix.weight * self._all_points)
+
+    def allocated(self) -> float:
+        """What is given of the GPUs: of each the greater of its compute and its memory."""
+        self._refresh()
+        return _percent(sum(self._given.values()), self.gpus * FULL)
+
+
+def _percent(part: int, whole: int) -> float:
+    return part * 100 / whole if whole else 0.0
+
 
 _MOST_PODS: Final = 20  # that are listed because they fare differently
 _MOST_REASONS: Final = 3  # of one way

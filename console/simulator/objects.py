@@ -8,12 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from allocator.wire import gang, nodetopology
-from console.simulator.configured import is_settings
-from console.simulator.documents import InputError, read_documents
-from console.simulator.fieldnames import refused
-from console.simulator.manifests import must_have_pods, pods_in
-from console.simulator.selectors import wrong_selector
-from console.simulator.shapes import wrong_shape
+from console.simulator.documents import InputError, is_settings, read_documents
+from console.simulator.manifests import must_have_pods, pods_in, refused, wrong_shape
 from koordgate.kube.resource import (
     ALL_POD_GROUPS,
     DEVICES,
@@ -211,7 +207,7 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
             _leave_out(f"{where}: {kind} {name}{of} is not used", kind, objects)
         return
     own = kind in lists or must_have_pods(obj, kind)
-    wrong = wrong_shape(kind if own else "", obj) or (wrong_selector(kind, obj) if own else "") or refused(obj, kind)
+    wrong = wrong_shape(kind if own else "", obj) or refused(obj, kind)
     if wrong:
         raise InputError(f"{where}: {kind} {name}: {wrong}; the API server would refuse it; correct it")
     namespace = "" if kind in _CLUSTER_WIDE else str(obj["metadata"].get("namespace") or "default")

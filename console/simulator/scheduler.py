@@ -1,21 +1,195 @@
-"""The stand-in for kube-scheduler: keeps what each node has and what its Pods request, and calls the extender."""
+"""The stand-in for kube-scheduler: which nodes a Pod may go to, and whom it would preempt."""
 
 import hashlib
+import math
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
-from allocator.amounts import pod_amounts
+from allocator.amounts import CPU, Amounts, node_amounts, pod_amounts
+from allocator.quantity import format_bytes
 from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes
 from console.simulator import api
-from console.simulator.daemons import only_node
-from console.simulator.predicates import NodeCandidate, best, candidate, closed_to_some, grouped, why_not
-from console.simulator.resources import allocatable
-from webhook.view.nodeselection import selects
+from console.simulator.workloads import only_node
+from webhook.view.nodeselection import UNSCHEDULABLE, may_land, selects, tolerated
+
+
+def allocatable(node: Mapping[str, Any], devices: Iterable[Device]) -> dict[str, int]:
+    """The amounts that a Node has for Pods; device resources that it does not state are sums over its devices.
+
+    Raises:
+        BadQuantityError: an amount is not a quantity.
+    """
+    return {**_of_devices(devices), **node_amounts(node)}
+
+
+def _of_devices(devices: Iterable[Device]) -> dict[str, int]:
+    """Sum up healthy devices under every name of their resources, as the reporter would state them.
+
+    The administrator's own types are stated nowhere; only the extender accounts for them (`managed`).
+    """
+    total: Counter[str] = Counter()
+    for device in devices:
+        if not device.healthy:
+            continue
+        for name, meaning in BUILT_IN.resources.items():
+            if meaning.type.name == device.type and (meaning.dialect.own or meaning.counts_devices):
+                # No device states gpu and gpu.shared. Each device counts as a whole one of both, as in Koordinator.
+                total[name] += 1 if meaning.counts_devices else device.capacity.get(meaning.tail, FULL)
+    return dict(total)
+
+
+def managed(types: DeviceTypes) -> frozenset[str]:
+    """The resources of own types, which kube-scheduler leaves to the extender if a node does not state them."""
+    return frozenset(name for name, meaning in types.resources.items() if not meaning.type.domains)
+
+
+def shortages(asked: Amounts, has: Amounts, used: Amounts) -> Iterable[tuple[str, int, int, int]]:
+    """Find what a node lacks: resource, amount asked, free, and in total."""
+    for name in sorted(asked):
+        total = has.get(name, 0)
+        free = total - used.get(name, 0)
+        if asked[name] > max(free, 0):
+            yield name, asked[name], max(free, 0), total
+
+
+_CORDONED: Final = "the node is cordoned (spec.unschedulable)"
+_TAINTED: Final = "the Pod does not tolerate the taint"
+_UNSELECTED: Final = "the Pod's nodeSelector or required node affinity does not match the node's labels"
+_UNREADY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_HARD: Final = frozenset({"NoSchedule", "NoExecute"})
+_MILLI: Final = 1000
+_MOST_NAMED: Final = 16
+_BYTES: Final = ("memory", "ephemeral-storage", "gpu-memory")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCandidate:
+    """The part of a node that the predicates read.
+
+    Attributes:
+        name: the node's name.
+        labels: the node's labels.
+        taints: the node's taints.
+        unschedulable: whether it is cordoned.
+        allocatable: amounts by resource, in milli-CPUs, bytes and units.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    taints: Sequence[Mapping[str, Any]]
+    unschedulable: bool
+    allocatable: Mapping[str, int]
+
+
+def candidate(node: Mapping[str, Any], allocatable: Mapping[str, int]) -> NodeCandidate:
+    """Make a candidate from a Node object."""
+    metadata, spec = node["metadata"], node.get("spec") or {}
+    taints = tuple(spec.get("taints") or ())
+    unschedulable = bool(spec.get("unschedulable"))
+    return NodeCandidate(metadata["name"], metadata.get("labels") or {}, taints, unschedulable, allocatable)
+
+
+def closed_to_some(node: NodeCandidate) -> bool:
+    """Whether a node may refuse a Pod that has no node selection and for which it has enough."""
+    return node.unschedulable or any(taint.get("effect") in _HARD for taint in node.taints)
+
+
+def why_not(
+    spec: Mapping[str, Any], asked: Mapping[str, int], node: NodeCandidate, used: Mapping[str, int]
+) -> str | None:
+    """Why a Pod does not fit on a node; None if it does.
+
+    Args:
+        spec: the Pod's spec.
+        asked: the sum of the Pod's requests.
+        node: the node.
+        used: the sum of the requests of the node's Pods.
+    """
+    tolerations = spec.get("tolerations") or ()
+    if node.unschedulable and not tolerated(UNSCHEDULABLE, tolerations):
+        return _CORDONED
+    for taint in node.taints:
+        if taint.get("effect") in _HARD and not tolerated(taint, tolerations):
+            value = f"={taint['value']}" if taint.get("value") else ""
+            return f"{_TAINTED} {taint['key']}{value}:{taint['effect']}"
+    if not may_land(spec, node.name, node.labels):
+        return _UNSELECTED
+    short = [
+        f"{name}: {_told(name, amount)} requested, {_told(name, free)} of {_told(name, total)} free"
+        if name in node.allocatable
+        else f"{name}: {_told(name, amount)} requested, and the node states none in status.allocatable"
+        for name, amount, free, total in shortages(asked, node.allocatable, used)
+    ]
+    return f"not enough {'; '.join(short)}" if short else None
+
+
+def _told(name: str, amount: int) -> str:
+    if name == CPU:
+        whole, rest = divmod(amount, _MILLI)
+        return f"{amount}m" if rest else str(whole)
+    return format_bytes(amount) if name.rpartition("/")[2] in _BYTES else str(amount)
+
+
+def unready(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Say which Nodes are not Ready and yet take Pods, because no taint says so; one sentence, or none.
+
+    kube-scheduler looks at taints alone. The control plane adds them to a Node that is not Ready.
+    """
+    found = []
+    for node in nodes:
+        conditions = (node.get("status") or {}).get("conditions") or ()
+        ready = next((one.get("status") for one in conditions if one.get("type") == "Ready"), "True")
+        taints = (node.get("spec") or {}).get("taints") or ()
+        if ready != "True" and not any(taint.get("key") in _UNREADY for taint in taints):
+            found.append(node["metadata"]["name"])
+    match sorted(found):
+        case []:
+            return
+        case [one]:
+            what = f"Node {one} is"
+        case several:
+            what = f"Nodes {_listed(several)} are"
+    yield (
+        f"{what} not Ready, without the taint {_UNREADY[0]}: counted as taking Pods, because kube-scheduler looks at "
+        "taints alone; add the taint if that is wrong"
+    )
+
+
+def best(scores: Mapping[str, int], among: Callable[[Sequence[str]], str] = min) -> str:
+    """Choose the node with the highest score.
+
+    Args:
+        scores: by node, at least one.
+        among: chooses among the sorted names of nodes with equal scores; by default the first.
+    """
+    highest = max(scores.values())
+    return among(sorted(name for name, score in scores.items() if score == highest))
+
+
+def grouped(reasons: Mapping[str, str]) -> tuple[str, ...]:
+    """Write reasons as lines; nodes with the same reason share one.
+
+    Nodes that are not meant for the Pod come last: what the others lack says more than a control plane's taint.
+    """
+    nodes: dict[str, list[str]] = {}
+    for node in sorted(reasons):
+        nodes.setdefault(reasons[node].removeprefix(f"{node}: "), []).append(node)
+    ordered = sorted(nodes.items(), key=lambda one: one[0].startswith((_CORDONED, _TAINTED, _UNSELECTED)))
+    return tuple(f"{_listed(names)}: {reason}" for reason, names in ordered)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Of thousands of nodes with one reason some are named."""
+    more = len(names) - _MOST_NAMED
+    return f"{', '.join(names[:_MOST_NAMED])}{f' and {more} more nodes' if more > 0 else ''}"
+
 
 Plain = Callable[[Mapping[str, Any], Mapping[str, int], Sequence[NodeCandidate], Mapping[str, Mapping[str, int]]], str]
 """Of a Pod's spec, the sum of its requests, the nodes on which it fits, and what is requested on nodes: a name."""
@@ -269,3 +443,88 @@ class KubeScheduler:
             return dict.fromkeys(left, 0)
         scored = await self._api.post(api.PRIORITIZE, {"Pod": pod, "Nodes": None, "NodeNames": left})
         return {entry["Host"]: entry["Score"] for entry in scored}
+
+
+Raw = dict[str, Any]
+_MOST_NODES: Final = 100  # candidates that are compared, as in kube-scheduler's defaults for up to 1,000 nodes
+_MAX_NAMED_VICTIMS: Final = 4
+_NEVER: Final = "Never"
+
+
+class Preemption:
+    """Finds whom Pods would evict, in a cluster that does not change meanwhile.
+
+    Args:
+        way: calls the webhook.
+        scheduler: knows the nodes.
+        pods: all Pods that are there.
+    """
+
+    def __init__(self, way: api.Api, scheduler: KubeScheduler, pods: Iterable[Raw]) -> None:
+        self._api = way
+        self._scheduler = scheduler
+        self._there: dict[str, list[Raw]] = {}
+        for pod in pods:
+            node = pod["spec"].get("nodeName")
+            if node and not finished(pod) and pod["metadata"].get("deletionTimestamp") is None:
+                self._there.setdefault(node, []).append(pod)
+        self._least = min((_priority(pod) for on in self._there.values() for pod in on), default=math.inf)
+
+    async def told(self, pod: Raw, only: str | None) -> str:
+        """Say whom a Pod would evict, and from which node; "" if that would not help it, or it evicts nobody.
+
+        Args:
+            pod: that fits nowhere.
+            only: the one node that is a candidate; None for all.
+        """
+        spec = pod["spec"]
+        if spec.get("preemptionPolicy") == _NEVER or _priority(pod) <= self._least or spec.get("schedulingGates"):
+            return ""
+        chosen: dict[str, list[Raw]] = {}
+        for node in sorted(self._there) if only is None else [only]:
+            victims = self._victims(pod, node)
+            if victims is not None and self._scheduler.extends(pod):
+                victims = await self._extended(pod, node, victims)
+            if victims:
+                chosen[node] = victims
+                if len(chosen) == _MOST_NODES:
+                    break
+        if not chosen:
+            return ""
+        node = min(chosen, key=lambda name: _cost(chosen[name], name))
+        names = sorted(f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in chosen[node])
+        more = f" and {len(names) - _MAX_NAMED_VICTIMS} more Pods" if len(names) > _MAX_NAMED_VICTIMS else ""
+        return (
+            f"would fit on {node} by preempting {', '.join(names[:_MAX_NAMED_VICTIMS])}{more}; nobody is evicted here"
+        )
+
+    def _victims(self, pod: Raw, node: str) -> list[Raw] | None:
+        """Those that must go for what kube-scheduler counts itself; None if that would not suffice."""
+        lower = [one for one in self._there.get(node, ()) if _priority(one) < _priority(pod)]
+        if not lower or not self._scheduler.would_fit(pod, node, lower):
+            return None
+        gone = list(lower)
+        by_uid = sorted(lower, key=lambda one: str(one["metadata"]["uid"]))
+        for one in sorted(by_uid, key=_priority, reverse=True):
+            rest = [other for other in gone if other is not one]
+            if self._scheduler.would_fit(pod, node, rest):
+                gone = rest
+        return gone
+
+    async def _extended(self, pod: Raw, node: str, victims: Sequence[Raw]) -> list[Raw]:
+        """The victims that the extender chooses; none where that would not help."""
+        uids = {"Pods": [{"UID": one["metadata"]["uid"]} for one in victims], "NumPDBViolations": 0}
+        answer = await self._api.post(api.PREEMPT, {"Pod": pod, "NodeNameToMetaVictims": {node: uids}})
+        chosen = answer["NodeNameToMetaVictims"].get(node, {"Pods": []})
+        by_uid = {one["metadata"]["uid"]: one for one in self._there[node]}
+        return [by_uid[one["UID"]] for one in chosen["Pods"]]
+
+
+def _cost(victims: Sequence[Raw], node: str) -> tuple[int, int, int, str]:
+    priorities = [_priority(one) for one in victims]
+    return max(priorities), sum(priorities), len(victims), node
+
+
+def _priority(pod: Mapping[str, Any]) -> int:
+    priority = pod["spec"].get("priority")
+    return priority if isinstance(priority, int) else 0

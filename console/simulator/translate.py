@@ -1,10 +1,11 @@
-"""`koordgate translate`: what the Pods of manifests become, or the manifests in another product's dialect."""
+"""`koordgate translate`: what manifests become, or how another product's dialect says it."""
 
 import argparse
 import asyncio
+import copy
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,18 +14,30 @@ import msgspec
 import orjson
 import yaml
 
+from allocator.request.express import express
+from allocator.request.original import read_asks
+from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.dialects import PEERS
-from allocator.vocabulary.names import KOORDINATOR_DOMAIN, KUBERNETES_DOMAIN, NVIDIA_GPU, TYPE_GPU
+from allocator.vocabulary.names import (
+    ASKED_LIMIT_PREFIX,
+    DEVICE_ORDER,
+    DIALECT,
+    KOORDINATOR_DOMAIN,
+    KUBERNETES_DOMAIN,
+    NVIDIA_GPU,
+    ORIGINAL_REQUEST,
+    RESOURCE_MAPS,
+    TYPE_GPU,
+    is_quota_resource,
+)
+from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from console import terminal
-from console.simulator import fieldnames
+from console.simulator import manifests
 from console.simulator.cluster import OfflineCluster
-from console.simulator.configured import settings_of, stated_among
-from console.simulator.documents import InputError
-from console.simulator.manifests import Way, must_have_pods, place_of, pods_in, with_pods
+from console.simulator.documents import InputError, settings_of, stated_among
+from console.simulator.manifests import Way, must_have_pods, place_of, pods_in, with_pods, wrong_shape
 from console.simulator.objects import add_files, read_all
-from console.simulator.rewrite import Rewritten, rewrite
-from console.simulator.shapes import wrong_shape
 from koordgate.cli import Command
 from koordgate.settings import SettingsError
 from webhook import settings
@@ -32,6 +45,84 @@ from webhook.dialectsettings import DialectSettings
 from webhook.settings import WebhookSettings
 
 Raw = dict[str, Any]
+_OURS: Final = (*HINT_ANNOTATIONS, DEVICE_ORDER)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A Pod in another dialect.
+
+    Attributes:
+        pod: as written; as given where something is missing.
+        missing: why it cannot be written so, a sentence each.
+        notes: what its author should know.
+    """
+
+    pod: Raw
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def rewrite(pod: Raw, dialect: Dialect, types: DeviceTypes) -> Rewritten:
+    """Write what a Pod asks of a dialect's type in that dialect; the rest of the Pod stays as it is.
+
+    Args:
+        pod: in any dialect that is read.
+        dialect: to write it in.
+        types: the table for its namespace.
+    """
+    reading = read_asks(pod, types, implied=False)
+    if reading.problems:
+        return Rewritten(pod, tuple(map(str, reading.problems)))
+    kind = types.by_name[dialect.type]
+    request = reading.request
+    if not any(one.ask.type == kind for one in request.containers):
+        return Rewritten(pod)
+    apps = pod["spec"].get("containers") or ()
+    first = str(apps[0].get("name", "")) if apps else ""
+    made = express(request, dialect, kind, first, one_device=kind.name in reading.one_device)
+    if made.missing:
+        return Rewritten(pod, tuple(made.missing))
+    done = copy.deepcopy(pod)
+    for container in _containers(done):
+        _replace(container, made.resources.get(container["name"], {}), kind.name, types)
+    metadata = done["metadata"]
+    annotations: Mapping[str, str] = metadata.get("annotations") or {}
+    gone = {ORIGINAL_REQUEST, DIALECT, *types.known.annotations, *types.known.selections}
+    gone.update(one.container for one in types.known.dialects if one.container)
+    gone.update(key for key in annotations if key.startswith(ASKED_LIMIT_PREFIX) or types.known.form_of(key))
+    kept = {key: text for key, text in annotations.items() if key not in gone} | made.annotations
+    metadata["annotations"] = kept
+    if not kept:
+        del metadata["annotations"]
+    notes = [f"{dialect.title} does not read the annotation {key}" for key in _OURS if dialect.title and key in kept]
+    return Rewritten(done, notes=tuple(notes))
+
+
+def _containers(pod: Mapping[str, Any]) -> Iterable[Raw]:
+    spec = pod["spec"]
+    return (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+
+
+def _replace(container: Raw, amounts: Mapping[str, str], kind: str, types: DeviceTypes) -> None:
+    """Write a container's amounts of one type in place of those that it has."""
+    resources = container.get("resources") or {}
+    known = types.known.resources
+    for key in RESOURCE_MAPS:
+        if key not in resources and (key == "requests" or not amounts):
+            continue
+        present = resources.get(key) or {}
+        others = {
+            name: text
+            for name, text in present.items()
+            if not is_quota_resource(name) and (name not in known or known[name].type.name != kind)
+        }
+        resources[key] = {**others, **amounts}
+        if not resources[key]:
+            del resources[key]
+    if resources or "resources" in container:
+        container["resources"] = resources
+
 
 _REFUSED: Final = 1
 _UNUSABLE: Final = 2
@@ -72,7 +163,7 @@ async def _outcome(where: str, obj: Raw, kind: str, cluster: OfflineCluster, tar
     name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else ""
     namespace = str(metadata.get("namespace") or "default") if isinstance(metadata, dict) else "default"
     about = f"{kind} {namespace}/{name}"
-    if strange := fieldnames.refused(obj, kind):
+    if strange := manifests.refused(obj, kind):
         raise InputError(f"{where}: {kind} {name}: {strange}; the API server would refuse it; correct it")
     pods = pods_in(obj, kind)
     if not pods and must_have_pods(obj, kind):

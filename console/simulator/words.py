@@ -27,8 +27,8 @@ from allocator.wire.devicequotas import NONE, UNLIMITED, read_quotas
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from allocator.wire.values import UNREADABLE, parse_json
 from console.simulator.account import Account, DeviceUse
+from console.simulator.apiserver import AddedDefault
 from console.simulator.assumed import ASSUMED
-from console.simulator.limitranges import AddedDefault
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = Mapping[str, Any]

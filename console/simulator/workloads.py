@@ -1,30 +1,275 @@
-"""The Pods that objects create, as their controllers would: names, numbers, owners, labels and order (pure).
+"""The Pods that controllers create: their names, numbers, owners and order."""
 
-What runs already counts: of a Deployment with three replicas of which two are in the input, one is created. Names that
-controllers generate end in letters that follow from the owner's name, so that a run repeats itself.
-"""
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from console.simulator import apiserver
 from console.simulator.apiserver import copied
-from console.simulator.daemons import daemon_pod, nodes_of_daemon
 from console.simulator.documents import InputError
-from console.simulator.manifests import must_have_pods
+from console.simulator.manifests import Way, must_have_pods, place_of, pods_in, wrong_shape
 from console.simulator.objects import InputObject, Objects, generated_name, suffix
-from console.simulator.owners import OwnedPod, Owners
-from console.simulator.shapes import wrong_shape
-from console.simulator.templates import templates_of
+from console.terminal import counted
+from webhook.view.nodeselection import may_land, tolerated
 
 Raw = dict[str, Any]
+_FINISHED: Final = ("Succeeded", "Failed")
+_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+_DEEPEST: Final = 8  # owners of owners
+
+
+class OwnedPod(NamedTuple):
+    """A Pod of the input that an object of the input has created.
+
+    Attributes:
+        name: of the Pod.
+        node: where it is bound; "" while it is not.
+        finished: it has ended.
+        labels: of the Pod.
+        completion: its index in an indexed Job; -1 for none.
+    """
+
+    name: str
+    node: str
+    finished: bool
+    labels: Mapping[str, str]
+    completion: int
+
+
+class Owners:
+    """The objects of the input by what they created.
+
+    Args:
+        sources: all Pods, and objects that create Pods.
+    """
+
+    def __init__(self, sources: Iterable[InputObject]) -> None:
+        self._by_uid: dict[str, int] = {}
+        self._by_name: dict[tuple[str, str, str], int] = {}
+        self._sources = list(sources)
+        self._at = {id(source.object): index for index, source in enumerate(self._sources)}
+        for index, source in enumerate(self._sources):
+            metadata = source.object["metadata"]
+            if source.kind != "Pod":
+                self._by_name[source.kind, _namespace(source.object), metadata["name"]] = index
+                if metadata.get("uid"):
+                    self._by_uid[metadata["uid"]] = index
+        self._pods: dict[int, list[OwnedPod]] = {}
+        self._has_children: set[int] = set()
+        for source in self._sources:
+            above = list(islice(self._above(source.object), _DEEPEST))
+            if source.kind == "Pod":
+                for owner in above:  # a Pod of a ReplicaSet is one of its Deployment too, and so on
+                    self._pods.setdefault(owner, []).append(_standing(source.object))
+            else:
+                self._has_children.update(above)
+
+    def pods_of(self, source: InputObject) -> Sequence[OwnedPod]:
+        """The Pods in the input that an object has created, directly or by others."""
+        return self._pods.get(self._at[id(source.object)], ())
+
+    def left_to_others(self, source: InputObject) -> bool:
+        """Whether an object's Pods are those of another object of the input.
+
+        A ReplicaSet's are its Deployment's. An object of a kind that is not Kubernetes' own creates its Pods by the
+        workloads that it owns, where these are in the input.
+        """
+        if must_have_pods(source.object, source.kind):
+            owner = self._owner(source.object)
+            return owner is not None and self._sources[owner].kind == "Deployment"
+        return self._at[id(source.object)] in self._has_children
+
+    def _above(self, obj: Mapping[str, Any]) -> Iterator[int]:
+        """The owner of an object, the owner of that, and so on."""
+        owner = self._owner(obj)
+        while owner is not None:
+            yield owner
+            owner = self._owner(self._sources[owner].object)
+
+    def _owner(self, obj: Mapping[str, Any]) -> int | None:
+        references = obj["metadata"].get("ownerReferences") or ()
+        found = next((one for one in references if one.get("controller")), None)
+        if found is None:
+            return None
+        namespace = _namespace(obj)
+        known = self._by_uid.get(found.get("uid") or "")
+        if known is None:
+            known = self._by_name.get((found["kind"], namespace, found["name"]))
+        if known is None and found["kind"] == "ReplicaSet":
+            # The output of `kubectl get deployments,pods` lacks the ReplicaSets between both.
+            digest = (obj["metadata"].get("labels") or {}).get("pod-template-hash")
+            known = self._by_name.get(("Deployment", namespace, found["name"].removesuffix(f"-{digest}")))
+        return known
+
+
+def _standing(pod: Mapping[str, Any]) -> OwnedPod:
+    metadata = pod["metadata"]
+    index = str((metadata.get("annotations") or {}).get(_INDEX, ""))
+    finished = (pod.get("status") or {}).get("phase") in _FINISHED or metadata.get("deletionTimestamp") is not None
+    return OwnedPod(
+        metadata["name"],
+        pod["spec"].get("nodeName") or "",
+        finished,
+        metadata.get("labels") or {},
+        int(index[:9]) if index.isdecimal() else -1,
+    )
+
+
+def _namespace(obj: Mapping[str, Any]) -> str:
+    return str(obj["metadata"].get("namespace") or "default")
+
+
+_HARD: Final = frozenset({"NoSchedule", "NoExecute"})
+_ADDED: Final = (
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+)
+_OF_HOST_NETWORK: Final = ("node.kubernetes.io/network-unavailable", "NoSchedule")
+_KIND: Final = "DaemonSet"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def nodes_of_daemon(spec: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names, sorted, of the Nodes on which a Pod of this spec is created."""
+    tolerations = _tolerations(spec)
+    found = []
+    for node in nodes:
+        name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
+        taints = (node.get("spec") or {}).get("taints") or ()
+        hard = (taint for taint in taints if taint.get("effect") in _HARD)
+        if may_land(spec, name, labels) and all(tolerated(taint, tolerations) for taint in hard):
+            found.append(name)
+    return sorted(found)
+
+
+def daemon_pod(template: Mapping[str, Any], node: str) -> Raw:
+    """The Pod for one Node."""
+    pod = copied(template)
+    spec = pod["spec"]
+    spec["tolerations"] = _tolerations(spec)
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    affinity = dict(spec.get("affinity") or {})
+    affinity["nodeAffinity"] = {**(affinity.get("nodeAffinity") or {}), _REQUIRED: terms}
+    spec["affinity"] = affinity
+    return pod
+
+
+def only_node(spec: Mapping[str, Any]) -> str:
+    """The one Node that a Pod's required affinity names, as a DaemonSet's does; "" if it names none, or several."""
+    match ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED):
+        case {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]}:
+            return str(node)
+        case _:
+            return ""
+
+
+def of_another_node(pod: Mapping[str, Any], node: str) -> bool:
+    """Whether a DaemonSet made a Pod that is not bound yet for another Node than this one."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    if pod["spec"].get("nodeName") or not any(one.get("controller") and one["kind"] == _KIND for one in owners):
+        return False
+    return only_node(pod["spec"]) not in {"", node}
+
+
+def _tolerations(spec: Mapping[str, Any]) -> list[Raw]:
+    added = [*_ADDED, *([_OF_HOST_NETWORK] if spec.get("hostNetwork") else ())]
+    extra = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in added]
+    own = list(spec.get("tolerations") or ())
+    return [*own, *(one for one in extra if one not in own)]
+
+
+_MOST: Final = 250_001  # more than anybody may ask for
+_LONGEST: Final = 200
+_NOT_IN_NAMES: Final = frozenset({"spec", "template", "jobTemplate", "leaderWorkerTemplate"})
+_NAMES: Final = ("name", "groupName")
+_NUMBERS: Final = ("replicas", "numOfHosts")
+_OUTSIDE: Final = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTemplate:
+    """A Pod template in an object.
+
+    Attributes:
+        pod: the Pod that is made of it, with the object's name.
+        place: where it is in the object.
+        names: of its Pods.
+        told: how many there are and why, for people.
+    """
+
+    pod: Raw
+    place: str
+    names: Sequence[str]
+    told: str
+
+
+def templates_of(obj: Mapping[str, Any], kind: str) -> Iterator[FoundTemplate]:
+    """Find the templates of an object, in its order."""
+    for way, pod in pods_in(obj, kind).items():
+        place = place_of(way) or "the object itself"
+        count, by = 1, list[str]()
+        for at, number, key in _numbers(obj, way):
+            count = min(count * number, _MOST)
+            by.append(place_of((*at, key)))
+        base = _base(obj, way)
+        names = [f"{base}-{index}" for index in range(count)]
+        why = f"by {' and '.join(by)}" if by else "no number is stated beside it"
+        yield FoundTemplate(pod, place, names, f"{counted(count, 'Pod')} of {place}: {why}")
+
+
+def _numbers(obj: Mapping[str, Any], way: Way) -> Iterator[tuple[Way, int, str]]:
+    """The numbers on the way to a template: where each stands, how many Pods it makes of one, and its key."""
+    part: Any = obj
+    for depth, key in enumerate(way):
+        if isinstance(part, dict) and depth:
+            for name in _NUMBERS:
+                if _is_number(part.get(name)):
+                    yield way[:depth], part[name], name
+            if key == "template" and _is_number(part.get("parallelism")):
+                most = part.get("completions")
+                yield (
+                    way[:depth],
+                    min(part["parallelism"], most) if _is_number(most) else part["parallelism"],
+                    ("parallelism"),
+                )
+            size: Any = part.get("size")
+            if key == "workerTemplate" and _is_number(size):
+                # Of a LeaderWorkerSet: the leader is one of the group, and has the workers' template if it has none.
+                yield way[:depth], size - 1 if part.get("leaderTemplate") else size, "size"
+        part = part[key]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _base(obj: Mapping[str, Any], way: Way) -> str:
+    """The beginning of the names: the object's name, and the nearest name of the part that has the template."""
+    part: Any = obj
+    nearest = ""
+    for depth, key in enumerate(way):
+        if isinstance(part, dict) and depth:
+            stated = next((part[name] for name in _NAMES if isinstance(part.get(name), str) and part[name]), "")
+            nearest = stated or nearest
+        if isinstance(key, str) and key not in _NOT_IN_NAMES:
+            nearest = key
+        part = part[key]
+    name = f"{obj['metadata']['name']}-{nearest}" if nearest else str(obj["metadata"]["name"])
+    return _OUTSIDE.sub("-", name.lower()).strip("-")[:_LONGEST]
+
+
 Key = tuple[str, str]
 
 MOST_PODS: Final = 250_000
 _HASH: Final = 10
 _MOST_INDEX: Final = 100_000
-_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +558,3 @@ def _number(value: int | None, about: str) -> int:
     if value is not None and value > MOST_PODS:
         raise InputError(f"{about}: {value} Pods; {MOST_PODS} in all are the most: ask for fewer")
     return 1 if value is None else value
-
-
-def _namespace(obj: Mapping[str, Any]) -> str:
-    return str(obj["metadata"].get("namespace") or "default")

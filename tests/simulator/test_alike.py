@@ -9,10 +9,10 @@ import pytest
 from simulator.clusters import ALLOCATED, EXAMPLES, QOS, gpus, held, machine, pinned, topology
 
 from allocator.vocabulary.devicetype import BUILT_IN
-from console.simulator.alike import Admissions, Admitted, PodReader
+from console.simulator.arrivals import read_cluster, standing
 from console.simulator.cluster import OfflineCluster, PodFate, Result
-from console.simulator.inputs import read_cluster, standing
 from console.simulator.objects import Objects
+from console.simulator.running import Admissions, Admitted, PodReader
 from console.simulator.workloads import created
 from webhook import settings
 from webhook.view.podinfo import read_pod_info

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from simulator.clusters import asking, node
 
-from console.simulator.arrivals import Arrivals
+from console.simulator.arrivals import Arrivals, key_of
 from console.simulator.cluster import OfflineCluster, PodFate, Result
-from console.simulator.inputs import key_of
 from console.simulator.workloads import WantedPod
 
 Raw = dict[str, Any]

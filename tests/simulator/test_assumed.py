@@ -14,9 +14,8 @@ from trials import examples
 from allocator.vocabulary.adopted import Numbering
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, Unit, own_type
 from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
-from console.simulator.assumed import ASSUMED, VENDORS, assume_devices
-from console.simulator.assumedtypes import assumed_entries
-from console.simulator.inputs import key_of, read_cluster
+from console.simulator.arrivals import key_of, read_cluster
+from console.simulator.assumed import ASSUMED, VENDORS, assume_devices, assumed_entries
 from koordgate.cli import main
 from webhook.settings import parse, types_of
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.simulator.cardmemory import memory_of
+from console.simulator.assumed import memory_of
 
 MIB, GIB = 1_048_576, 1_073_741_824
 

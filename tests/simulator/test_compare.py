@@ -11,9 +11,8 @@ from simulator.clusters import asking, device, gpus, held, machine, node, saved
 
 from console.simulator import compare
 from console.simulator.cluster import PodFate, Result
-from console.simulator.compare import Run
+from console.simulator.compare import Run, Variant
 from console.simulator.objects import Objects
-from console.simulator.variants import Variant
 from console.simulator.workloads import WantedPod
 from koordgate.cli import main
 from webhook.settings import parse

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from console.simulator.daemons import daemon_pod, nodes_of_daemon, of_another_node, only_node
+from console.simulator.workloads import daemon_pod, nodes_of_daemon, of_another_node, only_node
 
 Raw = dict[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

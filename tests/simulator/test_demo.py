@@ -19,7 +19,7 @@ from simulator.clusters import asking, gpus, held, machine, saved
 
 from console import data, terminal
 from console.data import MissingDataError, data_folder
-from console.simulator import demo, devicemap, verdict
+from console.simulator import demo, devicemap
 from console.simulator.cluster import OfflineCluster
 from console.simulator.objects import Objects
 from koordgate.cli import main, parser_of
@@ -66,11 +66,11 @@ def test_the_demo_ends_with_the_verdict_and_where_to_look_next(capsys: pytest.Ca
 
 def test_the_next_steps_are_commands_that_run_and_files_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     _played(capsys)
-    named = [line for step in verdict.steps() for line in step[1:]]
+    named = [line for step in demo.steps() for line in step[1:]]
     files = [word.rstrip(",") for line in named for word in line.split() if word.rstrip(",").endswith((".md", ".yaml"))]
     assert len(files) == 6
     assert [file for file in files if not Path(file).exists()] == []
-    command = "".join(verdict.steps()[0][1:]).replace("\\", "")
+    command = "".join(demo.steps()[0][1:]).replace("\\", "")
     ran = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "team-a/chat-" in ran.stdout
@@ -89,24 +89,24 @@ def test_commands_are_never_broken(
 ) -> None:
     """From another folder they name files by long paths; a line that a program breaks cannot be copied."""
     monkeypatch.chdir(tmp_path)
-    shown = verdict.DemoOutcome(
+    shown = demo.DemoOutcome(
         [], OfflineCluster.in_process().account(), [], guarded=True, foreign="refused", means="a test"
     )
-    terminal.show(*verdict.parts(shown), most=30)
+    terminal.show(*demo.parts(shown), most=30)
     lines = capsys.readouterr().out.splitlines()
-    for step in verdict.steps():
+    for step in demo.steps():
         assert {f"    {line}" for line in step[1:]} <= set(lines)
 
 
 def test_what_fails_is_said_in_red(capsys: pytest.CaptureFixture[str]) -> None:
     account = OfflineCluster.in_process().account()
-    shown = verdict.DemoOutcome([], account, ["gpu 0 of a: 120 %"], guarded=False, foreign="bound", means="a test")
+    shown = demo.DemoOutcome([], account, ["gpu 0 of a: 120 %"], guarded=False, foreign="bound", means="a test")
     assert not shown.right
-    terminal.show(*verdict.parts(shown), most=80)
+    terminal.show(*demo.parts(shown), most=80)
     told = capsys.readouterr().out
     assert "demo: FAILED: see the red lines above\n" in told
     assert re.search(r"given twice +gpu 0 of a: 120 %\n", told)
-    assert {"red", "bold red"} <= {span for part in verdict.parts(shown) for span in _styles(part)}
+    assert {"red", "bold red"} <= {span for part in demo.parts(shown) for span in _styles(part)}
 
 
 def _styles(part: object) -> Iterator[str]:

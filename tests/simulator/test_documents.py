@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from trials import examples
 
 from console.simulator import documents as documents_module
-from console.simulator.documents import InputError, read_documents
-from console.simulator.yamltext import _Loader, load_all
+from console.simulator.documents import InputError, _Loader, load_all, read_documents
 from koordgate.cli import main
 
 POD: Final = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": []}}

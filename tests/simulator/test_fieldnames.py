@@ -8,7 +8,7 @@ import pytest
 import yaml
 from builders import container, pod
 
-from console.simulator.fieldnames import refused
+from console.simulator.manifests import refused
 from koordgate.cli import main
 
 Raw = dict[str, Any]

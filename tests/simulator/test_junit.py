@@ -4,8 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from console.simulator.expectations import Check
-from console.simulator.junit import to_junit
+from console.simulator.expectations import Check, to_junit
 
 
 def test_every_check_is_a_case_of_its_suite_and_all_are_counted() -> None:

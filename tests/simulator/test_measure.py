@@ -10,7 +10,7 @@ from allocator.request.typical import stated
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.mix import Mix, mix_of
 from console.simulator.cluster import OfflineCluster
-from console.simulator.measure import Measure
+from console.simulator.compare import Measure
 
 Raw = dict[str, Any]
 FPGA = {"type": "fpga", "id": "fpga-0", "minor": 0, "health": True, "resources": {"koordinator.sh/fpga": "100"}}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from console.simulator.objects import InputObject
-from console.simulator.owners import OwnedPod, Owners
+from console.simulator.workloads import OwnedPod, Owners
 
 Raw = dict[str, Any]
 

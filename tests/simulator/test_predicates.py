@@ -9,8 +9,17 @@ from simulator.clusters import nic
 from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.wire.deviceobject import read_device_object
-from console.simulator.predicates import NodeCandidate, best, candidate, closed_to_some, grouped, unready, why_not
-from console.simulator.resources import allocatable, managed
+from console.simulator.scheduler import (
+    NodeCandidate,
+    allocatable,
+    best,
+    candidate,
+    closed_to_some,
+    grouped,
+    managed,
+    unready,
+    why_not,
+)
 
 DEDICATED = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
 CORDON = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}

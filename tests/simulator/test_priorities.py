@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from console.simulator.priorities import Priorities
+from console.simulator.apiserver import Priorities
 
 Raw = dict[str, Any]
 GONE = "is forbidden: no PriorityClass with name gone was found"

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from console.simulator.progress import progress
+from console.simulator.simulate import progress
 
 
 def test_a_line_is_written_for_each_ten_thousand(capsys: pytest.CaptureFixture[str]) -> None:

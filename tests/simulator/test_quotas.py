@@ -6,7 +6,7 @@ import pytest
 from builders import container, pod
 
 from allocator.vocabulary.devicetype import BUILT_IN
-from console.simulator.quotas import QuotaPlugin
+from console.simulator.apiserver import QuotaPlugin
 from webhook.quotas.mirror import MIRROR_LABEL, written_names
 from webhook.quotas.table import LimitTable, QuotaFeed
 

@@ -7,7 +7,7 @@ from builders import device_entry, device_object, nic_entry
 
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.wire.deviceobject import read_device_object
-from console.simulator.resources import allocatable, managed, shortages
+from console.simulator.scheduler import allocatable, managed, shortages
 
 NODE: dict[str, Any] = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "2"}}}
 

@@ -8,8 +8,8 @@ from builders import container, pod
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.names import KOORDINATOR_DOMAIN
-from console.simulator.configured import every_dialect
-from console.simulator.rewrite import rewrite
+from console.simulator.documents import every_dialect
+from console.simulator.translate import rewrite
 from webhook.settings import types_of
 
 Raw = dict[str, Any]

@@ -10,9 +10,9 @@ from simulator.clusters import node
 
 from allocator.vocabulary.delivery import NodeRuntime
 from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
+from console.simulator.apiserver import RuntimeClassPlugin
+from console.simulator.arrivals import read_cluster
 from console.simulator.cluster import OfflineCluster, PodFate
-from console.simulator.inputs import read_cluster
-from console.simulator.runtimeclasses import RuntimeClassPlugin
 from webhook.view.cluster import ClusterView, SeenObjects
 
 Raw = dict[str, Any]

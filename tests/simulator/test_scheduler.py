@@ -11,9 +11,7 @@ from trials import examples
 
 from allocator.amounts import pod_amounts
 from console.simulator import api
-from console.simulator.predicates import candidate, grouped, why_not
-from console.simulator.resources import allocatable
-from console.simulator.scheduler import KubeScheduler
+from console.simulator.scheduler import KubeScheduler, allocatable, candidate, grouped, why_not
 
 Raw = dict[str, Any]
 OURS = "koord-scheduler"

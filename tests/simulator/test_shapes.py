@@ -7,8 +7,8 @@ import pytest
 from simulator.clusters import saved
 
 from console.simulator.documents import InputError
+from console.simulator.manifests import wrong_shape
 from console.simulator.objects import read
-from console.simulator.shapes import wrong_shape
 
 Raw = dict[str, Any]
 POD: Raw = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}

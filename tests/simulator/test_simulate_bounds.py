@@ -12,15 +12,14 @@ from simulator.clusters import asking, device, gpus, held, machine, node, pinned
 
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.dialects import PEERS
-from console.simulator import compare, progress, quotas, report, rewrite, simulation
+from console.simulator import apiserver, compare, report, simulate, translate
+from console.simulator.apiserver import AddedDefault, beyond, limits_as_requests, write_defaults
 from console.simulator.cluster import PodFate, Result
-from console.simulator.compare import Run, _refusals
+from console.simulator.compare import Run, Variant, _refusals, variants
 from console.simulator.devicemap import tcp_port
-from console.simulator.limitranges import AddedDefault, beyond, limits_as_requests, write_defaults
 from console.simulator.objects import Objects
-from console.simulator.predicates import NodeCandidate
+from console.simulator.scheduler import NodeCandidate
 from console.simulator.simulate import COMMAND
-from console.simulator.variants import Variant, variants
 from console.simulator.workloads import WantedPod
 from koordgate.cli import main
 from webhook.settings import WebhookSettings
@@ -185,16 +184,16 @@ def test_five_problems_of_a_check_are_told(tmp_path: Path, capsys: pytest.Captur
 def test_notes_that_say_the_same_of_many_pods_are_one() -> None:
     notes = [*(f"Pod p{at}: is odd" for at in range(5)), "Node n: is new", "Pod q: is alone", "Pod p9: is even"]
     notes += ["Pod q9: is even", "plain"]
-    assert list(simulation._gathered(notes)) == [
+    assert list(simulate._gathered(notes)) == [
         "Pods p0, p1, p2 and 2 more Pods: is odd",
         "Node n: is new",
         "Pod q: is alone",
         "Pods p9, q9: is even",
         "plain",
     ]
-    assert list(simulation._gathered([f"Pod p{at}: x" for at in range(8)])) == ["Pods p0, p1, p2 and 5 more Pods: x"]
-    assert list(simulation._gathered([f"Pod p{at}: x" for at in range(4)])) == ["Pods p0, p1, p2 and 1 more Pod: x"]
-    assert list(simulation._gathered([f"Pod p{at}: x" for at in range(3)])) == ["Pods p0, p1, p2: x"]
+    assert list(simulate._gathered([f"Pod p{at}: x" for at in range(8)])) == ["Pods p0, p1, p2 and 5 more Pods: x"]
+    assert list(simulate._gathered([f"Pod p{at}: x" for at in range(4)])) == ["Pods p0, p1, p2 and 1 more Pod: x"]
+    assert list(simulate._gathered([f"Pod p{at}: x" for at in range(3)])) == ["Pods p0, p1, p2: x"]
 
 
 # Sums of resources
@@ -418,7 +417,7 @@ def test_a_quota_counts_the_pods_in_all_its_scopes(spec: Raw, scope: Any, inside
     if isinstance(scope, tuple):
         one = {"scopeName": "PriorityClass", "operator": scope[0], "values": scope[1]}
         scope = {"scopeSelector": {"matchExpressions": [one]}}
-    assert quotas._matches({"spec": {"containers": [{"name": "c"}], **spec}}, scope) is inside
+    assert apiserver._matches({"spec": {"containers": [{"name": "c"}], **spec}}, scope) is inside
 
 
 @pytest.mark.parametrize(
@@ -435,21 +434,7 @@ def test_a_best_effort_pod_states_neither_cpu_nor_memory_anywhere(resources: Raw
     plain = {"name": "p"}
     spec: Raw = {"containers": [plain, plain], "initContainers": [plain]}
     spec |= {"resources": resources} if of == "pod" else {of: [plain, {"name": "c", "resources": resources}, plain]}
-    assert quotas._best_effort(spec) is best
-
-
-@pytest.mark.parametrize(
-    ("key", "amount", "told"),
-    [
-        ("cpu", 1500, "1500m"),
-        ("requests.cpu", 2000, "2"),
-        ("limits.cpu", 999, "999m"),
-        ("memory", 1500, "1500"),
-        ("cpu", 10**6, "1000"),
-    ],
-)
-def test_cpu_of_quotas_is_told_in_thousandths_where_it_is_no_whole_number(key: str, amount: int, told: str) -> None:
-    assert quotas._told(key, amount) == told
+    assert apiserver._best_effort(spec) is best
 
 
 # Scores of a stock kube-scheduler
@@ -499,11 +484,11 @@ def test_nodes_are_scored_by_what_is_left_by_evenness_and_by_taints() -> None:
 def test_a_pod_that_cannot_be_read_or_asks_for_nothing_is_written_as_it_is() -> None:
     dialect = next(one for one in PEERS if one.name == "hami")
     wrong = asking("p", {"kubernetes.io/gpu": "250"})
-    told = rewrite.rewrite(wrong, dialect, BUILT_IN)
+    told = translate.rewrite(wrong, dialect, BUILT_IN)
     assert told.pod is wrong
     assert told.missing
     plain = asking("p", {"cpu": "1"})
-    assert rewrite.rewrite(plain, dialect, BUILT_IN) == rewrite.Rewritten(plain)
+    assert translate.rewrite(plain, dialect, BUILT_IN) == translate.Rewritten(plain)
 
 
 def test_what_runs_on_a_node_holds_what_it_states(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -684,7 +669,7 @@ def test_a_comparison_is_80_columns_wide_unless_another_width_or_all_is_asked_fo
 def test_notes_of_ways_are_told_once_and_how_far_each_has_come(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "EACH", 1)
+    monkeypatch.setattr(simulate, "EACH", 1)
     file = saved(tmp_path, [*machine("a"), device("gone"), gpus("one", 50), gpus("two", 50)])
     assert main(["simulate", "-f", file]) == 0
     assert capsys.readouterr().err.splitlines()[:2] == ["Pods: 1 of 2", "Pods: 2 of 2"]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from simulator.clusters import device, gpus, held, machine, node, saved, topology
 
+from console.simulator.compare import Variant, variants
 from console.simulator.documents import InputError
 from console.simulator.objects import Objects, read
 from console.simulator.simulate import COMMAND
-from console.simulator.variants import Variant, variants
 from webhook.settings import WebhookSettings, parse
 
 Raw = dict[str, Any]

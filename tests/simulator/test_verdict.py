@@ -8,16 +8,16 @@ from rich.table import Table
 from rich.text import Text
 
 from console import terminal
-from console.simulator import verdict
+from console.simulator import demo
 from console.simulator.cluster import OfflineCluster, PodFate, Result
 
 BOUND = {"metadata": {"name": "a"}, "spec": {"nodeName": "n"}}
 
 
-def shown(*overgiven: str, guarded: bool = True) -> verdict.DemoOutcome:
+def shown(*overgiven: str, guarded: bool = True) -> demo.DemoOutcome:
     results = [Result(BOUND, PodFate.BOUND), Result(BOUND, PodFate.DENIED)]
     account = OfflineCluster.in_process().account()
-    return verdict.DemoOutcome(results, account, overgiven, guarded, "refused", "the real webhook: 3 requests")
+    return demo.DemoOutcome(results, account, overgiven, guarded, "refused", "the real webhook: 3 requests")
 
 
 SUMS = """\
@@ -54,9 +54,9 @@ Where to look next
 
 
 def test_the_sums_and_the_verdict_are_one_table_of_two_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.show(*verdict.parts(shown()), most=80)
+    terminal.show(*demo.parts(shown()), most=80)
     assert capsys.readouterr().out.startswith(SUMS)
-    terminal.show(*verdict.parts(shown("gpu 0", "gpu 1")), most=29)
+    terminal.show(*demo.parts(shown("gpu 0", "gpu 1")), most=29)
     assert capsys.readouterr().out.startswith(NARROW)
 
 
@@ -71,7 +71,7 @@ def test_the_sums_and_the_verdict_are_one_table_of_two_columns(capsys: pytest.Ca
 def test_what_went_wrong_is_red_and_the_rest_is_not(
     overgiven: tuple[str, ...], styles: list[str], right: str, *, guarded: bool
 ) -> None:
-    parts = verdict.parts(shown(*overgiven, guarded=guarded))
+    parts = demo.parts(shown(*overgiven, guarded=guarded))
     assert isinstance(parts[1], Table)
     assert isinstance(parts[3], Text)
     assert [cell.style for cell in parts[1].columns[1].cells if isinstance(cell, Text)] == styles
@@ -114,23 +114,23 @@ def test_the_program_is_called_by_its_name_where_that_is_this_one(
     monkeypatch.setattr(sys, "executable", str(mine / "python"))
     monkeypatch.setenv("PATH", str(tmp_path / path))
     monkeypatch.chdir(tmp_path / here)
-    assert verdict.called() == called.replace("@", str(tmp_path))
+    assert demo.called() == called.replace("@", str(tmp_path))
     told = [
-        part.plain if isinstance(part, Text) else part for part in verdict.parts(shown()) if not isinstance(part, Table)
+        part.plain if isinstance(part, Text) else part for part in demo.parts(shown()) if not isinstance(part, Table)
     ]
     last = ["  To type `koordgate` alone:", f'    export PATH={mine}:"$PATH"']
     assert (told[-2:] == last) is hint
-    assert told[-1] == (last[1] if hint else f"    {verdict.called()} --help")
+    assert told[-1] == (last[1] if hint else f"    {demo.called()} --help")
 
 
 def test_each_step_has_a_title_and_lines_that_are_indented_beneath_it() -> None:
     told = [
         part.plain if isinstance(part, Text) else part
-        for part in verdict.parts(shown())[6:]
+        for part in demo.parts(shown())[6:]
         if not isinstance(part, Table)
     ]
     expected = []
-    for title, *lines in verdict.steps():
+    for title, *lines in demo.steps():
         expected += [f"  {title}", *(f"    {line}" for line in lines)]
     assert told[: len(expected)] == expected
-    assert [len(step) for step in verdict.steps()] == [3, 2, 4, 2]
+    assert [len(step) for step in demo.steps()] == [3, 2, 4, 2]

@@ -5,7 +5,7 @@ import math
 import pytest
 import yaml
 
-from console.simulator.yamltext import load_all
+from console.simulator.documents import load_all
 
 SCALARS: dict[str, object] = {
     "0": 0,
