@@ -136,6 +136,9 @@ async def kubeconfig_access(path: Path | None = None, context: str | None = None
     """
     # Not the library's constant, which was computed when the library was imported.
     files = str(path or os.environ.get("KUBECONFIG") or "~/.kube/config")
+    if not any(Path(file).expanduser().exists() for file in files.split(os.pathsep) if file):
+        told = f"no usable Kubernetes configuration: there is no file {files}"
+        raise KubeError(f"{told}; write the kubeconfig there, or name it in $KUBECONFIG", reason="Configuration")
     loader: KubeConfigLoader | None = None
 
     async def load(configuration: Configuration, renew: bool) -> None:  # noqa: FBT001
