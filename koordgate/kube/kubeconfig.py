@@ -128,6 +128,10 @@ async def _loaded(load: Load, configuration: Configuration, *, renew: bool) -> N
         raise KubeError(problem, reason="Configuration") from error
 
 
+def _exists(files: str) -> bool:
+    return any(Path(file).expanduser().exists() for file in files.split(os.pathsep) if file)
+
+
 async def kubeconfig_access(path: Path | None = None, context: str | None = None) -> ConfiguredAccess:
     """Access as a context of a kubeconfig.
 
@@ -136,7 +140,7 @@ async def kubeconfig_access(path: Path | None = None, context: str | None = None
     """
     # Not the library's constant, which was computed when the library was imported.
     files = str(path or os.environ.get("KUBECONFIG") or "~/.kube/config")
-    if not any(Path(file).expanduser().exists() for file in files.split(os.pathsep) if file):
+    if not _exists(files):  # the library says only which key it misses
         told = f"no usable Kubernetes configuration: there is no file {files}"
         raise KubeError(f"{told}; write the kubeconfig there, or name it in $KUBECONFIG", reason="Configuration")
     loader: KubeConfigLoader | None = None

@@ -146,7 +146,7 @@ async def test_a_mistake_is_a_2_that_says_what_there_is(
     assert not [one for one in cluster.requests if one.verb not in {"get", "list"}]
 
 
-async def test_a_context_that_the_kubeconfig_lacks_is_told_with_those_there_are(koordgate: Koordgate) -> None:
+async def test_a_context_that_the_kubeconfig_lacks_is_told(koordgate: Koordgate) -> None:
     said = await koordgate("top", "--context", "elsewhere")
     assert said.status == 1
     assert "Expected object with name elsewhere" in said.err
