@@ -5,7 +5,6 @@ import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Final, Generic, TypeVar
@@ -177,6 +176,8 @@ class WatchedFile(Generic[_T]):
             self._seen = None
             self._reading = FileReading(self._reading.value, str(error))
         else:
+            from hashlib import blake2b  # noqa: PLC0415 it brings OpenSSL, which the NVML process never needs
+
             digest = blake2b(data).digest()
             if digest != self._seen:
                 self._reading = self._decode(data)

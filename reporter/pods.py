@@ -142,7 +142,7 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
         starts=starts_of(obj) if any(not share.id for share in allocation.shares) else (),
         unread=allocation.unread,
         visible=_visible(annotations) if DEVICE_ALLOCATED in annotations else {},
-        limits=_limits(annotations),
+        limits={container: mib * MIB for container, mib in decided_limits(annotations).items()},
         parts=_parts(annotations, types),
         status=decided,
         status_unreadable=status_unreadable,
@@ -187,11 +187,6 @@ def _visible(annotations: Mapping[str, str]) -> dict[tuple[str, str], frozenset[
             kind, container = shown
             found[container, kind] = frozenset(map(unqualified, value.split(","))) if value else frozenset()
     return found
-
-
-def _limits(annotations: Mapping[str, str]) -> dict[str, int]:
-    """The memory limits that a bind decided, in bytes."""
-    return {container: mib * MIB for container, mib in decided_limits(annotations).items()}
 
 
 def _parts(annotations: Mapping[str, str], types: DeviceTypes) -> dict[tuple[str, str], int]:

@@ -108,7 +108,7 @@ class _Child(asyncio.SubprocessProtocol):
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         try:
             for line in lines:
-                self._hear(protocol.read_answer(line))
+                self._hear(protocol.ANSWERS.decode(line))
         except ValueError as error:  # msgspec's errors are of this kind
             self._stop(_EndedError("NvmlFailed", f"the NVML process wrote a line that cannot be read: {error}"))
         if len(self._unfinished) > protocol.MAX_LINE:

@@ -59,26 +59,11 @@ class Xid(msgspec.Struct, frozen=True, tag="xid"):
 
 Answer = NvmlReading | Processes | Memory | Refused | Failed | Xid
 
-_asks = msgspec.json.Decoder(Ask)
-_answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
+# They raise msgspec.MsgspecError, a ValueError, for a line that is no such message.
+ASKS = msgspec.json.Decoder(Ask)
+ANSWERS: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 
 
 def encode(message: Ask | Answer) -> bytes:
     """Write one line."""
     return msgspec.json.encode(message) + b"\n"
-
-
-def read_ask(line: bytes) -> Ask:
-    """Read a question.
-
-    Raises msgspec.MsgspecError: the line is not a question.
-    """
-    return _asks.decode(line)
-
-
-def read_answer(line: bytes) -> Answer:
-    """Read a message of the NVML process.
-
-    Raises msgspec.MsgspecError: the line is not such a message.
-    """
-    return _answers.decode(line)

@@ -71,7 +71,7 @@ def _serve(nvml: Nvml, output: BinaryIO, *, listening: bool) -> None:
             data = questions.read(65536)
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
-                _say(output, _answer(nvml, protocol.read_ask(line)))
+                _say(output, _answer(nvml, protocol.ASKS.decode(line)))
             if pause is not None:
                 _report_all(nvml, output)
                 pause = _NEXT_QUESTION_S

@@ -195,7 +195,7 @@ def build(
     }
     read = read_device_object(body, types)
     problems += read.problems
-    devices = tuple(_set_aside(device) if device.id in aside else device for device in read.devices)
+    devices = tuple(replace(device, healthy=False) if device.id in aside else device for device in read.devices)
     return DeviceObject(body, devices, tuple(problems))
 
 
@@ -222,10 +222,6 @@ def _counted(entries: Iterable[Mapping[str, Any]]) -> str:
 def worth_telling(body: Mapping[str, Any], live: Mapping[str, Any] | None) -> bool:
     """Whether the object is needed: a node that never had a device needs none."""
     return live is not None or bool(body["spec"]["devices"]) or bool(body["metadata"]["annotations"])
-
-
-def _set_aside(device: Device) -> Device:
-    return replace(device, healthy=False)
 
 
 def _entry(one: PciDevice, types: DeviceTypes, aside: frozenset[str], domain: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from reporter.gpu import worker
 from reporter.gpu.facts import XidEvent
 from reporter.gpu.guarded import NvmlUnavailableError, Patience, _Child
 from reporter.gpu.nvml import CardError
-from reporter.gpu.protocol import Xid, encode, read_answer
+from reporter.gpu.protocol import ANSWERS, Xid, encode
 
 A100 = "GPU-a1000000-0000-4000-8000-00000000000{}"
 IMPATIENT = Patience(answer=0.05, first_answer=30.0, first_pause=0.001, longest_pause=0.01, end=30.0)
@@ -358,7 +358,7 @@ async def test_the_process_ends_with_its_input_and_with_1_where_nvml_fails(playe
 
     assert [one.returncode for one in ended] == [0, 1]
     assert ended[0].stdout == b""
-    assert read_answer(ended[1].stdout.rstrip()).reason == "NvmlNotFound"
+    assert ANSWERS.decode(ended[1].stdout.rstrip()).reason == "NvmlNotFound"
 
 
 def child(code: int = 0) -> _Child:
