@@ -324,7 +324,7 @@ def test_without_a_kubeconfig_the_user_is_told_what_to_set(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert run("check") == 1
     told = capsys.readouterr().err
-    assert "name a kubeconfig in $KUBECONFIG, or another --context; or give objects with -f" in told
+    assert "write the kubeconfig there, or name it in $KUBECONFIG; or give objects with -f" in told
 
 
 def test_files_without_the_installations_settings_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -441,7 +441,7 @@ def test_a_switch_without_a_kubeconfig_is_not_told_of_files(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert run(*words) == 1
-    assert capsys.readouterr().err.endswith("name a kubeconfig in $KUBECONFIG, or another --context\n")
+    assert capsys.readouterr().err.endswith("write the kubeconfig there, or name it in $KUBECONFIG\n")
 
 
 @pytest.mark.parametrize("scheduler", ["a-scheduler", "default-scheduler", "volcano"])

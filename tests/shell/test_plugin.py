@@ -62,7 +62,7 @@ def test_a_message_begins_with_the_command_as_it_was_called(
         assert main(words) == 1
         told = capsys.readouterr().err
         assert told.startswith(f"kubectl koordgate {words[0]}: ")
-        assert "name a kubeconfig in $KUBECONFIG, or another --context" in told
+        assert "write the kubeconfig there, or name it in $KUBECONFIG" in told
 
 
 # Completion

@@ -633,7 +633,7 @@ async def test_without_a_kubeconfig_each_command_says_what_else_it_takes(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     said = await koordgate(*words.split())
     assert (said.status, said.out) == (1, "")
-    assert said.err.endswith(f"name a kubeconfig in $KUBECONFIG, or another --context{HINTS.get(words, '')}\n")
+    assert said.err.endswith(f"write the kubeconfig there, or name it in $KUBECONFIG{HINTS.get(words, '')}\n")
 
 
 @pytest.mark.parametrize("words", ASKING)
