@@ -72,10 +72,7 @@ HINTS: dict[str, tuple[str, tuple[tuple[str, TypeHint], ...]]] = {
         '{"fpga":{"allocateStrategy":"RequestsAsCount"}}',
         (("fpga", TypeHint(strategy=Strategy.REQUESTS_AS_COUNT)),),
     ),
-    "virtual functions": (
-        '{"rdma":{"vfSelector":{}}}',
-        (("rdma", TypeHint(functions=Selector())),),
-    ),
+    "virtual functions": ('{"rdma":{"vfSelector":{}}}', (("rdma", TypeHint(functions=Selector())),)),
     "labels": (
         '{"rdma":{"selector":{"matchLabels":{"type":"fast","example.com/a":""}}}}',
         (("rdma", TypeHint(Selector((is_in("example.com/a", ""), is_in("type", "fast"))))),),
@@ -150,176 +147,141 @@ def test_what_is_read_can_be_a_key() -> None:
 
 DEEP = "[" * 60_000
 
-# annotation, its text, the path below it, the message
+# annotation and the path below it, its text, the message
 
-WRONG: dict[str, tuple[str, str, str, str]] = {
-    "empty": ("hint", "", "", "must be a JSON object"),
-    "not JSON": ("hint", "{", "", "must be a JSON object"),
-    "deep": ("joint", DEEP, "", "must be a JSON object"),
-    "a list": ("partition", "[]", "", "must be a JSON object"),
-    "text": ("partition", '"Restricted"', "", "must be a JSON object"),
-    "too long": ("hint", "{}" + " " * 2**16, "", "more than the 64 KiB that are read"),
-    "a key twice": ("hint", '{"gpu":{},"gpu":{"exclusivePolicy":"DeviceLevel"}}', "", "a key occurs twice"),
-    "a number without end": ("partition", '{"ringBusBandwidth":' + "9" * 5000 + "}", "", "must be a JSON object"),
-    "an unknown type": ("hint", '{"gpus":{}}', "", "unknown key 'gpus'; use fpga or gpu or rdma"),
-    "a type of text": ("hint", '{"gpu":"all"}', ".gpu", "must be a JSON object"),
+WRONG: dict[str, tuple[str, str, str]] = {
+    "empty": ("hint", "", "must be a JSON object"),
+    "not JSON": ("hint", "{", "must be a JSON object"),
+    "deep": ("joint", DEEP, "must be a JSON object"),
+    "a list": ("partition", "[]", "must be a JSON object"),
+    "text": ("partition", '"Restricted"', "must be a JSON object"),
+    "too long": ("hint", "{}" + " " * 2**16, "more than the 64 KiB that are read"),
+    "a key twice": ("hint", '{"gpu":{},"gpu":{"exclusivePolicy":"DeviceLevel"}}', "a key occurs twice"),
+    "a number without end": ("partition", '{"ringBusBandwidth":' + "9" * 5000 + "}", "must be a JSON object"),
+    "an unknown type": ("hint", '{"gpus":{}}', "unknown key 'gpus'; use fpga or gpu or rdma"),
+    "a type of text": ("hint.gpu", '{"gpu":"all"}', "must be a JSON object"),
     "an unknown key": (
-        "hint",
+        "hint.gpu",
         '{"gpu":{"topologyScope":"PCIe"}}',
-        ".gpu",
         "unknown key 'topologyScope'; use selector or vfSelector or allocateStrategy or requiredTopologyScope",
     ),
     "an unknown scope": (
-        "hint",
+        "hint.gpu.requiredTopologyScope",
         '{"gpu":{"requiredTopologyScope":"NUMA"}}',
-        ".gpu.requiredTopologyScope",
         "'NUMA' is not allowed; use Device or PCIe or NUMANode or Node",
     ),
     "a scope of another kind": (
-        "hint",
+        "hint.gpu.requiredTopologyScope",
         '{"gpu":{"requiredTopologyScope":3}}',
-        ".gpu.requiredTopologyScope",
         "what is written here is not allowed; use Device",
     ),
     "an unknown strategy": (
-        "hint",
+        "hint.rdma.allocateStrategy",
         '{"rdma":{"allocateStrategy":"applyforall"}}',
-        ".rdma.allocateStrategy",
         "'applyforall' is not allowed; use ApplyForAll or RequestsAsCount",
     ),
     "an unknown policy": (
-        "hint",
+        "hint.rdma.exclusivePolicy",
         '{"rdma":{"exclusivePolicy":"NodeLevel"}}',
-        ".rdma.exclusivePolicy",
         "'NodeLevel' is not allowed; use DeviceLevel or PCIeLevel",
     ),
-    "a selector of text": ("hint", '{"gpu":{"selector":"a=b"}}', ".gpu.selector", "must be a JSON object"),
+    "a selector of text": ("hint.gpu.selector", '{"gpu":{"selector":"a=b"}}', "must be a JSON object"),
     "a selector without matchLabels": (
-        "hint",
+        "hint.gpu.selector",
         '{"gpu":{"selector":{"a":"b"}}}',
-        ".gpu.selector",
         "unknown key 'a'; use matchLabels or matchExpressions",
     ),
     "a key that is none": (
-        "hint",
+        "hint.gpu.vfSelector.matchLabels",
         '{"gpu":{"vfSelector":{"matchLabels":{"a b":"c"}}}}',
-        ".gpu.vfSelector.matchLabels",
         "'a b'",
     ),
     "a value that is none": (
-        "hint",
+        "hint.gpu.selector.matchLabels",
         '{"gpu":{"selector":{"matchLabels":{"a":"b c"}}}}',
-        ".gpu.selector.matchLabels",
         "'b c'",
     ),
     "a value of another kind": (
-        "hint",
+        "hint.gpu.selector.matchLabels",
         '{"gpu":{"selector":{"matchLabels":{"a":true}}}}',
-        ".gpu.selector.matchLabels",
         "not a value",
     ),
     "expressions that are an object": (
-        "hint",
+        "hint.gpu.selector.matchExpressions",
         '{"gpu":{"selector":{"matchExpressions":{}}}}',
-        ".gpu.selector.matchExpressions",
         "must be a list of at most 64",
     ),
     "an unknown operator": (
-        "hint",
+        "hint.gpu.selector.matchExpressions[0].operator",
         '{"gpu":{"selector":{"matchExpressions":[{"key":"a","operator":"Gt","values":["1"]}]}}}',
-        ".gpu.selector.matchExpressions[0].operator",
         "'Gt' is not allowed; use In or NotIn or Exists or DoesNotExist",
     ),
     "no operator": (
-        "hint",
+        "hint.gpu.selector.matchExpressions[0].operator",
         '{"gpu":{"selector":{"matchExpressions":[{"key":"a"}]}}}',
-        ".gpu.selector.matchExpressions[0].operator",
         "is missing; use In",
     ),
     "no key": (
-        "hint",
+        "hint.gpu.selector.matchExpressions[0].key",
         '{"gpu":{"selector":{"matchExpressions":[{"operator":"Exists"}]}}}',
-        ".gpu.selector.matchExpressions[0].key",
         "nothing is not a key of a label",
     ),
     "In of nothing": (
-        "hint",
+        "hint.gpu.selector.matchExpressions[0].values",
         '{"gpu":{"selector":{"matchExpressions":[{"key":"a","operator":"In"}]}}}',
-        ".gpu.selector.matchExpressions[0].values",
         "must be there for In and NotIn",
     ),
     "Exists of something": (
-        "hint",
+        "hint.gpu.selector.matchExpressions[0].values",
         '{"gpu":{"selector":{"matchExpressions":[{"key":"a","operator":"Exists","values":["b"]}]}}}',
-        ".gpu.selector.matchExpressions[0].values",
         "not for Exists",
     ),
-    "joint: an unknown key": (
-        "joint",
-        '{"types":["gpu"]}',
-        "",
-        "unknown key 'types'; use deviceTypes or requiredScope",
-    ),
-    "joint: an unknown type": (
-        "joint",
-        '{"deviceTypes":["gpu","nic"]}',
-        ".deviceTypes",
-        "'nic' is not allowed; use fpga",
-    ),
-    "joint: no type": (
-        "joint",
-        '{"deviceTypes":["gpu",""]}',
-        ".deviceTypes",
-        "'' is not allowed; use fpga or gpu or rdma",
-    ),
+    "joint: an unknown key": ("joint", '{"types":["gpu"]}', "unknown key 'types'; use deviceTypes or requiredScope"),
+    "joint: an unknown type": ("joint.deviceTypes", '{"deviceTypes":["gpu","nic"]}', "'nic' is not allowed; use fpga"),
+    "joint: no type": ("joint.deviceTypes", '{"deviceTypes":["gpu",""]}', "'' is not allowed; use fpga or gpu or rdma"),
     "joint: a type of a list": (
-        "joint",
+        "joint.deviceTypes",
         '{"deviceTypes":[["gpu"]]}',
-        ".deviceTypes",
         "what is written here is not allowed",
     ),
-    "joint: a type twice": ("joint", '{"deviceTypes":["gpu","gpu"]}', ".deviceTypes", "must name each type once"),
-    "joint: types of text": ("joint", '{"deviceTypes":"gpu,rdma"}', ".deviceTypes", "must be a list"),
+    "joint: a type twice": ("joint.deviceTypes", '{"deviceTypes":["gpu","gpu"]}', "must name each type once"),
+    "joint: types of text": ("joint.deviceTypes", '{"deviceTypes":"gpu,rdma"}', "must be a list"),
     "joint: an unknown scope": (
-        "joint",
+        "joint.requiredScope",
         '{"requiredScope":"SameNUMA"}',
-        ".requiredScope",
         "'SameNUMA' is not allowed; use SamePCIe",
     ),
     "partition: an unknown key": (
         "partition",
         '{"policy":"Restricted"}',
-        "",
         "unknown key 'policy'; use allocatePolicy or",
     ),
     "partition: an unknown policy": (
-        "partition",
+        "partition.allocatePolicy",
         '{"allocatePolicy":"Honor"}',
-        ".allocatePolicy",
         "'Honor' is not allowed; use Restricted or BestEffort",
     ),
     "partition: a bandwidth of nonsense": (
-        "partition",
+        "partition.ringBusBandwidth",
         '{"ringBusBandwidth":"fast"}',
-        ".ringBusBandwidth",
         "'fast' is not a",
     ),
     "partition: a negative bandwidth": (
-        "partition",
+        "partition.ringBusBandwidth",
         '{"ringBusBandwidth":"-1Gi"}',
-        ".ringBusBandwidth",
         "written as 400Gi",
     ),
-    "partition: true": ("partition", '{"ringBusBandwidth":true}', ".ringBusBandwidth", "True is not a"),
+    "partition: true": ("partition.ringBusBandwidth", '{"ringBusBandwidth":true}', "True is not a"),
 }
 NAMES = {"hint": DEVICE_ALLOCATE_HINT, "joint": DEVICE_JOINT_ALLOCATE, "partition": GPU_PARTITION_SPEC}
 
 
-@pytest.mark.parametrize(("which", "text", "below", "message"), WRONG.values(), ids=WRONG)
-def test_a_hint_that_makes_no_sense_is_refused_by_name(which: str, text: str, below: str, message: str) -> None:
+@pytest.mark.parametrize(("where", "text", "message"), WRONG.values(), ids=WRONG)
+def test_a_hint_that_makes_no_sense_is_refused_by_name(where: str, text: str, message: str) -> None:
+    which, dot, below = where.partition(".")
     problems = read(**{which: text})
     assert isinstance(problems, tuple)
-    assert [problem.path for problem in problems] == [f"metadata.annotations[{NAMES[which]}]{below}"]
+    assert [problem.path for problem in problems] == [f"metadata.annotations[{NAMES[which]}]{dot}{below}"]
     assert message in problems[0].message
 
 

@@ -276,11 +276,7 @@ BOUNDS: dict[str, tuple[Callable[[int], str], int, str]] = {
     "the weight of a typical request": (lambda most: typical(weight=most), 1_048_576, "from 1 to 1048576"),
     "models of a typical request": (lambda most: typical(models=most), 32, "33 models: each once, at most 32"),
     "NUMA nodes": (nodes, 1024, "1024"),
-    "characters of a list of CPUs": (
-        lambda most: cpus(padded("0", most)),
-        32768,
-        "32769 characters; 32768 are read",
-    ),
+    "characters of a list of CPUs": (lambda most: cpus(padded("0", most)), 32768, "32769 characters; 32768 are read"),
     "characters of what a Pod was translated from": (
         lambda most: annotated(ORIGINAL_REQUEST, padded("{}", most)),
         65536,

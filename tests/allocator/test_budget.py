@@ -252,11 +252,7 @@ STEPS: dict[str, tuple[NodeSnapshot, PodRequest, int]] = {
     ),
     "fourteen containers": (machine(1), request(*(app(f"c{at}", gpus(1)) for at in range(14))), 2 + 14 * 2),
     "fifteen containers": (machine(1), request(*(app(f"c{at}", gpus(1)) for at in range(15))), 2 + 15 * 3),
-    "sixty-four containers": (
-        machine(8, uneven(4)),
-        request(*(app(f"c{at}", gpus(12)) for at in range(64))),
-        834,
-    ),
+    "sixty-four containers": (machine(8, uneven(4)), request(*(app(f"c{at}", gpus(12)) for at in range(64))), 834),
     "two cards inside one NUMA node": (
         machine(8),
         request(app("a", gpus(200)), wishes=Wishes(hints=(("gpu", TypeHint(scope=Scope.NUMA_NODE)),))),

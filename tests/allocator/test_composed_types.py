@@ -139,11 +139,7 @@ def test_settings_make_types_with_these_properties() -> None:
     }
     assert npu_type.words == ("core", "cpu", "memory", "memory", "dvpp")
     assert (npu_type.plain, npu_type.split, npu_type.memory) == ("npu", "npu.shared", ("memory", "memory-ratio"))
-    assert npu_type.names == {
-        "npu": H,
-        "npu.shared": f"{H}.shared",
-        **{tail: f"{H}-{tail}" for tail in npu_type.tails},
-    }
+    assert npu_type.names == {"npu": H, "npu.shared": f"{H}.shared", **{tail: f"{H}-{tail}" for tail in npu_type.tails}}
     assert [(one.fit, one.model_of_node, one.partitioned, one.states_memory) for one in (npu_type, dcu)] == [
         ((2, 0), True, True, False),
         ((1, 0), True, False, False),

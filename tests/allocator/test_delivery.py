@@ -41,17 +41,9 @@ ENV, CLASS, NRI = Delivery.ENVIRONMENT, Delivery.RUNTIME_CLASS, Delivery.NVIDIA_
 WAYS = {
     # name: (runtime, label, rules), (plain delivery, kind), (classed delivery, kind)
     "the GPU Operator's default": ((OPERATOR, "", CLASSED), (NONE, ""), (CLASS, MADE_IN_MEMORY)),
-    "the same without the RuntimeClass": (
-        (OPERATOR, "", NO_CLASS),
-        (NONE, ""),
-        (CLASS, MADE_IN_MEMORY),
-    ),
+    "the same without the RuntimeClass": ((OPERATOR, "", NO_CLASS), (NONE, ""), (CLASS, MADE_IN_MEMORY)),
     "NVIDIA's NRI plugin": ((OPERATOR_NRI, "", NO_CLASS), (NRI, PLUGIN), (NRI, PLUGIN)),
-    "the same, and a RuntimeClass without handler": (
-        (OPERATOR_NRI, "", CLASSED),
-        (NRI, PLUGIN),
-        (NONE, ""),
-    ),
+    "the same, and a RuntimeClass without handler": ((OPERATOR_NRI, "", CLASSED), (NRI, PLUGIN), (NONE, "")),
     "NVIDIA's runtime is the default": ((PACKAGES, "", CLASSED), (ENV, MADE_IN_MEMORY), (CLASS, MADE_IN_MEMORY)),
     "a toolkit before 1.15": ((OLD, "", CLASSED), (ENV, ""), (CLASS, "")),
     "mode legacy": ((LEGACY, "", CLASSED), (ENV, ""), (CLASS, "")),
@@ -112,13 +104,7 @@ REFUSED = {
         "",
         "accept-nvidia-visible-devices-envvar",
     ),
-    "the same where there is no RuntimeClass": (
-        OPERATOR,
-        "",
-        NO_CLASS,
-        "",
-        "create a RuntimeClass for NVIDIA",
-    ),
+    "the same where there is no RuntimeClass": (OPERATOR, "", NO_CLASS, "", "create a RuntimeClass for NVIDIA"),
     "no runtime of NVIDIA's": (BARE, "", NO_CLASS, "", "has a default runtime that shows containers no cards"),
     "no runtime of NVIDIA's, though there is a RuntimeClass": (
         BARE,
@@ -137,13 +123,7 @@ REFUSED = {
         "no CDI specification that names every card",
     ),
     "no NRI plugin": (OPERATOR, "nvidia-nri", CLASSED, "", "ClusterPolicy cdi.nriPluginEnabled"),
-    "only Pods with a RuntimeClass": (
-        PACKAGES,
-        "runtimeClass",
-        CLASSED,
-        "",
-        "only to Pods with runtimeClassName",
-    ),
+    "only Pods with a RuntimeClass": (PACKAGES, "runtimeClass", CLASSED, "", "only to Pods with runtimeClassName"),
     "only with a RuntimeClass that is missing": (PACKAGES, "runtimeClass", NO_CLASS, "", "the cluster does not have"),
 }
 

@@ -245,11 +245,7 @@ SEVERAL: dict[str, tuple[NodeSnapshot, PodRequest, list[Got]]] = {
         [Got(0, 100, T, 100, "a b")],
     ),
     "the best fit would leave the other without: the next choice": (
-        node(
-            gpu(0),
-            gpu(1),
-            holdings=held(share(gpu(0), core=50, ratio=40), share(gpu(1), core=0, ratio=50)),
-        ),
+        node(gpu(0), gpu(1), holdings=held(share(gpu(0), core=50, ratio=40), share(gpu(1), core=0, ratio=50))),
         request(app("a", ask(core=50, ratio=10)), app("b", ask(core=10, ratio=60))),
         [Got(0, 10, 48 * GIB, 60, "b"), Got(1, 50, 8 * GIB, 10, "a")],
     ),
@@ -323,6 +319,11 @@ def unread_holding(uid: str, *cards: Device) -> Holding:
     return replace(holding(uid, *(part(card, 100) for card in cards)), unread=("gpu",))
 
 
+def said(asks: str, fit: str, most_free: str = "") -> str:
+    more = f"; the most free is {most_free}" if most_free else ""
+    return f"node-1: container {asks}; {fit} can hold it{more}"
+
+
 REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
     "no GPUs": (
         node(),
@@ -334,28 +335,19 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         machine("one T4"),
         request(app("a", gpus(200))),
         True,
-        (
-            "node-1: container a asks 2 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
-            "the most free is gpu 0 with core 100 %, memory 100 % (15109Mi)"
-        ),
+        said("a asks 2 x (core 100 %, memory 100 %)", "1 of 1 GPUs", "gpu 0 with core 100 %, memory 100 % (15109Mi)"),
     ),
     "more bytes than a card has": (
         machine(MIXED),
         request(app("a", ask(core=10, memory=81 * GIB))),
         True,
-        (
-            "node-1: container a asks 1 x (core 10 %, memory 81Gi); 0 of 6 GPUs can hold it; "
-            "the most free is gpu 0 with core 100 %, memory 100 % (80Gi)"
-        ),
+        said("a asks 1 x (core 10 %, memory 81Gi)", "0 of 6 GPUs", "gpu 0 with core 100 %, memory 100 % (80Gi)"),
     ),
     "more large cards than there are": (
         machine(MIXED),
         request(app("a", ask(3, memory=50 * GIB))),
         True,
-        (
-            "node-1: container a asks 3 x (memory 50Gi); 2 of 6 GPUs can hold it; "
-            "the most free is gpu 0 with core 100 %, memory 100 % (80Gi)"
-        ),
+        said("a asks 3 x (memory 50Gi)", "2 of 6 GPUs", "gpu 0 with core 100 %, memory 100 % (80Gi)"),
     ),
     "of cards that lack as much, the one with more of its memory free is named": (
         node(
@@ -367,58 +359,52 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         ),
         request(app("a", ask(core=100, ratio=10))),
         False,
-        (
-            "node-1: container a asks 1 x (core 100 %, memory 10 %); 0 of 2 GPUs can hold it; "
-            "the most free is gpu 1 with core 50 %, memory 50 % (12Gi)"
-        ),
+        said("a asks 1 x (core 100 %, memory 10 %)", "0 of 2 GPUs", "gpu 1 with core 50 %, memory 50 % (12Gi)"),
     ),
     "full for now": (
         busy("two T4", (0, 60), (1, 45)),
         request(app("a", gpus(60))),
         False,
-        (
-            "node-1: container a asks 1 x (core 60 %, memory 60 %); 0 of 2 GPUs can hold it; "
-            "the most free is gpu 1 with core 55 %, memory 55 % (8310Mi)"
-        ),
+        said("a asks 1 x (core 60 %, memory 60 %)", "0 of 2 GPUs", "gpu 1 with core 55 %, memory 55 % (8310Mi)"),
     ),
     "unhealthy": (
         node(gpu(0, healthy=False), gpu(1, healthy=False)),
         request(app("a", gpus(10))),
         False,
-        "node-1: container a asks 1 x (core 10 %, memory 10 %); 0 of 2 GPUs (2 unhealthy) can hold it",
+        said("a asks 1 x (core 10 %, memory 10 %)", "0 of 2 GPUs (2 unhealthy)"),
     ),
     "cordoned and unhealthy": (
         node(gpu(0, healthy=False), gpu(1, healthy=False, cordoned=True), gpu(2, healthy=False, cordoned=True)),
         request(app("a", gpus(10))),
         False,
-        "node-1: container a asks 1 x (core 10 %, memory 10 %); 0 of 3 GPUs (1 unhealthy, 2 cordoned) can hold it",
+        said("a asks 1 x (core 10 %, memory 10 %)", "0 of 3 GPUs (1 unhealthy, 2 cordoned)"),
     ),
     "passed over by the Pod's hint": (
         node(gpu(0), gpu(1), gpu(2)),
         request(app("a", gpus(200)), wishes=Wishes(hints=(("gpu", TypeHint(selector=SECOND)),))),
         False,
-        (
-            "node-1: container a asks 2 x (core 100 %, memory 100 %); "
-            "1 of 3 GPUs (2 not selected) can hold it; "
-            "the most free is gpu 1 with core 100 %, memory 100 % (80Gi)"
+        said(
+            "a asks 2 x (core 100 %, memory 100 %)",
+            "1 of 3 GPUs (2 not selected)",
+            "gpu 1 with core 100 %, memory 100 % (80Gi)",
         ),
     ),
     "held by a Pod whose annotation cannot be read": (
         node(gpu(0), gpu(1), nic(0), holdings=[unread_holding("a", gpu(0), gpu(1))]),
         request(app("a", gpus(10))),
         False,
-        (
-            "node-1: container a asks 1 x (core 10 %, memory 10 %); 0 of 2 GPUs "
-            "(2 held because the annotation of Pod default/pod-a cannot be read) can hold it"
+        said(
+            "a asks 1 x (core 10 %, memory 10 %)",
+            "0 of 2 GPUs (2 held because the annotation of Pod default/pod-a cannot be read)",
         ),
     ),
     "held by two such Pods": (
         node(gpu(0), gpu(1), nic(0), holdings=[unread_holding(name, gpu(0), gpu(1)) for name in "ba"]),
         request(app("a", gpus(10))),
         False,
-        (
-            "node-1: container a asks 1 x (core 10 %, memory 10 %); 0 of 2 GPUs "
-            "(2 held because the annotation of Pod default/pod-a and of 1 more cannot be read) can hold it"
+        said(
+            "a asks 1 x (core 10 %, memory 10 %)",
+            "0 of 2 GPUs (2 held because the annotation of Pod default/pod-a and of 1 more cannot be read)",
         ),
     ),
     "held by claims and by Pods of other products, in part or as a whole": (
@@ -433,11 +419,11 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         ),
         request(app("a", gpus(200))),
         False,
-        (
-            "node-1: container a asks 2 x (core 100 %, memory 100 %); 1 of 7 GPUs (1 held by ResourceClaims, "
-            "2 held in part by ResourceClaims, "
-            "2 held by Pods of other products, 1 held in part by Pods of other products) can hold it; "
-            "the most free is gpu 4 with core 100 %, memory 100 % (80Gi)"
+        said(
+            "a asks 2 x (core 100 %, memory 100 %)",
+            "1 of 7 GPUs (1 held by ResourceClaims, 2 held in part by ResourceClaims, "
+            "2 held by Pods of other products, 1 held in part by Pods of other products)",
+            "gpu 4 with core 100 %, memory 100 % (80Gi)",
         ),
     ),
     "of another type nothing is held for it": (
@@ -446,56 +432,41 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         ),
         request(app("a", gpus(200))),
         True,
-        (
-            "node-1: container a asks 2 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
-            "the most free is gpu 0 with core 100 %, memory 100 % (80Gi)"
-        ),
+        said("a asks 2 x (core 100 %, memory 100 %)", "1 of 1 GPUs", "gpu 0 with core 100 %, memory 100 % (80Gi)"),
     ),
     "the kubelet's": (
         node(gpu(0), gpu(1), kubelet=["GPU-1"]),
         request(app("a", gpus(200))),
         False,
-        (
-            "node-1: container a asks 2 x (core 100 %, memory 100 %); "
-            "1 of 2 GPUs (1 held by the kubelet's device plugin) can hold it; "
-            "the most free is gpu 0 with core 100 %, memory 100 % (80Gi)"
+        said(
+            "a asks 2 x (core 100 %, memory 100 %)",
+            "1 of 2 GPUs (1 held by the kubelet's device plugin)",
+            "gpu 0 with core 100 %, memory 100 % (80Gi)",
         ),
     ),
     "unhealthy and the kubelet's": (
         node(gpu(0, healthy=False), gpu(1), kubelet=["GPU-1"]),
         request(app("a", ask(memory=GIB))),
         False,
-        (
-            "node-1: container a asks 1 x (memory 1Gi); "
-            "0 of 2 GPUs (1 unhealthy, 1 held by the kubelet's device plugin) can hold it"
-        ),
+        said("a asks 1 x (memory 1Gi)", "0 of 2 GPUs (1 unhealthy, 1 held by the kubelet's device plugin)"),
     ),
     "the kubelet holds nothing of ours": (
         node(gpu(0), kubelet=["NIC-1"]),
         request(app("a", gpus(200))),
         True,
-        (
-            "node-1: container a asks 2 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
-            "the most free is gpu 0 with core 100 %, memory 100 % (80Gi)"
-        ),
+        said("a asks 2 x (core 100 %, memory 100 %)", "1 of 1 GPUs", "gpu 0 with core 100 %, memory 100 % (80Gi)"),
     ),
     "the first container that fails alone is named": (
         machine("one T4"),
         request(app("a", gpus(50)), app("b", gpus(200)), app("c", gpus(300))),
         True,
-        (
-            "node-1: container b asks 2 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
-            "the most free is gpu 0 with core 100 %, memory 100 % (15109Mi)"
-        ),
+        said("b asks 2 x (core 100 %, memory 100 %)", "1 of 1 GPUs", "gpu 0 with core 100 %, memory 100 % (15109Mi)"),
     ),
     "of those that fail alone, the first is named": (
         machine("one T4"),
         request(app("a", gpus(300)), app("b", gpus(200)), app("c", gpus(300))),
         True,
-        (
-            "node-1: container a asks 3 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
-            "the most free is gpu 0 with core 100 %, memory 100 % (15109Mi)"
-        ),
+        said("a asks 3 x (core 100 %, memory 100 %)", "1 of 1 GPUs", "gpu 0 with core 100 %, memory 100 % (15109Mi)"),
     ),
     "each alone, not together": (
         machine("one T4"),
@@ -528,10 +499,7 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         machine("tiny: three bytes"),
         request(*(app(name, ask(3, memory=1)) for name in "a")),
         True,
-        (
-            "node-1: container a asks 3 x (memory 1); 2 of 2 GPUs can hold it; "
-            "the most free is gpu 0 with core 100 %, memory 100 % (3)"
-        ),
+        said("a asks 3 x (memory 1)", "2 of 2 GPUs", "gpu 0 with core 100 %, memory 100 % (3)"),
     ),
 }
 

@@ -69,10 +69,7 @@ CLASHES: dict[str, tuple[DeviceType, str]] = {
         own_type("gpu", "example.com/gpu", Unit.PERCENT),
         "device type gpu exists already; give the new one another name",
     ),
-    "a name that is one's own": (
-        own_type("npu", "example.com/other", Unit.PERCENT),
-        "device type npu exists already",
-    ),
+    "a name that is one's own": (own_type("npu", "example.com/other", Unit.PERCENT), "device type npu exists already"),
     "a resource that is built in": (
         own_type("fast", "koordinator.sh/rdma", Unit.PERCENT),
         "resource koordinator.sh/rdma of device type fast is already that of rdma",
@@ -146,10 +143,7 @@ def test_an_own_type_is_asked_for_in_its_unit(resources: Mapping[str, Any], expe
 
 WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
     "one and a half devices": ({"example.com/npu": 150}, "npu 150 is over 100, where only multiples of 100 are whole"),
-    "half a device": (
-        {"example.com/camera": "0.5"},
-        "camera]: 0.5 is no whole number of devices; write 1",
-    ),
+    "half a device": ({"example.com/camera": "0.5"}, "camera]: 0.5 is no whole number of devices; write 1"),
     "too many": ({"example.com/camera": 129}, "129 is more devices than any node has; ask 128 at most"),
     "no unit": ({"example.com/queue-places": 0}, "queue must be greater than zero; or remove it"),
     "a negative number of units": ({"example.com/queue-places": -1}, "-1 is negative; ask 0 or more"),
@@ -276,11 +270,7 @@ def test_units_are_spread_over_devices_as_the_hint_says(
 
 @pytest.mark.parametrize(
     ("amount", "hint", "cameras"),
-    [
-        (2, {}, 2),
-        (2, {"allocateStrategy": "RequestsAsCount"}, 2),
-        (1, {"allocateStrategy": "ApplyForAll"}, 3),
-    ],
+    [(2, {}, 2), (2, {"allocateStrategy": "RequestsAsCount"}, 2), (1, {"allocateStrategy": "ApplyForAll"}, 3)],
     ids=["no strategy", "as a count", "all"],
 )
 def test_whole_devices_are_as_many_as_asked_or_all_of_them(amount: int, hint: dict[str, str], cameras: int) -> None:
@@ -368,9 +358,6 @@ def test_a_device_of_units_is_filled_to_the_last_and_never_beyond(asked: list[in
             given_out += amount
             on = on.with_holding(Holding(f"uid-{index}", "default", "pod", 0, answer.shares))
     on.check_invariants()
-
-
-# An ask, and what holds of it
 
 
 # Software classes of a Node: the annotation, its devices, how many problems

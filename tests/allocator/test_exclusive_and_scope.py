@@ -156,12 +156,7 @@ TWO_NODES = (gpu(0, numa_node=0, pcie="a"), gpu(1, numa_node=1, pcie="b"))
 ROOM_ON_ONE = (*TWO_NODES, gpu(2, numa_node=1, pcie="c"))
 Scoped = tuple[tuple[int, ...], str, tuple[Device, ...], dict[str, tuple[str, ...]] | str]
 SCOPED: dict[str, Scoped] = {
-    "a NUMA node that holds both": (
-        (100, 100),
-        "NUMANode",
-        ROOM_ON_ONE,
-        {"GPU-1": ("a",), "GPU-2": ("b",)},
-    ),
+    "a NUMA node that holds both": ((100, 100), "NUMANode", ROOM_ON_ONE, {"GPU-1": ("a",), "GPU-2": ("b",)}),
     "no NUMA node holds both": (
         (100, 100),
         "NUMANode",
@@ -183,12 +178,7 @@ SCOPED: dict[str, Scoped] = {
     ),
     "anywhere on the node": ((100, 100), "Node", TWO_NODES, {"GPU-0": ("a",), "GPU-1": ("b",)}),
     "one device for both": ((50, 50), "Device", TWO_NODES, {"GPU-0": ("a", "b")}),
-    "one device is not enough for both": (
-        (60, 60),
-        "Device",
-        TWO_NODES,
-        "not all together inside one device",
-    ),
+    "one device is not enough for both": ((60, 60), "Device", TWO_NODES, "not all together inside one device"),
     "cards that do not say where they are": ((100, 100), "NUMANode", (gpu(0), gpu(1)), "not all together inside one"),
     "both on one card that does not say where it is": ((50, 50), "NUMANode", (gpu(0), gpu(1)), {"GPU-0": ("a", "b")}),
 }

@@ -63,11 +63,7 @@ TOGETHER: dict[str, tuple[PodRequest, list[Holding], dict[str, list[int]]]] = {
     "near: a card where a NIC is free": (both(100, joint=NEAR), ports(0), {"gpu": [2], "rdma": [1]}),
     "near: two cards of one root, one NIC": (both(200, joint=NEAR), [], {"gpu": [0, 1], "rdma": [0]}),
     "near: four cards of two roots, a NIC on each": (both(400, joint=NEAR), [], {"gpu": [0, 1, 2, 3], "rdma": [0, 1]}),
-    "near: all cards, all NICs": (
-        both(800, joint=NEAR),
-        [],
-        {"gpu": list(range(8)), "rdma": [0, 1, 2, 3]},
-    ),
+    "near: all cards, all NICs": (both(800, joint=NEAR), [], {"gpu": list(range(8)), "rdma": [0, 1, 2, 3]}),
     "near: no NIC on the cards' root, so one of their NUMA node": (
         both(100, joint=NEAR),
         [*ports(0), *cards(2, 3, 4, 5, 6, 7)],
@@ -175,13 +171,7 @@ def test_what_cannot_be_together_is_refused_with_the_reason(of: PodRequest, held
 
 
 def test_roots_with_too_few_nics_are_passed_over_for_one_with_enough() -> None:
-    devices = [
-        gpu(0, pcie="pci0"),
-        gpu(1, pcie="pci1"),
-        nic(0, pcie="pci0"),
-        nic(1, pcie="pci1"),
-        nic(2, pcie="pci1"),
-    ]
+    devices = [gpu(0, pcie="pci0"), gpu(1, pcie="pci1"), nic(0, pcie="pci0"), nic(1, pcie="pci1"), nic(2, pcie="pci1")]
     assert chosen(place(both(100, 200, joint=SAME), node(*devices))) == {"gpu": [1], "rdma": [1, 2]}
 
 

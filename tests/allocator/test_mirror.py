@@ -69,10 +69,7 @@ ENTRIES: dict[str, tuple[list[Share], str]] = {
     "no amounts": ([Share("gpu", "GPU-0", 0, {}, ("a",))], "GPU-0,NVIDIA,0,0:;;;"),
     "MiB, rounded up": ([share(CARDS[0], "a", memory=2**20 + 1, core=3)], "GPU-0,NVIDIA,2,3:;;;"),
     "exact MiB": ([share(CARDS[0], "a", memory=2**20, core=3)], "GPU-0,NVIDIA,1,3:;;;"),
-    "no NIC": (
-        [part(CARDS[0], 50, "a"), Share("rdma", "NIC-0", 0, {"rdma": 1}, ("a",))],
-        "GPU-0,NVIDIA,40960,50:;;;",
-    ),
+    "no NIC": ([part(CARDS[0], 50, "a"), Share("rdma", "NIC-0", 0, {"rdma": 1}, ("a",))], "GPU-0,NVIDIA,40960,50:;;;"),
     "no FPGA": ([Share("fpga", "F", 0, {"fpga": 1}, ("a",)), part(CARDS[0], 50, "a")], "GPU-0,NVIDIA,40960,50:;;;"),
 }
 

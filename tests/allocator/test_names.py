@@ -1,4 +1,4 @@
-"""The vocabulary."""
+"""Names: those of the vocabulary, of PCI addresses, and what a message repeats of a name."""
 
 import re
 
@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.vocabulary import names
+from allocator.vocabulary.device import pci_address
 from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.excerpt import excerpt
 
 # Kubernetes: a key is an optional DNS subdomain of at most 253 characters, "/", and a name of at most 63.
 PREFIX = re.compile(r"(?=.{1,253}/)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/")
@@ -82,8 +84,7 @@ def test_what_shows_devices_by_the_nodes_own_software_is_an_allocation(key: str)
 
 
 @pytest.mark.parametrize(
-    "key",
-    ["nvidia-gpu-memory-limit.koordgate.io/main", "nvidia-gpu-memory-request.koordgate.io/main"],
+    "key", ["nvidia-gpu-memory-limit.koordgate.io/main", "nvidia-gpu-memory-request.koordgate.io/main"]
 )
 def test_a_memory_limit_is_an_allocation_that_koordgate_alone_writes(key: str) -> None:
     assert names.is_allocation_annotation(key)
@@ -128,3 +129,33 @@ def test_an_annotation_of_visible_devices_names_type_and_container(container: st
 )
 def test_an_annotation_of_another_name_shows_nothing(key: str) -> None:
     assert names.shown_by(key) is None
+
+
+ADDRESSES = {
+    "as NVML spells it": ("00000000:3B:00.0", "0000:3b:00.0"),
+    "as sysfs spells it": ("0000:3b:00.0", "0000:3b:00.0"),
+    "a domain beyond 16 bits": ("00010001:AF:1F.7", "10001:af:1f.7"),
+    "no function": ("0000:3b:00", None),
+    "a way out of the folder": ("../../etc", None),
+    "a line too many": ("0000:3b:00.0\n", None),
+    "nothing": ("", None),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), ADDRESSES.values(), ids=ADDRESSES)
+def test_an_address_is_spelled_as_sysfs_does_or_is_none(text, expected) -> None:
+    assert pci_address(text) == expected
+
+
+@given(st.text(alphabet="0123456789abcdefABCDEF:./\n", max_size=20))
+def test_whatever_is_taken_for_an_address_is_a_plain_file_name(text) -> None:
+    found = pci_address(text)
+    assert found is None or ("/" not in found and found == found.strip() and pci_address(found) == found)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("", ""), ("a" * 80, "a" * 80), ("a" * 81, "a" * 80), (12, "12"), (["x" * 100], "['" + "x" * 78)],
+)
+def test_a_message_repeats_80_characters(value: object, shown: str) -> None:
+    assert excerpt(value) == shown

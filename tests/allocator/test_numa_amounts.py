@@ -64,12 +64,7 @@ HELD: dict[str, tuple[PodRequest, NumaPolicy, list[Holding], tuple[int, ...] | s
     ),
     "a card alone": (asking({GPU: 100}), SINGLE, [shared(8000, 0)], ()),
     "best effort gives way": (asking({GPU: 100, "cpu": 10}), BEST, [], (0, 1)),
-    "best effort where nothing fits": (
-        asking({GPU: 100, "cpu": 10}),
-        BEST,
-        [shared(4000, 4000)],
-        (),
-    ),
+    "best effort where nothing fits": (asking({GPU: 100, "cpu": 10}), BEST, [shared(4000, 4000)], ()),
     "a vendor's NICs, too many for one": (asking({GPU: 50, NIC: 4}), SINGLE, [], ONE),
     "likewise without devices": (asking({"cpu": 1, NIC: 4}, qos="LS"), SINGLE, [], ONE),
     "likewise with CPUs of its own": (asking({"cpu": 2, NIC: 4}, qos="LSR"), SINGLE, [], ONE),

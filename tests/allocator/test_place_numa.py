@@ -313,12 +313,7 @@ FIRST: dict[str, tuple[NumaStrategy, PodRequest, list[Holding], Stood]] = {
         [cpus("0-1")],
         Stood((1,)),
     ),
-    "evenly": (
-        NumaStrategy.DISTRIBUTE_EVENLY,
-        asking(lsr(4, 0), qos="LSR", numa=SINGLE),
-        [cpus("0-1")],
-        Stood((1,)),
-    ),
+    "evenly": (NumaStrategy.DISTRIBUTE_EVENLY, asking(lsr(4, 0), qos="LSR", numa=SINGLE), [cpus("0-1")], Stood((1,))),
     "most allocated, of shared CPUs": (
         NumaStrategy.MOST_ALLOCATED,
         asking({"cpu": "500m"}, numa=SINGLE),

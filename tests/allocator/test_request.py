@@ -112,10 +112,7 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
         "[kubernetes.io/gpu]: 0.5 is no whole number of percent; write 50 (a whole card is",
     ),
     "a part as percent with the sign": ({f"{K}-core": "50%"}, "50% is no whole number of percent; write 50 (a whole"),
-    "a third, rounded up": (
-        {f"{K}-core": "0.333"},
-        "0.333 is no whole number of percent; write 34 (a whole",
-    ),
+    "a third, rounded up": ({f"{K}-core": "0.333"}, "0.333 is no whole number of percent; write 34 (a whole"),
     "one and a half": ({K: "1500m"}, "1.5 is no whole number of percent; write 2 (a whole card is 100, 2 are 200)"),
     "a part of a percent": ({K: "33.3"}, "33.3 is no whole number of percent; write 34 (a whole card is 100)"),
     "one and a half percent": ({K: "1.5%"}, "1.5% is no whole number of percent; write 2 (a whole card is 100)"),
@@ -353,11 +350,7 @@ def test_a_request_is_read_though_its_limit_cannot_be_and_the_other_way_round() 
 
 
 @settings(max_examples=300)
-@given(
-    st.sampled_from([N, S, f"{S}-memory", K, f"{K}-memory"]),
-    st.integers(1, 100),
-    st.integers(1, 100),
-)
+@given(st.sampled_from([N, S, f"{S}-memory", K, f"{K}-memory"]), st.integers(1, 100), st.integers(1, 100))
 def test_unequal_amounts_of_one_resource_are_refused_exactly_where_kubernetes_would(
     name: str, low: int, high: int
 ) -> None:

@@ -94,10 +94,7 @@ SPEC_PROBLEMS: dict[str, tuple[Any, list[str]]] = {
             )
         ],
     ),
-    "no text": (
-        5,
-        [(f"not JSON (a int where text must be); write an object with any of {SPEC_KEYS}, or remove it")],
-    ),
+    "no text": (5, [(f"not JSON (a int where text must be); write an object with any of {SPEC_KEYS}, or remove it")]),
     "a list": ("[]", [f"a list, not a JSON object; write one with any of {SPEC_KEYS}"]),
     "a key twice": (
         '{"preferredCPUBindPolicy":"FullPCPUs","preferredCPUBindPolicy":"SpreadByPCPUs"}',
@@ -203,10 +200,7 @@ STATUSES: dict[str, tuple[ResourceStatus, str]] = {
         ResourceStatus(0, (NumaResources(0, {"a/nic": 3000, "z/nic": 1024}),)),
         '{"numaNodeResources":[{"node":0,"resources":{"a/nic":"3000","z/nic":"1024"}}]}',
     ),
-    "a shared pool": (
-        ResourceStatus(pools=(PoolCpus(0, 1),)),
-        '{"cpuSharedPools":[{"socket":0,"node":1}]}',
-    ),
+    "a shared pool": (ResourceStatus(pools=(PoolCpus(0, 1),)), '{"cpuSharedPools":[{"socket":0,"node":1}]}'),
     "an aligned LS Pod": (
         ResourceStatus(0, (NumaResources(1, {"cpu": 500}),), (PoolCpus(1, 1),)),
         '{"numaNodeResources":[{"node":1,"resources":{"cpu":"500m"}}],"cpuSharedPools":[{"socket":1,"node":1}]}',

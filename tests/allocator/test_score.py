@@ -108,11 +108,7 @@ BETTER: dict[str, tuple[PodRequest, NodeSnapshot, NodeSnapshot]] = {
     "a whole card on the smaller node": (WHOLE, machine(FOUR), machine(EIGHT)),
     "two cards that fill a node": (TWO, busy(FOUR, (0, 100), (1, 100)), machine(FOUR)),
     "a share that fills its card": (HALF, busy(ONE, (0, 50)), busy(ONE, (0, 25))),
-    "the node whose other cards are broken is full": (
-        WHOLE,
-        node(gpu(0), gpu(1, healthy=False)),
-        node(gpu(0), gpu(1)),
-    ),
+    "the node whose other cards are broken is full": (WHOLE, node(gpu(0), gpu(1, healthy=False)), node(gpu(0), gpu(1))),
     "what the kubelet holds is not there": (WHOLE, node(gpu(0), gpu(1), kubelet=["GPU-1"]), node(gpu(0), gpu(1))),
 }
 

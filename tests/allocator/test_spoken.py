@@ -33,33 +33,13 @@ MORE = "is more memory than any device has; write a number of"
 # The unit of memory in bytes, the amount, and the bytes that are asked for or how the refusal goes on
 UNITS: dict[str, tuple[int, int, int | str]] = {
     "as much as any card could have": (2**10, 2**40, 2**50),
-    "a unit more": (
-        2**10,
-        2**40 + 1,
-        f"1099511627777 times 1Ki {MORE} 1Ki; 1099511627777 are 1073741825",
-    ),
+    "a unit more": (2**10, 2**40 + 1, f"1099511627777 times 1Ki {MORE} 1Ki; 1099511627777 are 1073741825"),
     "units of less than a KiB are bytes of something": (2**10 - 1, 2**41, (2**10 - 1) * 2**41),
     "as much in MiB": (2**20, 2**30, 2**50),
-    "bytes in place of MiB": (
-        2**20,
-        2**33,
-        f"8589934592 times 1Mi {MORE} 1Mi; 8Gi are 8192",
-    ),
-    "a byte more, rounded up": (
-        2**20,
-        2**33 + 1,
-        f"8589934593 times 1Mi {MORE} 1Mi; 8589934593 are 8193",
-    ),
-    "the most bytes that could be meant": (
-        2**20,
-        2**50,
-        f"1125899906842624 times 1Mi {MORE} 1Mi; 1Pi are 1073741824",
-    ),
-    "more than could be meant": (
-        2**20,
-        2**50 + 2**20,
-        f"1125899907891200 times 1Mi {MORE} 1Mi",
-    ),
+    "bytes in place of MiB": (2**20, 2**33, f"8589934592 times 1Mi {MORE} 1Mi; 8Gi are 8192"),
+    "a byte more, rounded up": (2**20, 2**33 + 1, f"8589934593 times 1Mi {MORE} 1Mi; 8589934593 are 8193"),
+    "the most bytes that could be meant": (2**20, 2**50, f"1125899906842624 times 1Mi {MORE} 1Mi; 1Pi are 1073741824"),
+    "more than could be meant": (2**20, 2**50 + 2**20, f"1125899907891200 times 1Mi {MORE} 1Mi"),
 }
 
 

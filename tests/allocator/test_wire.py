@@ -328,10 +328,7 @@ SEED = {
                 "type": "gpu",
             }
             for minor, uuid in enumerate(
-                (
-                    "98583a5c-c155-9cf6-f955-03c189d3dbfb",
-                    "7f6410b9-bdf7-f9a5-de09-aa5ec31a7124",
-                )
+                ("98583a5c-c155-9cf6-f955-03c189d3dbfb", "7f6410b9-bdf7-f9a5-de09-aa5ec31a7124")
             )
         ]
     },
@@ -384,10 +381,7 @@ ENTRIES: dict[str, tuple[dict[str, Any], Device]] = {
         gpu(1),
     ),
     "minor 0 is left out by Go": (device_entry(0, drop=["minor"]), gpu(0)),
-    "ill health is left out by Go": (
-        device_entry(0, drop=["health"]),
-        gpu(0, healthy=False, why_not="unhealthy"),
-    ),
+    "ill health is left out by Go": (device_entry(0, drop=["health"]), gpu(0, healthy=False, why_not="unhealthy")),
     "unhealthy": (device_entry(0, health=False), gpu(0, healthy=False, why_not="unhealthy")),
     "health must be true, no less": (device_entry(0, health="true"), gpu(0, healthy=False, why_not="unhealthy")),
     "why it is unhealthy": (
@@ -447,10 +441,7 @@ ENTRIES: dict[str, tuple[dict[str, Any], Device]] = {
         {"type": "fpga", "id": "0000:2f:00.0", "minor": 0, "health": True},
         Device("fpga", "0000:2f:00.0", 0, healthy=True, capacity={"fpga": 100}),
     ),
-    "core and ratio are 100 where left out": (
-        device_entry(0, resources={"koordinator.sh/gpu-memory": "80Gi"}),
-        gpu(0),
-    ),
+    "core and ratio are 100 where left out": (device_entry(0, resources={"koordinator.sh/gpu-memory": "80Gi"}), gpu(0)),
     "a NUMA node that is not known": (device_entry(0, topology={"nodeID": -1, "pcieID": ""}), gpu(0)),
     "NUMA node 0": (device_entry(0, topology={"nodeID": 0}), gpu(0, numa_node=0)),
     "a topology of null": (device_entry(0, topology=None, labels=None), gpu(0)),
@@ -518,17 +509,11 @@ SKIPPED: dict[str, tuple[Any, str]] = {
     "a virtual function that is text": (nic_entry(1, vfGroups=[{"vfs": ["a"]}]), "'str' object has no attribute"),
     "groups that are no list": (nic_entry(1, vfGroups={"vfs": []}), "vfGroups: not a list"),
     "an amount that stands twice and differs": (
-        {
-            **device_entry(1),
-            "resources": {"kubernetes.io/gpu-memory": "8Gi", "koordinator.sh/gpu-memory": "16Gi"},
-        },
+        {**device_entry(1), "resources": {"kubernetes.io/gpu-memory": "8Gi", "koordinator.sh/gpu-memory": "16Gi"}},
         "gpu-memory is stated twice with different amounts",
     ),
     "an amount that stands twice, and the second is less": (
-        {
-            **device_entry(1),
-            "resources": {"kubernetes.io/gpu-memory": "16Gi", "koordinator.sh/gpu-memory": "8Gi"},
-        },
+        {**device_entry(1), "resources": {"kubernetes.io/gpu-memory": "16Gi", "koordinator.sh/gpu-memory": "8Gi"}},
         f"gpu-memory is stated twice with different amounts, {16 * GIB} and {8 * GIB}",
     ),
     "groups that are text": (nic_entry(1, vfGroups=["a"]), "'str' object has no attribute 'get'"),
@@ -780,11 +765,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, str], set[str], int]] = {
     "a number": ({"node.koordinator.sh/devices-checkpoints": "5"}, {"GPU-0"}, 1),
     "an object": ({"node.koordinator.sh/devices-checkpoints": '{"a":1}'}, {"GPU-0"}, 1),
     "ids that are text": ({"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":"GPU-1"}]'}, {"GPU-0"}, 1),
-    "ids by NUMA node": (
-        {"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":{"0":["GPU-1"]}}]'},
-        {"GPU-0"},
-        1,
-    ),
+    "ids by NUMA node": ({"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":{"0":["GPU-1"]}}]'}, {"GPU-0"}, 1),
     "what comes before the mistake counts as well": (
         {"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":["GPU-9"]},7]'},
         {"GPU-0", "GPU-9"},

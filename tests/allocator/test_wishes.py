@@ -365,14 +365,7 @@ PARTITIONS: dict[str, Cut] = {
         cards((0, 10), (2, 10), (4, 10), (6, 10)),
         "4 partitions of 2 GPUs are suitable, but in each a GPU is in use or unhealthy (4 GPUs wholly free)",
     ),
-    "preferred, where none is whole": (
-        BOARD,
-        False,
-        None,
-        200,
-        cards((0, 10), (2, 10), (4, 10), (6, 10)),
-        [1, 3],
-    ),
+    "preferred, where none is whole": (BOARD, False, None, 200, cards((0, 10), (2, 10), (4, 10), (6, 10)), [1, 3]),
     "asked, where none is whole": (
         BOARD,
         False,

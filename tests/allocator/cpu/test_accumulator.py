@@ -166,10 +166,7 @@ CASES: dict[str, tuple[Ask, str | None]] = {
     "the fuller node": (Ask(TWO, parse("0-15,20-31"), 4, FULL), "20-23"),
     "the emptier node": (Ask(TWO, parse("0-15,20-31"), 4, FULL, strategy=LEAST), "0-3"),
     "the fuller node that has enough": (Ask(TWO, parse("0-7,16-17"), 4, SPREAD), "0,2,4,6"),
-    "the fuller socket where nodes are alike": (
-        Ask(FOUR, machine(FOUR).all & ~(1 << 4), 4, SPREAD),
-        "5-7,20",
-    ),
+    "the fuller socket where nodes are alike": (Ask(FOUR, machine(FOUR).all & ~(1 << 4), 4, SPREAD), "5-7,20"),
     "a whole socket": (Ask(FOUR, machine(FOUR).all, 16, FULL), "0-7,16-23"),
     "a socket and the rest near the next": (Ask(TWO, parse("0-31"), 18, FULL), "0-17"),
     "a core split over, not one too many": (Ask(SOCKETS, machine(SOCKETS).all, 11, FULL), "0-5,16-20"),
@@ -191,10 +188,7 @@ CASES: dict[str, tuple[Ask, str | None]] = {
         "0,2,16",
     ),
     "held cores do not matter to others": (Ask(SMALL, parse("4-7"), 2, SPREAD, held_cores=parse("0,4")), "4-5"),
-    "no node held with the same policy": (
-        Ask(TWO, parse("2-31"), 4, FULL, NUMA, held_nodes=parse("0-15")),
-        "16-19",
-    ),
+    "no node held with the same policy": (Ask(TWO, parse("2-31"), 4, FULL, NUMA, held_nodes=parse("0-15")), "16-19"),
     "held nodes do not matter to others": (Ask(TWO, parse("2-31"), 4, FULL, held_nodes=parse("0-15")), "2-5"),
     "a held node where there is no other": (
         Ask(TWO, parse("2-15"), 4, SPREAD, NUMA, held_nodes=parse("0-15")),
@@ -254,10 +248,7 @@ def test_a_named_case_is_chosen(ask, cpus) -> None:
 
 
 HYBRID = CpuTopology.of(
-    [
-        *(Cpu(cpu, cpu // 2, 0, 0) for cpu in range(8)),
-        *(Cpu(cpu, cpu, 0, 0) for cpu in range(8, 12)),
-    ]
+    [*(Cpu(cpu, cpu // 2, 0, 0) for cpu in range(8)), *(Cpu(cpu, cpu, 0, 0) for cpu in range(8, 12))]
 )
 """Cores 0 to 3 of two threads (CPUs 0-7), and four of one (8-11)."""
 

@@ -42,64 +42,61 @@ def classed(
 FULL, SPREAD, BURST = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS, BindPolicy.CONSTRAINED_BURST
 TWO = container(**same("2", "4Gi"))
 
+
+def lsr(cpus: int, gib: int, **wishes: Any) -> CpuAsk:
+    return CpuAsk(QosClass.LSR, cpus, 1000 * cpus, gib * GIB, 1000 * cpus, **wishes)
+
+
+def lse(cpus: int, gib: int, **wishes: Any) -> CpuAsk:
+    return replace(lsr(cpus, gib, **wishes), qos=QosClass.LSE)
+
+
 ASKS: dict[str, tuple[dict[str, Any], CpuAsk]] = {
-    "two CPUs": (classed("LSR", TWO), CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000)),
-    "two CPUs, exclusive class": (classed("LSE", TWO), CpuAsk(QosClass.LSE, 2, 2000, 4 * GIB, 2000)),
-    "in thousandths": (classed("LSR", container(**same("2000m"))), CpuAsk(QosClass.LSR, 2, 2000, 0, 2000)),
+    "two CPUs": (classed("LSR", TWO), lsr(2, 4)),
+    "two CPUs, exclusive class": (classed("LSE", TWO), lse(2, 4)),
+    "in thousandths": (classed("LSR", container(**same("2000m"))), lsr(2, 0)),
     "limits alone, as Kubernetes fills requests": (
         classed("LSR", container(limits={"cpu": 2, "memory": "1Gi"})),
-        CpuAsk(QosClass.LSR, 2, 2000, GIB, 2000),
+        lsr(2, 1),
     ),
     "memory that is not limited": (
         classed("LSR", container(requests={"cpu": 2, "memory": "1Gi"}, limits={"cpu": 2})),
-        CpuAsk(QosClass.LSR, 2, 2000, GIB, 2000),
+        lsr(2, 1),
     ),
-    "two apps": (
-        classed("LSR", TWO, container("other", **same(3))),
-        CpuAsk(QosClass.LSR, 5, 5000, 4 * GIB, 5000),
-    ),
+    "two apps": (classed("LSR", TWO, container("other", **same(3))), lsr(5, 4)),
     "an app without CPU beside": (
         classed("LSR", TWO, container("other", **same(memory="1Gi"))),
         CpuAsk(QosClass.LSR, 2, 2000, 5 * GIB, 0),
     ),
     "a sidecar counts throughout": (
         classed("LSR", TWO, init=[sidecar_container("mesh", **same(1, "1Gi")), container("first", **same(2, "1Gi"))]),
-        CpuAsk(QosClass.LSR, 3, 3000, 5 * GIB, 3000),
+        lsr(3, 5),
     ),
     "a large init container": (
         classed("LSR", TWO, init=[container("first", **same(8, "1Gi")), sidecar_container("mesh", **same(1))]),
-        CpuAsk(QosClass.LSR, 8, 8000, 4 * GIB, 8000),
+        lsr(8, 4),
     ),
-    "an init container without limit": (
-        classed("LSR", TWO, init=[container("first")]),
-        CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000),
-    ),
-    "whole overhead": (
-        classed("LSR", TWO, overhead={"cpu": "1", "memory": "1Gi"}),
-        CpuAsk(QosClass.LSR, 3, 3000, 5 * GIB, 3000),
-    ),
+    "an init container without limit": (classed("LSR", TWO, init=[container("first")]), lsr(2, 4)),
+    "whole overhead": (classed("LSR", TWO, overhead={"cpu": "1", "memory": "1Gi"}), lsr(3, 5)),
     "the Pod's own resources win": (
         classed("LSR", container(**same(1, "1Gi")), container("other"), resources=same(4, "8Gi")),
-        CpuAsk(QosClass.LSR, 4, 4000, 8 * GIB, 4000),
+        lsr(4, 8),
     ),
     "the Pod's limit, where no container requests": (
         classed("LSR", container(), resources={"limits": {"cpu": 4, "memory": "8Gi"}}),
-        CpuAsk(QosClass.LSR, 4, 4000, 8 * GIB, 4000),
+        lsr(4, 8),
     ),
-    "the Pod's resources state memory only": (
-        classed("LSR", TWO, resources=same(memory="8Gi")),
-        CpuAsk(QosClass.LSR, 2, 2000, 8 * GIB, 2000),
-    ),
+    "the Pod's resources state memory only": (classed("LSR", TWO, resources=same(memory="8Gi")), lsr(2, 8)),
     # policies
     "preferred policies, the CPU proposal's example": (
         classed(
             "LSR", TWO, spec={"preferredCPUBindPolicy": "SpreadByPCPUs", "preferredCPUExclusivePolicy": "PCPULevel"}
         ),
-        CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000, preferred=SPREAD, exclusive=ExclusivePolicy.PCPU_LEVEL),
+        lsr(2, 4, preferred=SPREAD, exclusive=ExclusivePolicy.PCPU_LEVEL),
     ),
     "a required policy is the preferred one, too": (
         classed("LSR", TWO, spec={"requiredCPUBindPolicy": "FullPCPUs", "preferredCPUBindPolicy": "SpreadByPCPUs"}),
-        CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000, required=FULL, preferred=FULL),
+        lsr(2, 4, required=FULL, preferred=FULL),
     ),
     "Default policies": (
         classed(
@@ -111,32 +108,26 @@ ASKS: dict[str, tuple[dict[str, Any], CpuAsk]] = {
                 "preferredCPUExclusivePolicy": "Default",
             },
         ),
-        CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000, required=BindPolicy.DEFAULT),
+        lsr(2, 4, required=BindPolicy.DEFAULT),
     ),
     "a required Default comes before what is preferred": (
         classed("LSR", TWO, spec={"requiredCPUBindPolicy": "Default", "preferredCPUBindPolicy": "SpreadByPCPUs"}),
-        CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000, required=BindPolicy.DEFAULT),
+        lsr(2, 4, required=BindPolicy.DEFAULT),
     ),
-    "a preferred Default": (
-        classed("LSR", TWO, spec={"preferredCPUBindPolicy": "Default"}),
-        CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000),
-    ),
+    "a preferred Default": (classed("LSR", TWO, spec={"preferredCPUBindPolicy": "Default"}), lsr(2, 4)),
     "explicitly not exclusive": (
         classed("LSR", TWO, spec={"preferredCPUExclusivePolicy": "None"}),
-        CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000, exclusive=ExclusivePolicy.NONE),
+        lsr(2, 4, exclusive=ExclusivePolicy.NONE),
     ),
     "production priority": (
         classed("LSE", TWO, labels={PRIORITY_CLASS_LABEL: "koord-prod"}, priorityClassName="koord-batch"),
-        CpuAsk(QosClass.LSE, 2, 2000, 4 * GIB, 2000),
+        lse(2, 4),
     ),
     "an empty priority class": (
         classed("LSE", TWO, labels={PRIORITY_CLASS_LABEL: ""}, priorityClassName=""),
-        CpuAsk(QosClass.LSE, 2, 2000, 4 * GIB, 2000),
+        lse(2, 4),
     ),
-    "somebody's own priority class": (
-        classed("LSE", TWO, priorityClassName="system-node-critical"),
-        CpuAsk(QosClass.LSE, 2, 2000, 4 * GIB, 2000),
-    ),
+    "somebody's own priority class": (classed("LSE", TWO, priorityClassName="system-node-critical"), lse(2, 4)),
     # shared pools
     "constrained burst": (
         classed(
@@ -204,26 +195,11 @@ ASKS: dict[str, tuple[dict[str, Any], CpuAsk]] = {
     ),
     "aligned, best effort": (
         classed(None, numa={"numaTopologyPolicy": "BestEffort", "singleNUMANodeExclusive": "Preferred"}),
-        CpuAsk(
-            QosClass.BE,
-            0,
-            0,
-            0,
-            numa_policy=NumaPolicy.BEST_EFFORT,
-            single_numa_exclusive=NumaExclusive.PREFERRED,
-        ),
+        CpuAsk(QosClass.BE, 0, 0, 0, numa_policy=NumaPolicy.BEST_EFFORT, single_numa_exclusive=NumaExclusive.PREFERRED),
     ),
     "bound and aligned": (
         classed("LSR", TWO, numa={"numaTopologyPolicy": "Restricted", "singleNUMANodeExclusive": "Preferred"}),
-        CpuAsk(
-            QosClass.LSR,
-            2,
-            2000,
-            4 * GIB,
-            2000,
-            numa_policy=NumaPolicy.RESTRICTED,
-            single_numa_exclusive=NumaExclusive.PREFERRED,
-        ),
+        lsr(2, 4, numa_policy=NumaPolicy.RESTRICTED, single_numa_exclusive=NumaExclusive.PREFERRED),
     ),
     "the node's policy, exclusivity its own": (
         classed("LS", TWO, numa={"numaTopologyPolicy": "None", "singleNUMANodeExclusive": "Required"}),
@@ -597,9 +573,7 @@ def requested(one: Mapping[str, Any]) -> int:
 
 
 def busiest_moment(
-    init: list[dict[str, Any]],
-    apps: list[dict[str, Any]],
-    amount_of: Callable[[Mapping[str, Any]], int] = requested,
+    init: list[dict[str, Any]], apps: list[dict[str, Any]], amount_of: Callable[[Mapping[str, Any]], int] = requested
 ) -> int:
     """The peak of a Pod's requests, found by listing which containers run together at each step of its life."""
     moments = [[one for one in init if "restartPolicy" in one] + apps]
@@ -673,3 +647,53 @@ def test_whatever_stands_in_a_bound_pod_it_is_read_or_refused(made: dict[str, An
     if told.ask is not None:
         assert (told.ask.count > 0) == (qos == "LSR")
         assert told.ask.milli == told.ask.count * 1000 or qos == "LS"
+
+
+CASES: dict[str, tuple[str, dict[str, str], dict[str, Any], str]] = {
+    "no priority": ("LSR", {}, {}, ""),
+    "prod": ("LSR", {}, {"priority": 9999}, ""),
+    "mid, first of its band": ("LSR", {}, {"priority": 7000}, "spec.priority"),
+    "mid, last of its band": ("LSE", {}, {"priority": 7999}, "spec.priority"),
+    "above mid": ("LSR", {}, {"priority": 8000}, ""),
+    "below mid": ("LSR", {}, {"priority": 6999}, ""),
+    "batch": ("LSR", {}, {"priority": 5500}, "spec.priority"),
+    "free": ("LSR", {}, {"priority": 3000, "priorityClassName": "mine"}, "spec.priority"),
+    "a system priority": ("LSR", {}, {"priority": 2_000_000_000}, ""),
+    "the label comes before the band": ("LSR", {PRIORITY_CLASS_LABEL: "koord-prod"}, {"priority": 5500}, ""),
+    "the name comes before the band": ("LSR", {}, {"priority": 5500, "priorityClassName": "koord-prod"}, ""),
+    "a name of its own": ("LSR", {}, {"priorityClassName": "mine", "priority": 100}, ""),
+    "BE without a priority": ("BE", {}, {}, ""),
+    "BE of batch": ("BE", {}, {"priority": 5500}, ""),
+    "BE of prod, by band": ("BE", {}, {"priority": 9500}, "spec.priority"),
+    "BE of prod, by name": ("BE", {}, {"priorityClassName": "koord-prod"}, "spec.priorityClassName"),
+    "BE of prod, by label": ("BE", {PRIORITY_CLASS_LABEL: "koord-prod"}, {}, "metadata.labels"),
+    "a label that names no class": ("LSR", {PRIORITY_CLASS_LABEL: "zzz"}, {}, "metadata.labels"),
+    "BE of a label that names no class": ("BE", {PRIORITY_CLASS_LABEL: "zzz"}, {}, ""),
+    "an empty label and a name": (
+        "LSR",
+        {PRIORITY_CLASS_LABEL: ""},
+        {"priorityClassName": "koord-mid"},
+        "spec.priorityClassName",
+    ),
+    "LS of any": ("LS", {}, {"priority": 5500}, ""),
+}
+
+
+@pytest.mark.parametrize(("qos", "labels", "spec", "path"), CASES.values(), ids=CASES)
+def test_a_priority_that_contradicts_the_class_is_refused(
+    qos: str, labels: dict[str, str], spec: dict[str, Any], path: str
+) -> None:
+    two = {"cpu": 2}
+    reading = read_cpu_ask(pod(container(requests=two, limits=two), labels={QOS_LABEL: qos, **labels}, **spec))
+    assert [problem.path.startswith(path) for problem in reading.problems] == ([True] if path else [])
+
+
+@pytest.mark.parametrize(("qos", "first"), [("LSR", 7000), ("LSE", 5000), ("LSR", 3000), ("BE", 9000)])
+def test_a_band_has_a_thousand_priorities(qos: str, first: int) -> None:
+    two = {"cpu": 2}
+    refused = [
+        priority
+        for priority in (first - 1, first, first + 999, first + 1000)
+        if read_cpu_ask(pod(container(requests=two, limits=two), labels={QOS_LABEL: qos}, priority=priority)).problems
+    ]
+    assert refused == [first, first + 999]

@@ -97,11 +97,7 @@ DIVIDED: dict[str, tuple[int, list[tuple[Phase, Fraction]], list[int]]] = {
     "one after another, of one whole": (13, [(INIT, HALF), (APP, HALF)], [7, 6]),
     "one after another, of less than a whole": (5, [(INIT, THIRD), (APP, THIRD)], [2, 1]),
     "one after another, each of the whole": (13, [(INIT, ONE), (APP, ONE)], [13, 13]),
-    "what a region leaves goes to none of another": (
-        5,
-        [(INIT, Fraction(3, 4)), (APP, HALF), (APP, HALF)],
-        [3, 3, 2],
-    ),
+    "what a region leaves goes to none of another": (5, [(INIT, Fraction(3, 4)), (APP, HALF), (APP, HALF)], [3, 3, 2]),
     "a sidecar keeps its part": (9, [(INIT, ONE), (SIDECAR, THIRD), (INIT, Fraction(2, 3)), (APP, HALF)], [9, 3, 6, 4]),
     "a sidecar whose part was rounded up leaves nothing": (
         2,

@@ -1,4 +1,4 @@
-"""Groups beside everything else that a Pod may ask for: other types, templates, hints, whole cards, many containers."""
+"""Groups of containers that share devices, and their quotas."""
 
 import json
 from fractions import Fraction
@@ -12,8 +12,11 @@ from allocator.devicequotas import device_quotas
 from allocator.devices.words import named
 from allocator.place import Placement, place
 from allocator.request.quotaamounts import charges
-from allocator.vocabulary.names import DEVICE_SHARING
+from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, RDMA_TYPE
+from allocator.vocabulary.names import DEVICE_QUOTAS, DEVICE_SHARING
+from allocator.vocabulary.sharing import DeviceQuota, Quotas
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE
+from allocator.wire.devicequotas import read_quotas, write_quotas
 
 HALF = Fraction(1, 2)
 
@@ -53,11 +56,7 @@ def test_whole_cards_of_several_containers_keep_their_vendor() -> None:
 
 def test_groups_that_use_one_card_one_after_another_have_what_each_asks_for() -> None:
     obj = sharing(uses("a", 20), uses("b", 30), init=[uses("first", 70)])
-    assert quotas(obj, "gpu-memory") == {
-        "first": [CARD * 70 // 100],
-        "a": [CARD * 20 // 100],
-        "b": [CARD * 30 // 100],
-    }
+    assert quotas(obj, "gpu-memory") == {"first": [CARD * 70 // 100], "a": [CARD * 20 // 100], "b": [CARD * 30 // 100]}
 
 
 def test_quotas_of_a_card_that_the_node_has_lost_are_left_out_only_where_its_memory_would_matter() -> None:
@@ -238,3 +237,65 @@ def test_a_type_that_the_annotation_does_not_name_is_told_too() -> None:
     assert quotas(obj, "gpu-core", on) == {"a": [50], "b": [60]}
     assert quotas(obj, "rdma", on) == {"a": [20], "b": []}
     assert json.loads(obj["metadata"]["annotations"][DEVICE_SHARING]) == {}
+
+
+QUOTAS: Quotas = {
+    "b": [
+        DeviceQuota(GPU_TYPE, "GPU-1", {"gpu-core": 0, "gpu-memory": 1, "gpu-memory-ratio": 1}),
+        DeviceQuota(GPU_TYPE, "GPU-0", {"gpu-core": None, "gpu-memory": None, "gpu-memory-ratio": None}),
+        DeviceQuota(RDMA_TYPE, "NIC-0", {"rdma": 1}),
+    ],
+    "a": [DeviceQuota(GPU_TYPE, "GPU-0", {"gpu-core": 100, "gpu-memory": 16 * GIB, "gpu-memory-ratio": 20})],
+}
+WRITTEN = {
+    "a": {
+        "gpu": [{"id": "GPU-0", "resources": {"k/gpu-core": "100", "k/gpu-memory": "16Gi", "k/gpu-memory-ratio": "20"}}]
+    },
+    "b": {
+        "gpu": [
+            {"id": "GPU-1", "resources": {"k/gpu-core": "none", "k/gpu-memory": "1", "k/gpu-memory-ratio": "1"}},
+            {
+                "id": "GPU-0",
+                "resources": dict.fromkeys(("k/gpu-core", "k/gpu-memory", "k/gpu-memory-ratio"), "unlimited"),
+            },
+        ],
+        "rdma": [{"id": "NIC-0", "resources": {"k/rdma": "1"}}],
+    },
+}
+
+
+def test_quotas_are_written_as_json_and_as_plain_numbers() -> None:
+    assert write_quotas(QUOTAS, "k") == {
+        DEVICE_QUOTAS: json.dumps(WRITTEN, separators=(",", ":")),
+        "gpu-core.device-quotas.koordgate.io/a": "100",
+        "gpu-memory.device-quotas.koordgate.io/a": "17179869184",
+        "gpu-core.device-quotas.koordgate.io/b": "none,unlimited",
+        "gpu-memory.device-quotas.koordgate.io/b": "1,unlimited",
+    }
+    assert write_quotas({}, "k") == {}
+
+
+def test_quotas_are_read_as_they_were_written() -> None:
+    read = read_quotas(write_quotas(QUOTAS, "koordinator.sh"), BUILT_IN)
+    assert read == QUOTAS
+    assert list(read) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "null",
+        '{"a":[]}',
+        '{"a":{"gpu":[7]}}',
+        '{"a":{"gpu":[{"id":"x"}]}}',
+        '{"a":{"tpu":[{"id":"x","resources":{}}]}}',
+        '{"a":{"gpu":[{"id":"x","resources":{"k/gpu":"1"}}]}}',
+        '{"a":{"gpu":[{"id":"x","resources":{"koordinator.sh/gpu-core":"much"}}]}}',
+        '{"a":{"gpu":[{"id":"x","resources":{"koordinator.sh/gpu-core":"vast"}}]}}',
+    ],
+)
+def test_quotas_that_cannot_be_read_are_none(text: str) -> None:
+    assert read_quotas({DEVICE_QUOTAS: text}, BUILT_IN) == {}
+    assert read_quotas({}, BUILT_IN) == {}

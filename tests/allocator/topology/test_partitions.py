@@ -242,11 +242,7 @@ def test_koordinators_format_is_read() -> None:
     )
     found, problems = read_partitions(text)
     assert problems == ()
-    assert found.partitions == (
-        Partition((0, 1), 1, 400 * GIB, "NVLink"),
-        Partition((2, 3)),
-        Partition((5,)),
-    )
+    assert found.partitions == (Partition((0, 1), 1, 400 * GIB, "NVLink"), Partition((2, 3)), Partition((5,)))
 
 
 WRONG: dict[str, tuple[object, int, str]] = {

@@ -1,21 +1,53 @@
-"""What quotas count for a Pod's containers: every type and unit, exclusive policies, CPUs of its own."""
+"""What quotas count of a Pod: for its containers, in sum with reuse, and as a limit of what it may hold."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import GIB, container, pod, sidecar_container
+from builders import (
+    GIB,
+    app,
+    ask,
+    container,
+    gpu,
+    gpus,
+    init,
+    nic,
+    nics,
+    node,
+    part,
+    pod,
+    request,
+    share,
+    sidecar_container,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from npus import TYPES as NPU_TYPES
 from trials import examples
 
 from allocator.amounts import pod_amounts
+from allocator.place import Placement, place
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.original import read_asks
-from allocator.request.quotaamounts import Charge, charges
-from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypeError, DeviceTypes, Unit, own_type
+from allocator.request.quotaamounts import Charge, Take, beyond, charges, least_held
+from allocator.vocabulary.asks import DeviceAsk, PodRequest
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import (
+    BUILT_IN,
+    GPU_TYPE,
+    RDMA_TYPE,
+    DeviceType,
+    DeviceTypeError,
+    DeviceTypes,
+    Unit,
+    own_type,
+)
+from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.owntype import Part, composed_type
+from allocator.vocabulary.phase import Phase
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 
 QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
@@ -316,10 +348,7 @@ OWN: dict[str, tuple[Raw, list[int]]] = {
     "apps": (lsr(container("a", **cpus(2)), container("b", **cpus(3))), [2, 3]),
     "a limit alone": (lsr(container("a", limits={"cpu": "2000m"})), [2]),
     "one of two states none": (lsr(container("a"), container("b", **cpus(3))), [0, 3]),
-    "a request of none without a limit": (
-        lsr(container("a", requests={"cpu": 0}), container("b", **cpus(3))),
-        [0, 3],
-    ),
+    "a request of none without a limit": (lsr(container("a", requests={"cpu": 0}), container("b", **cpus(3))), [0, 3]),
     "an init container that needs more": (lsr(container("a", **cpus(1)), init=[container("i", **cpus(4))]), [4, 1]),
     "the Pod as a whole": (lsr(container("a"), container("b"), resources=cpus(6)), [6, 0]),
     "the Pod beyond its containers": (
@@ -412,3 +441,170 @@ def test_two_types_that_quotas_would_confuse_are_refused_in_either_order() -> No
     for types, told in (([one, other], "of lpu-io; use another"), ([other, one], "of lpu; use another")):
         with pytest.raises(DeviceTypeError, match=f"quotas count quota.koordgate.io/lpu-io, .* already that {told}"):
             BUILT_IN.with_types(types)
+
+
+def app_take(percent: int, devices: int = 1) -> Take:
+    return Take(Phase.APP, devices, (percent,), (percent,))
+
+
+def init_take(percent: int, devices: int = 1) -> Take:
+    return app_take(percent, devices)._replace(phase=Phase.INIT)
+
+
+def sidecar_take(percent: int, devices: int = 1) -> Take:
+    return app_take(percent, devices)._replace(phase=Phase.SIDECAR)
+
+
+# What containers take, in the Pod's order, and what the Pod holds in sum
+HELD: dict[str, tuple[list[Take], int | None]] = {
+    "one container": ([app_take(40, 2)], 80),
+    "apps that fit on one device": ([app_take(60), app_take(30)], 90),
+    "an init container on the device of an app": ([init_take(80), app_take(60)], 80),
+    "an init container where two apps are together": ([init_take(80), app_take(50), app_take(50)], 100),
+    "one where two apps cannot be together": ([init_take(80), app_take(51), app_take(50)], 130),
+    "apps apart, so that each makes room for an init container": ([init_take(80, 2), app_take(50), app_take(50)], 160),
+    "an init container where the peak grows least": ([init_take(80), app_take(20), app_take(90)], 110),
+    "one where it grows least, though less is taken elsewhere": ([init_take(80), app_take(20, 2), app_take(30)], 100),
+    "one on all devices and on more": ([init_take(80, 3), app_take(60)], 240),
+    "two init containers, one after the other": ([init_take(80), init_take(70), app_take(60)], 80),
+    "an init container before a sidecar": ([init_take(70), sidecar_take(30), app_take(60)], 90),
+    "one beside a sidecar": ([sidecar_take(30), init_take(70), app_take(60)], 100),
+    "one that does not fit beside a sidecar": ([sidecar_take(60), init_take(50), app_take(30)], 110),
+    "one beside two sidecars": ([sidecar_take(30), sidecar_take(20), init_take(45), app_take(10)], 95),
+    "as many devices as a node may have": ([app_take(100, 64), app_take(100, 64)], 12800),
+    "one more": ([app_take(100, 64), app_take(100, 65)], None),
+    "as many, of which an init container takes some alone": ([sidecar_take(60, 2), init_take(50, 126)], 6420),
+    "one more than that": ([sidecar_take(60, 2), init_take(50, 127)], None),
+}
+
+
+@pytest.mark.parametrize(("parts", "held"), HELD.values(), ids=HELD)
+def test_a_pod_holds_the_sum_of_the_peaks_on_its_devices(parts: list[Take], held: int | None) -> None:
+    assert least_held(RDMA_TYPE, parts) == (None if held is None else (held,))
+
+
+def cards(phase: Phase, core: int, ratio: int) -> Take:
+    return Take(phase, 1, (core, 0, ratio), (core, ratio))
+
+
+# What two apps and then an init container take of a card: the compute and memory that the Pod holds in all
+OF_TWO: dict[str, tuple[tuple[int, int], tuple[int, int], tuple[int, int], tuple[int, int]]] = {
+    "the greatest share grows least": ((50, 50), (60, 10), (80, 80), (130, 130)),
+    "of equal ones, the sum of shares grows least": ((90, 10), (90, 80), (80, 70), (180, 90)),
+    "the sum grows by a third less": ((60, 0), (60, 20), (60, 60), (120, 60)),
+    "the sum grows by one less": ((60, 12), (60, 13), (60, 60), (120, 72)),
+    "of equal growth, the first one": ((60, 20), (60, 20), (60, 30), (120, 50)),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "first", "held"), OF_TWO.values(), ids=OF_TWO)
+def test_an_init_container_takes_the_card_on_which_the_pod_grows_least(
+    one: tuple[int, int], other: tuple[int, int], first: tuple[int, int], held: tuple[int, int]
+) -> None:
+    parts = [cards(Phase.INIT, *first), cards(Phase.APP, *one), cards(Phase.APP, *other)]
+    found = least_held(GPU_TYPE, parts)
+    assert found is not None
+    assert found[1:] == (held[0], 0, held[1])
+
+
+def test_an_init_container_takes_the_card_on_which_an_earlier_one_was() -> None:
+    inits = [cards(Phase.INIT, 80, 60), cards(Phase.INIT, 75, 5)]
+    apps = [cards(Phase.APP, 60, 10), cards(Phase.APP, 50, 60)]
+    assert least_held(GPU_TYPE, [*inits, *apps]) == (140, 140, 0, 70)
+
+
+def test_what_a_card_gives_is_counted_by_its_amounts_and_who_may_share_it_by_its_percentages() -> None:
+    """Bytes of which the percentage is not known may be all of the card."""
+    parts = [Take(phase, 1, (10, 2**30, 0), (10, 100)) for phase in (Phase.SIDECAR, Phase.INIT, Phase.APP)]
+    assert least_held(GPU_TYPE, parts) == (20, 20, 2**31, 0)
+
+
+def test_a_device_of_units_alone_is_counted_as_a_whole_one() -> None:
+    of_units = DeviceType("x", tails=("a", "b"), unit=Unit.DEVICES, units=(Unit.UNITS, Unit.UNITS), plain="x")
+    parts = [Take(Phase.INIT, 1, (1, 3), ()), Take(Phase.APP, 1, (2, 1), ())]
+    assert least_held(of_units, parts) == (100, 2, 3)
+
+
+CARDS = [gpu(minor) for minor in range(3)]
+BOTH = request(app("a", gpus(50)), app("b", nics(50)))
+COMPUTE = Share("gpu", "GPU-0", 0, {"gpu-core": 40})
+
+
+def limited(of: PodRequest, **most: int) -> PodRequest:
+    return replace(
+        of, most=tuple((f"quota.koordgate.io/{name.replace('_', '-')}", much) for name, much in most.items())
+    )
+
+
+@pytest.mark.parametrize(
+    ("most", "shares", "told"),
+    [
+        ({}, [part(CARDS[0], 100)], ""),
+        ({"rdma": 50}, [part(CARDS[0], 100)], ""),
+        ({"gpu": 100}, [part(CARDS[0], 60), part(CARDS[1], 40)], ""),
+        ({"gpu": 100}, [part(CARDS[0], 60), part(CARDS[1], 41)], "gpu 101 is more than quotas count of the Pod (100)"),
+        ({"gpu": 99, "gpu_core": 60}, [share(CARDS[0], core=61, ratio=99)], "gpu-core 61"),
+        ({"gpu_memory_ratio": 40, "gpu": 70}, [share(CARDS[0], core=60, ratio=41)], "gpu-memory-ratio 41"),
+        ({"gpu_memory_ratio": 0}, [COMPUTE], ""),
+        ({"gpu_memory_ratio": 0}, [COMPUTE, share(CARDS[1], ratio=1)], "gpu-memory-ratio 1"),
+        ({"rdma": 49}, [Share("rdma", "NIC-0", 0, {"rdma": 50})], "rdma 50"),
+        ({"gpu": 100, "rdma": 49}, [part(CARDS[0], 100), Share("rdma", "NIC-0", 0, {"rdma": 50})], "rdma 50"),
+    ],
+)
+def test_the_first_limit_that_shares_exceed_together_is_told(
+    most: dict[str, int], shares: list[Share], told: str
+) -> None:
+    found = beyond(limited(BOTH, **most), shares)
+    assert found.startswith(f"quota.koordgate.io/{told}" if told else "")
+    assert bool(found) is bool(told)
+
+
+@pytest.mark.parametrize(
+    ("most", "named"),
+    [
+        ({"gpu": 150, "gpu_core": 99}, "gpu-core 99"),
+        ({"gpu": 99, "gpu_core": 150}, "gpu 99"),
+        ({"gpu": 150, "gpu_core": 150, "gpu_memory_ratio": 99}, "gpu-memory-ratio 99"),
+    ],
+)
+def test_the_limit_that_a_pod_would_exceed_is_named(most: dict[str, int], named: str) -> None:
+    refused = place(limited(request(app("a", gpus(100))), **most), node(*CARDS))
+    assert isinstance(refused, Refusal)
+    assert f"more than quotas count of the Pod (quota.koordgate.io/{named}) on these GPUs" in refused.short
+
+
+@pytest.mark.parametrize(("most", "fits"), [(199, False), (200, True), (201, True)])
+def test_a_pod_holds_as_much_as_is_counted_of_it_and_no_more(most: int, *, fits: bool) -> None:
+    for of in (request(app("a", gpus(200))), request(app("a", gpus(100)), app("b", gpus(100)))):
+        assert isinstance(place(limited(of, gpu=most), node(*CARDS)), Placement) is fits
+
+
+@pytest.mark.parametrize(("most", "fits"), [(138, False), (139, True)])
+def test_sets_of_cards_that_are_unlike_are_within_the_limit_if_the_least_of_them_are(most: int, *, fits: bool) -> None:
+    """Ten GiB are 100, 40, 40 and 12 percent of these cards, of which the smallest would come first."""
+    cards = [gpu(0, 10 * GIB), gpu(1, 25 * GIB), gpu(2, 25 * GIB), gpu(3, 80 * GIB)]
+    for count, more in ((2, 0), (3, 40)):
+        placed = place(limited(request(app("a", ask(count, memory=10 * GIB))), gpu=most - 87 + more), node(*cards))
+        assert isinstance(placed, Placement) is fits
+
+
+def test_an_init_container_uses_a_card_that_the_pod_has_where_another_would_be_too_much() -> None:
+    on = node(*CARDS, holdings=[])
+    of = request(init("i", gpus(80)), app("a", gpus(30)))
+    placed = place(limited(of, gpu=80), on)
+    assert isinstance(placed, Placement)
+    assert [(one.id, one.amounts["gpu-core"], one.containers) for one in placed.shares] == [("GPU-0", 80, ("i", "a"))]
+    refused = place(limited(of, gpu=79), on)
+    assert isinstance(refused, Refusal)
+    assert "the Pod would hold more than quotas count of the Pod (quota.koordgate.io/gpu 79)" in refused.message
+
+
+def test_what_other_types_hold_does_not_count() -> None:
+    fpga = Device("fpga", "FPGA-0", 0, healthy=True, capacity={"fpga": 100})
+    placed = place(limited(BOTH, gpu=50, rdma=50), node(fpga, *CARDS, nic(0)))
+    assert isinstance(placed, Placement)
+    assert [one.id for one in placed.shares] == ["GPU-0", "NIC-0"]
+    pool = DeviceType("pool", ("slot", "lane"), Unit.UNITS, plain="pool")  # any part of it counts as one device
+    held = [Share("pool", "P", 0, {"slot": 1, "lane": 1}), *placed.shares]
+    assert beyond(limited(request(app("a", DeviceAsk(pool, 1, (1, 1)))), pool=100), held) == ""
+    assert beyond(limited(BOTH, gpu=50, rdma=50), [*placed.shares, Share("fpga", "FPGA-0", 0, {"fpga": 100})]) == ""
