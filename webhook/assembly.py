@@ -36,11 +36,10 @@ from webhook.scheduling.contradiction import Contradictions
 from webhook.scheduling.extender import Extender
 from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranking
-from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, delivery_rules, mirror_of, types_of
+from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, delivery_rules, mirror_of, read_mix, types_of
 from webhook.shadow.followed import FollowedPods
 from webhook.shadow.keeper import ListPods, ShadowKeeper, ShadowParts, no_pods
 from webhook.shadow.reviews import ShadowWebhooks
-from webhook.statedmix import read_mix
 from webhook.tracing import OFF, Tracing
 from webhook.upkeep.adoption import AdoptionWatch
 from webhook.upkeep.bindevents import BindEvents

@@ -6,7 +6,8 @@ import gc
 import logging
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -38,13 +39,13 @@ from koordgate.kube.resource import (
 from koordgate.kube.watch import Handler, Happening, Reflector
 from koordgate.settings import SettingsError, check
 from koordgate.steady import asked_to_end, steadily
-from webhook import settings, traces
+from webhook import settings, tracing
 from webhook.app import listen, make_app, make_extender, served_map
 from webhook.assembly import Parts, assemble
 from webhook.dra.taints import RuleFeed, TaintKeeper
 from webhook.edge import Draining
 from webhook.ledger.cluster import cluster_store
-from webhook.ledger.store import Listener, Watch
+from webhook.ledger.store import Watch
 from webhook.quotas.keeper import QuotaKeeper
 from webhook.quotas.mirror import written_names
 from webhook.quotas.table import QuotaFeed, RangeFeed
@@ -79,18 +80,18 @@ _EXPIRY_S: Final = 1.0  # between checks of assumed placements
 _KEEP_UP_S: Final = 0.5  # between two times at which changed nodes are taken in, if no request does it first
 
 
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Work of a replica that goes on until its end; after a bug, which is logged and counted, it begins again."""
+
+    name: str
+    run: Callable[[], Awaitable[object]]
+    unready: Callable[[], Iterable[str]] = tuple  # the reasons why the replica is not ready, a clause each
+    after: asyncio.Event | None = None  # it begins once this is set
+
+
 class Replica:
-    """One replica against a cluster.
-
-    Args:
-        settings: of the process.
-        kube: the open client.
-        timing: how certificates are renewed; None for the real clock, compared with the API server's.
-
-    Attributes:
-        source: of the certificate that the API server sees.
-        extender_source: of the one that the scheduler sees; the same with a certificate from files.
-    """
+    """One replica against a cluster: its parts, and the services that run them."""
 
     def __init__(self, settings: WebhookSettings, kube: KubeClient, timing: Timing | None = None) -> None:
         self._settings = settings
@@ -105,111 +106,164 @@ class Replica:
             kube=kube,
             list_pods=partial(list_pods, kube),
             released=self._waker.released,
-            tracing=partial(traces.opened, settings.tracing),
+            tracing=partial(tracing.opened, settings.tracing),
         )
-        self.source: Source
-        self.extender_source: Source
-        self._client_secret: ClientSecret | None = None
-        certificate = settings.certificate
+        self.source: Source  # of the certificate that the API server sees
+        self.extender_source: Source  # of the one that the scheduler sees; the same with a certificate from files
+        client_secret = self._certificates(timing)
+        metrics = self.parts.metrics
+        # A connection that fails has no path; it counts for the extender as a whole.
+        self._refusals = Refusals(metrics.requests.labels("/scheduler", "denied").inc)
+        self.extender_source.entrance.refused = self._refusals.handshake
+        metrics.certificate_expires.set_function(lambda: _timestamp(self.source.expires))
+        metrics.headroom_nodes.set_function(lambda: len(self.parts.cluster.nodes.short))
+        self.draining = Draining()
+        self._reconciled, self._certified = asyncio.Event(), asyncio.Event()
+        self.watches: list[tuple[str, Watch]] = []  # without which the replica is not ready
+        self.services: list[Service] = [
+            *self._watching(),
+            *self._deciding(),
+            *self._keeping(),
+            *self._certifying(client_secret),
+        ]
+
+    def _certificates(self, timing: Timing) -> ClientSecret | None:
+        """Set where both certificates come from; returns what keeps the scheduler's own, if koordgate makes it."""
+        certificate, namespace = self._settings.certificate, self._settings.identity.namespace
         if certificate.files:
             self.source = self.extender_source = FileSource(certificate.files, timing, certificate.client_authority)
-        else:
-            namespace = settings.identity.namespace
-            self.source = SecretSource(kube, namespace, certificate, timing)
-            lasting = LastingSource(kube, namespace, certificate.of_extender, certificate.secret, timing)
-            shown = self.parts.metrics.extender_authority_expires
-            shown.set_function(lambda: _timestamp(lasting.authority_expires))
-            self.extender_source = lasting
-            if settings.scheduler.client_certificates:
-                self._client_secret = ClientSecret(kube, settings, lasting, timing)
-        self._registration = Registration(kube, settings.identity, self.source, timing)
-        parts = self.parts
-        # A connection that fails has no path; it counts for the extender as a whole.
-        self._refusals = Refusals(parts.metrics.requests.labels("/scheduler", "denied").inc)
-        self.extender_source.entrance.refused = self._refusals.handshake
-        parts.metrics.certificate_expires.set_function(lambda: _timestamp(self.source.expires))
-        reporter = parts.reporter
-        self._discarder = Discarder(parts.cluster.nodes, parts.ledger, socket.gethostname())
-        # Pods last: the ledger is known by then, so holdings of Pods that have ended are found.
-        name, self._modes_watch = self._reflector(kube, NAMESPACES, NamespaceFeed(parts.modes))
-        self._watches: list[tuple[str, Watch]] = [
-            (name, self._modes_watch),
-            self._reflector(kube, RUNTIME_CLASSES, RuntimeClassFeed(parts.cluster)),
-            self._reflector(
-                kube, NODES, NodeFeed(parts.cluster, parts.types, parts.pools, reporter.bad_object("nodes"))
-            ),
-            self._reflector(kube, DEVICES, DeviceFeed(parts.cluster, parts.types, reporter.bad_object("devices"))),
-            self._reflector(
-                kube, TOPOLOGIES, TopologyFeed(parts.cluster, reporter.bad_object("noderesourcetopologies"))
-            ),
-            self._records(RecordFeed(parts.cluster, parts.ledger, reporter.bad_object(parts.store.kind))),
-            self._reflector(
-                kube,
-                PODS,
-                ObservedPodFeed(
-                    parts.cluster,
-                    self._pod_ended,
-                    self._pod_bound,
-                    parts.types,
-                    parts.shadow_keeper,
-                    parts.reconciler.listed,
-                ),
-            ),
-        ]
-        self._taints: tuple[ServedWatch, TaintKeeper] | None = None
-        if settings.dra.enabled:
-            # Where the API server does not serve them, there are none.
-            slices = SliceFeed(parts.cluster, reporter.bad_object("resourceslices"))
-            self._watches.append(self._reflector(kube, RESOURCE_SLICES, slices))
-            self._watches.append(self._reflector(kube, RESOURCE_CLAIMS, ClaimFeed(parts.cluster)))
-            if settings.dra.taints:
-                self._taints = self._tainting(kube)
-        self._headroom = self._keeping_headroom(kube)
-        self._quotas: QuotaKeeper | None = None
+            return None
+        self.source = SecretSource(self._kube, namespace, certificate, timing)
+        lasting = LastingSource(self._kube, namespace, certificate.of_extender, certificate.secret, timing)
+        shown = self.parts.metrics.extender_authority_expires
+        shown.set_function(lambda: _timestamp(lasting.authority_expires))
+        self.extender_source = lasting
+        if not self._settings.scheduler.client_certificates:
+            return None
+        return ClientSecret(self._kube, self._settings, lasting, timing)
+
+    def _watching(self) -> Iterator[Service]:
+        """Follow what decisions depend on, and then what they do not."""
+        settings, parts, types = self._settings, self.parts, self.parts.types
+        cluster, bad = parts.cluster, parts.reporter.bad_object
+        pods = ObservedPodFeed(
+            cluster, self._pod_ended, self._pod_bound, types, parts.shadow_keeper, parts.reconciler.listed
+        )
+        records = RecordFeed(cluster, parts.ledger, bad(parts.store.kind))
+        kind = parts.store.kind
+        yield self._watch(NAMESPACES, NamespaceFeed(parts.modes))
+        yield self._watch(RUNTIME_CLASSES, RuntimeClassFeed(cluster))
+        yield self._watch(NODES, NodeFeed(cluster, types, parts.pools, bad("nodes")))
+        yield self._watch(DEVICES, DeviceFeed(cluster, types, bad("devices")))
+        yield self._watch(TOPOLOGIES, TopologyFeed(cluster, bad("noderesourcetopologies")))
+        yield self._followed(kind, parts.store.watch(records, self._counting(kind), self._watch_failed))
+        # After the ledger: it is known by then, so holdings of Pods that have ended are found.
+        yield self._watch(PODS, pods)
+        if settings.dra.enabled:  # where the API server does not serve them, there are none
+            yield self._watch(RESOURCE_SLICES, SliceFeed(cluster, bad("resourceslices")))
+            yield self._watch(RESOURCE_CLAIMS, ClaimFeed(cluster))
         if settings.quota.enabled:
-            complain = reporter.bad_object
-            ranges = RangeFeed(parts.limits, complain("limitranges"))
-            self._quotas = QuotaKeeper(
+            yield self._watch(LIMIT_RANGES, RangeFeed(parts.limits, bad("limitranges")))
+            yield self._watch(RESOURCE_QUOTAS, QuotaFeed(parts.limits))
+        # The sizes of gangs steer and hold up nobody: a replica is ready without them.
+        for versions in ALL_POD_GROUPS:
+            group = versions[0].group
+            name = f"{versions[0].plural}.{group}"
+            yield Service("watch podgroups", self._served(name, versions, GroupFeed(cluster, group, bad(name))).run)
+
+    def _deciding(self) -> Iterator[Service]:
+        """Keep the ledger and the view up to date, beside requests and from the first reconciliation on."""
+        parts, every = self.parts, self._settings.ledger.reconcile_seconds
+        discarder = Discarder(parts.cluster.nodes, parts.ledger, socket.gethostname())
+        yield Service("releases", parts.reconciler.run_releases)
+        yield Service("releases of claims", parts.claim_keeper.run_releases)
+        yield Service("waker", self._waker.run)
+        yield Service("loop lag", parts.loop_lag.run, self._lagging)
+        yield Service("reconciliation", self._reconcile, self._unreconciled)
+        yield Service("expiry", self._expire)
+        done = self._reconciled
+        yield Service("keeping up", self._keep_up, after=done)
+        yield Service("reconciliation", partial(parts.reconciler.run_timer, every), after=done)
+        yield Service("reconciliation of claims", partial(parts.claim_keeper.run_timer, every), after=done)
+        yield Service("conflicts of adoption", partial(parts.adoption.run_timer, every), after=done)
+        yield Service("records of nodes that are gone", partial(discarder.run, every), after=done)
+        yield Service("observed Pods", parts.shadow_keeper.run, after=done)
+
+    def _keeping(self) -> Iterator[Service]:
+        """Write objects of others, where settings ask for it."""
+        settings, parts, kube = self._settings, self.parts, self._kube
+
+        def healthy() -> bool:
+            return not self.unready()
+
+        if settings.quota.enabled:
+            names, watched = written_names(parts.types, settings.domain), dict(self.watches)
+            quotas = QuotaKeeper(
                 kube,
                 parts.limits,
-                written_names(parts.types, settings.domain),
+                names,
                 lambda namespace: not parts.modes.enforced(namespace),
-                complain("resourcequotas"),
+                parts.reporter.bad_object("resourcequotas"),
             )
-            parts.modes.listen(self._quotas.switched)
-            self._watches.append(self._reflector(kube, LIMIT_RANGES, ranges))
-            name, self._quota_watch = self._reflector(kube, RESOURCE_QUOTAS, QuotaFeed(parts.limits))
-            self._watches.append((name, self._quota_watch))
-        # The sizes of gangs steer and hold up nobody: a replica is ready without them.
-        self._groups = [self._served(kube, versions) for versions in ALL_POD_GROUPS]
-        self._reconciled = False
-        self.draining = Draining()
+            parts.modes.listen(quotas.switched)
+            listed = watched[RESOURCE_QUOTAS.plural].synced
+            yield Service(
+                "quotas",
+                partial(quotas.run, listed),
+                lambda: () if quotas.settled.is_set() else ("quotas that name devices have no mirrors yet",),
+                after=watched[NAMESPACES.plural].synced,
+            )
+        if settings.dra.enabled and settings.dra.taints:
+            feed = RuleFeed()
+            rules = self._served(DEVICE_TAINT_RULES[0].plural, DEVICE_TAINT_RULES, feed)
+            yield Service("watch devicetaintrules", rules.run)
+            taints = TaintKeeper(kube, parts.cluster, feed, lambda: rules.served)
+            yield Service("taints", partial(taints.run, healthy))
+        if settings.headroom.mode != "none":
+            changed = parts.metrics.headroom_changes
+            headroom = HeadroomKeeper(
+                kube, parts.cluster, settings.headroom, parts.typical, lambda done: changed.labels(done).inc()
+            )
+            yield Service("headroom", partial(headroom.run, healthy))
+        if settings.gangs.all_or_nothing:
+            yield Service("gangs", partial(parts.keeper.run, healthy))
 
-    def _reflector(self, kube: KubeClient, resource: Resource, handler: Handler) -> tuple[str, Watch]:
+    def _certifying(self, client_secret: ClientSecret | None) -> Iterator[Service]:
+        """Keep certificates valid and published."""
+        registration = Registration(self._kube, self._settings.identity, self.source, self._timing)
+        sources, done = dict.fromkeys((self.source, self.extender_source)), self._certified
+
+        def unusable(source: Source) -> Iterator[str]:
+            if problem := source.healthy(self._timing.earliest):
+                yield problem
+
+        def unpublished() -> Iterator[str]:
+            if not registration.published:
+                yield f"the CA is not published: {'; '.join(registration.problems)}"
+
+        yield Service("certificates", self._start_sources)
+        for source in sources:
+            yield Service("certificates", partial(_renew, source), partial(unusable, source), after=done)
+        yield Service("publication of the CA", registration.run, unpublished, after=done)
+        if client_secret is not None:
+            yield Service(
+                "the scheduler's certificate",
+                client_secret.run,
+                lambda: () if client_secret.made else (f"the scheduler has no certificate: {client_secret.problem}",),
+                after=done,
+            )
+
+    def _watch(self, resource: Resource, handler: Handler) -> Service:
         name = resource.plural
-        return name, Reflector(kube, resource, handler, count=self._counting(name), on_error=self._watch_failed)
+        watch = Reflector(self._kube, resource, handler, count=self._counting(name), on_error=self._watch_failed)
+        return self._followed(name, watch)
 
-    def _served(self, kube: KubeClient, versions: Sequence[Resource]) -> ServedWatch:
-        group, name = versions[0].group, f"{versions[0].plural}.{versions[0].group}"
-        feed = GroupFeed(self.parts.cluster, group, self.parts.reporter.bad_object(name))
-        return ServedWatch(kube, versions, feed, count=self._counting(name), on_error=self._watch_failed)
+    def _followed(self, name: str, watch: Watch) -> Service:
+        self.watches.append((name, watch))
+        return Service(f"watch {name}", watch.run, partial(_unheard, name, watch))
 
-    def _keeping_headroom(self, kube: KubeClient) -> HeadroomKeeper | None:
-        cluster, metrics, headroom = self.parts.cluster, self.parts.metrics, self._settings.headroom
-        metrics.headroom_nodes.set_function(lambda: len(cluster.nodes.short))
-        if headroom.mode == "none":
-            return None
-        changed = metrics.headroom_changes
-        return HeadroomKeeper(kube, cluster, headroom, self.parts.typical, lambda done: changed.labels(done).inc())
-
-    def _tainting(self, kube: KubeClient) -> tuple[ServedWatch, TaintKeeper]:
-        name, feed = DEVICE_TAINT_RULES[0].plural, RuleFeed()
-        watch = ServedWatch(kube, DEVICE_TAINT_RULES, feed, count=self._counting(name), on_error=self._watch_failed)
-        return watch, TaintKeeper(kube, self.parts.cluster, feed, lambda: watch.served)
-
-    def _records(self, listener: Listener) -> tuple[str, Watch]:
-        store = self.parts.store
-        return store.kind, store.watch(listener, self._counting(store.kind), self._watch_failed)
+    def _served(self, name: str, versions: Sequence[Resource], feed: Handler) -> ServedWatch:
+        return ServedWatch(self._kube, versions, feed, count=self._counting(name), on_error=self._watch_failed)
 
     def _counting(self, name: str) -> Callable[[Happening], None]:
         counter = self.parts.metrics.watch
@@ -235,119 +289,53 @@ class Replica:
 
     def unready(self) -> list[str]:
         """The reasons why the replica is not ready, a clause each."""
-        now = asyncio.get_running_loop().time()
         reasons = ["shutting down"] if self.draining.begun else []
-        for name, watch in self._watches:
-            if not watch.synced.is_set():
-                reasons.append(f"{name} are not listed yet ({watch.last_error or 'under way'})")
-            elif watch.failing_since is not None and now - watch.failing_since > _WATCH_PATIENCE_S:
-                reasons.append(f"{name} cannot be watched: {watch.last_error}")
-            elif now - watch.heard_at > _SILENCE_S:
-                reasons.append(f"{name} were last heard of {now - watch.heard_at:.0f} s ago")
+        return reasons + [reason for one in self.services for reason in one.unready()]
+
+    def _lagging(self) -> Iterator[str]:
         lag = self.parts.loop_lag.worst_recent_s
         if lag > _LAG_S:
-            reasons.append(f"the event loop was held for {lag:.1f} s")
-        if not self._reconciled:
-            reasons.append("the ledger is not reconciled with live Pods yet")
-        if self._quotas is not None and not self._quotas.settled.is_set():
-            reasons.append("quotas that name devices have no mirrors yet")
-        earliest = self._timing.earliest
-        reasons += [problem for source in self._sources if (problem := source.healthy(earliest))]
-        if not self._registration.published:
-            reasons.append(f"the CA is not published: {'; '.join(self._registration.problems)}")
-        if self._client_secret is not None and not self._client_secret.made:
-            reasons.append(f"the scheduler has no certificate: {self._client_secret.problem}")
-        return reasons
+            yield f"the event loop was held for {lag:.1f} s"
+
+    def _unreconciled(self) -> Iterator[str]:
+        if not self._reconciled.is_set():
+            yield "the ledger is not reconciled with live Pods yet"
 
     def sick(self) -> list[str]:
         """The reasons why only a restart helps, a clause each: what no outage of others can cause."""
         now = asyncio.get_running_loop().time()
-        still = [(name, now - watch.stirred_at) for name, watch in self._watches]
+        still = [(name, now - watch.stirred_at) for name, watch in self.watches]
         return [f"the watch of {name} has done nothing for {age:.0f} s" for name, age in still if age > _STANDSTILL_S]
 
-    async def _steadily(self, part: str, work: Callable[[], Awaitable[object]]) -> None:
-        """Do some work that goes on after a bug, which is logged and counted."""
-
+    async def _steadily(self, service: Service) -> None:
         def bug() -> None:
-            self.parts.metrics.bugs.labels(part).inc()
-            _LOG.exception("a bug in %s; it begins again", part)
+            self.parts.metrics.bugs.labels(service.name).inc()
+            _LOG.exception("a bug in %s; it begins again", service.name)
 
-        await steadily(work, bug)
+        if service.after is not None:
+            await service.after.wait()
+        await steadily(service.run, bug)
 
     async def run(self, until: asyncio.Event) -> None:
         """Serve until the event is set, then end gracefully."""
         async with asyncio.TaskGroup() as tasks:
-            background: list[asyncio.Task[None]] = []
-
-            def begin(part: str, work: Callable[[], Awaitable[object]]) -> None:
-                background.append(tasks.create_task(self._steadily(part, work)))
-
-            for name, watch in self._watches:
-                begin(f"watch {name}", watch.run)
-            for groups in self._groups:
-                begin("watch podgroups", groups.run)
-            begin("releases", self.parts.reconciler.run_releases)
-            self._begin_claims(begin)
-            begin("waker", self._waker.run)
-            begin("loop lag", self.parts.loop_lag.run)
-            if self._quotas is not None:
-                begin("quotas", partial(self._keep_quotas, self._quotas))
-            self._begin_keepers(begin)
-            begin("reconciliation", self._reconcile)
-            begin("expiry", self._expire)
-            starting = tasks.create_task(self._start_sources())
+            background = [tasks.create_task(self._steadily(one)) for one in self.services]
+            certified = tasks.create_task(self._certified.wait())
             ending = tasks.create_task(until.wait())
-            await asyncio.wait([starting, ending], return_when=asyncio.FIRST_COMPLETED)
-            if starting.done():
-                for source in self._sources:
-                    begin("certificates", partial(self._renew, source))
-                begin("publication of the CA", self._registration.run)
-                if self._client_secret is not None:
-                    begin("the scheduler's certificate", self._client_secret.run)
+            await asyncio.wait([certified, ending], return_when=asyncio.FIRST_COMPLETED)
+            if certified.done():
                 await self._serve(ending)
                 await self.parts.ledger.idle()
                 await self.parts.bind_events.close()
-            for task in (*background, starting):
+            for task in (*background, certified):
                 task.cancel()
-
-    async def _keep_quotas(self, keeper: QuotaKeeper) -> None:
-        """Keep mirrors, once it is known in which namespaces."""
-        await self._modes_watch.synced.wait()
-        await keeper.run(self._quota_watch.synced)
-
-    def _begin_keepers(self, begin: Callable[[str, Callable[[], Awaitable[object]]], None]) -> None:
-        """Begin what writes objects of others once all is known."""
-        if self._headroom is not None:
-            headroom = self._headroom
-            begin("headroom", lambda: headroom.run(lambda: not self.unready()))
-        if self._settings.gangs.all_or_nothing:
-            begin("gangs", lambda: self.parts.keeper.run(lambda: not self.unready()))
-
-    def _begin_claims(self, begin: Callable[[str, Callable[[], Awaitable[object]]], None]) -> None:
-        """Begin what follows ResourceClaims."""
-        begin("releases of claims", self.parts.claim_keeper.run_releases)
-        if self._taints is not None:
-            rules, taints = self._taints
-            begin("watch devicetaintrules", rules.run)
-            begin("taints", lambda: taints.run(lambda: not self.unready()))
-
-    @property
-    def _sources(self) -> tuple[Source, ...]:
-        return tuple(dict.fromkeys((self.source, self.extender_source)))
 
     async def _start_sources(self) -> None:
         """Start with a certificate for the API server; that for the scheduler may follow."""
-
-        async def start() -> None:
-            if self.extender_source is not self.source:
-                await self.extender_source.attempt()  # first: while there is no other CA it gets one of its own
-            await self.source.start()
-
-        await self._steadily("certificates", start)
-
-    async def _renew(self, source: Source) -> None:
-        await source.start()
-        await source.run()
+        if self.extender_source is not self.source:
+            await self.extender_source.attempt()  # first: while there is no other CA it gets one of its own
+        await self.source.start()
+        self._certified.set()
 
     async def _serve(self, ending: asyncio.Task[object]) -> None:
         """Listen on both ports until the end has begun and callers have had time to leave."""
@@ -402,16 +390,15 @@ class Replica:
                 self._waker.released(node)
 
     async def _reconcile(self) -> None:
-        """Reconcile once everything is listed, soon again if that fails, then on a timer; discard on the same timer."""
-        for _, watch in self._watches:
+        """Reconcile once everything is listed, soon again if that fails."""
+        for _, watch in self.watches:
             await watch.synced.wait()
         # The objects of the first lists live long: keep them out of further garbage collections.
         gc.collect()
         gc.freeze()
         gc.set_threshold(_GARBAGE)
-        every = self._settings.ledger.reconcile_seconds
-        backoff = Backoff(_FIRST_RETRY_S, every)
-        while not self._reconciled:
+        backoff = Backoff(_FIRST_RETRY_S, self._settings.ledger.reconcile_seconds)
+        while not self._reconciled.is_set():
             try:
                 await self.parts.reconciler.reconcile()
             except KubeError as error:
@@ -419,15 +406,7 @@ class Replica:
                 await asyncio.sleep(backoff.failed())
             else:
                 await self._catch_up()
-                self._reconciled = True
-        await asyncio.gather(
-            self._steadily("keeping up", self._keep_up),
-            self._steadily("reconciliation", lambda: self.parts.reconciler.run_timer(every)),
-            self._steadily("reconciliation of claims", lambda: self.parts.claim_keeper.run_timer(every)),
-            self._steadily("conflicts of adoption", lambda: self.parts.adoption.run_timer(every)),
-            self._steadily("records of nodes that are gone", lambda: self._discarder.run(every)),
-            self._steadily("observed Pods", self.parts.shadow_keeper.run),
-        )
+                self._reconciled.set()
 
     async def _keep_up(self) -> None:
         """Take in changed nodes before a request has to."""
@@ -438,6 +417,22 @@ class Replica:
     async def _catch_up(self) -> None:
         await self.parts.ranking.catch_up_slowly()
         await self.parts.cluster.reach.catch_up_slowly()
+
+
+async def _renew(source: Source) -> None:
+    await source.start()
+    await source.run()
+
+
+def _unheard(name: str, watch: Watch) -> Iterator[str]:
+    """Why the replica is not ready, as far as it is one watch's fault."""
+    now = asyncio.get_running_loop().time()
+    if not watch.synced.is_set():
+        yield f"{name} are not listed yet ({watch.last_error or 'under way'})"
+    elif watch.failing_since is not None and now - watch.failing_since > _WATCH_PATIENCE_S:
+        yield f"{name} cannot be watched: {watch.last_error}"
+    elif now - watch.heard_at > _SILENCE_S:
+        yield f"{name} were last heard of {now - watch.heard_at:.0f} s ago"
 
 
 def _timestamp(moment: datetime | None) -> float:
@@ -458,7 +453,7 @@ async def _main(configured: WebhookSettings) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         configured = settings.load(arguments.config)
-        traces.check(configured.tracing)
+        tracing.check(configured.tracing)
         if arguments.check:
             sys.stdout.write(f"{check(arguments.config, settings.WebhookSettings)}\n")
             return 0

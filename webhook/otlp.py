@@ -26,8 +26,8 @@ from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from koordgate.log import cut
+from webhook.settings import TracingSettings
 from webhook.tracing import NO_SPAN, Attributes, Span, Tracing
-from webhook.tracingsettings import TracingSettings
 
 _MOST_TEXT: Final = 256  # characters of an attribute
 _LIMITS: Final = SpanLimits(max_attributes=32, max_links=32, max_attribute_length=_MOST_TEXT)

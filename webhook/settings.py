@@ -1,19 +1,30 @@
 """The settings of a koordgate process: one YAML file, read once, checked whole, then frozen."""
 
 import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
 from allocator.cpu.resolve import CpuDefaults
 from allocator.devices.delivery import DeliveryRules
+from allocator.quantity import QuantityError, format_bytes, to_int
+from allocator.request.typical import stated
 from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.dialects import PEERS
+from allocator.vocabulary.limits import LimitProvider
+from allocator.vocabulary.meant import did_you_mean
+from allocator.vocabulary.mix import MAX_TYPICAL, MAX_WEIGHT, Mix, MixError, mix_of
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN, NVIDIA_GPU, TYPE_GPU
+from allocator.vocabulary.peerresults import SCHEDULERS
 from allocator.vocabulary.preference import NODE_CLASSES, DeviceOrder, Preference
 from allocator.wire.foreignpods import Adoption
 from allocator.wire.mirror import Mirror
@@ -27,12 +38,6 @@ from koordgate.settings import (
     device_types,
     read_text,
 )
-from webhook.adoptsettings import AdoptSettings
-from webhook.dialectsettings import DialectSettings, NamespaceName, dialects_on, installed
-from webhook.limitsettings import LimitSettings
-from webhook.mapsettings import MapSettings
-from webhook.statedmix import StatedMix, read_mix
-from webhook.tracingsettings import TracingSettings
 
 _Slot = Annotated[int, Meta(ge=1, le=100)] | Annotated[str, Meta(pattern=r"^1/([1-9][0-9]?|100)$")]
 Days = Annotated[float, Meta(gt=0, le=1_000_000)]
@@ -40,6 +45,25 @@ _NAMESPACE = "koordgate-system"
 _NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _LabelKey = Annotated[str, Meta(pattern=rf"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{_NAME}$", max_length=317)]
 _LabelValue = Annotated[str, Meta(pattern=rf"^({_NAME})?$")]
+_NamespaceName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+_NamespaceOrAll = Annotated[str, Meta(pattern=r"^(\*|[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)$")]
+_MAX_BYTES: Final = 2**40
+_MAX_STATED: Final = MAX_WEIGHT // MAX_TYPICAL  # a request may weigh no more, so that a mix stays within its bound
+
+
+class TypicalSettings(Section, frozen=True):
+    """One typical request.
+
+    Attributes:
+        requests: resources as a container of the Pod requests them: CPU, memory, and devices in any dialect that is
+            on.
+        models: the models that its devices may have; any where empty.
+        weight: how common it is; only its ratio to the others' counts.
+    """
+
+    requests: dict[str, str | int]
+    models: tuple[str, ...] = ()
+    weight: Annotated[int, Meta(ge=1, le=_MAX_STATED)] = 1
 
 
 class Scheduler(Section, frozen=True):
@@ -64,7 +88,7 @@ class Scheduler(Section, frozen=True):
     most_nodes: Annotated[int, Meta(ge=0)] = 16
     preference: Preference = Preference.FRAGMENTATION
     preference_classes: tuple[Name, ...] = ()
-    mix: StatedMix = ()
+    mix: Annotated[tuple[TypicalSettings, ...], Meta(max_length=MAX_TYPICAL)] = ()
     assume_seconds: Seconds = 5.0
     client_certificates: bool = True
     common_name: Annotated[str, Meta(min_length=1, max_length=64)] = KOORD_SCHEDULER
@@ -248,7 +272,7 @@ class SlotSettings(Section, frozen=True):
     """
 
     types: dict[Name, _Slot] = msgspec.field(default_factory=dict)
-    namespaces: dict[NamespaceName, dict[Name, _Slot]] = msgspec.field(default_factory=dict)
+    namespaces: dict[_NamespaceName, dict[Name, _Slot]] = msgspec.field(default_factory=dict)
 
     @property
     def named(self) -> set[str]:
@@ -309,7 +333,7 @@ class NumaScopeSettings(Section, frozen=True):
     """
 
     scheduler: bool = True
-    namespaces: tuple[NamespaceName, ...] = ()
+    namespaces: tuple[_NamespaceName, ...] = ()
     selector: dict[_LabelKey, _LabelValue] = msgspec.field(default_factory=dict)
 
 
@@ -333,7 +357,7 @@ class QuotaSettings(Section, frozen=True):
     """
 
     enabled: bool = True
-    exempt_namespaces: tuple[NamespaceName, ...] = ()
+    exempt_namespaces: tuple[_NamespaceName, ...] = ()
 
 
 class DraSettings(Section, frozen=True):
@@ -369,6 +393,123 @@ class HeadroomSettings(Section, frozen=True):
     def __post_init__(self) -> None:  # the bounds go together
         if self.untaint_from_percent <= self.taint_below_percent:
             raise ValueError("make untaintFromPercent the greater one: it is not above taintBelowPercent")
+
+
+class LimitSettings(Section, frozen=True):
+    """Memory limits of containers on GPUs, kept on the node by what is not koordgate's.
+
+    Attributes:
+        provider: what keeps them: none, nvidia-toolkit or nvidia-fractions.
+        require: namespaces in which Pods for parts of GPUs must have them; "*" for all. A Pod's annotation
+            koordgate.io/limits may require them too.
+    """
+
+    provider: LimitProvider = LimitProvider.NONE
+    require: tuple[_NamespaceOrAll, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check what concerns both keys."""
+        if self.require and self.provider is LimitProvider.NONE:
+            raise ValueError("require is set and provider is none: name what keeps limits, or leave require empty")
+
+
+class AdoptSettings(Section, frozen=True):
+    """Running Pods of other products.
+
+    Attributes:
+        peers: the products whose Pods count as holding what their annotations state.
+        schedulers: the names of a product's schedulers, where they are not the product's own; a Pod of another
+            scheduler does not count. Empty for a product: any.
+        reservation_namespaces: the namespaces in which KAI and Run:ai keep their reservation Pods.
+        writers: the exact users of these products, who may write on Pods that exist by which annotations software of
+            the nodes shows them devices.
+    """
+
+    peers: tuple[Product, ...] = ()
+    schedulers: dict[Product, tuple[Name, ...]] = msgspec.field(default_factory=dict)
+    reservation_namespaces: tuple[_NamespaceName, ...] = ("kai-resource-reservation", "runai-reservation")
+    writers: tuple[str, ...] = ()
+
+    def adoption(self, dialects: Mapping[str, Dialect]) -> Adoption:
+        """Which Pods count; `dialects`: of the products, as they are installed, by name."""
+        names = {peer: frozenset(self.schedulers.get(peer, SCHEDULERS[peer])) for peer in Product}
+        return Adoption(frozenset(self.peers), names, frozenset(self.reservation_namespaces), dialects)
+
+
+class MapSettings(Section, frozen=True):
+    """The device map.
+
+    Attributes:
+        enabled: whether it is served. Whoever may `get` the path /koordgate/map sees the Pods of all namespaces.
+        port: TCP port; 0 takes a free one.
+        clients: how many may follow the changes at once; further ones poll.
+    """
+
+    enabled: bool = False
+    port: Port = 9445
+    clients: Annotated[int, Meta(ge=1, le=1000)] = 32
+
+
+class TracingSettings(Section, frozen=True):
+    """Traces (OpenTelemetry).
+
+    Attributes:
+        endpoint: the collector's address for OTLP over HTTP, as http://collector:4318; if "", there are no traces.
+        sampling_percent: of the calls that state no trace, how many are traced. A call that states one is traced if
+            its caller traces it.
+        authority: the CA of the collector's certificate, as PEM; if "", the CAs that the image trusts.
+    """
+
+    endpoint: str = ""
+    sampling_percent: Annotated[float, Meta(ge=0, le=100)] = 10.0
+    authority: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the address and the certificate."""
+        if not self.endpoint:
+            return
+        example = "as in http://collector.monitoring:4318"
+        try:
+            parts = urlsplit(self.endpoint)
+            host, _ = parts.hostname, parts.port
+        except ValueError as error:
+            raise ValueError(f"tracing.endpoint is no address: {error}; write it {example}") from error
+        if parts.scheme not in {"http", "https"} or not host or not self.endpoint.isprintable():
+            raise ValueError(f"tracing.endpoint is not an http or https address: write it {example}")
+        if parts.username is not None or parts.query or parts.fragment:
+            raise ValueError(
+                "tracing.endpoint has a user, a query or a fragment: leave them out; what the collector asks for goes "
+                "into the environment variable OTEL_EXPORTER_OTLP_HEADERS (chart: tracing.headersSecret)"
+            )
+        if self.authority:
+            try:
+                ssl.create_default_context(cadata=self.authority)
+            except (ssl.SSLError, ValueError) as error:
+                raise ValueError(f"tracing.authority is not a certificate as PEM: {error}") from error
+
+    @property
+    def address(self) -> str:
+        """Where spans are sent; the path of OTLP is added where the endpoint has none."""
+        parts = urlsplit(self.endpoint)
+        return self.endpoint if parts.path.strip("/") else f"{parts.scheme}://{parts.netloc}/v1/traces"
+
+
+class DialectSettings(Section, frozen=True):
+    """Another product's dialect.
+
+    Attributes:
+        enabled: whether Pods may ask in it.
+        namespaces: only Pods of these may; all, where empty.
+        memory_unit: what one of its units of memory is, such as 1Mi; if empty, the product's default.
+        default_memory: the memory of each card for containers that state none, such as 4Gi; if empty, all of it.
+        default_cores: percent of each card's compute for containers that state none; 0 for no limit.
+    """
+
+    enabled: bool = False
+    namespaces: tuple[_NamespaceName, ...] = ()
+    memory_unit: str = ""
+    default_memory: str = ""
+    default_cores: Annotated[int, Meta(ge=0, le=100)] = 0
 
 
 class WebhookSettings(Section, frozen=True):
@@ -448,6 +589,112 @@ class WebhookSettings(Section, frozen=True):
         """The drivers whose devices ResourceClaims hold, and the type of these; none where DRA is not looked at."""
         types = device_types(self.devices.types).by_name
         return {driver: types[name] for driver, name in self.dra.drivers.items()} if self.dra.enabled else {}
+
+
+def installed(settings: Mapping[str, DialectSettings]) -> list[Dialect]:
+    """All dialects as their products' installations read them, on or off, in the table's order.
+
+    Raises:
+        ValueError: a dialect is unknown, or its settings are wrong.
+    """
+    known = [one.name for one in PEERS]
+    if strange := sorted(settings.keys() - set(known)):
+        raise ValueError(
+            f"dialects.{strange[0]}: there is no such dialect; there are {', '.join(known)}"
+            f"{did_you_mean(strange[0], known)}"
+        )
+    return [as_installed(one, settings.get(one.name, DialectSettings())) for one in PEERS]
+
+
+def dialects_on(settings: Mapping[str, DialectSettings]) -> tuple[list[Dialect], dict[str, list[Dialect]]]:
+    """The dialects that are on in all namespaces, and by namespace those that are on there.
+
+    Raises:
+        ValueError: as for `installed`.
+    """
+    everywhere: list[Dialect] = []
+    scoped: dict[str, list[Dialect]] = {}
+    for read in installed(settings):  # in the table's order, which decides where names are in several
+        chosen = settings.get(read.name, DialectSettings())
+        if not chosen.enabled:
+            continue
+        if not chosen.namespaces:
+            everywhere.append(read)
+        for namespace in chosen.namespaces:
+            scoped.setdefault(namespace, []).append(read)
+    return everywhere, scoped
+
+
+def as_installed(dialect: Dialect, chosen: DialectSettings) -> Dialect:
+    """A dialect as an installation of its product reads it.
+
+    Raises:
+        ValueError: its unit of memory is wrong or missing, or the product has no such settings.
+    """
+    return _defaulted(_sized(dialect, chosen), chosen)
+
+
+def _sized(dialect: Dialect, chosen: DialectSettings) -> Dialect:
+    """A dialect with the unit of memory of this installation.
+
+    Raises:
+        ValueError: the unit is wrong, or missing where the dialect is on.
+    """
+    where = f"dialects.{dialect.name}.memoryUnit"
+    if not chosen.memory_unit:
+        if chosen.enabled and dialect.sized and not dialect.unit:
+            raise ValueError(f"{where} is missing: {dialect.title} has no default; state what one unit is, such as 1Mi")
+        return dialect
+    if not dialect.sized:
+        raise ValueError(f"{where}: {dialect.title} counts no memory in units of an installation; remove it")
+    return dialect.with_unit(_read_bytes(where, chosen.memory_unit, "one unit is"))
+
+
+def _defaulted(dialect: Dialect, chosen: DialectSettings) -> Dialect:
+    """A dialect with what this installation gives to containers that leave it out.
+
+    Raises:
+        ValueError: the product has no such settings, or the memory is wrong.
+    """
+    keys = {"defaultMemory": chosen.default_memory, "defaultCores": chosen.default_cores}
+    if wrong := [] if dialect.defaulted else [key for key, value in keys.items() if value]:
+        raise ValueError(f"dialects.{dialect.name}.{wrong[0]}: {dialect.title} has no such setting; remove it")
+    where, size = f"dialects.{dialect.name}.defaultMemory", 0
+    if chosen.default_memory:
+        size = _read_bytes(where, chosen.default_memory, "the memory of a card is")
+    return replace(dialect, size=size, core=chosen.default_cores)
+
+
+def _read_bytes(where: str, quantity: str, what: str) -> int:
+    """Read a quantity of bytes.
+
+    Raises:
+        ValueError: it is none, or out of bounds.
+    """
+    try:
+        amount = to_int(quantity)
+    except QuantityError as error:
+        raise ValueError(f"{where}: {error}") from error
+    if not 1 <= amount <= _MAX_BYTES:
+        raise ValueError(f"{where} is {quantity}: {what} from 1 byte to {format_bytes(_MAX_BYTES)}")
+    return amount
+
+
+def read_mix(entries: Sequence[TypicalSettings], types: DeviceTypes) -> Mix:
+    """Read the stated mix; empty where none is stated.
+
+    Raises:
+        ValueError: a request cannot be read or is out of bounds, or none asks for devices.
+    """
+    requests = []
+    for number, one in enumerate(entries):
+        try:
+            requests.append(stated(one.requests, one.models, one.weight, types))
+        except MixError as error:
+            raise ValueError(f"scheduler.mix[{number}]: {error}") from error
+    if requests and not any(one.ask for one in requests):
+        raise ValueError("scheduler.mix: no request asks for devices; add those that the cluster's Pods make")
+    return mix_of(requests)
 
 
 def types_of(settings: WebhookSettings) -> DeviceTypes:

@@ -1,24 +1,25 @@
 """Traces: spans around the work of a call, in the words that the rest of the program uses. Here they are off.
 
-`webhook.otlp` has the tracing that is on. Nothing else knows OpenTelemetry, which is imported only there.
+`webhook.otlp` has the tracing that is on. Nothing else knows OpenTelemetry: where traces are off it need not be there.
 """
 
+import importlib
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
+
+from koordgate.settings import SettingsError
+from webhook.metrics import WebhookMetrics
+from webhook.settings import TracingSettings
 
 Attributes = Mapping[str, str | int]
 _NONE: Final[Attributes] = {}
 
 
 class Span:
-    """One piece of work; where it is not recorded, nothing is kept.
+    """One piece of work; where it is not recorded, nothing is kept."""
 
-    Attributes:
-        trace_id: 32 hexadecimal digits; "" where the span is not recorded.
-    """
-
-    trace_id: str = ""
+    trace_id: str = ""  # 32 hexadecimal digits; "" where the span is not recorded
 
     def note(self, attributes: Attributes) -> None:
         """Add attributes; texts are cut."""
@@ -34,37 +35,19 @@ _NOTHING: Final = nullcontext(NO_SPAN)
 class Tracing:
     """Makes spans. This one makes none, and costs a call."""
 
-    def called(  # what is off looks at nothing
-        self,
-        name: str,  # noqa: ARG002
-        caller: str,  # noqa: ARG002
-        attributes: Attributes = _NONE,  # noqa: ARG002
-    ) -> AbstractContextManager[Span]:
-        """Record the answer to a call.
-
-        Args:
-            name: of the span.
-            caller: the call's `traceparent` (W3C Trace Context); "" or nonsense begins a new trace.
-            attributes: of the span.
-        """
+    def called(self, _name: str, _caller: str, _attributes: Attributes = _NONE) -> AbstractContextManager[Span]:
+        """Record the answer to a call; a `traceparent` (W3C Trace Context) that is "" or nonsense begins a trace."""
         return _NOTHING
 
     def work(
-        self,
-        name: str,  # noqa: ARG002
-        attributes: Attributes = _NONE,  # noqa: ARG002
-        *,
-        of: object = None,  # noqa: ARG002
-        also: Iterable[object] = (),  # noqa: ARG002
+        self, _name: str, _attributes: Attributes = _NONE, *, of: object = None, also: Iterable[object] = ()
     ) -> AbstractContextManager[Span]:
         """Record a part of a call's work.
 
-        Args:
-            name: of the span.
-            attributes: of the span.
-            of: the work that it is a part of, as `here()` returned it there; None for the work that is under way.
-            also: other work that it serves too.
+        `of`: the work that it is a part of, as `here()` returned it there; None for the work that is under way.
+        `also`: other work that it serves too.
         """
+        del of, also  # what is off looks at nothing
         return _NOTHING
 
     def here(self) -> object:
@@ -76,3 +59,27 @@ class Tracing:
 
 
 OFF: Final = Tracing()
+
+
+def opened(settings: TracingSettings, metrics: WebhookMetrics) -> Tracing:
+    """Open the tracing that settings ask for."""
+    if not settings.endpoint:
+        return OFF
+    check(settings)
+    made: Tracing = importlib.import_module("webhook.otlp").OtlpTracing(
+        settings, lambda outcome, spans: metrics.spans.labels(outcome).inc(spans)
+    )
+    return made
+
+
+def check(settings: TracingSettings) -> None:
+    """Check that what traces need is installed, or raise SettingsError."""
+    if not settings.endpoint:
+        return
+    try:
+        importlib.import_module("webhook.otlp")
+    except ImportError as error:
+        raise SettingsError(
+            f"tracing.endpoint is set, and OpenTelemetry is not installed ({error}): install koordgate with it "
+            '(pip install "koordgate[tracing]"; koordgate\'s image has it), or leave tracing.endpoint empty'
+        ) from error

@@ -34,6 +34,7 @@ from console.doctor import rights, trials
 from console.doctor.checks.delivery import DELIVERY_PROVED
 from console.doctor.policies import search_policies
 from console.doctor.snapshot import RELEASE, REPORTER, ReadList, Right, Snapshot, Wanted, enforcing, metadata_of
+from console.doctor.trialpod import UNCALLED
 from console.doctor.trials import Came, Trial, TrialOutcome
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import AlreadyExists, Forbidden, Gone, Invalid, KubeError, NotFound, Unreachable
@@ -63,7 +64,6 @@ from koordgate.kube.resource import (
 )
 from koordgate.settings import SettingsError
 from webhook.settings import WebhookSettings, parse, types_of
-from webhook.trialpod import UNCALLED
 
 Raw = dict[str, Any]
 

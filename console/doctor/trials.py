@@ -27,8 +27,8 @@ from allocator.vocabulary.names import (
     ORIGINAL_REQUEST,
     VISIBLE_DEVICES_ENV,
 )
+from console.doctor.trialpod import CONTAINER, trial_pod
 from webhook.settings import WebhookSettings, types_of
-from webhook.trialpod import CONTAINER, trial_pod
 
 Raw = dict[str, Any]
 

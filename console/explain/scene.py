@@ -23,9 +23,8 @@ from console.simulator.scheduler import unready
 from console.terminal import counted
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking
-from webhook.settings import WebhookSettings, adoption_of, types_of
+from webhook.settings import WebhookSettings, adoption_of, read_mix, types_of
 from webhook.shadow.judge import as_submitted
-from webhook.statedmix import read_mix
 from webhook.view.feed import GroupFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
 from webhook.view.typical import learned

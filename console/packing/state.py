@@ -14,8 +14,7 @@ from console.adopt.view import AdoptView
 from console.explain.reading import Reading, checked, let_hold
 from console.simulator.documents import InputError, stated_among
 from console.simulator.scheduler import allocatable, candidate, unready, why_not
-from webhook.settings import WebhookSettings, adoption_of, types_of
-from webhook.statedmix import read_mix
+from webhook.settings import WebhookSettings, adoption_of, read_mix, types_of
 from webhook.view.typical import learned
 
 Raw = Mapping[str, Any]

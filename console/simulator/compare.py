@@ -27,8 +27,7 @@ from console.simulator.objects import Objects
 from console.simulator.workloads import WantedPod
 from koordgate.settings import SettingsError
 from webhook import settings
-from webhook.settings import WebhookSettings, types_of
-from webhook.statedmix import read_mix
+from webhook.settings import WebhookSettings, read_mix, types_of
 from webhook.view.podinfo import read_pod_info
 
 GIVEN: Final = "as given"

@@ -18,8 +18,7 @@ from allocator.vocabulary.dialects import PEERS
 from console.devices.installed import CONFIG_KEY, RELEASE
 from koordgate.settings import SettingsError
 from webhook import settings
-from webhook.dialectsettings import DialectSettings
-from webhook.settings import WebhookSettings
+from webhook.settings import DialectSettings, WebhookSettings
 
 try:
     from yaml import CSafeLoader as _Fast

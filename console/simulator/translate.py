@@ -41,8 +41,7 @@ from console.simulator.objects import add_files, read_all
 from koordgate.cli import Command
 from koordgate.settings import SettingsError
 from webhook import settings
-from webhook.dialectsettings import DialectSettings
-from webhook.settings import WebhookSettings
+from webhook.settings import DialectSettings, WebhookSettings
 
 Raw = dict[str, Any]
 _OURS: Final = (*HINT_ANNOTATIONS, DEVICE_ORDER)

@@ -24,8 +24,7 @@ from localplane.admin import JsonObject
 from localplane.binaries import Binaries
 from localplane.chart import ChartError, find, settings_text
 from webhook import settings
-from webhook.limitsettings import LimitSettings
-from webhook.statedmix import TypicalSettings
+from webhook.settings import LimitSettings, TypicalSettings
 
 Render = Callable[..., list[JsonObject]]
 

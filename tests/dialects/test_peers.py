@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from allocator.vocabulary.dialect import Dialect, Term
-from webhook.dialectsettings import DialectSettings, dialects_on
+from webhook.settings import DialectSettings, dialects_on
 
 # Each name: what it states, its units in one of the name, and what else holds of the number.
 TERMS: dict[str, dict[str, tuple[object, ...]]] = {
@@ -63,15 +63,15 @@ TERMS: dict[str, dict[str, tuple[object, ...]]] = {
 RULES: dict[str, dict[str, Any]] = {
     "hami": {"whole": True, "memory": 100, "defaulted": True, "both": "gpu-memory", "vendor": "nvidia"},
     "volcano": {"memory": 100, "both": "gpu-memory-ratio", "vendor": "nvidia"},
-    "volcano-share": {"together": True, "vendor": "nvidia"},
-    "gpushare": {"together": True, "vendor": "nvidia"},
+    "volcano-share": {"one_device": True, "vendor": "nvidia"},
+    "gpushare": {"one_device": True, "vendor": "nvidia"},
     "kai": {},
     "tencent": {"full_core": True, "vendor": "nvidia"},
     "elastic-gpu": {"full_core": True, "vendor": "nvidia"},
     "amd": {"vendor": "amd"},
     "dcu": {"vendor": "hygon"},
 }
-FLAGS = ("own", "whole", "memory", "size", "core", "defaulted", "together", "full_core", "both", "vendor")
+FLAGS = ("own", "whole", "memory", "size", "core", "defaulted", "one_device", "full_core", "both", "vendor")
 
 
 def installed(name: str) -> Dialect:

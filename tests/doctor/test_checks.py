@@ -21,9 +21,7 @@ from console.doctor.reader import actions, shipped, wanted
 from console.doctor.rights import needed
 from console.doctor.snapshot import ReadList, Snapshot
 from console.doctor.trials import Came, Expect, Trial, TrialOutcome
-from webhook.adoptsettings import AdoptSettings
-from webhook.settings import DialectSettings, HeadroomSettings, WebhookSettings
-from webhook.statedmix import TypicalSettings
+from webhook.settings import AdoptSettings, DialectSettings, HeadroomSettings, TypicalSettings, WebhookSettings
 from webhook.tls.pki import Pair, new_authority, new_certificate
 
 Raw = dict[str, Any]

@@ -11,8 +11,7 @@ from allocator.vocabulary.limits import LimitProvider
 from console.doctor.checks.delivery import delivery
 from console.doctor.findings import Level
 from console.doctor.snapshot import ReadList
-from webhook.limitsettings import LimitSettings
-from webhook.settings import DeviceSettings, WebhookSettings
+from webhook.settings import DeviceSettings, LimitSettings, WebhookSettings
 
 Raw = dict[str, Any]
 LABEL, PROVED, VENDOR = "koordgate.io/delivery", "koordgate.io/delivery-proved", "node.koordinator.sh/gpu-vendor"

@@ -31,7 +31,11 @@ def leaves(value: Any, path: str = "") -> dict[str, Any]:
 
 
 # Sections that are absent or whole, and entries of lists.
-REQUIRED = {"CertificateFiles": ("certificate", "key", "authority"), "OwnType": ("name", "resource")}
+REQUIRED = {
+    "CertificateFiles": ("certificate", "key", "authority"),
+    "OwnType": ("name", "resource"),
+    "TypicalSettings": ("requests",),
+}
 
 
 # --- defaults

@@ -18,7 +18,7 @@ from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.preference import Preference
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODES, PODS
-from webhook.statedmix import TypicalSettings
+from webhook.settings import TypicalSettings
 from webhook.view.capacity import Capacity, DeviceState, DeviceSum, counted
 
 Raw = dict[str, Any]

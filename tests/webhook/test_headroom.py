@@ -15,8 +15,7 @@ from allocator.vocabulary.mix import Mix
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import NODES
-from webhook.settings import HeadroomSettings, WebhookSettings
-from webhook.statedmix import TypicalSettings
+from webhook.settings import HeadroomSettings, TypicalSettings, WebhookSettings
 from webhook.upkeep import headroom as headroom_module
 from webhook.upkeep.headroom import Eased, HeadroomKeeper, with_taint
 from webhook.view.podinfo import read_pod_info

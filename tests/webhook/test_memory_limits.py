@@ -15,9 +15,8 @@ from webhook import patch
 from webhook.admission.limits import LimitPolicy
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.translate import TranslationPolicy, translate
-from webhook.limitsettings import LimitSettings
 from webhook.review import Response
-from webhook.settings import WebhookSettings, parse, types_of
+from webhook.settings import LimitSettings, WebhookSettings, parse, types_of
 
 Raw = dict[str, Any]
 VARIABLES = {

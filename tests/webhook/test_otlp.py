@@ -33,13 +33,13 @@ from world import TENANT, World, asks, binding, binds, body, gpu_pod
 
 from koordgate.kube.client import KubeClient
 from koordgate.settings import SettingsError
-from webhook import otlp, settings, traces
+from webhook import otlp, settings
 from webhook.app import make_app, make_extender
 from webhook.metrics import WebhookMetrics
 from webhook.otlp import OtlpTracing
+from webhook.settings import TracingSettings
 from webhook.tls.pki import new_authority, new_certificate
-from webhook.tracing import OFF, Tracing
-from webhook.tracingsettings import TracingSettings
+from webhook.tracing import OFF, Tracing, check, opened
 
 JSON = {"Content-Type": "application/json"}
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -88,7 +88,7 @@ async def collector() -> AsyncIterator[tuple[Collector, str]]:
 
 @contextmanager
 def tracing(endpoint: str, metrics: WebhookMetrics | None = None, percent: float = 100.0) -> Iterator[OtlpTracing]:
-    made = traces.opened(TracingSettings(endpoint, percent), metrics or WebhookMetrics())
+    made = opened(TracingSettings(endpoint, percent), metrics or WebhookMetrics())
     assert isinstance(made, OtlpTracing)
     try:
         yield made
@@ -400,7 +400,7 @@ async def secured(folder: Path, *names: str) -> AsyncIterator[tuple[Collector, i
 
 @contextmanager
 def tracing_to(port: int, authority: str, metrics: WebhookMetrics) -> Iterator[OtlpTracing]:
-    made = traces.opened(TracingSettings(f"https://localhost:{port}", 100.0, authority), metrics)
+    made = opened(TracingSettings(f"https://localhost:{port}", 100.0, authority), metrics)
     assert isinstance(made, OtlpTracing)
     try:
         yield made
@@ -480,7 +480,7 @@ async def test_headers_for_the_collector_come_from_the_environment(
 
 async def test_without_an_endpoint_there_is_no_tracing(fake: FakeKube, kube: KubeClient) -> None:
     assert World(fake, kube).parts.tracing is OFF
-    assert traces.opened(TracingSettings(), WebhookMetrics()) is OFF
+    assert opened(TracingSettings(), WebhookMetrics()) is OFF
     with OFF.called("x", CALLER) as span, OFF.work("y", of=OFF.here()) as part:
         span.note({"a": 1})
         part.fail("why")
@@ -490,8 +490,8 @@ async def test_without_an_endpoint_there_is_no_tracing(fake: FakeKube, kube: Kub
 
 def test_opentelemetry_is_not_even_imported_without_an_endpoint() -> None:
     code = (
-        "import sys, webhook.command; from webhook import traces; from webhook.tracingsettings import TracingSettings\n"
-        "traces.check(TracingSettings())\n"
+        "import sys, webhook.command; from webhook import tracing; from webhook.settings import TracingSettings\n"
+        "tracing.check(TracingSettings())\n"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -502,7 +502,7 @@ def test_without_opentelemetry_a_configured_endpoint_is_refused_with_the_remedy(
 ) -> None:
     monkeypatch.setitem(sys.modules, "webhook.otlp", None)
     with pytest.raises(SettingsError, match=r"koordgate\[tracing\]"):
-        traces.check(TracingSettings("http://collector:4318"))
+        check(TracingSettings("http://collector:4318"))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import gc
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from pathlib import Path
@@ -608,13 +608,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "callers without certificates": {"scheduler": Scheduler(client_certificates=False)},
 }
 CLAIMS, QUOTAS = ["resourceslices", "resourceclaims"], ["limitranges", "resourcequotas"]
+CLIENT = "the scheduler's certificate"
 HAS: dict[str, tuple[list[str], list[str]]] = {
-    "nothing": ([], ["client_secret"]),
-    "DRA": (CLAIMS, ["client_secret"]),
-    "taints of DRA": (CLAIMS, ["taints", "client_secret"]),
-    "taints without DRA": ([], ["client_secret"]),
-    "quotas": (QUOTAS, ["quotas", "client_secret"]),
-    "headroom": ([*CLAIMS, *QUOTAS], ["headroom", "quotas", "client_secret"]),
+    "nothing": ([], [CLIENT]),
+    "DRA": (CLAIMS, [CLIENT]),
+    "taints of DRA": (CLAIMS, ["taints", CLIENT]),
+    "taints without DRA": ([], [CLIENT]),
+    "quotas": (QUOTAS, ["quotas", CLIENT]),
+    "headroom": ([*CLAIMS, *QUOTAS], ["headroom", "quotas", CLIENT]),
     "callers without certificates": ([*CLAIMS, *QUOTAS], ["quotas"]),
 }
 
@@ -624,9 +625,9 @@ async def test_a_replica_has_the_parts_that_are_turned_on(kube: KubeClient, opti
     replica = Replica(msgspec.structs.replace(configured(), **OPTIONS[option]), kube)
     always = ["namespaces", "runtimeclasses", "nodes", "devices", "noderesourcetopologies", "nodeallocations", "pods"]
     more, parts = HAS[option]
-    assert [name for name, _ in replica._watches] == [*always, *more]
-    optional = ("taints", "headroom", "quotas", "client_secret")
-    assert [name for name in optional if getattr(replica, f"_{name}") is not None] == parts
+    assert [name for name, _ in replica.watches] == [*always, *more]
+    optional = ("taints", "headroom", "quotas", CLIENT)
+    assert [name for name in optional if any(one.name == name for one in replica.services)] == parts
 
 
 async def test_what_is_turned_on_is_kept_once_the_replica_is_ready_and_not_before(
@@ -666,24 +667,23 @@ async def test_what_is_turned_off_is_not_even_looked_at(fake: FakeKube, cluster:
         await one.ready()
         for resource in (RESOURCE_SLICES, RESOURCE_CLAIMS, DEVICE_TAINT_RULES[0]):
             assert not fake.seen("list", resource.plural)
-        parts = one.replica
-        assert (parts._taints, parts._headroom) == (None, None)
+        assert not {"taints", "headroom"}.intersection(service.name for service in one.replica.services)
 
 
 # --- bugs in the background, and health
 
-WORK = {
-    "releases": "parts.reconciler.run_releases",
-    "waker": "_waker.run",
-    "loop lag": "parts.loop_lag.run",
-    "gangs": "parts.keeper.run",
-    "reconciliation": "parts.reconciler.run_timer",
-    "records of nodes that are gone": "_discarder.run",
-    "expiry": "_expire",
-    "certificates": "source.run",
-    "publication of the CA": "_registration.run",
-    "the scheduler's certificate": "_client_secret.run",
-}
+WORK = (
+    "releases",
+    "waker",
+    "loop lag",
+    "gangs",
+    "reconciliation",
+    "records of nodes that are gone",
+    "expiry",
+    "certificates",
+    "publication of the CA",
+    "the scheduler's certificate",
+)
 
 
 @pytest.mark.parametrize("part", WORK)
@@ -707,8 +707,8 @@ async def test_a_bug_in_the_background_is_logged_and_counted_and_the_work_begins
     monkeypatch.setattr("koordgate.steady._FIRST_S", 0.01)
     settings = msgspec.structs.replace(configured(), gangs=GangSettings(all_or_nothing=True))
     replica, end = Replica(settings, kube), asyncio.Event()
-    *path, name = WORK[part].split(".")
-    monkeypatch.setattr(attrgetter(".".join(path))(replica) if path else replica, name, fail)
+    at = max(at for at, one in enumerate(replica.services) if one.name == part)
+    replica.services[at] = replace(replica.services[at], run=fail)
     task = asyncio.create_task(replica.run(end))
     one = Running(replica, settings, end, task)
     await one.until(lambda: begun == 2)
@@ -725,7 +725,7 @@ async def test_it_is_not_ready_while_the_api_server_says_nothing_or_the_loop_is_
     async with running(kube) as one:
         await one.ready()
         now = asyncio.get_running_loop().time()
-        name, watch = one.replica._watches[0]
+        name, watch = one.replica.watches[0]
         watch.heard_at = now - 151
         (reason,) = one.replica.unready()
         assert reason.startswith(f"{name} were last heard of 151 s ago")
@@ -741,7 +741,7 @@ async def test_it_is_sick_only_when_a_watch_stands_still(fake: FakeKube, cluster
         async with trusting(fake) as session:
             async with session.get(one.url + "/healthz") as http:
                 assert http.status == 200
-            name, watch = one.replica._watches[0]
+            name, watch = one.replica.watches[0]
             watch.stirred_at = asyncio.get_running_loop().time() - 601
             async with session.get(one.url + "/healthz") as http:
                 assert http.status == 503
@@ -754,9 +754,9 @@ async def test_an_api_server_that_is_away_for_long_makes_nobody_sick(
     """A restart would not bring it back; each attempt that fails shows that the watch works."""
     async with running(kube) as one:
         await one.ready()
-        for _, watch in one.replica._watches:
+        for _, watch in one.replica.watches:
             watch.stirred_at -= 601
-        assert len(one.replica.sick()) == len(one.replica._watches)
+        assert len(one.replica.sick()) == len(one.replica.watches)
         await fake.stop()
         await one.until(lambda: not one.replica.sick())
         await fake.start()

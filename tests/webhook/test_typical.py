@@ -14,7 +14,7 @@ from allocator.vocabulary.devicetype import BUILT_IN, FPGA_TYPE, GPU_TYPE, RDMA_
 from allocator.vocabulary.hints import Operator, PartOfName, Requirement, Scope, Selector, TypeHint
 from allocator.vocabulary.holdings import InvariantError, Share
 from allocator.vocabulary.mix import MAX_TYPICAL, MAX_WEIGHT, Mix, MixError, TypicalRequest, mix_of
-from webhook.statedmix import TypicalSettings, read_mix
+from webhook.settings import TypicalSettings, read_mix
 from webhook.view import typical
 from webhook.view.cluster import SeenObjects
 from webhook.view.podinfo import PodInfo, Stranger
