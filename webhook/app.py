@@ -33,12 +33,9 @@ def make_app(
 ) -> web.Application:
     """Make the application that the API server, the kubelet and Prometheus call.
 
-    Args:
-        parts: of the replica.
-        unready: the reasons why the process is not ready, a clause each; empty when it is.
-        draining: `begun` is set once the process is to end.
-        stranger: why the caller of a review is refused; "" if it is not.
-        sick: the reasons why only a restart helps, likewise.
+    `unready`: the reasons why the process is not ready, a clause each; empty when it is. `draining`: `begun` is set
+    once the process is to end. `stranger`: why the caller of a review is refused; "" if it is not. `sick`: the reasons
+    why only a restart helps, likewise.
     """
     metrics = parts.metrics
     edge = Edge(parts.settings.serve, metrics, draining or Draining(), stranger, tracing=parts.tracing)
@@ -85,10 +82,8 @@ def make_extender(
 ) -> web.Application:
     """Make the application that kube-scheduler calls, for a port of its own.
 
-    Args:
-        parts: of the replica.
-        draining: `begun` is set once the process is to end.
-        stranger: why the caller of a request is refused; "" if it is not.
+    `draining`: `begun` is set once the process is to end. `stranger`: why the caller of a request is refused; "" if it
+    is not.
     """
     edge = Edge(parts.settings.serve, parts.metrics, draining or Draining(), tracing=parts.tracing)
     app = web.Application(client_max_size=parts.settings.serve.body_limit_bytes)
@@ -115,15 +110,8 @@ async def listen(
 ) -> AsyncIterator[int]:
     """Serve an application over TLS until the context ends; answers that are under way then are still sent.
 
-    Args:
-        app: what to serve.
-        serve: the address, and how many connections there may be.
-        context: with the certificate.
-        port: instead of the one in `serve`; 0 for any free one.
-        closed: as for `koordgate.serving.Connections`.
-
-    Yields:
-        The port.
+    `serve`: the address, and how many connections there may be. `port`: instead of the one in `serve`; 0 for any free
+    one.
     """
     async with served(
         app,
@@ -143,13 +131,7 @@ async def listen(
 async def served_map(parts: Parts, kube: KubeClient, context: ssl.SSLContext) -> AsyncIterator[int]:
     """Serve the device map on a port of its own until the context ends, if the settings say so.
 
-    Args:
-        parts: of the replica.
-        kube: reviews the tokens of callers.
-        context: with the certificate.
-
-    Yields:
-        The port; 0 where it is not served.
+    Yields the port; 0 where it is not served.
     """
     stated = parts.settings.map
     if not stated.enabled:

@@ -114,17 +114,11 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
 ) -> Parts:
     """Assemble a replica.
 
-    Args:
-        settings: of the process.
-        store: keeps the ledger's records.
-        live: reads Pods from the API server itself.
-        live_claims: likewise ResourceClaims; by default there are none.
-        kube: writes Events, and removes scheduling gates; None offline.
-        list_pods: lists the Pods of a namespace that is observed from now on; by default there are none.
-        clock: seconds since the epoch.
-        monotonic: seconds since any moment.
-        released: called with a node on which something was released, or that changed: Pods that wait may fit there now.
-        tracing: makes what records traces; by default there are none.
+    `live_claims`: likewise ResourceClaims; by default there are none. `kube`: writes Events, and removes scheduling
+    gates; None offline. `list_pods`: lists the Pods of a namespace that is observed from now on; by default there are
+    none. `clock`: seconds since the epoch. `monotonic`: seconds since any moment. `released`: called with a node on
+    which something was released, or that changed: Pods that wait may fit there now. `tracing`: makes what records
+    traces; by default there are none.
     """
     began = monotonic()
     modes = NamespaceModes(settings.mode, (*settings.quota.exempt_namespaces, settings.identity.namespace))

@@ -25,16 +25,12 @@ _CLAIM: Final = web.RequestKey("claim", int)
 class Bodies:
     """Reads request bodies within a bound.
 
-    Args:
-        limit: bytes of the largest body.
-        most: bytes of all bodies above `SMALL` that are in memory at once; at least `limit`.
-
-    Attributes:
-        held: bytes that are reserved now.
+    `limit`: bytes of the largest body. `most`: bytes of all bodies above `SMALL` that are in memory at once; at least
+    `limit`.
     """
 
     def __init__(self, limit: int, most: int) -> None:
-        self.held = 0
+        self.held = 0  # bytes that are reserved now
         self._limit = limit
         self._most = most
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -42,16 +38,9 @@ class Bodies:
     async def read(self, http: web.Request, until: float) -> bytes:
         """Read the body of a request; `done` must be called with it afterwards.
 
-        Args:
-            http: the request.
-            until: when it must be there, on the event loop's clock.
-
-        Raises:
-            TimeoutError: it is not there by then.
-            web.RequestPayloadError: it cannot be read.
-            web.HTTPLengthRequired: it comes in chunks.
-            web.HTTPRequestEntityTooLarge: it is above the limit.
-            web.HTTPServiceUnavailable: there is no room for it now.
+        `until`: when it must be there, on the event loop's clock. Raises TimeoutError: it is not there by then;
+        web.RequestPayloadError: it cannot be read; web.HTTPLengthRequired: it comes in chunks;
+        web.HTTPRequestEntityTooLarge: it is above the limit; web.HTTPServiceUnavailable: there is no room for it now.
         """
         size = http.content_length or 0
         if http.content_length is None and http.can_read_body:

@@ -34,9 +34,8 @@ class _Weighed(LRUCache[K, _Entry[V]]):
 class BoundedCache(Generic[K, V]):
     """Values by key: the most recently used ones, up to a total weight of `most`.
 
-    Args:
-        most: the bound, in the unit of the weights: bytes, or entries if each weighs 1.
-        evicted: called with each entry that is evicted to make room.
+    `most`: the bound, in the unit of the weights: bytes, or entries if each weighs 1. `evicted`: called with each entry
+    that is evicted to make room.
     """
 
     def __init__(self, most: int, evicted: Callable[[K, V], object] = lambda _key, _value: None) -> None:
@@ -59,10 +58,7 @@ class BoundedCache(Generic[K, V]):
     def put(self, key: K, value: V, weight: int = 1) -> V:
         """Keep a value, and return it; one heavier than the whole bound is returned but not kept.
 
-        Args:
-            key: the key; an existing entry is replaced.
-            value: anything but None.
-            weight: not negative; of key and value together.
+        `value`: anything but None. `weight`: not negative; of key and value together.
         """
         self._entries.pop(key, None)
         if weight <= self._most:

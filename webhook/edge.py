@@ -58,12 +58,8 @@ class _Patience:
 class Edge:
     """Turns HTTP requests into calls of handlers, and their results and errors into answers.
 
-    Args:
-        serve: limits.
-        metrics: of this process.
-        draining: `begun` is set once the process is to end.
-        stranger: why the caller of a review is refused; "" if it is not.
-        tracing: records each call.
+    `draining`: `begun` is set once the process is to end. `stranger`: why the caller of a review is refused; "" if it
+    is not.
     """
 
     def __init__(
@@ -96,11 +92,7 @@ class Edge:
     ) -> Handler:
         """Serve a review whose handler may wait for the API server.
 
-        Args:
-            path: of the review, a label of the metrics.
-            handler: answers it.
-            shape: what an API server sends there.
-            stops: whether a refusal is sent. Where it is False, whatever is refused is allowed.
+        `stops`: whether a refusal is sent. Where it is False, whatever is refused is allowed.
         """
         count = {outcome: self._metrics.requests.labels(path, outcome).inc for outcome in _OUTCOMES}
         observe = self._metrics.seconds.labels(path).observe
@@ -170,10 +162,7 @@ class Edge:
     def extender(self, path: str, handler: Callable[[Mapping[str, Any]], object], stranger: Stranger) -> Handler:
         """Serve a call of kube-scheduler, and refuse all other callers.
 
-        Args:
-            path: of the call, a label of the metrics.
-            handler: answers it, or raises a BadExtenderArgsError.
-            stranger: why the caller is refused; "" if it is not.
+        `stranger`: why the caller is refused; "" if it is not.
         """
         count = {outcome: self._metrics.requests.labels(path, outcome).inc for outcome in _OUTCOMES}
         observe = self._metrics.seconds.labels(path).observe

@@ -25,12 +25,7 @@ _AMOUNTS: Final = {
 class ClusterFigures(Collector):
     """The figures. They are those of the last `refresh`.
 
-    Args:
-        capacity: what nodes have in sum.
-        worth: what is free by what it is worth.
-        types: the device types.
-        waiting: returns the UIDs of the Pods that wait.
-        answer: returns what kube-scheduler was answered last about one of them; None if that is not known.
+    `answer`: returns what kube-scheduler was answered last about one of them; None if that is not known.
     """
 
     def __init__(

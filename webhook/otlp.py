@@ -45,17 +45,13 @@ Counted = Callable[[str, int], object]
 
 
 class _Counting(SpanExporter):
-    """Counts the spans that another exporter sends.
-
-    Attributes:
-        waiting: spans that were queued and not given to the exporter yet.
-    """
+    """Counts the spans that another exporter sends."""
 
     def __init__(self, inner: SpanExporter, counted: Counted) -> None:
         self._inner = inner
         self._counted = counted
         self._lock = threading.Lock()
-        self.waiting = 0
+        self.waiting = 0  # spans that were queued and not given to the exporter yet
 
     def queued(self, spans: int) -> None:
         with self._lock:
@@ -128,12 +124,7 @@ class _Trusting(requests.Session):
 
 
 class OtlpTracing(Tracing):
-    """Makes spans and sends them.
-
-    Args:
-        settings: with an endpoint.
-        counted: called with what became of spans.
-    """
+    """Makes spans and sends them."""
 
     def __init__(self, settings: TracingSettings, counted: Counted = lambda _outcome, _spans: None) -> None:
         self._authority = _file(settings.authority) if settings.authority else None

@@ -28,33 +28,19 @@ class BadReviewError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The API server's request.
+    """The API server's request."""
 
-    Attributes:
-        uid: of the review, to be answered.
-        operation: CREATE, UPDATE, ...
-        resource: plural name, "pods" or "bindings".
-        subresource: "" or "binding".
-        namespace: of the object.
-        name: of the object; may be empty if the server makes it.
-        username: who asks, as the API server authenticated them.
-        groups: of that user.
-        object: the new object.
-        old_object: the stored object on UPDATE, else empty.
-        dry_run: nothing may be recorded.
-    """
-
-    uid: str
-    operation: str
-    resource: str
-    subresource: str
+    uid: str  # of the review, to be answered
+    operation: str  # CREATE, UPDATE,
+    resource: str  # plural name, "pods" or "bindings"
+    subresource: str  # "" or "binding"
     namespace: str
-    name: str
-    username: str
+    name: str  # of the object; may be empty if the server makes it
+    username: str  # who asks, as the API server authenticated them
     groups: tuple[str, ...]
     object: Mapping[str, Any]
-    old_object: Mapping[str, Any]
-    dry_run: bool
+    old_object: Mapping[str, Any]  # the stored object on UPDATE, else empty
+    dry_run: bool  # nothing may be recorded
 
 
 class RefusalReason(StrEnum):
@@ -78,25 +64,15 @@ class RefusalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The answer.
+    """The answer."""
 
-    Attributes:
-        allowed: whether the write proceeds.
-        code: HTTP status inside the review, for refusals.
-        message: why not.
-        why: the same in a word; None if it proceeds.
-        patch: JSON Patch operations.
-        warnings: shown to the author by kubectl.
-        audit: audit annotations.
-    """
-
-    allowed: bool
-    code: HTTPStatus = HTTPStatus.OK
-    message: str = ""
-    why: RefusalReason | None = None
-    patch: Sequence[Mapping[str, Any]] = ()
-    warnings: Sequence[str] = ()
-    audit: Mapping[str, str] = field(default_factory=dict)
+    allowed: bool  # whether the write proceeds
+    code: HTTPStatus = HTTPStatus.OK  # HTTP status inside the review, for refusals
+    message: str = ""  # why not
+    why: RefusalReason | None = None  # the same in a word; None if it proceeds
+    patch: Sequence[Mapping[str, Any]] = ()  # JSON Patch operations
+    warnings: Sequence[str] = ()  # shown to the author by kubectl
+    audit: Mapping[str, str] = field(default_factory=dict)  # audit annotations
 
 
 def allowed(*, warnings: Sequence[str] = (), audit: Mapping[str, str] | None = None) -> Response:
@@ -126,9 +102,8 @@ def errored(
 def decode(body: bytes) -> Request:
     """Read a review.
 
-    Raises:
-        BadReviewError: it is not JSON, not an AdmissionReview, has another version, lacks a required part, or has so
-            many values that they would take far more memory.
+    Raises BadReviewError: it is not JSON, not an AdmissionReview, has another version, lacks a required part, or has so
+    many values that they would take far more memory.
     """
     if len(body) > _MOST_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise BadReviewError(f"the AdmissionReview has more than {_MOST_VALUES} values")

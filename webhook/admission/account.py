@@ -9,11 +9,7 @@ _MOST: Final = 1_000  # characters
 
 
 def asked(reading: PodReading) -> str:
-    """Write what a Pod asks for, as `main: 1 gpu (gpu-core=50 gpu-memory-ratio=50)`; in bounds, by whole containers.
-
-    Args:
-        reading: of the Pod, without problems.
-    """
+    """Write what a Pod asks for, as `main: 1 gpu (gpu-core=50 gpu-memory-ratio=50)`; in bounds, by whole containers."""
     parts = [f"{one.name}: {_written(ask)}" for one in reading.containers for ask in one.requests]
     if reading.cpu is not None:
         parts.append(f"CPUs as {reading.cpu.qos}")

@@ -35,13 +35,9 @@ def wanted_env(
 
     An entry refers to the container's own annotation. A container that asks for no such device gets the type's value
     `nothing`, or no entry if that is empty, and no entries about what it may use.
-
-    Args:
-        container: as read.
-        shown: the types whose variables the containers of the Pod get.
-        told: whether containers find there what they may use.
-        limits: variables by which what keeps the Pod's memory limits learns them of each container with GPUs -> the
-            beginning of the annotation's key; none if no limits are required.
+    `shown`: the types whose variables the containers of the Pod get. `limits`: variables by which what keeps the Pod's
+    memory limits learns them of each container with GPUs -> the beginning of the annotation's key; none if no limits
+    are required.
     """
     entries: Entries = {}
     for kind in shown:

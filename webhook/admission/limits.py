@@ -19,15 +19,10 @@ EVERYWHERE: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class LimitPolicy:
-    """What keeps memory limits, and where they are required of Pods that do not ask for them.
-
-    Attributes:
-        provider: what keeps them.
-        namespaces: those in which Pods for parts of GPUs must have them, or `EVERYWHERE`.
-    """
+    """What keeps memory limits, and where they are required of Pods that do not ask for them."""
 
     provider: LimitProvider = LimitProvider.NONE
-    namespaces: frozenset[str] = frozenset()
+    namespaces: frozenset[str] = frozenset()  # those in which Pods for parts of GPUs must have them, or `EVERYWHERE`
 
     def requires(self, pod: Mapping[str, Any], request: PodRequest, namespace: str) -> bool:
         """Whether the limits of a Pod must be kept: its author asks for that, or the installation of its namespace.

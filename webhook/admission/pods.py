@@ -27,18 +27,13 @@ RuntimeClassOf = Callable[[Mapping[str, Any], PodReading], tuple[str, Sequence[s
 class PodWebhooks:
     """The two Pod reviews.
 
-    Args:
-        policy: how this installation translates.
-        writer: the exact user who may write allocation annotations on a Pod that exists.
-        memory_in_reach: returns for a Pod the bytes of the smallest GPU that it could land on, and of the largest; 0
-            and 0 if none is known.
-        state_memory: whether bytes of the smallest are stated beside a ratio, and an author is warned if none has
-            enough.
-        limits: returns what a namespace limits.
-        peers: the exact users of other products that bind Pods (`validate.updated`).
-        rolling_out: returns whether replicas of a release or with settings that count nothing for quotas may serve
-            beside this one. What they translated is let through, and quotas count it as little as before.
-        runtime_class: returns the RuntimeClass that a Pod is to have, "" to leave it as it is, and warnings.
+    `writer`: the exact user who may write allocation annotations on a Pod that exists. `memory_in_reach`: returns for a
+    Pod the bytes of the smallest GPU that it could land on, and of the largest; 0 and 0 if none is known.
+    `state_memory`: whether bytes of the smallest are stated beside a ratio, and an author is warned if none has enough.
+    `peers`: the exact users of other products that bind Pods (`validate.updated`). `rolling_out`: returns whether
+    replicas of a release or with settings that count nothing for quotas may serve beside this one. What they translated
+    is let through, and quotas count it as little as before. `runtime_class`: returns the RuntimeClass that a Pod is to
+    have, "" to leave it as it is, and warnings.
     """
 
     def __init__(

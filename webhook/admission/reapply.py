@@ -30,27 +30,16 @@ Raw = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Reapplied:
-    """The edits to one update.
+    """The edits to one update."""
 
-    Attributes:
-        operations: JSON Patch.
-        warnings: for the author.
-        problems: what differs from what the Pod asked for when it was created.
-    """
-
-    operations: list[Operation] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)  # JSON Patch
+    warnings: list[str] = field(default_factory=list)  # for the author
+    # what differs from what the Pod asked for when it was created
     problems: list[Problem] = field(default_factory=list)
 
 
 def reapply(old: Raw, new: Raw, policy: TranslationPolicy) -> Reapplied:
-    """Put back what admission wrote into a Pod, where an update states again what the author wrote.
-
-    Args:
-        old: the stored Pod, which was translated.
-        new: the Pod as it would be.
-        policy: of the namespace.
-    """
+    """Put back what admission wrote into a Pod, where an update states again what the author wrote."""
     types = policy.types
     answer = Reapplied()
     if not (old.get("spec") and new.get("spec")):
@@ -82,14 +71,7 @@ def _resources(
 ) -> Iterator[Problem]:
     """Put back a container's device resources, and find those that neither the record nor the stored Pod states.
 
-    Args:
-        at: the container, as a JSON Pointer.
-        path: likewise, as in a problem.
-        before: the stored container.
-        after: the container as it would be.
-        original: what it asked for by the record; None if that does not name it.
-        types: with the dialects that are off.
-        operations: gets the edits.
+    `original`: what it asked for by the record; None if that does not name it.
     """
     made = after.get("resources") is not None
     for key in RESOURCE_MAPS:

@@ -26,15 +26,9 @@ def runtime_class(
 ) -> tuple[str, Sequence[str]]:
     """Decide which RuntimeClass a Pod gets.
 
-    Args:
-        pod: as submitted; one that names a RuntimeClass keeps it.
-        reading: of the Pod.
-        rules: of this installation and cluster.
-        reach_of: how a Pod would get cards on the nodes that it selects; asked for Pods that want NVIDIA's cards only.
-        handler_of: the handler of a RuntimeClass; "" where the cluster has none of this name.
-
-    Returns:
-        The RuntimeClass to set, "" for none; and warnings for the author.
+    `pod`: as submitted; one that names a RuntimeClass keeps it. `reach_of`: how a Pod would get cards on the nodes that
+    it selects; asked for Pods that want NVIDIA's cards only. `handler_of`: the handler of a RuntimeClass; "" where the
+    cluster has none of this name. Returns the RuntimeClass to set, "" for none; and warnings for the author.
     """
     if not _asks_for_nvidia(reading):
         return "", ()

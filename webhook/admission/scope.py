@@ -19,17 +19,11 @@ _NO_CPUS: Final = CpuAskReading(None)
 
 @dataclass(frozen=True, slots=True)
 class PolicyScope:
-    """Pods that NUMA policies hold for: those of our scheduler, of any of these namespaces, or with all these labels.
+    """Pods that NUMA policies hold for: of our scheduler, of any of these namespaces, or with all these labels."""
 
-    Attributes:
-        namespaces: every Pod of these.
-        labels: every Pod with all of these; no Pod if there are none.
-        scheduler: every Pod that names this scheduler and no node, and asks for neither devices nor CPUs; no Pod if it
-            is empty.
-    """
-
-    namespaces: frozenset[str] = frozenset()
-    labels: Mapping[str, str] = field(default_factory=dict)
+    namespaces: frozenset[str] = frozenset()  # every Pod of these
+    labels: Mapping[str, str] = field(default_factory=dict)  # every Pod with all of these; no Pod if there are none
+    # every Pod that names this scheduler and no node, and asks for neither devices nor CPUs; no Pod if it is empty
     scheduler: str = ""
 
     def includes(self, namespace: str, pod: Mapping[str, Any], types: DeviceTypes) -> bool:

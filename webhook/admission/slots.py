@@ -13,13 +13,11 @@ class SlotDefaults:
     """The default slots of an installation.
 
     FLIP-53, "Public Interfaces": `taskmanager.defaultSlotResourceFraction`, and `taskmanager.numberOfTaskSlots` as 1/N.
-
-    Attributes:
-        types: type's name -> percent of one device, or "1/N" for the slots of a device that has N of them.
-        namespaces: namespace -> the same, which precedes `types` there.
     """
 
+    # type's name -> percent of one device, or "1/N" for the slots of a device that has N of them
     types: Mapping[str, int | str] = field(default_factory=dict)
+    # namespace -> the same, which precedes `types` there
     namespaces: Mapping[str, Mapping[str, int | str]] = field(default_factory=dict)
 
     def of(self, namespace: str) -> Mapping[str, int]:

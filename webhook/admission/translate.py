@@ -58,33 +58,23 @@ _LONGEST: Final = 317  # characters of a namespace and a name
 
 @dataclass(frozen=True, slots=True)
 class TranslationPolicy:
-    """How this installation translates.
+    """How this installation translates."""
 
-    Attributes:
-        domain: the domain that resource names are written in.
-        scheduler_name: the schedulerName that a Pod gets.
-        types: the device types that may be asked for.
-        split: whether the split (gpu.shared) is written beside every ask, as Koordinator's own webhook does: its
-            scheduler takes amounts without it for one card, and adds up those of several containers.
-        scope: the Pods that an administrator puts under the NUMA policies of nodes.
-        gates: whether Pods whose gang is bound as a whole get a scheduling gate.
-        charges: whether what quotas are to count is written beside what is requested.
-        slots: what containers that state no amount get together, where the Pod does not state it.
-        tells: whether every container that asks for devices finds in its environment what it may use of them.
-        limits: what keeps memory limits, and where they are required.
-        tolerations: keys of taints that Pods tolerate if they ask for devices of a type.
-    """
-
-    domain: str
-    scheduler_name: str
-    types: DeviceTypes = BUILT_IN
+    domain: str  # the domain that resource names are written in
+    scheduler_name: str  # the schedulerName that a Pod gets
+    types: DeviceTypes = BUILT_IN  # the device types that may be asked for
+    # whether the split (gpu.shared) is written beside every ask, as Koordinator's own webhook does: its scheduler takes
+    # amounts without it for one card, and adds up those of several containers
     split: bool = False
-    scope: PolicyScope = NO_SCOPE
-    gates: bool = False
-    charges: bool = False
+    scope: PolicyScope = NO_SCOPE  # the Pods that an administrator puts under the NUMA policies of nodes
+    gates: bool = False  # whether Pods whose gang is bound as a whole get a scheduling gate
+    charges: bool = False  # whether what quotas are to count is written beside what is requested
+    # what containers that state no amount get together, where the Pod does not state it
     slots: SlotDefaults = NO_DEFAULTS
+    # whether every container that asks for devices finds in its environment what it may use of them
     tells: bool = False
-    limits: LimitPolicy = NOT_REQUIRED
+    limits: LimitPolicy = NOT_REQUIRED  # what keeps memory limits, and where they are required
+    # keys of taints that Pods tolerate if they ask for devices of a type
     tolerations: TaintKeys = field(default_factory=dict)
 
     def within(self, namespace: str) -> "TranslationPolicy":
@@ -100,19 +90,12 @@ class TranslationPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """The edits to one Pod.
+    """The edits to one Pod."""
 
-    Attributes:
-        reading: the Pod as it was read.
-        operations: JSON Patch; empty if nothing is asked or something is wrong.
-        warnings: for the author.
-        problems: why it cannot be translated.
-    """
-
-    reading: PodReading
-    operations: tuple[Operation, ...] = ()
-    warnings: tuple[str, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    reading: PodReading  # the Pod as it was read
+    operations: tuple[Operation, ...] = ()  # JSON Patch; empty if nothing is asked or something is wrong
+    warnings: tuple[str, ...] = ()  # for the author
+    problems: tuple[Problem, ...] = ()  # why it cannot be translated
 
 
 def translate(
@@ -128,16 +111,11 @@ def translate(
 ) -> Translation:
     """Translate a Pod.
 
-    Args:
-        pod: as submitted.
-        policy: of this installation.
-        memory_per_gpu: bytes of the smallest GPU that the Pod could land on: memory is then stated; None to state none.
-        alike: whether all that it could land on have as much: only then quotas count by it.
-        charged_memory: what quotas count by if memory is not to be stated.
-        zeros: resources of device plugins that every container is to state as 0 once they are translated, because a
-            LimitRange of the namespace wants them stated.
-        namespace: of the Pod.
-        classed: returns the RuntimeClass that the Pod as read is to have, "" to leave it as it is, and warnings.
+    `memory_per_gpu`: bytes of the smallest GPU that the Pod could land on: memory is then stated; None to state none.
+    `alike`: whether all that it could land on have as much: only then quotas count by it. `charged_memory`: what quotas
+    count by if memory is not to be stated. `zeros`: resources of device plugins that every container is to state as 0
+    once they are translated, because a LimitRange of the namespace wants them stated. `classed`: returns the
+    RuntimeClass that the Pod as read is to have, "" to leave it as it is, and warnings.
     """
     reading = read_asks(pod, policy.types, implied=False, slots=policy.slots.of(namespace))
     unread = find_unread(pod, policy.types)

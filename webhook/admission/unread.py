@@ -26,14 +26,7 @@ def belongs_to_others(pod: Mapping[str, Any], reading: PodReading, unread: Unrea
 
 
 def unread_warnings(pod: Mapping[str, Any], types: DeviceTypes, unread: Unread, *, ours: bool) -> Iterator[str]:
-    """Warn of each dialect that is off, of each name that no dialect has, and of names that nobody reads.
-
-    Args:
-        pod: as submitted.
-        types: the table for its namespace.
-        unread: of the Pod.
-        ours: whether koordgate gives other devices to the Pod.
-    """
+    """Warn of each dialect that is off, of each name that no dialect has, and of names that nobody reads."""
     for dialect, path, name in unread.dialects:
         at = f"{path}[{name}]" if path.startswith("metadata") else f"{path}: {name}"
         yield (

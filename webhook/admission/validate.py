@@ -64,13 +64,9 @@ def created(
 ) -> list[Problem]:
     """Find what is wrong in a Pod to be created; the caller lets mirror Pods pass.
 
-    Args:
-        request: of the Pod.
-        scheduler_name: of the scheduler that must bind it.
-        types: the device types that may be asked for.
-        scope: the Pods that an administrator puts under the NUMA policies of nodes.
-        limits: what its namespace limits; None if the Pod need not state what quotas are to count.
-        memory: what keeps memory limits, and where they are required.
+    `scheduler_name`: of the scheduler that must bind it. `types`: the device types that may be asked for. `scope`: the
+    Pods that an administrator puts under the NUMA policies of nodes. `limits`: what its namespace limits; None if the
+    Pod need not state what quotas are to count. `memory`: what keeps memory limits, and where they are required.
     """
     pod = request.object
     problems = _forged_at_birth(pod)
@@ -251,15 +247,10 @@ def updated(
     Allocation annotations, and those that admission wrote, may be changed only by `writer`. Nobody may change the QoS
     class of a Pod that has CPUs of its own or would then have them (Koordinator, pkg/webhook/pod/validating: the label
     is immutable), nor the number of CPUs of such a Pod, nor what quotas count of it.
-
-    Args:
-        request: of the update.
-        writer: the exact user who may write allocation annotations: the scheduler, because Koordinator's does before it
-            binds. koordgate itself writes them into the Binding.
-        types: the device types that may be asked for.
-        peers: the exact users of other products that bind Pods, who may write by which annotations software of the
-            nodes shows these Pods devices.
-        charged: whether Pods state what quotas are to count.
+    `writer`: the exact user who may write allocation annotations: the scheduler, because Koordinator's does before it
+    binds. koordgate itself writes them into the Binding. `types`: the device types that may be asked for. `peers`: the
+    exact users of other products that bind Pods, who may write by which annotations software of the nodes shows these
+    Pods devices.
     """
     problems = [*_reclassified(request), *_resized(request)]
     if charged:
@@ -280,9 +271,7 @@ def updated(
 def _frozen(key: str, *, limited: bool) -> str:
     """Say why an annotation may not be changed; "" if it may.
 
-    Args:
-        key: of the annotation.
-        limited: whether the Pod's memory limits must be kept.
+    `limited`: whether the Pod's memory limits must be kept.
     """
     if is_delivery_annotation(key):
         return (

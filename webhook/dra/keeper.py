@@ -42,14 +42,8 @@ class ClaimReports(Protocol):
 class ClaimKeeper:
     """Keeps reservations.
 
-    Args:
-        cluster: what is known; its claims report here what they let go of.
-        ledger: is corrected.
-        live: reads claims from the API server itself.
-        clock: monotonic seconds.
-        grace: seconds from the mark on a reservation to its release.
-        reports: of what was found.
-        released: called with each node on which something was released.
+    `cluster`: what is known; its claims report here what they let go of. `clock`: monotonic seconds. `grace`: seconds
+    from the mark on a reservation to its release. `released`: called with each node on which something was released.
     """
 
     def __init__(

@@ -28,12 +28,8 @@ _MOST_NODES: Final = 4
 class ClaimWebhook:
     """The review of writes to `resourceclaims/status`.
 
-    Args:
-        cluster: what is known.
-        ledger: where allocations are reserved before they are performed.
-        live: reads claims that the view has not seen at the reviewed revision.
-        clock: seconds since the epoch.
-        given_back_s: seconds within which what was reserved for an allocation that was not performed is given back.
+    `live`: reads claims that the view has not seen at the reviewed revision. `clock`: seconds since the epoch.
+    `given_back_s`: seconds within which what was reserved for an allocation that was not performed is given back.
     """
 
     def __init__(

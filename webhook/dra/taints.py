@@ -44,17 +44,12 @@ def rule(device: DeviceName, api_version: str) -> dict[str, Any]:
 
 
 class RuleFeed(Listing):
-    """Takes in DeviceTaintRules, and keeps the names of koordgate's own.
-
-    Attributes:
-        names: of the rules.
-        changed: called when they change.
-    """
+    """Takes in DeviceTaintRules, and keeps the names of koordgate's own."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names: set[str] = set()
-        self.changed: Callable[[], object] = lambda: None
+        self.changed: Callable[[], object] = lambda: None  # called when they change
 
     def there(self, obj: dict[str, Any]) -> None:
         """Take in a rule."""
@@ -72,11 +67,7 @@ class RuleFeed(Listing):
 class TaintKeeper:
     """Keeps the rules.
 
-    Args:
-        kube: the open client.
-        cluster: who holds what, and what DRA calls it.
-        rules: those that there are.
-        served: the version of the rules that the API server serves; None while it serves none.
+    `served`: the version of the rules that the API server serves; None while it serves none.
     """
 
     def __init__(
@@ -94,8 +85,7 @@ class TaintKeeper:
     async def run(self, ready: Callable[[], bool]) -> None:
         """Keep the rules until cancelled.
 
-        Args:
-            ready: whether all that decides on them has been seen.
+        `ready`: whether all that decides on them has been seen.
         """
         backoff = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S)
         while True:

@@ -72,43 +72,24 @@ class GangReports(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Memory:
-    """What is remembered of a gang that waits; another replica begins without it.
+    """What is remembered of a gang that waits; another replica begins without it."""
 
-    Attributes:
-        waiting: UIDs of the Pods that wait; where they change, the rest is forgotten.
-        own: what this replica holds by complete plans.
-        backoff: between attempts that fail.
-        not_before: when the next plan may be made, because there was no room.
-        paused: until when nothing is tried, because a write failed.
-        since: when it began to wait; None while it does not.
-        reported: the reason that was reported last, and when.
-    """
-
-    waiting: frozenset[str]
-    own: set[OwnHold] = field(default_factory=set)
+    waiting: frozenset[str]  # UIDs of the Pods that wait; where they change, the rest is forgotten
+    own: set[OwnHold] = field(default_factory=set)  # what this replica holds by complete plans
+    # between attempts that fail
     backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S))
-    not_before: float = -math.inf
-    paused: float = -math.inf
-    since: float | None = None
-    reported: tuple[str, float] = ("", -math.inf)
+    not_before: float = -math.inf  # when the next plan may be made, because there was no room
+    paused: float = -math.inf  # until when nothing is tried, because a write failed
+    since: float | None = None  # when it began to wait; None while it does not
+    reported: tuple[str, float] = ("", -math.inf)  # the reason that was reported last, and when
 
 
 class GangKeeper:
     """Tends gangs.
 
-    Args:
-        cluster: what is known of the cluster.
-        ledger: where room is held.
-        new_room: makes what looks for room for one gang.
-        lift: removes the gate of a Pod.
-        clocks: the time.
-        hold_seconds: how long room is held while no Pod of the gang is bound.
-        reports: says why gangs wait.
-        released: called with a node where other Pods may fit now, or Pods that wait may be bound.
-        tended: whether a Pod is koordgate's to bind; one of a namespace that is only observed may not be.
-
-    Attributes:
-        lift: may be replaced.
+    `hold_seconds`: how long room is held while no Pod of the gang is bound. `released`: called with a node where other
+    Pods may fit now, or Pods that wait may be bound. `tended`: whether a Pod is koordgate's to bind; one of a namespace
+    that is only observed may not be.
     """
 
     def __init__(  # noqa: PLR0913 keyword-only
@@ -128,7 +109,7 @@ class GangKeeper:
         self._cluster = cluster
         self._ledger = ledger
         self._new_room = new_room
-        self.lift = lift
+        self.lift = lift  # may be replaced
         self._clock = clocks.wall
         self._monotonic = clocks.monotonic
         self._holds = SeenHolds(clocks.monotonic, hold_seconds)

@@ -9,9 +9,7 @@ class VainHolds:
     A hold is in vain if it ends before a Pod of the gang is bound: its time is over, or the Pods are gone. The whole
     namespace waits then, so that neither other Pods nor another gang get round the pause. What is kept is bounded by
     the gangs that hold something, and by the namespaces in which one did during the last pause.
-
-    Args:
-        longest: seconds that a namespace waits at most.
+    `longest`: seconds that a namespace waits at most.
     """
 
     def __init__(self, longest: float) -> None:
@@ -27,11 +25,8 @@ class VainHolds:
     def saw(self, gang: str, since: float | None, now: float, *, live: bool) -> None:
         """Take in the state of a gang.
 
-        Args:
-            gang: as namespace/name.
-            since: when the oldest of its holds was seen first, in monotonic seconds; None where it has none.
-            now: monotonic seconds.
-            live: whether one of its Pods is bound and has not finished.
+        `since`: when the oldest of its holds was seen first, in monotonic seconds; None where it has none. `now`:
+        monotonic seconds. `live`: whether one of its Pods is bound and has not finished.
         """
         if live:
             self._since.pop(gang, None)

@@ -24,25 +24,16 @@ _REASONS: Final = 3  # nodes whose reasons are repeated
 
 @dataclass(eq=False, slots=True)
 class _Open:
-    """The nodes that Pods may go to which select alike and request alike.
+    """The nodes that Pods may go to which select alike and request alike."""
 
-    Attributes:
-        nodes: by name.
-        short: of the others, how many have too little of a resource left.
-    """
-
-    nodes: dict[str, None]
-    short: Counter[str] = field(default_factory=Counter)
+    nodes: dict[str, None]  # by name
+    short: Counter[str] = field(default_factory=Counter)  # of the others, how many have too little of a resource left
 
 
 class GangRoom:
     """Room for Pods that must all be placed. What is found counts as taken until `forget`.
 
-    Args:
-        cluster: what is known of the cluster.
-        ranking: orders nodes, and remembers where Pods were sent.
-        ignored: resources that kube-scheduler does not look for on a node that does not state them.
-        search_time: what each namespace may use for long searches.
+    `ignored`: resources that kube-scheduler does not look for on a node that does not state them.
     """
 
     def __init__(

@@ -12,38 +12,25 @@ SETTLE_S: Final = 60  # after which a hold belongs to no plan that another repli
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The time.
+    """The time."""
 
-    Attributes:
-        wall: seconds since the epoch, for what is written.
-        monotonic: seconds since any moment, for every decision.
-    """
-
-    wall: Callable[[], int]
-    monotonic: Callable[[], float]
+    wall: Callable[[], int]  # seconds since the epoch, for what is written
+    monotonic: Callable[[], float]  # seconds since any moment, for every decision
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What was seen of a gang's holds.
+    """What was seen of a gang's holds."""
 
-    Attributes:
-        first: when each was seen first.
-        latest: when the last of them is meant to end, and since when that has been so.
-        closed: since when all of them have been marked; None where not all are.
-    """
-
-    first: dict[OwnHold, float] = field(default_factory=dict)
-    latest: tuple[int, float] = (0, 0.0)
-    closed: float | None = None
+    first: dict[OwnHold, float] = field(default_factory=dict)  # when each was seen first
+    latest: tuple[int, float] = (0, 0.0)  # when the last of them is meant to end, and since when that has been so
+    closed: float | None = None  # since when all of them have been marked; None where not all are
 
 
 class SeenHolds:
     """Remembers the holds of gangs.
 
-    Args:
-        clock: monotonic seconds.
-        hold_seconds: how long room is held while no Pod of the gang is bound.
+    `clock`: monotonic seconds. `hold_seconds`: how long room is held while no Pod of the gang is bound.
     """
 
     def __init__(self, clock: Callable[[], float], hold_seconds: float) -> None:
@@ -52,12 +39,7 @@ class SeenHolds:
         self._gangs: dict[str, _Seen] = {}
 
     def see(self, gang: str, members: Sequence[GangMember]) -> GangTimes:
-        """Take in a gang's holds, and tell for how long they have been as they are.
-
-        Args:
-            gang: as namespace/name.
-            members: its Pods.
-        """
+        """Take in a gang's holds, and tell for how long they have been as they are."""
         now = self._clock()
         holds = {
             (node, member.pod.uid, held.since): held for member in members for node, held in member.held if held.until

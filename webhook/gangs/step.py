@@ -22,15 +22,10 @@ OwnHold = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class GangMember:
-    """A Pod of a gang.
+    """A Pod of a gang."""
 
-    Attributes:
-        pod: as last seen.
-        held: the nodes on which it holds something, and what, by node.
-    """
-
-    pod: PodInfo
-    held: tuple[tuple[str, Holding], ...] = ()
+    pod: PodInfo  # as last seen
+    held: tuple[tuple[str, Holding], ...] = ()  # the nodes on which it holds something, and what, by node
 
     @property
     def there(self) -> bool:
@@ -56,18 +51,13 @@ class GangMember:
 
 @dataclass(frozen=True, slots=True)
 class GangTimes:
-    """For how long a replica has seen the holds of a gang.
+    """For how long a replica has seen the holds of a gang."""
 
-    Attributes:
-        fresh: those that may belong to a plan that another replica is still writing.
-        since: when the oldest of them was seen first, in monotonic seconds; None where there are none.
-        over: the time for which room is held has passed since the latest of them was given its end.
-        closed: all of them have been marked for so long that any bind that took one before would have been seen.
-    """
-
-    fresh: AbstractSet[OwnHold] = frozenset()
+    fresh: AbstractSet[OwnHold] = frozenset()  # those that may belong to a plan that another replica is still writing
+    # when the oldest of them was seen first, in monotonic seconds; None where there are none
     since: float | None = None
-    over: bool = False
+    over: bool = False  # the time for which room is held has passed since the latest of them was given its end
+    # all of them have been marked for so long that any bind that took one before would have been seen
     closed: bool = False
 
 
@@ -120,30 +110,19 @@ class Lift:
 
 @dataclass(frozen=True, slots=True)
 class FindRoom:
-    """Look for room for all of these Pods, or for the first `needed` of them, and hold it.
+    """Look for room for all of these Pods, or for the first `needed` of them, and hold it."""
 
-    Attributes:
-        pods: in a fixed order, the largest requests first.
-        needed: how many of them make the gang whole.
-        until: when the holds end; 0 for a time from now.
-    """
-
-    pods: tuple[PodInfo, ...]
-    needed: int
-    until: int
+    pods: tuple[PodInfo, ...]  # in a fixed order, the largest requests first
+    needed: int  # how many of them make the gang whole
+    until: int  # when the holds end; 0 for a time from now
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Nothing is to be done.
+    """Nothing is to be done."""
 
-    Attributes:
-        why: the gang waits; "" where it does not.
-        over: the time of its holds is over.
-    """
-
-    why: str = ""
-    over: bool = False
+    why: str = ""  # the gang waits; "" where it does not
+    over: bool = False  # the time of its holds is over
 
 
 GangStep = Close | GiveBack | Prolong | Limit | Lift | FindRoom | Rest
@@ -152,11 +131,8 @@ GangStep = Close | GiveBack | Prolong | Limit | Lift | FindRoom | Rest
 def next_step(members: Sequence[GangMember], least: int, times: GangTimes, own: AbstractSet[OwnHold]) -> GangStep:
     """Decide what to do next.
 
-    Args:
-        members: the Pods of the gang, finished ones too.
-        least: how many Pods the gang needs; 0 where nobody states it.
-        times: for how long the holds have been seen.
-        own: the holds that this replica has written as part of a plan that it completed.
+    `least`: how many Pods the gang needs; 0 where nobody states it. `own`: the holds that this replica has written as
+    part of a plan that it completed.
     """
     return _about_holds(members, times, own) or _about_pods(members, least)
 

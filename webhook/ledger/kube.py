@@ -23,9 +23,6 @@ class KubeStore:
 
     The objects have no owner. Kubernetes would delete them with their Node, and with them what a bind was answered with
     that the API server may still perform. `Discarder` deletes the record of a Node that is gone once it is empty.
-
-    Args:
-        kube: the open client.
     """
 
     kind: Final = NODE_ALLOCATIONS.plural
@@ -44,8 +41,7 @@ class KubeStore:
     async def records(self) -> AsyncIterator[Record | UnreadableError]:
         """List all records, page by page.
 
-        Raises:
-            NotFound: the CRD is not installed.
+        Raises NotFound: the CRD is not installed.
         """
         async for page, _ in self._kube.list_pages(NODE_ALLOCATIONS.path(), limit=_PAGE):
             for obj in page:
@@ -142,8 +138,7 @@ def record_or_error(obj: Mapping[str, Any]) -> Record | UnreadableError:
 def read_record(obj: Mapping[str, Any]) -> Record:
     """Read a NodeAllocation object.
 
-    Raises:
-        UnreadableError: it is malformed.
+    Raises UnreadableError: it is malformed.
     """
     name = str(obj["metadata"]["name"])
     try:

@@ -39,15 +39,11 @@ class BusyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What the ledger reports to metrics.
+    """What the ledger reports to metrics."""
 
-    Attributes:
-        written: called after each write with the number of changes that it carried.
-        lost_race: called when another writer was first.
-    """
-
+    # called after each write with the number of changes that it carried
     written: Callable[[int], None] = lambda _changes: None
-    lost_race: Callable[[], None] = lambda: None
+    lost_race: Callable[[], None] = lambda: None  # called when another writer was first
 
 
 @dataclass(eq=False, slots=True)
@@ -62,17 +58,9 @@ class _Pending(Generic[T]):
 class Ledger:
     """All nodes' records, as last seen, and the only way to change them.
 
-    Args:
-        store: keeps the records.
-        counters: count writes and lost races.
-        watched: called with the name of a node whose record, as seen here, changed.
-        gather: seconds for which a change waits for others to join it during a burst. Schedulers that pack send one
-            Pod after another to the same node, and one write can carry them all.
-        tracing: records how long a change takes, and the write that carries it.
-
-    Attributes:
-        recorded: each is called with a node and a holding that is seen there for the first time, or that has begun anew
-            since it was seen; whoever wrote it.
+    `watched`: called with the name of a node whose record, as seen here, changed. `gather`: seconds for which a change
+    waits for others to join it during a burst. Schedulers that pack send one Pod after another to the same node, and
+    one write can carry them all. `tracing`: records how long a change takes, and the write that carries it.
     """
 
     def __init__(
@@ -84,6 +72,8 @@ class Ledger:
         *,
         tracing: Tracing = OFF,
     ) -> None:
+        # each is called with a node and a holding that is seen there for the first time, or that has begun anew since
+        # it was seen; whoever wrote it
         self.recorded: list[Callable[[str, Holding], object]] = []
         self._tracing = tracing
         self._store = store
@@ -158,16 +148,10 @@ class Ledger:
     async def change(self, node: str, change: Change[T], deadline: float, *, at_once: bool = False) -> T:
         """Decide and write a change of a node's holdings.
 
-        Args:
-            node: its name.
-            change: pure; called again on fresh holdings whenever a race was lost.
-            deadline: in seconds from now.
-            at_once: it waits for no others, and is no part of a burst.
-
-        Raises:
-            BusyError: time or attempts ran out.
-            RecordError: the node's record cannot be read, or would become too large (`FullRecordError`).
-            KubeError: the store refused, or cannot be reached; the write may have been performed.
+        `change`: pure; called again on fresh holdings whenever a race was lost. `deadline`: in seconds from now.
+        `at_once`: it waits for no others, and is no part of a burst. Raises BusyError: time or attempts ran out;
+        RecordError: the node's record cannot be read, or would become too large (`FullRecordError`); KubeError: the
+        store refused, or cannot be reached; the write may have been performed.
         """
         loop = asyncio.get_running_loop()
         if not at_once:
@@ -181,16 +165,7 @@ class Ledger:
         """Delete the record of a node without holdings.
 
         An empty record means the same as no record, so a change that comes in between is not lost.
-
-        Args:
-            node: its name.
-            deadline: in seconds from now.
-
-        Returns:
-            Whether no record is left.
-
-        Raises:
-            KubeError: the store refused, or cannot be reached.
+        `deadline`: in seconds from now. Raises KubeError: the store refused, or cannot be reached.
         """
         record = self.record(node)
         if record.revision == ABSENT or record.holdings or node in self._pending:
@@ -310,8 +285,7 @@ class Ledger:
     ) -> Record | None:
         """Write a record; None if what was decided on is not, or may not be, the record as it is now.
 
-        Raises:
-            FullRecordError: it is too large, and was decided on a fresh read.
+        Raises FullRecordError: it is too large, and was decided on a fresh read.
         """
         try:
             return await self._store.write(record, holdings, deadline)

@@ -29,11 +29,7 @@ class LostRaceError(Exception):
 
 
 class UnreadableError(RecordError):
-    """A malformed record. Its message is for users, and says what an administrator must do.
-
-    Attributes:
-        node: the node's name.
-    """
+    """A malformed record. Its message is for users, and says what an administrator must do."""
 
     def __init__(self, message: str, node: str) -> None:
         super().__init__(message)
@@ -42,17 +38,11 @@ class UnreadableError(RecordError):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One node's holdings at one revision.
-
-    Attributes:
-        node: its name.
-        revision: grows with every write; ABSENT if there is no record.
-        holdings: by Pod UID.
-    """
+    """One node's holdings at one revision."""
 
     node: str
-    revision: int = ABSENT
-    holdings: Mapping[str, Holding] = field(default_factory=dict)
+    revision: int = ABSENT  # grows with every write; ABSENT if there is no record
+    holdings: Mapping[str, Holding] = field(default_factory=dict)  # by Pod UID
 
 
 class Listener(Protocol):
@@ -68,10 +58,7 @@ class Listener(Protocol):
     def put(self, node: str, revision: int, read: Callable[[], Record]) -> None:
         """A record was listed, created or changed.
 
-        Args:
-            node: the node's name.
-            revision: of the record.
-            read: reads it, which takes time; raises UnreadableError if it is malformed.
+        `read`: reads it, which takes time; raises UnreadableError if it is malformed.
         """
 
     def drop(self, node: str, revision: int) -> None:
@@ -122,8 +109,7 @@ class Store(Protocol):
     async def read(self, node: str, deadline: float) -> Record:
         """Read a node's record as it is now; one at revision ABSENT if there is none.
 
-        Raises:
-            UnreadableError: it is malformed.
+        Raises UnreadableError: it is malformed.
         """
 
     def records(self) -> AsyncIterator[Record | UnreadableError]:
@@ -132,19 +118,14 @@ class Store(Protocol):
     async def write(self, record: Record, holdings: Mapping[str, Holding], deadline: float) -> Record:
         """Replace the holdings of a record, or create it if it is ABSENT.
 
-        Returns:
-            The record as it is now.
-
-        Raises:
-            LostRaceError: the record is at another revision.
-            FullRecordError: the record would grow beyond what the store keeps.
+        Returns the record as it is now. Raises LostRaceError: the record is at another revision; FullRecordError: the
+        record would grow beyond what the store keeps.
         """
 
     async def delete(self, record: Record, deadline: float) -> None:
         """Delete a record; do nothing if it is already gone.
 
-        Raises:
-            LostRaceError: the record is at another revision.
+        Raises LostRaceError: the record is at another revision.
         """
 
     def watch(
@@ -155,8 +136,5 @@ class Store(Protocol):
     ) -> Watch:
         """Make a watch of all records; it begins when it is run.
 
-        Args:
-            listener: receives the reports.
-            count: called with each list, watch and failure, for metrics.
-            on_error: called with what failed, and how.
+        `count`: called with each list, watch and failure, for metrics.
         """

@@ -17,11 +17,7 @@ _LABELS: Final = ("namespace", "quota", "resource")
 
 
 class QuotaFigures(Collector):
-    """The figures of all quotas that count translated Pods: an administrator's own, and mirrors.
-
-    Args:
-        table: the quotas.
-    """
+    """The figures of all quotas that count translated Pods: an administrator's own, and mirrors."""
 
     def __init__(self, table: LimitTable) -> None:
         self._table = table

@@ -28,15 +28,8 @@ Complain = Callable[[str, tuple[str, ...]], None]
 class QuotaKeeper:
     """Keeps mirrors.
 
-    Args:
-        kube: the open client.
-        table: the quotas; its changes come here.
-        written: device resources that translated Pods still state (`mirror.mirrored`).
-        skipped: whether no Pod of a namespace is translated; quotas there count their Pods as ever.
-        complain: called with a quota's namespace/name and why it has no right mirror; with nothing once it has.
-
-    Attributes:
-        settled: set once every quota that was listed first has a mirror, or its first write has failed.
+    `skipped`: whether no Pod of a namespace is translated; quotas there count their Pods as ever. `complain`: called
+    with a quota's namespace/name and why it has no right mirror; with nothing once it has.
     """
 
     def __init__(
@@ -47,6 +40,7 @@ class QuotaKeeper:
         skipped: Callable[[str], bool],
         complain: Complain = lambda _name, _problems: None,
     ) -> None:
+        # set once every quota that was listed first has a mirror, or its first write has failed
         self.settled = asyncio.Event()
         self._kube = kube
         self._table = table
@@ -70,11 +64,7 @@ class QuotaKeeper:
         self._woken.set()
 
     async def run(self, listed: asyncio.Event) -> None:
-        """Keep all mirrors until cancelled.
-
-        Args:
-            listed: set when the table is complete.
-        """
+        """Keep all mirrors until cancelled."""
         await listed.wait()
         while True:
             self._woken.clear()

@@ -19,15 +19,10 @@ _REQUESTS: Final = "requests."
 
 
 class Counted(NamedTuple):
-    """How quotas count what a name of a dialect states.
-
-    Attributes:
-        resource: that quotas count.
-        factor: its units in one unit of the name.
-    """
+    """How quotas count what a name of a dialect states."""
 
     resource: str
-    factor: int
+    factor: int  # its units in one unit of the name
 
 
 def counted(name: str, types: DeviceTypes) -> Counted | None:
@@ -51,8 +46,7 @@ def device_limits(hard: Mapping[str, object], types: DeviceTypes) -> dict[str, C
 def in_units(quantity: object, factor: int) -> int:
     """Convert an amount of a name to an amount that quotas count, rounded down; 0 where it is negative.
 
-    Raises:
-        QuantityError: it is no quantity.
+    Raises QuantityError: it is no quantity.
     """
     exact = parse(quantity) * factor
     return min(max(exact.numerator // exact.denominator, 0), LARGEST)
@@ -60,41 +54,27 @@ def in_units(quantity: object, factor: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A limit of a LimitRange.
+    """A limit of a LimitRange."""
 
-    Attributes:
-        of: Container or Pod.
-        name: the resource as the LimitRange names it.
-        resource: that quotas count for it.
-        quantity: the limit as written.
-        amount: the limit in units of `resource`.
-        least: whether it is a minimum.
-    """
-
-    of: str
-    name: str
-    resource: str
-    quantity: str
-    amount: int
-    least: bool
+    of: str  # container or Pod
+    name: str  # the resource as the LimitRange names it
+    resource: str  # that quotas count for it
+    quantity: str  # the limit as written
+    amount: int  # the limit in units of `resource`
+    least: bool  # whether it is a minimum
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceLimits:
-    """What a namespace limits.
+    """What a namespace limits."""
 
-    Attributes:
-        counted: the resources that quotas count and limit there.
-        ranges: the limits of its LimitRanges that name devices.
-        zeros: the resources of device plugins that its LimitRanges name. The API server refuses containers that do not
-            state them, and adds defaults to these, so that translated containers state them as 0.
-        added: device resources, and CPU, that the API server adds to containers that do not state them -> the
-            LimitRanges that give them an amount, by name.
-    """
-
-    counted: frozenset[str] = frozenset()
-    ranges: tuple[Range, ...] = ()
+    counted: frozenset[str] = frozenset()  # the resources that quotas count and limit there
+    ranges: tuple[Range, ...] = ()  # the limits of its LimitRanges that name devices
+    # the resources of device plugins that its LimitRanges name. The API server refuses containers that do not state
+    # them, and adds defaults to these, so that translated containers state them as 0.
     zeros: tuple[str, ...] = ()
+    # device resources, and CPU, that the API server adds to containers that do not state them -> the LimitRanges that
+    # give them an amount, by name
     added: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -102,16 +82,11 @@ NO_LIMITS: Final = NamespaceLimits()
 
 
 class ReadRanges(NamedTuple):
-    """What a LimitRange says of devices.
+    """What a LimitRange says of devices."""
 
-    Attributes:
-        ranges: its limits that name devices.
-        zeros: the resources of device plugins in it.
-        added: device resources, and CPU, that the API server adds to containers because of it.
-    """
-
-    ranges: tuple[Range, ...] = ()
-    zeros: tuple[str, ...] = ()
+    ranges: tuple[Range, ...] = ()  # its limits that name devices
+    zeros: tuple[str, ...] = ()  # the resources of device plugins in it
+    # device resources, and CPU, that the API server adds to containers because of it
     added: frozenset[str] = frozenset()
 
 
@@ -130,8 +105,7 @@ def defaults_of(limit: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[st
 def read_ranges(limits: Iterable[Mapping[str, Any]], types: DeviceTypes) -> ReadRanges:
     """Read a LimitRange's `spec.limits`, as far as they name devices.
 
-    Raises:
-        QuantityError: an amount is no quantity.
+    Raises QuantityError: an amount is no quantity.
     """
     ranges: list[Range] = []
     zeros: set[str] = set()
@@ -185,13 +159,7 @@ def tightest(ranges: Iterable[Range]) -> tuple[Range, ...]:
 def beyond(
     ranges: Iterable[Range], containers: Sequence[ContainerReading], stated: Sequence[Mapping[str, int]]
 ) -> Iterator[Problem]:
-    """Find what a Pod takes beyond the ranges of its namespace.
-
-    Args:
-        ranges: of the namespace.
-        containers: of the Pod, as read.
-        stated: what quotas count for each of them.
-    """
+    """Find what a Pod takes beyond the ranges of its namespace."""
     for one in ranges:
         each = [(c, amounts.get(one.resource, 0)) for c, amounts in zip(containers, stated, strict=True)]
         took = [(f"{c.path}.resources", amount) for c, amount in each]

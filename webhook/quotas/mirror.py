@@ -25,31 +25,18 @@ Raw = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A ResourceQuota as far as it concerns devices.
-
-    Attributes:
-        namespace: where it is.
-        name: its name.
-        uid: of the object.
-        revision: its resourceVersion.
-        hard: its limits on device resources, and on those that quotas count.
-        used: what it counts of them.
-        scopes: `spec.scopes` and `spec.scopeSelector`.
-        mirror: whether it is labelled as a mirror.
-        owner: UID of the ResourceQuota that owns it; "" for none.
-        others: whether it limits anything else.
-    """
+    """A ResourceQuota as far as it concerns devices."""
 
     namespace: str
     name: str
     uid: str
     revision: str
-    hard: Mapping[str, str]
-    used: Mapping[str, str]
-    scopes: Mapping[str, Any]
-    mirror: bool
-    owner: str
-    others: bool
+    hard: Mapping[str, str]  # its limits on device resources, and on those that quotas count
+    used: Mapping[str, str]  # what it counts of them
+    scopes: Mapping[str, Any]  # `spec.scopes` and `spec.scopeSelector`
+    mirror: bool  # whether it is labelled as a mirror
+    owner: str  # UID of the ResourceQuota that owns it; "" for none
+    others: bool  # whether it limits anything else
 
 
 def mirror_name(name: str) -> str:
@@ -102,14 +89,8 @@ def limited(quota: Quota, types: DeviceTypes) -> frozenset[str]:
 def mirrored(quota: Quota, types: DeviceTypes, written: frozenset[str]) -> dict[str, int]:
     """What the mirror of a quota limits: resource that quotas count -> amount; empty if it needs none.
 
-    Args:
-        quota: that an administrator wrote.
-        types: all types.
-        written: device resources that translated Pods still state. The quota counts them there, so that its `used` is
-            no sign of Pods from before.
-
-    Raises:
-        QuantityError: the API server has stored an amount that is none.
+    `written`: device resources that translated Pods still state. The quota counts them there, so that its `used` is no
+    sign of Pods from before. Raises QuantityError: the API server has stored an amount that is none.
     """
     limits: dict[str, int] = {}
     for key, (resource, factor) in device_limits(quota.hard, types).items():
@@ -121,12 +102,7 @@ def mirrored(quota: Quota, types: DeviceTypes, written: frozenset[str]) -> dict[
 
 
 def written_names(types: DeviceTypes, domain: str) -> frozenset[str]:
-    """The device resources that translated Pods state, which quotas on them go on counting.
-
-    Args:
-        types: all types.
-        domain: in which resource names are written.
-    """
+    """The device resources that translated Pods state, which quotas on them go on counting."""
     built_in = (kind.resource_name(domain, tail) for kind in types.types if kind.domains for tail in kind.tails)
     own = (name for name, meaning in types.resources.items() if not meaning.type.domains)
     return frozenset({*built_in, *own})

@@ -19,9 +19,7 @@ _NONE: Final[Mapping[Any, Any]] = {}
 class LimitTable:
     """What namespaces limit; only objects that name devices are kept, and LimitRanges that add CPU to containers.
 
-    Args:
-        types: the device types.
-        changed: called with the namespace and name of a quota that changed or is gone.
+    `changed`: called with the namespace and name of a quota that changed or is gone.
     """
 
     def __init__(self, types: DeviceTypes, changed: Callable[[Key], None] = lambda _key: None) -> None:
@@ -92,11 +90,7 @@ def _put(table: dict[str, dict[str, Any]], key: Key, value: object) -> None:
 
 
 class QuotaFeed(Listing):
-    """Takes in ResourceQuotas.
-
-    Args:
-        table: is filled.
-    """
+    """Takes in ResourceQuotas."""
 
     def __init__(self, table: LimitTable) -> None:
         super().__init__()
@@ -117,9 +111,7 @@ class QuotaFeed(Listing):
 class RangeFeed(Listing):
     """Takes in LimitRanges.
 
-    Args:
-        table: is filled.
-        complain: called with a LimitRange's namespace/name and what could not be read of it; nothing when all could.
+    `complain`: called with a LimitRange's namespace/name and what could not be read of it; nothing when all could.
     """
 
     def __init__(self, table: LimitTable, complain: Complain) -> None:

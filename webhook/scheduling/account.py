@@ -29,12 +29,7 @@ class Occasion(StrEnum):
 def account(holding: Holding, node: str, preference: str, reason: Occasion, *, recorded: bool) -> dict[str, str]:
     """The audit annotations of a bind.
 
-    Args:
-        holding: what the Pod was given.
-        node: where.
-        preference: by which nodes are compared.
-        reason: why there, and why this.
-        recorded: whether the ledger has it; False for a dry run.
+    `recorded`: whether the ledger has it; False for a dry run.
     """
     return {
         "held": _summary(holding),

@@ -10,13 +10,8 @@ from webhook.view.changes import Changes
 class Assumed:
     """Where Pods were sent that are not bound yet.
 
-    Args:
-        clock: monotonic seconds.
-        keep: seconds after which a bind is no longer expected.
-        freed: called with a node where another Pod may fit now, since the one that was sent there did not come.
-
-    Attributes:
-        changes: publishes the nodes on which what is assumed changed.
+    `clock`: monotonic seconds. `keep`: seconds after which a bind is no longer expected. `freed`: called with a node
+    where another Pod may fit now, since the one that was sent there did not come.
     """
 
     def __init__(
@@ -27,7 +22,7 @@ class Assumed:
     ) -> None:
         self._clock = clock
         self._keep = keep
-        self.changes = Changes()
+        self.changes = Changes()  # publishes the nodes on which what is assumed changed
         self._freed = freed
         self._by_uid: OrderedDict[str, tuple[str, Holding, float]] = OrderedDict()
         self._on: dict[str, dict[str, Holding]] = {}
@@ -42,12 +37,7 @@ class Assumed:
     def drop(self, uid: str, bound: str = "") -> str:
         """Forget where a Pod was sent: it is bound, refused, filtered again, finished or gone.
 
-        Args:
-            uid: of the Pod.
-            bound: the node that it is bound to; "" where it is not.
-
-        Returns:
-            The node that it was sent to; "" for none.
+        `bound`: the node that it is bound to; "" where it is not. Returns the node that it was sent to; "" for none.
         """
         node, _, _ = self._by_uid.pop(uid, ("", None, 0.0))
         if node:

@@ -45,54 +45,35 @@ _MOST_ANNOTATIONS: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Binders:
-    """Who binds.
+    """Who binds."""
 
-    Attributes:
-        scheduler_name: `spec.schedulerName` of the Pods that are ours.
-        username: the exact user whose Bindings allocate.
-        domain: of the resource names that are written.
-        given_back_s: seconds within which what was given to a Pod that was not bound is given back.
-        types: of the devices that Pods may hold.
-        warn_only: whether another scheduler may bind a device plugin's plain Pod to a node whose devices koordgate
-            gives; it gets a warning.
-        all_or_nothing: whether a Pod whose gang is bound as a whole may be bound only to what is held for it.
-        mirror: the products whose own annotations a bind writes as well.
-        preference: by which nodes are compared, for the audit log.
-        limits: what keeps memory limits.
-        adoption: which Pods of other products count, so that their schedulers may bind them to koordgate's nodes.
-        peers: the exact users of other products that bind Pods. Their Bindings may say by which annotations software of
-            the nodes shows these Pods devices.
-    """
-
-    scheduler_name: str
-    username: str
-    domain: str
-    given_back_s: float
-    types: DeviceTypes = BUILT_IN
+    scheduler_name: str  # `spec.schedulerName` of the Pods that are ours
+    username: str  # the exact user whose Bindings allocate
+    domain: str  # of the resource names that are written
+    given_back_s: float  # seconds within which what was given to a Pod that was not bound is given back
+    types: DeviceTypes = BUILT_IN  # of the devices that Pods may hold
+    # whether another scheduler may bind a device plugin's plain Pod to a node whose devices koordgate gives; it gets a
+    # warning
     warn_only: bool = False
+    # whether a Pod whose gang is bound as a whole may be bound only to what is held for it
     all_or_nothing: bool = False
-    mirror: Mirror = NO_MIRROR
-    preference: Preference = Preference.FRAGMENTATION
-    limits: LimitProvider = LimitProvider.NONE
+    mirror: Mirror = NO_MIRROR  # the products whose own annotations a bind writes as well
+    preference: Preference = Preference.FRAGMENTATION  # by which nodes are compared, for the audit log
+    limits: LimitProvider = LimitProvider.NONE  # what keeps memory limits
+    # the exact users of other products that bind Pods. Their Bindings may say by which annotations software of the
+    # nodes shows these Pods devices.
     peers: frozenset[str] = frozenset()
+    # which Pods of other products count, so that their schedulers may bind them to koordgate's nodes
     adoption: Adoption = NO_ADOPTION
 
 
 class BindingWebhooks:
     """The two Binding reviews.
 
-    Args:
-        binders: who binds.
-        cluster: what is known.
-        ledger: where it is written.
-        live: reads Pods that the view has not seen yet.
-        clock: seconds since the epoch.
-        settled: called with a Pod's UID when its bind has been decided, and with the node; "" if it was refused.
-        sent: returns what the filter assumed for a Pod's UID on a node; None if that is not known.
-        search_time: what each namespace has used for long decisions. A bind is decided whatever that is, and counts.
-
-    Attributes:
-        bound: called with a Pod, what it was given, and its node, once for each bind that is new.
+    `live`: reads Pods that the view has not seen yet. `clock`: seconds since the epoch. `settled`: called with a Pod's
+    UID when its bind has been decided, and with the node; "" if it was refused. `sent`: returns what the filter assumed
+    for a Pod's UID on a node; None if that is not known. `search_time`: what each namespace has used for long
+    decisions. A bind is decided whatever that is, and counts.
     """
 
     def __init__(
@@ -106,6 +87,7 @@ class BindingWebhooks:
         sent: Callable[[str, str], Holding | None] = lambda _uid, _node: None,
         search_time: SearchTime | None = None,
     ) -> None:
+        # called with a Pod, what it was given, and its node, once for each bind that is new
         self.bound: Callable[[PodInfo, Holding, str], object] = lambda _pod, _holding, _node: None
         self._search_time = SearchTime() if search_time is None else search_time
         self._binders = binders
@@ -133,11 +115,7 @@ class BindingWebhooks:
     async def _allocate(self, request: Request, pod: PodInfo, node: str, deadline: float) -> Response:
         """Give the Pod its devices on the node.
 
-        Args:
-            request: of the Binding.
-            pod: to be bound.
-            node: where it is to be bound.
-            deadline: in seconds from now.
+        `deadline`: in seconds from now.
         """
         if not pod.asks:
             return allowed()
@@ -454,9 +432,7 @@ def _reason(claim: PodToBind, sent: Holding | None, *, repeated: bool) -> Occasi
 def claim_of(pod: PodInfo, *, all_or_nothing: bool) -> PodToBind:
     """What a bind decides on.
 
-    Args:
-        pod: to be bound.
-        all_or_nothing: whether gangs are bound as a whole where their Pods ask for it.
+    `all_or_nothing`: whether gangs are bound as a whole where their Pods ask for it.
     """
     annotated = partial(annotated_holding, pod, since=0) if pod.holds else None
     whole = all_or_nothing and pod.request.wishes.all_or_nothing

@@ -17,11 +17,7 @@ _MOST_REMEMBERED: Final = 256  # (node, request) pairs that were logged; when fu
 
 
 class Contradictions:
-    """Reports contradictions: each is counted, and logged once per node and request.
-
-    Args:
-        count: called for each contradiction.
-    """
+    """Reports contradictions: each is counted, and logged once per node and request."""
 
     def __init__(self, count: Callable[[], object]) -> None:
         self._count = count

@@ -35,19 +35,11 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class _Asked(NamedTuple):
-    """What ExtenderArgs ask.
+    """What ExtenderArgs ask."""
 
-    Attributes:
-        pod: the Pod; None if it is not ours.
-        names: of the candidates.
-        nodes: their NodeList if whole Nodes were sent.
-        spec: of the Pod.
-        uid: of the Pod.
-    """
-
-    pod: PodInfo | None
+    pod: PodInfo | None  # the Pod; None if it is not ours
     names: Sequence[str]
-    nodes: Mapping[str, Any] | None
+    nodes: Mapping[str, Any] | None  # their NodeList if whole Nodes were sent
     spec: Mapping[str, Any]
     uid: str
 
@@ -80,18 +72,12 @@ class BadExtenderArgsError(ValueError):
 class Extender:
     """Answers kube-scheduler.
 
-    Args:
-        cluster: what is known of the cluster.
-        ranking: filters and orders nodes.
-        types: the device types.
-        most_nodes: the most nodes that `filter` names for a Pod that prefers some nodes to others; None names all that
-            fit. A Pod without preferences is sent to the best node alone: this spares kube-scheduler the scoring of
-            hundreds of nodes, and the Pods that follow are decided with this one's devices taken.
-        all_or_nothing: whether a Pod whose gang is bound as a whole may go only where room is held for it.
-        search_time: what each namespace may use for long searches.
-        interrupted: called for each search that ended before all nodes were judged, with "time", or "namespace" where
-            the namespace's time is used up.
-        answered: called with the answer of each `filter` for a Pod of ours.
+    `most_nodes`: the most nodes that `filter` names for a Pod that prefers some nodes to others; None names all that
+    fit. A Pod without preferences is sent to the best node alone: this spares kube-scheduler the scoring of hundreds of
+    nodes, and the Pods that follow are decided with this one's devices taken. `all_or_nothing`: whether a Pod whose
+    gang is bound as a whole may go only where room is held for it. `interrupted`: called for each search that ended
+    before all nodes were judged, with "time", or "namespace" where the namespace's time is used up. `answered`: called
+    with the answer of each `filter` for a Pod of ours.
     """
 
     def __init__(
@@ -120,14 +106,7 @@ class Extender:
     def filter(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Name the nodes that can hold the Pod; where there are none, give the reason for each.
 
-        Args:
-            args: an ExtenderArgs object.
-
-        Returns:
-            An ExtenderFilterResult object.
-
-        Raises:
-            BadExtenderArgsError: `args` is not an ExtenderArgs object.
+        Raises BadExtenderArgsError: `args` is not an ExtenderArgs object.
         """
         return at_once(self._filter(self._read(args), Effort()))
 
@@ -182,15 +161,7 @@ class Extender:
 
         kube-scheduler tries such a Pod again because it saw a Pod end or a Node change, and may have seen that some
         milliseconds before this replica did. If it is refused once more, it backs off for a second or longer.
-
-        Args:
-            args: an ExtenderArgs object.
-
-        Returns:
-            An ExtenderFilterResult object.
-
-        Raises:
-            BadExtenderArgsError: `args` is not an ExtenderArgs object.
+        Raises BadExtenderArgsError: `args` is not an ExtenderArgs object.
         """
         asked = self._read(args)
         before = self.said_of(asked.uid)
@@ -231,15 +202,7 @@ class Extender:
 
         Only the best nodes have 10, and equally good ones have one score. With more than eleven levels of nodes several
         levels share a score. A node that cannot hold the Pod has 0.
-
-        Args:
-            args: an ExtenderArgs object.
-
-        Returns:
-            A HostPriorityList.
-
-        Raises:
-            BadExtenderArgsError: `args` is not an ExtenderArgs object.
+        Raises BadExtenderArgsError: `args` is not an ExtenderArgs object.
         """
         return at_once(self._prioritize(self._read(args), Effort()))
 
@@ -259,14 +222,7 @@ class Extender:
     def preempt(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Choose the victims on each node that kube-scheduler proposes; leave out nodes where none would help.
 
-        Args:
-            args: an ExtenderPreemptionArgs object.
-
-        Returns:
-            An ExtenderPreemptionResult object.
-
-        Raises:
-            BadExtenderArgsError: `args` is not an ExtenderPreemptionArgs object.
+        Raises BadExtenderArgsError: `args` is not an ExtenderPreemptionArgs object.
         """
         return at_once(self._preempt(*self._read_preemption(args), Effort()))
 

@@ -62,27 +62,16 @@ def at_once(search: Search[T]) -> T:
 
 @dataclass(slots=True)
 class Effort:
-    """What one search may use, and what it has used.
+    """What one search may use, and what it has used."""
 
-    Attributes:
-        seconds: how long it may take.
-        most_steps: of each decision of `place()`.
-        why: why it may use so little, for the Pod's author; "" where its namespace has time.
-        steps: that its decisions have taken so far.
-    """
-
-    seconds: float = inf
-    most_steps: int = MAX_STEPS
-    why: str = ""
-    steps: int = 0
+    seconds: float = inf  # how long it may take
+    most_steps: int = MAX_STEPS  # of each decision of `place()`
+    why: str = ""  # why it may use so little, for the Pod's author; "" where its namespace has time
+    steps: int = 0  # that its decisions have taken so far
 
 
 class Turns:
-    """The points where a search can be interrupted: after each so many steps of its decisions.
-
-    Args:
-        effort: of the search.
-    """
+    """The points where a search can be interrupted: after each so many steps of its decisions."""
 
     __slots__ = ("_at", "_effort")
 
@@ -117,9 +106,7 @@ class SearchTime:
 
     A search is long if it takes more than a number of steps, which ordinary Pods never do, however slow the machine is.
     Once the time is used up, Pods are still judged as far as that is cheap, which is enough for ordinary ones.
-
-    Args:
-        clock: monotonic seconds.
+    `clock`: monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -145,12 +132,7 @@ class SearchTime:
         return Effort(_CHEAP_S, CHEAP_STEPS, why)
 
     async def within(self, namespace: str, search: Callable[[Effort], Search[T]]) -> T:
-        """Search for a Pod of this namespace, paced, with what it may use now, and note what that was.
-
-        Args:
-            namespace: of the Pod.
-            search: makes the search from what it may use.
-        """
+        """Search for a Pod of this namespace, paced, with what it may use now, and note what that was."""
         effort = self.effort(namespace)
         found, seconds = await paced(search(effort), effort.seconds)
         self.charge(namespace, effort, seconds)
@@ -159,15 +141,8 @@ class SearchTime:
     def charging(self, namespace: str, decisions: Generator[int, None, T]) -> Generator[None, None, T]:
         """Make decisions that must be made whatever the namespace has used, and note what they took.
 
-        Args:
-            namespace: of the Pod.
-            decisions: yields after each decision the steps that it took.
-
-        Yields:
-            After each decision: others may run then, which is not counted.
-
-        Returns:
-            What `decisions` return.
+        `decisions`: yields after each decision the steps that it took. Yields after each decision: others may run then,
+        which is not counted.
         """
         effort, seconds, resumed = Effort(), 0.0, self._clock()
         try:
@@ -183,13 +158,7 @@ class SearchTime:
             self.charge(namespace, effort, seconds)
 
     def charge(self, namespace: str, effort: Effort, seconds: float) -> None:
-        """Note a search.
-
-        Args:
-            namespace: of the Pod.
-            effort: what it has used.
-            seconds: for how long it was worked on.
-        """
+        """Note a search."""
         if effort.steps <= FREE_STEPS:
             return
         now = self._clock()
@@ -204,13 +173,8 @@ class SearchTime:
 async def paced(search: Search[T], seconds: float, clock: Callable[[], float] = time.perf_counter) -> tuple[T, float]:
     """Search for a limited time, with breaks.
 
-    Args:
-        search: the search.
-        seconds: after which it must end.
-        clock: monotonic seconds.
-
-    Returns:
-        What it found, and for how long it was worked on, in seconds.
+    `seconds`: after which it must end. `clock`: monotonic seconds. Returns what it found, and for how long it was
+    worked on, in seconds.
     """
     began, breaks = clock(), Breaks(clock)
     try:

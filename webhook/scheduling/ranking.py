@@ -46,17 +46,13 @@ _ALIKE_STEPS: Final = 10  # to find such a refusal
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The answer for one Pod.
+    """The answer for one Pod."""
 
-    Attributes:
-        named: nodes that can hold it, the best first, up to the requested number.
-        refused: if no node can, the reason for each. kube-scheduler reports these only for a Pod that fits nowhere.
-        interrupted: why not all nodes were judged; "" if they were. Of the nodes that were not, which may be thousands,
-            only a few are in `refused`.
-    """
-
-    named: tuple[str, ...]
+    named: tuple[str, ...]  # nodes that can hold it, the best first, up to the requested number
+    # if no node can, the reason for each. kube-scheduler reports these only for a Pod that fits nowhere.
     refused: Mapping[str, Refusal]
+    # why not all nodes were judged; "" if they were. Of the nodes that were not, which may be thousands, only a few are
+    # in `refused`.
     interrupted: str = ""
 
     def reasons(self) -> Iterator[tuple[str, bool, str]]:
@@ -69,15 +65,10 @@ class Ranked:
 class Ranking:
     """Filters and orders nodes.
 
-    Args:
-        cluster: what is known of the cluster.
-        types: the device types.
-        preference: how nodes are compared.
-        assumed: where Pods were sent that are not bound yet.
-        contradicted: called with a request and a node that the index excludes and `place()` accepts.
-        order: of devices, for Pods that name none; SMALLEST lets nodes compare by the sizes of their devices too.
-        counted: the classes that count in the patent's preferences; empty for all.
-        mix: says which requests are typical now, for the preference that asks for them.
+    `assumed`: where Pods were sent that are not bound yet. `contradicted`: called with a request and a node that the
+    index excludes and `place()` accepts. `order`: of devices, for Pods that name none; SMALLEST lets nodes compare by
+    the sizes of their devices too. `counted`: the classes that count in the patent's preferences; empty for all. `mix`:
+    says which requests are typical now, for the preference that asks for them.
     """
 
     def __init__(
@@ -124,13 +115,7 @@ class Ranking:
         refused with that reason. What it judged is remembered, so that the next search for the Pod goes on from there.
 
         Others run while changed nodes are taken in. Nothing is read before none is left, and then in one step.
-
-        Args:
-            pod: with a readable request.
-            names: the candidates.
-            most: the most nodes to name, the best; None names all that fit.
-            shunned: nodes that are ordered after all others.
-            effort: what it may use.
+        `most`: the most nodes to name, the best; None names all that fit.
         """
         before = self.assumed.drop(pod.uid)  # filtered again, so the bind that was assumed will not come
         yield from self.take_in()
@@ -204,14 +189,8 @@ class Ranking:
         """Compare nodes for a Pod as `search` orders them; what the Pod itself holds counts as free.
 
         A comparison that is ended leaves out the nodes that it did not judge.
-
-        Args:
-            pod: with a readable request.
-            names: the candidates.
-            effort: what it may use.
-
-        Returns:
-            For each node that can hold the Pod, how many levels of nodes are better; equally good ones have one number.
+        Returns for each node that can hold the Pod, how many levels of nodes are better; equally good ones have one
+        number.
         """
         yield from self.take_in()
         places = (self.assumed.node_of(pod.uid), *self._cluster.held.nodes_of(pod.uid))
@@ -285,9 +264,7 @@ class Ranking:
         """Explain for each node that the index excludes why it does; in full where they are few.
 
         `place()` judges these nodes as well: all if they are few, otherwise some, others with each call.
-
-        Returns:
-            The refusals, and the nodes that `place()` accepts nevertheless, by name; without a bug there are none.
+        Returns the refusals, and the nodes that `place()` accepts nevertheless, by name; without a bug there are none.
         """
         away = sorted(search.away)
         few = len(away) <= MOST_TOLD
@@ -320,11 +297,7 @@ class Ranking:
     def verdict(self, node: str, request: PodRequest, uid: str, effort: Effort | None = None) -> PlaceVerdict:
         """The verdict of `place()` on a request on a node; what the Pod itself holds there counts as free.
 
-        Args:
-            node: its name.
-            request: of the Pod.
-            uid: of the Pod.
-            effort: what a decision may take; what this one took is added to it.
+        `effort`: what a decision may take; what this one took is added to it.
         """
         effort = effort or Effort()
         self.catch_up()

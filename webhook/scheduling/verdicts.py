@@ -24,18 +24,14 @@ PlaceVerdict = Placement | Refusal
 
 @dataclass(eq=False, slots=True)
 class _Judged:
-    """The verdicts on one request.
+    """The verdicts on one request."""
 
-    Attributes:
-        weight: in bytes, about.
-        by_node: a verdict, and the node's number when it was given.
-        by_kind: a refusal by one node of a kind, and the node's name; it holds for all nodes of the kind.
-        short: the node on which the last decision with few steps ended without an answer, and its number then.
-    """
-
-    weight: int
+    weight: int  # in bytes, about
+    # a verdict, and the node's number when it was given
     by_node: dict[str, tuple[int, PlaceVerdict]] = field(default_factory=dict)
+    # a refusal by one node of a kind, and the node's name; it holds for all nodes of the kind
     by_kind: dict[int, tuple[str, Refusal]] = field(default_factory=dict)
+    # the node on which the last decision with few steps ended without an answer, and its number then
     short: tuple[str, int] = ("", -1)
 
 
@@ -44,9 +40,7 @@ class Verdicts:
 
     Requests are as their authors write them, so the bound is in bytes. A node has a number, and loses it when it
     changes: a verdict given under another number than the node's own is stale.
-
-    Args:
-        most: bytes, about, of all that is remembered.
+    `most`: bytes, about, of all that is remembered.
     """
 
     def __init__(self, most: int = _MOST_BYTES) -> None:

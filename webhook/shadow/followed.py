@@ -18,33 +18,19 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 @dataclass(eq=False, slots=True)
 class Followed:
-    """One observed Pod that asks for devices or CPUs.
+    """One observed Pod that asks for devices or CPUs."""
 
-    Attributes:
-        pod: as it would be stored, and not bound.
-        selection: what selects nodes for it, as JSON.
-        created: when, as the API server writes times; they sort as text.
-        requests: what it requests in truth.
-        charged: what quotas would count for it.
-        refused: why it would not have been created; None if it would.
-        told: whether this replica reports about it.
-        bound: the node that it is bound to in truth; "" while it is not.
-        node: the node that it would be on; "" while it would wait.
-        tried: whether a node was looked for.
-        compared: whether both nodes were compared.
-    """
-
-    pod: PodInfo
-    selection: bytes
-    created: str
-    requests: Requests = ()
-    charged: Mapping[str, int] = field(default_factory=dict)
-    refused: WouldRefuse | None = None
-    told: bool = False
-    bound: str = ""
-    node: str = ""
-    tried: bool = False
-    compared: bool = False
+    pod: PodInfo  # as it would be stored, and not bound
+    selection: bytes  # what selects nodes for it, as JSON
+    created: str  # when, as the API server writes times; they sort as text
+    requests: Requests = ()  # what it requests in truth
+    charged: Mapping[str, int] = field(default_factory=dict)  # what quotas would count for it
+    refused: WouldRefuse | None = None  # why it would not have been created; None if it would
+    told: bool = False  # whether this replica reports about it
+    bound: str = ""  # the node that it is bound to in truth; "" while it is not
+    node: str = ""  # the node that it would be on; "" while it would wait
+    tried: bool = False  # whether a node was looked for
+    compared: bool = False  # whether both nodes were compared
 
     @property
     def waits(self) -> bool:
@@ -60,9 +46,7 @@ class Followed:
 class FollowedPods:
     """All observed Pods.
 
-    Args:
-        limits: the quotas of namespaces.
-        written: device resources that translated Pods still state, for which quotas need no mirror.
+    `written`: device resources that translated Pods still state, for which quotas need no mirror.
     """
 
     def __init__(self, limits: LimitTable, written: frozenset[str]) -> None:

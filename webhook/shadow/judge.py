@@ -30,25 +30,15 @@ class WouldRefuse(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What would become of a Pod.
+    """What would become of a Pod."""
 
-    Attributes:
-        pod: as it would be stored; as given if it would be refused.
-        changed: whether it would be translated.
-        dialect: the dialect that it asks in: a name of `PEERS`, or `own`.
-        charged: what quotas would count for it, by resource.
-        refused: why it would be refused; None if it would not.
-        message: the refusal's text.
-        warnings: for its author.
-    """
-
-    pod: Mapping[str, Any]
-    changed: bool = False
-    dialect: str = OWN
-    charged: Mapping[str, int] | None = None
-    refused: WouldRefuse | None = None
+    pod: Mapping[str, Any]  # as it would be stored; as given if it would be refused
+    changed: bool = False  # whether it would be translated
+    dialect: str = OWN  # the dialect that it asks in: a name of `PEERS`, or `own`
+    charged: Mapping[str, int] | None = None  # what quotas would count for it, by resource
+    refused: WouldRefuse | None = None  # why it would be refused; None if it would not
     message: str = ""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # for its author
 
 
 OverQuota = Callable[[str, Mapping[str, int]], str]

@@ -64,44 +64,24 @@ async def no_pods(namespace: str) -> AsyncIterator[Raw]:  # noqa: ARG001 a `List
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowParts:
-    """What a keeper uses.
+    """What a keeper uses."""
 
-    Attributes:
-        seen: what the API server's objects say.
-        held: the ledger, to be read only.
-        make_ranking: makes a ranking on a view, and on what is assumed there.
-        pods: judges Pods where koordgate enforces.
-        types: the device types.
-        scheduler_name: of the Pods that koordgate places in truth, which are not observed.
-        ignored: resources that kube-scheduler does not look for on a node that does not state them.
-        modes: of namespaces.
-        metrics: counts what would be done.
-        reports: where it is reported.
-        asked: returns whether this replica was asked about the Pod with a UID.
-        list_pods: lists the Pods of a namespace.
-    """
-
-    seen: SeenObjects
-    held: Held
-    make_ranking: Callable[[ShadowView, Assumed], Ranking]
-    pods: PodWebhooks
+    seen: SeenObjects  # what the API server's objects say
+    held: Held  # the ledger, to be read only
+    make_ranking: Callable[[ShadowView, Assumed], Ranking]  # makes a ranking on a view, and on what is assumed there
+    pods: PodWebhooks  # judges Pods where koordgate enforces
     types: DeviceTypes
-    scheduler_name: str
-    ignored: AbstractSet[str]
+    scheduler_name: str  # of the Pods that koordgate places in truth, which are not observed
+    ignored: AbstractSet[str]  # resources that kube-scheduler does not look for on a node that does not state them
     modes: NamespaceModes
-    metrics: WebhookMetrics
-    reports: ShadowReports
-    asked: Callable[[str], bool]
-    list_pods: ListPods = no_pods
+    metrics: WebhookMetrics  # counts what would be done
+    reports: ShadowReports  # where it is reported
+    asked: Callable[[str], bool]  # returns whether this replica was asked about the Pod with a UID
+    list_pods: ListPods = no_pods  # lists the Pods of a namespace
 
 
 class ShadowKeeper:
-    """Follows observed Pods.
-
-    Args:
-        parts: what it uses.
-        followed: the observed Pods.
-    """
+    """Follows observed Pods."""
 
     def __init__(self, parts: ShadowParts, followed: FollowedPods) -> None:
         self._parts = parts
@@ -282,12 +262,7 @@ class ShadowKeeper:
 
 
 class ObservedPodFeed(PodFeed):
-    """Takes in Pods as `PodFeed` does, and shows them to the keeper of observed ones.
-
-    Args:
-        cluster, ended, bound, types, listed: as for `PodFeed`.
-        keeper: of the observed Pods.
-    """
+    """Takes in Pods as `PodFeed` does, and shows them to the keeper of observed ones."""
 
     def __init__(
         self,

@@ -20,15 +20,7 @@ class ShadowWebhooks:
 
     The API server calls them as validating webhooks that it may ignore: by its own rules they cannot change anything,
     and a replica that is away stops nobody.
-
-    Args:
-        pods: judges Pods where koordgate enforces.
-        bindings: likewise Bindings.
-        metrics: counts what would be done.
-        over_quota: says which quota would not allow a Pod.
-
-    Attributes:
-        asked: UIDs of the Pods that this replica was asked about; of several replicas it alone reports about them.
+    `metrics`: counts what would be done. `over_quota`: says which quota would not allow a Pod.
     """
 
     def __init__(
@@ -38,6 +30,7 @@ class ShadowWebhooks:
         self._bindings = bindings
         self._metrics = metrics
         self._over_quota = over_quota
+        # UIDs of the Pods that this replica was asked about; of several replicas it alone reports about them
         self.asked: BoundedCache[str, bool] = BoundedCache(_MOST_SEEN)
 
     def pod(self, request: Request) -> Response:

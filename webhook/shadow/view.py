@@ -11,10 +11,7 @@ from webhook.view.cluster import ClusterView, Held, SeenObjects
 class ShadowView(ClusterView):
     """The true view, without what the observed Pods hold in truth. Where they would be is the ranking's to add.
 
-    Args:
-        seen: what the API server's objects say.
-        held: the ledger.
-        observed_on: the UIDs of the observed Pods that are bound to a node in truth.
+    `observed_on`: the UIDs of the observed Pods that are bound to a node in truth.
     """
 
     def __init__(self, seen: SeenObjects, held: Held, observed_on: Callable[[str], AbstractSet[str]]) -> None:

@@ -21,9 +21,8 @@ Refused = Callable[[str], None]
 class Refusals:
     """Counts refused callers, and logs each reason at most once a minute, since callers retry without end.
 
-    Args:
-        count: called for each refused connection; refused requests are counted by the code that answers them.
-        clock: monotonic seconds.
+    `count`: called for each refused connection; refused requests are counted by the code that answers them. `clock`:
+    monotonic seconds.
     """
 
     def __init__(self, count: Callable[[], object], clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,14 +48,8 @@ class Refusals:
 def ask_for_certificate(context: ssl.SSLContext, authority: str, refused: Refused) -> None:
     """Let a server's context ask callers for a certificate, and verify those that show one.
 
-    Args:
-        context: of the server.
-        authority: the CAs that may have signed it, as PEM.
-        refused: called with the reason for which a certificate was not accepted; its owner sees no more than a closed
-            connection.
-
-    Raises:
-        ssl.SSLError: `authority` cannot be read.
+    `authority`: the CAs that may have signed it, as PEM. `refused`: called with the reason for which a certificate was
+    not accepted; its owner sees no more than a closed connection. Raises ssl.SSLError: `authority` cannot be read.
     """
 
     class Verified(ssl.SSLObject):
@@ -76,10 +69,7 @@ def ask_for_certificate(context: ssl.SSLContext, authority: str, refused: Refuse
 def stranger(shown: Mapping[str, Any] | None, name: str, setting: str = "scheduler.commonName") -> str:
     """Why the owner of a certificate may not call; "" if it may.
 
-    Args:
-        shown: a verified certificate, as `ssl.SSLSocket.getpeercert` returns it.
-        name: the one common name that its subject must have, compared exactly.
-        setting: which states that name.
+    `name`: the one common name that its subject must have, compared exactly.
     """
     if not shown:
         return "it presented no certificate"
@@ -95,12 +85,9 @@ class Entrance(ssl.SSLContext):
 
     The CAs that an `ssl.SSLContext` trusts can grow but not shrink. Each change therefore makes a new inner context,
     while the server keeps this outer one.
-
-    Attributes:
-        refused: called with the reason of each failed handshake.
     """
 
-    refused: Refused
+    refused: Refused  # called with the reason of each failed handshake
     _asking: ssl.SSLContext
 
     def __new__(cls) -> Self:
@@ -116,12 +103,8 @@ class Entrance(ssl.SSLContext):
     def change(self, load: Callable[[ssl.SSLContext], object], authorities: bytes) -> None:
         """Use another certificate and other CAs from the next connection on.
 
-        Args:
-            load: puts our certificate into a context; if it raises, nothing changes.
-            authorities: the CAs that may sign callers' certificates, as PEM.
-
-        Raises:
-            ssl.SSLError: `authorities` cannot be read.
+        `load`: puts our certificate into a context; if it raises, nothing changes. `authorities`: the CAs that may sign
+        callers' certificates, as PEM. Raises ssl.SSLError: `authorities` cannot be read.
         """
         asking = _Asking(self._hear)
         asking.load_verify_locations(cadata=authorities.decode("ascii", "replace"))

@@ -42,40 +42,27 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServingOffer:
-    """A certificate that can be served.
+    """A certificate that can be served."""
 
-    Attributes:
-        pair: the certificate and its key.
-        authorities: CAs that the API servers must trust before the certificate is served, as PEM each.
-        ca_bundle: all CAs to publish, as PEM.
-        callers: CAs that may sign the certificates of the extender's callers, as PEM.
-    """
-
-    pair: Pair
-    authorities: tuple[bytes, ...]
-    ca_bundle: bytes
-    callers: bytes
+    pair: Pair  # the certificate and its key
+    authorities: tuple[bytes, ...]  # CAs that the API servers must trust before the certificate is served, as PEM each
+    ca_bundle: bytes  # all CAs to publish, as PEM
+    callers: bytes  # CAs that may sign the certificates of the extender's callers, as PEM
 
 
 class Source(ABC):
-    """A serving certificate and the CAs that sign it; a subclass reads them from one kind of place.
+    """A serving certificate and the CAs that sign it; a subclass reads them from one kind of place."""
 
-    Attributes:
-        context: the server's TLS context; always this object, whose certificate changes in place.
-        entrance: the TLS context of the extender's port, which requires client certificates.
-        ca_bundle: the CAs to publish, as PEM; during a change the old and the new one.
-        changed: set when `ca_bundle` has changed; the publisher clears it.
-        authoritative: whether all replicas read the same, so that any other published CA is stale. Otherwise it may be
-            another replica's, and stays published until it expires.
-    """
-
+    # whether all replicas read the same, so that any other published CA is stale. Otherwise it may be another
+    # replica's, and stays published until it expires.
     authoritative = True
 
     def __init__(self, timing: Timing = REAL) -> None:
+        # the server's TLS context; always this object, whose certificate changes in place
         self.context = _server_context()
-        self.entrance = Entrance()
-        self.ca_bundle = b""
-        self.changed = asyncio.Event()
+        self.entrance = Entrance()  # the TLS context of the extender's port, which requires client certificates
+        self.ca_bundle = b""  # the CAs to publish, as PEM; during a change the old and the new one
+        self.changed = asyncio.Event()  # set when `ca_bundle` has changed; the publisher clears it
         self._timing = timing
         self._serving: ServingOffer | None = None
         self._waiting: ServingOffer | None = None
@@ -91,9 +78,7 @@ class Source(ABC):
     async def _read(self) -> ServingOffer:
         """Read the certificate, and renew it if necessary.
 
-        Raises:
-            KubeError: the API server refused, or cannot be reached.
-            CertificateError: what was read cannot be used.
+        Raises KubeError: the API server refused, or cannot be reached; CertificateError: what was read cannot be used.
         """
 
     async def start(self) -> None:
@@ -115,9 +100,7 @@ class Source(ABC):
     async def refresh(self) -> bytes:
         """Read the certificate again, renew it if need be, and return the `ca_bundle` read after the call began.
 
-        Raises:
-            KubeError: the API server refused, or cannot be reached.
-            CertificateError: what was read cannot be used.
+        Raises KubeError: the API server refused, or cannot be reached; CertificateError: what was read cannot be used.
         """
         ticket = next(self._tickets)
         offer = await self._read()
@@ -194,11 +177,7 @@ class Source(ABC):
 class SecretSource(Source):
     """A certificate that the replicas make themselves and share through a Secret.
 
-    Args:
-        client: may get, create and update the namespace's Secrets.
-        namespace: of the Secret.
-        wanted: the Secret's name, the names in the certificate, and how long certificate and CA are valid.
-        timing: clock, sleep and jitter.
+    `wanted`: the Secret's name, the names in the certificate, and how long certificate and CA are valid.
     """
 
     def __init__(self, client: KubeClient, namespace: str, wanted: Certificate, timing: Timing = REAL) -> None:
@@ -215,10 +194,7 @@ class SecretSource(Source):
         """The bundle read after the call began, renewed if necessary, and when it was read.
 
         One that is due and cannot be renewed is used for as long as it is valid, also by a replica that starts.
-
-        Raises:
-            KubeError: the API server refused, or cannot be reached.
-            CertificateError: what was read cannot be used.
+        Raises KubeError: the API server refused, or cannot be reached; CertificateError: what was read cannot be used.
         """
         for _ in range(_ATTEMPTS):
             found = await self._secret.read()
@@ -268,11 +244,7 @@ class FileSource(Source):
     """Files that another program renews, such as cert-manager through a mounted Secret.
 
     Files that do not match one another are not used; the certificate read before is kept.
-
-    Args:
-        files: paths of certificate, key and CA.
-        timing: clock, sleep and jitter.
-        client_authority: path of the CA of the extender's callers; None if it is the one in `files`.
+    `client_authority`: path of the CA of the extender's callers; None if it is the one in `files`.
     """
 
     authoritative = False  # kubelets update the mounted files of the replicas at different times
@@ -320,12 +292,9 @@ class MemorySource(Source):
 def renewed(bundle: Bundle, step: Step, wanted: Certificate, now: datetime, trusted: bytes = b"") -> Bundle:
     """Carry out what `pki.renewal` decided.
 
-    Args:
-        bundle: to be renewed; empty if there is none yet.
-        step: what to make.
-        wanted: the names in the certificate, and how long certificate and CA are valid.
-        now: the current time.
-        trusted: CAs that this replica knows to be in use, as PEM, in case the bundle has lost them.
+    `bundle`: to be renewed; empty if there is none yet. `wanted`: the names in the certificate, and how long
+    certificate and CA are valid. `trusted`: CAs that this replica knows to be in use, as PEM, in case the bundle has
+    lost them.
     """
     if step is Step.NONE:
         return bundle

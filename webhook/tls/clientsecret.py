@@ -27,25 +27,15 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ClientSecret:
-    """Keeps the scheduler's certificate valid.
-
-    Args:
-        client: may get, create and update Secrets.
-        settings: of the process.
-        source: of the extender's CA, which signs.
-        timing: clock, sleep and jitter.
-
-    Attributes:
-        made: whether a valid certificate has been seen once. It stays true when a later check fails: the mounted
-            certificate remains valid for long.
-        problem: why the last check failed; "" if it did not.
-    """
+    """Keeps the scheduler's certificate valid."""
 
     def __init__(
         self, client: KubeClient, settings: WebhookSettings, source: SecretSource, timing: Timing = REAL
     ) -> None:
+        # whether a valid certificate has been seen once. It stays true when a later check fails: the mounted
+        # certificate remains valid for long.
         self.made = False
-        self.problem = "not tried yet"
+        self.problem = "not tried yet"  # why the last check failed; "" if it did not
         self._secret = TlsSecret(client, settings.identity.namespace, settings.certificate.client_secret)
         self._name = settings.scheduler.common_name
         self._days = settings.certificate.authority_days

@@ -17,14 +17,8 @@ class LastingSource(SecretSource):
     A CA whose time is over gets another certificate for the same key. A caller then has the rest of the old
     certificate's time to start again. A Secret that was deleted or damaged is restored from what this replica
     remembers. There is another CA only if no replica remembers one.
-
-    Args:
-        client: may get, create and update the namespace's Secrets.
-        namespace: of the Secrets.
-        wanted: as of a SecretSource.
-        heir_of: name of a Secret whose CA is taken over if there is none yet. In earlier releases it signed for these
-            callers.
-        timing: clock, sleep and jitter.
+    `heir_of`: name of a Secret whose CA is taken over if there is none yet. In earlier releases it signed for these
+    callers.
     """
 
     def __init__(

@@ -48,33 +48,21 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What the replicas share.
+    """What the replicas share."""
 
-    Attributes:
-        leaf: the server's certificate and its key.
-        authority: the CA that signed it, and its key.
-        previous: earlier CAs, as PEM, whose certificates some replica may still serve.
-    """
-
-    leaf: Pair
-    authority: Pair
-    previous: bytes = b""
+    leaf: Pair  # the server's certificate and its key
+    authority: Pair  # the CA that signed it, and its key
+    previous: bytes = b""  # earlier CAs, as PEM, whose certificates some replica may still serve
 
 
 class Step(Enum):
-    """What must be renewed.
+    """What must be renewed."""
 
-    Attributes:
-        NONE: nothing.
-        CERTIFICATE: the server's certificate.
-        REISSUE: both certificates, while the CA keeps its key: whoever trusts its old certificate trusts the new ones.
-        AUTHORITY: the CA with its key, and the server's certificate.
-    """
-
-    NONE = auto()
+    NONE = auto()  # nothing
     CERTIFICATE = auto()
+    # both certificates, while the CA keeps its key: whoever trusts its old certificate trusts the new ones
     REISSUE = auto()
-    AUTHORITY = auto()
+    AUTHORITY = auto()  # the CA with its key, and the server's certificate
 
 
 class Renewal(NamedTuple):
@@ -85,22 +73,16 @@ class Renewal(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """The time for which a certificate is valid.
+    """The time for which a certificate is valid."""
 
-    Attributes:
-        begins: from when on.
-        ends: until when.
-    """
-
-    begins: datetime
-    ends: datetime
+    begins: datetime  # from when on
+    ends: datetime  # until when
 
 
 def shown(pem: bytes) -> Shown:
     """Read the first certificate of a file that comes without its key.
 
-    Raises:
-        CertificateError: there is none, or it cannot be read.
+    Raises CertificateError: there is none, or it cannot be read.
     """
     certificate = _certificate(pem, "certificate")
     return Shown(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
@@ -118,14 +100,7 @@ def reissued(authority: Pair, now: datetime, days: float) -> Pair:
     """Make another certificate for the same CA: its name and key stay.
 
     What the CA has signed is valid under both certificates (RFC 5280, section 6.1: a path is built by name and key).
-
-    Args:
-        authority: the CA and its key.
-        now: the current time.
-        days: how long the new certificate is valid.
-
-    Raises:
-        CertificateError: the CA cannot be read, or koordgate did not make it.
+    Raises CertificateError: the CA cannot be read, or koordgate did not make it.
     """
     subject = _certificate(authority.certificate, "authority certificate").subject
     return _self_signed(_signing_key(authority), subject, x509.random_serial_number(), now, days)
@@ -150,15 +125,8 @@ def new_certificate(
 ) -> Pair:
     """Make a server certificate signed by a CA of `new_authority`.
 
-    Args:
-        authority: the CA and its key.
-        dns_names: of the server.
-        ip_addresses: of the server.
-        now: the current time.
-        days: how long it is valid, at most as long as the CA.
-
-    Raises:
-        CertificateError: there is no name, one is not valid, or the CA cannot be read.
+    `days`: how long it is valid, at most as long as the CA. Raises CertificateError: there is no name, one is not
+    valid, or the CA cannot be read.
     """
     names = x509.SubjectAlternativeName(check_names(dns_names, ip_addresses))
     return _signed(authority, "koordgate", ExtendedKeyUsageOID.SERVER_AUTH, now, days, (names,))
@@ -167,14 +135,8 @@ def new_certificate(
 def new_client_certificate(authority: Pair, name: str, now: datetime, days: float) -> Pair:
     """Make a client certificate signed by a CA of `new_authority`; it is not valid for servers.
 
-    Args:
-        authority: the CA and its key.
-        name: of the client, the subject's common name.
-        now: the current time.
-        days: how long it is valid, at most as long as the CA.
-
-    Raises:
-        CertificateError: the name is not valid, or the CA cannot be read.
+    `days`: how long it is valid, at most as long as the CA. Raises CertificateError: the name is not valid, or the CA
+    cannot be read.
     """
     return _signed(authority, name, ExtendedKeyUsageOID.CLIENT_AUTH, now, days)
 
@@ -229,12 +191,8 @@ def renewal(
 ) -> Renewal:
     """Decide what in a bundle must be renewed.
 
-    Args:
-        bundle: to be judged.
-        now: the current time.
-        dns_names: that the certificate must have.
-        ip_addresses: that the certificate must have.
-        keep_key: whether a CA whose time is over is reissued, instead of replaced.
+    `dns_names`: that the certificate must have. `ip_addresses`: that the certificate must have. `keep_key`: whether a
+    CA whose time is over is reissued, instead of replaced.
     """
     try:
         authority = _certificate(bundle.authority.certificate, "authority certificate")
@@ -252,14 +210,7 @@ def renewal(
 
 
 def client_renewal(pair: Pair, bundle: Bundle, name: str, now: datetime) -> str:
-    """Why a client certificate must be renewed; "" if it need not be.
-
-    Args:
-        pair: the certificate and its key.
-        bundle: with the CA that signs.
-        name: of the client.
-        now: the current time.
-    """
+    """Why a client certificate must be renewed; "" if it need not be."""
     try:
         check_pair(pair)
         certificate = _certificate(pair.certificate, "certificate")
@@ -280,8 +231,7 @@ def client_renewal(pair: Pair, bundle: Bundle, name: str, now: datetime) -> str:
 def check_pair(pair: Pair) -> datetime:
     """Check that a key belongs to a certificate and return when the certificate expires.
 
-    Raises:
-        CertificateError: the key does not belong to it, or one of them cannot be read.
+    Raises CertificateError: the key does not belong to it, or one of them cannot be read.
     """
     certificate = _certificate(pair.certificate, "certificate")
     if _bare(certificate.public_key()) != _bare(_key(pair.key, "key").public_key()):
@@ -292,11 +242,7 @@ def check_pair(pair: Pair) -> datetime:
 def still_good(pair: Pair, authorities: bytes, now: datetime, name: str = "") -> bool:
     """Whether a certificate has its key, is signed by one of these CAs, and neither of the two has expired.
 
-    Args:
-        pair: the certificate and its key.
-        authorities: the CAs, as PEM.
-        now: the current time.
-        name: that a client's certificate must be for; "" for a server's.
+    `name`: that a client's certificate must be for; "" for a server's.
     """
     try:
         expires = check_pair(pair)
@@ -321,8 +267,7 @@ def expires(authority: Pair) -> datetime:
 def certificates_in(pem: bytes) -> tuple[bytes, ...]:
     """The certificates of a PEM file, each once and in the same encoding.
 
-    Raises:
-        CertificateError: the file has none, or one cannot be read.
+    Raises CertificateError: the file has none, or one cannot be read.
     """
     found = [_certificate(block, "authority certificate") for block in _BLOCK.findall(pem)]
     if not found:
@@ -425,8 +370,7 @@ def _issued(certificate: x509.Certificate) -> datetime:
 def check_names(dns_names: Iterable[str], ip_addresses: Iterable[str]) -> list[x509.GeneralName]:
     """Each name once, DNS names in lower case.
 
-    Raises:
-        CertificateError: there is none, or one is not valid.
+    Raises CertificateError: there is none, or one is not valid.
     """
     try:
         dns = [x509.DNSName(name.lower()) for name in dns_names]

@@ -30,17 +30,13 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Registration:
-    """Keeps the CA bundle of a source published.
-
-    Attributes:
-        published: whether both configurations have carried the bundle once. It stays true when a later check fails: a
-            webhook that is trusted keeps serving while the API server has trouble.
-        problems: why the last check failed, a clause each.
-    """
+    """Keeps the CA bundle of a source published."""
 
     def __init__(self, client: KubeClient, identity: Identity, source: Source, timing: Timing = REAL) -> None:
+        # whether both configurations have carried the bundle once. It stays true when a later check fails: a webhook
+        # that is trusted keeps serving while the API server has trouble.
         self.published = False
-        self.problems: tuple[str, ...] = ("not tried yet",)
+        self.problems: tuple[str, ...] = ("not tried yet",)  # why the last check failed, a clause each
         self._client = client
         self._identity = identity
         self._source = source
@@ -80,8 +76,7 @@ class Registration:
 async def publish(client: KubeClient, identity: Identity, source: Source, now: datetime) -> tuple[str, ...]:
     """Write the source's bundle into both webhook configurations; notify the source when both carry it.
 
-    Returns:
-        Why the bundle is not published, a clause each; empty if it is.
+    Returns why the bundle is not published, a clause each; empty if it is.
     """
     targets = (_Target(MUTATING_WEBHOOKS, identity.mutating), _Target(VALIDATING_WEBHOOKS, identity.validating))
     lost = ""
@@ -120,14 +115,10 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The CAs that a webhook should carry.
-
-    Attributes:
-        bundle: of the source.
-        keep_at: certificates that others published stay if they are valid at this moment; None removes all of them.
-    """
+    """The CAs that a webhook should carry."""
 
     bundle: bytes
+    # certificates that others published stay if they are valid at this moment; None removes all of them
     keep_at: datetime | None
 
     def beside(self, carried: str) -> str:
@@ -172,14 +163,7 @@ async def _or_reason(asked: Awaitable[dict[str, Any]], target: _Target, verb: st
 async def _bring(client: KubeClient, target: _Target, config: dict[str, Any] | str, wanted: _Wanted) -> str:
     """Write what is wanted into one configuration, if it does not carry it yet.
 
-    Args:
-        client: may patch the configuration.
-        target: the configuration's resource and name.
-        config: the configuration, or why it could not be read.
-        wanted: what it should carry.
-
-    Returns:
-        Why it does not carry the bundle; "" if it does.
+    `config`: the configuration, or why it could not be read. Returns why it does not carry the bundle; "" if it does.
     """
     if isinstance(config, str):
         return config

@@ -31,20 +31,14 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Clock, sleep and jitter; tests bring their own.
+    """Clock, sleep and jitter; tests bring their own."""
 
-    Attributes:
-        clock: the wall clock. It is read on each poll, so that a suspended machine notices the time that passed.
-        sleep: waits for a number of seconds.
-        jitter: a random number in [0, 1), so that replicas do not all poll at once.
-        settle: time between publishing a new CA and serving a certificate signed by it.
-        offset: seconds by which the API server's clock is ahead of ours; None while that is not known.
-    """
-
+    # the wall clock. It is read on each poll, so that a suspended machine notices the time that passed.
     clock: Callable[[], datetime] = utc_now
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    jitter: Callable[[], float] = random.random
-    settle: timedelta = SETTLE
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep  # waits for a number of seconds
+    jitter: Callable[[], float] = random.random  # a random number in [0, 1), so that replicas do not all poll at once
+    settle: timedelta = SETTLE  # time between publishing a new CA and serving a certificate signed by it
+    # seconds by which the API server's clock is ahead of ours; None while that is not known
     offset: Callable[[], float | None] = lambda: None
 
     @property
@@ -61,11 +55,7 @@ class Timing:
     def require_agreement(self, reason: str) -> None:
         """Let nothing be renewed by a clock that may be wrong.
 
-        Args:
-            reason: why something is to be renewed.
-
-        Raises:
-            CertificateError: our clock and the API server's differ by more than `CLOCKS_APART`.
+        Raises CertificateError: our clock and the API server's differ by more than `CLOCKS_APART`.
         """
         if apart := self.apart:
             way = "behind" if apart > timedelta() else "ahead of"
@@ -91,10 +81,7 @@ class Timing:
     ) -> None:
         """Check until cancelled: at about this interval after a success, sooner after a failure.
 
-        Args:
-            check: returns whether it succeeded.
-            every: seconds.
-            rest: waits between checks in place of `sleep`, and may wait less.
+        `every`: seconds. `rest`: waits between checks in place of `sleep`, and may wait less.
         """
         backoff = self.backoff()
         while True:

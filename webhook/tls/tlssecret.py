@@ -16,13 +16,9 @@ _FOREIGN: Final = "cert-manager.io/certificate-name"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A Secret at one moment.
+    """A Secret at one moment."""
 
-    Attributes:
-        secret: the object; None if there is none.
-    """
-
-    secret: dict[str, Any] | None
+    secret: dict[str, Any] | None  # the object; None if there is none
 
     def value(self, key: str) -> bytes:
         """The value of a key; empty if there is none or it is not base64."""
@@ -34,13 +30,7 @@ class Found:
 
 
 class TlsSecret:
-    """One Secret.
-
-    Args:
-        client: may get, create and update the namespace's Secrets.
-        namespace: of the Secret.
-        name: of the Secret.
-    """
+    """One Secret."""
 
     def __init__(self, client: KubeClient, namespace: str, name: str) -> None:
         self._client = client
@@ -55,9 +45,8 @@ class TlsSecret:
     async def read(self) -> Found:
         """Read the Secret.
 
-        Raises:
-            KubeError: the API server refused, or cannot be reached.
-            CertificateError: the Secret is managed by cert-manager.
+        Raises KubeError: the API server refused, or cannot be reached; CertificateError: the Secret is managed by
+        cert-manager.
         """
         try:
             secret = await self._client.get(self._path)
@@ -70,15 +59,8 @@ class TlsSecret:
     async def write(self, over: Found, data: Mapping[str, bytes]) -> bool:
         """Write these values over a Secret as it was read; keys with empty values are removed, other keys stay.
 
-        Args:
-            over: the Secret as read.
-            data: values by key.
-
-        Returns:
-            Whether it was written; False if another replica wrote first.
-
-        Raises:
-            KubeError: the API server refused, or cannot be reached.
+        Returns whether it was written; False if another replica wrote first. Raises KubeError: the API server refused,
+        or cannot be reached.
         """
         written = {key: base64.b64encode(value).decode() for key, value in data.items() if value}
         try:

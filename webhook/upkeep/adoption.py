@@ -19,12 +19,7 @@ class ConflictReports(Protocol):
 
 
 class AdoptionWatch:
-    """Looks for conflicts between other products' Pods, koordgate's, and the devices of their nodes.
-
-    Args:
-        cluster: what is known.
-        reports: of what is found.
-    """
+    """Looks for conflicts between other products' Pods, koordgate's, and the devices of their nodes."""
 
     def __init__(self, cluster: ClusterView, reports: ConflictReports) -> None:
         self._cluster = cluster

@@ -32,15 +32,8 @@ class _Bound(NamedTuple):
 class BindEvents:
     """Writes the Events.
 
-    Args:
-        write: writes one Event about a Pod, with this message.
-        snapshot: a node as it is now.
-        types: the device types.
-        preference: by which nodes are compared.
-        dropped: called for each Event that is dropped.
-        bug: called within the handling of an unexpected exception, to log its traceback and to count it.
-        clock: monotonic seconds.
-        pause: waits for some seconds.
+    `write`: writes one Event about a Pod, with this message. `bug`: called within the handling of an unexpected
+    exception, to log its traceback and to count it. `clock`: monotonic seconds. `pause`: waits for some seconds.
     """
 
     def __init__(

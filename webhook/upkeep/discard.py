@@ -20,12 +20,6 @@ class Discarder:
     """Deletes the records of Nodes that are gone, where nobody holds anything on them.
 
     Each replica visits them in an order of its own, the same every time, so that replicas share the work.
-
-    Args:
-        nodes: the Nodes that there are.
-        ledger: deletes.
-        replica: this replica's name.
-        sleep: waits.
     """
 
     def __init__(

@@ -41,15 +41,7 @@ def bounds_of(settings: HeadroomSettings) -> Bounds:
 
 
 def short_now(cluster: ClusterView, node: str, needs: Needs, bounds: Bounds, *, was: bool) -> bool:
-    """Whether a node is short of CPU or memory for its free devices, by what is known of the cluster.
-
-    Args:
-        cluster: what is known.
-        node: its name.
-        needs: what devices need.
-        bounds: the multiples.
-        was: whether it was short before.
-    """
+    """Whether a node is short of CPU or memory for its free devices, by what is known of the cluster."""
     has, used = cluster.loads.allocatable(node), cluster.loads.requested(node)
     cpu, memory = (has[name] - used.get(name, 0) if name in has else None for name in ("cpu", "memory"))
     return is_short(cluster.snapshot(node), cpu, memory, needs, bounds, was=was)
@@ -64,8 +56,7 @@ def with_taint(taints: Iterable[Mapping[str, Any]], *, wanted: bool) -> list[Map
 class Eased:
     """Nodes that have the taint and are short no longer, and since when.
 
-    Args:
-        seconds: for how long a node must not have been short before it loses the taint.
+    `seconds`: for how long a node must not have been short before it loses the taint.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -75,11 +66,7 @@ class Eased:
     def wants_taint(self, node: str, *, was: bool, short: bool, now: float) -> bool:
         """Whether a node is to have the taint.
 
-        Args:
-            node: its name.
-            was: whether it has the taint.
-            short: whether it is short.
-            now: seconds since any moment; never less than before.
+        `now`: seconds since any moment; never less than before.
         """
         if short or not was:
             self.forget(node)
@@ -98,13 +85,8 @@ class Eased:
 class HeadroomKeeper:
     """Keeps the taints.
 
-    Args:
-        kube: the open client.
-        cluster: what nodes have, and what is requested and held of it.
-        settings: mode taint or remove.
-        mix: returns which requests are typical now; the same object while they are the same.
-        changed: called with "set" or "removed" after each write.
-        clock: monotonic seconds.
+    `cluster`: what nodes have, and what is requested and held of it. `mix`: returns which requests are typical now; the
+    same object while they are the same. `clock`: monotonic seconds.
     """
 
     def __init__(
@@ -131,8 +113,7 @@ class HeadroomKeeper:
     async def run(self, ready: Callable[[], bool]) -> None:
         """Keep the taints until cancelled.
 
-        Args:
-            ready: whether all that decides on them has been seen.
+        `ready`: whether all that decides on them has been seen.
         """
         backoff, learned = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S), float("-inf")
         while True:
@@ -160,8 +141,7 @@ class HeadroomKeeper:
     async def tend(self) -> None:
         """Look at the nodes that changed, and write what differs.
 
-        Raises:
-            KubeError: a Node could not be written; it is looked at again the next time.
+        Raises KubeError: a Node could not be written; it is looked at again the next time.
         """
         if self._removes:
             for node in sorted(self._cluster.nodes.short):
@@ -194,8 +174,7 @@ class HeadroomKeeper:
     async def _write(self, node: str, *, wanted: bool) -> bool:
         """Set or remove the taint; nothing where another replica, or somebody else, was faster.
 
-        Returns:
-            Whether it is so now; otherwise the node is looked at again.
+        Returns whether it is so now; otherwise the node is looked at again.
         """
         try:
             found = await self._kube.get(NODES.path(node), deadline=_DEADLINE_S)

@@ -13,11 +13,7 @@ class LoopLag:
     """Measures by how much a short sleep lasts too long.
 
     A look is due every 10 ms, so that of the time for which the loop is held all but that is seen.
-
-    Args:
-        observe: called with each measured lag, in seconds.
-        clock: monotonic seconds.
-        sleep: waits for seconds.
+    `observe`: called with each measured lag, in seconds. `clock`: monotonic seconds. `sleep`: waits for seconds.
     """
 
     def __init__(

@@ -44,19 +44,12 @@ Kind = Ended | Literal["adopted"]
 
 @dataclass(frozen=True, slots=True)
 class HeldTwice:
-    """A device that koordgate gave to one Pod and the kubelet to others.
-
-    Attributes:
-        node: its node's name.
-        type: its type.
-        identity: its id.
-        pods: who hold it, by namespace and name.
-    """
+    """A device that koordgate gave to one Pod and the kubelet to others."""
 
     node: str
     type: str
     identity: str
-    pods: tuple[PodInfo, ...]
+    pods: tuple[PodInfo, ...]  # who hold it, by namespace and name
 
 
 class Reports(Protocol):
@@ -81,18 +74,11 @@ class Reports(Protocol):
 class Reconciler:
     """Keeps the ledger equal to live Pods.
 
-    Args:
-        scheduler_name: `spec.schedulerName` of the Pods that only koord-scheduler may bind.
-        grace: seconds from the mark on a holding of a Pod that is not bound to its release.
-        cluster: what is known of the cluster.
-        ledger: is corrected.
-        live: reads Pods from the API server itself.
-        clock: monotonic seconds.
-        reports: of differences.
-        released: called with each node on which a holding was released.
-        enforced: whether only koord-scheduler may bind Pods of a namespace.
-        hold_until: when what is held for a gang from now on ends, in seconds since the epoch; None where gangs are not
-            bound as a whole.
+    `scheduler_name`: `spec.schedulerName` of the Pods that only koord-scheduler may bind. `grace`: seconds from the
+    mark on a holding of a Pod that is not bound to its release. `clock`: monotonic seconds. `released`: called with
+    each node on which a holding was released. `enforced`: whether only koord-scheduler may bind Pods of a namespace.
+    `hold_until`: when what is held for a gang from now on ends, in seconds since the epoch; None where gangs are not
+    bound as a whole.
     """
 
     def __init__(  # noqa: PLR0913 keyword-only
@@ -238,9 +224,7 @@ class Reconciler:
         Others run between two nodes and between two Pods, so that each is compared as it is when its turn comes. It may
         change before it is corrected, as always: a holding is released for what a live read says then, a marked one
         only if it still bears this mark, and a Pod is adopted as the view knows it then.
-
-        Raises:
-            KubeError: the API server refused, or cannot be reached; corrections made by then remain.
+        Raises KubeError: the API server refused, or cannot be reached; corrections made by then remain.
         """
         suspects = await with_breaks(self._suspects())
         self._see(suspects)

@@ -56,10 +56,7 @@ _KINDS: Final = {
 class EventReports:
     """Reports differences between ledger and cluster, and objects that cannot be read.
 
-    Args:
-        metrics: of this process.
-        kube: where Events are written; None offline.
-        clock: seconds since the epoch.
+    `kube`: where Events are written; None offline. `clock`: seconds since the epoch.
     """
 
     def __init__(self, metrics: WebhookMetrics, kube: KubeClient | None, clock: Callable[[], int]) -> None:
@@ -218,9 +215,8 @@ class EventReports:
     def bad_object(self, resource: str) -> Callable[[str, tuple[str, ...]], None]:
         """Make the function that reports what could not be read of one resource's objects.
 
-        Returns:
-            A function of an object's name (or namespace/name) and of its problems, none where it can be read; it logs,
-            counts, and writes an Event on the object.
+        Returns a function of an object's name (or namespace/name) and of its problems, none where it can be read; it
+        logs, counts, and writes an Event on the object.
         """
 
         def complain(name: str, problems: tuple[str, ...]) -> None:

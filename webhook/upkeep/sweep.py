@@ -50,10 +50,7 @@ class BoundTo(Protocol):
 def is_suspect(holding: Holding, node: str, pod: BoundTo | None) -> bool:
     """Whether something may have to be done about a holding.
 
-    Args:
-        holding: of the Pod.
-        node: where it is.
-        pod: as last seen; None where it was not.
+    `pod`: as last seen; None where it was not.
     """
     return pod is None or pod.node != node or pod.over or bool(holding.ending)
 
@@ -62,11 +59,7 @@ def look(holding: Holding, node: str, pod: BoundTo | None) -> Look | None:
     """Decide when a holding that is seen for the first time is looked at; None: nothing is to be found out.
 
     A Pod that waits is looked at later as well: the watch that tells its end may be late.
-
-    Args:
-        holding: of the Pod.
-        node: where it is.
-        pod: as last seen; None where it was not, or is gone.
+    `pod`: as last seen; None where it was not, or is gone.
     """
     if not is_suspect(holding, node, pod):
         return None
@@ -78,9 +71,7 @@ def look(holding: Holding, node: str, pod: BoundTo | None) -> Look | None:
 def patience(holding: Holding, grace: float) -> float:
     """Seconds for which a holding must have been seen as it is before its Pod's not being bound has consequences.
 
-    Args:
-        holding: of a Pod that is not bound.
-        grace: seconds that are longer than any API request lives.
+    `holding`: of a Pod that is not bound. `grace`: seconds that are longer than any API request lives.
     """
     if holding.ending:
         return grace
@@ -96,13 +87,9 @@ def judge(
 ) -> Sweep | None:
     """Decide what is done about a holding; None: nothing yet.
 
-    Args:
-        holding: as it is recorded.
-        node: where it is.
-        live: the UID and the state of the Pod of that name, as read from the API server after the holding was seen;
-            None where there is none, and None for the state of a Pod that is not ours: nothing of it shows its bind.
-        seen_s: seconds for which the holding has been seen as it is.
-        grace: as for `patience`.
+    `live`: the UID and the state of the Pod of that name, as read from the API server after the holding was seen; None
+    where there is none, and None for the state of a Pod that is not ours: nothing of it shows its bind. `seen_s`:
+    seconds for which the holding has been seen as it is.
     """
     if live is None or live[0] != holding.uid:
         return "gone"

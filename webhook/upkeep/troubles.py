@@ -31,19 +31,12 @@ class Wrong(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that is wrong.
+    """Something that is wrong."""
 
-    Attributes:
-        reason: of the Event about it.
-        message: what is wrong and what to do, for people.
-        node: that it is about.
-        pod: that it is about; None if it is about the Node.
-    """
-
-    reason: Wrong
-    message: str
-    node: str
-    pod: PodInfo | None = None
+    reason: Wrong  # of the Event about it
+    message: str  # what is wrong and what to do, for people
+    node: str  # that it is about
+    pod: PodInfo | None = None  # that it is about; None if it is about the Node
 
 
 def troubles(cluster: ClusterView, ledger: Ledger) -> Generator[None, None, list[Trouble]]:

@@ -33,14 +33,10 @@ _MOST_NODES: Final = 8  # on which something was released, and that are tried in
 class Waker:
     """Wakes waiting Pods after releases.
 
-    Args:
-        kube: the open client.
-        anybody_waits: whether a Pod that asks for devices is not bound.
-        now: the current time.
-        soon: seconds from a release to the write.
-        apart: the fewest seconds between two writes; no release waits for longer than this or `soon`.
-        late: seconds from the last write to one more, if nothing is released meanwhile.
-        again: seconds from a write that failed to the next one; they double with each failure in a row.
+    `anybody_waits`: whether a Pod that asks for devices is not bound. `soon`: seconds from a release to the write.
+    `apart`: the fewest seconds between two writes; no release waits for longer than this or `soon`. `late`: seconds
+    from the last write to one more, if nothing is released meanwhile. `again`: seconds from a write that failed to the
+    next one; they double with each failure in a row.
     """
 
     def __init__(

@@ -43,31 +43,19 @@ class DeviceSum(NamedTuple):
 
 
 class AmountSum(NamedTuple):
-    """One resource of the devices of one type and model.
-
-    Attributes:
-        type: of the devices.
-        model: of the devices.
-        resource: its tail, as gpu-core.
-        what: "capacity", "allocated" (to Pods and ResourceClaims) or "free" (of usable devices).
-    """
+    """One resource of the devices of one type and model."""
 
     type: str
     model: str
-    resource: str
-    what: str
+    resource: str  # its tail, as gpu-core
+    what: str  # "capacity", "allocated" (to Pods and ResourceClaims) or "free" (of usable devices)
 
 
 Sum = DeviceSum | AmountSum
 
 
 class Capacity:
-    """The sums. Only nodes that changed are counted again.
-
-    Args:
-        cluster: what is known of the cluster.
-        types: the device types.
-    """
+    """The sums. Only nodes that changed are counted again."""
 
     def __init__(self, cluster: ClusterView, types: DeviceTypes) -> None:
         self._cluster = cluster
@@ -123,8 +111,7 @@ class Capacity:
     def check_invariants(self) -> None:
         """Count all nodes anew.
 
-        Raises:
-            InvariantError: the sums are others. Nodes that changed must have been taken in before.
+        Raises InvariantError: the sums are others. Nodes that changed must have been taken in before.
         """
         expected: Counter[Sum] = Counter()
         for name in self._cluster.nodes.known():

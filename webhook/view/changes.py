@@ -47,8 +47,7 @@ class Changes:
     def reader(self, start: Iterable[str] = ()) -> ChangeReader:
         """Make a reader of all changes from now on.
 
-        Args:
-            start: nodes that count as changed already: those that the reader must look at first.
+        `start`: nodes that count as changed already: those that the reader must look at first.
         """
         made = ChangeReader(start)
         self._readers.append(made)

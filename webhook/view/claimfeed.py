@@ -11,11 +11,7 @@ Raw = dict[str, Any]
 
 
 class ClaimFeed(Listing):
-    """Takes in ResourceClaims.
-
-    Args:
-        cluster: is filled.
-    """
+    """Takes in ResourceClaims."""
 
     def __init__(self, cluster: ClusterView) -> None:
         super().__init__()
@@ -49,9 +45,7 @@ class ClaimFeed(Listing):
 class SliceFeed(Listing):
     """Takes in ResourceSlices.
 
-    Args:
-        cluster: is filled.
-        complain: called with a slice's name and what could not be read of it; with nothing where all could.
+    `complain`: called with a slice's name and what could not be read of it; with nothing where all could.
     """
 
     def __init__(self, cluster: ClusterView, complain: Complain) -> None:

@@ -45,17 +45,9 @@ class _Known:
 class ClaimTable:
     """Claims by UID and by node.
 
-    Args:
-        changes: where each node is published whose claims or slices changed.
-        drivers: the drivers whose devices count, and the type of these.
-        freed: called with a node on which a claim may have let go of something: Pods that wait may fit there now.
-
-    Attributes:
-        drivers: as above.
-        slices: what the drivers list.
-        ended: called with a claim's UID once it holds nothing any more: what is reserved for it can be released.
-        reserved_on: the nodes on which the ledger has something for a claim, by its UID. What that counts depends on
-            what is known of the claim.
+    `changes`: where each node is published whose claims or slices changed. `drivers`: the drivers whose devices count,
+    and the type of these. `freed`: called with a node on which a claim may have let go of something: Pods that wait may
+    fit there now.
     """
 
     def __init__(
@@ -64,9 +56,12 @@ class ClaimTable:
         drivers: Mapping[str, DeviceType] | None = None,
         freed: Callable[[str], object] = lambda _node: None,
     ) -> None:
-        self.drivers: Mapping[str, DeviceType] = drivers or {}
+        self.drivers: Mapping[str, DeviceType] = drivers or {}  # as above
         self.slices = SliceTable()
+        # called with a claim's UID once it holds nothing any more: what is reserved for it can be released
         self.ended: Callable[[str], object] = lambda _uid: None
+        # the nodes on which the ledger has something for a claim, by its UID. What that counts depends on what is known
+        # of the claim.
         self.reserved_on: Callable[[str], Sequence[str]] = lambda _uid: ()
         self._changes = changes
         self._freed = freed
@@ -86,10 +81,8 @@ class ClaimTable:
     def drop(self, uid: str, *, deleted: bool) -> None:
         """Forget a claim.
 
-        Args:
-            uid: its UID.
-            deleted: whether the API server said so. That a list does not name a claim proves nothing: the list may be
-                older than the claim.
+        `deleted`: whether the API server said so. That a list does not name a claim proves nothing: the list may be
+        older than the claim.
         """
         before = self._claims.pop(uid, None)
         if deleted:
@@ -172,11 +165,8 @@ class ClaimTable:
     ) -> Mapping[str, Holding]:
         """What claims hold of a node's devices, by UID.
 
-        Args:
-            node: its name.
-            devices: that it has.
-            reserved: what the ledger has for claims there. Where it says more than is known here, it is what counts
-                (`allocator.claimed`).
+        `reserved`: what the ledger has for claims there. Where it says more than is known here, it is what counts
+        (`allocator.claimed`).
         """
         uids = self._on.get(node)
         if not uids and not reserved:
@@ -188,9 +178,7 @@ class ClaimTable:
     def reach(self, claim: ResourceClaim, devices: DevicesOf) -> dict[str, Holding]:
         """What an allocation holds, by node.
 
-        Args:
-            claim: with the allocation, which need not be known.
-            devices: of a node.
+        `claim`: with the allocation, which need not be known.
         """
         known = self._found(claim)
         return {node: self._holding(known, node, devices(node))[0] for node in sorted(known.on)}
@@ -221,8 +209,7 @@ class ClaimTable:
     def check_invariants(self) -> None:
         """Compare the indices with the claims and slices.
 
-        Raises:
-            InvariantError: they disagree.
+        Raises InvariantError: they disagree.
         """
         self.slices.check_invariants()
         on: dict[str, set[str]] = {}

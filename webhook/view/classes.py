@@ -25,13 +25,7 @@ def node_classes(
 ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
     """Read a node's devices of software classes; for a type that its annotation names, the pools do not count.
 
-    Args:
-        metadata: of the Node.
-        types: the device types.
-        pools: devices that nodes have by configuration.
-
-    Returns:
-        The devices, and what could not be read, a sentence each.
+    Returns the devices, and what could not be read, a sentence each.
     """
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if not pools and CLASSES not in annotations:

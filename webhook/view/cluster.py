@@ -55,27 +55,10 @@ class NothingHeld:
 class SeenObjects:
     """What the API server's objects say, without the ledger.
 
-    Args:
-        clock: seconds since the epoch.
-        defaults: for nodes that say nothing themselves.
-        refitted: called with a known node whose devices, CPUs or labels changed, or on which a ResourceClaim let go of
-            something: Pods that wait may fit there now.
-        drivers: DRA drivers whose devices ResourceClaims hold, and the type of these.
-        monotonic: seconds since any moment.
-        adoption: which Pods of other products count.
-        learns: whether the mix of requests is learned from the Pods.
-
-    Attributes:
-        changes: publishes the nodes about which anything changed; the ledger's changes belong there as well.
-        nodes: the nodes.
-        loads: what nodes have for Pods, and what their Pods request in sum.
-        mix: the requests that are typical of the Pods; None where it is not learned.
-        pods: the Pods.
-        groups: the sizes of gangs.
-        claims: ResourceClaims and ResourceSlices.
-        foreign: running Pods of other products.
-        runtime_classes: the RuntimeClasses, and how containers get their cards with them.
-        snapshots: of nodes on given holdings.
+    `clock`: seconds since the epoch. `refitted`: called with a known node whose devices, CPUs or labels changed, or on
+    which a ResourceClaim let go of something: Pods that wait may fit there now. `drivers`: DRA drivers whose devices
+    ResourceClaims hold, and the type of these. `monotonic`: seconds since any moment. `learns`: whether the mix of
+    requests is learned from the Pods.
     """
 
     def __init__(
@@ -89,16 +72,20 @@ class SeenObjects:
         adoption: Adoption = NO_ADOPTION,
         learns: bool = False,
     ) -> None:
+        # publishes the nodes about which anything changed; the ledger's changes belong there as well
         self.changes = Changes()
         self.nodes = NodeTable(self.changes, refitted)
-        self.loads = NodeLoads()
+        self.loads = NodeLoads()  # what nodes have for Pods, and what their Pods request in sum
+        # the requests that are typical of the Pods; None where it is not learned
         self.mix = SeenMix() if learns else None
         self.pods = PodTable(self.changes, self.loads, self.mix, monotonic)
-        self.groups = GroupTable()
-        self.claims = ClaimTable(self.changes, drivers, refitted)
-        self.foreign = ForeignTable(self.changes, adoption, refitted)
+        self.groups = GroupTable()  # the sizes of gangs
+        self.claims = ClaimTable(self.changes, drivers, refitted)  # ResourceClaims and ResourceSlices
+        self.foreign = ForeignTable(self.changes, adoption, refitted)  # running Pods of other products
         defaults = defaults or Defaults()
+        # the RuntimeClasses, and how containers get their cards with them
         self.runtime_classes = RuntimeClassTable(defaults.delivery, self.nodes.reconsider)
+        # of nodes on given holdings
         self.snapshots = Snapshots(
             self.nodes, self.pods, self.claims, self.foreign, clock, defaults, lambda: self.runtime_classes.rules
         )
@@ -111,14 +98,8 @@ class SeenObjects:
 class ClusterView:
     """What this replica knows of the cluster.
 
-    Args:
-        seen: what the API server's objects say.
-        held: the ledger, whose changes `seen.changes` publishes.
-
-    Attributes:
-        changes, nodes, loads, pods, groups, claims, foreign, runtime_classes: of `seen`.
-        held: the ledger, to be read only.
-        reach: the GPUs that a Pod could land on: their memory, and how it would get them.
+    `changes, nodes, loads, pods, groups, claims, foreign, runtime_classes`: of `seen`. `held`: the ledger, whose
+    changes `seen.changes` publishes.
     """
 
     def __init__(self, seen: SeenObjects, held: Held | None = None) -> None:
@@ -130,7 +111,8 @@ class ClusterView:
         self.claims = seen.claims
         self.foreign = seen.foreign
         self.runtime_classes = seen.runtime_classes
-        self.held: Held = NothingHeld() if held is None else held
+        self.held: Held = NothingHeld() if held is None else held  # the ledger, to be read only
+        # the GPUs that a Pod could land on: their memory, and how it would get them
         self.reach = DeviceReach(seen.nodes, seen.snapshots.delivery)
         self.claims.reserved_on = self.held.nodes_of
         self._snapshots = seen.snapshots
@@ -194,8 +176,7 @@ class ClusterView:
     def check_invariants(self) -> None:
         """Check that all indices agree with one another, and all that is remembered with what it was made from.
 
-        Raises:
-            InvariantError: they do not.
+        Raises InvariantError: they do not.
         """
         self.nodes.check_invariants()
         self.pods.check_invariants()

@@ -11,10 +11,7 @@ from allocator.wire.nodetopology import NodeTopology
 def pools_on(topology: CpuTopology, held: Iterable[CpuShare | None], reported: NodeTopology) -> CpuPools:
     """Derive both pools of a node.
 
-    Args:
-        topology: the node's CPUs.
-        held: what Pods hold of them.
-        reported: the Pods that got CPUs from the kubelet, and what is kept from all Pods.
+    `reported`: the Pods that got CPUs from the kubelet, and what is kept from all Pods.
     """
     holders = [CpuHolder(share.cpus, share.qos) for share in held if share is not None]
     holders += [CpuHolder(alloc.cpus, "", managed_by_kubelet=True) for alloc in reported.by_kubelet]

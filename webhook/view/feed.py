@@ -97,11 +97,7 @@ Complain = Callable[[str, tuple[str, ...]], None]
 
 
 class RuntimeClassFeed(Listing):
-    """Takes in RuntimeClasses.
-
-    Args:
-        cluster: is filled.
-    """
+    """Takes in RuntimeClasses."""
 
     def __init__(self, cluster: ClusterView) -> None:
         super().__init__()
@@ -119,11 +115,7 @@ class RuntimeClassFeed(Listing):
 class NodeFeed(Listing):
     """Takes in Nodes: labels, software classes, taints, and what they have for Pods.
 
-    Args:
-        cluster: is filled.
-        types: the device types.
-        pools: devices that nodes have by configuration.
-        complain: called with a node's name and what could not be read of its classes; nothing when all could.
+    `complain`: called with a node's name and what could not be read of its classes; nothing when all could.
     """
 
     def __init__(
@@ -173,10 +165,7 @@ class NodeFeed(Listing):
 class DeviceFeed(Listing):
     """Takes in Device objects.
 
-    Args:
-        cluster: is filled.
-        types: the device types.
-        complain: called with a node's name and what could not be read of its Device object; nothing when all could.
+    `complain`: called with a node's name and what could not be read of its Device object; nothing when all could.
     """
 
     def __init__(self, cluster: ClusterView, types: DeviceTypes, complain: Complain) -> None:
@@ -200,9 +189,7 @@ class DeviceFeed(Listing):
 class TopologyFeed(Listing):
     """Takes in NodeResourceTopologies.
 
-    Args:
-        cluster: is filled.
-        complain: called with a node's name and what could not be read of its object; nothing when all could.
+    `complain`: called with a node's name and what could not be read of its object; nothing when all could.
     """
 
     def __init__(self, cluster: ClusterView, complain: Complain) -> None:
@@ -225,14 +212,10 @@ class TopologyFeed(Listing):
 class PodFeed(Listing):
     """Takes in Pods.
 
-    Args:
-        cluster: is filled.
-        ended: called with each of our Pods that is over or gone: what it held can be released.
-        bound: called with each of our Pods that is bound: what it holds on other nodes, from binds that failed, can be
-            released.
-        types: the device types that Pods may ask for.
-        read: reads a Pod, given what was known of it.
-        listed: called after each list: of Pods that came and went before it, nothing else was seen.
+    `ended`: called with each of our Pods that is over or gone: what it held can be released. `bound`: called with each
+    of our Pods that is bound: what it holds on other nodes, from binds that failed, can be released. `read`: reads a
+    Pod, given what was known of it. `listed`: called after each list: of Pods that came and went before it, nothing
+    else was seen.
     """
 
     def __init__(
@@ -286,10 +269,7 @@ class PodFeed(Listing):
 class GroupFeed(Listing):
     """Takes in PodGroups of one API group.
 
-    Args:
-        cluster: is filled.
-        group: the API group.
-        complain: called with a PodGroup's namespace/name and what could not be read of it; nothing when all could.
+    `complain`: called with a PodGroup's namespace/name and what could not be read of it; nothing when all could.
     """
 
     def __init__(self, cluster: ClusterView, group: str, complain: Complain) -> None:
@@ -319,10 +299,8 @@ class GroupFeed(Listing):
 class RecordFeed:
     """The ledger's records, as its store's watch reports them (a `webhook.ledger.store.Listener`).
 
-    Args:
-        cluster: blocks the nodes whose record cannot be read.
-        ledger: receives the records.
-        complain: called with a node's name and why its record cannot be read; with nothing once it can.
+    `cluster`: blocks the nodes whose record cannot be read. `complain`: called with a node's name and why its record
+    cannot be read; with nothing once it can.
     """
 
     def __init__(self, cluster: ClusterView, ledger: Ledger, complain: Complain) -> None:

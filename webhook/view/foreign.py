@@ -20,10 +20,8 @@ def held_by_kubelet(
 ) -> frozenset[str]:
     """The devices that the kubelet gave to Pods of which it is not known exactly what they hold of them.
 
-    Args:
-        listed: the node's Device object.
-        kubelet_held: ids of the devices that the kubelet gave away.
-        foreign: what Pods of other products hold there, by UID.
+    `kubelet_held`: ids of the devices that the kubelet gave away. `foreign`: what Pods of other products hold there, by
+    UID.
     """
     if not (foreign and kubelet_held):
         return kubelet_held
@@ -36,10 +34,8 @@ def held_by_kubelet(
 class ForeignTable:
     """Pods of other products that are bound and have not finished; only what they state is kept.
 
-    Args:
-        changes: where each node is published whose Pods of this kind changed.
-        adoption: which Pods count.
-        freed: called with a node on which one let go of something: Pods that wait may fit there now.
+    `changes`: where each node is published whose Pods of this kind changed. `freed`: called with a node on which one
+    let go of something: Pods that wait may fit there now.
     """
 
     def __init__(
@@ -91,13 +87,7 @@ class ForeignTable:
         return sorted(self._on)
 
     def on(self, node: str, devices: Sequence[Device], numberings: Numberings) -> Mapping[str, ForeignHolding]:
-        """What these Pods hold of a node's devices, by UID.
-
-        Args:
-            node: its name.
-            devices: that it has.
-            numberings: which card each number meant there.
-        """
+        """What these Pods hold of a node's devices, by UID."""
         pods = self._on.get(node, _NOBODY)
         if not pods:
             return _NONE
@@ -111,8 +101,7 @@ class ForeignTable:
     def check_invariants(self) -> None:
         """Compare the indices with the Pods.
 
-        Raises:
-            InvariantError: they disagree.
+        Raises InvariantError: they disagree.
         """
         on: dict[str, dict[tuple[str, str], ForeignPod]] = {}
         for key, pod in self._pods.items():

@@ -16,9 +16,7 @@ LiveClaims = Callable[[str, str, float], Awaitable[ResourceClaim | None]]
 def kube_claims(kube: KubeClient, drivers: Collection[str]) -> LiveClaims:
     """Make the function that reads by GET.
 
-    Args:
-        kube: the open client.
-        drivers: whose devices count.
+    `drivers`: whose devices count.
     """
 
     async def read(namespace: str, name: str, deadline: float) -> ResourceClaim | None:

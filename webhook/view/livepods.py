@@ -16,8 +16,7 @@ _PAGE: Final = 500
 async def list_pods(kube: KubeClient, namespace: str) -> AsyncIterator[dict[str, Any]]:
     """List the Pods of a namespace, page by page.
 
-    Raises:
-        KubeError: the API server refuses, or cannot be reached.
+    Raises KubeError: the API server refuses, or cannot be reached.
     """
     async for page, _ in kube.list_pages(PODS.path(namespace=namespace), limit=_PAGE):
         for obj in page:
@@ -40,12 +39,7 @@ class LivePods(ABC):
 
 
 class KubeLivePods(LivePods):
-    """Reads Pods by GET.
-
-    Args:
-        kube: the open client.
-        types: the device types that Pods may ask for.
-    """
+    """Reads Pods by GET."""
 
     def __init__(self, kube: KubeClient, types: DeviceTypes) -> None:
         self._kube = kube

@@ -29,13 +29,10 @@ class NodeLoads:
     """The sums by node. They order nodes, and say where the Pods of a gang have room.
 
     Whether these resources suffice for a Pod is kube-scheduler's decision alone.
-
-    Attributes:
-        changes: publishes the nodes whose figures changed.
     """
 
     def __init__(self) -> None:
-        self.changes = Changes()
+        self.changes = Changes()  # publishes the nodes whose figures changed
         self._allocatable: dict[str, Mapping[str, int]] = {}
         self._requested: dict[str, dict[str, int]] = {}
 
@@ -78,10 +75,8 @@ class NodeLoads:
     def lacks(self, node: str, requests: Iterable[tuple[str, int]], ignored: AbstractSet[str] = frozenset()) -> str:
         """Name a resource of which a node has too little left for these requests in sum; "" if it has enough.
 
-        Args:
-            node: by name.
-            requests: amounts by resource; every one counts, as kube-scheduler counts them.
-            ignored: resources that do not count on a node that does not state them.
+        `requests`: amounts by resource; every one counts, as kube-scheduler counts them. `ignored`: resources that do
+        not count on a node that does not state them.
         """
         has, used = self.allocatable(node), self.requested(node)
         asked: Counter[str] = Counter()
@@ -94,11 +89,7 @@ class NodeLoads:
     def check_invariants(self, counted: Iterable[BoundRequests | None]) -> None:
         """Compare the sums with the Pods.
 
-        Args:
-            counted: what counts of each Pod.
-
-        Raises:
-            InvariantError: they disagree.
+        `counted`: what counts of each Pod. Raises InvariantError: they disagree.
         """
         sums: dict[str, Counter[str]] = {}
         for of in counted:

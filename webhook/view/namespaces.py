@@ -13,17 +13,12 @@ _ALWAYS_EXEMPT: Final = "kube-system"
 class NamespaceModes:
     """The mode of each namespace. Of those that state none, nothing is kept.
 
-    Args:
-        default: of namespaces that state none.
-        exempt: namespaces in which koordgate does nothing, whatever they state.
-
-    Attributes:
-        exempt: these, and kube-system.
+    `exempt`: namespaces in which koordgate does nothing, whatever they state.
     """
 
     def __init__(self, default: Mode, exempt: Collection[str] = ()) -> None:
         self._default = default
-        self.exempt = frozenset((*exempt, _ALWAYS_EXEMPT))
+        self.exempt = frozenset((*exempt, _ALWAYS_EXEMPT))  # these, and kube-system
         self._stated: dict[str, Mode] = {}
         self._listeners: list[Callable[[str], object]] = []
 
@@ -59,11 +54,7 @@ class NamespaceModes:
 
 
 class NamespaceFeed(Listing):
-    """Takes in Namespaces.
-
-    Args:
-        modes: is filled.
-    """
+    """Takes in Namespaces."""
 
     def __init__(self, modes: NamespaceModes) -> None:
         super().__init__()

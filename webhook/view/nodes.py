@@ -20,21 +20,14 @@ Taints = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What is kept of a Node.
-
-    Attributes:
-        labels: its labels.
-        classes: its software classes, as devices.
-        shunning: its taints of effect PreferNoSchedule, as key and value.
-        closing: its taints of other effects, as key, value and effect; a cordon counts as one.
-        unread: why the Node cannot be read, so that nothing may be placed there; "" if it can.
-    """
+    """What is kept of a Node."""
 
     labels: Mapping[str, str]
-    classes: tuple[Device, ...] = ()
-    shunning: Taints = ()
+    classes: tuple[Device, ...] = ()  # its software classes, as devices
+    shunning: Taints = ()  # its taints of effect PreferNoSchedule, as key and value
+    # its taints of other effects, as key, value and effect; a cordon counts as one
     closing: tuple[tuple[str, str, str], ...] = ()
-    unread: str = ""
+    unread: str = ""  # why the Node cannot be read, so that nothing may be placed there; "" if it can
 
 
 @dataclass(eq=False, slots=True)
@@ -51,18 +44,13 @@ class NodeTable:
 
     A node is *known* while it has anything that could be given (a Device object, a topology, software classes), or is
     blocked; a Node without any of these is kept as facts alone.
-
-    Args:
-        changes: where each change of a known node is published.
-        refitted: called with a known node whose devices, CPUs or labels changed: Pods that wait may fit there now.
-
-    Attributes:
-        remade: publishes the nodes whose devices, CPUs or labels changed.
-        short: the Nodes with koordgate's own taint: short of CPU or memory for their free devices.
+    `changes`: where each change of a known node is published. `refitted`: called with a known node whose devices, CPUs
+    or labels changed: Pods that wait may fit there now.
     """
 
     def __init__(self, changes: Changes, refitted: Callable[[str], object] = lambda _node: None) -> None:
-        self.remade = Changes()
+        self.remade = Changes()  # publishes the nodes whose devices, CPUs or labels changed
+        # the Nodes with koordgate's own taint: short of CPU or memory for their free devices
         self.short: set[str] = set()
         self._changes = changes
         self._refitted = refitted
@@ -75,10 +63,7 @@ class NodeTable:
     def put(self, name: str, facts: NodeFacts, *, short: bool = False) -> None:
         """Take in a Node.
 
-        Args:
-            name: of the Node.
-            facts: what is kept of it.
-            short: it has koordgate's own taint. This is no change of the node: it says nothing about Pods of ours.
+        `short`: it has koordgate's own taint. This is no change of the node: it says nothing about Pods of ours.
         """
         (self.short.add if short else self.short.discard)(name)
         before = self._facts.get(name)
@@ -123,9 +108,6 @@ class NodeTable:
         """The known nodes that a Pod selects, and whose taints it tolerates, by name.
 
         If the selection is too long to be looked at, there are none.
-
-        Args:
-            selection: `nodeSelector`, `affinity` and `tolerations` of the Pod's spec.
         """
         tolerations = selection.get("tolerations")
         known = ((name, self._facts.get(name)) for name in sorted(self._known))
@@ -191,9 +173,7 @@ class NodeTable:
     def block(self, name: str, reason: str) -> None:
         """Place nothing on a node until `unblock`: its holdings are unknown, and each bind there fails.
 
-        Args:
-            name: of the node.
-            reason: for users, with what an administrator must do.
+        `reason`: for users, with what an administrator must do.
         """
         self._inventory(name).blocked = reason
         self._changes.touch(name)
@@ -248,8 +228,7 @@ class NodeTable:
     def check_invariants(self) -> None:
         """Compare the indices with what they are made from.
 
-        Raises:
-            InvariantError: they disagree.
+        Raises InvariantError: they disagree.
         """
         if bare := [name for name in self._known if self._is_bare(name)]:
             raise InvariantError(f"known nodes with nothing to give: {bare}")

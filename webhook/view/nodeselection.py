@@ -30,14 +30,8 @@ def selected(spec: Mapping[str, Any], nodes: Mapping[str, Mapping[str, str]]) ->
     """The nodes that a Pod's own selection allows, as `may_land` says.
 
     Nodes that are alike in the labels that the Pod names are looked at once.
-
-    Args:
-        spec: of the Pod.
-        nodes: the labels of each node, by name.
-
-    Returns:
-        Their names, in the order given; None if there is too much to look at, because authors write selections of any
-        length.
+    Returns their names, in the order given; None if there is too much to look at, because authors write selections of
+    any length.
     """
     terms = _required(spec)
     each = list(_expressions(terms))

@@ -37,65 +37,39 @@ _MOST_NAMED: Final = 8  # devices that one minor may have meant
 
 @dataclass(frozen=True, slots=True)
 class PodInfo:
-    """A Pod as decisions see it.
-
-    Attributes:
-        uid: its identity.
-        namespace: where it lives.
-        name: its name there.
-        node: where it is bound; "" while it is not.
-        finished: it has succeeded or failed, and holds nothing any more.
-        terminating: deletion has begun.
-        scheduler_name: of its spec.
-        canonical: it asks in resources, or by the annotation device-sharing, that only koordgate's admission or its
-            author writes, and not only in those of a vendor's device plugin.
-        request: what it asks for.
-        problem: why the request cannot be read; "" if it can.
-        shares: the devices in its device-allocated annotation.
-        starts: when those were resolved that it names by minor alone, as `starts_of` says; empty if there are none.
-        unread: the device types of its unreadable holdings; it may hold any device of them.
-        annotation_problem: why an annotation cannot be read; "" if all can.
-        cpus: the CPUs in its resource-status annotation; None if there are none.
-        any_cpus: it holds unknown CPUs of its own, because they cannot be read; it may hold any.
-        priority: of its spec; 0 if there is none.
-        requests: what kube-scheduler counts for it on a node, by resource; empty if that cannot be read.
-        kinds: the types of its shares.
-        gated: koordgate's scheduling gate is on it.
-        gates: other scheduling gates are on it.
-        succeeded: it has succeeded.
-        models: the models of the nodes that it selects, by labels that name them; empty: any.
-        maker: the kind of object that creates it anew when it is deleted; see `maker_of`.
-        containers: by name.
-        takes: by which resources that are not read here another product would give it devices of koordgate's.
-        selection: what selects nodes for it, as JSON (see `selection_of`), if its gang is bound as a whole; else empty.
-    """
+    """A Pod as decisions see it."""
 
     uid: str
     namespace: str
     name: str
-    node: str
-    finished: bool
-    terminating: bool
+    node: str  # where it is bound; "" while it is not
+    finished: bool  # it has succeeded or failed, and holds nothing any more
+    terminating: bool  # deletion has begun
     scheduler_name: str
+    # it asks in resources, or by the annotation device-sharing, that only koordgate's admission or its author writes,
+    # and not only in those of a vendor's device plugin
     canonical: bool
-    request: PodRequest
-    problem: str = ""
-    shares: tuple[Share, ...] = ()
+    request: PodRequest  # what it asks for
+    problem: str = ""  # why the request cannot be read; "" if it can
+    shares: tuple[Share, ...] = ()  # the devices in its device-allocated annotation
+    # when those were resolved that it names by minor alone, as `starts_of` says; empty if there are none
     starts: tuple[int, ...] = ()
-    unread: tuple[str, ...] = ()
-    annotation_problem: str = ""
-    cpus: CpuShare | None = None
-    any_cpus: bool = False
-    priority: int = 0
-    requests: Requests = ()
-    kinds: tuple[DeviceType, ...] = ()
-    gated: bool = False
-    gates: bool = False
-    succeeded: bool = False
-    models: tuple[str, ...] = ()
-    maker: str = ""
-    containers: ContainerNames = NO_NAMES
+    unread: tuple[str, ...] = ()  # the device types of its unreadable holdings; it may hold any device of them
+    annotation_problem: str = ""  # why an annotation cannot be read; "" if all can
+    cpus: CpuShare | None = None  # the CPUs in its resource-status annotation; None if there are none
+    any_cpus: bool = False  # it holds unknown CPUs of its own, because they cannot be read; it may hold any
+    priority: int = 0  # of its spec; 0 if there is none
+    requests: Requests = ()  # what kube-scheduler counts for it on a node, by resource; empty if that cannot be read
+    kinds: tuple[DeviceType, ...] = ()  # the types of its shares
+    gated: bool = False  # koordgate's scheduling gate is on it
+    gates: bool = False  # other scheduling gates are on it
+    succeeded: bool = False  # it has succeeded
+    models: tuple[str, ...] = ()  # the models of the nodes that it selects, by labels that name them; empty: any
+    maker: str = ""  # the kind of object that creates it anew when it is deleted; see `maker_of`
+    containers: ContainerNames = NO_NAMES  # by name
+    # by which resources that are not read here another product would give it devices of koordgate's
     takes: tuple[Taken, ...] = ()
+    # what selects nodes for it, as JSON (see `selection_of`), if its gang is bound as a whole; else empty
     selection: bytes = b""
 
     def __str__(self) -> str:
@@ -146,23 +120,14 @@ class PodInfo:
 
 
 class Stranger(NamedTuple):
-    """What is kept of a Pod that is none of ours. There may be a hundred thousand, so its amounts are packed.
-
-    Attributes:
-        uid: its identity.
-        node: where it is bound; "" while it is not, and once it has finished.
-        resources: what it requests there, by name.
-        amounts: of these, as 64-bit integers.
-        takes: as `PodInfo.takes`.
-        scheduler_name: of its spec, where it takes something; otherwise "".
-    """
+    """What is kept of a Pod that is none of ours. There may be a hundred thousand, so its amounts are packed."""
 
     uid: str
-    node: str = ""
-    resources: tuple[str, ...] = ()
-    amounts: bytes = b""
-    takes: tuple[Taken, ...] = ()
-    scheduler_name: str = ""
+    node: str = ""  # where it is bound; "" while it is not, and once it has finished
+    resources: tuple[str, ...] = ()  # what it requests there, by name
+    amounts: bytes = b""  # of these, as 64-bit integers
+    takes: tuple[Taken, ...] = ()  # as `PodInfo.takes`
+    scheduler_name: str = ""  # of its spec, where it takes something; otherwise ""
 
     @classmethod
     def requesting(cls, uid: str, node: str, requests: Requests) -> Self:
@@ -183,10 +148,8 @@ def read_pod_info(
 ) -> PodInfo | None:
     """Read a Pod; None if it neither asks for devices or CPUs nor states that it holds some.
 
-    Args:
-        obj: the Pod.
-        known: what was known of it. The request of a Pod with the same UID is read again only if `_may_differ` says so.
-        types: the device types that may be asked for.
+    `known`: what was known of it. The request of a Pod with the same UID is read again only if `_may_differ` says so.
+    `types`: the device types that may be asked for.
     """
     metadata = obj["metadata"]
     spec = obj.get("spec") or {}
@@ -248,9 +211,7 @@ def _container_names(spec: Mapping[str, Any], of: str) -> tuple[str, ...]:
 def read_stranger(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> Stranger:
     """Read what is kept of a Pod that is none of ours.
 
-    Args:
-        obj: the Pod.
-        types: the device types that may be asked for.
+    `types`: the device types that may be asked for.
     """
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     node = spec.get("nodeName") or ""
@@ -324,12 +285,8 @@ def on_node(pod: PodInfo, devices: Sequence[Device], cpus: int, numberings: Numb
     Without an id, the minor is the only identity of a device. The Pod holds the device that had it when the minor was
     resolved, and each that may have had it. Where the node lists no device of the type, or no CPUs, nothing can be
     compared: its objects may not have been seen yet, or may be gone.
-
-    Args:
-        pod: the Pod, with what its annotations say by themselves.
-        devices: of its node.
-        cpus: all CPUs of its node, bit i for CPU i; 0 if they are not known.
-        numberings: which device each number meant there.
+    `pod`: the Pod, with what its annotations say by themselves. `cpus`: all CPUs of its node, bit i for CPU i; 0 if
+    they are not known.
     """
     if not pod.node or not (pod.cpus or any(not share.id for share in pod.shares)):
         return pod
@@ -371,12 +328,8 @@ def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int, own_c
 
     What cannot be read counts as everything, never as nothing: an entry without amounts is the whole device, an
     unreadable type is all of its devices, and unreadable CPUs of its own are all of `own_cpus`.
-
-    Args:
-        pod: the Pod.
-        devices: of its node.
-        since: when the holding began, seconds since the epoch.
-        own_cpus: the CPUs of the node that Pods may have as their own; bit i is CPU i.
+    `since`: when the holding began, seconds since the epoch. `own_cpus`: the CPUs of the node that Pods may have as
+    their own; bit i is CPU i.
     """
     if not pod.holds:
         return None

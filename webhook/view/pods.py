@@ -19,11 +19,9 @@ T = TypeVar("T")
 class PodTable:
     """The Pods.
 
-    Args:
-        changes: where the node of each Pod that holds something is published when the Pod comes, changes or goes.
-        loads: what all Pods of a node request in sum, ours and others.
-        mix: counts what is typical of our Pods; None where nobody asks for it.
-        clock: seconds since any moment.
+    `changes`: where the node of each Pod that holds something is published when the Pod comes, changes or goes.
+    `loads`: what all Pods of a node request in sum, ours and others. `mix`: counts what is typical of our Pods; None
+    where nobody asks for it. `clock`: seconds since any moment.
     """
 
     def __init__(
@@ -195,8 +193,7 @@ class PodTable:
     def check_invariants(self) -> None:
         """Compare the indices with the Pods by name.
 
-        Raises:
-            InvariantError: they disagree.
+        Raises InvariantError: they disagree.
         """
         for (namespace, name), pod in self._by_name.items():
             if (namespace, name) != (pod.namespace, pod.name):

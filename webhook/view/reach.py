@@ -25,21 +25,15 @@ Reach = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class DeliveryReach:
-    """How a Pod would get GPUs on the nodes that it selects.
+    """How a Pod would get GPUs on the nodes that it selects."""
 
-    Attributes:
-        classed: whether it gets them on more nodes, or more certainly, with the RuntimeClass of the installation.
-        plain_fails: why a Pod without a RuntimeClass gets none on any of them; "" if it gets some, or no node is known.
-        classed_fails: the same with the RuntimeClass of the installation.
-        showing: the handlers that are NVIDIA's runtime, as far as that is known.
-        by_nri: whether NVIDIA's NRI plugin shows them on some, whatever the RuntimeClass.
-    """
-
+    # whether it gets them on more nodes, or more certainly, with the RuntimeClass of the installation
     classed: bool = False
+    # why a Pod without a RuntimeClass gets none on any of them; "" if it gets some, or no node is known
     plain_fails: str = ""
-    classed_fails: str = ""
-    showing: frozenset[str] = frozenset()
-    by_nri: bool = False
+    classed_fails: str = ""  # the same with the RuntimeClass of the installation
+    showing: frozenset[str] = frozenset()  # the handlers that are NVIDIA's runtime, as far as that is known
+    by_nri: bool = False  # whether NVIDIA's NRI plugin shows them on some, whatever the RuntimeClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +46,7 @@ class _Gpus:
 
 
 class DeviceReach:
-    """Answers from what the nodes have, and remembers it until a Node, Device object or RuntimeClass changes.
-
-    Args:
-        nodes: what nodes have.
-        delivery: how a node gives Pods their cards.
-    """
+    """Answers from what the nodes have, and remembers it until a Node, Device object or RuntimeClass changes."""
 
     def __init__(self, nodes: NodeTable, delivery: Callable[[str], NodeDelivery]) -> None:
         self._nodes = nodes
@@ -127,8 +116,7 @@ class DeviceReach:
     def check_invariants(self) -> None:
         """Compare the GPUs as counted with those of the nodes.
 
-        Raises:
-            InvariantError: they disagree.
+        Raises InvariantError: they disagree.
         """
         self._catch_up()
         read = {name: one for name in self._nodes.known() if (one := self._read(name)) is not None}

@@ -9,12 +9,7 @@ from allocator.devices.delivery import DeliveryRules
 class RuntimeClassTable:
     """The RuntimeClasses.
 
-    Args:
-        rules: of the settings; their RuntimeClass counts while the cluster has it.
-        changed: called when the rules changed.
-
-    Attributes:
-        rules: what holds now.
+    `rules`: of the settings; their RuntimeClass counts while the cluster has it.
     """
 
     def __init__(self, rules: DeliveryRules, changed: Callable[[], object]) -> None:

@@ -17,18 +17,9 @@ class ServedWatch:
     """Keeps a handler in step with a resource while the API server serves one of its versions.
 
     Discovery answers which: one or two small requests a minute, and nothing else while none is served.
-
-    Args:
-        kube: the open client.
-        versions: of one resource, the preferred one first.
-        handler: hears of the objects; a resource that is no longer served counts as empty.
-        count: called with each happening, for metrics.
-        on_error: called with the resource or object, and an error; with each text only once until a success.
-        every: seconds between two looks at what is served.
-        sleep: waits.
-
-    Attributes:
-        served: the version that is watched; None while there is none.
+    `handler`: hears of the objects; a resource that is no longer served counts as empty. `on_error`: called with the
+    resource or object, and an error; with each text only once until a success. `every`: seconds between two looks at
+    what is served.
     """
 
     def __init__(
@@ -42,7 +33,7 @@ class ServedWatch:
         every: float = _EVERY_S,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.served: Resource | None = None
+        self.served: Resource | None = None  # the version that is watched; None while there is none
         self._kube = kube
         self._versions = versions
         self._handler = handler

@@ -69,8 +69,7 @@ class SliceTable:
     def check_invariants(self) -> None:
         """Compare the indices with the slices.
 
-        Raises:
-            InvariantError: they disagree.
+        Raises InvariantError: they disagree.
         """
         pools: dict[Pool, set[str]] = {}
         nodes: dict[str, set[str]] = {}

@@ -29,30 +29,18 @@ from webhook.view.pods import PodTable
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What holds on nodes that say nothing themselves.
+    """What holds on nodes that say nothing themselves."""
 
-    Attributes:
-        order: which of the devices that fit comes first.
-        cpu: CPU orchestration.
-        delivery: how containers get their cards.
-    """
-
-    order: DeviceOrder = DeviceOrder.SMALLEST
-    cpu: CpuDefaults = field(default_factory=CpuDefaults)
-    delivery: DeliveryRules = field(default_factory=DeliveryRules)
+    order: DeviceOrder = DeviceOrder.SMALLEST  # which of the devices that fit comes first
+    cpu: CpuDefaults = field(default_factory=CpuDefaults)  # CPU orchestration
+    delivery: DeliveryRules = field(default_factory=DeliveryRules)  # how containers get their cards
 
 
 class Snapshots:
     """Makes snapshots.
 
-    Args:
-        nodes: what nodes are and have.
-        pods: whose annotations say what they hold.
-        claims: what ResourceClaims hold.
-        foreign: what Pods of other products hold.
-        clock: seconds since the epoch.
-        defaults: for nodes that say nothing themselves.
-        rules: what holds now about how containers get their cards.
+    `pods`: whose annotations say what they hold. `clock`: seconds since the epoch. `rules`: what holds now about how
+    containers get their cards.
     """
 
     def __init__(
@@ -185,8 +173,7 @@ class Snapshots:
     def check_invariants(self) -> None:
         """Compare what is remembered with what the objects say now.
 
-        Raises:
-            InvariantError: they disagree.
+        Raises InvariantError: they disagree.
         """
         for node in tuple(self._empty):
             if self._without_holdings(node) != self._make(node):

@@ -60,8 +60,7 @@ class SeenMix:
     def check_invariants(self, pods: Iterable[PodInfo]) -> None:
         """Compare the mix with one that is counted from scratch.
 
-        Raises:
-            InvariantError: they disagree.
+        Raises InvariantError: they disagree.
         """
         fresh = learned(pods)
         sums = Counter[TypicalRequest]()
@@ -73,15 +72,11 @@ class SeenMix:
 
 
 class _SeenOfType:
-    """The requests for one type of devices.
-
-    Attributes:
-        sums: the weights of all Pods that ask so.
-        weights: of the mix, which are scaled and rounded; those of requests that are not too rare.
-    """
+    """The requests for one type of devices."""
 
     def __init__(self) -> None:
-        self.sums: dict[TypicalRequest, int] = {}
+        self.sums: dict[TypicalRequest, int] = {}  # the weights of all Pods that ask so
+        # of the mix, which are scaled and rounded; those of requests that are not too rare
         self.weights: dict[TypicalRequest, int] = {}
         self._total = 0
         self._shift = 0

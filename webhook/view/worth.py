@@ -33,11 +33,8 @@ class WorthSum(NamedTuple):
 class FreeWorth:
     """The sums of the last `refresh`. Nodes that did not change are not read again, unless the mix changed.
 
-    Args:
-        cluster: what is known of the cluster.
-        types: the device types.
-        mix: returns which requests are typical now; None where nobody follows that: the Pods are counted at times.
-        clock: monotonic seconds.
+    `mix`: returns which requests are typical now; None where nobody follows that: the Pods are counted at times.
+    `clock`: monotonic seconds.
     """
 
     def __init__(
