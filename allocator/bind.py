@@ -29,6 +29,7 @@ _ENDS: Final = "what an earlier bind of this Pod was given here is being given b
 ENDING: Final = Refusal(_ENDS, short=_ENDS)
 MAX_UNBOUND: Final = 2  # nodes on which a Pod may hold something before it is bound: the bind to the first one failed
 Snapshot = Callable[[Holdings], NodeSnapshot]
+Change = Callable[[Holdings], tuple[Holdings | None, bool]]  # answers whether something was changed
 T = TypeVar("T")
 Decisions = Generator[int, None, T]
 """Decisions of `place()`, one after another: yields after each one the steps that it took."""
@@ -103,23 +104,28 @@ def may_take(held: Holding | None) -> bool:
     return held is not None and not held.ending
 
 
-def end(held: Holding, mark: str) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+def end(held: Holding, mark: str) -> Change:
     """Mark a Pod's holding: no bind is answered with it any more.
 
     `held`: as it was seen. A holding of the Pod that began at another time, or ends at another time, stays as it is.
     `mark`: its name; no other mark has it. Returns a change that answers whether the holding was marked.
     """
+    return marked(held.uid, mark, lambda found: (found.since, found.until) == (held.since, held.until))
+
+
+def marked(uid: str, mark: str, is_meant: Callable[[Holding], bool]) -> Change:
+    """Mark a holding that has no mark yet, if it is the one that is meant."""
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
-        found = holdings.get(held.uid)
-        if found is None or found.ending or (found.since, found.until) != (held.since, held.until):
+        found = holdings.get(uid)
+        if found is None or found.ending or not is_meant(found):
             return None, False
-        return {**holdings, held.uid: replace(found, ending=mark)}, True
+        return {**holdings, uid: replace(found, ending=mark)}, True
 
     return change
 
 
-def keep(uid: str) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+def keep(uid: str) -> Change:
     """Remove the mark from the holding of a Pod that is bound; answers whether there was one."""
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
@@ -131,23 +137,28 @@ def keep(uid: str) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     return change
 
 
-def release(uid: str, *, ending: str | None = None) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+def release(uid: str, *, ending: str | None = None) -> Change:
     """Release a Pod's holding.
 
     `ending`: release it only if it bears this mark. What a bind was answered with may be released only so, as long as
     the Pod may still be bound to the node. Returns a change that answers whether anything was released.
     """
+    return released(uid, lambda held: ending is None or held.ending == ending)
+
+
+def released(uid: str, is_meant: Callable[[Holding], bool]) -> Change:
+    """Release a holding, if it is the one that is meant."""
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
         held = holdings.get(uid)
-        if held is None or (ending is not None and held.ending != ending):
+        if held is None or not is_meant(held):
             return None, False
         return {other: holding for other, holding in holdings.items() if other != uid}, True
 
     return change
 
 
-def adopt_running(uid: str, snapshot: Snapshot) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+def adopt_running(uid: str, snapshot: Snapshot) -> Change:
     """Record the holding that a bound Pod's annotations describe. The Pod runs, so nothing is refused.
 
     Nothing is recorded before the node has the devices that the annotations name by minor, nor of a Pod whose

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
+from allocator.bind import Change, marked, released
 from allocator.vocabulary.adopted import ForeignHolding, counted
 from allocator.vocabulary.cardmemory import percent_of
 from allocator.vocabulary.claims import ResourceClaim
@@ -188,31 +189,17 @@ def patience(reservation: Holding, grace: float) -> float:
     return grace if reservation.ending else grace / 2
 
 
-def end(seen: Holding, mark: str) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+def end(seen: Holding, mark: str) -> Change:
     """Mark a reservation that is as it was seen; answers whether it was marked.
 
     `mark`: its name; no other mark has it.
     """
-
-    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
-        found = holdings.get(seen.uid)
-        if found is None or found.ending or found.fence != seen.fence:
-            return None, False
-        return {**holdings, seen.uid: replace(found, ending=mark)}, True
-
-    return change
+    return marked(seen.uid, mark, lambda found: found.fence == seen.fence)
 
 
-def release(seen: Holding) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+def release(seen: Holding) -> Change:
     """Release a reservation whose fence and mark are as they were seen; answers whether it was released."""
-
-    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
-        found = holdings.get(seen.uid)
-        if found is None or (found.fence, found.ending) != (seen.fence, seen.ending):
-            return None, False
-        return {uid: holding for uid, holding in holdings.items() if uid != seen.uid}, True
-
-    return change
+    return released(seen.uid, lambda found: (found.fence, found.ending) == (seen.fence, seen.ending))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ given back only as it was seen: one that a bind has taken, or whose time or mark
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from allocator.bind import Decisions, Holdings, PodToBind, Snapshot, decide
+from allocator.bind import Change, Decisions, Holdings, PodToBind, Snapshot, decide
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding, of_claims
 from allocator.vocabulary.outcome import Refusal
 
@@ -47,62 +48,49 @@ def hold(
     return change
 
 
-def prolong(uids: Sequence[str], until: int) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+def prolong(uids: Sequence[str], until: int) -> Change:
     """Let the holds of these Pods end at this moment, where they end earlier, and take their marks away.
 
     Returns a change that answers whether any was changed.
     """
-    return _end_at(uids, until, lambda held: bool(held.until and (held.until < until or held.ending)))
+    return _changed(uids, lambda held: bool(held.until and (held.until < until or held.ending)), until=until, ending="")
 
 
-def close(uids: Sequence[str], mark: str) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+def close(uids: Sequence[str], mark: str) -> Change:
     """Mark the holds of these Pods, so that no bind takes them any more.
 
     `uids`: of the Pods. What a bind has taken is left alone. `mark`: its name; no other mark has it. Returns a change
     that answers whether any was marked.
     """
-
-    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
-        found = (held for uid in uids if (held := holdings.get(uid)) is not None)
-        marked = {held.uid: replace(held, ending=mark) for held in found if held.until and not held.ending}
-        return ({**holdings, **marked}, True) if marked else (None, False)
-
-    return change
+    return _changed(uids, lambda held: bool(held.until and not held.ending), ending=mark)
 
 
-def limit(uids: Sequence[str], until: int) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+def limit(uids: Sequence[str], until: int) -> Change:
     """Let the holds of these Pods that have no end end at this moment; answers whether any was changed."""
-    return _end_at(uids, until, lambda held: held.until == WITHOUT_LIMIT)
+    return _changed(uids, lambda held: held.until == WITHOUT_LIMIT, until=until, ending="")
 
 
-def _end_at(
-    uids: Sequence[str], until: int, concerns: Callable[[Holding], bool]
-) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+def _changed(uids: Sequence[str], concerns: Callable[[Holding], bool], **fields: Any) -> Change:
+    """Give these fields to those of the holdings that it concerns; answers whether any was changed."""
+
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
-        found = {uid: held for uid in uids if (held := holdings.get(uid)) is not None and concerns(held)}
-        moved = {uid: replace(held, until=until, ending="") for uid, held in found.items()}
-        return ({**holdings, **moved}, True) if moved else (None, False)
+        found = (held for uid in uids if (held := holdings.get(uid)) is not None and concerns(held))
+        changed = {held.uid: replace(held, **fields) for held in found}
+        return ({**holdings, **changed}, True) if changed else (None, False)
 
     return change
 
 
-def hold_again(uid: str, ending: str, until: int) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+def hold_again(uid: str, ending: str, until: int) -> Change:
     """Turn what a bind was answered with, and what the Pod was never bound to, into a hold again.
 
     `ending`: the mark that it was seen with; a holding with another one, or a hold, stays as it is. Returns a change
     that answers whether it was turned.
     """
-
-    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
-        held = holdings.get(uid)
-        if held is None or held.until or held.ending != ending:
-            return None, False
-        return {**holdings, uid: replace(held, until=until, ending="")}, True
-
-    return change
+    return _changed([uid], lambda held: not held.until and held.ending == ending, until=until, ending="")
 
 
-def give_back(holds: Mapping[str, tuple[int, str]]) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+def give_back(holds: Mapping[str, tuple[int, str]]) -> Change:
     """Release holds.
 
     `holds`: UID -> when its hold was seen to end, and its mark. A hold with another end or another mark stays. Returns

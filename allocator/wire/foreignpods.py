@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from allocator.quantity import QuantityError, to_int
@@ -68,7 +69,7 @@ _KAI_NONE: Final = "-1"
 Raw = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Adoption:
     """Which Pods of other products count."""
 
@@ -79,12 +80,11 @@ class Adoption:
     # the products' dialects as they are installed, by name
     dialects: Mapping[str, Dialect] = field(default_factory=lambda: {one.name: one for one in PEERS})
 
-    # the resources by which Pods of these products ask; derived
-    names: frozenset[str] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The resources by which Pods of these products ask."""
         asking = (self.dialects[by.dialect].terms for by, _ in _READERS if by.product in self.peers)
-        object.__setattr__(self, "names", frozenset(term.name for terms in asking for term in terms))
+        return frozenset(term.name for terms in asking for term in terms)
 
     @property
     def theirs(self) -> frozenset[str]:
