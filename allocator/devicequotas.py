@@ -16,16 +16,10 @@ from allocator.vocabulary.sharing import DeviceQuota, Quotas
 
 
 def device_quotas(request: PodRequest, shares: Iterable[Share], devices: Iterable[Device]) -> Quotas:
-    """Find what each container may use.
+    """Find what each container of a Pod that holds these shares may use: by type, then in the order of minors.
 
-    Args:
-        request: of the Pod.
-        shares: what it holds.
-        devices: of its node. The quotas of a device that is not among them are left out if several groups use it, one
-            after another: what each of them has then follows from its capacity.
-
-    Returns:
-        Container -> its quotas, by type, then in the order of minors.
+    The quotas of a device that is not among the node's are left out if several groups use it, one after another: what
+    each of them has then follows from its capacity.
     """
     capacities = {(device.type, device.id): device.capacity for device in devices}
     quotas: Quotas = {}

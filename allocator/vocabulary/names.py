@@ -69,7 +69,7 @@ ASKED_LIMIT_PREFIX: Final = "gpu-memory-limit.koordgate.io/"  # on a Pod, with a
 _CDI_BEGINNINGS: Final = ("nvidia.cdi.k8s.io", "cdi.k8s.io")
 _FRACTIONS: Final = ("nvidia.com/container.", ".gpus.devices")  # NVIDIA's fractioning operator: beginning and end
 
-# Resources that quotas count (`allocator.request.charge`). No Node has them, and schedulers are told to ignore them.
+# Resources that quotas count (`allocator.request.quotaamounts`). No Node has them; schedulers are told to ignore them.
 QUOTA_DOMAIN: Final = "quota.koordgate.io"
 QUOTA_CPUS: Final = f"{QUOTA_DOMAIN}/cpus"  # CPUs of a Pod's own
 _QUOTA_PREFIX: Final = f"{QUOTA_DOMAIN}/"

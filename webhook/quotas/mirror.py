@@ -1,8 +1,9 @@
 """The quota that goes on limiting devices beside one that an administrator wrote (pure).
 
 A quota on `requests.nvidia.com/gpu` counts no translated Pod: none requests that name any more. Its mirror is a
-ResourceQuota beside it, in the resources that quotas count (`allocator.request.charge`), with the same scopes. The API
-server enforces it as any other. What the original still counts, of Pods from before, is taken off the mirror's limit.
+ResourceQuota beside it, in the resources that quotas count (`allocator.request.quotaamounts`), with the same scopes.
+The API server enforces it as any other. What the original still counts, of Pods from before, is taken off the mirror's
+limit.
 """
 
 import hashlib
