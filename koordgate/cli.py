@@ -88,8 +88,6 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     command: Command = commands()[name].load()
     parser = _Parser(prog=f"{program()} {name}", **_about(command))
     command.arguments(parser)
-    if parser.usage is not None:
-        parser.usage = _as_called(parser.usage)
     parser.set_defaults(called=parser.prog)
     return parser
 

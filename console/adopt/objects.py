@@ -11,8 +11,8 @@ from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import RESOURCE_STATUS, is_allocation_annotation
 from allocator.wire import gang, nodeallocation, nodetopology
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
-from console.devices.installed import RELEASE, UnknownSettingsError, installed_settings
 from console.doctor.policies import PolicyFindings, outdated, search_policies
+from console.reading import RELEASE, UnknownSettingsError, installed_settings
 from console.simulator.documents import InputError, settings_of
 from console.simulator.manifests import wrong_shape
 from console.simulator.objects import read_all

@@ -1,21 +1,501 @@
 """`koordgate top`: every device of a cluster in a line, once or as it changes."""
 
 import argparse
+import asyncio
 import sys
-from collections.abc import Sequence
-from typing import Final
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
+from rich.cells import cell_len, set_cell_size
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from allocator.vocabulary.names import GPU_MEMORY
 from console import terminal
-from console.devices import topview
-from console.devices.cards import cards_of
-from console.devices.live import watch
-from console.devices.nodestate import CommandError, Known, NodeState, read_cluster
+from console.devices.cards import (
+    Availability,
+    Card,
+    Summary,
+    add_row,
+    cards_of,
+    document,
+    held_of,
+    new_table,
+    summary,
+    told_use,
+)
+from console.devices.nodestate import (
+    BOUND,
+    Beside,
+    CommandError,
+    FollowedOthers,
+    Known,
+    NodeState,
+    Others,
+    claim_table,
+    claims_not_read,
+    not_read,
+    read_cluster,
+    read_listed,
+    told_holder,
+)
 from console.devices.session import CommandEnd, add_cluster, add_listing, carry_out
-from console.devices.tables import document
-from console.devices.topview import ShownNode, last_line, lines, look, wide_table
+from console.terminal import printable
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import Forbidden
+from koordgate.kube.resource import DEVICES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from koordgate.kube.watch import Handler, Happening, Reflector, WatchPace
 from webhook.ledger.cluster import cluster_store
+from webhook.ledger.store import Record, Store, UnreadableError, Watch
+from webhook.view.changes import Changes
+from webhook.view.claims import ClaimTable
+
+WIDTH: Final = 100
+"""Columns of a line at most."""
+
+_LEAST: Final = 40  # columns; a narrower terminal wraps
+_ROOMY: Final = 92  # columns from which on the model has a column
+_BAR: Final = 10
+_MODEL: Final = 18
+_AMOUNT: Final = 13  # 143.7/143.7Gi
+_VENDORS: Final = ("NVIDIA-", "NVIDIA ")
+_STYLES: Final = {
+    Availability.FREE: "green",
+    Availability.PARTS: "yellow",
+    Availability.HELD: "",
+    Availability.OUT: "red",
+    Availability.GONE: "red",
+}
+_BAD: Final = (Availability.OUT, Availability.GONE)
+
+
+class Look(NamedTuple):
+    """How a line is drawn."""
+
+    width: int = WIDTH
+    full: str = "█"  # the character of what is held
+    empty: str = "░"  # that of what is not
+
+
+def look(width: int, encoding: str) -> Look:
+    """How lines are drawn for a terminal of this width; in ASCII where its encoding has no blocks."""
+    wide = max(_LEAST, min(width, WIDTH))
+    try:
+        "█░…".encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return Look(wide, "#", ".")
+    return Look(wide)
+
+
+class ShownNode(NamedTuple):
+    """What of a node is shown."""
+
+    state: NodeState
+    cards: Sequence[Card]  # its devices that are shown
+    all: Sequence[Card]  # all its devices
+
+
+def lines(shown: Iterable[ShownNode], drawn: Look) -> Iterator[Text]:
+    """A heading for each node, then a line for each of its devices."""
+    for one in shown:
+        yield _heading(one, drawn)
+        for card in one.cards:
+            yield line(card, drawn)
+
+
+def _heading(one: ShownNode, drawn: Look) -> Text:
+    told = Text(printable(one.state.node), style="bold")
+    told.append(f"  {counts(summary(one.all))}", style="not bold dim")
+    return _cut(told, drawn)
+
+
+def line(card: Card, drawn: Look) -> Text:
+    """A device in one line: its name, model, bars, and who holds some of it or why nobody may."""
+    model = drawn.width >= _ROOMY
+    text = Text(f"  {_column(card.name, 8)} ")
+    if model:
+        text.append(f"{_column(_model(card), _MODEL)} ")
+    first, second = (*card.bars, "", "")[:2]
+    text.append_text(_bar(card, first, drawn))
+    text.append(f" {_percent(card, first):>4} ")
+    text.append_text(_bar(card, second, drawn))
+    text.append(f" {_amount(card, second):<{_AMOUNT}} ")
+    text.append_text(_rest(card, drawn.width - text.cell_len))
+    return _cut(text, drawn)
+
+
+def _column(text: str, width: int) -> str:
+    clean = printable(text)
+    return set_cell_size(clean if cell_len(clean) <= width else f"{set_cell_size(clean, width - 1)}…", width)
+
+
+def _model(card: Card) -> str:
+    model = card.device.model if card.device is not None else ""
+    return next((model.removeprefix(vendor) for vendor in _VENDORS if model.startswith(vendor)), model)
+
+
+def _bar(card: Card, tail: str, drawn: Look) -> Text:
+    total, used = card.total.get(tail, 0), card.used.get(tail, 0)
+    if not total:
+        return Text(" " * _BAR)
+    filled = _BAR if used >= total else min(_BAR - 1, -(-used * _BAR // total))
+    text = Text(drawn.full * filled, style=_STYLES[card.state])
+    return text.append(drawn.empty * (_BAR - filled), style="dim")
+
+
+def _percent(card: Card, tail: str) -> str:
+    total, used = card.total.get(tail, 0), card.used.get(tail, 0)
+    return f"{min(-(-used * 100 // total), 999)}%" if total else ""
+
+
+def _amount(card: Card, tail: str) -> str:
+    total, used = card.total.get(tail, 0), card.used.get(tail, 0)
+    if not total:
+        return ""
+    return "{}/{}Gi".format(*held_of(used, total)) if tail == GPU_MEMORY else f"{used}/{total}"
+
+
+def _rest(card: Card, width: int) -> Text:
+    """Why nothing lands on a device, then who holds some of it: as many as have room."""
+    holders = [printable(told_holder(holding)) for holding, _ in card.held]
+    text = Text()
+    if card.why:
+        why = "not listed" if card.state is Availability.GONE else card.why
+        text.append(printable(why), style="red" if card.state in _BAD else "")
+        if holders:
+            text.append("; ")
+    for at, holder in enumerate(holders):
+        left = len(holders) - at
+        more = f" +{left - 1}" if left > 1 else ""
+        sep = ", " if at else ""
+        if at and text.cell_len + cell_len(sep + holder + more) > width:
+            return text.append(f" +{left}")
+        room = width - text.cell_len - len(more)
+        text.append(sep + (holder if cell_len(holder) <= room or at else _column(holder, max(room, 1)).rstrip()))
+    return text
+
+
+def _cut(text: Text, drawn: Look) -> Text:
+    text.truncate(drawn.width, overflow="ellipsis")
+    return text
+
+
+def counts(found: Summary) -> str:
+    """Count devices by state, in words."""
+    parts = [
+        f"{count} {word}"
+        for count, word in (
+            (found.free, "free"),
+            (found.parts, "in parts"),
+            (found.held, "held"),
+            (found.out, "out of service"),
+        )
+        if count
+    ]
+    gone = f"; {found.gone} held, not listed by the node" if found.gone else ""
+    noun = "device" if found.devices == 1 else "devices"
+    return f"{found.devices} {noun}: {', '.join(parts)}{gone}" if parts else f"no devices{gone}"
+
+
+def last_line(shown: Sequence[ShownNode], namespace: str) -> str:
+    """The summary of all that is shown."""
+    cards = [card for one in shown for card in one.cards]
+    if namespace and not cards:
+        return f"no Pod of namespace {namespace} holds a device"
+    nodes = len(shown)
+    where = f"{nodes} node{'s' if nodes != 1 else ''}"
+    whose = f" that Pods of namespace {namespace} use" if namespace else ""
+    return f"{where}{whose}, {counts(summary(cards))}"
+
+
+def wide_table(shown: Iterable[ShownNode]) -> Table:
+    """A line for each device with all that is known of it, as wide as it is."""
+    table = new_table("NODE", "DEVICE", "ID", "MODEL", "NUMA", "PCI ADDRESS", "STATE", "CORE", "MEMORY", "PODS")
+    for one in shown:
+        for card in one.cards:
+            device = card.device
+            numa = "" if device is None or device.numa_node is None else str(device.numa_node)
+            about = (device.model, numa, device.bus) if device is not None else ("", "", "")
+            first, second = (*card.bars, "", "")[:2]
+            state = f"{card.state}: {card.why}" if card.why else str(card.state)
+            pods = ["; ".join([told_holder(one), *map(told_use, card.uses_of(one))]) for one, _ in card.held]
+            amounts = (_percent(card, first), _amount(card, second))
+            add_row(
+                table, card.node, card.name, card.id, *about, state, *amounts, pods if card.uses else ", ".join(pods)
+            )
+    return table
+
+
+Raw = dict[str, Any]
+Choose = Callable[[NodeState], ShownNode | None]
+
+_EACH_S: Final = 1.0  # between two drawings
+_MOST_PROBLEMS: Final = 3  # lines about what cannot be read
+
+
+class _Kept:
+    """A Reflector's handler that keeps objects, and notes whose changed."""
+
+    def __init__(self, changed: Callable[[str], object], keep: Callable[[Raw], Raw] = lambda obj: obj) -> None:
+        self.objects: dict[str, Raw] = {}
+        self._changed = changed
+        self._keep = keep
+        self._listed: set[str] = set()
+
+    def begin_list(self) -> None:
+        """A list begins."""
+        self._listed = set()
+
+    def put(self, obj: Raw) -> None:
+        """An object is there."""
+        key = _key(obj)
+        self._listed.add(key)
+        kept = self._keep(obj)
+        if self.objects.get(key) != kept:
+            self.objects[key] = kept
+            self._changed(key)
+
+    def drop(self, obj: Raw) -> None:
+        """An object is gone."""
+        if self.objects.pop(_key(obj), None) is not None:
+            self._changed(_key(obj))
+
+    def end_list(self) -> None:
+        """What the list did not name is gone."""
+        for key in self.objects.keys() - self._listed:
+            del self.objects[key]
+            self._changed(key)
+
+
+def _key(obj: Raw) -> str:
+    metadata = obj["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}" if metadata.get("namespace") else str(metadata["name"])
+
+
+def _about(obj: Raw) -> Raw:
+    """What of a Node says something about its devices: its status changes every few seconds."""
+    metadata = obj["metadata"]
+    return {"metadata": {key: metadata[key] for key in ("name", "labels", "annotations") if key in metadata}}
+
+
+class _Records:
+    """A listener of the ledger's store that keeps records."""
+
+    def __init__(self, changed: Callable[[str], object]) -> None:
+        self.records: dict[str, Record | UnreadableError] = {}
+        self._changed = changed
+        self._listed: set[str] = set()
+
+    def begin_list(self) -> None:
+        """A list begins."""
+        self._listed = set()
+
+    def put(self, node: str, revision: int, read: Callable[[], Record]) -> None:  # noqa: ARG002 watches are in order
+        """A record is there."""
+        self._listed.add(node)
+        try:
+            self.records[node] = read()
+        except UnreadableError as error:
+            self.records[node] = error
+        self._changed(node)
+
+    def drop(self, node: str, revision: int) -> None:  # noqa: ARG002
+        """A record is gone."""
+        self.records.pop(node, None)
+        self._changed(node)
+
+    def end_list(self) -> None:
+        """What the list did not name is gone."""
+        for node in self.records.keys() - self._listed:
+            del self.records[node]
+            self._changed(node)
+
+
+class LiveNodes:
+    """The nodes of a cluster, as their objects change.
+
+    `nodes`: names of those that are wanted; empty for all.
+    """
+
+    def __init__(
+        self, kube: KubeClient, store: Store, nodes: Iterable[str], known: Known, pace: WatchPace | None = None
+    ) -> None:
+        self._wanted = frozenset(nodes)
+        self._known = known
+        self._changed: set[str] = set()
+        self._news = asyncio.Event()
+        self._states: dict[str, NodeState] = {}
+        self._claims: tuple[ClaimTable, str] = ClaimTable(Changes(), known.drivers), ""
+        self._claims_changed = False
+        self._devices = _Kept(self._touch)
+        self._nodes = _Kept(self._touch, _about)
+        self._records = _Records(self._touch)
+        self._of_claims = {resource: _Kept(self._touch_claims) for resource in (RESOURCE_CLAIMS, RESOURCE_SLICES)}
+
+        def watched(resource: Resource, kept: Handler, selectors: Mapping[str, str] | None = None) -> Reflector:
+            pacing, error, count = pace or WatchPace(), self._on_error, self._on_happening
+            return Reflector(kube, resource, kept, selectors=selectors, pace=pacing, on_error=error, count=count)
+
+        self._followed = FollowedOthers(known.adoption, self._touch)
+        self._others_unread = ""
+
+        self._needed: list[Watch] = [watched(DEVICES, self._devices), watched(NODES, self._nodes)]
+        self._needed.append(store.watch(self._records, on_error=self._on_error, count=self._on_happening))
+        self._others = [watched(*one) for one in self._of_claims.items()] if known.drivers else []
+        self._pods = watched(PODS, self._followed, BOUND) if known.adoption.peers else None
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        pods = [self._pods] if self._pods is not None else []
+        async with asyncio.TaskGroup() as tasks:
+            for one in (*self._needed, *self._others, *pods):
+                tasks.create_task(one.run())
+
+    async def synced(self) -> None:
+        """Wait until the objects of all nodes have been listed, and Pods where they count, unless the user may not.
+
+        Raises KubeError: the API server refuses, or cannot be reached.
+        """
+        while not all(one.synced.is_set() for one in self._waited()):
+            failed = next((one.last_error for one in self._waited() if one.last_error is not None), None)
+            if failed is not None:
+                raise failed
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_EACH_S):
+                    await self.news()
+
+    def _waited(self) -> list[Watch]:
+        """The watches without which nothing is shown, or what is shown is outdated."""
+        pods = self._pods
+        if pods is None or (isinstance(pods.last_error, Forbidden) and not pods.synced.is_set()):
+            return self._needed
+        return [*self._needed, pods]
+
+    async def news(self) -> None:
+        """Wait until anything changes, or a watch fails."""
+        await self._news.wait()
+        self._news.clear()
+
+    @property
+    def trouble(self) -> str:
+        """Why what is shown may be outdated; "" if it is not."""
+        failing = next((one for one in self._waited() if one.last_error is not None), None)
+        return "" if failing is None else str(failing.last_error)
+
+    def states(self) -> list[NodeState]:
+        """The nodes as they are now, by name; only those that changed are read again."""
+        if self._claims_changed:
+            self._claims_changed = False
+            claims, slices = (self._of_claims[one].objects.values() for one in (RESOURCE_CLAIMS, RESOURCE_SLICES))
+            self._claims = claim_table(claims, slices, self._known.drivers)
+            self._changed |= self._states.keys()
+        unread = self._why_unread()
+        if unread != self._others_unread:
+            self._others_unread = unread
+            self._changed |= self._states.keys()
+        held = Beside(self._claims[0], Others(self._followed.table, unread))
+        devices, records, about = self._devices.objects, self._records.records, self._nodes.objects
+        for name in self._changed:
+            state = read_listed(name, devices, records, about, self._known, held)
+            if state is None or (self._wanted and name not in self._wanted):
+                self._states.pop(name, None)
+            else:
+                self._states[name] = state
+        self._changed.clear()
+        return [self._states[name] for name in sorted(self._states)]
+
+    def _why_unread(self) -> str:
+        """Why Pods of other products are not known; "" if they are, or none count."""
+        if self._pods is None or self._pods.synced.is_set():
+            return ""
+        return not_read(self._pods.last_error or "Pods are being listed")
+
+    def problems(self) -> list[str]:
+        """What cannot be read, a sentence each."""
+        refused = [one.last_error for one in self._others if isinstance(one.last_error, Forbidden)]
+        claims = [claims_not_read(refused[0])] if refused else [self._claims[1]] if self._claims[1] else []
+        others = [self._others_unread] if self._others_unread else []
+        notes = [*self._known.notes, *claims, *others]
+        return notes + [problem for name in sorted(self._states) for problem in self._states[name].problems]
+
+    def _touch(self, node: str) -> None:
+        self._changed.add(node)
+        self._news.set()
+
+    def _touch_claims(self, _name: str) -> None:
+        self._claims_changed = True
+        self._news.set()
+
+    def _on_error(self, _about: str, _error: Exception) -> None:
+        self._news.set()
+
+    def _on_happening(self, _what: Happening) -> None:
+        self._news.set()
+
+
+async def watch(
+    kube: KubeClient, store: Store, nodes: Sequence[str], known: Known, choose: Choose, namespace: str
+) -> None:
+    """Draw devices on the terminal as they change, until cancelled.
+
+    `nodes`: names of those that are shown; empty for all. `choose`: says what of a node is shown; None for nothing.
+    `namespace`: whose Pods' devices are shown; "" for all. Raises CommandError: a named node has nothing to show, or a
+    CRD is missing; KubeError: at the start, the API server refuses or cannot be reached.
+    """
+    await read_cluster(kube, store, nodes, known)  # an error at the start ends the command
+    live = LiveNodes(kube, store, nodes, known)
+    watching = asyncio.create_task(live.run())
+    try:
+        await live.synced()
+        console = terminal.screen()
+        encoding = sys.stdout.encoding  # rich puts another stream in its place while it draws
+        since = ""
+        chosen: dict[str, tuple[NodeState, ShownNode | None]] = {}
+        with Live(console=console, auto_refresh=False, screen=True) as drawn:
+            while True:
+                before = chosen
+                chosen = {
+                    state.node: seen
+                    if (seen := before.get(state.node)) and seen[0] is state
+                    else (state, choose(state))
+                    for state in live.states()
+                }
+                shown = [one for _, one in chosen.values() if one is not None]
+                trouble = live.trouble
+                since = (since or time.strftime("%H:%M:%S")) if trouble else ""
+                head = f"not up to date since {since}: {trouble}" if trouble else ""
+                rows = page(shown, live.problems(), head, namespace, look(console.width, encoding), console.height)
+                drawn.update(Group(*rows), refresh=True)
+                await asyncio.sleep(_EACH_S)
+                await live.news()
+    finally:
+        watching.cancel()
+
+
+def page(
+    shown: Sequence[ShownNode], problems: Sequence[str], trouble: str, namespace: str, drawn: Look, height: int
+) -> list[Text]:
+    """What fits the terminal: as many nodes and devices as have room, what cannot be read, and the summary."""
+
+    def cut(text: str, style: str = "") -> Text:
+        told = Text(printable(text), style=style, no_wrap=True)
+        told.truncate(drawn.width, overflow="ellipsis")
+        return told
+
+    notes = [cut(trouble, "red")] if trouble else []
+    notes += [cut(problem, "yellow") for problem in problems[:_MOST_PROBLEMS]]
+    room = max(1, height - len(notes) - 2)
+    total = sum(1 + len(one.cards) for one in shown)
+    rows = list(islice(lines(shown, drawn), room))
+    if total > room:
+        rows[-1] = cut(f"... {total - room + 1} more lines: name nodes, or make the terminal larger", "dim")
+    return [*rows, Text(), *notes, cut(last_line(shown, namespace))]
 
 
 def chosen(state: NodeState, known: Known, namespace: str) -> ShownNode | None:
@@ -31,9 +511,9 @@ def _show(shown: Sequence[ShownNode], output: str, namespace: str) -> None:
     elif output == "wide":
         terminal.show(wide_table(shown), "", last_line(shown, namespace))
     else:
-        width = terminal.screen().width if sys.stdout.isatty() else topview.WIDTH
+        width = terminal.screen().width if sys.stdout.isatty() else WIDTH
         drawn = look(width, sys.stdout.encoding)
-        terminal.show(*lines(shown, drawn), "", last_line(shown, namespace), most=topview.WIDTH)
+        terminal.show(*lines(shown, drawn), "", last_line(shown, namespace), most=WIDTH)
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ import orjson
 import yaml
 
 from allocator.vocabulary.dialects import PEERS
-from console.devices.installed import CONFIG_KEY, RELEASE
+from console.reading import CONFIG_KEY, RELEASE
 from koordgate.settings import SettingsError
 from webhook import settings
 from webhook.settings import DialectSettings, WebhookSettings

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 
 from allocator.wire import gang, nodeallocation, nodetopology
-from console.devices.installed import CONFIG_KEY, RELEASE, UnknownSettingsError, installed_settings
+from console.reading import CONFIG_KEY, RELEASE, UnknownSettingsError, installed_settings
 from console.snapshot.fields import shapes
 from console.snapshot.keep import Raw, object_of
 from console.snapshot.names import OPEN, Namer

@@ -1,4 +1,4 @@
-"""`koordgate devices` on a real API server: what replicas publish is read back, and a cordoned card takes no Pod."""
+"""Devices by command on a real API server: what replicas publish is read back; a cordoned card takes no Pod."""
 
 import pytest
 import yaml
@@ -20,14 +20,14 @@ async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
     node: str,
     koordgate: Koordgate,
 ) -> None:
-    async def devices(*words: str) -> str:
-        said = await koordgate("devices", *words)
+    async def run(*words: str) -> str:
+        said = await koordgate(*words)
         assert said.status == 0, said.err
         return said.out
 
     async def free() -> list[int]:
         """The free amount of each card."""
-        (found,) = yaml.safe_load(await devices(node, "--output", "yaml"))["nodes"]
+        (found,) = yaml.safe_load(await run("devices", node, "--output", "yaml"))["nodes"]
         return [one["free"].get("gpu-core", 0) for one in found["devices"]]
 
     async def until_free(*wanted: int) -> None:
@@ -49,7 +49,7 @@ async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
 
     await until_free(100, 100)
     before = await unusable()
-    assert "it takes no new Pods" in await devices("cordon", node, uuid_of(node, 0))
+    assert "it takes no new Pods" in await run("cordon", uuid_of(node, 0))
     await until_free(0, 100)
 
     async def both_know() -> bool:
@@ -64,9 +64,9 @@ async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
     await waits(admin, namespace, "second")
     await admin.delete(pods_path(namespace, "second"), gracePeriodSeconds="0")
 
-    assert f"{namespace}/first" in await devices("cordon", node, uuid_of(node, 1))
-    await devices("uncordon", node, uuid_of(node, 1))
-    await devices("uncordon", node, uuid_of(node, 0))
+    assert f"{namespace}/first" in await run("cordon", uuid_of(node, 1))
+    await run("uncordon", uuid_of(node, 1))
+    await run("uncordon", uuid_of(node, 0))
     await until_free(100, 0)
     await create("third")
     assert await card_of("third") == uuid_of(node, 0)
@@ -80,8 +80,8 @@ async def test_draining_a_card_respects_a_disruption_budget_and_spares_the_other
     node: str,
     koordgate: Koordgate,
 ) -> None:
-    async def devices(*words: str) -> tuple[int, str]:
-        said = await koordgate("devices", *words)
+    async def run(*words: str) -> tuple[int, str]:
+        said = await koordgate(*words)
         return said.status, said.out
 
     async def uid_of(name: str) -> str | None:
@@ -104,19 +104,19 @@ async def test_draining_a_card_respects_a_disruption_budget_and_spares_the_other
     budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}, "spec": spec}
     await admin.create(budgets, budget)
 
-    status, out = await devices("drain", node, cards["kept"], "--dry-run=server")
+    status, out = await run("drain", cards["kept"], "--dry-run=server")
     assert status == 3
     assert "may not be evicted now" in out
-    status, _ = await devices("drain", node, cards["kept"], "--timeout", "1")
+    status, _ = await run("drain", cards["kept"], "--timeout", "1")
     assert status == 3
     assert await uid_of("kept") is not None
 
     allowed = {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}
     observed = (await admin.get(f"{budgets}/b"))["metadata"]["generation"]
     await admin.patch(f"{budgets}/b/status", {"status": {**allowed, "observedGeneration": observed}})
-    status, out = await devices("drain", node, cards["kept"], "--timeout", "60")
+    status, out = await run("drain", cards["kept"], "--timeout", "60")
     assert (status, await uid_of("kept")) == (0, None)
     assert await uid_of("spared") is not None
     assert "it stays cordoned" in out
-    assert (await devices("uncordon", node, cards["kept"]))[0] == 0
+    assert (await run("uncordon", cards["kept"]))[0] == 0
     await admin.delete(f"{budgets}/b")

@@ -45,14 +45,6 @@ def test_the_program_names_itself_as_it_was_called(
     assert f"  {name} top gpu-node-1 --watch" in told
 
 
-def test_both_lines_of_a_usage_name_the_program(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    called(monkeypatch, "kubectl-koordgate")
-    told = help_of(capsys, "devices")
-    assert told.startswith("usage: kubectl koordgate devices [options] [NODE ...]\n       kubectl koordgate devices [")
-
-
 def test_a_message_begins_with_the_command_as_it_was_called(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -16,11 +16,20 @@ from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.names import CLASSES, CORDONED
 from allocator.wire.memoryuse import write_uses
 from allocator.wire.nodeallocation import write_spec
-from console.devices.amounts import held_of, told_bytes
-from console.devices.cards import Availability, Card, Summary, cards_of, summary
+from console.devices.cards import (
+    Availability,
+    Card,
+    Summary,
+    cards_of,
+    devices_table,
+    document,
+    held_of,
+    summary,
+    told_bytes,
+    told_use,
+)
 from console.devices.nodestate import Known, NodeState, read_node
-from console.devices.tables import devices_table, document, told_use
-from console.devices.topview import Look, ShownNode, counts, last_line, line, lines, look, wide_table
+from console.devices.topcommand import Look, ShownNode, counts, last_line, line, lines, look, wide_table
 from webhook.ledger.kube import record_or_error
 
 Raw = dict[str, Any]

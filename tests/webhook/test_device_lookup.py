@@ -7,8 +7,7 @@ from builders import device_entry, device_object, gpu, holding, part
 
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodeallocation import write_spec
-from console.devices.lookup import find_device
-from console.devices.naming import address_of, identity_of, is_begun
+from console.devices.cordoncommands import address_of, find_device, is_begun
 from console.devices.nodestate import CommandError, Known, NodeState, read_node
 from webhook.ledger.kube import record_or_error
 
@@ -145,33 +144,6 @@ def test_a_pci_address_is_written_as_sysfs_does(text: str, address: str) -> None
 )
 def test_four_characters_begin_an_id(identity: str, word: str, *, begun: bool) -> None:
     assert is_begun(identity, word) is begun
-
-
-@pytest.mark.parametrize(
-    ("word", "identity"),
-    [("0000:3a:00.0", "GPU-a"), ("0000:3B:00.0", "GPU-b"), ("00000000:3c:00.0", "GPU-c"), ("gpu/1", "GPU-b")],
-)
-def test_of_several_cards_of_a_node_the_one_at_an_address_is_found(word: str, identity: str) -> None:
-    cards = [card(at, f"GPU-{name}", f"0000:3{name}:00.0") for at, name in enumerate("abc")]
-    obj = device_object(*cards, name="n1")
-    record = {"metadata": {"name": "n1", "resourceVersion": "1"}, "spec": write_spec([])}
-    state = read_node("n1", obj, record_or_error(record), None, Known())
-    assert identity_of(state, word, obj) == identity
-
-
-def test_what_several_cards_begin_with_is_told_with_these_alone() -> None:
-    cards = [card(at, f"GPU-{name}", f"0000:3{at}:00.0") for at, name in enumerate(("aaaa1", "aaaa2", "bbbb1"))]
-    obj = device_object(*cards, name="n1")
-    record = {"metadata": {"name": "n1", "resourceVersion": "1"}, "spec": write_spec([])}
-    state = read_node("n1", obj, record_or_error(record), None, Known())
-    with pytest.raises(CommandError) as caught:
-        identity_of(state, "GPU-aaaa", obj)
-    assert str(caught.value) == "node n1 has several devices 'GPU-aaaa'; there are: GPU-aaaa1, GPU-aaaa2"
-    with pytest.raises(CommandError) as caught:
-        identity_of(state, "gpu/9", obj)
-    assert str(caught.value) == (
-        "node n1 has no device 'gpu/9'; there are: gpu 0 GPU-aaaa1, gpu 1 GPU-aaaa2, gpu 2 GPU-bbbb1"
-    )
 
 
 @pytest.mark.parametrize(("word", "there"), [("n1/123456789", True), ("n1/1234567890", False)])

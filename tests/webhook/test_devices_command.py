@@ -3,7 +3,6 @@
 import asyncio
 import json
 from dataclasses import replace
-from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,9 @@ from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import CLASSES, CORDONED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import write_spec
-from console.devices import claimreading, cordons, live, lookup, naming, nodestate, others, tables, topview
-from console.devices import pods as pods_lines
-from console.devices.cards import cards_of
+from console.devices import nodestate
+from console.devices.cards import cards_of, document
 from console.devices.nodestate import Known, read_node
-from console.devices.tables import document
 from koordgate.cli import main
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import (
@@ -48,11 +45,11 @@ Raw = dict[str, Any]
 
 
 @pytest.fixture
-def devices(koordgate: Koordgate, fake: FakeKube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Koordgate:
-    """Run `koordgate devices` with these arguments, against the fake cluster."""
+def cli(koordgate: Koordgate, fake: FakeKube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Koordgate:
+    """Run `koordgate` with these arguments, against the fake cluster."""
     monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path, fake.url)))
     install(fake)
-    return partial(koordgate, "devices")
+    return koordgate
 
 
 def record(node: str, *holdings: Holding) -> Raw:
@@ -102,10 +99,8 @@ def lines_of(said: Said) -> list[list[str]]:
     return [line.split() for line in said.out.splitlines()]
 
 
-async def test_the_table_has_each_device_with_its_health_and_who_holds_it(
-    cluster: FakeKube, devices: Koordgate
-) -> None:
-    said = await devices()
+async def test_the_table_has_each_device_with_its_health_and_who_holds_it(cluster: FakeKube, cli: Koordgate) -> None:
+    said = await cli("devices")
     assert (said.status, said.err) == (0, "")
     rows = [line for line in said.out.splitlines() if line.startswith(("n1", "n2"))]
     assert [row.split()[:4] for row in rows] == [
@@ -124,8 +119,8 @@ async def test_the_table_has_each_device_with_its_health_and_who_holds_it(
     assert "default/pod-a: rdma 25" in rows[2]
 
 
-async def test_as_yaml_the_same_is_data(cluster: FakeKube, devices: Koordgate) -> None:
-    said = await devices("n1", "--output", "yaml")
+async def test_as_yaml_the_same_is_data(cluster: FakeKube, cli: Koordgate) -> None:
+    said = await cli("devices", "n1", "--output", "yaml")
     (node,) = yaml.safe_load(said.out)["nodes"]
     assert node["node"] == "n1"
     card, sick, network = node["devices"]
@@ -138,19 +133,19 @@ async def test_as_yaml_the_same_is_data(cluster: FakeKube, devices: Koordgate) -
     assert (network["numaNode"], network["pcieRoot"]) == (1, "pci0000:00")
 
 
-async def test_as_json_it_is_the_same_document_as_in_yaml(cluster: FakeKube, devices: Koordgate) -> None:
-    text = (await devices("n1", "-o", "json", "--context", "here")).out
-    assert json.loads(text) == yaml.safe_load((await devices("n1", "-o", "yaml")).out)
+async def test_as_json_it_is_the_same_document_as_in_yaml(cluster: FakeKube, cli: Koordgate) -> None:
+    text = (await cli("devices", "n1", "-o", "json", "--context", "here")).out
+    assert json.loads(text) == yaml.safe_load((await cli("devices", "n1", "-o", "yaml")).out)
 
 
-async def test_a_context_that_the_kubeconfig_lacks_is_named(cluster: FakeKube, devices: Koordgate) -> None:
-    said = await devices("--context", "elsewhere")
+async def test_a_context_that_the_kubeconfig_lacks_is_named(cluster: FakeKube, cli: Koordgate) -> None:
+    said = await cli("devices", "--context", "elsewhere")
     assert (said.status, said.out) == (1, "")
     assert "elsewhere" in said.err
 
 
-async def test_a_named_node_is_read_alone(cluster: FakeKube, devices: Koordgate) -> None:
-    said = await devices("n2")
+async def test_a_named_node_is_read_alone(cluster: FakeKube, cli: Koordgate) -> None:
+    said = await cli("devices", "n2")
     assert "GPU-idle" in said.out
     assert "n1" not in said.out
     assert {(one.verb, one.path) for one in cluster.requests} == {
@@ -160,87 +155,89 @@ async def test_a_named_node_is_read_alone(cluster: FakeKube, devices: Koordgate)
     }
 
 
-async def test_what_resource_claims_hold_is_shown_beside_the_pods(cluster: FakeKube, devices: Koordgate) -> None:
+async def test_what_resource_claims_hold_is_shown_beside_the_pods(cluster: FakeKube, cli: Koordgate) -> None:
     cluster.put(RESOURCE_SLICES.path(), resource_slice("n2", [listed("gpu-0", "GPU-idle")]))
     cluster.put(RESOURCE_CLAIMS.path(namespace="team"), claim("c", result("gpu-0", "n2"), namespace="team"))
-    said = await devices("n2")
+    said = await cli("devices", "n2")
     assert "resourceclaim team/c: gpu-core 100" in said.out
     assert said.err == ""
-    (node,) = yaml.safe_load((await devices("n2", "--output", "yaml")).out)["nodes"]
+    (node,) = yaml.safe_load((await cli("devices", "n2", "--output", "yaml")).out)["nodes"]
     (holder,) = node["devices"][0]["pods"]
     assert (holder["kind"], holder["name"], holder["uid"]) == ("ResourceClaim", "c", "uid-c")
 
 
 @pytest.mark.parametrize(("status", "told"), [(403, "what ResourceClaims hold is not shown"), (404, "")])
 async def test_without_the_right_to_claims_or_without_dra_the_rest_is_shown(
-    cluster: FakeKube, devices: Koordgate, status: int, told: str
+    cluster: FakeKube, cli: Koordgate, status: int, told: str
 ) -> None:
     cluster.faults.always("list", "resourceslices", answer(status))
     reserved = replace(holding("x", part(gpu(0), 10)), fence=7)
     cluster.put(NODE_ALLOCATIONS.path(), record("n2", reserved))
-    said = await devices()
+    said = await cli("devices")
     assert "GPU-idle" in said.out
     assert "resourceclaim default/pod-x" in said.out
     assert told in said.err
     assert bool(said.err) is bool(told)
 
 
-async def test_a_drain_evicts_no_claim(cluster: FakeKube, devices: Koordgate) -> None:
+async def test_a_drain_evicts_no_claim(cluster: FakeKube, cli: Koordgate) -> None:
     cluster.put(
         NODE_ALLOCATIONS.path(), record("n2", replace(holding("x", part(gpu(0, device_id="GPU-idle"), 10)), fence=7))
     )
-    said = await devices("drain", "n2", "GPU-idle")
+    said = await cli("drain", "n2/GPU-idle")
     assert said.status == 0
     assert "resourceclaim default/pod-x" in said.out
     assert not cluster.seen("create", "pods")
 
 
-async def test_what_is_held_of_a_device_that_is_gone_is_shown(fake: FakeKube, devices: Koordgate) -> None:
+async def test_what_is_held_of_a_device_that_is_gone_is_shown(fake: FakeKube, cli: Koordgate) -> None:
     fake.put(NODE_ALLOCATIONS.path(), record("n3", holding("a", part(gpu(5), 50))))
-    said = await devices()
+    said = await cli("devices")
     assert "GPU-5" in said.out
     assert "not in the Device object" in said.out
     assert "default/pod-a: gpu-core 50" in said.out
 
 
 async def test_device_types_of_ones_own_are_known_by_the_settings(
-    fake: FakeKube, devices: Koordgate, tmp_path: Path
+    fake: FakeKube, cli: Koordgate, tmp_path: Path
 ) -> None:
     settings = tmp_path / "config.yaml"
     settings.write_text("devices: {types: [{name: npu, resource: example.com/npu}]}", encoding="utf-8")
     entry = {"type": "npu", "id": "NPU-1", "minor": 0, "health": True, "resources": {}}
     fake.put(DEVICES.path(), device_object(entry, name="n1"))
-    assert "NPU-1" not in (await devices()).out
-    assert "NPU-1" in (await devices("--config", str(settings))).out
+    assert "NPU-1" not in (await cli("devices")).out
+    assert "NPU-1" in (await cli("devices", "--config", str(settings))).out
 
 
-@pytest.mark.parametrize("words", [(), ("n1",), ("n1", "n2")], ids=["all", "one node", "two nodes"])
+@pytest.mark.parametrize(
+    "words", [("devices",), ("devices", "n1"), ("devices", "n1", "n2")], ids=["all", "one node", "two nodes"]
+)
 async def test_what_cannot_be_read_is_told_and_the_rest_shown(
-    fake: FakeKube, devices: Koordgate, words: tuple[str, ...]
+    fake: FakeKube, cli: Koordgate, words: tuple[str, ...]
 ) -> None:
     fake.put(DEVICES.path(), device_object(device_entry(0, id="GPU-other"), name="n2"))
     fake.put(DEVICES.path(), device_object(device_entry(0), device_entry(1, id=""), name="n1"))
     broken = {"metadata": {"name": "n1"}, "spec": {"allocations": [{}]}}
     fake.put(NODE_ALLOCATIONS.path(), broken)
-    said = await devices(*words)
+    said = await cli(*words)
     assert "GPU-0" in said.out
-    assert ("GPU-other" in said.out) is (words != ("n1",))
+    assert ("GPU-other" in said.out) is (words != ("devices", "n1"))
     assert "koordgate devices: Device n1: spec.devices[1]: no id" in said.err
     assert "its holdings are unknown" in said.err
 
 
-async def test_no_control_character_of_an_object_reaches_the_terminal(fake: FakeKube, devices: Koordgate) -> None:
+async def test_no_control_character_of_an_object_reaches_the_terminal(fake: FakeKube, cli: Koordgate) -> None:
     evil = device_entry(0, id="GPU-\x1b[2J", labels={"node.koordinator.sh/gpu-model": "\x1b]0;title\x07"})
     fake.put(DEVICES.path(), device_object(evil, "\x1b[31m", name="n1"))
-    said = await devices()
+    said = await cli("devices")
     assert "GPU-?[2J" in said.out
     assert "\x1b" not in said.out + said.err
 
 
-async def test_what_an_object_says_is_printed_as_it_is_and_never_as_markup(fake: FakeKube, devices: Koordgate) -> None:
+async def test_what_an_object_says_is_printed_as_it_is_and_never_as_markup(fake: FakeKube, cli: Koordgate) -> None:
     entries = [device_entry(0, id=":warning:"), device_entry(1, id="[bold]GPU-1[/bold]")]
     fake.put(DEVICES.path(), device_object(*entries, name="n1"))
-    said = await devices()
+    said = await cli("devices")
     assert [line[3] for line in lines_of(said)[1:] if line[0] == "n1"] == [":warning:", "[bold]GPU-1[/bold]"]
 
 
@@ -262,8 +259,8 @@ def test_whatever_stands_in_the_objects_a_node_can_be_read_and_reported(value: A
 # Cordons
 
 
-async def test_a_cordoned_card_takes_nothing_new_and_its_pods_are_listed(cluster: FakeKube, devices: Koordgate) -> None:
-    said = await devices("cordon", "n1", "GPU-0")
+async def test_a_cordoned_card_takes_nothing_new_and_its_pods_are_listed(cluster: FakeKube, cli: Koordgate) -> None:
+    said = await cli("cordon", "n1/GPU-0")
     assert (said.status, said.err) == (0, "")
     assert said.out.splitlines()[0] == "n1: gpu 0 GPU-0 is cordoned; it takes no new Pods"
     assert "Pods that hold something of it, and run on: 2" in said.out
@@ -271,9 +268,9 @@ async def test_a_cordoned_card_takes_nothing_new_and_its_pods_are_listed(cluster
     assert lines_of(said)[4][:3] == ["default/pod-b", "gpu-core", "20,"]
     card, *_ = read_device_object(cluster.get(DEVICES.path("n1"))).devices
     assert (card.healthy, card.why_not) == (False, "cordoned by an administrator")
-    assert "cordoned by an administrator" in (await devices("n1")).out
+    assert "cordoned by an administrator" in (await cli("devices", "n1")).out
 
-    said = await devices("uncordon", "n1", "GPU-0")
+    said = await cli("uncordon", "n1/GPU-0")
     assert said.out.splitlines()[0] == "n1: gpu 0 GPU-0 is not cordoned; it takes new Pods"
     assert cordoned(cluster) is None
     assert read_device_object(cluster.get(DEVICES.path("n1"))).devices[0].healthy
@@ -282,56 +279,56 @@ async def test_a_cordoned_card_takes_nothing_new_and_its_pods_are_listed(cluster
 @pytest.mark.parametrize(
     ("words", "stands", "told"),
     [
-        (("cordon", "n1", "GPU-0"), "GPU-0,GPU-1", "is cordoned already"),
-        (("uncordon", "n1", "GPU-0"), "GPU-1", "is not cordoned anyway"),
-        (("uncordon", "n1", "GPU-0"), None, "is not cordoned anyway"),
+        (("cordon", "n1/GPU-0"), "GPU-0,GPU-1", "is cordoned already"),
+        (("uncordon", "n1/GPU-0"), "GPU-1", "is not cordoned anyway"),
+        (("uncordon", "n1/GPU-0"), None, "is not cordoned anyway"),
     ],
     ids=["cordon", "uncordon beside another", "uncordon where nothing is"],
 )
 async def test_done_twice_nothing_is_written(
-    cluster: FakeKube, devices: Koordgate, words: tuple[str, ...], stands: str | None, told: str
+    cluster: FakeKube, cli: Koordgate, words: tuple[str, ...], stands: str | None, told: str
 ) -> None:
     obj = cluster.get(DEVICES.path("n1"))
     obj["metadata"]["annotations"] = {} if stands is None else {CORDONED: stands}
     cluster.put(DEVICES.path(), obj)
-    said = await devices(*words)
+    said = await cli(*words)
     assert said.status == 0
     assert told in said.out
     assert writes(cluster) == 0
     assert cordoned(cluster) == stands
 
 
-async def test_others_cordons_and_annotations_stay(cluster: FakeKube, devices: Koordgate) -> None:
+async def test_others_cordons_and_annotations_stay(cluster: FakeKube, cli: Koordgate) -> None:
     obj = cluster.get(DEVICES.path("n1"))
     obj["metadata"]["annotations"] = {CORDONED: "GPU-gone, GPU-1", "other": "stays"}
     cluster.put(DEVICES.path(), obj)
-    await devices("cordon", "n1", "0000:01:00.0")
+    await cli("cordon", "n1/0000:01:00.0")
     assert cordoned(cluster) == "0000:01:00.0,GPU-1,GPU-gone"
-    said = await devices("uncordon", "n1", "GPU-gone")
+    said = await cli("uncordon", "n1/GPU-gone")
     assert "GPU-gone (not in the Device object, nor a class of the Node) is not cordoned" in said.out
     assert cordoned(cluster) == "0000:01:00.0,GPU-1"
     assert cluster.get(DEVICES.path("n1"))["metadata"]["annotations"]["other"] == "stays"
 
 
-async def test_a_card_that_is_unhealthy_is_so_still_when_its_cordon_ends(cluster: FakeKube, devices: Koordgate) -> None:
-    await devices("cordon", "n1", "GPU-1")
-    said = await devices("uncordon", "n1", "GPU-1")
+async def test_a_card_that_is_unhealthy_is_so_still_when_its_cordon_ends(cluster: FakeKube, cli: Koordgate) -> None:
+    await cli("cordon", "n1/GPU-1")
+    said = await cli("uncordon", "n1/GPU-1")
     assert "it still takes no new Pods: XID: 79" in said.out
     assert "no Pod holds anything of it" in said.out
 
 
-async def test_a_dry_run_writes_nothing(cluster: FakeKube, devices: Koordgate) -> None:
-    said = await devices("cordon", "n1", "GPU-0", "--dry-run")
+async def test_a_dry_run_writes_nothing(cluster: FakeKube, cli: Koordgate) -> None:
+    said = await cli("cordon", "n1/GPU-0", "--dry-run")
     assert said.status == 0
     assert "is cordoned; it takes no new Pods (dry run: nothing is written)" in said.out
     assert "default/pod-a" in said.out
     assert cordoned(cluster) is None
 
 
-async def test_two_who_cordon_at_once_both_succeed(cluster: FakeKube, devices: Koordgate) -> None:
+async def test_two_who_cordon_at_once_both_succeed(cluster: FakeKube, cli: Koordgate) -> None:
     held = hold()
     cluster.faults.add("patch", "devices", held)
-    running = asyncio.create_task(devices("cordon", "n1", "GPU-0"))
+    running = asyncio.create_task(cli("cordon", "n1/GPU-0"))
     await held.reached.wait()
     obj = cluster.get(DEVICES.path("n1"))
     obj["metadata"]["annotations"] = {CORDONED: "GPU-1"}
@@ -342,9 +339,9 @@ async def test_two_who_cordon_at_once_both_succeed(cluster: FakeKube, devices: K
     assert cordoned(cluster) == "GPU-0,GPU-1"
 
 
-async def test_an_object_that_others_write_again_and_again_is_given_up(cluster: FakeKube, devices: Koordgate) -> None:
+async def test_an_object_that_others_write_again_and_again_is_given_up(cluster: FakeKube, cli: Koordgate) -> None:
     cluster.faults.always("patch", "devices", answer(409))
-    said = await devices("cordon", "n1", "GPU-0")
+    said = await cli("cordon", "n1/GPU-0")
     assert said.status == 2
     assert "others changed the cordons of node n1 during each of 8 attempts; try again" in said.err
 
@@ -368,8 +365,8 @@ def queues(cluster: FakeKube, tmp_path: Path) -> tuple[str, str]:
     return "--config", str(settings)
 
 
-async def test_software_classes_are_shown_as_devices_are(devices: Koordgate, queues: tuple[str, str]) -> None:
-    said = await devices(*queues)
+async def test_software_classes_are_shown_as_devices_are(cli: Koordgate, queues: tuple[str, str]) -> None:
+    said = await cli("devices", *queues)
     assert "Node n5: annotation koordgate.io/classes: queue 'none': holds nothing" in said.err
     rows = [line for line in said.out.splitlines() if line.startswith(("n4", "n5", "n6"))]
     assert [row.split() for row in rows] == [
@@ -377,36 +374,36 @@ async def test_software_classes_are_shown_as_devices_are(devices: Koordgate, que
         ["n5", "queue", "0", "fast", "-", "-", "-", "healthy", "queue", "3/10", "default/pod-a:", "queue", "3"],
         ["n5", "queue", "2", "spare", "-", "-", "-", "healthy", "queue", "0/5", "-"],
     ]
-    assert [row for row in (await devices("n4", *queues)).out.splitlines() if row.startswith("n4")] != []
-    said = await devices("n6", *queues)
+    assert [row for row in (await cli("devices", "n4", *queues)).out.splitlines() if row.startswith("n4")] != []
+    said = await cli("devices", "n6", *queues)
     assert (said.status, "node n6 has no Device object" in said.err) == (2, True)
 
 
 async def test_a_device_of_a_software_class_is_cordoned_on_its_node(
-    fake: FakeKube, devices: Koordgate, queues: tuple[str, str]
+    fake: FakeKube, cli: Koordgate, queues: tuple[str, str]
 ) -> None:
-    said = await devices("cordon", "n5", "fast", *queues)
+    said = await cli("cordon", "n5/fast", *queues)
     assert said.out.splitlines()[0] == "n5: queue 0 fast is cordoned; it takes no new Pods"
     assert "default/pod-a" in said.out
     annotations = fake.get(NODES.path("n5"))["metadata"]["annotations"]
     assert (annotations[CORDONED], annotations["other"]) == ("fast", "stays")
-    (node,) = yaml.safe_load((await devices("n5", "--output", "yaml", *queues)).out)["nodes"]
+    (node,) = yaml.safe_load((await cli("devices", "n5", "--output", "yaml", *queues)).out)["nodes"]
     assert [(one["id"], one["cordoned"], one["healthy"]) for one in node["devices"]] == [
         ("fast", True, False),
         ("spare", False, True),
     ]
 
-    assert "is not cordoned; it takes new Pods" in (await devices("uncordon", "n5", "fast", *queues)).out
+    assert "is not cordoned; it takes new Pods" in (await cli("uncordon", "n5/fast", *queues)).out
     assert CORDONED not in fake.get(NODES.path("n5"))["metadata"]["annotations"]
 
 
 async def test_what_is_cordoned_of_a_class_can_be_put_back_though_the_class_is_gone(
-    fake: FakeKube, devices: Koordgate, queues: tuple[str, str]
+    fake: FakeKube, cli: Koordgate, queues: tuple[str, str]
 ) -> None:
     obj = fake.get(NODES.path("n5"))
     obj["metadata"]["annotations"][CORDONED] = "gone,fast"
     fake.put(NODES.path(), obj)
-    assert "gone (not in the Device object, nor" in (await devices("uncordon", "n5", "gone", *queues)).out
+    assert "gone (not in the Device object, nor" in (await cli("uncordon", "n5/gone", *queues)).out
     assert fake.get(NODES.path("n5"))["metadata"]["annotations"][CORDONED] == "fast"
 
 
@@ -416,28 +413,23 @@ async def test_what_is_cordoned_of_a_class_can_be_put_back_though_the_class_is_g
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("cordon", "n1", "GPU-9"), "node n1 has no device 'GPU-9'; there are: gpu 0 GPU-0, gpu 1 GPU-1, rdma 1"),
-        (("uncordon", "n1", "GPU-9"), "node n1 has no device 'GPU-9'"),
-        (("cordon", "n9", "GPU-0"), "node n9 has no Device object; there are: n1, n2"),
-        (("n9",), "node n9 has no Device object; there are: n1, n2"),
-        (("a/b",), "no node can have that name"),
-        (("cordon", "n1"), "cordon takes a node and a device: koordgate"),
-        (("drain", "n1"), "drain takes a node and a device: koordgate"),
-        (("drain", "n1", "GPU-9"), "node n1 has no device 'GPU-9'"),
-        (("drain", "n1", "GPU-"), "node n1 has several devices 'GPU-'; there are: GPU-0, GPU-1"),
-        (("drain", "n1", "gpu/7"), "node n1 has no device 'gpu/7'"),
-        (("cordon", "n1", "GPU-0", "GPU-1"), "cordon takes a node and a device: koordgate"),
-        (("cordon", "n1", "GPU-0", "--output", "yaml"), "cannot be used with cordon"),
-        (("n1", "--dry-run"), "--dry-run can be used with cordon, uncordon and drain only"),
-        (("--config", "/absent/file"), "/absent/file"),
+        (("cordon", "n1/GPU-9"), "node n1 has no device 'GPU-9'; there are: n1/gpu/0 GPU-0, n1/gpu/1 GPU-1"),
+        (("uncordon", "n1/GPU-9"), "node n1 has no device 'GPU-9'"),
+        (("cordon", "n9/GPU-0"), "node n9 has no Device object; there are: n1, n2"),
+        (("devices", "n9"), "node n9 has no Device object; there are: n1, n2"),
+        (("devices", "a/b"), "no node can have that name"),
+        (("drain", "n1/GPU-9"), "node n1 has no device 'GPU-9'"),
+        (("drain", "n1/GPU-"), "'n1/GPU-' names several devices; there are: n1/gpu/0 GPU-0, n1/gpu/1 GPU-1"),
+        (("drain", "n1/gpu/7"), "node n1 has no device 'gpu/7'"),
+        (("devices", "--config", "/absent/file"), "/absent/file"),
     ],
 )
 async def test_a_mistake_is_a_2_that_says_what_there_is(
-    cluster: FakeKube, devices: Koordgate, words: tuple[str, ...], told: str
+    cluster: FakeKube, cli: Koordgate, words: tuple[str, ...], told: str
 ) -> None:
-    said = await devices(*words)
+    said = await cli(*words)
     assert (said.status, said.out) == (2, "")
-    assert said.err.startswith("koordgate devices: ")
+    assert said.err.startswith(f"koordgate {words[0]}: ")
     assert told in said.err
     assert writes(cluster) == 0
 
@@ -445,56 +437,56 @@ async def test_a_mistake_is_a_2_that_says_what_there_is(
 @pytest.mark.parametrize("seconds", ["-1", "86401", "nan", "soon"])
 def test_a_timeout_is_a_number_of_seconds_up_to_a_day(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(["devices", "drain", "n1", "GPU-0", "--timeout", seconds])
+        main(["drain", "n1/GPU-0", "--timeout", seconds])
     assert f"argument --timeout: {seconds!r}: state seconds from 0 to 86400" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [(), ("cordon", "n1", "GPU-0"), ("n1",)])
+@pytest.mark.parametrize("words", [("devices",), ("cordon", "n1/GPU-0"), ("devices", "n1")])
 async def test_without_the_crd_the_message_says_what_to_install(
-    fake: FakeKube, devices: Koordgate, words: tuple[str, ...]
+    fake: FakeKube, cli: Koordgate, words: tuple[str, ...]
 ) -> None:
     fake.absent |= {"devices", "nodeallocations"}
-    said = await devices(*words)
+    said = await cli(*words)
     assert said.status == 2
     assert "the cluster has no devices.scheduling.koordinator.sh: install koordgate's chart" in said.err
 
 
 @pytest.mark.parametrize(
     "words",
-    [(), ("--output", "yaml"), ("cordon", "n1", "GPU-0"), ("drain", "n1", "GPU-0")],
+    [("devices",), ("devices", "--output", "yaml"), ("cordon", "n1/GPU-0"), ("drain", "n1/GPU-0")],
 )
 async def test_without_the_crd_of_the_ledger_nobody_is_said_to_hold_nothing(
-    cluster: FakeKube, devices: Koordgate, words: tuple[str, ...]
+    cluster: FakeKube, cli: Koordgate, words: tuple[str, ...]
 ) -> None:
     cluster.absent |= {"nodeallocations"}
     for record in cluster.objects(NODE_ALLOCATIONS.path()):
         cluster.remove(NODE_ALLOCATIONS.path(record["metadata"]["name"]))
-    said = await devices(*words)
+    said = await cli(*words)
     assert said.status == 2
     assert "the cluster has no nodeallocations: install koordgate's chart" in said.err
 
 
 @pytest.mark.parametrize(
     ("words", "verb"),
-    [((), "list"), (("n1",), "get"), (("cordon", "n1", "GPU-0"), "patch")],
+    [(("devices",), "list"), (("devices", "n1"), "get"), (("cordon", "n1/GPU-0"), "patch")],
     ids=["list", "get", "patch"],
 )
 async def test_a_right_that_is_missing_is_named(
-    cluster: FakeKube, devices: Koordgate, words: tuple[str, ...], verb: str
+    cluster: FakeKube, cli: Koordgate, words: tuple[str, ...], verb: str
 ) -> None:
     refused = (
         f'devices.scheduling.koordinator.sh is forbidden: User "eve" cannot {verb} resource "devices" in API group '
         '"scheduling.koordinator.sh" at the cluster scope'
     )
     cluster.faults.always(verb, "devices", answer(403, refused))
-    said = await devices(*words)
+    said = await cli(*words)
     assert said.status == 1
     assert f"eve lacks the right to {verb} devices.scheduling.koordinator.sh at the cluster scope" in said.err
 
 
-async def test_an_api_server_that_does_not_answer_is_said_so(cluster: FakeKube, devices: Koordgate) -> None:
+async def test_an_api_server_that_does_not_answer_is_said_so(cluster: FakeKube, cli: Koordgate) -> None:
     cluster.faults.always("get", "devices", drop())
-    said = await devices("n1")
+    said = await cli("devices", "n1")
     assert said.status == 1
     assert "the API server of the kubeconfig does not answer" in said.err
 
@@ -513,14 +505,12 @@ async def test_an_api_server_that_does_not_answer_is_said_so(cluster: FakeKube, 
         ("00000000:3B:00.0", "GPU-0"),
     ],
 )
-async def test_a_device_is_found_by_each_of_its_names(
-    fake: FakeKube, devices: Koordgate, word: str, identity: str
-) -> None:
+async def test_a_device_is_found_by_each_of_its_names(fake: FakeKube, cli: Koordgate, word: str, identity: str) -> None:
     card = device_entry(0, topology={"socketID": 0, "nodeID": 0, "pcieID": "pci0000:3a", "busID": "0000:3B:00.0"})
     fake.put(DEVICES.path(), device_object(card, device_entry(1), nic(1), name="n1"))
-    assert (await devices("cordon", "n1", word)).status == 0
+    assert (await cli("cordon", f"n1/{word}")).status == 0
     assert cordoned(fake) == identity
-    assert (await devices("uncordon", "n1", word)).status == 0
+    assert (await cli("uncordon", f"n1/{word}")).status == 0
     assert cordoned(fake) is None
 
 
@@ -539,44 +529,44 @@ def left(fake: FakeKube) -> list[str]:
 
 @pytest.mark.parametrize("word", ["GPU-0", "gpu/0"])
 async def test_draining_a_card_evicts_those_that_hold_some_of_it_and_no_others(
-    pods: FakeKube, devices: Koordgate, word: str
+    pods: FakeKube, cli: Koordgate, word: str
 ) -> None:
-    said = await devices("drain", "n1", word)
+    said = await cli("drain", f"n1/{word}")
     assert said.status == 0
     assert left(pods) == ["other"]
     assert cordoned(pods) == "GPU-0"
     assert "Pod default/pod-a: gone" in said.out
     assert "no Pod holds GPU-0 any more; it stays cordoned" in said.out
-    assert (await devices("drain", "n1", word, "--timeout", "86400")).status == 0
+    assert (await cli("drain", f"n1/{word}", "--timeout", "86400")).status == 0
 
 
 @pytest.mark.parametrize("listed", [(), ("GPU-5", "GPU-6")], ids=["no Device object", "another card is listed"])
 @pytest.mark.parametrize("word", ["GPU-0", "gpu/0"])
 async def test_a_card_that_the_node_does_not_list_is_drained_by_the_ledger(
-    pods: FakeKube, devices: Koordgate, word: str, listed: tuple[str, ...]
+    pods: FakeKube, cli: Koordgate, word: str, listed: tuple[str, ...]
 ) -> None:
     pods.remove(DEVICES.path("n1"))
     if listed:
         entries = [device_entry(minor, id=identity) for minor, identity in enumerate(listed, start=5)]
         pods.put(DEVICES.path(), device_object(*entries, name="n1"))
-    before = await devices("cordon", "n1", word)
+    before = await cli("cordon", f"n1/{word}")
     assert (before.status, left(pods)) == (2, ["other", "pod-a", "pod-b"])
     if not listed:
-        assert "node n1 has no Device object, so no cordon can be written; `koordgate devices drain`" in before.err
+        assert "node n1 has no Device object, so no cordon can be written; `koordgate drain`" in before.err
         assert "there are: gpu 0 GPU-0, rdma 1 0000:01:00.0" in before.err
-    assert (await devices("drain", "n1", "gpu/3")).status == 2
+    assert (await cli("drain", "n1/gpu/3")).status == 2
 
-    dry = await devices("drain", "n1", word, "--dry-run=client")
+    dry = await cli("drain", f"n1/{word}", "--dry-run=client")
     assert (dry.status, left(pods)) == (0, ["other", "pod-a", "pod-b"])
-    said = await devices("drain", "n1", word)
+    said = await cli("drain", f"n1/{word}")
     assert (said.status, left(pods)) == (0, ["other"])
     assert "cannot be cordoned; the node does not list it" in said.out
     assert "no Pod holds GPU-0 any more; its node does not list it" in said.out
 
 
 @pytest.mark.parametrize("how", ["client", "server"])
-async def test_a_dry_run_of_a_drain_writes_nothing(pods: FakeKube, devices: Koordgate, how: str) -> None:
-    said = await devices("drain", "n1", "GPU-0", f"--dry-run={how}")
+async def test_a_dry_run_of_a_drain_writes_nothing(pods: FakeKube, cli: Koordgate, how: str) -> None:
+    said = await cli("drain", "n1/GPU-0", f"--dry-run={how}")
     assert said.status == 0
     assert left(pods) == ["other", "pod-a", "pod-b"]
     assert cordoned(pods) is None
@@ -585,57 +575,57 @@ async def test_a_dry_run_of_a_drain_writes_nothing(pods: FakeKube, devices: Koor
 
 
 async def test_a_pod_whose_budget_allows_no_eviction_stays_and_the_status_says_so(
-    pods: FakeKube, devices: Koordgate
+    pods: FakeKube, cli: Koordgate
 ) -> None:
     pods.faults.always("create", "pods/eviction", answer(429, "would violate the disruption budget"))
-    said = await devices("drain", "n1", "GPU-0", "--timeout", "0")
+    said = await cli("drain", "n1/GPU-0", "--timeout", "0")
     assert said.status == 3
     assert left(pods) == ["other", "pod-a", "pod-b"]
     assert "may not be evicted now: would violate the disruption budget" in said.out
     assert said.err == (
-        "koordgate devices: 2 of 2 Pods still hold the device after 0 s; it stays cordoned, run the command again\n"
+        "koordgate drain: 2 of 2 Pods still hold the device after 0 s; it stays cordoned, run the command again\n"
     )
     assert cordoned(pods) == "GPU-0"
-    dry = await devices("drain", "n1", "GPU-0", "--dry-run")
+    dry = await cli("drain", "n1/GPU-0", "--dry-run")
     assert (dry.status, dry.err) == (3, "")
 
 
-async def test_of_two_pods_the_one_that_does_not_end_is_counted(pods: FakeKube, devices: Koordgate) -> None:
+async def test_of_two_pods_the_one_that_does_not_end_is_counted(pods: FakeKube, cli: Koordgate) -> None:
     made = pods.get(PODS.path("pod-a", "default"))
     made["metadata"]["finalizers"] = ["example.com/backup"]
     pods.put(PODS.path(namespace="default"), made)
-    said = await devices("drain", "n1", "GPU-0", "--timeout", "0")
+    said = await cli("drain", "n1/GPU-0", "--timeout", "0")
     assert said.status == 3
     assert left(pods) == ["other", "pod-a"]
     assert said.out.splitlines()[-1] in {"Pod default/pod-a: still there", "Pod default/pod-b: gone"}
     assert said.err == (
-        "koordgate devices: 1 of 2 Pods still hold the device after 0 s; it stays cordoned, run the command again\n"
+        "koordgate drain: 1 of 2 Pods still hold the device after 0 s; it stays cordoned, run the command again\n"
     )
 
 
 @pytest.mark.parametrize("nodes", [(), ("n1", "n2")])
 async def test_what_is_not_known_of_all_nodes_is_told_once_with_the_first(
-    cluster: FakeKube, devices: Koordgate, nodes: tuple[str, ...]
+    cluster: FakeKube, cli: Koordgate, nodes: tuple[str, ...]
 ) -> None:
     cluster.faults.always("list", "resourceclaims", answer(403, "no claims for you"))
-    said = await devices(*nodes, "-o", "json")
+    said = await cli("devices", *nodes, "-o", "json")
     told = [one["problems"] for one in json.loads(said.out)["nodes"]]
     assert [len(one) for one in told] == [1, 0]
     assert told[0][0].startswith("what ResourceClaims hold is not shown, except for what koordgate reserved: ")
     assert said.err == f"koordgate devices: {told[0][0]}\n"
 
 
-async def test_another_pod_of_the_name_is_not_evicted(pods: FakeKube, devices: Koordgate) -> None:
+async def test_another_pod_of_the_name_is_not_evicted(pods: FakeKube, cli: Koordgate) -> None:
     pods.remove(PODS.path("pod-a", "default"))
     metadata = {"name": "pod-a", "namespace": "default", "uid": "another"}
     pods.put(PODS.path(namespace="default"), {"metadata": metadata, "spec": {}})
-    assert (await devices("drain", "n1", "GPU-0")).status == 0
+    assert (await cli("drain", "n1/GPU-0")).status == 0
     assert left(pods) == ["other", "pod-a"]
 
 
-async def test_a_drain_that_may_not_evict_says_which_right_is_lacking(pods: FakeKube, devices: Koordgate) -> None:
+async def test_a_drain_that_may_not_evict_says_which_right_is_lacking(pods: FakeKube, cli: Koordgate) -> None:
     pods.faults.always("create", "pods/eviction", answer(403, "pods is forbidden"))
-    said = await devices("drain", "n1", "GPU-0")
+    said = await cli("drain", "n1/GPU-0")
     assert said.status == 1
     assert "forbidden" in said.err
 
@@ -701,7 +691,7 @@ rdma/1   0000:01:00.0   rdma 25                                             -
 
 @pytest.mark.parametrize("words", TEXTS, ids=" ".join)
 async def test_it_is_written_line_by_line(
-    cluster: FakeKube, devices: Koordgate, koordgate: Koordgate, words: tuple[str, ...]
+    cluster: FakeKube, cli: Koordgate, koordgate: Koordgate, words: tuple[str, ...]
 ) -> None:
     said = await koordgate(*words)
     assert (said.status, said.err, said.out) == (0, "", TEXTS[words])
@@ -733,85 +723,57 @@ def by_pod(text: str) -> list[str]:
     return list(chain.from_iterable(ordered))
 
 
-async def test_what_becomes_of_a_device_is_told_step_by_step(pods: FakeKube, devices: Koordgate) -> None:
+async def test_what_becomes_of_a_device_is_told_step_by_step(pods: FakeKube, cli: Koordgate) -> None:
     """Each command finds what the ones before it left."""
     steps = [
-        ("cordon n1 GPU-0", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods\n{BOTH}"),
-        ("cordon n1 GPU-0", f"n1: gpu 0 GPU-0 is cordoned already; it takes no new Pods\n{BOTH}"),
-        ("cordon n1 GPU-0 --dry-run", f"n1: gpu 0 GPU-0 is cordoned already; it takes no new Pods\n{BOTH}"),
-        ("cordon n1 GPU-1 --dry-run=client", f"n1: gpu 1 GPU-1 is cordoned; it takes no new Pods{DRY}\n{NOBODY}"),
-        ("cordon n1 GPU-1 --dry-run", f"n1: gpu 1 GPU-1 is cordoned; it takes no new Pods{DRY}\n{NOBODY}"),
+        ("cordon n1/GPU-0", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods\n{BOTH}"),
+        ("cordon n1/GPU-0", f"n1: gpu 0 GPU-0 is cordoned already; it takes no new Pods\n{BOTH}"),
+        ("cordon n1/GPU-0 --dry-run", f"n1: gpu 0 GPU-0 is cordoned already; it takes no new Pods\n{BOTH}"),
+        ("cordon n1/GPU-1 --dry-run=client", f"n1: gpu 1 GPU-1 is cordoned; it takes no new Pods{DRY}\n{NOBODY}"),
+        ("cordon n1/GPU-1 --dry-run", f"n1: gpu 1 GPU-1 is cordoned; it takes no new Pods{DRY}\n{NOBODY}"),
         (
-            "uncordon n1 GPU-1",
+            "uncordon n1/GPU-1",
             f"n1: gpu 1 GPU-1 is not cordoned anyway; it still takes no new Pods: XID: 79\n{NOBODY}",
         ),
-        ("uncordon n1 GPU-0 --dry-run", f"n1: gpu 0 GPU-0 is not cordoned; it takes new Pods{DRY}\n{BOTH}"),
-        ("uncordon n1 GPU-0", f"n1: gpu 0 GPU-0 is not cordoned; it takes new Pods\n{BOTH}"),
-        ("uncordon n1 GPU-0", f"n1: gpu 0 GPU-0 is not cordoned anyway; it takes new Pods\n{BOTH}"),
-        ("cordon n2 GPU-idle", f"n2: gpu 0 GPU-idle is cordoned; it takes no new Pods\n{NOBODY}"),
-        ("drain n1 GPU-0 --dry-run=client", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods{DRY}\n{BOTH}{WOULD}"),
-        ("drain n1 GPU-0 --dry-run", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods{DRY}\n{BOTH}{WOULD}"),
-        ("drain n1 GPU-0", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods\n{BOTH}{GONE}"),
+        ("uncordon n1/GPU-0 --dry-run", f"n1: gpu 0 GPU-0 is not cordoned; it takes new Pods{DRY}\n{BOTH}"),
+        ("uncordon n1/GPU-0", f"n1: gpu 0 GPU-0 is not cordoned; it takes new Pods\n{BOTH}"),
+        ("uncordon n1/GPU-0", f"n1: gpu 0 GPU-0 is not cordoned anyway; it takes new Pods\n{BOTH}"),
+        ("cordon n2/GPU-idle", f"n2: gpu 0 GPU-idle is cordoned; it takes no new Pods\n{NOBODY}"),
+        ("drain n1/GPU-0 --dry-run=client", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods{DRY}\n{BOTH}{WOULD}"),
+        ("drain n1/GPU-0 --dry-run", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods{DRY}\n{BOTH}{WOULD}"),
+        ("drain n1/GPU-0", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods\n{BOTH}{GONE}"),
         (
-            "drain n2 GPU-idle",
+            "drain n2/GPU-idle",
             f"n2: gpu 0 GPU-idle is cordoned already; it takes no new Pods\n{NOBODY}{FREED}",
         ),
     ]
     for words, out in steps:
-        said = await devices(*words.split())
+        said = await cli(*words.split())
         assert (words, said.status, said.err) == (words, 0, "")
         assert by_pod(said.out) == by_pod(out)
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("drain n1", "drain takes a node and a device: koordgate devices drain NODE DEVICE"),
-        ("cordon n1 GPU-0 x", "cordon takes a node and a device: koordgate devices cordon NODE DEVICE"),
-        ("n1 --dry-run", "--dry-run can be used with cordon, uncordon and drain only"),
-        ("drain n1 GPU-0 -o json", "--output cannot be used with drain"),
-        ("uncordon n1 GPU-0 -o yaml", "--output cannot be used with uncordon"),
-    ],
-)
-async def test_words_that_do_not_fit_together_are_told(
-    cluster: FakeKube, devices: Koordgate, words: str, told: str
-) -> None:
-    said = await devices(*words.split())
-    assert (said.status, said.out, said.err) == (2, "", f"koordgate devices: {told}\n")
-    assert cluster.requests == []
-
-
 @pytest.mark.parametrize(("nodes", "told"), [(16, ""), (17, " and 1 more"), (33, " and 17 more")])
-async def test_sixteen_nodes_that_have_devices_are_named(
-    fake: FakeKube, devices: Koordgate, nodes: int, told: str
-) -> None:
+async def test_sixteen_nodes_that_have_devices_are_named(fake: FakeKube, cli: Koordgate, nodes: int, told: str) -> None:
     for at in reversed(range(nodes)):
         fake.put(DEVICES.path(), device_object(device_entry(0, id=f"GPU-{at}"), name=f"n{at:02}"))
-    said = await devices("x")
+    said = await cli("devices", "x")
     named = ", ".join(f"n{at:02}" for at in range(16))
     assert said.err == f"koordgate devices: node x has no Device object; there are: {named}{told}\n"
 
 
-async def test_where_no_node_has_devices_that_is_told(fake: FakeKube, devices: Koordgate) -> None:
-    said = await devices("x")
+async def test_where_no_node_has_devices_that_is_told(fake: FakeKube, cli: Koordgate) -> None:
+    said = await cli("devices", "x")
     assert said.err == "koordgate devices: node x has no Device object; there are none at all\n"
 
 
 # Bounds
 
 
-def test_so_much_is_read_at_once_and_so_many_are_named() -> None:
-    assert naming.is_begun("GPU-1234", "1234")
-    assert (nodestate._AT_ONCE, nodestate._MOST_NAMED, nodestate._PAGE) == (8, 16, 100)
-    assert (claimreading._PAGE, others._PAGE, others._MOST_APART, cordons._ATTEMPTS) == (100, 250, 8, 8)
-    assert (pods_lines._MOST_DEVICES, live._MOST_PROBLEMS, lookup._DIGITS, naming._SHORTEST) == (8, 3, 9, 4)
-    assert (tables.VERSION, topview.WIDTH, topview._LEAST, topview._ROOMY) == (1, 100, 40, 92)
-
-
-async def test_each_list_is_read_page_by_page(cluster: FakeKube, devices: Koordgate) -> None:
+async def test_each_list_is_read_page_by_page(cluster: FakeKube, cli: Koordgate) -> None:
     for at in range(100):
         cluster.put(DEVICES.path(), device_object(device_entry(0, id=f"GPU-m{at}"), name=f"m{at:03}"))
-    said = await devices()
+    said = await cli("devices")
     assert len([line for line in said.out.splitlines() if line.startswith("m")]) == 100
     for resource in ("devices", "nodes", "resourceclaims", "resourceslices"):
         assert {one.query["limit"] for one in cluster.seen("list", resource)} == {"100"}
@@ -823,11 +785,11 @@ async def test_pods_of_up_to_eight_nodes_are_listed_node_by_node(
 ) -> None:
     adoption = replace(adoption_of(WebhookSettings()), peers=frozenset({Product.HAMI}))
     names = [f"n{at}" for at in range(nodes)]
-    await others.read_others(kube, adoption, [*names, *names])
+    await nodestate.read_others(kube, adoption, [*names, *names])
     queries = [one.query for one in fake.seen("list", "pods")]
     assert (len(queries), {one["limit"] for one in queries}) == (asked, {"250"})
     bound = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
     selected = [f"spec.nodeName={name}" for name in names] if nodes < 9 else [bound]
     assert [one["fieldSelector"] for one in queries] == selected
-    await others.read_others(kube, adoption)
+    await nodestate.read_others(kube, adoption)
     assert fake.seen("list", "pods")[-1].query["fieldSelector"] == bound

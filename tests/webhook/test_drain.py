@@ -6,7 +6,7 @@ import pytest
 from builders import gpu, holding, part
 from fake_kube import FakeKube, answer
 
-from console.devices.drain import Drain, DrainStep, DryRun, Progress
+from console.devices.cordoncommands import Drain, DrainStep, DryRun, Progress
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden
 from koordgate.kube.resource import PODS
@@ -17,8 +17,8 @@ HOLDERS = [holding(name, part(gpu(0), 30)) for name in "abc"]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The waits between attempts take no time worth mentioning."""
-    monkeypatch.setattr("console.devices.drain._FIRST_WAIT_S", 0.001)
-    monkeypatch.setattr("console.devices.drain._LONGEST_WAIT_S", 0.001)
+    monkeypatch.setattr("console.devices.cordoncommands._FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr("console.devices.cordoncommands._LONGEST_WAIT_S", 0.001)
 
 
 @pytest.fixture

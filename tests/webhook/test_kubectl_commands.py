@@ -24,7 +24,7 @@ from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodeallocation import write_spec
 from console import terminal
 from console.devices.nodestate import Known, NodeState, read_node
-from console.devices.pods import Holder, holders, pods_table
+from console.devices.podcommand import Holder, holders, pods_table
 from koordgate.cli import main
 from koordgate.kube.resource import CONFIG_MAPS, DEVICES, NODE_ALLOCATIONS, NODES, PODS
 from webhook.ledger.kube import record_or_error

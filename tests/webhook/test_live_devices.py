@@ -20,9 +20,8 @@ from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.wire.nodeallocation import write_spec
 from console.devices.cards import Availability, cards_of
-from console.devices.live import LiveNodes, page
 from console.devices.nodestate import Known, read_node
-from console.devices.topview import Look, ShownNode
+from console.devices.topcommand import LiveNodes, Look, ShownNode, page
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES

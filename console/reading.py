@@ -1,4 +1,4 @@
-"""The settings of an installation, as its ConfigMap states them."""
+"""Reading a live cluster: the settings of an installation, as its ConfigMap states them."""
 
 from typing import Final
 
