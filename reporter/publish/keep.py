@@ -50,6 +50,8 @@ def _same_amount(live: Any, wanted: Any, _name: str) -> bool:
 
 
 _TRIES: Final = 4
+_FIRST_S: Final = 1.0  # the wait after a failed write; it doubles with each further one
+_MAX_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +84,6 @@ _TYPE: Final = ("apiVersion", "kind")  # the items of a list lack them
 
 
 @dataclass(frozen=True, slots=True)
-class RetryPace:
-    """How long to wait after failed writes, in seconds."""
-
-    first: float = 1.0  # after the first failure; the wait doubles with each further one
-    longest: float = 300.0
-
-    def after(self, failures: int) -> float:
-        """The wait after a number of failures in a row, one or more."""
-        return doubled(self.first, self.longest, failures)
-
-
-@dataclass(frozen=True, slots=True)
 class Kept:
     """The writes of one object so far."""
 
@@ -118,10 +108,10 @@ class Kept:
         """A copy after the write was accepted."""
         return Kept(last=self.trying)
 
-    def refused(self, problem: str, now: float, pace: RetryPace) -> "Kept":
+    def refused(self, problem: str, now: float) -> "Kept":
         """A copy after the write failed."""
         failures = self.failures + 1
-        return Kept(self.last, failures=failures, retry_at=now + pace.after(failures), problem=problem)
+        return Kept(self.last, failures=failures, retry_at=now + doubled(_FIRST_S, _MAX_S, failures), problem=problem)
 
     def dropped(self) -> "Kept":
         """A copy after a bug ended the write."""

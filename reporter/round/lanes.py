@@ -45,7 +45,17 @@ from reporter.round.messages import (
     XidsHeard,
 )
 from reporter.round.occurrences import claim_events, memory_occurrences, occurrences, without_memory
-from reporter.round.state import DEVICE, STATUS, TOPOLOGY, WATCHED, CardsState, CurrentRound, RoundState, Telling, words
+from reporter.round.state import (
+    DEVICE,
+    STATUS,
+    TOPOLOGY,
+    WATCHED,
+    CardsState,
+    CurrentRound,
+    RoundState,
+    Telling,
+    log_line,
+)
 from reporter.runtimefiles import UNTOLD
 
 Stepped = tuple[RoundState, tuple[RoundEffect, ...]]
@@ -110,7 +120,7 @@ def _heard(cards: CardsState, xids: Iterable[XidEvent]) -> tuple[RoundEffect, ..
     for xid in xids:
         known = cards.known(xid)
         effects.append(CountXid(xid, known))
-        if said := words(xid, known=known):
+        if said := log_line(xid, known=known):
             effects.append(Warn(said))
     return tuple(effects)
 
@@ -329,7 +339,7 @@ def on_object_written(state: RoundState, event: Written, now: Moment) -> Stepped
 def on_write_refused(state: RoundState, event: WriteRefused, now: Moment) -> Stepped:
     """Wait before this object is tried again; go on to the next."""
     before = state.kept[event.target]
-    kept = before.refused(event.problem, now.steady, state.plan.pace.retry)
+    kept = before.refused(event.problem, now.steady)
     wait = kept.retry_at - now.steady
     said = (Warn(f"not written, next attempt in {wait:.0f} s: {event.problem}"),)
     return _next(_with_kept(state, event.target, kept), said if kept.problem != before.problem else (), now)

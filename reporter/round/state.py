@@ -13,7 +13,7 @@ from reporter.gpu.health import HealthPolicy, NodeRecord, advance, hear
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.pods import NodeIdentity, NodePod, read_node
 from reporter.proof.agree import Evidence
-from reporter.publish.keep import Kept, RetryPace, Target
+from reporter.publish.keep import Kept, Target
 from reporter.reading import GpuView, HostReading
 from reporter.round.decide import Decided, Rules
 from reporter.round.messages import Lane, Moment, WatchedKind
@@ -125,7 +125,7 @@ class CardsState:
         return strays
 
 
-def words(xid: XidEvent, *, known: bool) -> str:
+def log_line(xid: XidEvent, *, known: bool) -> str:
     """What the log says about an Xid error; "" if it is neither grave nor of a known card."""
     if known:
         return f"Xid {xid.xid} on card {xid.uuid}"
@@ -229,7 +229,6 @@ class RoundPace:
     policy: float = 300.0  # between readings of the GPU Operator's ClusterPolicy
     save: float = 300.0  # the greatest age of the cards' saved record while only times change
     stuck: float = 300.0  # a round that takes longer counts as hanging; the process must be restarted
-    retry: RetryPace = field(default_factory=RetryPace)  # pauses after failed writes
 
 
 @dataclass(frozen=True, slots=True)

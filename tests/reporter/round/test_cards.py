@@ -14,7 +14,7 @@ from reporter.host import Host
 from reporter.kubelet.podresources import PodResourcesSocket
 from reporter.perform import Performer
 from reporter.round.messages import Moment, Prove, Proved
-from reporter.round.state import CardsState, words
+from reporter.round.state import CardsState, log_line
 from reporter.settings import parse
 
 A100 = "GPU-a1000000-0000-4000-8000-00000000000{}"
@@ -143,7 +143,7 @@ def test_a_grave_error_of_no_card_is_a_problem_for_a_while_and_takes_no_card_out
     ids=["of a program", "of a card", "of no card", "of an unknown card", "of a program, nowhere"],
 )
 def test_the_log_names_errors_of_cards_and_grave_ones(xid: XidEvent, known, said: str) -> None:
-    assert words(xid, known=known) == said
+    assert log_line(xid, known=known) == said
 
 
 async def test_a_card_that_refuses_keeps_the_processes_last_listed_and_those_after_it_are_asked(
