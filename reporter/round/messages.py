@@ -5,9 +5,11 @@ Each event is one input of the machine. An effect of a lane takes time and ends 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
+
+import msgspec
 
 from reporter.cgroup.enforcer import Findings
 from reporter.files import FileReading
@@ -57,66 +59,57 @@ class WatchedKind(StrEnum):
     PODS = "pods"
 
 
-@dataclass(frozen=True, slots=True)
-class RoundEvent:
+class RoundEvent(msgspec.Struct, frozen=True):
     """Anything that happens."""
 
     lane: ClassVar[Lane | None] = None  # the lane whose effect this event concludes; None if it concludes none
 
 
-@dataclass(frozen=True, slots=True)
-class Restored(RoundEvent):
+class Restored(RoundEvent, frozen=True):
     """The cards' record of an earlier process was read; the machine starts."""
 
     node: NodeRecord
     problems: tuple[str, ...] = ()  # what in the file could not be used, a sentence each
 
 
-@dataclass(frozen=True, slots=True)
-class Due(RoundEvent):
+class Due(RoundEvent, frozen=True):
     """A lane's work is due."""
 
     which: Lane
 
 
-@dataclass(frozen=True, slots=True)
-class LaneFailed(RoundEvent):
+class LaneFailed(RoundEvent, frozen=True):
     """A bug ended a lane's work; the lane is tried again later."""
 
     which: Lane
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectStands(RoundEvent):
+class ObjectStands(RoundEvent, frozen=True):
     """The cluster has this object."""
 
     what: WatchedKind  # the Node, the Device or the NodeResourceTopology
     obj: Raw
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectGone(RoundEvent):
+class ObjectGone(RoundEvent, frozen=True):
     """The cluster no longer has this object."""
 
     what: WatchedKind  # the Node, the Device or the NodeResourceTopology
 
 
-@dataclass(frozen=True, slots=True)
-class PodsChanged(RoundEvent):
+class PodsChanged(RoundEvent, frozen=True):
     """The node's Pods changed."""
 
     pods: tuple[NodePod, ...]  # all of them, by namespace, name and UID
 
 
-@dataclass(frozen=True, slots=True)
-class Listed(RoundEvent):
+class Listed(RoundEvent, frozen=True):
     """A first complete list was taken in."""
 
     what: WatchedKind
 
 
-@dataclass(frozen=True, slots=True)
-class CardsRead(RoundEvent):
+class CardsRead(RoundEvent, frozen=True):
     """NVML was read."""
 
     lane: ClassVar = Lane.CARDS
@@ -124,8 +117,7 @@ class CardsRead(RoundEvent):
     xids: tuple[XidEvent, ...] = ()  # Xid errors reported since the last reading and not yet heard
 
 
-@dataclass(frozen=True, slots=True)
-class CardsAway(RoundEvent):
+class CardsAway(RoundEvent, frozen=True):
     """NVML could not be read."""
 
     lane: ClassVar = Lane.CARDS
@@ -133,42 +125,37 @@ class CardsAway(RoundEvent):
     retry_seconds: float  # when a new attempt makes sense, in seconds from now
 
 
-@dataclass(frozen=True, slots=True)
-class XidsHeard(RoundEvent):
+class XidsHeard(RoundEvent, frozen=True):
     """NVML reported Xid errors."""
 
     lane: ClassVar = Lane.XIDS
     xids: tuple[XidEvent, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class HealthSaved(RoundEvent):
+class HealthSaved(RoundEvent, frozen=True):
     """The cards' record was written."""
 
     lane: ClassVar = Lane.HEALTH
     problem: str = ""  # why it was not; "" if it was
 
 
-@dataclass(frozen=True, slots=True)
-class HostRead(RoundEvent):
+class HostRead(RoundEvent, frozen=True):
     """The node's files were read, and the kubelet's PodResources socket was asked."""
 
     lane: ClassVar = Lane.ROUND
     host: HostReading
 
 
-@dataclass(frozen=True, slots=True)
-class CpusWritten(RoundEvent):
+class CpusWritten(RoundEvent, frozen=True):
     """Cpusets were enforced and the kubelet's CPU state was taken over, as far as the settings ask for it."""
 
     lane: ClassVar = Lane.ROUND
     findings: Findings | None = None  # what enforcement found and did; None if it did not run
     problem: str = ""  # why enforcement could not run; "" if it did
-    taken: TakenOver = field(default_factory=TakenOver)  # the result of the take-over
+    taken: TakenOver = msgspec.field(default_factory=TakenOver)  # the result of the take-over
 
 
-@dataclass(frozen=True, slots=True)
-class Proved(RoundEvent):
+class Proved(RoundEvent, frozen=True):
     """Containers and cards were inspected."""
 
     lane: ClassVar = Lane.PROOF
@@ -177,34 +164,30 @@ class Proved(RoundEvent):
     processes: Mapping[str, tuple[GpuProcess, ...]]  # card's UUID to its processes as last listed
     running: frozenset[str] = frozenset()  # ids of the containers with cards that have a cgroup
     # card's UUID and container id to what the driver says of the container's memory of the card
-    memory: Mapping[tuple[str, str], CgroupMemory] = field(default_factory=dict)
+    memory: Mapping[tuple[str, str], CgroupMemory] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletAnswered(RoundEvent):
+class KubeletAnswered(RoundEvent, frozen=True):
     """The kubelet was asked for its configuration."""
 
     lane: ClassVar = Lane.CONFIGZ
     answer: FileReading[KubeletConfiguration]
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyRead(RoundEvent):
+class PolicyRead(RoundEvent, frozen=True):
     """The GPU Operator's ClusterPolicy was read."""
 
     lane: ClassVar = Lane.POLICY
     policy: OperatorPolicy
 
 
-@dataclass(frozen=True, slots=True)
-class EventsSent(RoundEvent):
+class EventsSent(RoundEvent, frozen=True):
     """The waiting Kubernetes Events were written, as far as the API server accepted them."""
 
     lane: ClassVar = Lane.PUBLISH
 
 
-@dataclass(frozen=True, slots=True)
-class Written(RoundEvent):
+class Written(RoundEvent, frozen=True):
     """The API server accepted a write."""
 
     lane: ClassVar = Lane.PUBLISH
@@ -212,8 +195,7 @@ class Written(RoundEvent):
     obj: Raw  # the object as it is now
 
 
-@dataclass(frozen=True, slots=True)
-class WriteRefused(RoundEvent):
+class WriteRefused(RoundEvent, frozen=True):
     """A write failed."""
 
     lane: ClassVar = Lane.PUBLISH
@@ -221,38 +203,33 @@ class WriteRefused(RoundEvent):
     problem: str  # why, a sentence
 
 
-@dataclass(frozen=True, slots=True)
-class RoundEffect:
+class RoundEffect(msgspec.Struct, frozen=True):
     """Anything that is to be done."""
 
     lane: ClassVar[Lane | None] = None  # the lane that waits for it; None if it is carried out immediately
 
 
-@dataclass(frozen=True, slots=True)
-class ReadCards(RoundEffect):
+class ReadCards(RoundEffect, frozen=True):
     """Read NVML."""
 
     lane: ClassVar = Lane.CARDS
     expected: frozenset[str]  # UUIDs of the known cards
 
 
-@dataclass(frozen=True, slots=True)
-class HearXids(RoundEffect):
+class HearXids(RoundEffect, frozen=True):
     """Wait for the next Xid errors."""
 
     lane: ClassVar = Lane.XIDS
 
 
-@dataclass(frozen=True, slots=True)
-class SaveHealth(RoundEffect):
+class SaveHealth(RoundEffect, frozen=True):
     """Save the cards' record, for the next process."""
 
     lane: ClassVar = Lane.HEALTH
     node: NodeRecord
 
 
-@dataclass(frozen=True, slots=True)
-class ReadHost(RoundEffect):
+class ReadHost(RoundEffect, frozen=True):
     """Read the node's files and ask the kubelet's PodResources socket."""
 
     lane: ClassVar = Lane.ROUND
@@ -260,8 +237,7 @@ class ReadHost(RoundEffect):
     cgroup_root: str = ""  # the kubelet's, as it answered; "": as its configuration file says
 
 
-@dataclass(frozen=True, slots=True)
-class WriteCpus(RoundEffect):
+class WriteCpus(RoundEffect, frozen=True):
     """Enforce cpusets, then treat the kubelet's CPU manager state as the settings require."""
 
     lane: ClassVar = Lane.ROUND
@@ -270,8 +246,7 @@ class WriteCpus(RoundEffect):
     host: HostReading
 
 
-@dataclass(frozen=True, slots=True)
-class Prove(RoundEffect):
+class Prove(RoundEffect, frozen=True):
     """Inspect what containers and cards really have."""
 
     lane: ClassVar = Lane.PROOF
@@ -282,31 +257,27 @@ class Prove(RoundEffect):
     memory: bool = False  # whether the driver keeps memory limits, so that it is asked for them
 
 
-@dataclass(frozen=True, slots=True)
-class AskKubelet(RoundEffect):
+class AskKubelet(RoundEffect, frozen=True):
     """Ask the kubelet for its configuration."""
 
     lane: ClassVar = Lane.CONFIGZ
     before: KubeletConfiguration | None  # its last good answer
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPolicy(RoundEffect):
+class ReadPolicy(RoundEffect, frozen=True):
     """Read the GPU Operator's ClusterPolicy."""
 
     lane: ClassVar = Lane.POLICY
     before: OperatorPolicy  # what was read last
 
 
-@dataclass(frozen=True, slots=True)
-class SendEvents(RoundEffect):
+class SendEvents(RoundEffect, frozen=True):
     """Write the Kubernetes Events that are waiting."""
 
     lane: ClassVar = Lane.PUBLISH
 
 
-@dataclass(frozen=True, slots=True)
-class Apply(RoundEffect):
+class Apply(RoundEffect, frozen=True):
     """Apply an object."""
 
     lane: ClassVar = Lane.PUBLISH
@@ -314,38 +285,33 @@ class Apply(RoundEffect):
     body: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Note(RoundEffect):
+class Note(RoundEffect, frozen=True):
     """Queue Kubernetes Events."""
 
     occurrences: tuple[Occurrence, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Warn(RoundEffect):
+class Warn(RoundEffect, frozen=True):
     """Log a warning."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class CountXid(RoundEffect):
+class CountXid(RoundEffect, frozen=True):
     """Count an Xid error."""
 
     xid: XidEvent
     known: bool  # whether it names a known card
 
 
-@dataclass(frozen=True, slots=True)
-class CountWrite(RoundEffect):
+class CountWrite(RoundEffect, frozen=True):
     """Count and log a write that the API server accepted."""
 
     target: Target
     taken_back: bool  # whether somebody else had changed our fields
 
 
-@dataclass(frozen=True, slots=True)
-class ShowRound(RoundEffect):
+class ShowRound(RoundEffect, frozen=True):
     """Show a round's outcome in the metrics."""
 
     decided: Decided
