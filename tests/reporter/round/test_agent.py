@@ -1,7 +1,6 @@
 """The whole reporter against an API server in process: objects are written once and kept; no outage stops the rest."""
 
 import json
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import aiohttp
@@ -224,13 +223,11 @@ async def test_a_bug_after_a_first_list_is_told_and_tried_again_and_the_node_is_
     assert told == {kind: float(kind in {WatchedKind.PODS, WatchedKind.NODE}) for kind in WatchedKind}
 
 
-@dataclass(frozen=True, slots=True)
-class Strange(RoundEvent):
+class Strange(RoundEvent, frozen=True):
     """An event that the machine cannot take in."""
 
 
-@dataclass(frozen=True, slots=True)
-class StrangeProof(RoundEvent):
+class StrangeProof(RoundEvent, frozen=True):
     """The same, of a lane."""
 
     lane: ClassVar = Lane.PROOF
