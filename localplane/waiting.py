@@ -13,7 +13,7 @@ class NotInTimeError(TimeoutError):
 
 
 async def until(
-    condition: Callable[[], Awaitable[T]],
+    condition: Callable[[], Awaitable[T | None]],
     what: str,
     *,
     deadline_s: float = 60.0,

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
 
@@ -51,7 +52,7 @@ def build(
         own_cores: whether core numbers start again in each socket, as the kernel's do.
     """
     total = sockets * nodes * cores
-    cpus = []
+    cpus: list[Any] = []
     for core in range(total):
         node = core // cores
         socket = node // nodes

@@ -19,7 +19,7 @@ async def until(condition: Callable[[], object], *, within: float = 60.0) -> Non
             await asyncio.sleep(_EVERY_S)
 
 
-async def first(ask: Callable[[], Awaitable[_T]], *, unless: type[Exception], within: float = 60.0) -> _T:
+async def first(ask: Callable[[], Awaitable[_T | None]], *, unless: type[Exception], within: float = 60.0) -> _T:
     """Return the first true answer; the exception `unless` means "not yet".
 
     Raises:
@@ -37,4 +37,4 @@ async def first(ask: Callable[[], Awaitable[_T]], *, unless: type[Exception], wi
 
 async def until_it_waits(*tasks: asyncio.Task[Any]) -> None:
     """Return when no task can proceed by itself: each has ended, or waits for something."""
-    await until(lambda: all(task.done() or task._fut_waiter is not None for task in tasks))
+    await until(lambda: all(task.done() or task._fut_waiter is not None for task in tasks))  # type: ignore[attr-defined]

@@ -313,7 +313,7 @@ class World:
             assumed.drop(one.uid, one.node)
             reconciler.bound(one)
 
-        self._feeds = {
+        self._feeds: dict[Any, Any] = {
             RUNTIME_CLASSES: RuntimeClassFeed(cluster),
             NODES: NodeFeed(cluster, parts.types, parts.pools, self._complain("nodes")),
             DEVICES: DeviceFeed(cluster, parts.types, reporter.bad_object("devices")),

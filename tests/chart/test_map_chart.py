@@ -5,6 +5,7 @@ from typing import Any
 
 from localplane.admin import JsonObject
 from webhook import settings
+from webhook.mapsettings import MapSettings
 
 Render = Callable[..., list[JsonObject]]
 ON: dict[str, Any] = {"map": {"enabled": True, "port": 8445, "clients": 7}}
@@ -31,7 +32,7 @@ def test_by_default_there_is_no_port_no_role_and_no_right(render: Render) -> Non
 def test_where_it_is_on_replicas_serve_it_on_the_stated_port(render: Render) -> None:
     objects = render(ON)
     text = named(objects, "ConfigMap", "koordgate")["data"]["config.yaml"]
-    assert settings.parse(text).map == settings.MapSettings(enabled=True, port=8445, clients=7)
+    assert settings.parse(text).map == MapSettings(enabled=True, port=8445, clients=7)
     service, container = ports(objects)
     assert service[-1] == {"name": "map", "port": 9445, "targetPort": 8445, "protocol": "TCP"}
     assert container[-1] == {"name": "map", "containerPort": 8445, "protocol": "TCP"}

@@ -234,7 +234,8 @@ def test_a_resize_is_sent_if_the_pod_has_cpus_of_its_own(matches: Matches, obj: 
 @pytest.mark.parametrize("name", sorted(TYPES.resources))
 @pytest.mark.parametrize("where", ["requests", "limits", "init", "pod"])
 def test_each_resource_is_seen_wherever_it_stands(matches: Matches, name: str, where: str) -> None:
-    asking = container(**{"limits" if where == "limits" else "requests": {name: "1"}})
+    asked: JsonObject = {"limits" if where == "limits" else "requests": {name: "1"}}
+    asking = container(**asked)
     plain = container("plain", {"cpu": "1"})
     obj = {
         "requests": pod(plain, asking),
@@ -302,9 +303,9 @@ def test_more_annotations_than_anybody_has_are_looked_at_by_the_webhook(
 def test_more_resources_than_anybody_asks_for_are_looked_at_by_the_webhook(
     matches: Matches, where: str, count: int, *, sent: bool
 ) -> None:
-    amounts = {f"example.com/{number}": "1" for number in range(count)}
+    amounts: JsonObject = {where: {f"example.com/{number}": "1" for number in range(count)}}
 
-    for obj in (pod(container(**{where: amounts})), pod(resources={where: amounts})):
+    for obj in (pod(container(**amounts)), pod(resources=amounts)):
         assert matches("pods.mutate", obj) is sent
 
 
@@ -317,7 +318,7 @@ SCOPES: dict[str, PolicyScope] = {
 }
 
 
-@pytest.fixture(scope="session", params=SCOPES.values(), ids=SCOPES)
+@pytest.fixture(scope="session", params=[*SCOPES.values()], ids=[*SCOPES])
 def scoped(request, render) -> tuple[PolicyScope, Matches]:
     """A scope, and which requests are sent where the chart has it."""
     scope = request.param

@@ -362,7 +362,7 @@ def test_pods_of_the_two_kinds_are_told_apart_by_their_labels(render: Render) ->
 
 def test_the_administrators_affinity_holds_beside_staying_off_nodes_with_cards(render: Render) -> None:
     mine = {"key": "a", "operator": "Exists"}
-    terms = [
+    terms: list[JsonObject] = [
         {"matchExpressions": [mine]},
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
     ]

@@ -1,7 +1,7 @@
 """What the Helm chart renders to limit each reporter to its own node; tests/controlplane tests the policy in effect."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ QUEUE = {"name": "queue", "resource": "example.com/queue", "unit": "units"}
 TYPES = BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])
 
 
-def kinds(objects: list[JsonObject]) -> set[str]:
+def kinds(objects: Iterable[JsonObject]) -> set[str]:
     """The kinds of the objects of this name."""
     return {one["kind"] for one in objects if one["metadata"]["name"] == NAME}
 

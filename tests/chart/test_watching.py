@@ -60,7 +60,7 @@ def test_the_page_lists_every_metric_with_its_labels_and_every_alert(rules: list
 
 
 def test_what_is_written_from_the_code_is_current() -> None:
-    command = [sys.executable, DOCS / "generate.py", "--check"]
+    command = [sys.executable, str(DOCS / "generate.py"), "--check"]
     done = subprocess.run(command, cwd=DOCS.parent, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

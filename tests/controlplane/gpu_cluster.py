@@ -92,7 +92,8 @@ def binding(namespace: str, name: str, node: str, uid: str | None = None) -> Jso
 
 
 def allocated(found: JsonObject) -> list[JsonObject]:
-    return json.loads(found["metadata"]["annotations"][DEVICE_ALLOCATED])["gpu"]
+    listed: list[JsonObject] = json.loads(found["metadata"]["annotations"][DEVICE_ALLOCATED])["gpu"]
+    return listed
 
 
 async def refusal(request: Awaitable[JsonObject]) -> str:

@@ -61,9 +61,7 @@ def mask(cpus: Iterable[int]) -> int:
     return sum(1 << cpu for cpu in cpus)
 
 
-async def add_machine(
-    plane: ControlPlane, admin: AdminClient, name: str, namespace: str, gpus: int = 4, **labels: str
-) -> None:
+async def add_machine(plane: ControlPlane, admin: AdminClient, name: str, namespace: str, **labels: str) -> None:
     """A node with the CPUs above and GPUs in both NUMA nodes.
 
     It reports more CPUs to kube-scheduler than it has, so that only koordgate decides.
@@ -77,7 +75,7 @@ async def add_machine(
         zones={numa: NumaZone(zone, zone) for numa in (0, 1)},
     )
     await admin.apply(write_node_topology(told))
-    cards = [gpu(name, number, numa=2 * number // gpus, root=f"pci0000:{number}0") for number in range(gpus)]
+    cards = [gpu(name, number, numa=number // 2, root=f"pci0000:{number}0") for number in range(4)]
     await add_node(plane, admin, name, namespace, cards, **labels)
 
 
@@ -222,8 +220,8 @@ async def test_a_node_that_gives_whole_cores_only_is_passed_over_by_a_pod_of_thr
     whole, other = nodes[:2]
     await add_machine(plane, admin, whole, namespace, **{"node.koordinator.sh/cpu-bind-policy": "FullPCPUsOnly"})
     await add_machine(plane, admin, other, namespace)
-    there = {"nodeSelector": {"kubernetes.io/hostname": whole}}
-    elsewhere = {"nodeSelector": {"kubernetes.io/hostname": other}}
+    there: JsonObject = {"nodeSelector": {"kubernetes.io/hostname": whole}}
+    elsewhere: JsonObject = {"nodeSelector": {"kubernetes.io/hostname": other}}
     await create(admin, [cpu_pod("four", namespace, 4, **there), cpu_pod("eight", namespace, 8, **elsewhere)])
     for name in ("four", "eight"):
         await bound(admin, namespace, name)  # of two nodes in use, the more balanced comes first: that with the four
@@ -383,7 +381,7 @@ async def test_a_foreign_binding_of_a_pod_with_cpus_of_its_own_is_refused(
     replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
 ) -> None:
     await add_machine(plane, admin, nodes[0], namespace)
-    elsewhere = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
+    elsewhere: JsonObject = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
     await create(admin, [cpu_pod("guarded", namespace, 2, **elsewhere)])
 
     with pytest.raises(ApiError) as refused:

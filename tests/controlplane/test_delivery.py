@@ -51,7 +51,7 @@ async def created(admin: AdminClient, namespace: str, runtime_class: str | None)
 
     async def known() -> bool:
         tried = await admin.create(pods_path(namespace), made, dryRun="All")
-        return tried["spec"].get("runtimeClassName") == runtime_class
+        return bool(tried["spec"].get("runtimeClassName") == runtime_class)
 
     await until(known, f"the replica gives a Pod the RuntimeClass {runtime_class}")
     return await admin.create(pods_path(namespace), made)

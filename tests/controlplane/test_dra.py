@@ -170,7 +170,7 @@ async def test_the_webhook_may_write_only_its_own_taints(binaries: Binaries, tmp
             everything = _tainting(rules, {"driver": DRIVER})
             evicting = _tainting(rules, own["spec"]["deviceSelector"], effect="NoExecute")
             for wrong in (everything, evicting, {**own, "metadata": {"name": "another"}}):
-                await until(lambda wrong=wrong: _is_refused(webhook, rules.path, wrong), "the policy is in force")
+                await until(lambda wrong=wrong: _is_refused(webhook, rules.path, wrong), "the policy is in force")  # type: ignore[misc]
             await webhook.create(rules.path, own)
             await admin.create(rules.path, {**own, "metadata": {"name": "theirs"}})
             with pytest.raises(ApiError, match="only DeviceTaintRules that it made"):

@@ -103,7 +103,7 @@ async def test_the_first_line_names_the_cause_of_each_waiting_pod(
     await admin.create(f"/api/v1/namespaces/{observed}/serviceaccounts", account)
     half = {"kubernetes.io/gpu": "50"}
     gated = {"schedulingGates": [{"name": "example.com/licence"}]}
-    cases = {
+    cases: dict[str, tuple[str, dict[str, str], JsonObject, str]] = {
         "large": (namespace, {"nvidia.com/gpu": "3"}, {}, "fits on none of"),
         "model": (namespace, half, {"nodeSelector": {"model": "none"}}, "nodeSelector"),
         "cpu": (namespace, {**half, "cpu": "900"}, {}, "not enough cpu"),

@@ -10,6 +10,7 @@ from uuid import uuid4
 import aiohttp
 import pytest
 import pytest_asyncio
+from controlplane.conftest import StartWebhooks
 from controlplane.gpu_cluster import add_gpu_node, pod, pods_path
 
 from localplane.admin import AdminClient, JsonObject
@@ -24,7 +25,7 @@ SECRETS = "/api/v1/namespaces/koordgate-system/secrets"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def webhook(webhooks) -> Replicas:
+async def webhook(webhooks: StartWebhooks) -> Replicas:
     return await webhooks(count=2)
 
 

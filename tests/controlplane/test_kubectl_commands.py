@@ -1,6 +1,7 @@
 """`koordgate top`, `pod`, `cordon` and `drain` on a real API server, with Pods that koordgate bound."""
 
 import asyncio
+import functools
 import json
 import os
 import subprocess
@@ -131,9 +132,9 @@ async def test_kubectl_finds_the_plugin_and_completes_it(plane: ControlPlane, no
     }
 
     async def run(*words: str) -> str:
-        done = await asyncio.to_thread(
-            subprocess.run, [kubectl, *words], env=environment, capture_output=True, text=True, check=True
-        )
+        command = [str(kubectl), *words]
+        call = functools.partial(subprocess.run, command, env=environment, capture_output=True, text=True, check=True)
+        done: subprocess.CompletedProcess[str] = await asyncio.to_thread(call)
         return done.stdout
 
     assert (await run("koordgate", "cordon", "--help")).startswith("usage: kubectl koordgate cordon ")

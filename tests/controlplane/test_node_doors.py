@@ -130,8 +130,8 @@ async def test_only_another_products_binder_shows_its_pods_devices(
         assert await denied(peer.patch(path, change, dryRun="All")) == (PODS if key in LIMITS else "")
     await peer.patch(path, {"metadata": {"annotations": SHOWING}})
     for key in SHOWING:
-        for text in (None, "other"):
-            assert await denied(admin.patch(path, {"metadata": {"annotations": {key: text}}})) == PODS
+        for wrong in (None, "other"):
+            assert await denied(admin.patch(path, {"metadata": {"annotations": {key: wrong}}})) == PODS
     both = {"metadata": {"annotations": dict.fromkeys(SHOWING) | {DEVICE_ALLOCATED: "{}"}}}
     with pytest.raises(ApiError) as refused:
         await peer.patch(path, both)

@@ -250,7 +250,7 @@ async def everything(admin: AdminClient) -> dict[str, JsonObject]:
 async def listed(admin: AdminClient, path: str, key: str) -> list[JsonObject]:
     """A list; empty where discovery still names what was just removed."""
     try:
-        return (await admin.get(path))[key]
+        return list((await admin.get(path))[key])
     except ApiError as error:
         if error.status == 404:
             return []

@@ -264,8 +264,8 @@ async def test_only_a_writer_shows_a_pod_devices_by_software_of_the_nodes(
         )
         await writer.patch(path, annotated(SHOWING))
         for key in SHOWING:
-            for text in (None, "other"):
-                assert await refusal(tenant.patch(path, annotated({key: text}))) == "koordgate-allocations"
+            for wrong in (None, "other"):
+                assert await refusal(tenant.patch(path, annotated({key: wrong}))) == "koordgate-allocations"
         await writer.patch(path, annotated(dict.fromkeys(SHOWING)))
 
 

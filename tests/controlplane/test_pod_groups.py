@@ -49,7 +49,7 @@ class Groups:
         of_group = {"priorityClassName": priority} if priority else {}
         head = {"apiVersion": VERSION, "kind": "PodGroup", "metadata": {"name": name}}
         await self.admin.create(self._path(), {**head, "spec": {**spec, **of_group}})
-        group = {"schedulingGroup": {"podGroupName": name}, **of_group}
+        group: JsonObject = {"schedulingGroup": {"podGroupName": name}, **of_group}
         await create(self.admin, [at_home(f"{name}-{number}", TEAM, asks, **group, **over) for number in range(count)])
 
     async def condition(self, name: str) -> JsonObject:

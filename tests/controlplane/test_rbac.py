@@ -309,7 +309,7 @@ async def reports(audited: Audited, admin: AdminClient, folder: Path) -> None:
                 await until(lambda: healthy(True), "the NIC is in service")
                 machine.plug(up=False)
                 await until(lambda: healthy(False), "the NIC is out of service")
-                await until(lambda times=times: counted(times), f"its fall is told {times} times")
+                await until(lambda times=times: counted(times), f"its fall is told {times} times")  # type: ignore[misc]
         finally:
             ended.set()
             await running

@@ -26,6 +26,7 @@ from localplane.plane import ControlPlane
 from localplane.waiting import until
 from reporter.agent import Agent
 from reporter.gpu.guarded import GuardedNvml
+from reporter.kubelet import checkpoint as checkpoints
 from reporter.kubelet import cpustate, devicecheckpoint
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.metrics import ReporterMetrics
@@ -461,9 +462,9 @@ def checkpoint(uid: str, card: str) -> str:
     """The device manager's file: the card that a Pod was given."""
     entry = devicecheckpoint._Entry(uid, "main", "nvidia.com/gpu", {-1: [card]}, b"")
     row = {"PodUID": uid, "ContainerName": "main", "ResourceName": "nvidia.com/gpu", "DeviceIDs": {"-1": [card]}}
-    checksum = devicecheckpoint.checksum(devicecheckpoint._show([entry], {}, devicecheckpoint._show_by_numa))
+    total = checkpoints.checksum(devicecheckpoint._show([entry], {}, devicecheckpoint._show_by_numa))
     data = {"PodDeviceEntries": [{**row, "AllocResp": ""}], "RegisteredDevices": {}}
-    return json.dumps({"Data": data, "Checksum": checksum})
+    return json.dumps({"Data": data, "Checksum": total})
 
 
 def manager_state(uid: str, cpus: int) -> str:
@@ -492,13 +493,13 @@ async def test_files_of_the_kubelet_that_are_corrupt_twice_are_reported_and_what
             return False
         allocs = read_node_topology(topology).pod_cpu_allocs
         held = read_device_object(device).kubelet_held
-        return (held, [(one.uid, one.cpus) for one in allocs]) == ({A100.format(card)}, [(uid, cpus)])
+        return (held, [(one.uid, one.cpus) for one in allocs]) == ({A100.format(card)}, [(uid, cpus)])  # type: ignore[comparison-overlap]
 
     for times, (card, cpus, spoilt) in enumerate(((3, 0b0110, "truncated"), (5, 0b1100, "changed")), 1):
         good = (manager_state(uid, cpus), checkpoint(uid, A100.format(card)))
         for file, text in zip(files.values(), good, strict=True):
             file.write_text(text)
-        await until(lambda card=card, cpus=cpus: told_of(card, cpus), "the kubelet's files are reported")
+        await until(lambda card=card, cpus=cpus: told_of(card, cpus), "the kubelet's files are reported")  # type: ignore[misc]
         await settled(running)
         before = [*map(revision, await told(admin, node))]
 

@@ -14,7 +14,7 @@ _NAMES = "elastic-ai/elastic-gpu, apis/elasticgpu/v1alpha1/types.go"
 
 
 def row(name: str, *fields: Any, unit: str = "1Mi", **more: Any) -> Row:
-    return Row(name, *fields, settings={"memoryUnit": unit}, **more)
+    return Row(name, *fields, **{"settings": {"memoryUnit": unit}, **more})
 
 
 ROWS = (

@@ -129,7 +129,7 @@ class Run:
             kept: a folder for inputs that reach new code; a later run begins with them.
             done: called at the end.
         """
-        import atheris  # noqa: PLC0415 only where it is installed
+        import atheris  # type: ignore[import-untyped] # noqa: PLC0415 only where it is installed
 
         kept.mkdir(parents=True, exist_ok=True)
 

@@ -54,7 +54,7 @@ class Replica(LivePods):
         def settled(pod: PodInfo) -> None:
             parts.ranking.assumed.drop(pod.uid, pod.node)
 
-        self._feeds = {
+        self._feeds: dict[Any, Any] = {
             "nodes": NodeFeed(cluster, parts.types, parts.pools, heard),
             "devices": DeviceFeed(cluster, parts.types, heard),
             "topologies": TopologyFeed(cluster, heard),
@@ -144,7 +144,7 @@ class Replica(LivePods):
             return await self._handle(path, asked, deadline)
 
         async def serve() -> review.Response:
-            shape = _SHAPES[path.partition("-")[2]]
+            shape: Any = _SHAPES[path.partition("-")[2]]
             return await self._edge._answer(path, handler, question, _Patience(_PATIENCE_S), shape)
 
         return run(serve())

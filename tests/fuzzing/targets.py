@@ -163,7 +163,8 @@ def _misshapen(replica: Replica, question: review.Request, *paths: str) -> str:
 
 def _applied(obj: Mapping[str, Any], patch: Any) -> dict[str, Any]:
     """Apply a patch by the library alone."""
-    return jsonpatch.apply_patch(obj, list(patch), in_place=False)
+    patched: dict[str, Any] = jsonpatch.apply_patch(obj, list(patch), in_place=False)
+    return patched
 
 
 def _containers(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -286,7 +287,7 @@ def bindings(case: Case) -> str:
     if not shapes.is_shaped(question.object, shapes.Binding):
         return _misshapen(_cluster(), question, "mutate-binding", "validate-binding")
     replica = _cluster()
-    pod = case.get("pod")
+    pod: Any = case.get("pod")
     with replica.passing():
         if _body(pod) is not None and shapes.is_shaped(pod, shapes.Pod):
             replica.feed(
@@ -329,7 +330,7 @@ def _named(obj: Any, name: str) -> dict[str, Any] | None:
     """An object as the API server keeps it, under this name; None if it would not."""
     if not isinstance(obj, dict):
         return None
-    metadata = obj.get("metadata") if isinstance(obj.get("metadata"), dict) else {}
+    metadata: Any = obj.get("metadata") if isinstance(obj.get("metadata"), dict) else {}
     made = {**obj, "metadata": {**metadata, "name": name, "uid": f"uid-{name}", "resourceVersion": "7"}}
     return made if _body(made) is not None and shapes.is_shaped(made, shapes.Held) else None
 
@@ -516,7 +517,7 @@ def _apart(snapshot: Any) -> None:
 
 def _allocate(replica: Replica, obj: Any, stored: dict[str, dict[str, Any]]) -> str:
     """Review the status of a claim, and store it if that is allowed."""
-    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    metadata: Any = obj.get("metadata") if isinstance(obj, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
     made = _named(obj, name if isinstance(name, str) else "c")
     if made is None or not shapes.is_shaped(made, shapes.Claim):

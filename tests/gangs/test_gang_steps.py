@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from builders import app, gpus, request
@@ -33,11 +34,11 @@ UNTIL = NOW + 50
 ENDED = NOW - 50
 
 
-def waiting(name: str, cards: int = 1, *, gated: bool = True, **about: object) -> PodInfo:
+def waiting(name: str, cards: int = 1, *, gated: bool = True, **about: Any) -> PodInfo:
     of = replace(request(app("main", gpus(100 * cards))), wishes=Wishes(gang="default/g", all_or_nothing=True))
     return replace(
         PodInfo(f"uid-{name}", "default", name, "", False, False, "koord-scheduler", True, of, gated=gated), **about
-    )  # type: ignore[arg-type] # fields of the test's choice
+    )
 
 
 def holds(pod: PodInfo, *held: tuple[str, int] | tuple[str, int, str]) -> GangMember:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from fake_kube import FakeKube
@@ -127,7 +128,7 @@ class Said:
         self.told.append((sorted(pod.name for pod in pods), why))
 
 
-def info(name: str, **about: str) -> PodInfo:
+def info(name: str, **about: Any) -> PodInfo:
     read = read_pod_info(member(name, 4))
     assert read is not None
     return replace(read, **about)

@@ -170,7 +170,7 @@ class Protocol:
         told = self.told(state, replica, uid)
         how = judge(holding(one), f"n{node}", told, 0.0, GRACE)
         if how in {"gone", "finished", "moved"}:
-            return how, False  # type: ignore[return-value] # one of these
+            return how, False
         return None, not (told is not None and told[1].node)
 
 

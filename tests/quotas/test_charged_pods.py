@@ -424,7 +424,7 @@ def test_a_pod_beyond_a_range_of_its_namespace_is_refused_with_the_ranges_own_nu
     limits: NamespaceLimits, told: str
 ) -> None:
     response = judged(applied(TWO), limits)
-    assert response.allowed is not told
+    assert response.allowed is (not told)
     assert told in response.message
 
 

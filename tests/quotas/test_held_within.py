@@ -344,7 +344,7 @@ def test_what_a_bind_gives_never_exceeds_what_is_counted(obj: Raw, on: NodeSnaps
     most, has = counted(done), taken(outcome.shares)
     for name in ("gpu", "gpu-core", "gpu-memory-ratio", "gpu-memory", "rdma"):
         limited = NamespaceLimits(frozenset({f"{DOMAIN}/{name}"}))
-        webhooks = PodWebhooks(POLICY, "", lambda _pod: (memory or 0, memory or 0), limits=lambda _, of=limited: of)
+        webhooks = PodWebhooks(POLICY, "", lambda _pod: (memory or 0, memory or 0), limits=lambda _, of=limited: of)  # type: ignore[misc]
         answer = webhooks.validate(asks(done))
         assert not answer.allowed or has.get(name, 0) <= most.get(name, 0)
         assert answer.allowed or "only known when it is bound" in answer.message

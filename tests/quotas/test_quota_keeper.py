@@ -15,7 +15,7 @@ from koordgate.kube.resource import RESOURCE_QUOTAS
 from koordgate.kube.watch import Reflector
 from webhook.quotas import keeper as keeper_module
 from webhook.quotas.keeper import QuotaKeeper
-from webhook.quotas.mirror import MIRROR_LABEL, Quota, written_names
+from webhook.quotas.mirror import MIRROR_LABEL, Quota, mirror_body, written_names
 from webhook.quotas.table import LimitTable, QuotaFeed
 
 Raw = dict[str, Any]
@@ -232,7 +232,7 @@ async def test_a_mirror_that_cannot_be_deleted_is_reported_and_tried_again_until
 async def test_a_bug_about_one_quota_is_reported_holds_up_no_other_and_is_tried_again(
     fake: FakeKube, kube: KubeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write = keeper_module.mirror_body
+    write = mirror_body
 
     def written(quota: Quota, limits: Mapping[str, int], known: Quota | None) -> Raw:
         if quota.name == "a":

@@ -31,7 +31,7 @@ class Replica:
         self.now = 5000.0
         parts = assemble(
             WebhookSettings(),
-            lambda _: MemoryStore(),
+            MemoryStore(),
             KubeLivePods(kube, BUILT_IN),
             kube=None if offline else kube,
             monotonic=lambda: self.now,

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -289,8 +290,12 @@ def reviewed(shadow: Shadow, answer: Response) -> ShadowWebhooks:
     ("answer", "audit", "counted"),
     [
         (Response(allowed=True, warnings=["w"]), {}, 0),
-        (Response(allowed=False, code=403, message="m" * 1001), {"would-refuse": "m" * 1000}, 1),
-        (Response(allowed=False, code=499, message="no"), {"would-refuse": "no"}, 1),
+        (Response(allowed=False, code=HTTPStatus.FORBIDDEN, message="m" * 1001), {"would-refuse": "m" * 1000}, 1),
+        (
+            Response(allowed=False, code=HTTPStatus.TOO_MANY_REQUESTS, message="no"),
+            {"would-refuse": "no"},
+            1,
+        ),
     ],
 )
 async def test_a_binding_that_the_guard_would_refuse_is_allowed_and_noted(
@@ -305,8 +310,8 @@ async def test_a_binding_that_the_guard_would_refuse_is_allowed_and_noted(
     assert shadow.count("shadow_refused", reason="binding") == counted
 
 
-@pytest.mark.parametrize("code", [500, 503])
-async def test_a_failure_of_our_own_is_told_as_it_is(code: int) -> None:
+@pytest.mark.parametrize("code", [HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE])
+async def test_a_failure_of_our_own_is_told_as_it_is(code: HTTPStatus) -> None:
     failed = Response(allowed=False, code=code, message="the ledger")
     assert await reviewed(Shadow(), failed).binding(asks(binding("a", "n1")), 1.0) is failed
 

@@ -14,9 +14,10 @@ from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from console.simulator.cluster import Pods
 from webhook.assembly import Parts, assemble
+from webhook.dialectsettings import DialectSettings
 from webhook.ledger.memory import MemoryStore
 from webhook.quotas.mirror import read_quota
-from webhook.settings import DialectSettings, WebhookSettings, types_of
+from webhook.settings import WebhookSettings, types_of
 from webhook.shadow.keeper import ObservedPodFeed
 from webhook.view.feed import DeviceFeed, NodeFeed
 from webhook.view.namespaces import NamespaceFeed
@@ -53,7 +54,7 @@ class Shadow:
 
         self.parts: Parts = assemble(settings, MemoryStore(), Pods(types_of(settings)), list_pods=list_pods)
         parts, self.told = self.parts, dict[tuple[str, str], str]()
-        parts.reporter.observed = self._tell  # type: ignore[method-assign]
+        parts.reporter.observed = self._tell  # type: ignore[method-assign, assignment]
         self.namespaces = NamespaceFeed(parts.modes)
         self.nodes = NodeFeed(parts.cluster, parts.types)
         self.devices = DeviceFeed(parts.cluster, parts.types, lambda _name, _problems: None)

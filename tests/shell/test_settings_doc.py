@@ -13,6 +13,7 @@ import yaml
 from koordgate import settings
 from reporter import settings as reporter
 from webhook import settings as webhook
+from webhook.dialectsettings import DialectSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -73,7 +74,7 @@ DOCUMENTS = (
             "devices.types[].amounts[]": settings.OwnAmount,
             "devices.types[].templates[]": settings.OwnTemplate,
             "devices.types[].boards[]": settings.OwnBoard,
-            "dialects.NAME": webhook.DialectSettings,
+            "dialects.NAME": DialectSettings,
         },
     ),
     Document("reporter.md", reporter.ReporterSettings(), reporter.parse, {"devices.pci[]": reporter.PciType}),

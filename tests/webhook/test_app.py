@@ -204,7 +204,7 @@ def with_request(**members: Any) -> bytes:
     return orjson.dumps(made)
 
 
-ILL_TYPED = [
+ILL_TYPED: list[dict[str, Any]] = [
     {"uid": 5},
     {"uid": ""},
     {"object": []},

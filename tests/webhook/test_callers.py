@@ -101,7 +101,7 @@ def load(context: ssl.SSLContext, pair: Pair) -> None:
 
 
 def entrance(pair: Pair = SERVER, authorities: bytes = AUTHORITY.certificate) -> tuple[Entrance, list[str]]:
-    made, told = Entrance(), []
+    made, told = Entrance(), list[str]()
     made.refused = told.append
     made.change(lambda context: load(context, pair), authorities)
     return made, told

@@ -248,7 +248,7 @@ async def test_a_line_that_is_logged_while_a_review_is_answered_names_it(world: 
         await asyncio.sleep(0)
         return allowed()
 
-    world.parts.bindings.mutate = binds_slowly  # type: ignore[method-assign]
+    world.parts.bindings.mutate = binds_slowly  # type: ignore[method-assign, assignment]
     with logged() as lines:
         async with serving(world.parts) as client:
             await asyncio.gather(
@@ -264,7 +264,7 @@ async def test_a_bug_is_told_with_its_review_and_pod(world: World) -> None:
     async def fails(_request: Request, _deadline: float) -> Response:
         raise ZeroDivisionError
 
-    world.parts.bindings.mutate = fails  # type: ignore[method-assign]
+    world.parts.bindings.mutate = fails  # type: ignore[method-assign, assignment]
     with logged() as lines:
         async with serving(world.parts) as client:
             await client.post("/mutate-binding", data=body(named(binds(binding("p", "n1")), "r-1")))

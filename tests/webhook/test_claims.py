@@ -52,7 +52,7 @@ def delete_claim(world: World, stored: Raw) -> None:
     """The API server tells of the deletion."""
     metadata = stored["metadata"]
     world.fake.remove(RESOURCE_CLAIMS.path(metadata["name"], metadata["namespace"]))
-    world._feeds[RESOURCE_CLAIMS].drop(stored)  # type: ignore[attr-defined]
+    world._feeds[RESOURCE_CLAIMS].drop(stored)
 
 
 async def allocate(world: World, stored: Raw, *results: Raw, perform: bool = True, **options: Any) -> Response:

@@ -399,7 +399,7 @@ def test_through_any_history_no_cpu_has_two_owners(steps: list[tuple[str, int, s
                         if there:
                             world.remove_pod(name)
                             world.see(PODS)
-                            await fake.until(lambda name=name: name not in world.holders())
+                            await fake.until(lambda name=name: name not in world.holders())  # type: ignore[misc]
                     elif not there:
                         policy = numa("BestEffort") if what == "LS" else {}
                         await start(world, cpu_pod(name, count, what, annotations=policy))

@@ -71,7 +71,7 @@ async def test_a_pod_gets_the_runtime_class_that_shows_it_cards(
     wanted: str | None,
 ) -> None:
     await a_cluster(world, *(runtime_class(*one) for one in classes.items()), **runtimes)
-    stated = {} if named is None else {"runtimeClassName": named}
+    stated: dict[str, Any] = {} if named is None else {"runtimeClassName": named}
     stored, _ = admit(world, gpu_pod("p", admit=False, **stated))
     assert stored["spec"].get("runtimeClassName") == wanted
     again, _ = admit(world, stored)

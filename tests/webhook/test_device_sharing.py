@@ -26,7 +26,7 @@ from webhook.view.podinfo import read_pod_info
 
 Raw = dict[str, Any]
 MEMORY, CORE = "KOORDGATE_GPU_MEMORY_BYTES", "KOORDGATE_GPU_CORE_PERCENT"
-EXAMPLE = {"users": ["trainer", "loader"], "weights": {"trainer": 3}, "slot": 50}
+EXAMPLE: Raw = {"users": ["trainer", "loader"], "weights": {"trainer": 3}, "slot": 50}
 
 
 def webhooks(policy: TranslationPolicy = POLICY, memory: int | None = 80 * GIB) -> PodWebhooks:

@@ -89,6 +89,7 @@ async def test_what_the_ledger_and_a_live_pods_annotation_state_is_both_held_and
     edit(four, change)
     started = World(four.fake, kube)  # knows nothing but what the objects say
     started.see()
+    there: set[str] = set()
     for replica in (four, started):
         node = replica.parts.cluster.snapshot("n1")
         there = {device.id for device in node.devices}

@@ -54,7 +54,7 @@ async def nothing_is_held(world: World) -> None:
 
 async def no_look_is_left(world: World) -> None:
     """All that is to be looked at now has been: everybody waits for the next."""
-    await until(lambda: len(world.parts.reconciler._looks._getters) == reconcile_module._AT_ONCE)
+    await until(lambda: len(world.parts.reconciler._looks._getters) == reconcile_module._AT_ONCE)  # type: ignore[attr-defined]
     await world.idle()
 
 

@@ -549,8 +549,8 @@ def test_what_is_no_extender_args_is_said_to_be_none(three: World, wrong: Any) -
 
 def with_part(value: Any, *path: str | int) -> Raw:
     """A Pod with one part replaced."""
-    obj: Any = json.loads(json.dumps(gpu_pod("p")))
-    at = obj
+    obj: Raw = json.loads(json.dumps(gpu_pod("p")))
+    at: Any = obj
     for key in path[:-1]:
         at = at[key]
     at[path[-1]] = value
@@ -640,7 +640,7 @@ async def test_the_verdict_is_what_the_bind_says(
             if where == name and total + share <= 100:
                 uid = f"u{number}"
                 held[uid] = holding(uid, part(cards[minor], share))
-        await world.parts.ledger.change(name, lambda _old, held=held: (held, None), 5)
+        await world.parts.ledger.change(name, lambda _old, held=held: (held, None), 5)  # type: ignore[misc]
     obj = world.add_pod(gpu_pod("p", percent))
     world.see()
     fitting = everything(world).filter(args(obj, ["n1", "n2"]))["NodeNames"]

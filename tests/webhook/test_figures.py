@@ -32,7 +32,7 @@ async def shown(world: World, *names: str) -> dict[str, float]:
     return {key: float(value) for key, _, value in (line.rpartition(" ") for line in lines) if wanted.match(key)}
 
 
-def devices(model: str = "", kind: str = "gpu", **states: int) -> dict[str, float]:
+def devices(model: Any = "", kind: Any = "gpu", **states: int) -> dict[str, float]:
     counted: Mapping[str, int] = dict.fromkeys(("idle", "shared", "full", "unusable"), 0) | states
     return {
         f'koordgate_devices{{model="{model}",state="{state}",type="{kind}"}}': number

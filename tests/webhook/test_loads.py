@@ -230,7 +230,7 @@ def test_names_of_which_a_pod_requests_nothing_are_not_kept(view: ClusterView, p
     named = {f"example.com/r{number}": "0" for number in range(1000)} | ({"nvidia.com/gpu": "1"} if ours else {})
     made = on("n1", "p", asked(cpu="1", **named), asked("more", **named))
     pods.put(made)
-    [kept] = (one.counted for one in (*view.pods.all(), *view.pods._strangers.values()))
+    [kept] = [*(one.counted for one in view.pods.all()), *(one.counted for one in view.pods._strangers.values())]
     assert kept is not None
     assert [name for name, _ in kept.requests if name.startswith("example.com")] == []
     assert view.loads.requested("n1")["cpu"] == 1000

@@ -32,7 +32,8 @@ def bare(authority: Pair | None = None) -> Pair:
     """A certificate without any extension, signed by an authority or by its own key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bare")])
-    issuer, signer = name, key
+    signer: Any = key
+    issuer = name
     if authority is not None:
         issuer = x509.load_pem_x509_certificate(authority.certificate).subject
         signer = load_pem_private_key(authority.key, None)

@@ -361,7 +361,7 @@ async def test_cpus_are_kept_once_where_ledger_and_annotation_agree_and_as_repor
     world.add_pod(cpu_pod("p", 2, nodeName="n1", annotations={RESOURCE_STATUS: '{"cpuset":"0-1"}'}))
     for cpuset, same in ((0b11, True), (0b1100, False)):
         share = CpuShare("LSR", cpuset, BindPolicy.FULL_PCPUS)
-        await world.parts.ledger.change("n1", lambda old, share=share: ({**old, "uid-p": holding_of(share)}, None), 5)
+        await world.parts.ledger.change("n1", lambda old, share=share: ({**old, "uid-p": holding_of(share)}, None), 5)  # type: ignore[misc]
         world.see()
         kept = world.parts.cluster.pods.get("default", "p")
         assert kept

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import deque
 
 import pytest
 
@@ -19,7 +20,7 @@ def test_no_port_is_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the mark is Linux's")
 def test_another_process_is_not_given_it_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_GIVEN", process.deque(maxlen=8))
+    monkeypatch.setattr(process, "_GIVEN", deque(maxlen=8))
     one = f"""
 from localplane import process
 process._PORTS = range({_PORTS.start}, {_PORTS.stop})

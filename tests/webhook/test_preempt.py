@@ -252,6 +252,7 @@ def test_a_search_for_victims_that_is_ended_answers_with_the_nodes_that_it_has_j
     full.add_node("n2", device_entry(0))
     full.add_node("n3", device_entry(0))
     full.see()
+    answer: Any = None
     search = of._preempt(pod, proposed, Effort(why=why))
     next(search)
     try:

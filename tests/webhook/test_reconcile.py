@@ -646,7 +646,7 @@ def twice(world: World) -> list[Any]:
 
 def plugin_pod(name: str, namespace: str = "default") -> Any:
     asked = container(limits={"nvidia.com/gpu": "1"})
-    about = {"namespace": namespace, "nodeName": "n1", "schedulerName": "default-scheduler"}
+    about: Any = {"namespace": namespace, "nodeName": "n1", "schedulerName": "default-scheduler"}
     return pod(asked, name=name, uid=name, **about)
 
 

@@ -46,6 +46,7 @@ from koordgate.kube.resource import (
 from localplane.process import free_port
 from webhook import command as command_module
 from webhook.command import Replica
+from webhook.leasesettings import HealthLeaseSettings
 from webhook.settings import (
     Certificate,
     CertificateFiles,
@@ -530,7 +531,7 @@ async def test_a_replica_finds_the_size_of_a_gang_holds_room_and_lifts_the_gates
     fake.put(resource.path(namespace="default"), group)
     node = fake.get(NODES.path("n1"))
     fake.put(NODES.path(), {**node, "status": {"allocatable": {"pods": "10", **WHOLE}}})
-    about = {"annotations": {GANG_TOGETHER: "true"}, "labels": {GANG_LABELS[0]: "g"}}
+    about: Any = {"annotations": {GANG_TOGETHER: "true"}, "labels": {GANG_LABELS[0]: "g"}}
     for name in ("a", "b"):
         cluster.add_pod(gpu_pod(name, 50, schedulingGates=[{"name": GANG_GATE}], **about))
 
@@ -559,6 +560,7 @@ async def test_quotas_that_exist_have_mirrors_before_the_replica_is_ready(
     async with running(kube) as one:
         await one.until(lambda: one.replica.unready() == ["quotas that name devices have no mirrors yet"])
         assert writing.reached.is_set()
+        assert writing.gate
         writing.gate.set()
         await one.ready()
         mirror = fake.get(RESOURCE_QUOTAS.path("q.koordgate", "team"))
@@ -729,7 +731,7 @@ async def test_it_is_not_ready_while_the_api_server_says_nothing_or_the_loop_is_
         watch.heard_at = now - 151
         (reason,) = one.replica.unready()
         assert reason.startswith(f"{name} were last heard of 151 s ago")
-        watch.heard_at = now
+        watch.heard_at = now  # type: ignore[misc]
         one.replica.parts.loop_lag._worst[0] = 5.1
         assert one.replica.unready() == ["the event loop was held for 5.1 s"]
         assert one.replica.sick() == []

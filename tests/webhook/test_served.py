@@ -118,7 +118,7 @@ async def test_it_follows_what_is_served(fake: FakeKube, kube: KubeClient) -> No
         await fake.until(lambda: any("v1beta1" in seen.path for seen in fake.seen("watch", "podgroups")))
         fake.serve(GROUP)
         await one.look()
-        assert (one.watch.served, one.held, one.errors) == (None, set(), [])
+        assert (one.watch.served, one.held, one.errors) == (None, set(), [])  # type: ignore[comparison-overlap]
 
 
 async def test_a_look_that_fails_changes_nothing_and_is_reported_once(fake: FakeKube, kube: KubeClient) -> None:

@@ -110,7 +110,8 @@ def test_only_known_types_and_keys_of_taints_are_settings() -> None:
 )
 def test_a_list_that_is_applied_again_keeps_what_was_written(stated: list[Raw] | None, wanted: list[Raw]) -> None:
     old = pod(container(), tolerations=[OTHER, NVIDIA, LATE])
-    new = applied_again(old, pod(container(), **({} if stated is None else {"tolerations": copy.deepcopy(stated)})))
+    fields: Raw = {} if stated is None else {"tolerations": copy.deepcopy(stated)}
+    new = applied_again(old, pod(container(), **fields))
     operations: list[Operation] = []
     reapply_tolerations(old, new, KEYS, operations)
     assert patch.apply(new, operations)["spec"]["tolerations"] == wanted

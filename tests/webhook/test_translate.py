@@ -161,7 +161,7 @@ def test_every_form_becomes_core_ratio_and_memory_in_both_maps(
     form: str, policy: TranslationPolicy, memory: int | None, maps: tuple[str, ...]
 ) -> None:
     asked, written, more = FORMS[form]
-    asked_maps = {name: {"cpu": "1", **asked} for name in maps}
+    asked_maps: Raw = {name: {"cpu": "1", **asked} for name in maps}
     done = applied(pod(container(**asked_maps)), memory, policy)
     wanted = {**written, **(more if memory else {})}
     if policy is POLICY:  # kube-scheduler would look for nodes that report it
@@ -297,7 +297,7 @@ def test_each_container_is_translated_by_itself_and_who_asks_for_none_sees_none(
 
 
 def test_a_pod_that_asks_for_nothing_is_left_alone() -> None:
-    for obj in (pod(container(limits={"cpu": "1"})), pod(container(limits={NVIDIA_GPU: 0})), {"metadata": {}}):
+    for obj in (pod(container(limits={"cpu": "1"})), pod(container(limits={NVIDIA_GPU: 0})), Raw(metadata={})):
         assert translate(obj, POLICY, 8 * GIB).operations == ()
 
 
@@ -810,7 +810,8 @@ NPUS: dict[str, tuple[dict[str, Any], DeviceTypes, bool]] = {
 def test_a_share_of_an_npu_is_understood_wholly_or_left_alone(
     limits: dict[str, Any], types: DeviceTypes, *, ours: bool
 ) -> None:
-    for amounts in ({"limits": limits}, {"requests": limits, "limits": limits}):
+    each: list[Raw] = [{"limits": limits}, {"requests": limits, "limits": limits}]
+    for amounts in each:
         obj = pod(container(**amounts), container("gpu", limits={"nvidia.com/gpu": 1} if not ours else {}))
         translation = translate(obj, replace(POLICY, types=types), None)
         assert translation.problems == ()

@@ -460,7 +460,9 @@ def test_a_mix_that_is_wrong_is_found(what: str) -> None:
         pytest.param([{"cpu": "1"}, {"cpu": "2"}], "no request asks for devices", id="no devices"),
     ],
 )
-def test_a_stated_mix_that_cannot_be_read_is_refused_with_the_entry(requests: list[dict[str, str]], told: str) -> None:
+def test_a_stated_mix_that_cannot_be_read_is_refused_with_the_entry(
+    requests: list[dict[str, str | int]], told: str
+) -> None:
     with pytest.raises(ValueError, match=told):
         read_mix([TypicalSettings(one) for one in requests], BUILT_IN)
 

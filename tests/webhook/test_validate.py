@@ -327,7 +327,8 @@ def test_other_classes_and_labels_may_be_changed(before: str | None, after: str 
 
 
 def test_a_pod_that_loses_all_its_labels_loses_its_class() -> None:
-    for gone in ({"labels": {}}, {"labels": None}):
+    every: list[Raw] = [{"labels": {}}, {"labels": None}]
+    for gone in every:
         new = of_class("LSR")
         new["metadata"] |= gone
         assert not updated(of_class("LSR"), new).allowed

@@ -21,7 +21,8 @@ def node(fake: FakeKube) -> None:
 
 
 def annotations(fake: FakeKube) -> dict[str, str]:
-    return fake.get(NODE)["metadata"]["annotations"]
+    found: dict[str, str] = fake.get(NODE)["metadata"]["annotations"]
+    return found
 
 
 async def test_a_release_is_reported_on_the_node_while_a_pod_waits(fake: FakeKube, kube: KubeClient) -> None:
@@ -112,7 +113,7 @@ async def test_releases_one_upon_another_are_reported_separately(kube: KubeClien
     running = asyncio.create_task(waker.run())
     for number in (1, 2):
         waker.released("n1")
-        await until(lambda number=number: not waker._released.is_set() and len(looks) >= min(number, looked))
+        await until(lambda number=number: not waker._released.is_set() and len(looks) >= min(number, looked))  # type: ignore[misc]
     assert len(looks) == looked
     running.cancel()
 
