@@ -381,6 +381,11 @@ class World:
     def add_pod(self, obj: Raw) -> Raw:
         return self.fake.put(PODS.path(namespace=obj["metadata"]["namespace"]), obj)
 
+    def show(self, obj: Raw) -> None:
+        """Add a Pod; the replica lists everything."""
+        self.add_pod(obj)
+        self.see()
+
     def pod(self, name: str, namespace: str = "default") -> Raw:
         return self.fake.get(PODS.path(name, namespace))
 

@@ -14,13 +14,11 @@ from koordgate.kube.errors import KubeError
 from webhook.quotas.mirror import read_quota
 from webhook.review import Request, Response
 from webhook.shadow import keeper as keeper_module
-from webhook.shadow import reviews
 from webhook.shadow.followed import Followed, FollowedPods
 from webhook.shadow.judge import as_submitted, created
 from webhook.shadow.reviews import ShadowWebhooks, _shadow, _told
 from webhook.view.podinfo import PodInfo, read_pod_info
 
-Raw = dict[str, Any]
 GPU = "requests.nvidia.com/gpu"
 
 
@@ -216,12 +214,6 @@ async def test_a_pod_on_another_node_than_it_would_be_is_counted_whichever_comes
     shadow.pods.put(gpus("a", nodeName=other))
     assert shadow.count("shadow_compared", outcome="other_node") == 1
     assert shadow.count("shadow_compared", outcome="same_node") == 0
-
-
-async def test_so_many_pods_are_followed_and_remembered() -> None:
-    assert len(Shadow().parts.shadow_keeper.followed) == 0
-    assert (keeper_module._MOST, keeper_module._A_ROUND, keeper_module._REASONS) == (20_000, 64, 3)
-    assert (reviews._MOST_SEEN, reviews._LONGEST) == (20_000, 1000)
 
 
 # What is kept of Pods

@@ -15,14 +15,12 @@ import allocator
 import reporter
 import webhook
 from allocator.quantity import format_bytes
-from allocator.request.cpuamounts import INJECTORS
-from allocator.request.cpus import QOS_LABEL, read_cpu_ask
+from allocator.request.cpus import read_cpu_ask
 from allocator.request.unread import find_misspelt, is_ours
 from allocator.vocabulary import names
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.gangs import GangSize
-from allocator.vocabulary.preference import DeviceOrder
 from allocator.wire.allocatehint import HINT_ANNOTATIONS, PodHints, read_hints
 from allocator.wire.classes import read_classes
 from allocator.wire.deviceallocated import read_allocation
@@ -135,20 +133,6 @@ def test_each_request_becomes_what_the_page_says(row: list[str], domain: str) ->
     assert canonical(asks[0], domain, None) == wanted
 
 
-@pytest.mark.parametrize(
-    "row",
-    [row for row in rows("When a Pod is created") if amounts(row[0], "x") and "or only" not in row[0]],
-    ids=lambda row: row[0].replace("`", ""),
-)
-def test_each_refusal_of_a_request_is_reported_in_its_words(row: list[str]) -> None:
-    asked, message = row[0], row[1].strip("`")
-    problems = [
-        str(problem) for problem in translated(amounts(asked, names.KUBERNETES_DOMAIN), "kubernetes.io").problems
-    ]
-    begin, _, end = message.partition("(...)")
-    assert any(begin in problem and problem.endswith(end or begin) for problem in problems), problems
-
-
 def test_the_examples_of_device_allocated_are_of_the_format() -> None:
     gpu, rdma = examples(names.DEVICE_ALLOCATED.join("``"), "json")
     (share,) = read_allocation({names.DEVICE_ALLOCATED: gpu}).shares
@@ -176,33 +160,6 @@ def test_each_example_of_wishes_for_cpus_is_read(key: str, read: Callable[..., A
     assert problems == []
 
 
-WISHES = {
-    RESOURCE_SPEC: read_resource_spec,
-    NUMA_TOPOLOGY_SPEC: read_numa_topology_spec,
-    HINT_ANNOTATIONS[0]: lambda annotations, problems: problems.extend(read_hints(annotations, BUILT_IN.by_name)),
-}
-
-
-@pytest.mark.parametrize(
-    ("key", "field", "values"),
-    [
-        (key, row[0].strip("`"), re.findall(r"`([^`]+)`", row[1]))
-        for key in WISHES
-        for row in rows(f"`{key}`")
-        if "`" in row[1]
-    ],
-)
-def test_the_values_of_a_wish_are_those_that_are_allowed(key: str, field: str, values: list[str]) -> None:
-    """The message about a wrong value lists the allowed values."""
-    wrong = {field: "wrong"}
-    problems: list[Any] = []
-    WISHES[key]({key: json.dumps({"gpu": wrong} if key in HINT_ANNOTATIONS else wrong)}, problems)
-    (problem,) = problems
-    assert field in str(problem)
-    allowed = re.split(r"; use |; write one of ", str(problem))[1]
-    assert set(re.split(r", | or ", allowed)) == set(values)
-
-
 def test_the_examples_of_resource_status_are_read() -> None:
     own, pooled = (
         read_resource_status({names.RESOURCE_STATUS: example})
@@ -222,44 +179,6 @@ def test_the_example_of_a_pod_with_cpus_of_its_own_is_right() -> None:
     assert (reading.ask.qos, reading.ask.count) == (QosClass.LSR, 4)
     table = section("Asking for CPUs").split("| label")[1]
     assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == set(QosClass)
-
-
-SPECS = {
-    "label `koordinator.sh/qosClass: lsr`": ("lsr", {"cpu": "1"}, {"cpu": "1"}, {}),
-    "LSR, `cpu: 1500m`": ("LSR", {"cpu": "1500m"}, {"cpu": "1500m"}, {}),
-    "LSR, request 2, limit 4": ("LSR", {"cpu": "2"}, {"cpu": "4"}, {}),
-    "LSR, request 2, no limit": ("LSR", {"cpu": "2"}, {}, {}),
-    "LSR, no CPU": ("LSR", {}, {}, {}),
-    "LSR, `priorityClassName: koord-batch`": ("LSR", {"cpu": "1"}, {"cpu": "1"}, {"priority": "koord-batch"}),
-    "LS, `requiredCPUBindPolicy: FullPCPUs`": ("LS", {}, {}, {"requiredCPUBindPolicy": "FullPCPUs"}),
-    "LSR, `preferredCPUBindPolicy: ConstrainedBurst`": (
-        "LSR",
-        {"cpu": "1"},
-        {"cpu": "1"},
-        {"preferredCPUBindPolicy": "ConstrainedBurst"},
-    ),
-    "LS, `preferredCPUBindPolicy: ConstrainedBurst`, no CPU limit": (
-        "LS",
-        {"cpu": "1"},
-        {},
-        {"preferredCPUBindPolicy": "ConstrainedBurst"},
-    ),
-}
-
-
-@pytest.mark.parametrize("what", SPECS)
-def test_each_refusal_of_a_wish_for_cpus_is_reported_in_its_words(what: str) -> None:
-    qos, requests, limits, more = SPECS[what]
-    (told,) = re.findall(rf"^\| {re.escape(what)} \| `(.+?)`(?:; beside .*)? \|$", TEXT, re.MULTILINE)
-    spec = {key: value for key, value in more.items() if key != "priority"}
-    pod = {
-        "metadata": {"labels": {QOS_LABEL: qos}, "annotations": {RESOURCE_SPEC: json.dumps(spec)}},
-        "spec": {
-            "containers": [{"name": "main", "resources": {"requests": requests, "limits": limits}}],
-            "priorityClassName": more.get("priority"),
-        },
-    }
-    assert told in [problem.message for problem in read_cpu_ask(pod).problems]
 
 
 def test_the_examples_of_nodes_are_read_whole() -> None:
@@ -287,34 +206,6 @@ def test_the_examples_of_annotations_of_nodes_and_devices_are_read() -> None:
     assert ([device.capacity["queue"] for device in devices], wrong) == ([10, 40], ())
 
 
-def test_the_containers_of_every_known_injector_stand_there() -> None:
-    told = section(f"`{names.OWN_CPUS}`")
-    rows = re.findall(r"^\| ([A-Z].*?) \| (`.*`) \|$", told, re.MULTILINE)
-    assert [(product, tuple(re.findall("`(.*?)`", listed))) for product, listed in rows] == [*INJECTORS.items()]
-
-
-def test_each_refusal_of_containers_for_a_pods_own_cpus_is_reported_in_its_words() -> None:
-    (example,) = examples(f"`{names.OWN_CPUS}`", "")
-    key, _, value = example.partition(": ")
-    ask = {"resources": {"requests": {"cpu": "1500m"}, "limits": {"cpu": "1500m"}}}
-    containers = [{"name": "main"}, {"name": "worker"}, {"name": "logger", **ask}]
-
-    def told(qos: str, stated: str | None, spec: list[Any] = containers) -> str:
-        metadata = {"labels": {QOS_LABEL: qos}, "annotations": {} if stated is None else {key: stated}}
-        found = read_cpu_ask({"metadata": metadata, "spec": {"containers": spec}})
-        return found.problems[0].message
-
-    for message in (told("LSR", value), told("LSR", "wroker"), told("LS", value)):
-        assert f"| `{message}` |" in TEXT
-    whole, _, more = told("LSR", None).partition(", ")
-    assert f"`{whole}`; beside other containers it goes on: `, {more}` |" in TEXT
-
-
-def test_every_order_of_devices_stands_there() -> None:
-    told = section(f"`{names.DEVICE_ORDER}`")
-    assert all(f"`{order}`" in told for order in DeviceOrder)
-
-
 def test_the_example_of_a_gang_names_one() -> None:
     (example,) = examples("Gangs", "")
     key, _, value = example.partition(": ")
@@ -324,10 +215,3 @@ def test_the_example_of_a_gang_names_one() -> None:
     versions = ", ".join(sorted(f"`{one.version}`" for one in POD_GROUPS))
     assert f"PodGroup `{POD_GROUPS[0].group}` ({versions})" in section("Gangs")
     assert f"`{KOORDINATOR_POD_GROUPS.api_version}`" in section("Gangs")
-
-
-def test_the_examples_of_rounding_are_right() -> None:
-    total = 80 * 2**30
-    assert f"33 % is {total * 33 // 100} bytes" in TEXT
-    assert -(-8 * 2**30 * 100 // total) == 10
-    assert -(-(8 * 2**30 + 1) * 100 // total) == 11

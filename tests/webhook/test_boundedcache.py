@@ -6,15 +6,6 @@ from hypothesis import strategies as st
 from webhook.boundedcache import BoundedCache
 
 
-def test_what_was_not_used_for_longest_goes_first() -> None:
-    cache: BoundedCache[str, int] = BoundedCache(3)
-    for number, key in enumerate("abc"):
-        cache.put(key, number)
-    assert cache.get("a") == 0
-    cache.put("d", 3)
-    assert [cache.get(key) for key in "abcd"] == [0, None, 2, 3]
-
-
 def test_one_heavy_entry_takes_the_place_of_many_light_ones() -> None:
     gone: list[tuple[str, int]] = []
     cache: BoundedCache[str, int] = BoundedCache(10, lambda key, value: gone.append((key, value)))
@@ -23,14 +14,6 @@ def test_one_heavy_entry_takes_the_place_of_many_light_ones() -> None:
     cache.put("heavy", 9, 7)
     assert gone == [("a", 0), ("b", 1)]
     assert (len(cache), cache.weight) == (2, 10)
-
-
-def test_a_value_heavier_than_the_bound_is_returned_and_evicts_nothing() -> None:
-    cache: BoundedCache[str, int] = BoundedCache(10)
-    cache.put("light", 1, 4)
-    assert cache.put("too heavy", 2, 11) == 2
-    assert cache.get("too heavy") is None
-    assert cache.get("light") == 1
 
 
 def test_a_key_that_is_put_again_has_the_new_value_and_weight_only() -> None:

@@ -82,8 +82,7 @@ async def audited(client: Client, path: str, request: Request) -> dict[str, str]
 
 
 async def test_a_bind_is_one_line_that_says_who_got_what_where_and_why(world: World, client: Client) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     with logged() as lines:
         await client.post("/mutate-binding", data=body(named(binds(binding("p", "n1")), "r-1")))
     (line,) = answers(lines)
@@ -110,8 +109,7 @@ async def test_a_bind_is_one_line_that_says_who_got_what_where_and_why(world: Wo
 
 async def test_the_lines_of_a_pods_validation_and_of_its_bind_name_it_alike(world: World, client: Client) -> None:
     stored = gpu_pod("p")
-    world.add_pod(stored)
-    world.see()
+    world.show(stored)
     with logged() as lines:
         await client.post("/mutate-pod", data=body(named(asks(gpu_pod("p", admit=False)), "r-1")))
         await client.post("/validate-pod", data=body(named(asks(stored), "r-2")))
@@ -135,8 +133,7 @@ async def test_a_pod_that_has_no_name_yet_is_shown_by_what_its_name_will_begin_w
 
 
 async def test_a_refusal_says_to_whom_and_why(world: World, client: Client) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     with logged() as lines:
         await client.post("/validate-binding", data=body(binds(binding("p", "n1"), username=TENANT)))
     (line,) = answers(lines)
@@ -152,8 +149,7 @@ async def test_what_decides_nothing_is_told_to_those_who_look_closely_only(clien
 
 
 async def test_a_dry_run_says_that_it_is_one(world: World, client: Client) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     with logged() as lines:
         await client.post("/mutate-binding", data=body(binds(binding("p", "n1"), dry_run=True)))
     (line,) = answers(lines)
@@ -284,8 +280,7 @@ async def test_a_review_that_the_api_server_did_not_let_us_answer_is_named(world
 async def test_the_ledgers_work_for_many_is_not_told_as_the_first_ones(world: World, client: Client) -> None:
     """The task of a node serves all who come while it runs."""
     world.parts.ledger._counters = Counters(written=lambda _changes: logging.getLogger("deep").warning("written"))
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     with logged() as lines:
         await client.post("/mutate-binding", data=body(binds(binding("p", "n1"))))
     (line,) = (line for line in lines if line["message"] == "written")
@@ -293,8 +288,7 @@ async def test_the_ledgers_work_for_many_is_not_told_as_the_first_ones(world: Wo
 
 
 async def test_a_call_of_the_scheduler_has_an_id_and_names_its_pod(world: World) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     asked = orjson.dumps({"Pod": world.pod("p"), "NodeNames": ["n1"]})
     with logged() as lines:
         async with serving(world.parts, extender=True) as client:
@@ -308,42 +302,18 @@ async def test_a_call_of_the_scheduler_has_an_id_and_names_its_pod(world: World)
     assert len({line["call"] for line in told}) == 3
 
 
-@pytest.mark.parametrize("args", [[], 5, None, {"pod": []}, {"Pod": {"metadata": {"uid": ["x"], "name": 5}}}, {"P": 1}])
-async def test_nonsense_as_a_call_of_the_scheduler_is_refused_as_ever(world: World, args: Any) -> None:
-    async with serving(world.parts, extender=True) as client:
-        http = await client.post("/scheduler/filter", data=orjson.dumps(args))
-    assert http.status == 400
-
-
 # --- audit annotations
 
 
-async def test_the_audit_event_of_a_bind_ties_it_to_its_review(world: World, client: Client) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
-    told = await audited(client, "/mutate-binding", named(binds(binding("p", "n1")), "r-1"))
-    assert told == {
-        "held": "gpu:0:GPU-n1-0",
-        "node": "n1",
-        "pod-uid": "uid-p",
-        "preference": "fragmentation",
-        "reason": "kube-scheduler chose the node",
-        "recorded": "yes",
-        "review": "r-1",
-    }
-
-
 async def test_the_reason_says_whether_the_filter_sent_the_pod_there(world: World, client: Client) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     world.parts.extender.filter({"Pod": world.pod("p"), "NodeNames": ["n1"]})
     told = await audited(client, "/mutate-binding", binds(binding("p", "n1")))
     assert told["reason"] == "the filter found this node the best for the Pod"
 
 
 async def test_a_bind_that_comes_again_says_so(world: World, client: Client) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     await audited(client, "/mutate-binding", binds(binding("p", "n1")))
     told = await audited(client, "/mutate-binding", binds(binding("p", "n1")))
     assert told["reason"] == "an earlier bind of the Pod was answered with the same"
@@ -353,8 +323,7 @@ async def test_a_binding_that_is_reviewed_once_more_after_another_webhook_is_not
     world: World, client: Client
 ) -> None:
     """The API server keeps the first value of an annotation, and complains of another one."""
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     first = await world.mutate(binds(binding("p", "n1")))
     carried = {op["path"].rpartition("/")[2]: op["value"] for op in first.patch if "annotations" in op["path"]}
     annotations = next((value for value in carried.values() if isinstance(value, dict)), carried)
@@ -364,14 +333,9 @@ async def test_a_binding_that_is_reviewed_once_more_after_another_webhook_is_not
 
 
 async def test_a_refusal_names_its_review_in_the_audit_event(world: World, client: Client) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     request = named(binds(binding("p", "n1"), username=TENANT), "r-9")
     assert await audited(client, "/validate-binding", request) == {"review": "r-9"}
-
-
-async def test_what_decides_nothing_leaves_nothing_in_the_audit_event(client: Client) -> None:
-    assert await audited(client, "/mutate-pod", asks(plain_pod("p"))) == {}
 
 
 async def test_a_pods_validation_tells_the_uid_that_its_translation_could_not_know(client: Client) -> None:
@@ -389,8 +353,7 @@ async def test_audit_annotations_have_bounds(world: World, client: Client) -> No
     assert told["requested"].endswith(" more")
     assert len(told["review"]) == 2_000
     world.add_node("n1", *(device_entry(minor) for minor in range(128)))
-    world.add_pod(gpu_pod("p", 12_800))
-    world.see()
+    world.show(gpu_pod("p", 12_800))
     told = await audited(client, "/mutate-binding", binds(binding("p", "n1")))
     assert len(told["held"]) < 1_100
     assert re.search(r" and \d+ more$", told["held"])
@@ -410,8 +373,7 @@ def exemplars(text: str) -> dict[tuple[str, str], dict[str, str]]:
 
 
 async def test_a_measured_bind_points_at_its_review(world: World, client: Client) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     world.clock.now += 5
     await client.post("/mutate-binding", data=body(named(binds(binding("p", "n1")), "r-1")))
     http = await client.get("/metrics", headers=OPENMETRICS)
@@ -426,40 +388,6 @@ async def test_a_review_with_a_long_uid_is_measured_all_the_same(world: World, c
     assert http.status == 200
     found = exemplars(await (await client.get("/metrics", headers=OPENMETRICS)).text())
     assert len(found["koordgate_request_seconds_bucket", "/mutate-pod"]["review"]) == 64
-
-
-@pytest.mark.parametrize(
-    "accept",
-    [
-        "",
-        "*/*",
-        "text/plain",
-        "text/plain;version=0.0.4",
-        "text/plain; version=x.y",
-        "application/json",
-        "application/openmetrics-textual",
-        "x" * 7_000,
-    ],
-)
-async def test_whoever_does_not_ask_for_openmetrics_gets_text(client: Client, accept: str) -> None:
-    http = await client.get("/metrics", headers={"Accept": accept})
-    assert http.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert "# EOF" not in await http.text()
-
-
-@pytest.mark.parametrize(
-    "accept",
-    [
-        "application/openmetrics-text",
-        "Application/OpenMetrics-Text; version=abc",
-        "application/openmetrics-text;version=99.0.0",
-        "text/plain;q=0.1, application/openmetrics-text;version=0.0.1;q=0.9",
-    ],
-)
-async def test_openmetrics_comes_in_the_one_version_that_is_written(client: Client, accept: str) -> None:
-    http = await client.get("/metrics", headers={"Accept": accept})
-    assert http.headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
-    assert (await http.text()).endswith("# EOF\n")
 
 
 # --- what a Pod asks for, and what it was given, in 1,000 characters

@@ -15,9 +15,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 from fake_kube import FakeKube, answer, hold, hold_answer, lose_answer
 from trials import examples
 
@@ -775,18 +772,6 @@ async def test_callers_cas_that_the_tls_library_rejects_are_told_and_renewal_goe
         await waits.pass_once()
     running.cancel()
     assert caplog.text.count("the new certificate is not served yet: the TLS library rejects the callers' CAs") == 3
-
-
-def test_a_certificate_that_the_tls_library_rejects_is_said_to_be() -> None:
-    key = rsa.generate_private_key(65537, 1024)  # too short for it
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "weak")])
-    now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), 1).not_valid_before(now)
-    made = builder.not_valid_after(now + timedelta(days=1)).sign(key, hashes.SHA256())
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    pair = Pair(made.public_bytes(serialization.Encoding.PEM), pem)
-    with pytest.raises(CertificateError, match="the TLS library rejects the certificate"):
-        certs._load(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), pair)
 
 
 def test_the_last_three_authorities_are_kept_beside_the_present_one() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from world import World, admitted, asks, gpu_pod, releasing
 
 from allocator.vocabulary.claims import ResourceClaim
 from allocator.vocabulary.devicetype import GPU_TYPE
-from allocator.vocabulary.holdings import Holding, InvariantError
+from allocator.vocabulary.holdings import InvariantError
 from allocator.wire.resourceclaim import read_resource_claim
 from koordgate.kube.resource import DEVICES, EVENTS, NODE_ALLOCATIONS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from webhook.dra import keeper as keeper_module
@@ -24,8 +23,6 @@ from webhook.dra import reviews
 from webhook.review import Response
 from webhook.view.claimfeed import ClaimFeed
 from webhook.view.liveclaims import kube_claims
-
-GIB = 2**30
 
 
 @pytest.fixture
@@ -546,15 +543,6 @@ def test_an_index_of_claims_that_is_wrong_is_found(two: World, spoil: Callable[[
         claims.check_invariants()
 
 
-def test_of_claims_that_were_deleted_the_latest_16384_are_remembered(two: World) -> None:
-    claims = two.parts.cluster.claims
-    for number in range(16_385):
-        claims.drop(f"{number}", deleted=True)
-    claims.drop("not deleted", deleted=False)
-    reserved = [Holding(uid, "default", "c", 0, (), fence=1) for uid in ("0", "1", "16384", "not deleted")]
-    assert [claims._deleted.get(one.uid) for one in reserved] == [None, True, True, None]
-
-
 @pytest.mark.parametrize("name", ["", "..", "a/b"])
 async def test_no_claim_has_a_name_that_is_none(two: World, name: str) -> None:
     asked = len(two.fake.requests)
@@ -593,20 +581,6 @@ async def test_a_reservation_that_cannot_be_corrected_stays_and_is_tried_again(
     two.fake.faults.always("update", "nodeallocations", None)
     await two.parts.claim_keeper.reconcile()
     assert reserved(two) == {}
-
-
-@pytest.mark.parametrize(("count", "turns"), [(99, 0), (100, 1), (199, 1), (200, 2)])
-async def test_others_have_their_turn_after_each_hundred_claims(two: World, count: int, turns: int) -> None:
-    for number in range(count):
-        put_claim(two, claim(f"c{number}"), see=False)
-    two.see(RESOURCE_CLAIMS)
-    telling = two.parts.claim_keeper._tell()
-    taken = 0
-    with suppress(StopIteration):
-        while True:
-            telling.send(None)
-            taken += 1
-    assert taken == turns
 
 
 @pytest.mark.parametrize(("later", "deleted"), [(True, True), (False, None)])

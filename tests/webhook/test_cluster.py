@@ -7,7 +7,7 @@ from typing import Any
 
 import machines_cpu
 import pytest
-from builders import GIB, container, device_entry, device_object, gpu, holding, nic, node, part, pod
+from builders import GIB, container, device_entry, device_object, gpu, holding, nic, part, pod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import device_lists, pod_requests
@@ -33,7 +33,6 @@ from webhook.ledger.memory import MemoryStore
 from webhook.ledger.store import Record
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking
-from webhook.scheduling.verdicts import Verdicts
 from webhook.view.changes import Changes
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
@@ -417,20 +416,6 @@ def test_a_pod_that_selects_nodes_reaches_only_their_memory(view: ClusterView) -
     assert view.reach.of(t4) == (15 * GIB, 15 * GIB)
 
 
-def test_selections_that_authors_make_up_are_remembered_up_to_four_mebibytes(view: ClusterView) -> None:
-    first = pod(nodeSelector={"made-up": "x"})
-    assert view.reach.of(first) == view.reach.of(first) == (0, 0)
-    assert view.reach._found.weight == len('[{"made-up":"x"},null]') + 300
-    for number in range(300):
-        made_up = pod(nodeSelector={"made-up": f"{number:016384}"})
-        assert view.reach.of(made_up) == view.reach.of(made_up) == (0, 0)
-    assert 2**22 - 17_000 < view.reach._found.weight <= 2**22
-    assert view.reach._found._most == 4 * 1024 * 1024
-    huge = pod(nodeSelector={"made-up": "x" * 2**22})
-    assert view.reach.of(huge) == (0, 0)
-    assert view.reach._found.weight <= 2**22
-
-
 # --- snapshots
 
 
@@ -544,8 +529,7 @@ async def test_two_entries_of_one_card_are_added_up_to_one_share_that_can_be_rec
     world: World, entries: list[tuple[int, Raw, str]], sum_of_them: dict[str, int]
 ) -> None:
     entries = [(minor, said, identity.replace("GPU-0", "GPU-n1-0")) for minor, said, identity in entries]
-    world.add_pod(gpu_pod("p", nodeName="n1", annotations=koordinator_annotation(*entries)))
-    world.see()
+    world.show(gpu_pod("p", nodeName="n1", annotations=koordinator_annotation(*entries)))
     await world.parts.reconciler.reconcile()
     (share,) = world.holdings()["uid-p"].shares
     assert (share.id, share.minor, dict(share.amounts)) == ("GPU-n1-0", 0, sum_of_them)
@@ -669,22 +653,6 @@ def test_a_remembered_verdict_is_what_place_says_now(events: list[tuple[str, Any
         history.view.check_invariants()
 
 
-def test_requests_beyond_what_is_remembered_get_right_verdicts_all_the_same(view: ClusterView) -> None:
-    view.nodes.put_devices(devices("n1", 80 * GIB))
-    ranking = ranking_of(view)
-    ranking._verdicts = verdicts = Verdicts(most=6_000)  # some three requests
-    there = node(gpu(0))
-    for _ in range(3):
-        for percent in (10, 20, 30, 40, 50, 100):
-            request = info(gpu_pod("p", percent)).request
-            outcome = ranking.verdict("n1", request, "")
-            wanted = place(request, there)
-            assert not isinstance(outcome, Refusal)
-            assert not isinstance(wanted, Refusal)
-            assert outcome.shares == wanted.shares
-            assert 0 < verdicts.weight <= 6_000
-
-
 def test_a_node_that_nobody_knows_has_no_devices(view: ClusterView) -> None:
     request = info(gpu_pod("p")).request
     outcome = ranking_of(view).verdict("nowhere", request, "")
@@ -724,8 +692,7 @@ def test_an_annotation_that_cannot_be_read_is_reported_and_holds_nothing(text: s
 
 async def test_a_whole_cluster_is_seen_again_after_the_watches_were_lost(world: World) -> None:
     world.add_node("n2")
-    world.add_pod(gpu_pod("a"))
-    world.see()
+    world.show(gpu_pod("a"))
     before = copy.deepcopy(world.parts.cluster.snapshot("n2"))
     world.fake.remove(NODES.path("n2"))
     world.fake.remove(DEVICES.path("n2"))

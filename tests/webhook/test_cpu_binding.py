@@ -612,8 +612,7 @@ async def test_koordinators_choice_of_cpus_is_not_taken_over_where_the_nodes_cpu
     whole = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
     card = {"minor": 0, "id": "GPU-n1-0", "resources": whole}
     said = {RESOURCE_STATUS: json.dumps({"cpuset": cpuset}), DEVICE_ALLOCATED: json.dumps({"gpu": [card]})}
-    world.add_pod(gpu_pod("p", 100, annotations=said))
-    world.see()
+    world.show(gpu_pod("p", 100, annotations=said))
     response = await world.bind("p")
     assert not response.allowed
     assert f"CPUs {cpuset} are not free" in response.message

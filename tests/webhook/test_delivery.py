@@ -159,8 +159,7 @@ async def test_the_bind_names_cards_in_the_form_of_the_node(
     await a_cluster(world, runtime_class("nvidia", "nvidia"), n1=runtime)
     stored, _ = admit(world, gpu_pod("p", admit=False))
     assert stored["spec"].get("runtimeClassName") == named
-    world.add_pod(stored)
-    world.see()
+    world.show(stored)
     response = await world.bind("p")
     assert response.allowed, response.message
     annotations = world.pod("p")["metadata"]["annotations"]
@@ -172,8 +171,7 @@ async def test_the_bind_names_cards_in_the_form_of_the_node(
 
 async def test_a_node_that_cannot_show_cards_is_refused_by_the_filter_and_by_the_bind(world: World) -> None:
     await a_cluster(world, n1=OPERATOR)
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     response = await world.bind("p")
     assert not response.allowed
     assert "n1: the node has a default runtime that shows containers no cards" in response.message
@@ -181,8 +179,7 @@ async def test_a_node_that_cannot_show_cards_is_refused_by_the_filter_and_by_the
 
 async def test_a_replica_that_heard_otherwise_of_a_node_accepts_what_another_wrote(world: World) -> None:
     await a_cluster(world, n1=PACKAGES)
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     asked = binding("p", "n1")
     mutated = await world.mutate(binds(asked))
     written = patch.apply(asked, mutated.patch)

@@ -223,8 +223,7 @@ def test_nobody_states_what_containers_may_use_but_the_bind(key: str) -> None:
 async def bound(world: World, obj: Raw) -> Raw:
     made = created(obj)
     made["metadata"] |= {"name": "p", "uid": "uid-p"}
-    world.add_pod(made)
-    world.see()
+    world.show(made)
     response = await world.bind("p")
     assert response.allowed, response.message
     return world.pod("p")
@@ -274,8 +273,7 @@ async def test_what_a_container_of_a_group_does_not_state_is_nothing_and_otherwi
 async def test_a_repeated_bind_tells_the_same(world: World) -> None:
     made = created(example())
     made["metadata"] |= {"name": "p", "uid": "uid-p"}
-    world.add_pod(made)
-    world.see()
+    world.show(made)
     first, second = [await world.mutate(binds(binding("p", "n1"))) for _ in range(2)]
     assert first.patch == second.patch
     judged = await world.validate(binds(patch.apply(binding("p", "n1"), second.patch)))
@@ -285,8 +283,7 @@ async def test_a_repeated_bind_tells_the_same(world: World) -> None:
 async def test_a_binding_that_tells_other_quotas_than_follow_from_the_ledger_is_refused(world: World) -> None:
     made = created(example())
     made["metadata"] |= {"name": "p", "uid": "uid-p"}
-    world.add_pod(made)
-    world.see()
+    world.show(made)
     response = await world.mutate(binds(binding("p", "n1")))
     forged = patch.apply(binding("p", "n1"), response.patch)
     forged["metadata"]["annotations"]["gpu-memory.device-quotas.koordgate.io/loader"] = str(80 * GIB)

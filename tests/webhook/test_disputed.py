@@ -54,8 +54,7 @@ def edit(world: World, how: Edit) -> None:
 async def four(world: World) -> World:
     """A node with four cards, of which a running Pod has one."""
     world.add_node("n1", *(device_entry(minor) for minor in range(4)))
-    world.add_pod(gpu_pod("p", 100))
-    world.see()
+    world.show(gpu_pod("p", 100))
     assert (await world.bind("p")).allowed
     world.see()
     return world
@@ -105,8 +104,7 @@ async def test_what_the_ledger_and_a_live_pods_annotation_state_is_both_held_and
     assert "NodeAllocation n1" in told[0]["message"]
     free = 4 - len({"GPU-n1-0"} | (four.parts.cluster.snapshot("n1").disputed & there))
     for number in range(4):
-        four.add_pod(gpu_pod(f"q{number}", 100))
-        four.see()
+        four.show(gpu_pod(f"q{number}", 100))
         assert (await four.bind(f"q{number}")).allowed is (number < free)
     assert four.pod("q0")["metadata"]["annotations"]["visible-devices.koordgate.io/main"] != "GPU-n1-0"
 
@@ -140,8 +138,7 @@ GONE: dict[str, Callable[[Raw], object]] = {
 async def test_an_annotation_that_states_nothing_any_more_is_disputed_as_well(four: World, how: str) -> None:
     pod = four.pod("p")
     GONE[how](pod["metadata"]["annotations"])
-    four.add_pod(pod)
-    four.see()
+    four.show(pod)
     for _ in range(2):
         await reconcile(four)
     (told,) = events(four, "AllocationDisputed")
@@ -162,8 +159,7 @@ async def test_an_event_about_what_is_still_disputed_is_written_again_before_kub
 
 async def test_cpus_that_only_the_annotation_states_are_held_too(world: World) -> None:
     world.add_node("n1", cpu=NEAR)
-    world.add_pod(cpu_pod("p", 2))
-    world.see()
+    world.show(cpu_pod("p", 2))
     assert (await world.bind("p")).allowed
     world.see()
     mine = world.parts.cluster.snapshot("n1").cpu_use.taken
@@ -179,8 +175,7 @@ async def test_pods_that_koordinator_bound_and_that_are_alone_on_their_card_are_
     world.add_node("n1", *(device_entry(minor) for minor in range(3)))
     world.add_pod(gpu_pod("named", nodeName="n1", annotations=koordinator_annotation((0, HALF, "GPU-n1-0"))))
     world.add_pod(gpu_pod("numbered", nodeName="n1", annotations=koordinator_annotation((1, HALF, ""))))
-    world.add_pod(gpu_pod("whole", 100, nodeName="n1", annotations=koordinator_annotation((2, {}, "GPU-n1-2"))))
-    world.see()
+    world.show(gpu_pod("whole", 100, nodeName="n1", annotations=koordinator_annotation((2, {}, "GPU-n1-2"))))
     await reconcile(world)
     assert world.holders() == ["named", "numbered", "whole"]
     await reconcile(world)

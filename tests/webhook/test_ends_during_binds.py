@@ -64,8 +64,7 @@ def reads(world: World) -> int:
 
 @pytest.mark.parametrize("how", ["deleted", "deleted, with a finalizer", "finished", "created again"])
 async def test_a_pod_that_is_seen_to_end_before_its_record_is_written_holds_nothing(world: World, how: str) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     write = held_write(world)
     bind = asyncio.create_task(world.mutate(binds(binding("p", "n1"))))
     await write.reached.wait()
@@ -136,8 +135,7 @@ async def test_of_a_pod_that_was_never_seen_the_api_server_is_asked_and_a_live_o
 
 
 async def test_of_a_bind_whose_end_no_watch_shows_the_api_server_is_asked_until_the_pod_is_gone(world: World) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     assert (await world.mutate(binds(binding("p", "n1")))).allowed
     await until(lambda: reads(world) == 2)
     assert world.holders() == ["p"], "it lives, and may be bound yet"
@@ -149,8 +147,7 @@ async def test_a_bind_that_is_seen_to_be_performed_is_not_asked_for(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconcile_module, "_BIND_S", 600.0)
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     assert (await world.bind("p")).allowed
     world.parts.reconciler._look("n1", "uid-p")  # as after these 600 s
     await no_look_is_left(world)
@@ -159,8 +156,7 @@ async def test_a_bind_that_is_seen_to_be_performed_is_not_asked_for(
 
 
 async def test_what_a_bind_gave_is_there_when_it_is_performed_however_often_it_was_looked_at(world: World) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     asked = binding("p", "n1")
     mutated = await world.mutate(binds(asked))
     await until(lambda: reads(world) == 3)
@@ -173,8 +169,7 @@ async def test_what_a_bind_gave_is_there_when_it_is_performed_however_often_it_w
 
 async def test_a_pod_that_is_none_of_ours_any_more_keeps_what_a_bind_under_way_gave_it(world: World) -> None:
     """Its label is removed while it is bound; the bind writes the annotation that makes it ours again."""
-    world.add_pod(cpu_pod("p"))
-    world.see()
+    world.show(cpu_pod("p"))
     obj = world.pod("p")
     del obj["metadata"]["labels"][QOS_LABEL]
     world.add_pod(obj)
@@ -198,8 +193,7 @@ async def test_a_look_that_fails_is_repeated(world: World, verb: str) -> None:
 
 
 async def test_room_that_is_held_for_a_pod_of_a_gang_that_ended_meanwhile_is_released(world: World) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     world.remove_pod("p")
     world.see(PODS)
     share = part(gpu(0, device_id="GPU-n1-0"), 50, "main")
@@ -227,8 +221,7 @@ async def test_a_replica_that_starts_asks_for_no_pod_before_it_has_listed_them(
     world: World, kube: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconcile_module, "_BIND_S", 600.0)
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     assert (await world.bind("p")).allowed
     started = World(world.fake, kube)
     async with releasing(started):
@@ -241,8 +234,7 @@ async def test_a_replica_that_starts_asks_for_no_pod_before_it_has_listed_them(
 @pytest.mark.parametrize("how", ["gone", "being deleted", "waiting"])
 async def test_no_room_is_kept_for_a_pod_that_is_filtered_after_it_ended(world: World, how: str) -> None:
     obj = gpu_pod("p")
-    world.add_pod(obj)
-    world.see()
+    world.show(obj)
     if how == "gone":
         world.remove_pod("p")
     elif how == "being deleted":

@@ -20,7 +20,6 @@ from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
 from webhook.ledger.store import Record
-from webhook.scheduling import extender as extender_module
 from webhook.scheduling.extender import BadExtenderArgsError, Extender
 
 Raw = dict[str, Any]
@@ -122,16 +121,6 @@ def scores(world: World, obj: Raw, names: list[str]) -> dict[str, int]:
     return {one["Host"]: one["Score"] for one in world.parts.extender.prioritize(args(obj, names))}
 
 
-async def test_a_share_does_not_open_a_large_card_where_a_small_one_is_idle(three: World) -> None:
-    for name, memory in (("n5", "16Gi"), ("n6", "80Gi"), ("n7", "16Gi")):
-        three.add_node(name, device_entry(0, id=f"GPU-{name}-0", resources={"koordinator.sh/gpu-memory": memory}))
-    three.see(NODES, DEVICES)
-    names = ["n7", "n6", "n1", "n5"]
-    obj = pod(container(limits={"kubernetes.io/gpu-memory": "4Gi"}), name="p", uid="uid-p")
-    assert everything(three).filter(args(obj, names))["NodeNames"] == ["n5", "n7", "n1", "n6"]
-    assert scores(three, obj, names) == {"n5": 10, "n7": 10, "n1": 0, "n6": 0}
-
-
 @pytest.mark.parametrize("count", [1, 2, 11, 12, 40])
 async def test_only_the_best_node_has_the_greatest_score_and_none_is_out_of_order(world: World, count: int) -> None:
     """Nodes of a card each, larger and larger; the smallest that is opened is the best."""
@@ -215,12 +204,6 @@ def test_where_all_that_fit_are_wanted_preferences_do_not_matter_and_nothing_is_
     for spec in ({}, PREFERRING["topology spread"]):
         assert len(everything(seven).filter(args(gpu_pod("p", 50, **spec), SEVEN))["NodeNames"]) == 5
     assert not any(seven.parts.ranking.assumed.on(name) for name in SEVEN)
-
-
-def test_pods_that_come_one_after_another_are_sent_where_there_is_still_room(seven: World) -> None:
-    extender = naming(seven, 16)
-    sent = [extender.filter(args(gpu_pod(f"p{number}", 50), SEVEN))["NodeNames"] for number in range(10)]
-    assert sent == [["n2"], ["n1"], ["n1"], ["n5"], ["n5"], ["n6"], ["n6"], ["n7"], ["n7"], []]
 
 
 async def test_what_was_assumed_is_forgotten_with_the_bind_or_its_refusal(three: World) -> None:
@@ -349,13 +332,6 @@ async def test_devices_and_cpus_of_an_aligned_pod_must_be_in_one_numa_node(world
     assert everything(world).filter(args(free, ["wide"]))["NodeNames"] == ["wide"]
 
 
-async def test_cpus_that_were_sent_somewhere_are_as_good_as_taken(world: World) -> None:
-    await cpu_nodes(world)
-    extender = naming(world, 16)
-    sent = [extender.filter(args(cpu_pod(f"p{number}", 4), CPU_NAMES))["NodeNames"] for number in range(4)]
-    assert sorted(sent) == [[], ["small"], ["wide"], ["wide"]]
-
-
 async def test_a_pod_without_cpus_of_its_own_goes_anywhere_if_nothing_is_to_be_aligned(world: World) -> None:
     await cpu_nodes(world)
     orders = {"LS": BALANCED, "BE": BALANCED, "SYSTEM": CPU_NAMES, "": CPU_NAMES}  # the last two are not ours to order
@@ -413,23 +389,6 @@ def test_to_thousands_of_nodes_a_pod_that_cannot_be_read_is_reported_in_few_word
     assert sum("unknown key" in why for why in told.values()) == 16
     assert max(map(len, told.values())) <= 204
     assert sum(map(len, told.values())) < 5000 * 50
-
-
-def test_why_a_pod_cannot_be_read_is_told_in_200_characters() -> None:
-    names = [f"n{number}" for number in range(17)]
-    for length, told in ((200, "x" * 200), (201, "x" * 200 + " ...")):
-        reasons = extender_module._unreadable(names, "x" * length)
-        assert reasons == dict.fromkeys(names[:16], told) | {"n16": "the Pod cannot be read: see other nodes"}
-
-
-def test_answers_are_remembered_up_to_eight_mebibytes(three: World) -> None:
-    extender = everything(three)
-    extender.filter(args(gpu_pod("p")))
-    extender.filter(args(gpu_pod("q", uid="u" * 100)))
-    assert extender._answers.weight == len("uid-p") + 300 + 100 + 300
-    for number in range(30_000):
-        extender._answers.put(f"{number:08}", extender_module.Answer.FITS, 308)
-    assert extender._answers.weight == 8 * 1024 * 1024 // 308 * 308
 
 
 def test_why_a_pod_cannot_be_read_is_no_format(three: World) -> None:
@@ -658,8 +617,7 @@ async def test_a_pod_annotated_by_koordinator_is_filtered_by_its_request(world: 
 async def test_a_node_with_more_labels_than_are_read_takes_nothing_until_they_are_removed(world: World) -> None:
     for name, number in (("n1", 4097), ("n2", 4096)):
         world.add_node(name, labels={f"l{at}": "x" for at in range(number)})
-    world.add_pod(gpu_pod("p", 100))
-    world.see()
+    world.show(gpu_pod("p", 100))
     why = "nothing is placed there: metadata.labels: 4097 entries; koordgate reads 4096 at most"
     assert everything(world).filter(args(gpu_pod("p", 100), ["n1", "n2"]))["NodeNames"] == ["n2"]
     assert why in str(everything(world).filter(args(gpu_pod("p", 100), ["n1"])))

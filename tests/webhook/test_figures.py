@@ -70,8 +70,7 @@ async def test_a_card_whose_memory_is_used_up_is_full_although_its_compute_is_fr
     world: World, ratio: str, state: str
 ) -> None:
     asked = {"kubernetes.io/gpu-memory-ratio": ratio}
-    world.add_pod(admitted(pod(container(limits=asked), name="p", uid="uid-p")))
-    world.see()
+    world.show(admitted(pod(container(limits=asked), name="p", uid="uid-p")))
     assert (await world.bind("p")).allowed
     assert await shown(world, "koordgate_devices") == devices(**{state: 1})
 
@@ -111,13 +110,11 @@ ANSWERS: dict[str, tuple[Raw, str]] = {
 
 @pytest.mark.parametrize(("obj", "answer"), ANSWERS.values(), ids=ANSWERS)
 async def test_a_waiting_pod_is_counted_by_what_was_said_of_it_last(world: World, obj: Raw, answer: str) -> None:
-    world.add_pod(gpu_pod("holder", 50))
-    world.see()
+    world.show(gpu_pod("holder", 50))
     assert (await world.bind("holder")).allowed
     world.change_pod("holder", spec={"nodeName": "n1"})
     obj["spec"]["schedulerName"] = "koord-scheduler"
-    world.add_pod(obj)
-    world.see()
+    world.show(obj)
     assert await shown(world, "koordgate_pods_waiting") == {'koordgate_pods_waiting{answer="unasked"}': 1}
     asked = {"Pod": world.pod("p"), "NodeNames": ["n1"]}
     for _ in range(2):
@@ -131,8 +128,7 @@ async def test_a_waiting_pod_is_counted_by_what_was_said_of_it_last(world: World
 
 
 async def test_the_wait_for_a_bind_is_counted_from_when_the_pod_was_first_seen(world: World) -> None:
-    world.add_pod(gpu_pod("p", 50))
-    world.see()
+    world.show(gpu_pod("p", 50))
     world.clock.now += 20
     world.change_pod("p", metadata={"labels": {"any": "change"}})
     world.see()
@@ -146,12 +142,10 @@ async def test_the_wait_for_a_bind_is_counted_from_when_the_pod_was_first_seen(w
 
 
 async def test_a_pod_that_takes_the_name_of_a_waiting_one_waits_from_its_own_beginning(world: World) -> None:
-    world.add_pod(gpu_pod("p", 50))
-    world.see()
+    world.show(gpu_pod("p", 50))
     world.clock.now += 20
     world.remove_pod("p")
-    world.add_pod(gpu_pod("p", 50, uid="another"))
-    world.see()
+    world.show(gpu_pod("p", 50, uid="another"))
     world.clock.now += 5
     pods = world.parts.cluster.pods
     assert (pods.waited("another"), pods.waited("uid-p")) == (5, 0)
@@ -160,8 +154,7 @@ async def test_a_pod_that_takes_the_name_of_a_waiting_one_waits_from_its_own_beg
 
 
 async def test_a_dry_run_is_no_bind(world: World) -> None:
-    world.add_pod(gpu_pod("p", 50))
-    world.see()
+    world.show(gpu_pod("p", 50))
     world.clock.now += 3
     assert (await world.bind("p", dry_run=True)).allowed
     assert (await shown(world, "koordgate_bind_wait_seconds"))["koordgate_bind_wait_seconds_count"] == 0
@@ -226,8 +219,7 @@ async def test_a_stated_mix_is_what_free_devices_are_compared_with(fake: FakeKub
 
 async def test_figures_asked_for_twice_at_once_are_those_of_one_moment(world: World, breaking: None) -> None:
     world.add_node("n1", device_entry(0), device_entry(1))
-    world.add_pod(gpu_pod("p", 50))
-    world.see()
+    world.show(gpu_pod("p", 50))
     assert (await world.bind("p")).allowed
     await asyncio.gather(*(world.parts.figures.refresh() for _ in range(3)))
     assert await shown(world, "koordgate_free_devices") == free_devices(useful=1.5)
@@ -239,8 +231,7 @@ async def test_where_nobody_follows_the_mix_pods_are_counted_every_five_minutes(
     settings = replace(SETTINGS, scheduler=replace(SETTINGS.scheduler, preference=Preference.PACKING))
     made = World(fake, kube, settings)
     made.add_node("n1", device_entry(0), device_entry(1))
-    made.add_pod(gpu_pod("p", 50))
-    made.see()
+    made.show(gpu_pod("p", 50))
     assert await shown(made, "koordgate_free_devices") == {}
     assert (await made.bind("p")).allowed
     made.clock.now += 299

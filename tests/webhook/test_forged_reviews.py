@@ -61,8 +61,7 @@ async def test_forged_reviews_hold_two_of_two_hundred_nodes_for_a_pod_and_not_fo
     world = World(fake, kube)
     for number in range(NODES):
         world.add_node(f"n{number}")
-    world.add_pod(gpu_pod("p", 100))
-    world.see()
+    world.show(gpu_pod("p", 100))
     async with served(world) as session:
         answers = await asyncio.gather(*(forge(session, "p", f"n{number}") for number in range(NODES)))
         assert sum(answer["allowed"] for answer in answers) == 2
@@ -100,8 +99,7 @@ async def test_another_replica_that_has_not_seen_them_adds_two_nodes_at_most(fak
 async def test_an_honest_retry_may_go_to_a_second_node_and_then_stays_with_these_two(world: World) -> None:
     for node in ("n2", "n3"):
         world.add_node(node)
-    world.add_pod(gpu_pod("p", 100))
-    world.see()
+    world.show(gpu_pod("p", 100))
     for node in ("n1", "n2", "n1", "n2"):
         assert (await world.mutate(binds(binding("p", node)))).allowed
     refused = await world.mutate(binds(binding("p", "n3")))

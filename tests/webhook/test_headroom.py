@@ -139,8 +139,7 @@ async def test_pods_that_come_and_go_on_a_small_node_do_not_write_it_each_time(w
     add_node(world, "n1", 10, cards=1)
     await tend(world, keeper)
     for number in range(5):
-        world.add_pod(gpu_pod(f"p{number}", 100))
-        world.see()
+        world.show(gpu_pod(f"p{number}", 100))
         assert (await world.bind(f"p{number}", "n1")).allowed
         clock.now += 300
         await tend(world, keeper)

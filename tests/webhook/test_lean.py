@@ -132,10 +132,3 @@ def test_a_pod_shares_with_the_ledger_what_both_say(says: Any, kept: bool) -> No
     thin = lean.lean_pod(info, says)
     assert thin == info
     assert says is None or (thin.shares is says.shares) is kept
-
-
-def test_what_was_not_used_for_long_is_forgotten_beyond_sixteen_mebibytes() -> None:
-    for number in range(20):
-        lean.same((number, "x" * 2**20))
-    assert 15 * 2**20 < lean._COPIES.weight <= 16 * 2**20
-    assert lean._COPIES._most == 16 * 1024 * 1024

@@ -47,8 +47,7 @@ def create(world: World, obj: Raw, name: str = "p") -> Raw:
     made["metadata"] |= {"name": name, "uid": f"uid-{name}"}
     judged = world.parts.pods.validate(asks(made))
     assert judged.allowed, judged.message
-    world.add_pod(made)
-    world.see()
+    world.show(made)
     return made
 
 

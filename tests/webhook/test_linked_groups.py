@@ -160,8 +160,7 @@ async def test_a_pod_is_bound_to_the_smallest_group_of_idle_cards_that_suffices(
         for name, about in case.nodes.items():
             add_cards(world, name, **about)
         for number, (node, percent) in enumerate(case.first):
-            world.add_pod(gpu_pod(f"first-{number}", percent))
-            world.see()
+            world.show(gpu_pod(f"first-{number}", percent))
             assert (await world.bind(f"first-{number}", node)).allowed
         before = held(world, case.belongs[0])
         node = await scheduled(world, "last", case.percent)

@@ -32,14 +32,12 @@ def running(world: World, name: str, bound: str | None = BOUND) -> None:
     made["spec"]["nodeName"] = "n1"
     conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}] if bound else []
     made["status"] = {"phase": "Running", "conditions": conditions}
-    world.add_pod(made)
-    world.see()
+    world.show(made)
 
 
 async def card_of(world: World, name: str) -> Any:
     """Bind a Pod that wants a whole card; its id, None if there is none."""
-    world.add_pod(gpu_pod(name, 100))
-    world.see()
+    world.show(gpu_pod(name, 100))
     answer = await world.bind(name)
     if not answer.allowed:
         return None

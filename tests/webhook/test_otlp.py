@@ -121,8 +121,7 @@ async def sent(made: OtlpTracing) -> None:
 
 async def test_a_pods_way_is_traced_from_filter_to_ledger(world: World, collector: tuple[Collector, str]) -> None:
     got, url = collector
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     asked = orjson.dumps({"Pod": world.pod("p"), "NodeNames": ["n1"]})
     with tracing(url) as made:
         async with traced(world, made) as call:
@@ -215,8 +214,7 @@ async def test_a_refusal_is_no_error_and_a_failure_of_ours_is_one(
     world: World, collector: tuple[Collector, str]
 ) -> None:
     got, url = collector
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     with tracing(url) as made:
         async with traced(world, made) as call:
             await call("/validate-binding", body(binds(binding("p", "n1"), username=TENANT)))
@@ -301,8 +299,7 @@ async def test_a_collector_that_is_dead_or_refuses_stops_no_bind(
     got.status = status
     monkeypatch.setattr(otlp, "_EXPORT_S", 0.3)
     endpoint = url if status else f"http://127.0.0.1:{unused_port()}"
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     with tracing(endpoint, world.parts.metrics) as made:
         async with traced(world, made) as call:
             http = await call("/mutate-binding", body(binds(binding("p", "n1"))))
@@ -414,8 +411,7 @@ async def test_spans_reach_a_collector_over_tls_by_the_authority_that_is_stated(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "other.pem").write_bytes(OTHERS.certificate)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "other.pem"))  # as some base images do
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     async with secured(tmp_path, "localhost") as (got, port):
         with tracing_to(port, AUTHORITY.certificate.decode(), world.parts.metrics) as made:
             async with traced(world, made) as call:
@@ -437,8 +433,7 @@ async def test_a_collector_that_cannot_be_trusted_gets_no_span_and_stops_no_bind
     world: World, tmp_path: Path, authority: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(otlp, "_EXPORT_S", 0.5)
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     async with secured(tmp_path, name) as (got, port):
         with tracing_to(port, authority, world.parts.metrics) as made:
             async with traced(world, made) as call:

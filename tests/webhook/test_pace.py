@@ -9,12 +9,10 @@ from builders import device_entry, finish, gpu, holding, part
 from uneven import NODE_NAMES, hostile
 from world import World, gpu_pod, rank
 
-from allocator.vocabulary.outcome import Refusal
 from koordgate.kube.resource import DEVICES, NODES
 from webhook.ledger.store import Record
 from webhook.scheduling.extender import Extender
 from webhook.scheduling.pace import Effort, Search, SearchTime, Turn, Turns, at_once, paced
-from webhook.scheduling.verdicts import Verdicts
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
@@ -337,22 +335,6 @@ async def test_what_fewer_steps_than_few_did_not_suffice_for_is_looked_at_again(
         assert effort.steps == (most if most != 150 else 0)
 
 
-def test_a_request_is_compared_once_however_many_nodes_are_asked_about() -> None:
-    """kube-scheduler sends a Pod again as another object, and to compare long requests takes longer than the rest."""
-    request, again = pod_info(hostile("p")).request, pod_info(hostile("p")).request
-    verdicts, compared = Verdicts(), list[object]()
-    verdicts.put(request, "m0", Refusal("m0: no"))
-
-    class Watched(type(verdicts._requests)):  # type: ignore[misc]
-        def get(self, key: object) -> object:
-            compared.append(key)
-            return super().get(key)
-
-    verdicts._requests.__class__ = Watched
-    assert [verdicts.get(again, f"m{number % 2}") is None for number in range(1000)] == [False, True] * 500
-    assert compared == [again]
-
-
 async def test_without_a_limit_of_time_every_node_is_judged(uneven: World) -> None:
     answer = uneven.parts.extender.filter(args(hostile("p")))
     assert all("the search for devices was ended" in why for why in answer["FailedNodes"].values())
@@ -411,16 +393,6 @@ async def test_a_long_refusal_is_searched_once_for_all_nodes_that_are_alike(worl
     assert one <= effort.steps < one + 100
     assert [found.refused[name].message.split(":")[0] for name in NODE_NAMES] == NODE_NAMES
     assert len({found.refused[name].message.partition(":")[2] for name in NODE_NAMES}) == 1
-
-
-async def test_a_short_refusal_is_found_out_for_each_node(world: World) -> None:
-    for name in NODE_NAMES:
-        world.add_node(name, device_entry(0, id=f"GPU-{name}"))
-    world.see(NODES, DEVICES)
-    ranking, pod = world.parts.ranking, pod_info(gpu_pod("large", 200))
-    verdicts = [ranking.verdict(name, pod.request, pod.uid) for name in NODE_NAMES]
-    assert len({str(one) for one in verdicts}) == 6
-    assert ranking._verdicts._kinds._by_node == {}, "what nodes are like was not worked out"
 
 
 async def test_others_run_while_all_nodes_are_taken_in_at_the_start(uneven: World, breaking: None) -> None:

@@ -26,8 +26,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def full(world: World) -> World:
     """The one card is held whole by `first`, and `second` waits."""
     world.add_pod(gpu_pod("first", 100))
-    world.add_pod(gpu_pod("second", 100))
-    world.see()
+    world.show(gpu_pod("second", 100))
     assert (await world.bind("first")).allowed
     return world
 

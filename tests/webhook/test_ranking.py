@@ -41,7 +41,6 @@ from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.names import DEVICE_ORDER
 from allocator.vocabulary.node import NodeSnapshot, fullness
-from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.phase import Phase
 from allocator.vocabulary.preference import DeviceOrder, Preference
 from allocator.wire.deviceobject import NodeDevices
@@ -51,7 +50,6 @@ from webhook.ledger.memory import MemoryStore
 from webhook.ledger.store import Record
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.contradiction import Contradictions, compact
-from webhook.scheduling.pace import Effort
 from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.scheduling.verdicts import Verdicts
 from webhook.view.cluster import ClusterView, SeenObjects
@@ -854,31 +852,6 @@ def test_few_nodes_are_reported_in_full_and_many_in_words_that_are_alike(count: 
         assert all("the most free is gpu 0" in reason for reason in reasons.values())
 
 
-def test_of_more_than_sixteen_excluded_nodes_four_are_judged_at_each_call_and_others_each_time() -> None:
-    model = many(20)
-    ranking, of = ranking_of(model.view()), request(app("main", gpus(200)))
-    for calls in range(1, 6):
-        rank(ranking, asking(of), list(model.devices), 1)
-        assert sorted(ranking._verdicts._numbers) == [f"n{number:02}" for number in range(4 * calls)]
-    few = many(16)
-    ranking = ranking_of(few.view())
-    rank(ranking, asking(of), list(few.devices), 1)
-    assert len(ranking._verdicts._numbers) == 16
-
-
-def test_what_is_known_of_a_node_costs_a_step_and_what_is_known_of_one_alike_ten() -> None:
-    ranking, of = ranking_of(many(3).view()), request(app("main", gpus(200)))
-    refusal = ranking.verdict("n00", of, "new")
-    assert isinstance(refusal, Refusal)
-    ranking._verdicts.put_alike(of, ranking.snapshot("n00"), refusal)
-    steps = []
-    for node in ("n00", "n01", "n01"):
-        effort = Effort()
-        assert isinstance(ranking.verdict(node, of, "new", effort), Refusal)
-        steps.append(effort.steps)
-    assert steps == [1, 10, 1]
-
-
 def test_among_many_too_a_node_that_is_blocked_says_who_must_act() -> None:
     model = many(30)
     model.blocked["n07"] = "its record is spoilt: an administrator must mend it"
@@ -1167,20 +1140,6 @@ def test_verdicts_are_bounded_whatever_is_asked() -> None:
         of = request(app("main", ask(core=number % 100 + 1, memory=GIB + number)))
         assert len(rank(ranking, asking(of), names, None).named) == len(names)
         assert 0 < verdicts.weight <= 50_000
-
-
-def test_verdicts_on_a_node_that_changed_are_forgotten() -> None:
-    model = many(2)
-    view = model.view()
-    ranking = ranking_of(view)
-    of = request(app("main", gpus(100)))
-    rank(ranking, asking(of), list(model.devices), None)
-    assert [ranking._verdicts.get(of, name) is None for name in ("n00", "n01")] == [False, False]
-    model.held["n00"] = {"a": holding("a", part(model.devices["n00"].devices[0], 10))}
-    model.show(view, "n00")
-    assert rank(ranking, asking(of), list(model.devices), None).named == ("n01",)
-    assert [ranking._verdicts.get(of, name) is None for name in ("n00", "n01")] == [True, False]
-    assert isinstance(ranking.verdict("n00", of, ""), Refusal)
 
 
 def test_candidates_that_are_no_nodes_of_ours_leave_nothing_behind() -> None:

@@ -62,8 +62,7 @@ async def test_a_holding_whose_pod_is_gone_goes(world: World) -> None:
 
 async def test_a_holding_of_an_earlier_pod_of_that_name_goes(world: World) -> None:
     await hold_share(world, "p")
-    world.add_pod(gpu_pod("p", uid="uid-another", nodeName="n1"))
-    world.see()
+    world.show(gpu_pod("p", uid="uid-another", nodeName="n1"))
     await reconcile(world)
     assert world.holders() == []
     assert mended(world) == {"gone": 1}
@@ -72,8 +71,7 @@ async def test_a_holding_of_an_earlier_pod_of_that_name_goes(world: World) -> No
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 async def test_a_holding_whose_pod_finished_goes(world: World, phase: str) -> None:
     await hold_share(world, "p")
-    world.add_pod({**gpu_pod("p", nodeName="n1"), "status": {"phase": phase}})
-    world.see()
+    world.show({**gpu_pod("p", nodeName="n1"), "status": {"phase": phase}})
     await reconcile(world)
     assert mended(world) == {"finished": 1}
     assert world.holders() == []
@@ -83,8 +81,7 @@ async def test_a_holding_on_a_node_where_its_pod_is_not_goes(world: World) -> No
     world.add_node("n2")
     await hold_share(world, "p", "n1")
     await hold_share(world, "p", "n2")
-    world.add_pod(gpu_pod("p", nodeName="n2", annotations=koordinator_annotation((0, HALF, "GPU-n2-0"))))
-    world.see()
+    world.show(gpu_pod("p", nodeName="n2", annotations=koordinator_annotation((0, HALF, "GPU-n2-0"))))
     await reconcile(world)
     assert (world.holders("n1"), world.holders("n2")) == ([], ["p"])
     assert mended(world) == {"moved": 1}
@@ -101,8 +98,7 @@ async def test_a_holding_that_is_not_bound_is_marked_after_half_a_grace_and_rele
     world: World,
 ) -> None:
     await hold_share(world, "p")
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     await sweep(world, GRACE / 2)
     assert world.holdings()["uid-p"].ending == ""
     world.clock.now += 1
@@ -123,8 +119,7 @@ async def test_how_old_a_holding_is_by_the_clocks_of_replicas_does_not_count(
     world: World, kube: KubeClient, ahead: int
 ) -> None:
     """Replicas whose clocks are a day apart: each goes by how long it has seen the holding itself."""
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     assert (await world.mutate(binds(binding("p", "n1")))).allowed
     other = World(world.fake, kube)
     other.clock.ahead = ahead
@@ -149,8 +144,7 @@ async def test_what_another_replica_marked_is_released_by_whoever_has_seen_the_m
     world: World, kube: KubeClient
 ) -> None:
     """The replica that marked it has ended."""
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     await world.mutate(binds(binding("p", "n1")))
     await sweep(world)
     started = World(world.fake, kube)
@@ -163,8 +157,7 @@ async def test_what_another_replica_marked_is_released_by_whoever_has_seen_the_m
 
 
 async def test_no_bind_is_answered_with_what_is_being_given_back_and_says_until_when(world: World) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     await world.mutate(binds(binding("p", "n1")))
     await sweep(world)
     refused = await world.mutate(binds(binding("p", "n1")))
@@ -174,8 +167,7 @@ async def test_no_bind_is_answered_with_what_is_being_given_back_and_says_until_
 
 
 async def test_a_bind_that_was_answered_before_the_mark_is_still_performed_and_the_mark_goes(world: World) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     mutated = await world.mutate(binds(binding("p", "n1")))
     await sweep(world)
     assert world.holdings()["uid-p"].ending
@@ -191,8 +183,7 @@ async def test_a_bind_that_was_answered_before_the_mark_is_still_performed_and_t
 
 async def test_repeated_binds_do_not_keep_what_is_not_bound(world: World) -> None:
     """A forged review, or one that the API server does not perform, every 20 s."""
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     answers = []
     for _ in range(20):
         answers.append((await world.mutate(binds(binding("p", "n1")))).allowed)
@@ -210,8 +201,7 @@ async def test_what_became_due_between_two_rounds_is_released_before_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconcile_module, "_SOONEST_S", 0.01)
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     await world.mutate(binds(binding("p", "n1")))
     await reconcile(world)
     timer = asyncio.create_task(world.parts.reconciler.run_timer(3600))
@@ -230,8 +220,7 @@ async def test_what_is_seen_by_one_round_is_marked_and_released_when_it_is_due_w
     monkeypatch.setattr(reconcile_module, "_SOONEST_S", 0.001)
     world.add_node("n1", device_entry(0), device_entry(1))
     for name in ("p", "q"):
-        world.add_pod(gpu_pod(name, 100))
-        world.see()
+        world.show(gpu_pod(name, 100))
         await world.mutate(binds(binding(name, "n1")))
     reconciler = world.parts.reconciler
     reconciler._clock, reconciler._grace = time.monotonic, 0.02
@@ -267,8 +256,7 @@ async def test_a_pod_is_adopted_though_its_card_is_over_full_for_it_runs(world: 
 @pytest.mark.parametrize("status", ["Succeeded", "Failed"])
 async def test_a_finished_pod_is_not_adopted(world: World, status: str) -> None:
     obj = gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, "")))
-    world.add_pod({**obj, "status": {"phase": status}})
-    world.see()
+    world.show({**obj, "status": {"phase": status}})
     await reconcile(world)
     assert world.holders() == []
 
@@ -287,8 +275,7 @@ async def test_releases_and_adoptions_that_hang_leave_the_ledger_to_binds_soon(
         else:
             annotations = koordinator_annotation((0, HALF, ""))
             world.add_pod(gpu_pod(f"runs{number}", nodeName=node, annotations=annotations))
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     hung = {verb: [hold() for _ in range(4)] for verb in ("create", "update")}
     for verb, faults in hung.items():
         world.fake.faults.add(verb, "nodeallocations", *faults)
@@ -304,8 +291,7 @@ async def test_releases_and_adoptions_that_hang_leave_the_ledger_to_binds_soon(
 
 
 async def test_all_is_well_and_nothing_is_asked_or_written(world: World) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     await world.bind("p")
     before = len(world.fake.requests)
     world.clock.now += 10 * GRACE
@@ -330,8 +316,7 @@ async def test_a_holding_stays_where_only_the_cache_is_behind(world: World) -> N
 
 async def test_an_old_holding_stays_where_the_cache_has_not_seen_the_bind(world: World) -> None:
     await hold_share(world, "p")
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     world.change_pod("p", spec={"nodeName": "n1"})
     world.clock.now += 10 * GRACE
     await reconcile(world)
@@ -341,8 +326,7 @@ async def test_an_old_holding_stays_where_the_cache_has_not_seen_the_bind(world:
 async def test_a_holding_stays_where_the_cache_has_the_pod_elsewhere_and_the_api_server_here(world: World) -> None:
     world.add_node("n2")
     await hold_share(world, "p", "n1")
-    world.add_pod(gpu_pod("p", nodeName="n2"))
-    world.see()
+    world.show(gpu_pod("p", nodeName="n2"))
     world.change_pod("p", spec={"nodeName": "n1"})
     await reconcile(world)
     assert world.holders("n1") == ["p"]
@@ -369,8 +353,7 @@ async def test_nothing_goes_while_the_api_server_does_not_answer(world: World) -
 
 async def test_a_bind_that_is_decided_while_a_sweep_reads_the_pod_is_refused_or_lasts_a_grace(world: World) -> None:
     """The sweep finds the holding unbound; meanwhile a bind is answered with it and is outstanding."""
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     await world.mutate(binds(binding("p", "n1")))
     await reconcile(world)
     world.clock.now += GRACE // 2 + 1
@@ -389,8 +372,7 @@ async def test_a_bind_that_is_decided_while_a_sweep_reads_the_pod_is_refused_or_
 async def test_a_holding_that_was_given_back_and_given_anew_is_not_released_by_a_replica_that_saw_the_old_mark(
     world: World, kube: KubeClient
 ) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     await world.mutate(binds(binding("p", "n1")))
     await sweep(world)
     late = World(world.fake, kube)
@@ -448,8 +430,7 @@ async def test_one_damaged_record_does_not_keep_the_rest_from_being_repaired(wor
     world.add_node("n2")
     await hold_share(world, "gone", "n2")
     spoilt = world.fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}})
-    world.add_pod(gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, ""))))
-    world.see()
+    world.show(gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, ""))))
     await reconcile(world)
     assert world.holders("n2") == []
     assert world.fake.get(NODE_ALLOCATIONS.path("n1")) == spoilt
@@ -484,8 +465,7 @@ async def test_the_timer_continues_after_a_failure(world: World) -> None:
 
 @pytest.mark.parametrize("how", ["deleted", "finished"])
 async def test_what_a_pod_held_is_given_back_as_it_ends(world: World, how: str) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     await world.bind("p")
     async with releasing(world):
         if how == "deleted":
@@ -499,8 +479,7 @@ async def test_what_a_pod_held_is_given_back_as_it_ends(world: World, how: str) 
 async def test_releases_go_on_after_one_failed(world: World) -> None:
     world.add_node("n2")
     for name, node in (("a", "n1"), ("b", "n2")):
-        world.add_pod(gpu_pod(name))
-        world.see()
+        world.show(gpu_pod(name))
         await world.bind(name, node)
     # Another writer damages the record of n1, so that the release loses its race and cannot read the record.
     world.fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}})
@@ -538,8 +517,7 @@ def around(world: World) -> list[Any]:
 
 async def test_a_pod_bound_around_us_is_an_event_and_a_metric_once(world: World) -> None:
     world.add_pod(gpu_pod("p", nodeName="n1"))
-    world.add_pod(gpu_pod("other-namespace", namespace="team", nodeName="n1"))
-    world.see()
+    world.show(gpu_pod("other-namespace", namespace="team", nodeName="n1"))
     for _ in range(3):
         await reconcile(world)
     events = around(world)
@@ -573,8 +551,7 @@ async def test_what_to_do_about_a_pod_bound_around_us_depends_on_what_creates_it
         {"kind": "Other", "name": "x", "uid": "x"},
         *({"kind": kind, "name": "it", "uid": "it", "controller": True} for kind in owners),
     ]
-    world.add_pod(obj)
-    world.see()
+    world.show(obj)
     await reconcile(world)
     (event,) = around(world)
     assert told in event["message"]
@@ -595,8 +572,7 @@ async def test_other_pods_are_not_reported(world: World, what: str) -> None:
             obj = {**gpu_pod("p", nodeName="n1"), "status": {"phase": "Failed"}}
         case _:
             obj = gpu_pod("p")
-    world.add_pod(obj)
-    world.see()
+    world.show(obj)
     await reconcile(world)
     assert around(world) == []
     assert metric(world, "koordgate_pods_bound_around") == 0
@@ -615,16 +591,14 @@ async def test_of_very_many_pods_bound_around_us_all_are_counted_and_all_are_rep
 
 async def test_an_event_that_cannot_be_written_is_no_trouble(world: World) -> None:
     world.fake.faults.always("create", "events", answer(403))
-    world.add_pod(gpu_pod("p", nodeName="n1"))
-    world.see()
+    world.show(gpu_pod("p", nodeName="n1"))
     await reconcile(world)
     assert metric(world, "koordgate_pods_bound_around") == 1
 
 
 async def test_a_bind_on_a_reconciled_ledger_sees_what_was_given_back(world: World) -> None:
     await hold_share(world, "gone", percent=100)
-    world.add_pod(gpu_pod("p", 100))
-    world.see()
+    world.show(gpu_pod("p", 100))
     response = await world.bind("p")
     assert not response.allowed
     await reconcile(world)

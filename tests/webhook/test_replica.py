@@ -640,8 +640,7 @@ async def test_what_is_turned_on_is_kept_once_the_replica_is_ready_and_not_befor
     fake.put(RESOURCE_SLICES.path(), resource_slice("n1", cards("n1", 1)))
     taint = {"key": "koordgate.io/headroom", "effect": "PreferNoSchedule"}
     fake.put(NODES.path(), {**fake.get(node), "spec": {"taints": [taint]}})
-    cluster.add_pod(gpu_pod("p"))
-    cluster.see()
+    cluster.show(gpu_pod("p"))
     assert (await cluster.bind("p")).allowed
     on = msgspec.structs.replace(
         configured(),

@@ -67,8 +67,7 @@ async def test_replicas_that_saw_the_same_pods_in_another_order_and_one_that_sta
     orders = []
     for number, name in enumerate(names):
         first.add_pod(new_pod(name, chance.choice(PERCENTS), chance.randrange(1, 6)))
-        first.add_pod(pod(container(requests={"cpu": "1"}), name=f"plain-{name}", nodeName=chance.choice("abcde")))
-        first.see()
+        first.show(pod(container(requests={"cpu": "1"}), name=f"plain-{name}", nodeName=chance.choice("abcde")))
         asking = first.parts.cluster.pods.get("default", name)
         assert asking is not None
         for node in rank(first.parts.ranking, asking, list(NODE_CPUS), 1, frozenset()).named:

@@ -130,16 +130,6 @@ def test_a_pod_of_a_quarter_of_a_card_or_more_weighs_25(count: int, weight: int)
         assert one.weight == weight
 
 
-def test_weights_keep_three_binary_digits() -> None:
-    exact = [0, 1, 7, 8, 9, 10, 15, 16, 19, 20, 63, 64, 80, 1023]
-    assert [typical._coarse(weight, 0) for weight in exact] == [0, 1, 7, 8, 8, 10, 14, 16, 16, 20, 56, 64, 80, 896]
-    assert [typical._coarse(weight, 2) for weight in (3, 4, 31, 32, 36, 63)] == [0, 1, 7, 8, 8, 14]
-
-
-def test_weights_for_a_type_are_scaled_so_that_their_sum_is_below_1024() -> None:
-    assert [typical._shift(total) for total in (0, 1, 1023, 1024, 2047, 2048, 2**20)] == [0, 0, 0, 1, 1, 2, 11]
-
-
 def test_the_mix_stays_the_same_object_until_a_weight_changes_noticeably() -> None:
     seen = SeenObjects(lambda: 0, learns=True)
     for number in range(400):

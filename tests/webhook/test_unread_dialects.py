@@ -253,8 +253,7 @@ async def test_what_takes_a_card_of_ours_by_another_product_is_kept_off_it(
 @pytest.mark.parametrize("limits", NOT_TAKING.values(), ids=NOT_TAKING)
 async def test_what_takes_no_card_of_ours_is_not_ours_to_stop(limits: Raw, world: World) -> None:
     world.add_node("n1")
-    world.add_pod(theirs(limits))
-    world.see()
+    world.show(theirs(limits))
     assert (await world.validate(binds(binding("p", "n1"), username="theirs"))).allowed
 
 
@@ -288,16 +287,14 @@ async def test_a_product_whose_pods_count_gives_devices_of_our_nodes(
     adoption = adoption_of(parse("adopt: {peers: [volcano, gpushare]}"))
     world.parts.bindings._binders = replace(world.parts.bindings._binders, adoption=adoption)
     world.add_node("n1")
-    world.add_pod(theirs(limits, scheduler))
-    world.see()
+    world.show(theirs(limits, scheduler))
     assert (await world.validate(binds(binding("p", "n1"), username="theirs"))).allowed is passes
 
 
 async def test_where_plain_pods_pass_with_a_warning_so_do_those_of_other_products(world: World) -> None:
     world.parts.bindings._binders = replace(world.parts.bindings._binders, warn_only=True)
     world.add_node("n1")
-    world.add_pod(theirs({"aliyun.com/gpu-mem": 4}))
-    world.see()
+    world.show(theirs({"aliyun.com/gpu-mem": 4}))
     answer = await world.validate(binds(binding("p", "n1"), username="theirs"))
     assert answer.allowed
     assert "another product would choose a device for it that another Pod may hold" in answer.warnings[0]

@@ -201,8 +201,7 @@ async def test_cpus_that_a_running_pod_does_not_name_are_given_to_nobody(world: 
 
 
 async def test_an_annotation_that_became_unreadable_later_closes_what_the_ledger_holds(world: World) -> None:
-    world.add_pod(gpu_pod("p"))
-    world.see()
+    world.show(gpu_pod("p"))
     await world.bind("p")
     world.add_pod(with_text("p", "{", uid="uid-p"))
     world.add_pod(gpu_pod("q"))
@@ -225,8 +224,7 @@ async def test_an_allocation_by_minor_is_recorded_once_the_node_has_that_device(
 @pytest.mark.parametrize("key", [DEVICE_ALLOCATED, RESOURCE_STATUS, "visible-devices.koordgate.io/main"])
 async def test_another_binder_cannot_write_an_allocation_of_any_pod(world: World, key: str) -> None:
     """No user can close a node by binding a Pod of their own with an unreadable annotation."""
-    world.add_pod(plain_pod("p"))
-    world.see()
+    world.show(plain_pod("p"))
     refused = await world.validate(binds(binding("p", "n1", annotations={key: "{"}), username=TENANT))
     assert not refused.allowed
     assert key in refused.message
@@ -234,16 +232,14 @@ async def test_another_binder_cannot_write_an_allocation_of_any_pod(world: World
 
 
 async def test_a_choice_without_amounts_is_adopted_as_the_whole_card(world: World) -> None:
-    world.add_pod(gpu_pod("p", 100, annotations=koordinator_annotation((0, {}, ""))))
-    world.see()
+    world.show(gpu_pod("p", 100, annotations=koordinator_annotation((0, {}, ""))))
     assert (await world.bind("p")).allowed
     (share,) = world.holdings()["uid-p"].shares
     assert dict(share.amounts) == WHOLE
 
 
 async def test_a_choice_without_amounts_gives_no_pod_more_than_quotas_counted(world: World) -> None:
-    world.add_pod(gpu_pod("p", annotations=koordinator_annotation((0, {}, ""))))
-    world.see()
+    world.show(gpu_pod("p", annotations=koordinator_annotation((0, {}, ""))))
     refused = await world.bind("p")
     assert refused.code == 409
     assert "quota.koordgate.io/gpu 100 is more than quotas count of the Pod (50)" in refused.message

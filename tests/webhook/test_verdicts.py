@@ -91,10 +91,6 @@ def test_a_verdict_weighs_by_its_devices_and_their_containers(of: PodRequest, sh
     assert verdicts.weight == 1000 + len(repr(of)) + 500 + 150 * shares + 500 + len("too full")
 
 
-def test_64_mib_are_remembered() -> None:
-    assert Verdicts()._requests._most == 64 * 1024 * 1024
-
-
 # Nodes that are alike
 
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from asyncio import create_subprocess_exec
 from pathlib import Path
@@ -24,31 +23,6 @@ def command(folder: Path, text: str, *more: str) -> tuple[list[str], dict[str, s
     (folder / "config.yaml").write_text(text)
     own = {"KUBECONFIG": str(folder / "kubeconfig"), "PYTHONPATH": ":".join(sys.path), "HOME": str(folder)}
     return [sys.executable, "-c", CODE, "--config", str(folder / "config.yaml"), *more], {**os.environ, **own}
-
-
-def ran(folder: Path, text: str, *more: str) -> tuple[int, str, str]:
-    """Run the command until it ends by itself."""
-    argv, env = command(folder, text, *more)
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env, timeout=120)
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stdout, done.stderr
-
-
-def test_settings_that_are_right_are_said_to_be_and_nothing_is_served(tmp_path: Path) -> None:
-    assert ran(tmp_path, "mode: enforce", "--check") == (0, f"{tmp_path}/config.yaml: all right\n", "")
-
-
-def test_settings_that_make_no_sense_are_refused_with_the_key(tmp_path: Path) -> None:
-    status, said, told = ran(tmp_path, "serve: {port: 0.5}", "--check")
-    assert (status, said) == (2, "")
-    assert told.startswith("koordgate webhook: ")
-    assert "serve.port" in told
-
-
-def test_without_a_cluster_it_ends_with_the_reason(tmp_path: Path) -> None:
-    status, said, told = ran(tmp_path, "mode: enforce")
-    assert (status, said) == (1, "")
-    assert "koordgate webhook: " in told
 
 
 async def test_it_ends_well_when_it_is_told_to(tmp_path: Path) -> None:
