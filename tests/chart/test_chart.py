@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 import yaml
+from allocator.wire.numazones import NumaZone
 
 from allocator.vocabulary import names
 from allocator.vocabulary.cpunode import CpuShare, NumaShare
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
-from allocator.vocabulary.devicetype import BUILT_IN, Unit
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy
+from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Function, Holding, Share
-from allocator.vocabulary.limits import LimitProvider
-from allocator.vocabulary.preference import DeviceOrder, Preference
 from allocator.wire import nodeallocation, nodetopology
-from koordgate.settings import DevicePool, OwnType
 from localplane.admin import JsonObject
 from localplane.binaries import Binaries
 from localplane.chart import ChartError, find, settings_text
@@ -96,65 +94,6 @@ def rules(objects: list[JsonObject]) -> Iterator[JsonObject]:
 # Objects
 
 
-def test_the_default_values_render_exactly_these_objects(objects: list[JsonObject]) -> None:
-    assert sorted((item["kind"], item["metadata"]["name"]) for item in objects) == [
-        ("ClusterRole", "koordgate"),
-        ("ClusterRole", "koordgate-reporter"),
-        ("ClusterRoleBinding", "koord-scheduler"),
-        ("ClusterRoleBinding", "koord-scheduler-volumes"),
-        ("ClusterRoleBinding", "koordgate"),
-        ("ClusterRoleBinding", "koordgate-reporter"),
-        ("ConfigMap", "koord-scheduler"),
-        ("ConfigMap", "koordgate"),
-        ("ConfigMap", "koordgate-reporter"),
-        ("CustomResourceDefinition", "devices.scheduling.koordinator.sh"),
-        ("CustomResourceDefinition", "nodeallocations.koordgate.io"),
-        ("CustomResourceDefinition", "noderesourcetopologies.topology.node.k8s.io"),
-        ("DaemonSet", "koordgate-reporter"),
-        ("Deployment", "koord-scheduler"),
-        ("Deployment", "koordgate"),
-        ("FlowSchema", "koord-scheduler"),
-        ("FlowSchema", "koordgate"),
-        (MUTATING, "koordgate"),
-        ("PodDisruptionBudget", "koord-scheduler"),
-        ("PodDisruptionBudget", "koordgate"),
-        ("PriorityLevelConfiguration", "koord-scheduler"),
-        ("PriorityLevelConfiguration", "koordgate"),
-        ("Role", "koord-scheduler"),
-        ("Role", "koordgate"),
-        ("RoleBinding", "koord-scheduler"),
-        ("RoleBinding", "koord-scheduler-authentication-reader"),
-        ("RoleBinding", "koordgate"),
-        ("Service", "koordgate"),
-        ("ServiceAccount", "koord-scheduler"),
-        ("ServiceAccount", "koordgate"),
-        ("ServiceAccount", "koordgate-reporter"),
-        ("ValidatingAdmissionPolicy", "koordgate-allocations"),
-        ("ValidatingAdmissionPolicy", "koordgate-bindings"),
-        ("ValidatingAdmissionPolicy", "koordgate-doctor"),
-        ("ValidatingAdmissionPolicy", "koordgate-modes"),
-        ("ValidatingAdmissionPolicy", "koordgate-preset-node"),
-        ("ValidatingAdmissionPolicy", "koordgate-quotas"),
-        ("ValidatingAdmissionPolicy", "koordgate-reporter"),
-        ("ValidatingAdmissionPolicy", "koordgate-visible-devices"),
-        ("ValidatingAdmissionPolicy", "koordgate-webhook"),
-        ("ValidatingAdmissionPolicyBinding", "koordgate-allocations"),
-        ("ValidatingAdmissionPolicyBinding", "koordgate-allocations-shadow"),
-        ("ValidatingAdmissionPolicyBinding", "koordgate-bindings"),
-        ("ValidatingAdmissionPolicyBinding", "koordgate-bindings-shadow"),
-        ("ValidatingAdmissionPolicyBinding", "koordgate-doctor"),
-        ("ValidatingAdmissionPolicyBinding", "koordgate-modes"),
-        ("ValidatingAdmissionPolicyBinding", "koordgate-preset-node"),
-        ("ValidatingAdmissionPolicyBinding", "koordgate-preset-node-shadow"),
-        ("ValidatingAdmissionPolicyBinding", "koordgate-quotas"),
-        ("ValidatingAdmissionPolicyBinding", "koordgate-reporter"),
-        ("ValidatingAdmissionPolicyBinding", "koordgate-visible-devices"),
-        ("ValidatingAdmissionPolicyBinding", "koordgate-visible-devices-shadow"),
-        ("ValidatingAdmissionPolicyBinding", "koordgate-webhook"),
-        (VALIDATING, "koordgate"),
-    ]
-
-
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["default", "everything"])
 def test_every_object_is_labelled_placed_and_its_own(render: Render, values: dict[str, Any]) -> None:
     rendered = render(values, "team-gate")
@@ -178,12 +117,6 @@ def test_helm_lints_it_strictly(binaries: Binaries, chart_folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_an_old_cluster_is_refused_because_it_drops_match_conditions(chart_folder: Path) -> None:
-    chart = yaml.safe_load((chart_folder / "Chart.yaml").read_text())
-
-    assert chart["kubeVersion"] == ">=1.34.0-0"
-
-
 def test_every_value_is_described_in_the_readme(chart_folder: Path) -> None:
     readme = (chart_folder / "README.md").read_text()
     values = yaml.safe_load((chart_folder / "values.yaml").read_text())
@@ -196,233 +129,6 @@ def test_every_value_is_described_in_the_readme(chart_folder: Path) -> None:
 
 
 # The webhook's settings
-
-
-def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: list[JsonObject]) -> None:
-    text = settings_text(objects)
-
-    read = settings.parse(text)
-
-    assert read == settings.parse(
-        "certificate: {dnsNames: [koordgate, koordgate.koordgate-system, koordgate.koordgate-system.svc,"
-        " koordgate.koordgate-system.svc.cluster.local]}\n"
-        "quota: {exemptNamespaces: [koordgate-system, kube-system]}\n"
-    )
-    written = yaml.safe_load(text)
-    assert set(written) == {
-        "domain",
-        "stateMemory",
-        "logLevel",
-        "logFormat",
-        "tracing",
-        "scheduler",
-        "guard",
-        "identity",
-        "serve",
-        "certificate",
-        "ledger",
-        "gangs",
-        "devices",
-        "limits",
-        "cpus",
-        "numa",
-        "mode",
-        "quota",
-        "dra",
-        "headroom",
-        "adopt",
-        "map",
-        "mirror",
-        "dialects",
-    }
-    assert written["map"] == {"enabled": False, "port": 9445, "clients": 32}
-    assert set(written["adopt"]) == {"peers", "schedulers", "reservationNamespaces", "writers"}
-    assert written["mirror"] == []
-    assert written["tracing"] == {"endpoint": "", "samplingPercent": 10, "authority": ""}
-    assert set(written["dra"]) == {"enabled", "drivers", "taints"}
-    assert written["dialects"] == {}
-    assert set(written["quota"]) == {"enabled", "exemptNamespaces"}
-    assert set(written["scheduler"]) == {
-        "name",
-        "username",
-        "mostNodes",
-        "clientCertificates",
-        "commonName",
-        "preference",
-        "preferenceClasses",
-        "mix",
-        "assumeSeconds",
-    }
-    assert set(written["guard"]) == {"plainPods"}
-    delivery = {"delivery", "runtimeClassName", "deliveryUnknown", "tolerations"}
-    assert set(written["devices"]) == {"defaultSlotResourceFraction", "quotaEnvironment", "order", "types", *delivery}
-    assert written["limits"] == {"provider": "none", "require": []}
-    assert set(written["cpus"]) == {"bindPolicy", "exclusivePolicy", "numaAllocateStrategy", "numaTopologyPolicy"}
-    assert set(written["numa"]) == {"scope"}
-    assert set(written["numa"]["scope"]) == {"scheduler", "namespaces", "selector"}
-    assert set(written["ledger"]) == {"graceSeconds", "reconcileSeconds", "gatherSeconds"}
-    assert written["gangs"] == {"allOrNothing": False, "holdSeconds": 300}
-    assert set(written["serve"]) == {
-        "host",
-        "port",
-        "extenderPort",
-        "bodyLimitBytes",
-        "bodiesBytes",
-        "connections",
-        "deadlineSeconds",
-        "shutdownDelaySeconds",
-        "clientAuthority",
-        "clientName",
-    }
-
-
-def test_every_value_reaches_the_settings(render: Render) -> None:
-    rendered = render(
-        {
-            "domain": "koordinator.sh",
-            "stateMemory": False,
-            "logLevel": "debug",
-            "logFormat": "text",
-            "tracing": {"endpoint": "http://collector:4318", "samplingPercent": 0.5},
-            "webhook": {
-                "host": "::",
-                "port": 8443,
-                "extenderPort": 8444,
-                "bodyLimitBytes": 123456789,
-                "bodiesBytes": 234567890,
-                "connections": 2500,
-                "deadlineSeconds": 2.5,
-                "shutdownDelaySeconds": 0,
-            },
-            "certificate": {"authorityDays": 1000000, "certificateDays": 0.5, "extraDNSNames": ["gate.example.com"]},
-            "ledger": {"graceSeconds": 300, "reconcileSeconds": 7.5, "gatherSeconds": 0.002},
-            "gangs": {"allOrNothing": True, "holdSeconds": 60},
-            "scheduler": {
-                "name": "gpu-scheduler",
-                "username": "someone@example.com",
-                "mostNodes": 3,
-                "clientCertificates": False,
-                "commonName": "gpu-scheduler",
-                "preference": "mostBalanced",
-                "preferenceClasses": ["cpu", "gpu", "queue"],
-                "mix": [{"requests": {"cpu": "8", "koordinator.sh/gpu": 100}, "models": ["T4"], "weight": 3}],
-                "assumeSeconds": 1.5,
-            },
-            "guard": {"plainPods": "warn"},
-            "devices": {
-                "defaultSlotResourceFraction": {
-                    "types": {"gpu": 50},
-                    "namespaces": {"batch": {"gpu": 25, "rdma": "1/8"}},
-                },
-                "quotaEnvironment": True,
-                "order": "leastUsed",
-                "tolerations": {"gpu": ["nvidia.com/gpu", "amd.com/gpu"], "queue": ["example.com/queue"]},
-                "types": [QUEUE],
-            },
-            "limits": {"provider": "nvidia-toolkit", "require": ["batch", "*"]},
-            "cpus": {
-                "bindPolicy": "SpreadByPCPUs",
-                "exclusivePolicy": "NUMANodeLevel",
-                "numaAllocateStrategy": "DistributeEvenly",
-                "numaTopologyPolicy": "SingleNUMANode",
-            },
-            "numa": {"scope": {"namespaces": ["training", "batch"], "selector": {"example.com/numa": "true"}}},
-            "exemptNamespaces": ["gpu-operator"],
-            "quota": {"enabled": False},
-            "dialects": {
-                "hami": {"enabled": True, "defaultMemory": "4Gi", "defaultCores": 30},
-                "gpushare": {"enabled": True, "namespaces": ["batch"], "memoryUnit": "1Mi"},
-                "tencent": {"namespaces": ["batch"]},
-            },
-        },
-        "gate",
-    )
-
-    read = settings.parse(settings_text(rendered))
-
-    assert read == settings.WebhookSettings(
-        domain="koordinator.sh",
-        state_memory=False,
-        guard=settings.Guard("warn"),
-        log_level="debug",
-        log_format="text",
-        tracing=settings.TracingSettings("http://collector:4318", 0.5),
-        scheduler=settings.Scheduler(
-            name="gpu-scheduler",
-            username="someone@example.com",
-            most_nodes=3,
-            client_certificates=False,
-            common_name="gpu-scheduler",
-            preference=Preference.MOST_BALANCED,
-            preference_classes=("cpu", "gpu", "queue"),
-            mix=(TypicalSettings({"cpu": "8", "koordinator.sh/gpu": 100}, ("T4",), 3),),
-            assume_seconds=1.5,
-        ),
-        identity=settings.Identity(namespace="gate"),
-        serve=settings.ServeSettings(
-            host="::",
-            port=8443,
-            extender_port=8444,
-            body_limit_bytes=123456789,
-            bodies_bytes=234567890,
-            connections=2500,
-            deadline_seconds=2.5,
-            shutdown_delay_seconds=0,
-        ),
-        dialects={
-            "hami": settings.DialectSettings(enabled=True, memory_unit="1Mi", default_memory="4Gi", default_cores=30),
-            "gpushare": settings.DialectSettings(enabled=True, namespaces=("batch",), memory_unit="1Mi"),
-        },
-        certificate=settings.Certificate(
-            dns_names=(
-                "koordgate",
-                "koordgate.gate",
-                "koordgate.gate.svc",
-                "koordgate.gate.svc.cluster.local",
-                "gate.example.com",
-            ),
-            authority_days=1000000,
-            certificate_days=0.5,
-        ),
-        ledger=settings.LedgerSettings(grace_seconds=300, reconcile_seconds=7.5, gather_seconds=0.002),
-        gangs=settings.GangSettings(all_or_nothing=True, hold_seconds=60),
-        limits=LimitSettings(LimitProvider.NVIDIA_TOOLKIT, ("batch", "*")),
-        devices=settings.DeviceSettings(
-            default_slot_resource_fraction=settings.SlotSettings({"gpu": 50}, {"batch": {"gpu": 25, "rdma": "1/8"}}),
-            quota_environment=True,
-            order=DeviceOrder.LEAST_USED,
-            tolerations={"gpu": ["nvidia.com/gpu", "amd.com/gpu"], "queue": ["example.com/queue"]},
-            types=(
-                OwnType(
-                    name="queue",
-                    resource="example.com/queue",
-                    unit=Unit.UNITS,
-                    environment="QUEUE",
-                    pools=(DevicePool(node_selector={"site": "west"}, devices={"fast": 10**10, "slow": 40}),),
-                ),
-            ),
-        ),
-        cpus=settings.CpuSettings(
-            bind_policy="SpreadByPCPUs",
-            exclusive_policy="NUMANodeLevel",
-            numa_allocate_strategy=NumaStrategy.DISTRIBUTE_EVENLY,
-            numa_topology_policy=NumaPolicy.SINGLE_NUMA_NODE,
-        ),
-        numa=settings.NumaSettings(
-            settings.NumaScopeSettings(namespaces=("training", "batch"), selector={"example.com/numa": "true"})
-        ),
-        quota=settings.QuotaSettings(enabled=False, exempt_namespaces=("gate", "gpu-operator", "kube-system")),
-    )
-    container_ports = pods(rendered)["koordgate"]["spec"]["containers"][0]["ports"]
-    assert [port["containerPort"] for port in container_ports] == [8443, 8444]
-    service = find(rendered, "Service", "koordgate")["spec"]
-    assert [port["targetPort"] for port in service["ports"]] == [8443, 8444]
-    assert service["sessionAffinity"] == "None"
-
-
-def test_an_api_server_may_be_kept_at_one_replica(render: Render) -> None:
-    rendered = render({"webhook": {"sessionAffinity": "ClientIP"}})
-    assert find(rendered, "Service", "koordgate")["spec"]["sessionAffinity"] == "ClientIP"
 
 
 def test_namespaces_in_scope_that_are_exempt_stay_exempt(render: Render) -> None:
@@ -455,38 +161,6 @@ def test_a_change_of_settings_replaces_the_pods(
     assert before["spec"] == after["spec"]
 
 
-def test_a_certificate_of_somebody_else_is_mounted_and_named(render: Render) -> None:
-    rendered = render({"certificate": {"existingSecret": "my-cert", "existingClientSecret": "my-client"}})
-
-    read = settings.parse(settings_text(rendered)).certificate
-
-    folder = "/etc/koordgate-tls"
-    assert read.files == settings.CertificateFiles(
-        certificate=f"{folder}/tls.crt", key=f"{folder}/tls.key", authority=f"{folder}/ca.crt"
-    )
-    templates = pods(rendered)
-    (mount,) = (m for m in templates["koordgate"]["spec"]["containers"][0]["volumeMounts"] if m["mountPath"] == folder)
-    assert mount["readOnly"] is True
-    assert not [rule for rule in rules(rendered) if "secrets" in rule["resources"]]
-    # Each side has its own certificate and trusts the CA of the other's; neither sees the other's key.
-    ours, theirs = (
-        {volume["name"]: volume for volume in templates[name]["spec"]["volumes"]}
-        for name in ("koordgate", "koord-scheduler")
-    )
-    assert ours["tls"]["secret"] == {"secretName": "my-cert", "defaultMode": 0o440}
-    authority = [{"key": "ca.crt", "path": "ca.crt"}]
-    assert ours["client-ca"]["secret"] == {"secretName": "my-client", "items": authority}
-    assert read.client_authority == "/etc/koordgate-client-ca/ca.crt"
-    pair = [{"key": key, "path": key} for key in ("tls.crt", "tls.key")]
-    assert theirs["tls"]["projected"] == {
-        "defaultMode": 0o440,
-        "sources": [
-            {"secret": {"name": "my-cert", "items": authority}},
-            {"secret": {"name": "my-client", "items": pair}},
-        ],
-    }
-
-
 def test_a_certificate_of_somebody_else_needs_one_for_the_scheduler_too_or_none_at_all(render: Render) -> None:
     with pytest.raises(ChartError, match=r"set certificate\.existingClientSecret too"):
         render({"certificate": {"existingSecret": "my-cert"}})
@@ -506,71 +180,6 @@ def test_a_certificate_of_somebody_else_needs_one_for_the_scheduler_too_or_none_
 # The webhooks
 
 
-def test_these_webhooks_see_these_requests_at_these_paths(objects: list[JsonObject]) -> None:
-    seen = {
-        name: (
-            hook["clientConfig"]["service"]["path"],
-            [(rule["operations"], rule["resources"]) for rule in hook["rules"]],
-            hook["failurePolicy"],
-            hook["timeoutSeconds"],
-            hook["sideEffects"],
-            hook.get("reinvocationPolicy"),
-        )
-        for name, hook in webhooks(objects).items()
-    }
-
-    binding, created = [(["CREATE"], ["pods/binding"])], [(["CREATE"], ["pods"])]
-    changed = [(["CREATE", "UPDATE"], ["pods"]), (["UPDATE"], ["pods/status", "pods/resize"])]
-    assert seen == {
-        "pods.mutate": ("/mutate-pod", created, "Fail", 2, "None", "IfNeeded"),
-        "updates.mutate": ("/mutate-pod", [(["UPDATE"], ["pods"])], "Ignore", 2, "None", "IfNeeded"),
-        "bindings.mutate": ("/mutate-binding", binding, "Fail", 5, "NoneOnDryRun", "IfNeeded"),
-        "pods.validate": ("/validate-pod", changed, "Fail", 2, "None", None),
-        "bindings.validate": ("/validate-binding", binding, "Fail", 4, "None", None),
-        "guard.validate": (
-            "/validate-binding",
-            [(["CREATE"], ["bindings", "pods/binding"])],
-            "Ignore",
-            2,
-            "None",
-            None,
-        ),
-        "claims.validate": (
-            "/validate-claim",
-            [(["UPDATE"], ["resourceclaims/status"])],
-            "Ignore",
-            4,
-            "NoneOnDryRun",
-            None,
-        ),
-        "dialects.warn": ("/warn-pod", created, "Ignore", 1, "None", None),
-        "pods.shadow": ("/shadow-pod", created, "Ignore", 1, "None", None),
-        "bindings.shadow": (
-            "/shadow-binding",
-            [(["CREATE"], ["bindings", "pods/binding"])],
-            "Ignore",
-            1,
-            "None",
-            None,
-        ),
-    }
-    for name, hook in webhooks(objects).items():
-        assert hook["matchPolicy"] == "Equivalent"
-        assert hook["admissionReviewVersions"] == ["v1"]
-        groups = ["resource.k8s.io"] if name == "claims.validate" else [""]
-        assert all(
-            (rule["apiGroups"], rule["apiVersions"], rule["scope"]) == (groups, ["v1"], "Namespaced")
-            for rule in hook["rules"]
-        )
-        assert hook["clientConfig"]["service"] | {"path": ""} == {
-            "name": "koordgate",
-            "namespace": "koordgate-system",
-            "port": 443,
-            "path": "",
-        }
-        assert "caBundle" not in hook["clientConfig"]
-
-
 def test_the_mutating_chain_ends_long_before_the_request_does(objects: list[JsonObject]) -> None:
     """A write has 34 s; mutating webhooks are called one after another, and each is repeated at most once."""
     chain = find(objects, MUTATING, "koordgate")["webhooks"]
@@ -584,14 +193,6 @@ def test_the_scheduler_waits_longer_than_the_extender_may_take(objects: list[Jso
     assert (
         float(extender["httpTimeout"].removesuffix("s")) > settings.parse(settings_text(objects)).serve.deadline_seconds
     )
-
-
-def test_creates_and_updates_are_selected_apart(objects: list[JsonObject]) -> None:
-    """All match conditions must hold, so each accepts the other operation."""
-    hook = webhooks(objects)["pods.validate"]
-
-    assert condition(hook, "our-pod-created").startswith("request.operation != 'CREATE' ||\n")
-    assert condition(hook, "allocation-changed").startswith("request.operation != 'UPDATE' ||\n")
 
 
 @pytest.mark.parametrize(
@@ -864,92 +465,12 @@ def test_a_type_that_nodes_report_may_be_of_any_domain(render: Render) -> None:
 # Rights
 
 
-def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -> None:
-    read = ["get", "list", "watch"]
-    configurations = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
-
-    assert find(objects, "ClusterRole", "koordgate")["rules"] == [
-        {"apiGroups": [""], "resources": ["pods"], "verbs": read},
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
-        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]},
-        {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": ["list", "watch"]},
-        {"apiGroups": ["scheduling.koordinator.sh"], "resources": ["devices"], "verbs": ["list", "watch"]},
-        {"apiGroups": ["topology.node.k8s.io"], "resources": ["noderesourcetopologies"], "verbs": ["list", "watch"]},
-        {
-            "apiGroups": ["scheduling.x-k8s.io", "scheduling.sigs.k8s.io", "scheduling.k8s.io"],
-            "resources": ["podgroups"],
-            "verbs": ["list", "watch"],
-        },
-        {"apiGroups": [""], "resources": ["limitranges"], "verbs": ["list", "watch"]},
-        {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": [*read, "create", "update", "delete"]},
-        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": read},
-        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list", "watch"]},
-        {
-            "apiGroups": ["koordgate.io"],
-            "resources": ["nodeallocations"],
-            "verbs": [*read, "create", "update", "delete"],
-        },
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
-        {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
-        {
-            "apiGroups": ["admissionregistration.k8s.io"],
-            "resources": configurations,
-            "resourceNames": ["koordgate"],
-            "verbs": ["get", "patch"],
-        },
-    ]
-    (role,) = (item for item in objects if (item["kind"], item["metadata"]["name"]) == ("Role", "koordgate"))
-    assert role["rules"] == [
-        {
-            "apiGroups": [""],
-            "resources": ["secrets"],
-            "resourceNames": ["koordgate-tls", "koordgate-extender-tls", "koordgate-scheduler-tls"],
-            "verbs": ["get", "update"],
-        },
-        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
-    ]
-
-
 def test_claims_are_reviewed_and_read_only_where_they_count(render: Render) -> None:
     without = render({"dra": {"enabled": False, "taints": True}})
     assert "claims.validate" not in webhooks(without)
     assert not [rule for rule in rules(without) if "resource.k8s.io" in rule["apiGroups"]]
     assert not [item for item in without if item["metadata"]["name"] == "koordgate-taints"]
     assert settings.parse(settings_text(without)).claimed == {}
-
-
-def test_taints_bring_a_right_and_a_policy_that_narrows_it(render: Render, objects: list[JsonObject]) -> None:
-    right = {
-        "apiGroups": ["resource.k8s.io"],
-        "resources": ["devicetaintrules"],
-        "verbs": ["list", "watch", "create", "delete"],
-    }
-    assert right not in find(objects, "ClusterRole", "koordgate")["rules"]
-    rendered = render({"dra": {"taints": True}}, "gate")
-    assert right in find(rendered, "ClusterRole", "koordgate")["rules"]
-    policy = find(rendered, "ValidatingAdmissionPolicy", "koordgate-taints")["spec"]
-    (only,) = policy["matchConditions"]
-    assert only["expression"] == "request.userInfo.username == 'system:serviceaccount:gate:koordgate'"
-    assert policy["failurePolicy"] == "Fail"
-    binding = find(rendered, "ValidatingAdmissionPolicyBinding", "koordgate-taints")["spec"]
-    assert binding == {"policyName": "koordgate-taints", "validationActions": ["Deny"]}
-
-
-def test_nodes_may_be_patched_only_for_the_taint_and_within_the_policy(
-    render: Render, objects: list[JsonObject]
-) -> None:
-    right = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
-    named = "koordgate.io/headroom"
-    assert right not in find(objects, "ClusterRole", "koordgate")["rules"]
-    assert named not in str(find(objects, "ValidatingAdmissionPolicy", "koordgate-webhook"))
-    for mode in ("taint", "remove"):
-        rendered = render({"headroom": {"mode": mode, "taintBelowPercent": 120, "untaintAfterSeconds": 0}})
-        assert right in find(rendered, "ClusterRole", "koordgate")["rules"]
-        assert named in str(find(rendered, "ValidatingAdmissionPolicy", "koordgate-webhook"))
-        kept = settings.parse(settings_text(rendered)).headroom
-        assert (kept.mode, kept.taint_below_percent, kept.untaint_from_percent) == (mode, 120, 200)
-        assert kept.untaint_after_seconds == 0
-    assert settings.parse(settings_text(objects)).headroom == settings.HeadroomSettings()
 
 
 def test_drivers_are_added_and_removed_by_name(render: Render) -> None:
@@ -961,22 +482,6 @@ def test_drivers_are_added_and_removed_by_name(render: Render) -> None:
     }
     told = condition(webhooks(rendered)["claims.validate"], "new-allocation-of-our-devices")
     assert "['b.example.com', 'nic.example.com']" in told
-
-
-def test_pods_may_be_patched_only_where_gangs_are_bound_as_a_whole_and_within_a_policy(
-    render: Render, objects: list[JsonObject]
-) -> None:
-    patching = {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}
-    assert patching not in find(objects, "ClusterRole", "koordgate")["rules"]
-    assert not [item for item in objects if item["metadata"]["name"] == "koordgate-gates"]
-    rendered = render({"gangs": {"allOrNothing": True}}, "gate")
-    assert patching in find(rendered, "ClusterRole", "koordgate")["rules"]
-    policy = find(rendered, "ValidatingAdmissionPolicy", "koordgate-gates")["spec"]
-    (condition,) = policy["matchConditions"]
-    assert condition["expression"] == "request.userInfo.username == 'system:serviceaccount:gate:koordgate'"
-    assert policy["failurePolicy"] == "Fail"
-    binding = find(rendered, "ValidatingAdmissionPolicyBinding", "koordgate-gates")["spec"]
-    assert binding == {"policyName": "koordgate-gates", "validationActions": ["Deny"]}
 
 
 @pytest.mark.parametrize(
@@ -1039,45 +544,12 @@ def test_every_binding_gives_rights_to_an_account_of_ours(objects: list[JsonObje
 # The scheduler
 
 
-def test_the_scheduler_has_a_profile_of_the_name_that_pods_are_given(objects: list[JsonObject]) -> None:
-    config = scheduler_config(objects)
-
-    assert (config["apiVersion"], config["kind"]) == ("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration")
-    assert [profile["schedulerName"] for profile in config["profiles"]] == [names.KOORD_SCHEDULER]
-    assert config["leaderElection"] == {
-        "leaderElect": True,
-        "resourceLock": "leases",
-        "resourceNamespace": "koordgate-system",
-        "resourceName": "koord-scheduler",
-    }
-    assert config["extenders"] == [
-        {
-            "urlPrefix": "https://koordgate.koordgate-system.svc:9444/scheduler",
-            "filterVerb": "filter",
-            "preemptVerb": "preempt",
-            "enableHTTPS": True,
-            "nodeCacheCapable": True,
-            "ignorable": False,
-            "httpTimeout": "5s",
-            "tlsConfig": {
-                "caFile": "/etc/koord-scheduler-tls/ca.crt",
-                "certFile": "/etc/koord-scheduler-tls/tls.crt",
-                "keyFile": "/etc/koord-scheduler-tls/tls.key",
-            },
-        }
-    ]
-
-
 def test_the_scheduler_is_configured_to_ask_for_scores_only_where_all_nodes_are_named(render: Render) -> None:
     rendered = render({"scheduler": {"mostNodes": 0}})
 
     (extender,) = scheduler_config(rendered)["extenders"]
     assert (extender["prioritizeVerb"], extender["weight"]) == ("prioritize", 5)
     assert settings.parse(settings_text(rendered)).scheduler.most_nodes == 0
-
-
-def test_the_scheduler_may_ask_the_api_server_more_than_the_stock_one(objects: list[JsonObject]) -> None:
-    assert scheduler_config(objects)["clientConnection"] == {"qps": 1000, "burst": 2000}
 
 
 def fit(objects: list[JsonObject]) -> JsonObject:
@@ -1137,26 +609,6 @@ def test_the_scheduler_prefers_among_nodes_as_koordgate_does(
     assert all(one["name"] in BUILT_IN.resources for one in scoring["resources"])
 
 
-def test_the_scheduler_finds_what_it_reads(objects: list[JsonObject]) -> None:
-    spec = pods(objects)["koord-scheduler"]["spec"]
-    (container,) = spec["containers"]
-
-    assert container["image"] == "registry.k8s.io/kube-scheduler:v1.37.2"
-    assert container["command"] == ["kube-scheduler", "--config=/etc/koord-scheduler/config.yaml"]
-    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    assert mounts == {"config": "/etc/koord-scheduler", "tls": "/etc/koord-scheduler-tls"}
-    volumes = {volume["name"]: volume for volume in spec["volumes"]}
-    keys = ("ca.crt", "tls.crt", "tls.key")
-    assert volumes["tls"]["secret"] == {
-        "secretName": settings.Certificate().client_secret,
-        "optional": False,  # the kubelet waits until the webhook has made it
-        "defaultMode": 0o440,
-        "items": [{"key": f"extender-{key}" if key == "ca.crt" else key, "path": key} for key in keys],
-    }
-    (extender,) = scheduler_config(objects)["extenders"]
-    assert sorted(extender["tlsConfig"].values()) == [f"{mounts['tls']}/{key}" for key in keys]
-
-
 def test_without_client_certificates_the_scheduler_has_the_ca_alone(render: Render) -> None:
     rendered = render({"scheduler": {"clientCertificates": False}})
 
@@ -1165,17 +617,6 @@ def test_without_client_certificates_the_scheduler_has_the_ca_alone(render: Rend
     (volume,) = (v for v in pods(rendered)["koord-scheduler"]["spec"]["volumes"] if v["name"] == "tls")
     items = [{"key": "ca.crt", "path": "ca.crt"}]
     assert volume["secret"] == {"secretName": settings.Certificate().extender_secret, "items": items}
-
-
-def test_the_scheduler_calls_the_port_of_the_service_that_leads_to_the_extenders(objects: list[JsonObject]) -> None:
-    (extender,) = scheduler_config(objects)["extenders"]
-    port = int(extender["urlPrefix"].removesuffix("/scheduler").rpartition(":")[2])
-
-    (target,) = (
-        one["targetPort"] for one in find(objects, "Service", "koordgate")["spec"]["ports"] if one["port"] == port
-    )
-
-    assert target == settings.parse(settings_text(objects)).serve.extender_port
 
 
 def test_without_it_nothing_of_our_scheduler_is_left(render: Render) -> None:
@@ -1215,25 +656,6 @@ def test_without_flow_control_there_is_none(render: Render) -> None:
 
 
 # Pods
-
-
-def test_the_webhook_is_started_with_its_settings(objects: list[JsonObject], chart_folder: Path) -> None:
-    template = pods(objects)["koordgate"]
-    (container,) = template["spec"]["containers"]
-    version = yaml.safe_load((chart_folder / "Chart.yaml").read_text())["appVersion"]
-
-    assert container["image"] == f"koordgate:{version}"
-    assert container["command"] == ["koordgate"], "whatever entry point the image has"
-    assert container["args"] == ["webhook", "--config", "/etc/koordgate/config.yaml"]
-    for probe, path in (("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
-        assert container[probe]["httpGet"] == {"path": path, "port": "https", "scheme": "HTTPS"}
-    assert {"config", "tmp"} == {mount["name"] for mount in container["volumeMounts"]}
-    service = find(objects, "Service", "koordgate")["spec"]
-    assert service["ports"] == [
-        {"name": "https", "port": 443, "targetPort": 9443, "protocol": "TCP"},
-        {"name": "extender", "port": 9444, "targetPort": 9444, "protocol": "TCP"},
-    ]
-    assert service["selector"].items() <= template["metadata"]["labels"].items()
 
 
 @pytest.mark.parametrize("delay", [0, 5, 29.5, 600])
@@ -1279,71 +701,8 @@ def test_several_replicas_have_a_disruption_budget(render: Render, replicas: int
     assert found == [1] * budgets
 
 
-def test_by_default_each_deployment_survives_the_death_of_a_node(objects: list[JsonObject]) -> None:
-    """Two replicas on different nodes; one that is lost is replaced half a minute after its node was found dead."""
-    budgets = {item["metadata"]["name"] for item in objects if item["kind"] == "PodDisruptionBudget"}
-    for name in ("koordgate", "koord-scheduler"):
-        deployment = find(objects, "Deployment", name)["spec"]
-        assert deployment["replicas"] == 2
-        spec = deployment["template"]["spec"]
-        (spread,) = (one for one in spec["topologySpreadConstraints"] if one["whenUnsatisfiable"] == "DoNotSchedule")
-        assert (spread["topologyKey"], spread["maxSkew"], spread["nodeTaintsPolicy"], spread["matchLabelKeys"]) == (
-            "kubernetes.io/hostname",
-            1,
-            "Honor",
-            ["pod-template-hash"],
-        )
-        assert {(one["key"], one["effect"], one["tolerationSeconds"]) for one in spec["tolerations"]} == {
-            ("node.kubernetes.io/not-ready", "NoExecute", 30),
-            ("node.kubernetes.io/unreachable", "NoExecute", 30),
-        }
-        assert name in budgets
-    assert scheduler_config(objects)["leaderElection"]["leaderElect"] is True
-
-
-def test_further_tolerations_stand_beside_those_of_dead_nodes(render: Render) -> None:
-    mine = {"key": "gpu", "operator": "Exists"}
-    rendered = render({"tolerations": [mine], "nodeFailureSeconds": 5})
-    first, *others = pods(rendered)["koordgate"]["spec"]["tolerations"]
-    assert first == mine
-    assert [one["tolerationSeconds"] for one in others] == [5, 5]
-
-
 def ingress(objects: list[JsonObject]) -> dict[str, list[JsonObject]]:
     return {item["metadata"]["name"]: item["spec"]["ingress"] for item in objects if item["kind"] == "NetworkPolicy"}
-
-
-def test_a_network_policy_opens_the_webhooks_port_to_all_and_the_extenders_to_the_scheduler(render: Render) -> None:
-    rendered = render({"networkPolicy": {"enabled": True}, "webhook": {"port": 8443, "extenderPort": 8444}})
-
-    labels = find(rendered, "Deployment", "koord-scheduler")["spec"]["selector"]["matchLabels"]
-    assert ingress(rendered) == {
-        "koordgate": [
-            {"ports": [{"port": 8443, "protocol": "TCP"}]},
-            {
-                "ports": [{"port": 8444, "protocol": "TCP"}],
-                "from": [{"podSelector": {"matchLabels": labels}}],
-            },
-        ],
-        "koord-scheduler": [],
-        "koordgate-reporter": [{"ports": [{"port": 9446, "protocol": "TCP"}]}],
-    }
-
-
-def test_a_network_policy_opens_the_webhooks_port_and_the_reporters_to_the_callers_that_the_values_state(
-    render: Render,
-) -> None:
-    callers = [{"ipBlock": {"cidr": "10.0.0.1/32"}}, {"podSelector": {"matchLabels": {"app": "prometheus"}}}]
-    rules = ingress(render({"networkPolicy": {"enabled": True, "callers": callers}}))
-    assert rules["koordgate"][0] == {"ports": [{"port": 9443, "protocol": "TCP"}], "from": callers}
-    assert rules["koordgate-reporter"] == [{"ports": [{"port": 9446, "protocol": "TCP"}], "from": callers}]
-
-
-def test_the_api_servers_ca_reaches_the_settings_as_it_is(render: Render) -> None:
-    authority = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
-    rendered = render({"webhook": {"clientAuthority": authority, "clientName": "api-server"}})
-    serve = yaml.safe_load(find(rendered, "ConfigMap", "koordgate")["data"]["config.yaml"])["serve"]
-    assert (serve["clientAuthority"], serve["clientName"]) == (authority, "api-server")
 
 
 @pytest.mark.parametrize(
@@ -1424,33 +783,6 @@ def test_objects_keep_fields_that_these_definitions_do_not_know(objects: list[Js
         assert schema["x-kubernetes-preserve-unknown-fields"] is True
 
 
-def test_koordinators_device_has_its_fields(objects: list[JsonObject]) -> None:
-    definition = find(objects, "CustomResourceDefinition", "devices.scheduling.koordinator.sh")["spec"]
-    device = versions(objects, "devices.scheduling.koordinator.sh")["spec"]["properties"]["devices"]["items"][
-        "properties"
-    ]
-
-    assert (definition["group"], definition["names"]["kind"], definition["scope"]) == (
-        "scheduling.koordinator.sh",
-        "Device",
-        "Cluster",
-    )
-    assert set(device) == {
-        "type",
-        "labels",
-        "id",
-        "minor",
-        "moduleID",
-        "health",
-        "resources",
-        "topology",
-        "vfGroups",
-        "conditions",
-    }
-    assert set(device["topology"]["properties"]) == {"socketID", "nodeID", "pcieID", "busID"}
-    assert device["resources"]["additionalProperties"]["x-kubernetes-int-or-string"] is True
-
-
 TOPOLOGIES = "noderesourcetopologies.topology.node.k8s.io"
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
 
@@ -1475,7 +807,7 @@ def told(schema: JsonObject, value: Any, path: str) -> Iterator[str]:
 def test_a_node_topology_is_described_as_it_is_written(objects: list[JsonObject]) -> None:
     definition = find(objects, "CustomResourceDefinition", TOPOLOGIES)["spec"]
     group, version = nodetopology.API_VERSION.split("/")
-    zone = nodetopology.NumaZone({"cpu": 31_500, "memory": 2**36}, {"cpu": 32_000, "memory": 2**37})
+    zone = NumaZone({"cpu": 31_500, "memory": 2**36}, {"cpu": 32_000, "memory": 2**37})
     written = nodetopology.write_node_topology(nodetopology.NodeTopology("node-1", zones={0: zone}))
 
     (only,) = definition["versions"]

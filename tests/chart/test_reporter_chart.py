@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
 
 from localplane.admin import JsonObject
 from localplane.chart import ChartError, find
@@ -42,79 +41,6 @@ def read(objects: list[JsonObject]) -> settings.ReporterSettings:
     return settings.parse(find(objects, "ConfigMap", NAME)["data"]["config.yaml"])
 
 
-def test_the_settings_say_the_defaults_and_the_places_of_the_mounts(objects: list[JsonObject]) -> None:
-    runtime = "{runtimeClassName: nvidia, handler: nvidia, ownHandler: '', policies: true}"
-    roots = "{sysfs: /host/sys, proc: /proc, cgroup: /host/cgroup}"
-    expected = settings.parse(f"{{roots: {roots}, runtime: {runtime}, serve: {{host: 0.0.0.0}}}}")
-
-    assert read(objects) == expected
-
-
-def test_every_value_reaches_the_settings(render: Render) -> None:
-    kind = {"name": "dsp", "resource": "example.com/dsp", "unit": "devices"}
-    match = {"type": "dsp", "vendor": "0x10ee", "device": "0x5004", "class": "0x1200"}
-    values = {
-        "logLevel": "debug",
-        "logFormat": "text",
-        "webhook": {"host": "::"},
-        "devices": {"types": [{**kind, "ignoredByScheduler": False}]},
-        "reporter": {
-            "domain": "koordinator.sh",
-            "roundSeconds": 2.5,
-            "port": 9999,
-            "kubelet": {"directory": "/data/kubelet", "configuration": "/etc/kubelet.yaml", "configz": True},
-            "gpus": {
-                "enabled": False,
-                "discoveryLabels": False,
-                "quietSeconds": 1,
-                "provingSeconds": 2,
-                "outageSeconds": 3,
-            },
-            "runtime": {"directories": ["/etc/crio"]},
-            "pci": [match],
-            "cpus": {"enforce": False, "memory": True, "takeOver": "write"},
-            "proof": {"enabled": False, "environment": False},
-            "metrics": {"pods": True},
-        },
-    }
-
-    made = read(render(values))
-
-    text = {
-        "domain": "koordinator.sh",
-        "logLevel": "debug",
-        "logFormat": "text",
-        "roundSeconds": 2.5,
-        "roots": {"sysfs": "/host/sys", "proc": "/proc", "cgroup": "/host/cgroup", "kubelet": "/data/kubelet"},
-        "serve": {"host": "::", "port": 9999},
-        "kubelet": {
-            "configuration": "/etc/kubelet.yaml",
-            "configz": True,
-            "podResources": "/data/kubelet/pod-resources/kubelet.sock",
-        },
-        "gpus": {
-            "enabled": False,
-            "discoveryLabels": False,
-            "quietSeconds": 1,
-            "provingSeconds": 2,
-            "outageSeconds": 3,
-        },
-        "runtime": {
-            "directories": ["/etc/crio"],
-            "delivery": "auto",
-            "runtimeClassName": "nvidia",
-            "handler": "nvidia",
-            "ownHandler": None,
-            "policies": False,
-        },
-        "devices": {"types": [kind], "pci": [match]},
-        "cpus": {"enforce": False, "memory": True, "takeOver": "write"},
-        "proof": {"enabled": False, "environment": False},
-        "metrics": {"pods": True},
-    }
-    assert made == settings.parse(yaml.safe_dump(text))
-
-
 @pytest.mark.parametrize(
     ("values", "domain"),
     [
@@ -132,15 +58,6 @@ def test_device_objects_are_in_the_domain_of_requests_unless_set_otherwise(
 
 def test_the_pod_resources_socket_is_asked_unless_that_is_turned_off(render: Render) -> None:
     assert read(render({"reporter": {"kubelet": {"podResources": False}}})).kubelet.pod_resources == ""
-
-
-def test_no_container_is_privileged_and_none_has_a_capability(objects: list[JsonObject]) -> None:
-    assert container(objects)["securityContext"] == {
-        "privileged": False,
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
 
 
 @pytest.mark.parametrize(
@@ -174,16 +91,6 @@ def test_the_hosts_processes_are_seen_only_where_a_proof_looks_at_them(
     render: Render, reporter: dict[str, Any], *, shared: bool
 ) -> None:
     assert pod(render({"reporter": reporter})).get("hostPID", False) is shared
-
-
-def test_only_cgroups_and_its_own_state_can_be_written(objects: list[JsonObject]) -> None:
-    assert mounts(objects) == {
-        "/sys": ("/host/sys", False),
-        "/sys/fs/cgroup": ("/host/cgroup", True),
-        "/var/lib/kubelet": ("/var/lib/kubelet", False),
-        "/var/lib/koordgate": ("/var/lib/koordgate", True),
-        **{folder: (folder, False) for folder in RUNTIME},
-    }
 
 
 RUNTIME = ("/etc/cdi", "/var/run/cdi", "/etc/containerd", "/etc/nvidia-container-runtime")
@@ -280,28 +187,6 @@ def test_a_configuration_elsewhere_has_a_mount_of_its_own(render: Render) -> Non
     assert mounts(rendered)["/etc/kubernetes/kubelet"] == ("/etc/kubernetes/kubelet", False)
 
 
-def test_it_reads_its_node_and_writes_devices_topologies_and_status(objects: list[JsonObject]) -> None:
-    watched = ["get", "list", "watch"]
-
-    assert find(objects, "ClusterRole", NAME)["rules"] == [
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": watched},
-        {
-            "apiGroups": ["scheduling.koordinator.sh"],
-            "resources": ["devices"],
-            "verbs": [*watched, "create", "patch"],
-        },
-        {
-            "apiGroups": ["topology.node.k8s.io"],
-            "resources": ["noderesourcetopologies"],
-            "verbs": [*watched, "create", "patch"],
-        },
-        {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
-        {"apiGroups": ["nvidia.com"], "resources": ["clusterpolicies"], "verbs": ["list"]},
-    ]
-
-
 def test_the_right_to_nodes_proxy_comes_only_with_configz(render: Render) -> None:
     rules = find(render({"reporter": {"kubelet": {"configz": True}}}), "ClusterRole", NAME)["rules"]
 
@@ -387,22 +272,6 @@ def test_the_administrators_affinity_holds_beside_staying_off_nodes_with_cards(r
 )
 def test_otherwise_there_is_one_kind_of_reporters(render: Render, gpus: dict[str, Any]) -> None:
     assert set(daemon_sets(render({"reporter": {"gpus": gpus}}))) == {NAME}
-
-
-def test_it_is_probed_where_it_serves_and_started_with_its_settings(render: Render) -> None:
-    only = container(render({"reporter": {"port": 9999}}))
-
-    assert only["ports"][0]["containerPort"] == 9999
-    assert only["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": only["ports"][0]["name"]}
-    assert only["command"] == ["koordgate"], "whatever entry point the image has"
-    assert only["args"] == ["reporter", "--config", "/etc/koordgate/config.yaml"]
-    assert {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in only["env"]
-
-
-def test_without_gpus_it_asks_for_no_card(render: Render) -> None:
-    names = {one["name"] for one in container(render({"reporter": {"gpus": {"enabled": False}}}))["env"]}
-
-    assert names == {"NODE_NAME"}
 
 
 def test_a_change_of_settings_replaces_the_pods(render: Render, objects: list[JsonObject]) -> None:
