@@ -65,8 +65,8 @@ def cgroups(*, real: bool) -> Iterator[tuple[Hierarchy, CgroupLayout]]:
             make(made[-1])
         yield hierarchy, layout
     finally:
-        for group in reversed(made):
-            group.rmdir()
+        for below in reversed(made):
+            below.rmdir()
 
 
 def groups(layout: CgroupLayout) -> Iterator[str]:
@@ -100,7 +100,7 @@ def main() -> None:
     arguments = parser.parse_args()
     real = not arguments.tree and can_be_real()
     sides = (0b01, 0b10)
-    changed, unchanged, written = [], [], 0
+    changed, unchanged, written = list[float](), list[float](), 0
     with cgroups(real=real) as (hierarchy, layout):
         enforcer = Enforcer(hierarchy, layout)
         for number in range(arguments.rounds + 1):

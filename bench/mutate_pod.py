@@ -126,6 +126,7 @@ class Load(asyncio.Protocol):
         self.answers = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.write(self._request)
 
@@ -182,7 +183,7 @@ def main() -> None:
         argv = (sys.executable, str(Path(__file__)), "--serve", which)
         processes[which] = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    ports = {which: int(process.stdout.readline()) for which, process in processes.items()}
+    ports = {which: int(process.stdout.readline() if process.stdout else b"") for which, process in processes.items()}
     rates: dict[str, list[float]] = {which: [] for which in SERVERS}
     for number in range(arguments.rounds + 1):
         for which in SERVERS:

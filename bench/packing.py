@@ -226,7 +226,7 @@ def timed(pods: Sequence[TracePod]) -> Iterator[tuple[int, bool, TracePod]]:
     """Arrivals and ends, in order; at one time the ends come first."""
     begins = [(pod.created, True, pod) for pod in pods if pod.created is not None]
     both = [pod for pod in pods if pod.created is not None and pod.deleted is not None]
-    ends = [(max(pod.deleted, pod.created + 1), False, pod) for pod in both]
+    ends = [(max(pod.deleted or 0, (pod.created or 0) + 1), False, pod) for pod in both]
     yield from sorted([*begins, *ends], key=lambda each: each[:2])
 
 
@@ -245,7 +245,7 @@ def check(rows: dict[str, list[Played]], seeds: Sequence[int]) -> None:
 
 def over_time(runs: Sequence[Played], figure: str) -> float:
     """The mean of a figure of the samples, over all times and seeds."""
-    return statistics.mean(getattr(sample, figure) for one in runs for sample in one.samples)
+    return float(statistics.mean(getattr(sample, figure) for one in runs for sample in one.samples))
 
 
 def main() -> None:

@@ -163,7 +163,7 @@ def expose(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
     """
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     if "application/openmetrics-text" in kinds:
-        return generate_openmetrics(registry), _OPENMETRICS  # type: ignore[no-untyped-call] # the library has none there
+        return generate_openmetrics(registry), _OPENMETRICS
     return generate_latest(registry), _TEXT
 
 

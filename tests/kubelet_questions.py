@@ -21,8 +21,13 @@ from allocator.vocabulary.cputopology import CpuTopology
 from allocator.vocabulary.names import NUMA_SCOPE
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from allocator.wire.keptcpus import NODE_RESERVATION
-from allocator.wire.nodetopology import CPU_MANAGER_POLICY, CPU_TOPOLOGY, POD_CPU_ALLOCS, read_node_topology
+from allocator.wire.nodetopology import (
+    CPU_MANAGER_POLICY,
+    CPU_TOPOLOGY,
+    NODE_RESERVATION,
+    POD_CPU_ALLOCS,
+    read_node_topology,
+)
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC
 
 PLUGINS = ("example.com/nic", "example.com/fpga")

@@ -90,7 +90,7 @@ class _Bounded(SpanProcessor):
         return self._queue.force_flush(timeout_millis)
 
     def shutdown(self) -> None:
-        self._queue.shutdown()  # type: ignore[no-untyped-call] # the library has none there
+        self._queue.shutdown()
 
 
 class _OtlpSpan(Span):

@@ -59,7 +59,8 @@ class Arrays:
         small = left < self._ask_milli[None, :, None]
         fits = (cpu[:, None] >= self._ask_cpu) & ((~small).sum(2) >= self._ask_gpus)
         fits &= self._of_model[:, self.model[rows]].T
-        return np.where(fits, np.where(small, left, 0).sum(2), gpu.sum(1)[:, None]) @ self._weights
+        found: np.ndarray = np.where(fits, np.where(small, left, 0).sum(2), gpu.sum(1)[:, None]) @ self._weights
+        return found
 
     def fitting(self, ask: TraceAsk) -> Ints:
         """The nodes on which a Pod fits."""

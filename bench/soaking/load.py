@@ -127,8 +127,8 @@ class Load:
         for tried in itertools.count():
             uid = await self._answered("create", self._created(made), tried)
             if uid:
-                break
-        return uid
+                return uid
+        raise AssertionError("it is tried without end")
 
     async def bind(self, name: str, uid: str, nodes: Sequence[str]) -> str:
         """Bind a Pod to the first of these nodes that has room; returns it, "" where none has.

@@ -195,7 +195,7 @@ def test_of_a_pod_without_devices_its_name_its_node_and_its_requests_are_kept() 
 def test_objects_of_files_get_what_an_api_server_would_have_written() -> None:
     config = {"kind": "ConfigMap", "metadata": {"name": "koordgate"}, "data": {"config.yaml": "mode: shadow"}}
     stranger = {"kind": "ConfigMap", "metadata": {"name": "other"}, "data": {"config.yaml": "mode: 7"}}
-    hook = {"kind": "MutatingWebhookConfiguration", "metadata": {"name": "koordgate"}}
+    hook: Any = {"kind": "MutatingWebhookConfiguration", "metadata": {"name": "koordgate"}}
     bare = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container()]}}
     claim: Raw = {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {}}
     before = {"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"config.yaml": "mode: 7"}}
@@ -220,7 +220,7 @@ def test_objects_of_files_get_what_an_api_server_would_have_written() -> None:
     assert set(made.of) == {"Pod", "ResourceClaim"}
     assert from_objects([("file", hook, hook["kind"])], None).installed is True
     for name in ("another", "other"):
-        other = {"kind": "MutatingWebhookConfiguration", "metadata": {"name": name}}
+        other: Any = {"kind": "MutatingWebhookConfiguration", "metadata": {"name": name}}
         assert from_objects([("file", other, other["kind"])], None).installed is None
     given = from_objects([("file", config, "ConfigMap")], WebhookSettings(mode=Mode.OFF))
     assert (given.settings.mode, given.notes) == (Mode.OFF, [])

@@ -387,7 +387,7 @@ def test_any_annotation_is_read_or_refused(annotations: dict[str, Any]) -> None:
     ("key", "longest"), [("koordgate.io/uuid", 253), ("type", 63)], ids=["the id of a device", "a label"]
 )
 def test_what_is_selected_has_a_longest_value(key: str, longest: int) -> None:
-    def selecting(value: str) -> PodHints | tuple[Problem, ...]:
+    def selecting(value: str) -> Any:
         return read(hint=json.dumps({"rdma": {"selector": {"matchLabels": {key: value}}}}))
 
     for value in ("x", "x" * longest):

@@ -160,7 +160,7 @@ def test_settings_make_types_with_these_properties() -> None:
 
 def test_amounts_are_a_templates_if_they_are_all_that_it_has() -> None:
     for one in NPU.templates:
-        amounts = dict(zip(NPU.tails, one.amounts, strict=True))
+        amounts: dict[str, Any] = dict(zip(NPU.tails, one.amounts, strict=True))
         assert NPU.template_of({**amounts, "memory-ratio": 1}) == one.name
     for tail, off in (("core", 1), ("core", -1), ("dvpp", 1), ("dvpp", -1)):
         amounts = dict(zip(NPU.tails, NPU.template("vir02").amounts, strict=True))

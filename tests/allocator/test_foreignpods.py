@@ -38,7 +38,7 @@ def index(number: int, mib: int | None = 1000) -> ForeignPart:
     return part(mib=mib, by=Numbered.INDEX, number=number)
 
 
-def minor(number: int, *of: int) -> ForeignPart:
+def minor(number: int, *of: Any) -> ForeignPart:
     return ForeignPart(by=Numbered.MINOR, number=number, part=of or None)
 
 

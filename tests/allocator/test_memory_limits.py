@@ -37,7 +37,7 @@ def limited(*containers: ContainerAsk, **about: Any) -> PodRequest:
     return request(*containers, wishes=Wishes(limits=True, **about))
 
 
-def given_limits(asked: PodRequest, *devices: Device) -> dict[str, tuple[int, int]]:
+def given_limits(asked: PodRequest, *devices: Device) -> dict[str, tuple[int, ...]]:
     """Container -> what it holds and what it may use in MiB, where the Pod is placed on these cards."""
     placed = place(replace(asked, wishes=replace(asked.wishes, limits=False)), node(*devices))
     assert isinstance(placed, Placement)
@@ -177,7 +177,7 @@ def test_a_card_that_is_gone_leaves_no_limit_to_those_who_used_it_in_turn() -> N
 @st.composite
 def pods(draw: st.DrawFn) -> dict[str, Any]:
     """Pods of up to four containers that run in any order, alone or in groups, with odd amounts."""
-    early, apps, names = [], [], []
+    early, apps, names = list[Any](), list[Any](), list[str]()
     for name in "abcd"[: draw(st.integers(1, 4))]:
         amount: dict[str, Any] = draw(
             st.sampled_from(
@@ -225,8 +225,8 @@ def test_the_limits_of_all_that_runs_at_once_never_exceed_a_card(
                 for running in at_once(obj)
             )
         on = on.with_holding(Holding(f"uid-{number}", "default", f"p{number}", 0, placed.shares))
-    for device in on.devices:
-        assert used[device.id] * MIB <= device.capacity["gpu-memory"]
+    for card in on.devices:
+        assert used[card.id] * MIB <= card.capacity["gpu-memory"]
 
 
 # --- what is written

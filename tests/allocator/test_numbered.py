@@ -1,5 +1,7 @@
 """Devices that annotations name by minor alone: which ones they meant when the minors were resolved."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -139,6 +141,8 @@ BOUND = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-0
     ],
     ids=["nothing", "the Pod's start", "its bind", "a container's start", "no time"],
 )
-def test_minors_are_resolved_when_containers_start_otherwise_by_the_bind(status: dict, starts: tuple[int, ...]) -> None:
+def test_minors_are_resolved_when_containers_start_otherwise_by_the_bind(
+    status: dict[str, Any], starts: tuple[int, ...]
+) -> None:
     assert starts_of({"status": status}) == starts
     assert starts_of({}) == ()

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from builders import app, gpu, gpus, holding, node, part, request
@@ -28,7 +29,7 @@ HALF = part(CARDS[0], 50)
 BASE = server([holding("u", HALF, cpus=CpuShare("LSR", 0b11))])
 
 
-def device(**changes: object) -> NodeSnapshot:
+def device(**changes: Any) -> NodeSnapshot:
     """The server with another first device."""
     return replace(BASE, devices=tuple(replace(one, **changes) if one.id == "GPU-0" else one for one in BASE.devices))
 

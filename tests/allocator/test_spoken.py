@@ -89,7 +89,8 @@ def test_an_annotation_states_a_number_of_its_kind_within_its_bounds(
 
 
 def test_an_annotation_that_is_no_text_is_refused() -> None:
-    (told,) = read(KAI, {}, {"gpu-fraction": 0.5})
+    told: Any
+    (told,) = read(KAI, {}, {"gpu-fraction": 0.5})  # type: ignore[misc] # problems
     assert "is not a decimal number above 0 and below 1; write one" in str(told)
 
 

@@ -147,7 +147,7 @@ def test_whatever_is_placed_reads_back_from_its_annotations(made: list[Device], 
     if isinstance(answer, Refusal):
         return
     annotations = write_annotations(answer.shares, domain)
-    assert {k: v for k, v in annotations.items() if not isinstance(v, str)} == {}
+    assert {k: v for k, v in annotations.items() if not isinstance(v, str)} == {}  # type: ignore[redundant-expr]
     # The annotations do not tell the order of containers: it comes back by name, which is the order in these Pods.
     assert read_allocation(annotations).shares == answer.shares
     told = {one.name: annotations[visible_devices(one.name)].split(",") for one in of.containers}
@@ -889,7 +889,11 @@ def test_a_node_allocation_is_written_sorted_by_uid() -> None:
 
 def test_a_record_of_a_newer_version_is_read_as_far_as_it_is_known() -> None:
     """A replica of the version before reads it beside newer ones: docs/upgrade.md."""
-    cpus = {"qosClass": "LSR", "cpuset": "0-1", "numaNodes": [{"node": 0, "socket": 0, "milliCPU": 2000, "memory": 1}]}
+    cpus: dict[str, Any] = {
+        "qosClass": "LSR",
+        "cpuset": "0-1",
+        "numaNodes": [{"node": 0, "socket": 0, "milliCPU": 2000, "memory": 1}],
+    }
     known = record(cpus=cpus)
     newer = {**known, "new": {"a": [1]}}
     newer["devices"] = [{**device, "new": 1} for device in known["devices"]]

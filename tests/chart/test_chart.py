@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from allocator.wire.numazones import NumaZone
 
 from allocator.vocabulary import names
 from allocator.vocabulary.cpunode import CpuShare, NumaShare
@@ -18,6 +17,7 @@ from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Function, Holding, Share
 from allocator.wire import nodeallocation, nodetopology
+from allocator.wire.nodetopology import NumaZone
 from localplane.admin import JsonObject
 from localplane.binaries import Binaries
 from localplane.chart import ChartError, find, settings_text

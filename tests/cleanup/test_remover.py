@@ -143,8 +143,9 @@ async def test_what_comes_after_a_refusal_is_not_begun(fake: FakeKube, kube: Kub
 
 async def test_pods_of_ours_that_do_not_end_keep_the_rest_waiting(fake: FakeKube, kube: KubeClient) -> None:
     fake.put(PODS, {"metadata": {"name": "koordgate-reporter-x", "labels": LABELS}})
+    waits: list[float] = []
     with pytest.raises(KubeError, match="1 Pods still run after 120 s: koordgate-reporter-x; they would write again"):
-        await clean(kube, [], waits := [])
+        await clean(kube, [], waits)
     assert waits == [1.0] * 120
     assert names(fake, SECRETS) == WERE
     assert fake.get(f"{NODES}/n1")["metadata"]["annotations"]["koordgate.io/released"] == "1"
@@ -310,7 +311,7 @@ CORE, RATIO, OLD = "kubernetes.io/gpu-core", "kubernetes.io/gpu-memory-ratio", "
 
 
 def owns(manager: str, labels: tuple[str, ...] = (), amounts: tuple[str, ...] = ()) -> Raw:
-    fields = {
+    fields: Raw = {
         "f:metadata": {"f:labels": {f"f:{key}": {} for key in labels}},
         "f:status": {"f:capacity": {f"f:{name}": {} for name in amounts}},
     }

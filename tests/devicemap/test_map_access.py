@@ -1,6 +1,5 @@
 """Who may read the device map, as the API server reviews it; what is remembered; how often strangers may try."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import orjson
@@ -41,7 +40,7 @@ class Door:
 
 
 @pytest.fixture
-async def door(fake: FakeKube, kube: KubeClient) -> AsyncIterator[Door]:
+async def door(fake: FakeKube, kube: KubeClient) -> Door:
     clock = Clock()
     fake.users["good"] = {"username": "alice", "uid": "1", "groups": ["sre"], "extra": {"scopes": ["all"]}}
     fake.users["other"] = {"username": "bob"}

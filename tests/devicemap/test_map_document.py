@@ -235,8 +235,8 @@ def test_each_pair_of_devices_with_lanes_is_told_once_wherever_other_devices_sta
 def test_what_is_particular_about_a_holding_is_noted() -> None:
     card = CARDS[0]
     of = {
-        "unread": Holding("1", "team", "unread", 0, (part(card, 5),), until=1, ending=1, unread=("a", "b")),
-        "ending": Holding("2", "team", "ending", 0, (part(card, 5),), until=1, ending=1),
+        "unread": Holding("1", "team", "unread", 0, (part(card, 5),), until=1, ending="1", unread=("a", "b")),
+        "ending": Holding("2", "team", "ending", 0, (part(card, 5),), until=1, ending="1"),
         "numa": Holding(
             "3", "team", "numa", 0, (), CpuShare("LSR", 0b11, numa=(NumaShare(1, 10, 0), NumaShare(0, 5, 0)))
         ),

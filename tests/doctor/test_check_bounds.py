@@ -40,7 +40,8 @@ from console.doctor.reader import wanted
 from console.doctor.rights import needed, review
 from console.doctor.snapshot import ReadList, Right, enforcing
 from console.doctor.trials import Came, Expect, Trial, TrialOutcome, translated_by, untouched
-from webhook.settings import DialectSettings, Identity, WebhookSettings, parse
+from webhook.dialectsettings import DialectSettings
+from webhook.settings import Identity, WebhookSettings, parse
 from webhook.tls.pki import new_authority, new_certificate
 
 Raw = dict[str, Any]
@@ -364,7 +365,7 @@ def test_what_is_known_of_a_node_is_fresh_while_its_reporter_is_ready() -> None:
     cluster = right_cluster()
     names = ("n1", "n2", "n3", "n4", "n5")
     cluster["nodes"] = [node(name, ready=name not in {"n2", "n4"}) for name in names]
-    managed = {"managers": ["koordgate-reporter"]}
+    managed: Raw = {"managers": ["koordgate-reporter"]}
     cluster["devices"] = [device(name, **managed) for name in (*names, "gone")]
     cluster["topologies"] = [{**meta(name), **managed} for name in names[1:]]
     cluster["pods"] = [pod(f"r-{name}", "koordgate-reporter", name) for name in ("n1", "n2", "n3", "n5")]

@@ -106,7 +106,7 @@ MIRROR = {
 
 
 def right_cluster() -> dict[str, list[Raw]]:
-    managed = {"managers": ["koordgate-reporter"]}
+    managed: Raw = {"managers": ["koordgate-reporter"]}
     nodes = ["node-1", "node-2"]
     return {
         "nodes": [node(name) for name in nodes],
@@ -170,7 +170,7 @@ def test_a_right_cluster_has_no_complaint() -> None:
     assert {*areas.split(), "other products"} == {one.area for one in found}
 
 
-def first(key: str, **about: Any) -> Callable[[dict[str, list[Raw]]], None]:
+def first(key: str, **about: Any) -> Callable[[dict[str, list[Raw]]], object]:
     """Change the first object of a kind."""
 
     def change(cluster: dict[str, list[Raw]]) -> None:
@@ -179,11 +179,14 @@ def first(key: str, **about: Any) -> Callable[[dict[str, list[Raw]]], None]:
     return change
 
 
-def without(key: str, at: int = 0) -> Callable[[dict[str, list[Raw]]], None]:
-    return lambda cluster: cluster[key].pop(at) and None
+def without(key: str, at: int = 0) -> Callable[[dict[str, list[Raw]]], object]:
+    def change(cluster: dict[str, list[Raw]]) -> None:
+        del cluster[key][at]
+
+    return change
 
 
-def add(key: str, obj: Raw) -> Callable[[dict[str, list[Raw]]], None]:
+def add(key: str, obj: Raw) -> Callable[[dict[str, list[Raw]]], object]:
     return lambda cluster: cluster[key].append(obj)
 
 
@@ -215,7 +218,7 @@ FUTURE = (NOW + timedelta(minutes=5)).isoformat()
 EXPIRED = secret("koordgate-tls", leaf(days=0.5), AUTHORITY)
 ENDING = secret("koordgate-tls", leaf(days=4), AUTHORITY)
 
-CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], None], Level, str]] = {
+CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], object], Level, str]] = {
     "an older definition": (_older_definition, Level.WARNING, "nodeallocations.koordgate.io is not that of"),
     "a definition that is not there": (without("crds"), Level.FAILURE, "there is no definition"),
     "a definition that is not served": (_unserved, Level.FAILURE, "does not serve v1alpha1"),
@@ -397,6 +400,7 @@ TAINTS: dict[str, tuple[str, int, Level, str]] = {
 
 @pytest.mark.parametrize("what", TAINTS)
 def test_taints_of_short_nodes_are_told_with_what_to_do_in_each_mode(what: str) -> None:
+    mode: Any
     mode, short, level, words = TAINTS[what]
     cluster = right_cluster()
     for one in cluster["nodes"][:short]:
@@ -593,6 +597,7 @@ def test_the_exit_status_is_that_of_the_gravest_finding(levels: list[Level], str
 def test_the_report_shows_what_others_wrote_as_text() -> None:
     found = [Finding("nodes", Level.FAILURE, "[bold]node\x1b[31m", "do\nit")]
     made = table(found)
+    cell: Any
     (cell,) = made.columns[2].cells
     assert cell.plain == "[bold]node?[31m\n-> do\nit"
     assert summary(found) == "1 failure, 0 warnings, 0 not known, 0 ok"

@@ -1,5 +1,6 @@
 """What `koordgate doctor` says of how nodes show containers their cards."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +31,7 @@ NONE_YET = "no Pod has proved it yet on"
 
 
 def told(
-    nodes: dict[str, str | None],
+    nodes: Mapping[str, str | None],
     labels: dict[str, str] | None = None,
     proofs: dict[str, str] | None = None,
     classes: tuple[str, ...] = ("nvidia",),

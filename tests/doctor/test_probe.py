@@ -437,6 +437,7 @@ async def test_each_node_is_probed_recorded_and_cleared(run: Run) -> None:
         "others": Result.OTHERS,
         "right": Result.RIGHT,
     }
+    assert proofs["right"] is not None
     assert proofs["right"] == replace(found["right"].proof or pytest.fail("no proof"), at=proofs["right"].at)
     assert (proofs["right"].way, proofs["right"].image) == ("runtimeClass", "busybox")
     assert sorted(one[1:] for one in run.told) == [(at, 5) for at in range(1, 6)]

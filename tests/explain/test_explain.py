@@ -94,7 +94,7 @@ def test_the_nearest_node_is_the_one_with_the_least_lack_and_its_cards_say_who_h
     assert "wait until one Pod on it end: team/small (priority 0); nobody is evicted for this Pod" in answer.out
 
 
-def priority_class(name: str, value: int, **about: Any) -> Raw:
+def priority_class(name: str, value: Any, **about: Any) -> Raw:
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -330,7 +330,7 @@ def test_what_keeps_a_pod_from_all_nodes_is_named(ask, change, more: list[Raw], 
     assert answer.status == status
 
 
-def test_an_explanation_is_the_same_in_both_forms_of_data_and_wide_is_text_in_full(ask) -> None:
+def test_an_explanation_is_the_same_in_both_forms_of_data_and_wide_is_text_in_full(ask: Callable[..., Answer]) -> None:
     nodes = [part for name in map("n{}".format, range(12)) for part in node(name, unschedulable=True)]
 
     def told(*words: str) -> Answer:

@@ -218,7 +218,8 @@ def test_three_objects_that_are_given_twice_are_named_and_the_others_counted(
 
 
 def test_what_is_wrong_with_one_object_hides_no_other_that_is_given_twice(tmp_path: Path) -> None:
-    nameless = [{"apiVersion": "v1", "kind": "Pod", "metadata": about} for about in ({}, {"name": 7}, [])]
+    wrong: list[Any] = [{}, {"name": 7}, []]
+    nameless = [{"apiVersion": "v1", "kind": "Pod", "metadata": about} for about in wrong]
     file = tmp_path / "objects.json"
     items = [*nameless, gpu_pod("p"), gpu_pod("p")]
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))

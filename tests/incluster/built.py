@@ -123,7 +123,7 @@ def _build(made: Image, env: Mapping[str, str]) -> None:
     if not _there(_RUNTIME, env):
         _build_runtime(made.archive.parent, env)
     ours = {"IMAGE": name, "BASE": _pinned(_BASE, env), "RUNTIME": _pinned(_RUNTIME, env), "ENGINE": "buildah"}
-    _run(env | ours | {"SBOM": str(made.sbom)}, str(ROOT / "image" / "build.sh"))
+    _run({**env, **ours, "SBOM": str(made.sbom)}, str(ROOT / "image" / "build.sh"))
     fresh = made.archive.with_suffix(".new")
     fresh.unlink(missing_ok=True)
     _run(env, "buildah", "push", "--quiet", name, f"docker-archive:{fresh}:{name}")

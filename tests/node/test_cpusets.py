@@ -314,7 +314,7 @@ async def test_an_injected_sidecar_runs_in_the_shared_pool_beside_a_container_on
 
     async def right() -> bool:
         pids = {name: await bench.node.container_pid(bench.namespace, "mixed", name) for name in due}
-        sandbox = [cpus for cpus in lists_of(bench.node, started) if cpus is not None]
+        sandbox = lists_of(bench.node, started)
         return {name: allowed(pid) for name, pid in pids.items()} == due and set(sandbox) == {own, ALL - own}
 
     await until(right, "each container has its CPUs", deadline_s=SOON_S)

@@ -36,7 +36,7 @@ TOOLKIT = (1, 20, 2)
 TELL = "echo $(find /dev -type c -name 'nvidia*' | sed 's|.*/||')"
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
-POLICY = {
+POLICY: dict[str, Any] = {
     "apiVersion": "nvidia.com/v1",
     "kind": "ClusterPolicy",
     "metadata": {"name": "cluster-policy"},
@@ -315,7 +315,7 @@ WRONG = {
         "does not heed NVIDIA_VISIBLE_DEVICES",
     ),
     "mode cdi, of which nothing is told": (
-        replace(BY_CLASS, told=replace(BY_CLASS.told, mode="", toolkit=())),
+        replace(BY_CLASS, told=replace(BY_CLASS.told, mode="", toolkit=())),  # type: ignore[type-var]
         "not created",
         "the runtime is in mode cdi, and a bare UUID is no name there",
     ),
@@ -330,7 +330,7 @@ WRONG = {
         "NVIDIA's NRI plugin is not at work there",
     ),
     "a CDI kind that has no such card": (
-        replace(BY_PLUGIN, told=replace(BY_PLUGIN.told, kinds=("gone.nvidia.com/gpu",))),
+        replace(BY_PLUGIN, told=replace(BY_PLUGIN.told, kinds=("gone.nvidia.com/gpu",))),  # type: ignore[type-var]
         "not created",
         "no CDI specification there has this name",
     ),
@@ -376,7 +376,7 @@ async def test_the_limits_that_the_bind_wrote_are_kept_by_nvidias_hook_before_th
 
 
 async def test_limits_that_the_node_does_not_keep_are_refused_before_a_container_is_made(installed: Installed) -> None:
-    not_kept = replace(BY_CLASS, told=replace(BY_CLASS.told, no_limits="it has cgroup v1: use cgroup v2"))
+    not_kept = replace(BY_CLASS, told=replace(BY_CLASS.told, no_limits="it has cgroup v1: use cgroup v2"))  # type: ignore[type-var]
     async with installed.as_in(not_kept):
         asks = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory": "20Gi"}
         await installed.create("waits", container("main", asks), annotations={"koordgate.io/limits": "require"})

@@ -62,7 +62,9 @@ def renamed(on: NodeSnapshot, name: str) -> NodeSnapshot:
         shares = tuple(share._replace(id=ids[share.id]) for share in one.shares)
         held[f"{name}-{uid}"] = replace(one, uid=f"{name}-{uid}", name=name, shares=shares)
     devices = tuple(replace(one, id=ids[one.id]) for one in on.devices)
-    return replace(on, name=name, devices=devices, holdings=held, kubelet_held={ids[one] for one in on.kubelet_held})
+    return replace(
+        on, name=name, devices=devices, holdings=held, kubelet_held=frozenset(ids[one] for one in on.kubelet_held)
+    )
 
 
 def anew(on: NodeSnapshot, of: SamplePod) -> list[dict[str, int]]:

@@ -46,7 +46,8 @@ async def test_pods_of_one_priority_are_scheduled_as_they_are_created() -> None:
 
 @pytest.mark.parametrize("key", ["priority", "priorityClassName"])
 async def test_pods_of_two_priorities_are_all_created_first(key: str) -> None:
-    classes = {"priority": [0, 0, 1], "priorityClassName": ["x", "x", "system-node-critical"]}[key]
+    every: dict[str, list[Any]] = {"priority": [0, 0, 1], "priorityClassName": ["x", "x", "system-node-critical"]}
+    classes = every[key]
     _, scheduled, _ = await arrive([wanted(name, **{key: of}) for name, of in zip("abc", classes, strict=True)])
     assert scheduled == [("c", 3), ("a", 3), ("b", 3)]
 

@@ -39,7 +39,7 @@ def test_a_pod_of_a_daemon_set_is_bound_to_its_node_and_tolerates_its_troubles()
 
 def test_what_a_template_says_itself_is_kept() -> None:
     own = [{"key": "gpu", "operator": "Exists"}, ADDED[3]]
-    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": []}
+    preferred: dict[str, Any] = {"preferredDuringSchedulingIgnoredDuringExecution": []}
     affinity = {
         "podAffinity": {"a": 1},
         "nodeAffinity": {**preferred, **required(named("x"))["affinity"]["nodeAffinity"]},

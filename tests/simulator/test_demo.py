@@ -127,7 +127,7 @@ def test_a_browser_is_opened_only_where_it_has_a_window(
     monkeypatch.setenv("DISPLAY", display)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr("webbrowser.open", lambda url: not seen.append(url))
+    monkeypatch.setattr("webbrowser.open", lambda url: not seen.append(url))  # type: ignore[func-returns-value]
     assert devicemap.browse("http://127.0.0.1:1/") is opened
     assert seen == ["http://127.0.0.1:1/"] * opened
 

@@ -138,7 +138,7 @@ def test_a_browser_has_windows_on_a_mac_and_where_a_display_is_named(
         monkeypatch.setenv(name, ":0" if name == variable else "")
     seen: list[str] = []
     monkeypatch.setattr(sys, "platform", platform)
-    monkeypatch.setattr("webbrowser.open", lambda url: not seen.append(url))
+    monkeypatch.setattr("webbrowser.open", lambda url: not seen.append(url))  # type: ignore[func-returns-value]
     assert devicemap.browse("http://x/") is opened
     assert seen == ["http://x/"] * opened
 

@@ -4,6 +4,7 @@ import argparse
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from simulator.clusters import device, gpus, listed, machine, node, saved
@@ -298,7 +299,9 @@ def test_documents_lists_and_files_are_read_in_their_order(tmp_path: Path) -> No
         read([str(tmp_path / "wrong.json")])
 
 
-POD_SPEC = {"template": {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}
+POD_SPEC: dict[str, Any] = {
+    "template": {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+}
 
 
 def test_pods_and_what_creates_them_are_the_sources(tmp_path: Path) -> None:

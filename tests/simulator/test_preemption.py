@@ -11,7 +11,7 @@ from console.simulator.cluster import OfflineCluster, PodFate
 from koordgate.cli import main
 
 Raw = dict[str, Any]
-CLASSES = [
+CLASSES: list[dict[str, Any]] = [
     {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",

@@ -123,7 +123,7 @@ def test_each_quota_counts_the_pods_in_its_scope() -> None:
         quota("b", {"pods": "1"}, scopes=["NotTerminating"]),
         quota("c", {"pods": "3"}),
     )
-    short = {"activeDeadlineSeconds": 9}
+    short: dict[str, Any] = {"activeDeadlineSeconds": 9}
     assert made.refusal(asks("s", **short)) == refused("pods", "1", "0", "0", "a")
     assert made.refusal(asks("t")) == ""
     made.put(asks("short", **short), ended=False)

@@ -57,7 +57,7 @@ class Extender:
         }
 
 
-def node(name: str, cpu: int = 4, *taints: Raw, labels: Mapping[str, str] | None = None, **amounts: str) -> Raw:
+def node(name: str, cpu: Any = 4, *taints: Any, labels: Any = None, **amounts: str) -> Raw:
     has = {"cpu": str(cpu), "pods": "9", **{key.replace("_", "/"): text for key, text in amounts.items()}}
     metadata = {"name": name, "labels": dict(labels or {})}
     return {"metadata": metadata, "spec": {"taints": [*taints]}, "status": {"allocatable": has}}
@@ -119,7 +119,8 @@ async def test_a_node_that_states_a_resource_no_longer_leaves_it_to_the_extender
     made = scheduler(node("a", **{"x.com_managed": "1"}))
     wanted = pod(scheduler=OURS, amounts={MANAGED: "2"})
     found = []
-    for stated in ({}, {"x.com_managed": "2"}, {"x.com_managed": "1"}, {}):
+    every: list[Raw] = [{}, {"x.com_managed": "2"}, {"x.com_managed": "1"}, {}]
+    for stated in every:
         found.append(await made.find(wanted))
         made.put_node(node("a", **stated), ())
     full = (f"a: not enough {MANAGED}: 2 requested, 1 of 1 free",)
@@ -207,7 +208,7 @@ async def test_of_a_daemon_set_s_pod_its_own_node_alone_is_told(
 
 
 async def test_a_resource_that_is_left_to_the_extender_is_judged_where_a_node_states_it() -> None:
-    asks = {"amounts": {MANAGED: "2"}}
+    asks: Raw = {"amounts": {MANAGED: "2"}}
     made = scheduler(node("a", **{"x.com_managed": "1"}), node("b"))
     assert await made.find(pod(scheduler=OURS, **asks)) == "b"
     assert await made.find(pod(**asks)) == (
@@ -313,6 +314,6 @@ async def test_whatever_is_remembered_the_node_is_the_one_that_a_search_finds(st
                 made.forget(there.pop(of[0]))
         else:
             cpu, things, selects, only = of
-            wanted = pod(cpu, amounts={THING: str(things)}, **({"nodeSelector": {"z": "b"}} if selects else {}))
+            wanted = pod(cpu, amounts={THING: str(things)}, nodeSelector={"z": "b"} if selects else {})
             if only is None or only in nodes:
                 assert await made.find(wanted, only) == await search(nodes, there, wanted, only)

@@ -360,7 +360,7 @@ def test_defaults_are_written_where_a_container_states_none() -> None:
 
 
 def test_a_pod_without_any_default_or_statement_stays_as_it_is() -> None:
-    bare = {"spec": {"containers": [{"name": "c"}, {"name": "d", "resources": None}]}}
+    bare: dict[str, Any] = {"spec": {"containers": [{"name": "c"}, {"name": "d", "resources": None}]}}
     assert write_defaults(bare, {"a": [{"type": "Pod", "max": {"cpu": "1"}}]}) == []
     assert bare == {"spec": {"containers": [{"name": "c"}, {"name": "d", "resources": None}]}}
     requests = {"a": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}

@@ -14,7 +14,7 @@ from koordgate.cli import main
 
 Raw = dict[str, Any]
 CONTAINERS = {"containers": [{"name": "main", "image": "i", "resources": {"limits": {"kubernetes.io/gpu": "50"}}}]}
-ENDS = {"restartPolicy": "Never"}
+ENDS: Raw = {"restartPolicy": "Never"}
 
 
 def template(labels: Raw | None = None, **spec: Any) -> Raw:
@@ -400,7 +400,10 @@ def test_a_daemon_set_creates_a_pod_again_where_it_has_ended(tmp_path: Path) -> 
 
 
 def test_a_run_of_a_cron_job_has_labels_of_its_template_and_is_told_by_its_name(tmp_path: Path) -> None:
-    jobs = {"metadata": {"labels": {"a": "b"}, "name": "x"}, "spec": {"parallelism": 2, "template": template(**ENDS)}}
+    jobs: Raw = {
+        "metadata": {"labels": {"a": "b"}, "name": "x"},
+        "spec": {"parallelism": 2, "template": template(**ENDS)},
+    }
     found = made(
         tmp_path, workload("CronJob", "nightly", jobTemplate={**jobs, "spec": {**jobs["spec"], "completions": 3}})
     )
@@ -597,7 +600,7 @@ def test_pods_of_another_kind_are_named_by_the_nearest_name(name: str, spec: Raw
 
 
 def test_a_template_that_is_none_is_left_out_and_the_next_one_is_used(tmp_path: Path) -> None:
-    wrong = {"template": {"spec": {"containers": []}}}
+    wrong: Raw = {"template": {"spec": {"containers": []}}}
     found = made(tmp_path, other(a=wrong, b={"template": template()}))
     assert names(found) == ["x-b-0"]
     assert [note.partition(": Expected")[0] for note in found.notes] == [

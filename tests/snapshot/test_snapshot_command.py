@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.status import Status
 
 from allocator.vocabulary.devicetype import BUILT_IN
+from console import terminal
 from console.snapshot import command, keep, read
 from console.snapshot.fields import shapes
 from console.snapshot.keep import object_of
@@ -231,7 +232,7 @@ def test_every_250th_object_is_told_on_a_terminal(
 ) -> None:
     console = Console(file=io.StringIO(), force_terminal=True)
     told: list[str] = []
-    monkeypatch.setattr(command.terminal, "errors", lambda: console)
+    monkeypatch.setattr(terminal, "errors", lambda: console)
     monkeypatch.setattr(Status, "update", lambda _self, text: told.append(text))
     with command.progress() as tell:
         for count in counts:
@@ -343,7 +344,8 @@ def test_a_taint_or_a_part_of_a_selector_is_kept_by_its_key_and_values() -> None
 
 def test_shapes_keep_what_they_name_and_drop_what_is_of_another_kind() -> None:
     assert [keep.plain(one, OPEN) for one in ("a", 1, 1.5, True)] == ["a", 1, 1.5, True]
-    assert [keep.plain(one, OPEN) for one in (None, [], {})] == [keep.DROPPED] * 3
+    odd: list[Any] = [None, [], {}]
+    assert [keep.plain(one, OPEN) for one in odd] == [keep.DROPPED] * 3
     assert keep.each(keep.plain)([1, None, "a"], OPEN) == [1, "a"]
     assert keep.each(keep.plain)("a", OPEN) is keep.DROPPED
     assert keep.keyed(keep.plain)({"a": 1, 3: 4, "c": None}, OPEN) == {"a": 1}

@@ -46,7 +46,6 @@ from koordgate.kube.resource import (
 from localplane.process import free_port
 from webhook import command as command_module
 from webhook.command import Replica
-from webhook.leasesettings import HealthLeaseSettings
 from webhook.settings import (
     Certificate,
     CertificateFiles,

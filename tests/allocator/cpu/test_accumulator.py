@@ -33,7 +33,7 @@ class Ask(NamedTuple):
 
     machine: str
     free: int
-    count: int
+    count: int  # type: ignore[assignment] # a tuple has a method of this name
     bind: BindPolicy
     exclusive: ExclusivePolicy = FREE_FOR_ALL
     strategy: NumaStrategy = MOST
@@ -46,7 +46,7 @@ class Ask(NamedTuple):
         return machine(self.machine)
 
 
-def chosen(ask: Ask) -> int | None:
+def chosen(ask: Ask) -> Any:
     return take(
         ask.topology,
         ask.free,
@@ -270,6 +270,7 @@ def test_odd_machines_keep_the_promises(topology, count, bind, cpus) -> None:
     got = take(
         topology, topology.all, count, bind=bind, exclusive=FREE_FOR_ALL, strategy=MOST, held_cores=0, held_nodes=0
     )
+    assert got is not None
     assert format_cpuset(got) == cpus
 
 
@@ -340,6 +341,7 @@ def test_cores_of_unequal_sizes_are_taken_of_the_numa_node_that_the_rules_prefer
         held_nodes=held_nodes,
     )
     assert got is not None
+    assert got is not None
     assert format_cpuset(got) == cpus
 
 
@@ -371,7 +373,7 @@ def test_what_is_left_open_is_refused(ask) -> None:
 NAMES = (SMALL, TWO, FOUR, SOCKETS, POWER, "AMD, one socket, 8 nodes of one CCX", "shuffled, two sockets, 4 nodes, SMT")
 
 
-@st.composite
+@st.composite  # type: ignore[arg-type]
 def asks(draw: st.DrawFn, **fixed: Any) -> Ask:
     """A call on a machine with free, partly free and taken cores, and possible holders."""
     name = fixed.pop("machine", None) or draw(st.sampled_from(NAMES))

@@ -84,7 +84,7 @@ DIVIDED: dict[str, tuple[Raw, set[str], int]] = {
 def test_containers_leave_a_pods_own_cpus(obj: Raw, shared: set[str], count: int, qos: str) -> None:
     obj["metadata"]["labels"][QOS_LABEL] = qos
     told = read_cpu_ask(obj)
-    assert (told.problems, told.shared, on_shared_cpus(obj)) == ((), shared, shared)
+    assert (told.problems, told.shared, on_shared_cpus(obj)) == ((), frozenset(shared), frozenset(shared))
     assert told.ask is not None
     assert told.ask.count == count
 
@@ -237,7 +237,7 @@ def containers(
     draw: st.DrawFn, names: Sequence[str], amounts: st.SearchStrategy[Any], *, apps: int = 0
 ) -> tuple[list[Raw], list[Raw]]:
     """Containers of some of these names: those that start first, and at least so many apps."""
-    first, then = [], []
+    first, then = list[Any](), list[Any]()
     for name in draw(st.lists(st.sampled_from(names), unique=True, min_size=apps)):
         amount, limit = draw(amounts), draw(amounts) if draw(st.booleans()) else None
         resources = {} if amount is None else cpus(amount, limit)
@@ -327,7 +327,7 @@ def test_nothing_that_an_injector_adds_changes_the_count_or_makes_a_right_pod_wr
     names: Sequence[str], amounts: Any, made: tuple[list[Raw], list[Raw]], data: Any, *, stated: bool
 ) -> None:
     first, apps = made
-    fields = {"resources": cpus(16)} if data.draw(st.booleans()) else {}
+    fields: Raw = {"resources": cpus(16)} if data.draw(st.booleans()) else {}
     named = ",".join(one["name"] for one in (*first, *apps)) if stated else None
     before = read_cpu_ask(lsr(*apps, init=first, stated=named, **fields))
     more = data.draw(containers(names, amounts))

@@ -20,7 +20,7 @@ from allocator.vocabulary.phase import Phase
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 
 
-def same(cpu: Any = None, memory: Any = None) -> dict[str, dict[str, Any]]:
+def same(cpu: Any = None, memory: Any = None) -> dict[str, Any]:
     """Requests that equal limits."""
     amounts = {name: value for name, value in (("cpu", cpu), ("memory", memory)) if value is not None}
     return {"requests": amounts, "limits": amounts}

@@ -36,7 +36,7 @@ def enforcer(hierarchy) -> Enforcer:
 
 
 def cpus(hierarchy, path) -> str:
-    return (hierarchy.root / path / "cpuset.cpus").read_text().strip()
+    return str((hierarchy.root / path / "cpuset.cpus").read_text().strip())
 
 
 def put(hierarchy, path, text) -> None:

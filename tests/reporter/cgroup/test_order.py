@@ -43,7 +43,7 @@ def trees(draw) -> dict[str, int]:
     return found
 
 
-def within(wanted) -> dict[str, int]:
+def within(wanted: dict[str, int]) -> dict[str, int]:
     """Make every parent hold its children."""
     for path in sorted(wanted, key=lambda path: path.count("/"), reverse=True):
         parent = path.rpartition("/")[0]

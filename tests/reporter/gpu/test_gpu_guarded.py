@@ -10,12 +10,13 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from reporter.gpu import worker
 from reporter.gpu.facts import XidEvent
-from reporter.gpu.guarded import NvmlUnavailableError, Patience, _Child
+from reporter.gpu.guarded import NvmlUnavailableError, Patience, _Child, _EndedError
 from reporter.gpu.nvml import CardError
 from reporter.gpu.protocol import ANSWERS, Xid, encode
 
@@ -123,7 +124,7 @@ async def test_what_nvml_refuses_is_said_and_it_is_tried_again(played, until, ke
 
 async def test_the_pause_doubles_with_each_failure_up_to_the_longest(bare) -> None:
     nvml = bare.nvml(Patience(first_pause=0.001, longest_pause=0.006, end=30.0))
-    pauses = []
+    pauses: list[Any] = []
     while len(pauses) < 5:
         failed = await fail(nvml)
         if not pauses or failed.retry_seconds in {0.001, 0.002, 0.004, 0.006}:  # other values are the rest of a pause
@@ -134,7 +135,7 @@ async def test_the_pause_doubles_with_each_failure_up_to_the_longest(bare) -> No
 
 async def test_a_process_that_cannot_be_killed_is_not_joined_by_another(played, until) -> None:
     played.play("h200")
-    spared = []
+    spared: list[Any] = []
 
     def spare_the_first(process) -> None:
         if spared:
@@ -286,6 +287,7 @@ def start_reporter(played) -> tuple[subprocess.Popen[str], int]:
     hang.write_text(node.read_text() + "hang = nvmlEventSetWait_v2\n")
     program = PARENT.format(hang=str(hang), node=str(node))
     parent = subprocess.Popen([sys.executable, "-c", program], env=played.env, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout
     return parent, int(parent.stdout.readline())
 
 
@@ -294,7 +296,7 @@ async def test_a_hung_process_does_not_outlive_a_killed_reporter(played, until) 
     parent, pid = start_reporter(played)
 
     async def hung() -> bool:
-        return played.hung.exists()
+        return bool(played.hung.exists())
 
     await until(hung)
     with parent:
@@ -325,7 +327,7 @@ class Stormy:
 def test_xid_errors_without_end_keep_no_question_waiting(left, told) -> None:
     said = io.BytesIO()
 
-    worker._report_all(Stormy(left), said)
+    worker._report_all(Stormy(left), said)  # type: ignore[arg-type]
 
     assert said.getvalue().splitlines() == [encode(Xid(XidEvent("GPU-a", 13, 0.0))).rstrip()] * told
 
@@ -346,13 +348,15 @@ class Mute:
 def test_xid_errors_that_cannot_be_waited_for_are_waited_for_again_two_seconds_later() -> None:
     said, mute = io.BytesIO(), Mute()
 
-    assert [worker._report(mute, said) for _ in range(3)] == [0.0, 0.0, 2.0]
+    assert [worker._report(mute, said) for _ in range(3)] == [0.0, 0.0, 2.0]  # type: ignore[arg-type]
     assert said.getvalue() == encode(Xid(XidEvent("GPU-a", 13, 0.0)))
 
 
 async def test_the_process_ends_with_its_input_and_with_1_where_nvml_fails(played, bare) -> None:
     played.play("h200")
-    run = partial(subprocess.run, [sys.executable, "-P", "-m", "reporter.gpu.worker"], input=b"", capture_output=True)
+    run: Any = partial(
+        subprocess.run, [sys.executable, "-P", "-m", "reporter.gpu.worker"], input=b"", capture_output=True
+    )
 
     ended = [await asyncio.to_thread(run, env=one.env) for one in (played, bare)]
 
@@ -364,7 +368,7 @@ async def test_the_process_ends_with_its_input_and_with_1_where_nvml_fails(playe
 def child(code: int = 0) -> _Child:
     """A process that has ended with this code, as far as its transport knows."""
     made = _Child(lambda _event: None)
-    made.transport = SimpleNamespace(get_returncode=lambda: code, close=lambda: None)
+    made.transport = SimpleNamespace(get_returncode=lambda: code, close=lambda: None)  # type: ignore[assignment]
     return made
 
 
@@ -382,7 +386,7 @@ async def test_how_the_process_ended_is_said(code, said) -> None:
 
     ended.connection_lost(None)
 
-    with pytest.raises(Exception, match=re.escape(said)) as failed:
+    with pytest.raises(_EndedError, match=re.escape(said)) as failed:
         await ended.ask(None)
     assert failed.value.reason == "NvmlCrashed"
     assert ended.gone.is_set()
@@ -397,7 +401,7 @@ async def test_a_line_may_have_four_mebibytes_and_of_several_faults_the_first_is
     strange.pipe_data_received(1, b"\n{}\n")
     strange.connection_lost(None)
 
-    with pytest.raises(Exception, match="the NVML process wrote a line that is too long") as failed:
+    with pytest.raises(_EndedError, match="the NVML process wrote a line that is too long") as failed:
         await strange.ask(None)
     assert failed.value.reason == "NvmlFailed"
 
@@ -406,6 +410,6 @@ async def test_a_line_that_is_no_message_is_a_fault() -> None:
     strange = child()
     strange.pipe_data_received(1, b"{}\n")
 
-    with pytest.raises(Exception, match="wrote a line that cannot be read") as failed:
+    with pytest.raises(_EndedError, match="wrote a line that cannot be read") as failed:
         await strange.ask(None)
     assert failed.value.reason == "NvmlFailed"

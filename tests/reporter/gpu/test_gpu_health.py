@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ from reporter.gpu.facts import (
     Wear,
     XidEvent,
 )
-from reporter.gpu.faults import KINDS, STANDING, Remedy, Xids, kind_of, notes, standing
+from reporter.gpu.faults import KINDS, STANDING, Fault, Remedy, Xids, kind_of, notes, standing
 from reporter.gpu.health import (
     NOTHING_KNOWN,
     CardState,
@@ -61,11 +62,16 @@ QUIET_CARD = GpuFacts(uuid="GPU-a", minor=0)  # one that reports nothing about i
 DRIVER = DriverFacts("580.159.04", "13.0")
 
 
-def worn(**wear: object) -> GpuFacts:
+def cause_of(health: GpuHealth) -> Fault:
+    assert health.cause is not None
+    return health.cause
+
+
+def worn(**wear: Any) -> GpuFacts:
     return replace(CARD, wear=replace(CLEAN, **wear))
 
 
-def seen(gpu: GpuFacts | None = CARD, *xids: int, **more: bool) -> SeenCard:
+def seen(gpu: GpuFacts | None = CARD, *xids: int, **more: Any) -> SeenCard:
     return SeenCard(gpu, xids=tuple(XidEvent("GPU-a", xid, 0.0) for xid in xids), **more)
 
 
@@ -107,7 +113,7 @@ def test_the_fatal_errors_condemn_a_card_until_something_is_done(xid) -> None:
     health = at(NEW, 1.0, seen(CARD, xid))
 
     assert kind_of(xid).says is Xids.FATAL
-    assert (health.state, health.owed >= Remedy.RESET, health.cause.xid) == (CardState.UNHEALTHY, True, xid)
+    assert (health.state, health.owed >= Remedy.RESET, cause_of(health).xid) == (CardState.UNHEALTHY, True, xid)
 
 
 STATED: dict[str, tuple[Xids, Remedy]] = {
@@ -177,9 +183,10 @@ STANDS: dict[str, tuple[GpuFacts, CardState, str]] = {
 
 @pytest.mark.parametrize(("gpu", "state", "reason"), STANDS.values(), ids=STANDS)
 def test_a_fault_stands_as_long_as_the_card_shows_it_and_no_longer(gpu, state, reason) -> None:
+    health = NEW
     for before in (None, NEW):
         health = live(before, (0, seen(gpu)), (1e6, seen(gpu)), (1e6, seen(gpu)))
-        assert (health.state, health.cause.reason, health.count) == (state, reason, 1)
+        assert (health.state, cause_of(health).reason, health.count) == (state, reason, 1)
 
     assert standing(gpu) == {reason}
     mended = live(health, (1e6, seen()))
@@ -220,7 +227,7 @@ def test_a_card_that_stops_telling_has_not_got_well_by_that() -> None:
 def test_new_uncorrected_errors_make_a_card_suspect_though_no_xid_was_heard() -> None:
     health = at(NEW, 1.0, seen(worn(uncorrected=1)))
 
-    assert (health.state, health.cause.reason, health.count) == (CardState.SUSPECT, "UncorrectedErrors", 1)
+    assert (health.state, cause_of(health).reason, health.count) == (CardState.SUSPECT, "UncorrectedErrors", 1)
     assert at(health, 2.0, seen(worn(uncorrected=1))).count == 1
 
 
@@ -296,13 +303,13 @@ def test_an_unhealthy_card_comes_back_when_its_remedy_was_seen_and_not_before(fa
 
 def test_what_took_a_card_out_is_named_until_something_worse_comes() -> None:
     health = at(NEW, 1.0, seen(CARD, 94))
-    assert health.cause.reason == "Xid94"
+    assert cause_of(health).reason == "Xid94"
     health = at(health, 2.0, seen(CARD, 79))
-    assert health.cause.reason == "Xid79"
+    assert cause_of(health).reason == "Xid79"
     health = at(health, 3.0, lost())
-    assert health.cause.reason == "Xid79"
+    assert cause_of(health).reason == "Xid79"
     health = at(health, 4.0, seen(worn(remap_failed=True), rebooted=True))
-    assert (health.cause.reason, health.cause.message) == (
+    assert (cause_of(health).reason, cause_of(health).message) == (
         "RowRemapFailed",
         "a broken memory row could not be replaced; replace the card",
     )
@@ -321,7 +328,7 @@ def test_what_took_a_card_out_is_named_until_something_worse_comes() -> None:
 )
 @pytest.mark.parametrize("before", [NEW, at(NEW, 1.0, seen(CARD, 94))], ids=["in service", "suspect"])
 def test_of_several_new_faults_the_heaviest_is_named(before, standing, xids, reason) -> None:
-    assert at(before, 2.0, seen(worn(**standing), *xids)).cause.reason == reason
+    assert cause_of(at(before, 2.0, seen(worn(**standing), *xids))).reason == reason
 
 
 def test_a_clock_that_was_set_back_proves_nothing_and_blocks_nothing() -> None:
@@ -382,7 +389,7 @@ def test_a_card_that_is_not_listed_any_more_is_kept_as_lost() -> None:
     away = advance(node("a", "b"), reading(card("b")), (), 1001.0, POLICY)
 
     assert states(away) == {"GPU-a": CardState.UNHEALTHY, "GPU-b": CardState.HEALTHY}
-    assert away.cards["GPU-a"].health.cause.reason == "GpuLost"
+    assert cause_of(away.cards["GPU-a"].health).reason == "GpuLost"
     assert away.cards["GPU-a"].facts == card("a")
 
     told = hear(away, [XidEvent("GPU-a", 79, 1.0)], 1002.0, POLICY)
@@ -485,6 +492,7 @@ def test_a_life_that_turns_quiet_after_a_restart_always_ends_in_service(life) ->
         now += POLICY.longest
         health = step(health, seen(rebooted=True), now, POLICY)
 
+    assert health is not None
     assert health.state is CardState.HEALTHY
 
 

@@ -41,7 +41,7 @@ NOW = 1_795_208_000.0
 THEN = "2026-11-20T20:53:20Z"  # NOW
 
 
-def card(minor: int, **facts: object) -> GpuFacts:
+def card(minor: int, **facts: Any) -> GpuFacts:
     plain = GpuFacts(
         uuid=f"GPU-{minor}",
         minor=minor,

@@ -345,7 +345,7 @@ def test_a_truncated_file_keeps_the_last_good_state(tmp_path) -> None:
     path.write_bytes(content("cpu-v2-static.json")[:50])
     kept = watched.read()
     assert kept.value == good.value
-    assert "its previous content is kept" in kept.problem
+    assert "its previous content is kept" in (kept.problem or "")
     path.write_bytes(content("cpu-v2-none.json"))
     assert watched.read().value == STATES["cpu-v2-none.json"]
 
@@ -355,7 +355,7 @@ def test_a_bad_first_file_gives_nothing_and_says_so(tmp_path) -> None:
     path.write_bytes(b"{")
     reading = WatchedFile(path, devicecheckpoint.parse, max_bytes=MAX_BYTES).read()
     assert reading.value is None
-    assert "no earlier content was usable" in reading.problem
+    assert "no earlier content was usable" in (reading.problem or "")
 
 
 def test_a_missing_file_is_a_problem_unless_it_has_a_meaning(tmp_path) -> None:
@@ -363,7 +363,7 @@ def test_a_missing_file_is_a_problem_unless_it_has_a_meaning(tmp_path) -> None:
     meant = WatchedFile(tmp_path / "gone", parse, max_bytes=MAX_BYTES, absent=absent).read()
     assert (meant.value, meant.problem) == (absent(), None)
     reading = WatchedFile(tmp_path / "gone", parse, max_bytes=MAX_BYTES).read()
-    assert "does not exist" in reading.problem
+    assert "does not exist" in (reading.problem or "")
 
 
 def test_a_file_that_vanishes_keeps_what_it_said_until_it_is_there_again(tmp_path) -> None:
@@ -372,10 +372,11 @@ def test_a_file_that_vanishes_keeps_what_it_said_until_it_is_there_again(tmp_pat
     watched = WatchedFile(path, cpustate.parse, max_bytes=MAX_BYTES, absent=cpustate.absent)
     good = watched.read().value
     path.unlink()
+    gone = None
     for _ in range(2):
         gone = watched.read()
         assert gone.value == good
-        assert "has disappeared" in gone.problem
+        assert "has disappeared" in (gone.problem or "")
     assert watched.last == gone
     path.write_bytes(content("cpu-v2-none.json"))
     assert (watched.read().value, watched.read().problem) == (STATES["cpu-v2-none.json"], None)

@@ -284,6 +284,7 @@ UNSURE = {
 def test_where_it_is_not_certain_which_cpus_are_reserved_the_administrator_is_told(text, options, told) -> None:
     stated = ", ".join(f"{option}: 'true'" for option in options)
     _, note = reserved_cpus(parse(f"{STATIC}{text}\ncpuManagerPolicyOptions: {{{stated}}}".encode()), two_sockets())
+    assert note is not None
     assert told in note
     assert "reservedSystemCPUs" in note
 
@@ -293,6 +294,7 @@ def test_over_numa_nodes_of_unlike_sizes_it_is_never_certain() -> None:
     text = f"{STATIC}kubeReserved: {{cpu: 1}}\ncpuManagerPolicyOptions: {{{ACROSS}: 'true'}}"
     cpus, note = reserved_cpus(parse(text.encode()), unlike)
     assert cpus.bit_count() == 1
+    assert note is not None
     assert f"1 CPUs are reserved by number, and the kubelet's option {ACROSS} may" in note
     none, note = reserved_cpus(parse(text.replace("cpu: 1", "cpu: 0").encode()), unlike)
     assert (none, note) == (0, None)

@@ -218,7 +218,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def path(tmp_path) -> Path:
+def path(tmp_path: Path) -> Path:
     file = tmp_path / "cpu_manager_state"
     file.write_bytes(cpustate.render(BEFORE))
     file.chmod(0o600)

@@ -117,6 +117,7 @@ def test_cpusets_are_read_below_the_root_that_is_told_and_else_below_that_of_the
         pod(1, status=ResourceStatus(0b1)),
         pod(2, "a", "istio-proxy", status=ResourceStatus(0b10), shared=frozenset({"istio-proxy"})),
     )
+    cgroup = ""
     for root, first in (("file", 2), ("told", 4)):
         for number in (1, 2):
             cgroup = CgroupLayout(Driver.CGROUPFS, f"/{root}").pod(KubernetesQos.BURSTABLE, uid(number))

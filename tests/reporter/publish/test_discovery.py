@@ -39,7 +39,7 @@ def node(labels: Raw | None = None, **owners: tuple[str, ...]) -> Raw:
     """A Node with labels, and who owns which of them."""
     entries: list[Raw] = [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}]
     for manager, keys in owners.items():
-        fields = {f"f:{key}": {} for key in keys}
+        fields: Raw = {f"f:{key}": {} for key in keys}
         entries.append({"manager": manager.replace("_", "-"), "fieldsV1": {"f:metadata": {"f:labels": fields}}})
     return {"metadata": {"name": "n1", "labels": labels or {}, "managedFields": entries}}
 

@@ -63,7 +63,7 @@ def report(*cards: dict[str, Any]) -> DeviceReport:
 
 def nic(minor: int = 0, problem: str = "", reason: str = "LinkDown") -> PciDevice:
     functions = (f"0000:1{minor}:00.2", f"0000:1{minor}:00.3")
-    told = {"problem": problem, "reason": reason if problem else ""}
+    told: dict[str, Any] = {"problem": problem, "reason": reason if problem else ""}
     return PciDevice(
         "rdma", f"0000:1{minor}:00.0", minor, f"mlx5_{minor}", 0, "pci0000:10", functions=functions, **told
     )
@@ -259,7 +259,7 @@ VOLCANO = ("volcano.sh/gpu-memory", "volcano.sh/gpu-number")
 def volcano_node(amount: str | None, *managers: str) -> dict[str, Any]:
     """A Node with these amounts of Volcano's, or none, and who wrote them."""
     stated = {"cpu": "8"} | ({} if amount is None else dict.fromkeys(VOLCANO, amount))
-    fields = {f"f:{of}": {f"f:{name}": {} for name in VOLCANO} for of in ("capacity", "allocatable")}
+    fields: dict[str, Any] = {f"f:{of}": {f"f:{name}": {} for name in VOLCANO} for of in ("capacity", "allocatable")}
     entries = [{"manager": manager, "fieldsV1": {"f:status": fields}} for manager in managers]
     return {"metadata": {"managedFields": entries}, "status": {"capacity": stated, "allocatable": stated}}
 

@@ -129,7 +129,7 @@ gpus:
         return sum(request.verb in {"create", "update", "patch", "delete"} for request in self.fake.requests)
 
     def rounds(self) -> float:
-        return self.metrics.rounds._value.get()
+        return float(self.metrics.rounds._value.get())
 
     async def more_rounds(self, count: int) -> None:
         target = self.rounds() + count

@@ -257,7 +257,7 @@ async def test_an_error_that_is_heard_while_cards_are_read_counts(site, played, 
         site.agent.handle(Due(Lane.CARDS))
         await asyncio.sleep(0)  # the question is sent, and waits until the wait for an error ends
         played.happen(card, 79)
-        await until(lambda card=card: states(site)[card] == "unhealthy")
+        await until(lambda card=card: states(site)[card] == "unhealthy")  # type: ignore[misc]
     await site.settled()
 
     assert amounts(site) == ("0", "0")
@@ -290,7 +290,7 @@ async def test_while_a_call_of_nvml_hangs_cpusets_are_enforced_and_devices_repor
     for number in (1, 2):
         files[1].write_text("0-7\n")
         site.machine.rdma(f"mlx5_{number}", f"0000:7{number}:00.0")
-        await until(lambda count=number + 1: len(device(site)["spec"]["devices"]) == 8 + count)
+        await until(lambda count=number + 1: len(device(site)["spec"]["devices"]) == 8 + count)  # type: ignore[misc]
         assert read(files) == {"2-3\n"}
     await site.settled()
 
@@ -351,7 +351,7 @@ async def test_a_card_that_somebody_uses_unasked_stays_taken_while_nvml_is_out_o
     before = device(site)
     for _ in range(2):
         seen = site.agent.state.proof.evidence
-        await until(lambda seen=seen: site.agent.state.proof.evidence is not seen)
+        await until(lambda seen=seen: site.agent.state.proof.evidence is not seen)  # type: ignore[misc]
     await site.more_rounds(3)
     assert device(site) == before
 

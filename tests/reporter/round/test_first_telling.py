@@ -1,6 +1,7 @@
 """What a reporter publishes first: nothing before it knows the cluster's objects and what Pods already hold."""
 
 import asyncio
+from typing import Any
 
 import orjson
 import pytest
@@ -19,7 +20,7 @@ POD, BOX = "11111111-2222-3333-4444-555555555555", "c" * 64
 CARD = "GPU-a1000000-0000-4000-8000-000000000000"
 
 
-def put_collection(fake: FakeKube, path: str, obj: dict) -> None:
+def put_collection(fake: FakeKube, path: str, obj: dict[str, Any]) -> None:
     fake.put(path.rpartition("/")[0], obj)
 
 
@@ -49,6 +50,7 @@ async def test_what_stands_in_the_cluster_is_known_before_anything_is_reported(
     await listing.reached.wait()
     await site.more_rounds(10)
     assert not [request for request in fake.requests[before:] if request.verb == "patch"]
+    assert listing.gate
     listing.gate.set()
     await site.more_rounds(20)
     await fake.until(lambda: site.amount() == "0")
@@ -97,7 +99,7 @@ async def test_a_card_that_a_stranger_has_is_never_reported_as_free(
         await ready.wait()
         return await read(*expected)
 
-    nvml.read = slow
+    nvml.read = slow  # type: ignore[method-assign]
     await start(nvml=nvml, gpus=True)
     await site.more_rounds(10)
     ready.set()
@@ -114,7 +116,7 @@ async def test_a_card_that_a_stranger_has_is_never_reported_as_free(
         await asked.wait()
         return await processes(uuid)
 
-    again.processes = waiting
+    again.processes = waiting  # type: ignore[method-assign]
     agent = await start(nvml=again, gpus=True)
     await site.more_rounds(10)
     asked.set()

@@ -172,7 +172,7 @@ def test_nothing_is_written_before_the_kubelet_said_how_it_is_configured() -> No
     assert driven.state.decided.cgroup_root == "/own"
     assert driven.state.telling is not None
 
-    driven.pass_time(60.0)
+    driven.pass_time(60.0)  # type: ignore[unreachable]
     assert driven.effect(Lane.CONFIGZ, AskKubelet).before == own
 
 
@@ -432,7 +432,7 @@ def test_a_write_that_fails_holds_up_no_other_and_is_tried_ever_more_rarely() ->
     assert driven.state.problems == ("devices: forbidden",)
     write_all(driven)
     a_round(driven)
-    assert driven.state.problems == ()
+    assert driven.state.problems == ()  # type: ignore[comparison-overlap]
 
 
 def test_a_bug_while_publishing_ends_this_publication_only() -> None:

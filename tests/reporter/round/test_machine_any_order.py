@@ -198,7 +198,7 @@ class AnyOrder(RuleBasedStateMachine):
         """What a proof sees: the processes of cards that answer, and those last listed of the others."""
         self.proof_seen = True
         users = {card: (CardUse(card, uid(number), 100 + number, None),) for card, number in self.uses.items()}
-        listed = dict(effect.known)
+        listed: dict[str, Any] = dict(effect.known)
         if self.outage is None:
             listed |= {card: users.get(card, ()) for card in effect.ask}
         return Proved({}, tuple(use for uses in listed.values() for use in uses), listed)

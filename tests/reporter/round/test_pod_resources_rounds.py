@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 from fake_kube import FakeKube, answer
 from grpc_kubelet import Kubelet, container, pod
@@ -19,7 +20,7 @@ UID = "11111111-2222-3333-4444-555555555555"
 ANSWER = pod("theirs", container("main", "nvidia.com/gpu", "GPU-7::1", cpus=b"\x02\x03"))
 
 
-def devices(fake: FakeKube) -> list[dict]:
+def devices(fake: FakeKube) -> Any:
     annotations = fake.get(DEVICE)["metadata"]["annotations"]
     return json.loads(annotations.get("node.koordinator.sh/devices-checkpoints", "[]"))
 

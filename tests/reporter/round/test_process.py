@@ -287,6 +287,7 @@ def test_the_health_of_cards_outlives_the_process_whole_or_not_at_all(tmp_path: 
     assert host.load_health() == (NOTHING_KNOWN, ())
     assert host.save_health(node) == ""
     assert host.load_health() == (node, ())
+    problems: tuple[str, ...] = ()
     for rubbish in ("{", " " * (2**20 + 1)):
         (tmp_path / "made" / "here" / "gpus.json").write_text(rubbish)
         kept, problems = host.load_health()

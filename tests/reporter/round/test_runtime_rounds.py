@@ -126,7 +126,7 @@ def test_the_device_object_waits_for_the_policy_so_that_a_restart_never_tells_le
     settled(driven)
 
     assert driven.state.telling.with_cards
-    assert told(driven) == NodeRuntime(
+    assert told(driven) == NodeRuntime(  # type: ignore[unreachable]
         default_shows=False,
         nri=False,
         toolkit=(1, 18, 1),

@@ -242,7 +242,7 @@ async def test_undoing_is_reported_done_again_until_the_kubelet_restarts_and_the
     await rounds_until(site, lambda: len(told(fake, "CpuStateGivenBack")) == 2)
 
     assert not kubelet.backed_up
-    before = kubelet.path.read_bytes()
+    before = kubelet.path.read_bytes()  # type: ignore[unreachable]
     await site.more_rounds(5)
     assert kubelet.path.read_bytes() == before
     said = told(fake, "CpuStateGivenBack")

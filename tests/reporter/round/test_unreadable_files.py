@@ -20,7 +20,7 @@ from reporter.cgroup.layout import KubernetesQos
 from reporter.files import FileReading
 from reporter.host import Host
 from reporter.inventory import CpuInventory
-from reporter.kubelet import cpustate, devicecheckpoint
+from reporter.kubelet import checkpoint, cpustate, devicecheckpoint
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import UNTOLD, PodDevices, read_annotation
 from reporter.pods import NodeIdentity, NodePod
@@ -87,7 +87,7 @@ def damage(path: Path, how: Callable[[Path], object]) -> None:
 def write_files(site: Any) -> None:
     """A static kubelet that gave a NIC and CPUs 2-3 to a Pod."""
     entry = devicecheckpoint._Entry(UID, "main", "rdma/hca", {0: [NIC]}, None)
-    checksum = devicecheckpoint.checksum(devicecheckpoint._show([entry], {}, devicecheckpoint._show_by_numa))
+    checksum = checkpoint.checksum(devicecheckpoint._show([entry], {}, devicecheckpoint._show_by_numa))
     row = {"PodUID": UID, "ContainerName": "main", "ResourceName": "rdma/hca", "DeviceIDs": {"0": [NIC]}}
     data = {"PodDeviceEntries": [{**row, "AllocResp": None}], "RegisteredDevices": {}}
     site.checkpoint.write_text(json.dumps({"Data": data, "Checksum": checksum}))
@@ -149,7 +149,7 @@ def told(standing: dict[str, Any] | None, *pods: NodePod) -> str | None:
     found = decide(NODE, UNREAD, GpuView(), pods, Evidence(), Rules(BUILT_IN), objects, 0.0)
     stated = [found.device.body["metadata"]["annotations"].get(key) for key in DEVICES_CHECKPOINTS]
     assert stated[0] == stated[1]
-    return stated[0]
+    return None if stated[0] is None else str(stated[0])
 
 
 def obj(text: str | None, **labels: str) -> dict[str, Any]:
