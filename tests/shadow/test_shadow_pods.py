@@ -1,27 +1,35 @@
 """Pods of observed namespaces: judged as where koordgate enforces, placed in memory, compared with the truth."""
 
 import json
+import logging
 from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import pytest
 from builders import container, device_entry, device_object, pod
-from world import asks
+from world import asks, binding
 
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from console.simulator.cluster import Pods
+from koordgate.kube.errors import KubeError
 from webhook.assembly import Parts, assemble
 from webhook.dialectsettings import DialectSettings
 from webhook.ledger.memory import MemoryStore
 from webhook.quotas.mirror import read_quota
+from webhook.review import Request, Response
 from webhook.settings import WebhookSettings, types_of
+from webhook.shadow import keeper as keeper_module
+from webhook.shadow.followed import Followed, FollowedPods
+from webhook.shadow.judge import as_submitted, created
 from webhook.shadow.keeper import ObservedPodFeed
+from webhook.shadow.reviews import ShadowWebhooks, _shadow, _told
 from webhook.view.feed import DeviceFeed, NodeFeed
 from webhook.view.namespaces import NamespaceFeed
-from webhook.view.podinfo import PodInfo
+from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
 SHADOW = WebhookSettings(mode=Mode.SHADOW, dialects={"hami": DialectSettings(enabled=True)})
@@ -276,3 +284,345 @@ async def test_an_author_does_not_name_a_label_of_a_metric() -> None:
     made = gpus(of={"kubernetes.io/gpu": "50"}, annotations={"koordgate.io/dialect": "made-up"})
     shadow.parts.shadow.pod(asks(made))
     assert shadow.count("shadow_pods", outcome="translated", dialect="own") == 1
+
+
+# At the bounds: quotas, lists, rounds, and what is told of Bindings
+
+GPU = "requests.nvidia.com/gpu"
+
+
+def quota(shadow: Shadow, name: str, most: str, namespace: str = "team", **about: Any) -> None:
+    metadata = {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1", **about.pop("metadata", {})}
+    spec = {"hard": {GPU: most}, **about}
+    read = read_quota({"metadata": metadata, "spec": spec}, shadow.parts.types)
+    shadow.parts.limits.put_quota((namespace, name), read)
+
+
+async def test_of_several_quotas_the_first_that_does_not_allow_a_pod_is_named() -> None:
+    shadow = Shadow()
+    shadow.node("n1", cards=4)
+    quota(shadow, "a-scoped", "0", scopes=["NotTerminating"])
+    quota(shadow, "b-enough", "3")
+    quota(shadow, "c-few", "2")
+    quota(shadow, "d-fewer", "2")
+    quota(shadow, "none", "0", namespace="other")
+    for name in ("a", "b"):
+        assert not (await shadow.create(gpus(name))).warnings
+    answer = await shadow.create(gpus("c"))
+    assert "exceeded quota: c-few, requested: " in answer.audit["would-refuse"]
+    assert ", used: 200, limited: 200" in answer.audit["would-refuse"]
+
+
+async def test_a_round_tries_64_pods_and_the_next_one_the_others() -> None:
+    shadow = Shadow()
+    keeper = shadow.parts.shadow_keeper
+    for at in range(65):
+        shadow.pods.put(gpus(f"p{at:02}"))
+    await keeper.round()
+    assert [one.pod.name for one in keeper.followed if not one.tried] == ["p64"]
+    await keeper.round()
+    assert all(one.tried for one in keeper.followed)
+
+
+async def test_no_more_pods_than_the_bound_are_followed_until_one_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(keeper_module, "_MOST", 2)
+    shadow = Shadow()
+    keeper = shadow.parts.shadow_keeper
+    for name in "abcd":
+        shadow.pods.put(gpus(name))
+    assert [one.pod.name for one in keeper.followed] == ["a", "b"]
+    assert [one.message for one in caplog.records if one.levelno == logging.WARNING] == [
+        "more than 2 Pods are observed; no more are followed until some end"
+    ]
+    shadow.pods.drop(gpus("a"))
+    shadow.pods.put(gpus("c"))
+    assert [one.pod.name for one in keeper.followed] == ["b", "c"]
+    shadow.pods.put(gpus("d"))
+    assert len([one for one in caplog.records if one.levelno == logging.WARNING]) == 2
+
+
+async def test_pods_are_counted_by_what_would_be_of_them() -> None:
+    shadow = Shadow()
+    shadow.node("n1")
+    for name in ("a", "b", "c"):
+        await shadow.create(gpus(name))
+    await shadow.create(gpus("wrong", of={"kubernetes.io/gpu": "250"}))
+    metric = shadow.parts.metrics.shadow_followed
+    found = {one.labels["state"]: one.value for one in next(iter(metric.collect())).samples}
+    assert found == {"placed": 2, "waiting": 1, "refused": 1}
+
+
+async def test_a_pod_is_told_once_that_it_would_wait_and_again_where_it_would_be() -> None:
+    shadow = Shadow()
+    await shadow.create(gpus("a"))
+    assert shadow.told["a", "WouldWait"] == (
+        "koordgate would not place this Pod now: no node that it selects, and that tolerates it, has what it requests"
+    )
+    shadow.told.clear()
+    shadow.node("n0", cards=0)
+    await shadow.parts.shadow_keeper.round()
+    assert shadow.told == {}
+    assert shadow.count("shadow_placements", outcome="waits") == 1
+    shadow.node("n1")
+    await shadow.parts.shadow_keeper.round()
+    assert ("a", "WouldBePlaced") in shadow.told
+    assert shadow.count("shadow_placements", outcome="fits") == 1
+
+
+async def test_the_reasons_of_three_nodes_are_told() -> None:
+    shadow = Shadow()
+    for name in ("n1", "n2", "n3", "n4"):
+        shadow.node(name, cards=1)
+    await shadow.create(gpus("a", of={"nvidia.com/gpu": "2"}))
+    told = shadow.told["a", "WouldWait"]
+    assert [f"{name}: " in told for name in ("n1", "n2", "n3", "n4")] == [True, True, True, False]
+
+
+async def test_where_a_pod_runs_as_it_would_is_counted() -> None:
+    shadow = Shadow()
+    shadow.node("n1")
+    for name in ("a", "b"):
+        await shadow.create(gpus(name))
+        shadow.pods.put(gpus(name, nodeName="n1"))
+    shadow.pods.put(gpus("unasked"))
+    await shadow.parts.shadow_keeper.round()
+    shadow.pods.put(gpus("unasked", nodeName="n1"))
+    assert shadow.count("shadow_compared", outcome="same_node") == 2
+
+
+async def test_pods_that_end_or_become_koordgates_are_forgotten() -> None:
+    shadow = Shadow()
+    shadow.node("n1")
+    followed = shadow.parts.shadow_keeper.followed
+    for name in ("a", "b", "c"):
+        await shadow.create(gpus(name))
+    shadow.pods.put({**gpus("a"), "status": {"phase": "Failed"}})
+    shadow.pods.put(gpus("b", schedulerName="koord-scheduler"))
+    assert [one.pod.name for one in followed] == ["c"]
+    assert (followed.named("team", "a"), followed.named("team", "c")) == (None, followed.get("uid-c"))
+    shadow.pods.drop(gpus("nobody"))
+    shadow.pods.drop(gpus("c"))
+    assert (len(followed), followed.within("team")) == (0, [])
+
+
+async def test_a_namespace_whose_pods_cannot_be_listed_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    shadow = Shadow()
+    keeper = shadow.parts.shadow_keeper
+    listed = keeper._parts.list_pods
+    failing = True
+
+    async def list_pods(namespace: str) -> Any:
+        if failing and namespace == "team":
+            raise KubeError("not now")
+        async for obj in listed(namespace):
+            yield obj
+
+    object.__setattr__(keeper._parts, "list_pods", list_pods)
+    for namespace in ("team", "other"):
+        shadow.listed[namespace] = [gpus("a", uid=f"of-{namespace}", namespace=namespace)]
+        shadow.label(namespace, "enforce")
+        shadow.label(namespace, "shadow")
+    await keeper.round()
+    assert [one.pod.namespace for one in keeper.followed] == ["other"]
+    assert "Pods of namespace team are not observed yet: not now" in caplog.messages
+    failing = False
+    await keeper.round()
+    assert sorted(one.pod.namespace for one in keeper.followed) == ["other", "team"]
+
+
+async def test_what_was_released_is_tried_for_once() -> None:
+    shadow = Shadow()
+    shadow.node("n1", cards=1)
+    for name in ("a", "b", "c"):
+        await shadow.create(gpus(name))
+    shadow.pods.drop(gpus("a"))
+    keeper = shadow.parts.shadow_keeper
+    await keeper.round()
+    assert (shadow.would_be("uid-b"), shadow.would_be("uid-c")) == ("n1", "")
+    waits = keeper.followed.get("uid-c")
+    assert waits is not None
+    waits.tried = False
+    await keeper.round()
+    assert not waits.tried
+    shadow.node("n2", cards=1)
+    await keeper.round()
+    assert (waits.tried, waits.node) == (True, "n2")
+
+
+@pytest.mark.parametrize("scheduler", ["a-scheduler", "default-scheduler", "volcano"])
+async def test_a_pod_of_any_other_scheduler_is_observed(scheduler: str) -> None:
+    shadow = Shadow()
+    shadow.pods.put(gpus("a", schedulerName=scheduler))
+    assert [one.pod.name for one in shadow.parts.shadow_keeper.followed] == ["a"]
+
+
+@pytest.mark.parametrize("uid", ["uid-0", "uid-z"])
+async def test_of_two_pods_of_one_name_the_later_one_is_followed(uid: str) -> None:
+    shadow = Shadow()
+    for made in (gpus("a"), gpus("a", uid=uid)):
+        shadow.pods.put(made)
+    assert [one.pod.uid for one in shadow.parts.shadow_keeper.followed] == [uid]
+
+
+@pytest.mark.parametrize("nodes", [("n1", "n2"), ("n2", "n1")])
+async def test_a_pod_counts_where_it_was_bound_last(nodes: tuple[str, str]) -> None:
+    shadow = Shadow()
+    for node in nodes:
+        shadow.pods.put(gpus("a", nodeName=node))
+    followed = shadow.parts.shadow_keeper.followed
+    assert [followed.on(node) for node in nodes] == [frozenset(), {"uid-a"}]
+
+
+@pytest.mark.parametrize("other", ["m1", "n2"])
+async def test_a_pod_on_another_node_than_it_would_be_is_counted_whichever_comes_first(other: str) -> None:
+    shadow = Shadow()
+    shadow.node("n1")
+    await shadow.create(gpus("a"))
+    shadow.pods.put(gpus("a", nodeName=other))
+    assert shadow.count("shadow_compared", outcome="other_node") == 1
+    assert shadow.count("shadow_compared", outcome="same_node") == 0
+
+
+# What is kept of Pods
+
+
+def followed(name: str, requests: Mapping[str, int], priority: int = 0, at: str = "") -> Followed:
+    made = pod(container(limits={"nvidia.com/gpu": "1"}), name=name, uid=f"uid-{name}", priority=priority)
+    info: PodInfo | None = read_pod_info(made)
+    assert info is not None
+    return Followed(info, b"{}", at, tuple(requests.items()))
+
+
+async def test_of_those_that_wait_the_most_important_and_then_the_oldest_come_first() -> None:
+    ones = [followed("a", {}, 0, "2"), followed("b", {}, 0, "1"), followed("c", {}, 5, "3"), followed("d", {}, 0, "1")]
+    assert [one.pod.name for one in sorted(ones, key=lambda one: one.turn)] == ["c", "b", "d", "a"]
+    assert [one.waits for one in ones] == [True] * 4
+
+
+async def test_what_pods_request_is_counted_where_they_would_be_and_not_where_they_are() -> None:
+    shadow = Shadow()
+    kept = FollowedPods(shadow.parts.limits, frozenset())
+    one, two = followed("a", {"cpu": 3, "gone": 1}), followed("b", {"cpu": 5})
+    for each in (one, two):
+        kept.put(each)
+        kept.bind(each, "n1")
+    assert kept.on("n1") == {"uid-a", "uid-b"}
+    assert kept.on("n2") == frozenset()
+    asks_cpu = followed("c", {})
+    asks_cpu.pod = read_pod_info(pod(container(requests={"cpu": "1", "nvidia.com/gpu": "1"}), uid="c")) or asks_cpu.pod
+    assert ("cpu", -8) in list(kept.needed(asks_cpu, "n1"))
+    kept.bind(one, "n2")
+    assert ("cpu", -5) in list(kept.needed(asks_cpu, "n1"))
+    assert ("cpu", -3) in list(kept.needed(asks_cpu, "n2"))
+    kept.drop(two)
+    assert not [amount for name, amount in kept.needed(asks_cpu, "n1") if name == "cpu" and amount < 0]
+    assert kept.on("n1") == frozenset()
+    assert [each.pod.name for each in kept.within("default")] == ["a"]
+
+
+# Reviews
+
+
+async def test_messages_have_a_thousand_characters() -> None:
+    told = _told("would-refuse", "x" * 2000)
+    assert told.audit == {"would-refuse": "x" * 1000}
+    assert [len(one) for one in told.warnings] == [1000]
+    assert _shadow("y") == "koordgate only observes this namespace: y"
+
+
+class Guard:
+    """Judges every Binding alike."""
+
+    def __init__(self, answer: Response) -> None:
+        self.answer = answer
+
+    async def validate(self, _request: Request, _deadline: float) -> Response:
+        return self.answer
+
+
+def reviewed(shadow: Shadow, answer: Response) -> ShadowWebhooks:
+    parts = shadow.parts
+    return ShadowWebhooks(parts.pods, Guard(answer), parts.metrics, lambda _namespace, _charged: "")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("answer", "audit", "counted"),
+    [
+        (Response(allowed=True, warnings=["w"]), {}, 0),
+        (Response(allowed=False, code=HTTPStatus.FORBIDDEN, message="m" * 1001), {"would-refuse": "m" * 1000}, 1),
+        (
+            Response(allowed=False, code=HTTPStatus.TOO_MANY_REQUESTS, message="no"),
+            {"would-refuse": "no"},
+            1,
+        ),
+    ],
+)
+async def test_a_binding_that_the_guard_would_refuse_is_allowed_and_noted(
+    answer: Response, audit: dict[str, str], counted: int
+) -> None:
+    shadow = Shadow()
+    webhooks = reviewed(shadow, answer)
+    for dry_run in (True, False):
+        request = asks(binding("a", "n1"), resource="pods", subresource="binding", dry_run=dry_run)
+        found = await webhooks.binding(request, 1.0)
+        assert (found.allowed, found.audit, list(found.warnings)) == (True, audit, [])
+    assert shadow.count("shadow_refused", reason="binding") == counted
+
+
+@pytest.mark.parametrize("code", [HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE])
+async def test_a_failure_of_our_own_is_told_as_it_is(code: HTTPStatus) -> None:
+    failed = Response(allowed=False, code=code, message="the ledger")
+    assert await reviewed(Shadow(), failed).binding(asks(binding("a", "n1")), 1.0) is failed
+
+
+async def test_a_pod_without_anything_of_koordgates_is_unchanged() -> None:
+    shadow = Shadow()
+    answer = shadow.parts.shadow.pod(asks(pod(container(), namespace="team")))
+    assert (answer.audit, list(answer.warnings)) == ({}, [])
+    assert shadow.count("shadow_pods", outcome="unchanged", dialect="own") == 1
+    assert shadow.count("shadow_pods", outcome="translated", dialect="own") == 0
+
+
+def test_a_pod_is_reviewed_as_it_was_before_its_bind() -> None:
+    annotations = {"scheduling.koordinator.sh/device-allocated": "{}", "own": "x"}
+    made = gpus(nodeName="n1", annotations=annotations, ephemeralContainers=[{"name": "debug"}])
+    made["status"] = {"phase": "Running"}
+    found = as_submitted(made)
+    assert found["metadata"]["annotations"] == {"own": "x"}
+    assert not {"nodeName", "ephemeralContainers"} & found["spec"].keys()
+    assert "status" not in found
+    assert made["spec"]["nodeName"] == "n1"
+    asked = created(made)
+    assert (asked.operation, asked.resource, asked.namespace, asked.name, asked.dry_run) == (
+        "CREATE",
+        "pods",
+        "team",
+        "a",
+        True,
+    )
+    assert as_submitted({"metadata": {"name": "x"}}) == {"metadata": {"name": "x"}, "spec": {}}
+    beside = as_submitted({"metadata": {"name": "x"}, "status": {}, "kind": "Pod", "zone": 1})
+    assert beside == {"metadata": {"name": "x"}, "spec": {}, "kind": "Pod", "zone": 1}
+
+
+async def test_a_card_beside_an_observed_pods_own_stays_its_holders() -> None:
+    shadow = Shadow()
+    await shadow.create(gpus("a"))
+    shadow.pods.put(gpus("a", nodeName="n1"))
+    shadow.node("n1", held={0: "uid-a", 1: "uid-of-another-namespace"})
+    await shadow.parts.shadow_keeper.round()
+    await shadow.create(gpus("b"))
+    assert (shadow.would_be("uid-a"), shadow.would_be("uid-b")) == ("n1", "")
+    shadow.node("n1", held={0: "uid-a"})
+    await shadow.parts.shadow_keeper.round()
+    assert (shadow.would_be("uid-a"), shadow.would_be("uid-b")) == ("n1", "n1")
+
+
+async def test_a_quota_of_which_no_mirror_can_be_written_refuses_no_pod() -> None:
+    shadow = Shadow()
+    shadow.node("n1")
+    quota(shadow, "odd", "many")
+    assert not (await shadow.create(gpus("a"))).warnings
+    assert shadow.would_be("uid-a") == "n1"

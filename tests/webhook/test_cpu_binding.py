@@ -493,14 +493,6 @@ async def test_cpus_that_the_kubelet_took_before_the_retry_are_left(cpus: World)
     assert json.loads(again[RESOURCE_STATUS]) == {"cpuset": "2-3"}
 
 
-async def test_a_dry_run_gives_nothing(cpus: World) -> None:
-    cpus.add_pod(cpu_pod("p", 2))
-    cpus.see(PODS)
-    response = await cpus.bind("p", dry_run=True)
-    assert json.loads(annotation_of(response.patch)[RESOURCE_STATUS]) == {"cpuset": "0-1"}
-    assert cpus.holders() == []
-
-
 @pytest.mark.parametrize("by", [TENANT, "system:kube-scheduler"])
 @pytest.mark.parametrize("old_way", [False, True])
 async def test_another_binder_gets_no_cpus_and_is_refused(cpus: World, by: str, *, old_way: bool) -> None:
@@ -591,18 +583,6 @@ async def test_a_pod_with_cpus_alone_is_not_bound_around_us(cpus: World) -> None
     cpus.see(PODS)
     await cpus.parts.reconciler.reconcile()
     assert unmanaged() == 1
-
-
-async def test_koordinators_choice_of_cpus_is_taken_over(cpus: World) -> None:
-    said = {RESOURCE_STATUS: '{"cpuset":"4-5"}'}
-    obj = cpu_pod("p", 2)
-    obj["metadata"]["annotations"] = said
-    (response,) = await start(cpus, obj)
-    assert response.allowed, response.message
-    assert cpuset_of(cpus, "p") == 0b110000
-    held = cpus.holdings()["uid-p"].cpus
-    assert held is not None
-    assert held.cpus == 0b110000
 
 
 @pytest.mark.parametrize("cpuset", ["0", "1", "0-1"])

@@ -312,14 +312,6 @@ async def test_a_numa_policy_that_cannot_be_kept_is_reported_as_such(world: Worl
     ]
 
 
-async def test_a_nodes_own_numa_policy_holds_for_pods_that_say_nothing(world: World) -> None:
-    world.add_node("n1", labels={"node.koordinator.sh/numa-topology-policy": "SingleNUMANode"})
-    world.add_topology("n1", machines_cpu.build(2, 1, 2, 2, machines_cpu.siblings_near))
-    world.see()
-    for cpus, fits in ((4, ["n1"]), (6, [])):
-        assert everything(world).filter(args(cpu_pod("p", cpus), ["n1"]))["NodeNames"] == fits
-
-
 async def test_devices_and_cpus_of_an_aligned_pod_must_be_in_one_numa_node(world: World) -> None:
     await cpu_nodes(world)
     world.parts.ledger.observe(

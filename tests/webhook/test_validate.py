@@ -8,7 +8,6 @@ from world import POLICY, SCHEDULER, TENANT, US, admitted, asks, gpu_pod, invali
 
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.original import read_asks
-from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.limits import LIMIT_VARIABLES
 from allocator.vocabulary.names import (
     DEVICE_ALLOCATED,
@@ -17,7 +16,6 @@ from allocator.vocabulary.names import (
     RESOURCE_STATUS,
 )
 from webhook import patch
-from webhook.admission import validate
 from webhook.admission.pods import PodWebhooks
 from webhook.review import Response
 
@@ -61,10 +59,6 @@ def with_annotations(obj: Raw, **annotations: str | None) -> Raw:
 
 
 # --- created
-
-
-def test_a_translated_pod_is_let_through() -> None:
-    assert created(gpu_pod("p")).allowed
 
 
 def test_a_pod_without_devices_is_let_through() -> None:
@@ -452,16 +446,3 @@ def test_a_resource_spec_without_a_class_is_warned_about() -> None:
     made = pod(container(requests={"cpu": 1}), annotations={"scheduling.koordinator.sh/resource-spec": spec})
     (warning,) = webhooks.mutate(asks(made)).warnings
     assert "preferredCPUBindPolicy without effect" in warning
-
-
-def test_only_of_types_that_a_container_uses_its_part_of_the_slot_is_looked_at() -> None:
-    amounts = {"kubernetes.io/gpu": "50", "kubernetes.io/rdma": "30"}
-    made = pod(container("a", limits=amounts, requests=amounts))
-    (reading,) = read_asks(made, BUILT_IN).containers
-    (spec,) = made["spec"]["containers"]
-    assert [ask.type.name for ask in reading.requests] == ["gpu", "rdma"]
-    assert list(validate._parts(reading, spec, {"rdma"}, BUILT_IN)) == []
-    spec["resources"] = {"requests": amounts | {"kubernetes.io/rdma": "29"}, "limits": amounts}
-    told = [problem.path for problem in validate._parts(reading, spec, {"rdma"}, BUILT_IN)]
-    assert told == ["spec.containers[0].resources.requests"]
-    assert list(validate._parts(reading, spec, set(), BUILT_IN)) == []
