@@ -115,7 +115,7 @@ class Replica(LivePods):
             "Pods by node": pods._on,
             "waiting Pods": pods._waiting,
             "gangs": pods._gangs,
-            "whole gangs": pods._together,
+            "whole gangs": pods._all_or_nothing,
             "requests": parts.cluster.loads._requested,
             "assumed": parts.ranking.assumed._by_uid,
             "nodes": list(parts.cluster.nodes.known()),
