@@ -11,8 +11,7 @@ from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from console.adopt.findings import ClusterFindings, find
 from console.adopt.objects import Cluster
 from console.adopt.view import AdoptView
-from webhook.dialectsettings import DialectSettings
-from webhook.settings import WebhookSettings, types_of
+from webhook.settings import DialectSettings, WebhookSettings, types_of
 
 Raw = dict[str, Any]
 GPU = {"nvidia.com/gpu": "1"}

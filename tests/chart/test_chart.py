@@ -22,7 +22,6 @@ from localplane.admin import JsonObject
 from localplane.binaries import Binaries
 from localplane.chart import ChartError, find, settings_text
 from webhook import settings
-from webhook.settings import LimitSettings, TypicalSettings
 
 Render = Callable[..., list[JsonObject]]
 

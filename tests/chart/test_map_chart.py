@@ -5,7 +5,7 @@ from typing import Any
 
 from localplane.admin import JsonObject
 from webhook import settings
-from webhook.mapsettings import MapSettings
+from webhook.settings import MapSettings
 
 Render = Callable[..., list[JsonObject]]
 ON: dict[str, Any] = {"map": {"enabled": True, "port": 8445, "clients": 7}}

@@ -40,8 +40,7 @@ from console.doctor.reader import wanted
 from console.doctor.rights import needed, review
 from console.doctor.snapshot import ReadList, Right, enforcing
 from console.doctor.trials import Came, Expect, Trial, TrialOutcome, translated_by, untouched
-from webhook.dialectsettings import DialectSettings
-from webhook.settings import Identity, WebhookSettings, parse
+from webhook.settings import DialectSettings, Identity, WebhookSettings, parse
 from webhook.tls.pki import new_authority, new_certificate
 
 Raw = dict[str, Any]

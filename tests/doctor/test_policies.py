@@ -13,8 +13,7 @@ from console.doctor.findings import Level
 from console.doctor.policies import OutdatedPolicy, PolicyFindings, cure, outdated, removed, search_policies
 from console.doctor.snapshot import Snapshot
 from koordgate.kube.client import KubeClient
-from webhook.dialectsettings import DialectSettings
-from webhook.settings import WebhookSettings, types_of
+from webhook.settings import DialectSettings, WebhookSettings, types_of
 
 Raw = dict[str, Any]
 K8S = "kubernetes.io"

@@ -17,11 +17,10 @@ from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from console.simulator.cluster import Pods
 from koordgate.kube.errors import KubeError
 from webhook.assembly import Parts, assemble
-from webhook.dialectsettings import DialectSettings
 from webhook.ledger.memory import MemoryStore
 from webhook.quotas.mirror import read_quota
 from webhook.review import Request, Response
-from webhook.settings import WebhookSettings, types_of
+from webhook.settings import DialectSettings, WebhookSettings, types_of
 from webhook.shadow import keeper as keeper_module
 from webhook.shadow.followed import Followed, FollowedPods
 from webhook.shadow.judge import as_submitted, created

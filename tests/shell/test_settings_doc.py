@@ -13,7 +13,7 @@ import yaml
 from koordgate import settings
 from reporter import settings as reporter
 from webhook import settings as webhook
-from webhook.dialectsettings import DialectSettings
+from webhook.settings import DialectSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -16,8 +16,7 @@ from allocator.wire.foreignpods import NO_ADOPTION
 from console.simulator.cluster import OfflineCluster, PodFate
 from console.simulator.running import plugin_devices, unnamed_products
 from koordgate.cli import main
-from webhook.dialectsettings import DialectSettings
-from webhook.settings import WebhookSettings, types_of
+from webhook.settings import DialectSettings, WebhookSettings, types_of
 from webhook.view.podinfo import read_pod_info
 
 Raw = dict[str, Any]

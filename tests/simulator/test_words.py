@@ -21,8 +21,7 @@ from console.simulator import words
 from console.simulator.account import DeviceUse
 from console.simulator.cluster import PodFate, Result
 from console.simulator.report import MOST_LISTED, show_groups
-from webhook.dialectsettings import DialectSettings
-from webhook.settings import WebhookSettings, types_of
+from webhook.settings import DialectSettings, WebhookSettings, types_of
 
 GIB = 2**30
 QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)

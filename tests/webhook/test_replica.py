@@ -726,7 +726,7 @@ async def test_it_is_not_ready_while_the_api_server_says_nothing_or_the_loop_is_
         await one.ready()
         now = asyncio.get_running_loop().time()
         name, watch = one.replica.watches[0]
-        watch.heard_at = now - 151
+        watch.heard_at = now - 151  # type: ignore[misc]
         (reason,) = one.replica.unready()
         assert reason.startswith(f"{name} were last heard of 151 s ago")
         watch.heard_at = now  # type: ignore[misc]
@@ -742,7 +742,7 @@ async def test_it_is_sick_only_when_a_watch_stands_still(fake: FakeKube, cluster
             async with session.get(one.url + "/healthz") as http:
                 assert http.status == 200
             name, watch = one.replica.watches[0]
-            watch.stirred_at = asyncio.get_running_loop().time() - 601
+            watch.stirred_at = asyncio.get_running_loop().time() - 601  # type: ignore[misc]
             async with session.get(one.url + "/healthz") as http:
                 assert http.status == 503
                 assert (await http.text()).startswith(f"not healthy: the watch of {name} has done nothing for 601 s")
@@ -755,7 +755,7 @@ async def test_an_api_server_that_is_away_for_long_makes_nobody_sick(
     async with running(kube) as one:
         await one.ready()
         for _, watch in one.replica.watches:
-            watch.stirred_at -= 601
+            watch.stirred_at -= 601  # type: ignore[misc]
         assert len(one.replica.sick()) == len(one.replica.watches)
         await fake.stop()
         await one.until(lambda: not one.replica.sick())

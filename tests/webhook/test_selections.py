@@ -15,8 +15,7 @@ from allocator.vocabulary.hints import Scope
 from allocator.vocabulary.names import DIALECT, KOORD_SCHEDULER, KUBERNETES_DOMAIN
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
-from webhook.dialectsettings import DialectSettings
-from webhook.settings import WebhookSettings, types_of
+from webhook.settings import DialectSettings, WebhookSettings, types_of
 
 MODELS = ["A100-SXM4-80GB", "Tesla-V100-PCIE-32GB", "T4", ""]
 CARDS = [gpu(minor, model=model) for minor, model in enumerate(MODELS)]

@@ -20,8 +20,7 @@ from koordgate.settings import SettingsError
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.admission.validate import created
-from webhook.dialectsettings import DialectSettings
-from webhook.settings import WebhookSettings, adoption_of, parse, types_of
+from webhook.settings import DialectSettings, WebhookSettings, adoption_of, parse, types_of
 
 OFF = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER)
 Raw = dict[str, Any]
