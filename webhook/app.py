@@ -13,9 +13,8 @@ from koordgate.serving import serve as served
 from webhook import shapes
 from webhook.assembly import Parts, wall_clock
 from webhook.devicemap.access import TokenGuard
-from webhook.devicemap.feed import MapFeed
+from webhook.devicemap.feed import MapFeed, WaitingPods
 from webhook.devicemap.server import MapServer
-from webhook.devicemap.waiting import WaitingPods
 from webhook.edge import Draining, Edge, Stranger
 from webhook.settings import ServeSettings
 

@@ -8,9 +8,9 @@ from console import terminal
 from console.devices.nodestate import CommandError
 from console.devices.session import add_cluster
 from console.explain import report
-from console.explain.data import data
 from console.explain.explanation import Explanation, explain
 from console.explain.reading import Reading, read_files, read_live
+from console.explain.report import data
 from console.explain.scene import scene
 from console.simulator.documents import InputError
 from console.simulator.objects import add_files

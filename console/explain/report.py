@@ -1,19 +1,171 @@
-"""An explanation on paper: the answer first, then tables."""
+"""An explanation in sentences, of which the first is the answer; with tables; and as data, whose fields stay."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from rich.table import Table
 from rich.text import Text
 
-from console.explain import words
-from console.explain.bound import Whereabouts
-from console.explain.explanation import Explanation
-from console.explain.nodes import NodeDetail
-from console.explain.remedies import WayToFit
-from console.explain.waiting import last_said
+from allocator.index.query import MAX_AMOUNT
+from allocator.index.search import STEP
+from allocator.vocabulary.preference import Preference
+from console.explain.explanation import Explanation, Rival, TypeLeft, Whereabouts, held_by_others, last_said
+from console.explain.nodes import CardDetail, NodeDetail, NodeVerdict, WayToFit
 from console.plaintable import plain_table
+from console.simulator import words
 from console.simulator.words import asked
 from console.terminal import counted, printable
+
+MOST_NAMED: Final = 8
+
+
+def headline(found: Explanation) -> str:
+    """The answer in one sentence."""
+    name, stopped = f"Pod {found.scene.name}", found.stopped
+    if stopped is not None and stopped.why in {"finished", "terminating"}:
+        return f"{name}: {stopped.text}."
+    if found.bound:
+        return f"{name} is on {found.scene.given['spec']['nodeName']}: {_why_there(found)}."
+    if stopped is not None:
+        return f"{name} is on no node: {stopped.text}."
+    many = f"{len(found.verdicts)} nodes" if len(found.verdicts) != 1 else "1 node"
+    if not found.verdicts:
+        return f"{name} is on no node: there is no Node."
+    if found.fitting:
+        return f"{name} {_where_it_fits(found, many)}."
+    nearest = found.verdicts[0]
+    return f"{name} fits on none of {many}; the nearest is {nearest.name}: {nearest.reasons[0].short}."
+
+
+def _where_it_fits(found: Explanation, many: str) -> str:
+    room = f"{len(found.fitting)} of {many}"
+    if found.aside is not None:
+        return f"is on no node yet: {found.aside.text}; it has room on {room}"
+    return f"fits on {room} now; koordgate would send it to {found.fitting[0].name}"
+
+
+def next_step(found: Explanation) -> str:
+    """What to do, in one sentence; "" if there is nothing to do."""
+    stopped = found.stopped
+    if found.bound or (stopped is not None and stopped.why == "finished"):
+        return ""
+    if stopped is not None:
+        return f"To do: {stopped.todo}."
+    if found.aside is not None:
+        return f"To do: {found.aside.todo}."
+    if found.fitting:
+        return "" if not found.scene.existing else "To do: nothing, if it is bound soon; see below why it waited."
+    first = next((remedy for listed in found.remedies for remedy in listed), None)
+    if first is None:
+        return "To do: no single change makes it fit on the nearest node; look at others with --node, or add a node."
+    return f"To do, for example: {first.text}."
+
+
+def _why_there(found: Explanation) -> str:
+    one = found.standing
+    if one is None:
+        return found.hurdles[0].text if found.hurdles else "it asks for nothing that koordgate gives"
+    if one.holding is None:
+        theirs = held_by_others(found.scene)
+        knows = f"; it holds {theirs}" if theirs else ", which gave it nothing and does not know its devices"
+        return f"it was bound without koordgate{knows}"
+    held = ", ".join(f"{share.type} {share.minor}" for share in one.shares[:MOST_NAMED]) or "CPUs"
+    if one.own is None:
+        return f"it holds {held}; the node could not give it that again now: {one.why_not}"
+    if one.own.level == 0:
+        return f"it holds {held}, and this is {_among_best(one.order)}"
+    better = len([other for other in one.order if other.level < one.own.level])
+    return f"it holds {held}; now {better} of {len(one.order)} nodes would come before it, {one.order[0].name} first"
+
+
+def _among_best(order: Sequence[Rival]) -> str:
+    best = sum(other.level == 0 for other in order)
+    if len(order) == 1:
+        return "the only node that could hold it"
+    if best == 1:
+        return f"the best of {len(order)} nodes that could hold it"
+    return f"one of {best} equally good nodes, of {len(order)} that could hold it"
+
+
+def grouped(verdicts: Sequence[NodeVerdict]) -> list[tuple[str, str, list[str]]]:
+    """Group nodes by their first reason: who says so, the reason, and the nodes; the most frequent reason first."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for one in verdicts:
+        if one.reasons:
+            groups.setdefault((one.reasons[0].by, one.reasons[0].short), []).append(one.name)
+    return sorted(((by, why, names) for (by, why), names in groups.items()), key=lambda one: (-len(one[2]), one[:2]))
+
+
+def some(names: Sequence[str], most: int = MOST_NAMED) -> str:
+    """Name the first of many."""
+    told = ", ".join(names[:most])
+    return told if len(names) <= most else f"{told} and {len(names) - most} more"
+
+
+def told_card(one: CardDetail) -> str:
+    """One device in a line: what it is, why it does not do, and who holds it."""
+    device = one.device
+    held = f"; held by {some(one.holders, 4)}" if one.holders else ""
+    return f"{device.type} {device.minor} {words.short_id(device.id)}: {one.reason.why or 'it would do'}{held}"
+
+
+def figures(one: Rival, preference: Preference) -> str:
+    """The figures by which a node is compared, in the order in which they count."""
+    found = one.parts
+    texts = [f"{found.mates} of its gang there"] if found.mates else []
+    texts += [f"room for {found.room} of its gang"] if found.room > 1 else []
+    texts += [f"fragmentation grows by {found.growth}"] if found.growth is not None else []
+    texts += [f"breaks a group of {found.broken}"] if found.broken else []
+    texts += [_begun(found.begun)] if found.begun else []
+    opened = [] if found.opened is None else [_opened(found.opened)]
+    opened += [_begins(found.idle)] if found.idle else []
+    if preference is Preference.PACKING:
+        return ", ".join([*texts, *opened, f"packing step {found.score // STEP} ({found.score} of 100)"])
+    if preference is Preference.FRAGMENTATION:
+        return ", ".join([*texts, *opened, f"place {found.score + 1} by {Preference.MOST_BALANCED}"])
+    return ", ".join([*texts, f"place {found.score + 1} by {preference}", *opened])
+
+
+def _opened(size: int) -> str:
+    return f"opens a device of size {size}" if size else "opens no idle device"
+
+
+def _begins(devices: int) -> str:
+    return f"begins an idle node of {devices} devices" if devices > 1 else "begins an idle node"
+
+
+def _begun(cpus: int) -> str:
+    return f"opens one on a node of {cpus // 1000} CPUs" if cpus < MAX_AMOUNT else "opens one on a node without CPUs"
+
+
+def _idle(left: TypeLeft) -> str:
+    if not left.idle_before:
+        return "none was idle"
+    if left.idle_before == 1:
+        return "the one that was idle stays whole" if left.idle_after else "the one that was idle is in use now"
+    return f"{left.idle_after} of the {left.idle_before} idle ones stay whole"
+
+
+def why_these(found: Explanation, one: Whereabouts) -> Iterator[str]:
+    """Why the Pod has these devices, a sentence each."""
+    types = found.scene.types
+    for share in one.shares:
+        kind = types.by_name[share.type]
+        beside = one.beside.get(share.id, ())
+        use = f"in use already, shared with {some(list(beside), 4)}" if beside else "idle before"
+        yield f"{words.device(share, kind)}: {use}"
+    for left in one.left:
+        yield f"of {counted(left.total, 'device')} of type {left.type}, {_idle(left)}"
+    taken = {share.id for share in one.shares}
+    for other in one.cards if one.holding is not None else ():
+        if other.device.id not in taken:
+            state = other.why or "it would have done as well: it comes later in the order of devices"
+            yield f"not {other.device.type} {other.device.minor} {words.short_id(other.device.id)}: {state}"
+    if one.placed is not None and not one.same:
+        now = [f"{share.type} {share.minor}" for share in one.placed.shares]
+        why = ": what else runs there has changed since" if one.holding is not None else " from koordgate"
+        yield f"now it would get {some(now) or 'other CPUs'} there{why}"
+
 
 Part = Table | Text | str
 _MOST_GROUPS = 12
@@ -24,8 +176,8 @@ _MOST_TEXT = 600  # characters of one reason
 
 def parts(found: Explanation, *, everything: bool) -> Iterator[Part]:
     """Write an explanation."""
-    yield Text(_line(words.headline(found)), "bold")
-    step = words.next_step(found)
+    yield Text(_line(headline(found)), "bold")
+    step = next_step(found)
     if step:
         yield _line(step)
     for one in found.hurdles:
@@ -57,15 +209,15 @@ def _line(text: str) -> str:
 
 
 def _nodes(found: Explanation, *, everything: bool) -> Iterator[Part]:
-    groups = words.grouped(found.verdicts)
+    groups = grouped(found.verdicts)
     if not groups and not found.fitting:
         return
-    most = len(found.verdicts) if everything else words.MOST_NAMED
+    most = len(found.verdicts) if everything else MOST_NAMED
     table = plain_table("NODES", "WHY NOT", "SAYS", "WHICH")
     for by, why, names in groups if everything else groups[:_MOST_GROUPS]:
-        table.add_row(str(len(names)), _line(why), by, words.some(names, most))
+        table.add_row(str(len(names)), _line(why), by, some(names, most))
     if fitting := [one.name for one in found.fitting]:
-        table.add_row(str(len(fitting)), "it fits", "", words.some(fitting, most))
+        table.add_row(str(len(fitting)), "it fits", "", some(fitting, most))
     yield ""
     yield table
     if len(groups) > _MOST_GROUPS and not everything:
@@ -83,7 +235,7 @@ def _node(node: NodeDetail, remedies: list[WayToFit], *, everything: bool) -> It
         yield f"  {reason.by}: {_line(reason.text)}"
     shown = node.cards if everything else node.cards[:_MOST_CARDS]
     for card in shown:
-        yield f"  {_line(words.card(card))}"
+        yield f"  {_line(told_card(card))}"
     if len(node.cards) > len(shown):
         yield f"  {counted(len(node.cards) - len(shown), 'more device')}: --all"
     yield from (f"  {_line(doubt)}" for doubt in node.doubts[: None if everything else _MOST_CARDS])
@@ -113,7 +265,7 @@ def _remedies(node: NodeDetail, remedies: list[WayToFit]) -> Iterator[str]:
 def _standing(found: Explanation, one: Whereabouts, *, everything: bool) -> Iterator[Part]:
     yield ""
     yield "Why these devices (the same decision on the cluster as it is now without the Pod; the past is not recorded)"
-    yield from (f"  {_line(text)}" for text in words.why_these(found, one))
+    yield from (f"  {_line(text)}" for text in why_these(found, one))
     if one.order:
         preference = found.scene.settings.scheduler.preference
         table = plain_table("PLACE", "NODE", f"COMPARED BY ({preference})")
@@ -122,7 +274,7 @@ def _standing(found: Explanation, one: Whereabouts, *, everything: bool) -> Iter
             shown.append(one.own)
         for other in shown:
             mark = " (the Pod's)" if other.name == one.node else ""
-            table.add_row(str(other.level + 1), f"{other.name}{mark}", words.parts(other, preference))
+            table.add_row(str(other.level + 1), f"{other.name}{mark}", figures(other, preference))
         yield ""
         yield table
         if len(one.order) > len(shown):
@@ -131,3 +283,85 @@ def _standing(found: Explanation, one: Whereabouts, *, everything: bool) -> Iter
         yield ""
         yield "What was recorded when it was bound"
         yield from (f"  {_line(text)}" for text in one.recorded)
+
+
+Raw = dict[str, Any]
+
+
+def data(found: Explanation) -> Raw:
+    """Write an explanation in full."""
+    scene = found.scene
+    return {
+        "pod": scene.name,
+        "uid": scene.given["metadata"]["uid"],
+        "node": scene.given["spec"].get("nodeName") or "",
+        "answer": headline(found),
+        "toDo": next_step(found),
+        "mode": str(scene.mode),
+        "schedulerName": scene.given["spec"].get("schedulerName") or "",
+        "translatedHere": scene.translated,
+        "schedulerSaid": last_said(scene.given),
+        "hurdles": [
+            {"why": str(one.why), "text": one.text, "toDo": one.todo, "stops": one.stops} for one in found.hurdles
+        ],
+        "fits": [one.name for one in found.fitting],
+        "nodes": [_verdict(one) for one in found.verdicts],
+        "details": [_detail(*both) for both in zip(found.nodes, found.remedies, strict=True)],
+        "standing": None if found.standing is None else _standing_data(found.standing),
+        "notes": scene.notes,
+    }
+
+
+def _verdict(one: NodeVerdict) -> Raw:
+    reasons = [{"by": reason.by, "short": reason.short, "text": reason.text} for reason in one.reasons]
+    return {"name": one.name, "fits": one.fits, "lack": one.lack, "permanent": one.permanent, "reasons": reasons}
+
+
+def _detail(node: NodeDetail, remedies: list[WayToFit]) -> Raw:
+    cards = [
+        {
+            "type": one.device.type,
+            "minor": one.device.minor,
+            "id": one.device.id,
+            "why": one.reason.why,
+            "lack": one.reason.lack,
+            "holders": list(one.holders),
+        }
+        for one in node.cards
+    ]
+    return {
+        "name": node.verdict.name,
+        "devices": cards,
+        "doubts": list(node.doubts),
+        "numaNodes": [{"node": numa, "why": why} for numa, why in node.numas.items()],
+        "remedies": [
+            {"kind": one.kind, "text": one.text, "pods": list(one.pods), "needed": one.needed} for one in remedies
+        ],
+    }
+
+
+def _standing_data(one: Whereabouts) -> Raw:
+    return {
+        "node": one.node,
+        "holds": [
+            {"type": share.type, "minor": share.minor, "id": share.id, "amounts": dict(share.amounts)}
+            for share in one.shares
+        ],
+        "order": [
+            {
+                "node": other.name,
+                "level": other.level,
+                **{k: v for k, v in other.parts._asdict().items() if v is not None},
+            }
+            for other in one.order
+        ],
+        "whyNotNow": one.why_not,
+        "sameNow": one.same,
+        "openedDevices": one.opened[0],
+        "openedRoots": one.opened[1],
+        "left": [
+            {"type": left.type, "total": left.total, "idleBefore": left.idle_before, "idleAfter": left.idle_after}
+            for left in one.left
+        ],
+        "recorded": list(one.recorded),
+    }

@@ -18,10 +18,8 @@ from console.simulator.cluster import PodFate, Result
 from koordgate.serving import serve
 from webhook.devicemap.access import LoopbackGuard
 from webhook.devicemap.document import VERSION, node_of, types_entry
-from webhook.devicemap.feed import MapFeed
-from webhook.devicemap.pagefiles import single
-from webhook.devicemap.server import MapServer
-from webhook.devicemap.waiting import waiting_entry
+from webhook.devicemap.feed import MapFeed, waiting_entry
+from webhook.devicemap.server import MapServer, single
 
 Raw = dict[str, Any]
 

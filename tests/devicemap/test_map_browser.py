@@ -20,8 +20,7 @@ from koordgate.cli import main
 from koordgate.kube.client import KubeClient
 from webhook.devicemap.access import TokenGuard
 from webhook.devicemap.feed import MapFeed
-from webhook.devicemap.pagefiles import single
-from webhook.devicemap.server import MapServer
+from webhook.devicemap.server import MapServer, single
 
 HOSTILE = "<img src=x onerror=alert(1)><b>bold</b>"
 MANY = 1000

@@ -7,8 +7,7 @@ import pytest
 from world import World, gpu_pod
 
 from webhook.devicemap import feed as feed_module
-from webhook.devicemap.feed import MapFeed
-from webhook.devicemap.waiting import WaitingPods
+from webhook.devicemap.feed import MapFeed, WaitingPods
 from webhook.scheduling.extender import Answer
 
 WAITING = {"pods": [], "total": 0}

@@ -9,10 +9,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from webhook.devicemap import pagefiles
-from webhook.devicemap.pagefiles import SCRIPTS, files, single
+from webhook.devicemap import server
+from webhook.devicemap.server import SCRIPTS, files, single
 
-VENDOR = Path(pagefiles.__file__).parent / "static" / "vendor"
+VENDOR = Path(server.__file__).parent / "static" / "vendor"
 OWN = [name for name in SCRIPTS if not name.startswith("vendor/")]
 HOSTILE = "</script><script>alert(1)</script><!--<script>'\"&\u2028"
 # The files of the npm packages preact 10.29.8 (dist/preact.umd.js, hooks/dist/hooks.umd.js) and htm 3.1.1

@@ -18,8 +18,7 @@ from koordgate.kube.client import KubeClient
 from webhook.devicemap import server as server_module
 from webhook.devicemap.access import MapGuard, TokenGuard
 from webhook.devicemap.feed import Changed, MapFeed
-from webhook.devicemap.pagefiles import SCRIPTS, files
-from webhook.devicemap.server import MapServer
+from webhook.devicemap.server import SCRIPTS, MapServer, files
 
 TOKEN = {"Authorization": "Bearer good"}
 DATA = ("/api/nodes", "/api/changes", "/api/events")

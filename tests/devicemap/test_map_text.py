@@ -2,8 +2,8 @@
 
 import pytest
 
-from webhook.devicemap import access, document, feed, server, text, waiting
-from webhook.devicemap.text import LONGEST, cut
+from webhook.devicemap.document import MAX_EXPLANATION, cut
+from webhook.devicemap.feed import waiting_entry
 
 
 @pytest.mark.parametrize(
@@ -22,22 +22,12 @@ def test_text_has_256_characters_at_most(given: str, told: str) -> None:
 
 @pytest.mark.parametrize(("length", "told"), [(1024, "x" * 1024), (1025, "x" * 1023 + "…")])
 def test_an_explanation_may_be_four_times_as_long(length: int, told: str) -> None:
-    assert cut("x" * length, LONGEST) == told
-
-
-def test_what_the_map_takes_and_remembers_has_bounds() -> None:
-    assert cut("x") == "x"
-    assert (text._SHORT, text.LONGEST) == (256, 1024)
-    assert (access._MOST_KNOWN, access._LONGEST) == (1024, 8190)
-    assert (feed.PAGE, feed._REMEMBERED_BYTES, feed._MOST_GONE) == (200, 16_777_216, 10_000)
-    assert (server._MOST_BODY, server._LONGEST_NUMBER) == (1024, 18)
-    assert (waiting._MOST_PODS, waiting._MOST_NODES, waiting._MOST_REASONS, waiting._STEPS) == (200, 16, 4, 200)
-    assert (document.VERSION, document._MOST) == (1, 9_223_372_036_854_775_807)
+    assert cut("x" * length, MAX_EXPLANATION) == told
 
 
 def test_a_pod_that_waits_is_told_with_short_words_and_a_long_explanation() -> None:
     long = "x" * 2000
-    assert waiting.waiting_entry(long, long, long, long, [long, "y"]) == {
+    assert waiting_entry(long, long, long, long, [long, "y"]) == {
         "uid": "x" * 255 + "…",
         "namespace": "x" * 255 + "…",
         "name": "x" * 255 + "…",

@@ -16,8 +16,8 @@ from explain.scenes import BORN, GPU, Raw, bound, gpu_pod, node, scheduled, wait
 from allocator.index.search import NodeFigures
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from allocator.vocabulary.preference import Preference
-from console.explain import words
-from console.explain.bound import Rival
+from console.explain import report
+from console.explain.explanation import Rival
 
 TAINT = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
 
@@ -266,7 +266,7 @@ def test_nodes_are_told_in_the_steps_in_which_they_are_compared(ask: Callable[..
 )
 def test_figures_are_told_in_the_order_in_which_they_count(preference: Preference, figures: Raw, says: str) -> None:
     plain = {"mates": 0, "room": 1, "growth": None, "broken": None, "begun": None, "opened": 80, "idle": None}
-    assert words.parts(Rival("n1", 0, NodeFigures(**{**plain, "score": 97, **figures})), preference) == says
+    assert report.figures(Rival("n1", 0, NodeFigures(**{**plain, "score": 97, **figures})), preference) == says
 
 
 def test_a_pod_that_fits_is_told_where_it_would_be_sent(ask) -> None:

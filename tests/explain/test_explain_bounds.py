@@ -10,9 +10,9 @@ import pytest
 from commands import Answer, answer
 from explain.scenes import BORN, GPU, Raw, bound, gpu_pod, node, scheduled, waiting
 
-from console.explain import words
-from console.explain.bound import TypeLeft
+from console.explain import report
 from console.explain.command import COMMAND
+from console.explain.explanation import TypeLeft
 from console.explain.nodes import NodeVerdict, Reason
 
 Ask = Callable[..., Answer]
@@ -309,7 +309,7 @@ def test_nodes_are_grouped_by_their_first_reason() -> None:
         verdict("c", ("k", "full")),
         verdict("d", ("a", "full")),
     ]
-    assert words.grouped(verdicts) == [("k", "full", ["a", "c"]), ("a", "full", ["d"]), ("k", "taint", ["b"])]
+    assert report.grouped(verdicts) == [("k", "full", ["a", "c"]), ("a", "full", ["d"]), ("k", "taint", ["b"])]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_nodes_are_grouped_by_their_first_reason() -> None:
     ],
 )
 def test_what_stays_whole_is_told(before: int, after: int, says: str) -> None:
-    assert words._idle(TypeLeft("gpu", 8, before, after)) == says
+    assert report._idle(TypeLeft("gpu", 8, before, after)) == says
 
 
 @pytest.mark.parametrize(
@@ -331,10 +331,10 @@ def test_what_stays_whole_is_told(before: int, after: int, says: str) -> None:
     [("abcd", "a, b, c, d"), ("abcde", "a, b, c, d and 1 more"), ("abcdefghi", "a, b, c, d and 5 more")],
 )
 def test_the_first_of_many_are_named(names: str, told: str) -> None:
-    assert words.some(list(names), 4) == told
-    assert words.some([*"abcdefgh"]) == "a, b, c, d, e, f, g, h"
-    assert words.some([*"abcdefghi"]) == "a, b, c, d, e, f, g, h and 1 more"
-    assert words.some([*"abcdefghijklmnopq"]) == "a, b, c, d, e, f, g, h and 9 more"
+    assert report.some(list(names), 4) == told
+    assert report.some([*"abcdefgh"]) == "a, b, c, d, e, f, g, h"
+    assert report.some([*"abcdefghi"]) == "a, b, c, d, e, f, g, h and 1 more"
+    assert report.some([*"abcdefghijklmnopq"]) == "a, b, c, d, e, f, g, h and 9 more"
 
 
 # Bound Pods

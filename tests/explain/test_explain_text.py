@@ -12,8 +12,8 @@ from commands import Answer
 from explain.scenes import BORN, Raw, bound, gpu_pod, node, scheduled, waiting
 
 from allocator.wire.nodeallocation import API_VERSION, write_spec
-from console.explain import words
-from console.explain.bound import Rival
+from console.explain import report
+from console.explain.explanation import Rival
 from console.explain.reading import read_files
 
 Ask = Callable[..., Answer]
@@ -291,7 +291,7 @@ def test_a_pod_that_a_workload_would_have_made_is_told_by_the_beginning_of_its_n
 )
 def test_how_a_node_stands_among_the_best_is_told(levels: tuple[int, ...], says: str) -> None:
     order = [Rival(f"n{at}", level, None) for at, level in enumerate(levels)]  # type: ignore[arg-type]
-    assert words._among_best(order) == says
+    assert report._among_best(order) == says
 
 
 @pytest.mark.parametrize(

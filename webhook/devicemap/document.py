@@ -6,26 +6,128 @@ Amounts are integers in their resource's unit: percent, bytes, units, devices. W
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from allocator.vocabulary.adopted import counted
+from allocator.vocabulary.adopted import ForeignHolding, counted
+from allocator.vocabulary.cpuask import QosClass
+from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.delivery import NodeDelivery
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
-from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.links import LANE_WEIGHT, Links
 from allocator.vocabulary.memoryuse import MemoryUse
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.wire.nodetopology import NodeTopology
-from webhook.devicemap.cpus import cpus_entry
-from webhook.devicemap.holders import Holders
-from webhook.devicemap.text import LONGEST, cut
+from allocator.wire.nodetopology import NodeTopology, PodCpuAlloc
 from webhook.view.cluster import ClusterView
+from webhook.view.cpupools import pools_on
+
+_SHORT: Final = 256  # characters; names of Kubernetes have at most 253
+MAX_EXPLANATION: Final = 1024
+"""Characters of an explanation."""
+
+
+def cut(text: str, most: int = _SHORT) -> str:
+    """Make text that any reader of JSON takes, of at most so many characters."""
+    whole = text.encode("utf-8", "replace").decode()
+    return whole if len(whole) <= most else f"{whole[: most - 1]}…"
+
 
 Raw = dict[str, Any]
+
+
+class Holders:
+    """The holders of one node."""
+
+    def __init__(self) -> None:
+        self.entries: list[Raw] = []  # for the document; others name a holder by its place in this list
+        self._places: dict[tuple[str, str], int] = {}
+
+    def pod(self, holding: Holding) -> int:
+        """Take in a Pod that koordgate gave something to; returns its place."""
+        numa = [one.node for one in holding.cpus.numa] if holding.cpus is not None else []
+        return self._add("pod", holding.uid, holding.namespace, holding.name, _note(holding), numa)
+
+    def claim(self, claim: Holding) -> int:
+        """Take in a ResourceClaim; returns its place."""
+        return self._add("claim", claim.uid, claim.namespace, claim.name, "ResourceClaim (DRA)")
+
+    def foreign(self, holding: ForeignHolding) -> int:
+        """Take in a Pod of another product; returns its place."""
+        note = f"by {holding.peer.value}, {holding.evidence}" + (f": {holding.why}" if holding.why else "")
+        return self._add("foreign", holding.uid, holding.namespace, holding.name, note)
+
+    def kubelet(self, alloc: PodCpuAlloc) -> int:
+        """Take in a Pod that got CPUs from the kubelet's static policy; returns its place."""
+        uid = alloc.uid or f"{alloc.namespace}/{alloc.name}"
+        return self._add("kubelet", uid, alloc.namespace, alloc.name, "CPUs by the kubelet's static policy")
+
+    def _add(self, kind: str, uid: str, namespace: str, name: str, note: str, numa: list[int] | None = None) -> int:
+        key = ("claim" if kind == "claim" else "pod", uid)
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = len(self.entries)
+            about = {"kind": kind, "uid": cut(uid), "namespace": cut(namespace), "name": cut(name)}
+            self.entries.append({**about, "note": cut(note, MAX_EXPLANATION), "numa": numa or []})
+        return place
+
+
+def _note(holding: Holding) -> str:
+    """What is particular about a holding, for people; "" for nothing."""
+    if holding.unread:
+        return f"its annotations cannot be read ({', '.join(holding.unread)}), so all that they may mean is held"
+    if holding.ending:
+        return "not bound in time: it is being given back"
+    return f"room held for the gang {holding.gang}" if holding.until else ""
+
+
+def cpus_entry(node: NodeSnapshot, reported: NodeTopology | None, holders: Holders) -> Raw | None:
+    """Make the entry of a node's CPUs; None where they are not known.
+
+    A CPU is in `own`, in `reserved` or in `shared`. `bestEffort` overlaps `own`: these Pods share their CPUs with
+    best-effort ones. All sets are Linux CPU lists.
+    """
+    known = node.cpu
+    if known is None or reported is None:
+        return None
+    own: list[Raw] = []
+    for holding in sorted(node.holdings.values(), key=lambda one: (one.namespace, one.name, one.uid)):
+        if holding.cpus is not None and holding.cpus.cpus:
+            pool = "lse" if holding.cpus.qos == QosClass.LSE else "lsr"
+            own.append(_own(holders.pod(holding), holding.cpus.cpus & known.topology.all, pool))
+    by_kubelet = 0
+    for alloc in reported.by_kubelet:
+        by_kubelet |= alloc.cpus
+        own.append(_own(holders.kubelet(alloc), alloc.cpus & known.topology.all, "kubelet"))
+    pools = pools_on(known.topology, [one.cpus for one in node.holdings.values()], reported)
+    shared = best_effort = 0
+    for one in pools.shared:
+        shared |= one.cpus
+    for one in pools.best_effort:
+        best_effort |= one.cpus
+    return {
+        "zones": [
+            {
+                "numa": cell.node,
+                "socket": cell.socket,
+                "cores": [format_cpuset(core & cell.cpus) for core in cell.cores],
+            }
+            for cell in known.topology.cells
+        ],
+        "own": [one for one in own if one["cpus"]],
+        "reserved": format_cpuset(known.reserved & ~by_kubelet),
+        "shared": format_cpuset(shared & ~known.reserved),
+        "bestEffort": format_cpuset(best_effort),
+        "unknown": known.holders_unknown,
+    }
+
+
+def _own(holder: int, cpus: int, pool: str) -> Raw:
+    return {"holder": holder, "cpus": format_cpuset(cpus), "pool": pool}
+
 
 VERSION: Final = 1
 """Of the schema; a change that an older page would misread makes it greater."""
 
-_MOST: Final = 2**63 - 1  # JSON readers and orjson take no larger integer
+_MAX_INTEGER: Final = 2**63 - 1  # JSON readers and orjson take no larger integer
 
 
 def types_entry(types: DeviceTypes) -> Raw:
@@ -95,8 +197,8 @@ def node_entry(
     ]
     return {
         "name": cut(node.name),
-        "blocked": cut(blocked, LONGEST),
-        "undelivered": cut(_undelivered(node.delivery) if devices else "", LONGEST),
+        "blocked": cut(blocked, MAX_EXPLANATION),
+        "undelivered": cut(_undelivered(node.delivery) if devices else "", MAX_EXPLANATION),
         "devices": devices,
         "links": _links(node.wiring.links, devices),
         "cpus": cpus_entry(node, topology, holders),
@@ -154,7 +256,7 @@ def _device(node: NodeSnapshot, kind: DeviceType, device: Device, found: _Found,
         "pcie": cut(device.pcie or ""),
         "bus": cut(device.bus),
         "health": health,
-        "why": cut(why, LONGEST),
+        "why": cut(why, MAX_EXPLANATION),
         "amounts": amounts,
         "shares": _shares_entry(found, tails),
     }
@@ -232,4 +334,4 @@ def _pairs(links: Links, places: Mapping[int, int]) -> Iterator[list[int]]:
 
 
 def _number(amount: int) -> int:
-    return max(0, min(amount, _MOST))
+    return max(0, min(amount, _MAX_INTEGER))

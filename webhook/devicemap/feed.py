@@ -1,4 +1,4 @@
-"""The device map as it changes: nodes in pages, then only what changed since a revision.
+"""The device map as it changes: nodes in pages, then only what changed since a revision; and the Pods that wait.
 
 A revision counts the changes that this process has seen; `epoch` names the process, so that nobody compares revisions
 of two. Entries are written when somebody asks, and the latest ones are remembered as bytes.
@@ -7,16 +7,23 @@ of two. Entries are written when somebody asks, and the latest ones are remember
 import asyncio
 import secrets
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.outcome import Refusal
 from koordgate.breaks import Breaks
 from webhook.boundedcache import BoundedCache
-from webhook.devicemap.document import VERSION, node_of, types_entry
+from webhook.devicemap.document import MAX_EXPLANATION, VERSION, cut, node_of, types_entry
+from webhook.scheduling.extender import Answer
+from webhook.scheduling.pace import Effort
+from webhook.scheduling.ranking import Ranking
 from webhook.view.cluster import ClusterView
+from webhook.view.podinfo import PodInfo
 
 Raw = dict[str, Any]
 Waiting = Callable[[], Awaitable[Raw]]
@@ -153,3 +160,85 @@ class MapFeed:
                 self._waiting = orjson.dumps(await self._ask_waiting())
                 self._waiting_until = clock() + _WAITING_S
         return self._waiting
+
+
+_MOST_PODS: Final = 200
+_MOST_NODES: Final = 16  # on which a Pod is judged
+_MOST_REASONS: Final = 4
+_STEPS: Final = 200  # of each decision: a page that somebody looks at must cost the scheduler nothing
+
+_SAID: Final = {
+    Answer.FITS: "a node was named for it; it waits for its Binding",
+    Answer.FULL: "fits nowhere as long as others hold what they hold",
+    Answer.IMPOSSIBLE: "fits on no node, even if nobody else held anything",
+    Answer.UNFINISHED: "the search ended before all nodes were judged; it goes on with the next try",
+    Answer.GANG: "waits until there is room for its whole gang",
+    Answer.BOUND_ELSEWHERE: "only nodes on which it already holds something are open to it",
+    Answer.UNREADABLE: "what it asks for cannot be read",
+}
+
+
+class WaitingPods:
+    """Says which Pods wait, and why.
+
+    `said`: what kube-scheduler was answered last about a Pod, by UID.
+    """
+
+    def __init__(
+        self, view: ClusterView, ranking: Ranking, scheduler: str, said: Callable[[str], Answer | None]
+    ) -> None:
+        self._view = view
+        self._ranking = ranking
+        self._scheduler = scheduler
+        self._said = said
+
+    async def __call__(self) -> Raw:
+        """The entry `waiting` of the document: the Pods that were seen first, and how many there are in sum."""
+        uids = list(self._view.pods.waiting(self._scheduler))
+        breaks = Breaks()
+        pods = []
+        for uid in uids[:_MOST_PODS]:
+            pod = self._view.pods.by_uid(uid)
+            if pod is not None:
+                pods.append(self._entry(pod))
+            if breaks.due():
+                await breaks.take()
+        return {"pods": pods, "total": len(uids)}
+
+    def _entry(self, pod: PodInfo) -> Raw:
+        said = self._said(pod.uid)
+        reasons = [_SAID[said]] if said is not None else ["kube-scheduler has not asked about it lately"]
+        if pod.problem:
+            reasons.append(pod.problem)
+        elif said in {Answer.FULL, Answer.IMPOSSIBLE, Answer.UNFINISHED}:
+            reasons += self._refusals(pod)
+        waited = round(self._view.pods.waited(pod.uid))
+        return waiting_entry(pod.uid, pod.namespace, pod.name, "waiting", reasons, waited)
+
+    def _refusals(self, pod: PodInfo) -> list[str]:
+        """Why some nodes refuse a Pod: the first by name, each reason once with the number of its nodes."""
+        known = sorted(self._view.nodes.known())
+        few = len(known) <= _MOST_REASONS
+        counted: Counter[str] = Counter()
+        for node in islice(known, _MOST_NODES):
+            verdict = self._ranking.verdict(node, pod.request, pod.uid, Effort(most_steps=_STEPS))
+            if isinstance(verdict, Refusal):
+                counted[verdict.message if few else verdict.short or verdict.message] += 1
+        told = [why if few else f"{number} nodes: {why}" for why, number in counted.most_common(_MOST_REASONS)]
+        beyond = len(known) - _MOST_NODES
+        return [*told, *([f"{beyond} further nodes were not looked at here"] if beyond > 0 else ())]
+
+
+def waiting_entry(uid: str, namespace: str, name: str, state: str, reasons: Iterable[str], seconds: int = 0) -> Raw:
+    """Make the entry of a Pod that waits, or was refused.
+
+    `seconds`: for which it has waited; 0 if that is not known.
+    """
+    return {
+        "uid": cut(uid),
+        "namespace": cut(namespace),
+        "name": cut(name),
+        "state": cut(state),
+        "reasons": [cut(reason, MAX_EXPLANATION) for reason in reasons],
+        "seconds": seconds,
+    }
