@@ -1,13 +1,20 @@
-"""Reading a live cluster: the settings of an installation, as its ConfigMap states them."""
+"""Reading a live cluster: kinds in pages, with one bound, and in words what could not be read; its settings."""
 
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import Forbidden, Invalid, NotFound
-from koordgate.kube.resource import CONFIG_MAPS
+from koordgate.kube.errors import Forbidden, Gone, Invalid, KubeError, NotFound
+from koordgate.kube.resource import CONFIG_MAPS, MUTATING_WEBHOOKS, Resource
 from koordgate.settings import SettingsError
 from webhook import settings
 from webhook.settings import Identity, WebhookSettings
+
+Raw = dict[str, Any]
+
+PAGE: Final = 250
+MAX_OBJECTS: Final = 300_000  # of one kind
 
 RELEASE: Final = "koordgate"
 """The name of the installation's ConfigMap and configuration objects."""
@@ -17,6 +24,85 @@ CONFIG_KEY: Final = "config.yaml"
 
 NAMESPACE: Final = Identity().namespace
 """Where koordgate is installed unless a command says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadList:
+    """What was read of one kind."""
+
+    items: tuple[Raw, ...] = ()  # the objects, as far as they were to be kept
+    error: str = ""  # why they could not be read; "" if they could
+    absent: bool = False  # the API server does not serve the kind
+    cut: bool = False  # there are more objects than were read
+    notes: tuple[str, ...] = ()  # what is left out, a sentence each
+    failure: KubeError | None = None  # as `error`
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the objects."""
+        return frozenset(one["metadata"]["name"] for one in self.items)
+
+    def named(self, name: str) -> Raw | None:
+        """The object of a name; None if there is none."""
+        return next((one for one in self.items if one["metadata"]["name"] == name), None)
+
+    def noted(self, notes: list[str], *, needed: bool = False) -> tuple[Raw, ...]:
+        """The objects; `notes` gets what is left out.
+
+        Raises KubeError: the API server could not be reached, or refuses what is needed.
+        """
+        if self.failure is not None and (needed or not isinstance(self.failure, Forbidden)):
+            raise self.failure
+        notes += self.notes
+        return self.items
+
+
+async def listed(
+    kube: KubeClient,
+    resource: Resource,
+    keep: Callable[[Raw], Raw | None] = lambda obj: obj,
+    *,
+    namespaces: Sequence[str | None] = (None,),
+    params: Mapping[str, str] | None = None,
+) -> ReadList:
+    """List the objects of a kind page by page; of each, what `keep` returns is kept, and nothing where that is None."""
+    items: list[Raw] = []
+    notes: list[str] = []
+    failure: KubeError | None = None
+    count, absent, cut = 0, False, False
+    for place in namespaces:
+        before = len(items)
+        try:
+            async for page, _ in kube.list_pages(resource.path(namespace=place), limit=PAGE, params=params):
+                items += (kept for obj in page if (kept := keep(obj)) is not None)
+                count += len(page)
+                if count >= MAX_OBJECTS:
+                    notes.append(f"{resource.plural}: there are more than {MAX_OBJECTS}; the others are left out")
+                    return ReadList(tuple(items), cut=True, notes=tuple(notes))
+        except NotFound:
+            absent = True
+        except Gone:
+            notes.append(f"{resource.plural}: they changed faster than they could be listed; some are left out")
+            cut = True
+        except KubeError as error:
+            del items[before:]
+            notes.append(f"{resource.plural} are left out: {error}")
+            failure = failure or error
+            if not isinstance(error, Forbidden):
+                break
+    return ReadList(tuple(items), failure.message if failure else "", absent, cut, tuple(notes), failure)
+
+
+async def are_webhooks_installed(kube: KubeClient, notes: list[str]) -> bool | None:
+    """Whether the webhooks of the installation are there; None, with a note, if the user may not read them."""
+    try:
+        await kube.get(MUTATING_WEBHOOKS.path(RELEASE))
+    except NotFound:
+        return False
+    except Forbidden as error:
+        notes.append(f"whether koordgate's webhooks are installed is not known: {error}")
+        return None
+    return True
 
 
 class UnknownSettingsError(Exception):
@@ -35,3 +121,12 @@ async def installed_settings(kube: KubeClient, namespace: str) -> WebhookSetting
         return settings.parse((found.get("data") or {}).get(CONFIG_KEY) or "", where)
     except (NotFound, Forbidden, Invalid, SettingsError) as error:
         raise UnknownSettingsError(f"the webhook's settings cannot be read from {where} ({error})") from error
+
+
+async def settings_if_known(kube: KubeClient, namespace: str, notes: list[str], hint: str) -> WebhookSettings | None:
+    """The settings of the installation; None where they cannot be read, with a note that ends in a hint."""
+    try:
+        return await installed_settings(kube, namespace)
+    except UnknownSettingsError as error:
+        notes.append(f"{error}{hint}")
+        return None

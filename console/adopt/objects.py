@@ -1,7 +1,8 @@
 """What `koordgate adopt` reads of a cluster, from the API server page by page or from files."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from allocator.request.devices import names_devices
@@ -12,15 +13,13 @@ from allocator.vocabulary.names import RESOURCE_STATUS, is_allocation_annotation
 from allocator.wire import gang, nodeallocation, nodetopology
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
 from console.doctor.policies import PolicyFindings, outdated, search_policies
-from console.reading import RELEASE, UnknownSettingsError, installed_settings
+from console.reading import RELEASE, are_webhooks_installed, listed, settings_if_known
 from console.simulator.documents import InputError, settings_of
 from console.simulator.manifests import wrong_shape
 from console.simulator.objects import read_all
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import Forbidden, NotFound
 from koordgate.kube.resource import (
     DEVICES,
-    MUTATING_WEBHOOKS,
     NAMESPACES,
     NODE_ALLOCATIONS,
     NODES,
@@ -30,14 +29,15 @@ from koordgate.kube.resource import (
     RESOURCE_SLICES,
     RUNTIME_CLASSES,
     TOPOLOGIES,
-    Resource,
 )
 from webhook import settings
 from webhook.settings import WebhookSettings
 
 Raw = dict[str, Any]
 RUNTIME_CLASS: Final = "RuntimeClass"
-_PAGE: Final = 250
+_HINT: Final = (
+    "; the defaults are assumed: give them with --config, or name the installation's namespace with --installed-in"
+)
 _REPORTERS: Final = (("app.kubernetes.io/name", "koordgate-reporter"), ("koord-app", "koordlet"))
 _KINDS: Final = {
     NODES: "Node",
@@ -132,50 +132,19 @@ async def from_cluster(kube: KubeClient, configured: WebhookSettings | None, nam
     Raises KubeError: the API server refuses what is needed, or cannot be reached.
     """
     cluster = Cluster()
-    known = configured or await _settings(kube, namespace, cluster.notes)
+    notes = cluster.notes
+    known = configured or await settings_if_known(kube, namespace, notes, _HINT)
     cluster.settings, cluster.assumed = known or WebhookSettings(), known is None
     types = settings.types_of(cluster.settings)
-    try:
-        await kube.get(MUTATING_WEBHOOKS.path(RELEASE))
-        cluster.installed = True
-    except NotFound:
-        cluster.installed = False
-    except Forbidden as error:
-        cluster.notes.append(f"whether koordgate's webhooks are installed is not known: {error}")
+    cluster.installed = await are_webhooks_installed(kube, notes)
     for resource, kind in _KINDS.items():
-        try:
-            async for obj in _listed(kube, resource):
-                cluster.take(kind, obj, types)
-            cluster.classes = cluster.classes or kind == RUNTIME_CLASS
-        except NotFound:
-            if resource in {DEVICES, NODE_ALLOCATIONS}:
-                cluster.notes.append(
-                    f"the cluster has no {resource.plural}.{resource.group}: install koordgate's chart"
-                )
-        except Forbidden as error:
-            if resource in _NEEDED:
-                raise
-            cluster.notes.append(f"{resource.plural} are left out: {error}")
+        read = await listed(kube, resource, partial(cluster.take, kind, types=types))
+        read.noted(notes, needed=resource in _NEEDED)
+        if read.absent and resource in {DEVICES, NODE_ALLOCATIONS}:
+            notes.append(f"the cluster has no {resource.plural}.{resource.group}: install koordgate's chart")
+        cluster.classes = cluster.classes or (kind == RUNTIME_CLASS and not (read.absent or read.error))
     cluster.policies = await search_policies(kube, types, cluster.settings.domain)
     return cluster
-
-
-async def _settings(kube: KubeClient, namespace: str, notes: list[str]) -> WebhookSettings | None:
-    """The settings of the installation; None, with a note, where they cannot be read."""
-    try:
-        return await installed_settings(kube, namespace)
-    except UnknownSettingsError as error:
-        notes.append(
-            f"{error}; the defaults are assumed: give them with --config, or name the installation's namespace with "
-            "--installed-in"
-        )
-        return None
-
-
-async def _listed(kube: KubeClient, resource: Resource) -> AsyncIterator[Raw]:
-    async for page, _ in kube.list_pages(resource.path(), limit=_PAGE):
-        for obj in page:
-            yield obj
 
 
 def from_files(paths: Iterable[str], configured: WebhookSettings | None) -> Cluster:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from allocator.wire.foreignpods import NO_ADOPTION, Adoption
 from allocator.wire.memoryuse import read_uses
 from allocator.wire.resourceclaim import ClaimError, read_resource_claim, read_resource_slice
 from allocator.wire.values import UNREADABLE
+from console.reading import listed
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, NotFound
 from koordgate.kube.resource import DEVICES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
@@ -29,24 +30,26 @@ from webhook.view.foreign import ForeignTable, held_by_kubelet
 
 Raw = dict[str, Any]
 
-_CLAIMS_PAGE: Final = 100  # objects a page
-
 
 async def read_claims(kube: KubeClient, drivers: Mapping[str, DeviceType]) -> tuple[ClaimTable, str]:
     """Read what ResourceClaims hold; with why they could not be read, if the user may not.
 
     Raises KubeError: the API server refuses for another reason, or cannot be reached.
     """
-    read: dict[Resource, list[Raw]] = {RESOURCE_SLICES: [], RESOURCE_CLAIMS: []}
-    try:
-        for resource, objects in read.items() if drivers else ():
-            async for page, _ in kube.list_pages(resource.path(), limit=_CLAIMS_PAGE):
-                objects.extend(page)
-    except NotFound:
-        return ClaimTable(Changes(), drivers), ""  # the cluster has no DRA
-    except Forbidden as error:
-        return ClaimTable(Changes(), drivers), claims_not_read(error)
-    return claim_table(read[RESOURCE_CLAIMS], read[RESOURCE_SLICES], drivers)
+    table, objects = ClaimTable(Changes(), drivers), []
+    notes: list[str] = []
+    for resource in (RESOURCE_SLICES, RESOURCE_CLAIMS) if drivers else ():
+        read = await listed(kube, resource)
+        if read.absent:
+            return table, ""  # the cluster has no DRA
+        if isinstance(read.failure, Forbidden):
+            return table, claims_not_read(read.failure)
+        objects.append(read.noted(notes))
+    if not objects:
+        return table, ""
+    slices, claims = objects
+    table, problem = claim_table(claims, slices, drivers)
+    return table, problem or "".join(f"what ResourceClaims hold is not shown completely: {note}" for note in notes[:1])
 
 
 def claims_not_read(error: Exception) -> str:
@@ -75,7 +78,6 @@ AnyHolding = Holding | ForeignHolding
 BOUND: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 """Selects the Pods that may hold something."""
 
-_PODS_PAGE: Final = 250  # objects a page
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)  # other names would change a selector
 _MOST_APART: Final = 8  # nodes whose Pods are listed node by node, rather than all Pods
 
@@ -115,13 +117,11 @@ async def read_others(kube: KubeClient, adoption: Adoption, nodes: Iterable[str]
     asked: list[Mapping[str, str]] = [BOUND]
     if wanted and len(wanted) <= _MOST_APART and all(map(_NODE_NAME.fullmatch, wanted)):
         asked = [{"fieldSelector": f"spec.nodeName={node}"} for node in wanted]
-    try:
-        for params in asked:
-            async for page, _ in kube.list_pages(PODS.path(), limit=_PODS_PAGE, params=params):
-                for pod in page:
-                    table.read(pod)
-    except Forbidden as error:
-        return Others(table, not_read(error))
+    for params in asked:
+        read = await listed(kube, PODS, table.read, params=params)
+        if isinstance(read.failure, Forbidden) or read.cut:
+            return Others(table, not_read(read.failure or read.notes[0]))
+        read.noted([])
     return Others(table)
 
 
@@ -180,7 +180,6 @@ def holder_data(one: AnyHolding) -> Raw:
 _AT_ONCE: Final = 8  # nodes that are read at the same time
 _MOST_NAMED: Final = 16  # nodes or devices that an error names
 _READ_S: Final = 10.0
-_PAGE: Final = 100  # objects a page: a node of many devices is some 50 KB
 
 
 class CommandError(Exception):
@@ -302,17 +301,19 @@ def read_node(
     )
 
 
-async def list_all(kube: KubeClient, resource: Resource) -> AsyncIterator[Raw]:
-    """List all objects of a resource.
+async def _listed(kube: KubeClient, resource: Resource, keep: Callable[[Raw], Raw] = lambda obj: obj) -> dict[str, Raw]:
+    """All objects of a resource by name.
 
-    Raises CommandError: the cluster has no such resource; KubeError: the API server refuses, or cannot be reached.
+    Raises CommandError: the cluster has no such resource, or more than can be read; KubeError: the API server refuses,
+    or cannot be reached.
     """
-    try:
-        async for page, _ in kube.list_pages(resource.path(), limit=_PAGE):
-            for obj in page:
-                yield obj
-    except NotFound as error:
-        raise _missing(f"{resource.plural}.{resource.group}") from error
+    read = await listed(kube, resource, keep)
+    if read.absent:
+        raise _missing(f"{resource.plural}.{resource.group}")
+    items = read.noted([], needed=True)
+    if read.cut:
+        raise CommandError(f"{read.notes[0]}; name the nodes to be read")
+    return {one["metadata"]["name"]: one for one in items}
 
 
 def _missing(what: str) -> CommandError:
@@ -396,9 +397,9 @@ async def _read_nodes(
     kube: KubeClient, store: Store, nodes: Sequence[str], known: Known, beside_ledger: Beside
 ) -> list[NodeState]:
     if not nodes:
-        devices = {obj["metadata"]["name"]: obj async for obj in list_all(kube, DEVICES)}
+        devices = await _listed(kube, DEVICES)
         records = await _all_records(store)
-        about = {obj["metadata"]["name"]: {"metadata": obj["metadata"]} async for obj in list_all(kube, NODES)}
+        about = await _listed(kube, NODES, lambda obj: {"metadata": obj["metadata"]})
         names = sorted({*devices, *records, *about})
         read = (read_listed(name, devices, records, about, known, beside_ledger) for name in names)
         return [state for state in read if state is not None]
@@ -419,7 +420,7 @@ async def _read_nodes(
 
 async def unknown_node(kube: KubeClient, node: str) -> CommandError:
     """Make the error that a node has no devices; it names the nodes that have some."""
-    known = [obj["metadata"]["name"] async for obj in list_all(kube, DEVICES)]
+    known = await _listed(kube, DEVICES)
     return CommandError(f"node {node} has no Device object; {there_are(known)}")
 
 

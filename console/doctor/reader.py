@@ -33,11 +33,12 @@ from console.data import MissingDataError, data_folder
 from console.doctor import rights, trials
 from console.doctor.checks.delivery import DELIVERY_PROVED
 from console.doctor.policies import search_policies
-from console.doctor.snapshot import RELEASE, REPORTER, ReadList, Right, Snapshot, Wanted, enforcing, metadata_of
+from console.doctor.snapshot import REPORTER, Right, Snapshot, Wanted, enforcing, metadata_of
 from console.doctor.trialpod import UNCALLED
 from console.doctor.trials import Came, Trial, TrialOutcome
+from console.reading import CONFIG_KEY, RELEASE, ReadList, UnknownSettingsError, installed_settings, listed
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import AlreadyExists, Forbidden, Gone, Invalid, KubeError, NotFound, Unreachable
+from koordgate.kube.errors import AlreadyExists, Forbidden, Invalid, KubeError, NotFound, Unreachable
 from koordgate.kube.resource import (
     ACCESS_REVIEWS,
     ADMISSION_POLICIES,
@@ -62,8 +63,7 @@ from koordgate.kube.resource import (
     TOPOLOGIES,
     VALIDATING_WEBHOOKS,
 )
-from koordgate.settings import SettingsError
-from webhook.settings import WebhookSettings, parse, types_of
+from webhook.settings import WebhookSettings, types_of
 
 Raw = dict[str, Any]
 
@@ -222,9 +222,6 @@ Connect = Callable[[str], KubeClient]
 _T = TypeVar("_T")
 
 _AT_ONCE: Final = 8
-_MOST: Final = 20_000  # objects of one resource
-_PAGE: Final = 250
-_KEY: Final = "config.yaml"
 _CALL_S: Final = 30.0  # a trial passes all webhooks of the cluster, one after another
 
 
@@ -299,26 +296,21 @@ async def _gathered(waiting: Iterable[Awaitable[_T]]) -> list[_T]:
     return await asyncio.gather(*(one(work) for work in waiting))
 
 
-async def _config(kube: KubeClient, name: str, namespace: str) -> str:
-    obj = await kube.get(CONFIG_MAPS.path(name, namespace))
-    return str((obj.get("data") or {}).get(_KEY, ""))
-
-
 async def _settings(kube: KubeClient, namespace: str) -> tuple[WebhookSettings | None, str]:
     """The webhook's settings, or why they are unknown."""
-    where = f"ConfigMap {namespace}/{RELEASE}"
     try:
-        return parse(await _config(kube, RELEASE, namespace), where), ""
-    except NotFound:
-        return None, f"there is no {where}: koordgate is not installed there"
-    except (Forbidden, Invalid, SettingsError) as error:
-        return None, str(error)
+        return await installed_settings(kube, namespace), ""
+    except UnknownSettingsError as error:
+        if isinstance(error.__cause__, NotFound):
+            return None, f"there is no ConfigMap {namespace}/{RELEASE}: koordgate is not installed there"
+        return None, str(error.__cause__)
 
 
 async def _reporter(kube: KubeClient, namespace: str) -> Mapping[str, Any]:
     """The reporter's settings as they stand there; empty if it is not installed, or they cannot be read."""
     try:
-        stated = yaml.safe_load(await _config(kube, REPORTER, namespace))
+        found = await kube.get(CONFIG_MAPS.path(REPORTER, namespace))
+        stated = yaml.safe_load(str((found.get("data") or {}).get(CONFIG_KEY, "")))
     except (NotFound, Forbidden, yaml.YAMLError):
         return {}
     return stated if isinstance(stated, dict) else {}
@@ -343,19 +335,7 @@ async def _named(kube: KubeClient, one: Wanted) -> ReadList:
 async def _listed(kube: KubeClient, one: Wanted) -> ReadList:
     selectors = {"labelSelector": one.selector, "fieldSelector": one.fields}
     params = {key: selector for key, selector in selectors.items() if selector}
-    items: list[Raw] = []
-    try:
-        async for page, _ in kube.list_pages(one.resource.path(namespace=one.namespace), limit=_PAGE, params=params):
-            items += map(one.keep, page)
-            if len(items) >= _MOST:
-                return ReadList(tuple(items), cut=True)
-    except NotFound:
-        return ReadList(absent=True)
-    except Gone:
-        return ReadList(tuple(items), cut=True)
-    except KubeError as problem:
-        return ReadList(error=problem.message)
-    return ReadList(tuple(items))
+    return await listed(kube, one.resource, one.keep, namespaces=(one.namespace,), params=params)
 
 
 async def _may(kube: KubeClient, right: Right, namespace: str) -> tuple[Right, bool | None]:

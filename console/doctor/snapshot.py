@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from console.doctor.policies import PolicyFindings
 from console.doctor.trials import TrialOutcome
+from console.reading import ReadList
 from koordgate.kube.resource import Resource
 from webhook.settings import WebhookSettings
 
@@ -13,26 +14,6 @@ Raw = dict[str, Any]
 
 REPORTER: Final = "koordgate-reporter"
 REPORTERS: Final = (REPORTER, f"{REPORTER}-gpu")  # DaemonSets: the second where nodes with cards have one of their own
-RELEASE: Final = "koordgate"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadList:
-    """What was read of one resource."""
-
-    items: tuple[Raw, ...] = ()  # the objects, as far as the checks need them
-    error: str = ""  # why they could not be read; "" if they could
-    absent: bool = False  # the API server does not serve the resource
-    cut: bool = False  # there are more objects than were read
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of the objects."""
-        return frozenset(one["metadata"]["name"] for one in self.items)
-
-    def named(self, name: str) -> Raw | None:
-        """The object of a name; None if there is none."""
-        return next((one for one in self.items if one["metadata"]["name"] == name), None)
 
 
 NOT_READ: Final = ReadList(error="it was not read")

@@ -1,21 +1,22 @@
 """Reads what a snapshot keeps from an API server: page by page, with a bound, and nothing is written."""
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import count
 from typing import Any, Final
 
 import msgspec
 import yaml
 
 from allocator.wire import gang, nodeallocation, nodetopology
-from console.reading import CONFIG_KEY, RELEASE, UnknownSettingsError, installed_settings
+from console.reading import CONFIG_KEY, RELEASE, are_webhooks_installed, listed, settings_if_known
 from console.snapshot.fields import shapes
-from console.snapshot.keep import Raw, object_of
+from console.snapshot.keep import Raw, Shape, object_of
 from console.snapshot.names import OPEN, Namer
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import Forbidden, Gone, NotFound
+from koordgate.kube.errors import Forbidden, NotFound
 from koordgate.kube.resource import (
     ALL_POD_GROUPS,
     DEVICES,
@@ -38,9 +39,15 @@ from koordgate.kube.resource import (
 from webhook import settings
 from webhook.settings import WebhookSettings
 
+Progress = Callable[[str, int], object]
+
 ABOUT: Final = "koordgate-snapshot"  # a ConfigMap that only snapshots have: how they came about
-_PAGE: Final = 250
-_MAX_OBJECTS: Final = 300_000  # objects of one resource
+_WEBHOOKS: Final = {
+    "apiVersion": MUTATING_WEBHOOKS.api_version,
+    "kind": "MutatingWebhookConfiguration",
+    "metadata": {"name": RELEASE},
+}
+_HINT: Final = ": name the installation's namespace with --installed-in, or give them with --config"
 _KINDS: Final[Sequence[tuple[Resource, str]]] = (
     (NAMESPACES, "Namespace"),
     (NODES, "Node"),
@@ -92,7 +99,7 @@ async def take(
     kube: KubeClient,
     wanted: SnapshotWanted,
     taken_at: str,
-    progress: Callable[[str, int], object] = lambda _what, _count: None,
+    progress: Progress = lambda _what, _count: None,
 ) -> Taken:
     """Read a cluster; `progress` is called with what is read and how many objects of it there are so far.
 
@@ -101,21 +108,26 @@ async def take(
     """
     taken = Taken()
     server = await _version(kube)
-    stated = wanted.configured or await _settings(kube, wanted.installed_in, taken.notes)
+    stated = wanted.configured or await settings_if_known(kube, wanted.installed_in, taken.notes, _HINT)
     names = await _namer(kube, taken.notes) if wanted.anonymize else OPEN
     known = shapes(settings.types_of(stated or WebhookSettings()))
     found: list[Raw] = []
     for resource, kind in _KINDS:
         if names.hides and resource is EVENTS:
             continue  # their messages name objects
-        kept = []
-        async for obj in _listed(kube, resource, wanted.namespaces, taken.notes):
-            kept.append({"apiVersion": resource.api_version, "kind": kind, **object_of(known[kind], obj, names)})
-            progress(resource.plural, len(kept))
-        kept.sort(key=_order)
+        places = tuple(dict.fromkeys(wanted.namespaces)) if resource.namespaced and wanted.namespaces else (None,)
+        read = await listed(
+            kube,
+            resource,
+            _keeper(resource, kind, known[kind], names, progress),
+            namespaces=places,
+            params=_OURS_ONLY.get(resource),
+        )
+        kept = sorted(read.noted(taken.notes, needed=resource in _NEEDED), key=_order)
         taken.counts[resource.plural] = taken.counts.get(resource.plural, 0) + len(kept)
         found += kept
-    webhooks = await _webhooks(kube, taken.notes)
+    installed = await are_webhooks_installed(kube, taken.notes)
+    webhooks = [_WEBHOOKS] if installed else []
     about = {"takenAt": taken_at, "kubernetes": server, "koordgate": version("koordgate")}
     if wanted.namespaces:
         about["namespaces"] = ", ".join(map(names.name, wanted.namespaces))
@@ -128,6 +140,16 @@ async def take(
         about["leftOut"] = "\n".join(taken.notes) if not names.hides else f"{len(taken.notes)} things"
     taken.items = [*head, *webhooks, *found]
     return taken
+
+
+def _keeper(resource: Resource, kind: str, shape: Shape, names: Namer, progress: Progress) -> Callable[[Raw], Raw]:
+    number = count(1)
+
+    def keep(obj: Raw) -> Raw:
+        progress(resource.plural, next(number))
+        return {"apiVersion": resource.api_version, "kind": kind, **object_of(shape, obj, names)}
+
+    return keep
 
 
 def _called(found: Iterable[Raw]) -> set[str]:
@@ -157,15 +179,6 @@ async def _namer(kube: KubeClient, notes: list[str]) -> Namer:
         notes.append("names are replaced by others than in the next snapshot: Namespace kube-system cannot be read")
         return Namer(secrets.token_bytes(32))
     return Namer(uid.encode())
-
-
-async def _settings(kube: KubeClient, namespace: str, notes: list[str]) -> WebhookSettings | None:
-    """The settings of the installation; None, with a note, where they cannot be read."""
-    try:
-        return await installed_settings(kube, namespace)
-    except UnknownSettingsError as error:
-        notes.append(f"{error}: name the installation's namespace with --installed-in, or give them with --config")
-        return None
 
 
 def settings_text(stated: WebhookSettings, names: Namer = OPEN, called: Iterable[str] = ()) -> str:
@@ -199,43 +212,5 @@ def settings_text(stated: WebhookSettings, names: Namer = OPEN, called: Iterable
     return yaml.safe_dump(kept, sort_keys=True, allow_unicode=True)
 
 
-async def _webhooks(kube: KubeClient, notes: list[str]) -> list[Raw]:
-    """Whether the installation's webhooks are there."""
-    try:
-        await kube.get(MUTATING_WEBHOOKS.path(RELEASE))
-    except NotFound:
-        return []
-    except Forbidden as error:
-        notes.append(f"whether koordgate's webhooks are installed is not known: {error}")
-        return []
-    kind = "MutatingWebhookConfiguration"
-    return [{"apiVersion": MUTATING_WEBHOOKS.api_version, "kind": kind, "metadata": {"name": RELEASE}}]
-
-
 def _config_map(name: str, namespace: str, data: dict[str, str]) -> Raw:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": data}
-
-
-async def _listed(
-    kube: KubeClient, resource: Resource, namespaces: Sequence[str], notes: list[str]
-) -> AsyncIterator[Raw]:
-    count = 0
-    places = tuple(dict.fromkeys(namespaces)) if resource.namespaced and namespaces else (None,)
-    for place in places:
-        path = resource.path(namespace=place)
-        try:
-            async for page, _ in kube.list_pages(path, limit=_PAGE, params=_OURS_ONLY.get(resource)):
-                for obj in page:
-                    yield obj
-                count += len(page)
-                if count >= _MAX_OBJECTS:
-                    notes.append(f"{resource.plural}: there are more than {_MAX_OBJECTS}; the others are left out")
-                    return
-        except NotFound:
-            continue  # the cluster does not serve it
-        except Gone:
-            notes.append(f"{resource.plural}: they changed faster than they could be listed; some are left out")
-        except Forbidden as error:
-            if resource in _NEEDED:
-                raise
-            notes.append(f"{resource.plural} are left out: {error}")

@@ -31,15 +31,16 @@ from msgspec import structs
 from allocator.vocabulary.dialects import PEERS
 from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.wire.memoryuse import write_uses
-from console.doctor import reader, trials
+from console.doctor import trials
 from console.doctor.checks import examine
 from console.doctor.checks.installed import versions
 from console.doctor.command import data, summary
 from console.doctor.findings import Finding, Level, listed
 from console.doctor.reader import wanted
 from console.doctor.rights import needed, review
-from console.doctor.snapshot import ReadList, Right, enforcing
+from console.doctor.snapshot import Right, enforcing
 from console.doctor.trials import Came, Expect, Trial, TrialOutcome, translated_by, untouched
+from console.reading import ReadList
 from webhook.settings import DialectSettings, Identity, WebhookSettings, parse
 from webhook.tls.pki import new_authority, new_certificate
 
@@ -743,11 +744,6 @@ def test_of_a_workload_what_checks_need_is_kept() -> None:
         ([], "", 4, 1),
         ([], "", 0, 0),
     ]
-
-
-def test_so_much_is_read_of_a_cluster() -> None:
-    assert reader.actions({}) == {}
-    assert (reader._MOST, reader._PAGE, reader._AT_ONCE) == (20_000, 250, 8)
 
 
 # What is tried

@@ -19,8 +19,9 @@ from console.doctor.command import data, summary, table
 from console.doctor.findings import Finding, Level, exit_status, listed
 from console.doctor.reader import actions, shipped, wanted
 from console.doctor.rights import needed
-from console.doctor.snapshot import ReadList, Snapshot
+from console.doctor.snapshot import Snapshot
 from console.doctor.trials import Came, Expect, Trial, TrialOutcome
+from console.reading import ReadList
 from webhook.settings import AdoptSettings, DialectSettings, HeadroomSettings, TypicalSettings, WebhookSettings
 from webhook.tls.pki import Pair, new_authority, new_certificate
 

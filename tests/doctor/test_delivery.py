@@ -11,7 +11,7 @@ from msgspec import structs
 from allocator.vocabulary.limits import LimitProvider
 from console.doctor.checks.delivery import delivery
 from console.doctor.findings import Level
-from console.doctor.snapshot import ReadList
+from console.reading import ReadList
 from webhook.settings import DeviceSettings, LimitSettings, WebhookSettings
 
 Raw = dict[str, Any]

@@ -9,10 +9,11 @@ from commands import Koordgate
 from fake_kube import FakeKube, Fault, Where, answer, drop
 from kubeconfigs import write_kubeconfig
 
-from console.doctor import reader
+from console import reading
 from console.doctor.reader import read_cluster, wanted
-from console.doctor.snapshot import ReadList, Snapshot
+from console.doctor.snapshot import Snapshot
 from console.doctor.trials import Came
+from console.reading import ReadList
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import (
@@ -156,8 +157,8 @@ async def test_rights_that_cannot_be_asked_are_not_known(fake: FakeKube, kube: K
 async def test_lists_end_at_a_bound_and_what_cannot_be_read_is_told_apart(
     fake: FakeKube, kube: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "_MOST", 3)
-    monkeypatch.setattr(reader, "_PAGE", 2)
+    monkeypatch.setattr(reading, "MAX_OBJECTS", 3)
+    monkeypatch.setattr(reading, "PAGE", 2)
     for name in "abcde":
         fake.put(NODES.path(), {"metadata": {"name": name}})
     for name in "ab":
@@ -179,14 +180,6 @@ async def test_lists_end_at_a_bound_and_what_cannot_be_read_is_told_apart(
     assert found.of("quotas").items == ()
     assert "no quotas for you" in found.of("quotas").error
     assert found.of("levels") == ReadList()
-
-
-async def test_a_page_has_250_objects(fake: FakeKube, kube: KubeClient) -> None:
-    for at in range(251):
-        fake.put(NODES.path(), {"metadata": {"name": f"n{at}"}})
-    found = await read(fake, kube)
-    assert (len(found.of("nodes").items), found.of("nodes").cut) == (251, False)
-    assert [one.query["limit"] for one in fake.seen("list", "nodes")] == ["250", "250"]
 
 
 async def test_what_is_read_by_name_is_read_although_one_is_absent_or_forbidden(

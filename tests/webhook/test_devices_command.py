@@ -24,6 +24,7 @@ from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import CLASSES, CORDONED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import write_spec
+from console import reading
 from console.devices import nodestate
 from console.devices.cards import cards_of, document
 from console.devices.nodestate import Known, read_node
@@ -770,13 +771,21 @@ async def test_where_no_node_has_devices_that_is_told(fake: FakeKube, cli: Koord
 # Bounds
 
 
-async def test_each_list_is_read_page_by_page(cluster: FakeKube, cli: Koordgate) -> None:
-    for at in range(100):
-        cluster.put(DEVICES.path(), device_object(device_entry(0, id=f"GPU-m{at}"), name=f"m{at:03}"))
+async def test_a_list_that_ends_at_its_bound_shows_no_device_as_free(
+    cluster: FakeKube, cli: Koordgate, kube: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MAX_OBJECTS", 2)
     said = await cli("devices")
-    assert len([line for line in said.out.splitlines() if line.startswith("m")]) == 100
-    for resource in ("devices", "nodes", "resourceclaims", "resourceslices"):
-        assert {one.query["limit"] for one in cluster.seen("list", resource)} == {"100"}
+    assert (said.status, said.out) == (2, "")
+    assert said.err == (
+        "koordgate devices: devices: there are more than 2; the others are left out; name the nodes to be read\n"
+    )
+    for name in ("a", "b"):
+        cluster.put(PODS.path(namespace="default"), {"metadata": {"name": name, "namespace": "default", "uid": name}})
+    adoption = replace(adoption_of(WebhookSettings()), peers=frozenset({Product.HAMI}))
+    assert (await nodestate.read_others(kube, adoption)).unread.startswith(
+        "what Pods of other products hold is not known, so every GPU counts as held: pods: there are more than 2"
+    )
 
 
 @pytest.mark.parametrize(("nodes", "asked"), [(1, 1), (8, 8), (9, 1)])

@@ -10,7 +10,8 @@ from typing import Any, Final
 from allocator.vocabulary.names import HEADROOM
 from allocator.vocabulary.preference import Preference
 from console.doctor.findings import Finding, failure, listed, ok, unknown, warning
-from console.doctor.snapshot import RELEASE, REPORTER, REPORTERS, Raw, Snapshot
+from console.doctor.snapshot import REPORTER, REPORTERS, Raw, Snapshot
+from console.reading import RELEASE
 from webhook.settings import WebhookSettings
 from webhook.tls.pki import CertificateError, Shown, certificates_in, shown
 
