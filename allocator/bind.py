@@ -4,11 +4,11 @@ Each change takes the node's holdings and returns the new ones (None: unchanged)
 with fresher holdings. A change that makes decisions of `place()` yields after each one the steps that it took.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
-from allocator.budget import Budget
+from allocator.budget import Budget, Steps
 from allocator.cpu.choose import shared_milli
 from allocator.cpu.words import not_free
 from allocator.place import MAX_STEPS, Placement, place
@@ -30,9 +30,6 @@ ENDING: Final = Refusal(_ENDS, short=_ENDS)
 MAX_UNBOUND: Final = 2  # nodes on which a Pod may hold something before it is bound: the bind to the first one failed
 Snapshot = Callable[[Holdings], NodeSnapshot]
 Change = Callable[[Holdings], tuple[Holdings | None, bool]]  # answers whether something was changed
-T = TypeVar("T")
-Decisions = Generator[int, None, T]
-"""Decisions of `place()`, one after another: yields after each one the steps that it took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class Decision:
 
 def bind(
     pod: PodToBind, snapshot: Snapshot, now: int, mark: str, sent: Holding | None = None
-) -> Callable[[Holdings], Decisions[tuple[Holdings | None, Decision]]]:
+) -> Callable[[Holdings], Steps[tuple[Holdings | None, Decision]]]:
     """Give a Pod its share of a node. A Pod whose holding still serves it gets the same share again.
 
     A holding that a bind was answered with is never replaced: the API server may still perform that bind. If it does
@@ -68,7 +65,7 @@ def bind(
     decisions of `place()`, all of them on the snapshot made at its beginning.
     """
 
-    def change(holdings: Holdings) -> Decisions[tuple[Holdings | None, Decision]]:
+    def change(holdings: Holdings) -> Steps[tuple[Holdings | None, Decision]]:
         node = snapshot(holdings)
         others = node.without([pod.uid])
         held = holdings.get(pod.uid)
@@ -187,7 +184,7 @@ def _annotated(pod: PodToBind, node: NodeSnapshot) -> Holding | None:
     return None if pod.annotated is None else pod.annotated(node.devices)
 
 
-def decide(request: PodRequest, node: NodeSnapshot, only: Holding | None) -> Decisions[Placement | Refusal]:
+def decide(request: PodRequest, node: NodeSnapshot, only: Holding | None) -> Steps[Placement | Refusal]:
     """Make one decision of `place()`, which yields the steps that it took."""
     budget = Budget(MAX_STEPS)
     decided = place(request, node, only, budget)
@@ -195,7 +192,7 @@ def decide(request: PodRequest, node: NodeSnapshot, only: Holding | None) -> Dec
     return decided
 
 
-def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Decisions[Placement | Refusal]:
+def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Steps[Placement | Refusal]:
     """Choose what the filter assumed for the Pod if that is still free: later Pods were sent to the rest.
 
     The assumption is ignored under `LEAST_USED`: other Pods may have come to that device since, and idle ones come
@@ -208,7 +205,7 @@ def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Dec
     return (yield from decide(request, node, None))
 
 
-def _serves(held: Holding, pod: PodToBind, node: NodeSnapshot) -> Decisions[bool]:
+def _serves(held: Holding, pod: PodToBind, node: NodeSnapshot) -> Steps[bool]:
     """Whether a Pod's holding is still usable, free for the Pod, and what the Pod asks for now.
 
     This holds if `place`, restricted to the holding, would choose it again. Other Pods may have come and gone since.
@@ -240,7 +237,7 @@ def _compared(of: Placement | Holding, node: NodeSnapshot) -> object:
     return shares, cpus and (replace(cpus, numa=()), [one.node for one in cpus.numa])
 
 
-def _adopt(request: PodRequest, said: Holding, node: NodeSnapshot) -> Decisions[Placement | Refusal]:
+def _adopt(request: PodRequest, said: Holding, node: NodeSnapshot) -> Steps[Placement | Refusal]:
     """Check a choice that Koordinator's scheduler has annotated, and adopt it.
 
     `place` decides: the request is placed on the annotated devices alone. The annotations must name exactly the devices
@@ -284,7 +281,7 @@ def _adopted_cpus(request: PodRequest, said: CpuShare | None, placed: CpuShare |
     return replace(said, numa=placed.numa) if placed is not None and placed.numa else said
 
 
-def _needs_more(request: PodRequest, said: Holding, node: NodeSnapshot) -> Decisions[str]:
+def _needs_more(request: PodRequest, said: Holding, node: NodeSnapshot) -> Steps[str]:
     """Name a device whose annotated amounts are below what the request takes, if nothing else is wrong; else ""."""
     capacity = {(device.type, device.id): device.capacity for device in node.devices}
     shares = [share._replace(amounts=capacity.get((share.type, share.id), share.amounts)) for share in said.shares]

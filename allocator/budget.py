@@ -4,8 +4,17 @@ Steps are counted, never time, so that the same question has the same answer on 
 work as looking at one device for one container.
 """
 
+from collections.abc import Generator
 from math import inf, isinf
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+Steps = Generator[int, bool, T]
+"""Long work in parts: between two of them others may run.
+
+It yields the steps of the part's decision where whoever runs it counts them, otherwise 0. It is sent whether it must
+end now; what cannot be ended goes on.
+"""
 
 
 class BudgetSpentError(Exception):

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from allocator.bind import Change, Decisions, Holdings, PodToBind, Snapshot, decide
+from allocator.bind import Change, Holdings, PodToBind, Snapshot, decide
+from allocator.budget import Steps
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding, of_claims
 from allocator.vocabulary.outcome import Refusal
 
@@ -23,7 +24,7 @@ class Planned:
 
 def hold(
     planned: Sequence[Planned], snapshot: Snapshot, now: int, until: int, mark: str = ""
-) -> Callable[[Holdings], Decisions[tuple[Holdings | None, Refusal | None]]]:
+) -> Callable[[Holdings], Steps[tuple[Holdings | None, Refusal | None]]]:
     """Hold what was planned on one node: for all of these Pods, or for none.
 
     `now`: seconds since the epoch. `mark`: on the holds, so that no bind takes them yet; "" for none. Returns a change
@@ -31,7 +32,7 @@ def hold(
     another replica. None where all is held.
     """
 
-    def change(holdings: Holdings) -> Decisions[tuple[Holdings | None, Refusal | None]]:
+    def change(holdings: Holdings) -> Steps[tuple[Holdings | None, Refusal | None]]:
         node = snapshot(holdings)
         for one in planned:
             pod = one.pod

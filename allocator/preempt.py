@@ -5,13 +5,13 @@ of another do not make a whole card.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final, TypeVar
+from typing import Final
 
 from allocator.amounts import PODS, Amounts
-from allocator.budget import Budget, BudgetSpentError
+from allocator.budget import Budget, BudgetSpentError, Steps
 from allocator.place import MAX_STEPS as DECISION_STEPS
 from allocator.place import Placement, place
 from allocator.signature import depends_on_names, signature_of
@@ -26,9 +26,6 @@ MAX_STEPS: Final = 8000
 _HOLDINGS_A_STEP: Final = 4
 _SHARED_STEPS: Final = 100  # from which a refusal is remembered for nodes that are alike
 _ALIKE_STEPS: Final = 10  # to find such a refusal
-T = TypeVar("T")
-Choosing = Generator[None, object, T]
-"""A choice that makes decisions of `place()`, and yields after each one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ def choose_victims(
     proposed: Collection[str],
     budget: Budget | None = None,
     known: LongRefusals | None = None,
-) -> Choosing[tuple[str, ...] | None]:
+) -> Steps[tuple[str, ...] | None]:
     """Choose victims on one node.
 
     If the proposed victims make room, they are the answer. Otherwise others are added, of priorities as low as
@@ -90,13 +87,13 @@ def choose_victims(
     """
     budget, known = budget or Budget(MAX_STEPS), known or LongRefusals(request)
 
-    def fits(gone: set[str]) -> Choosing[bool]:
+    def fits(gone: set[str]) -> Steps[bool]:
         budget.spend(len(node.holdings) // _HOLDINGS_A_STEP)  # the node without these Pods is summed up again
         left = node.without(gone)
         unfinished = known.get(left, budget)
         if unfinished is None:
             placed, unfinished, steps = _decide(request, left, budget)
-            yield
+            yield 0
             if not isinstance(placed, Refusal) and not unfinished:
                 return True
             if steps >= _SHARED_STEPS and (not unfinished or steps == DECISION_STEPS):
@@ -126,8 +123,8 @@ def _choose(
     standing: Mapping[str, PodStanding],
     priority: int,
     proposed: Collection[str],
-    fits: Callable[[set[str]], Choosing[bool]],
-) -> Choosing[tuple[str, ...] | None]:
+    fits: Callable[[set[str]], Steps[bool]],
+) -> Steps[tuple[str, ...] | None]:
     victims = set(proposed)
     if any(standing[uid].priority >= priority for uid in victims & standing.keys()):
         return None
@@ -159,7 +156,7 @@ def _freed(standing: Mapping[str, PodStanding], gone: set[str]) -> Counter[str]:
     return total
 
 
-def _fewest(of: Sequence[str], rest: set[str], fits: Callable[[set[str]], Choosing[bool]]) -> Choosing[set[str]]:
+def _fewest(of: Sequence[str], rest: set[str], fits: Callable[[set[str]], Steps[bool]]) -> Steps[set[str]]:
     """Those Pods of one priority (`of`, the best victims first) that must leave in addition to the rest."""
     if (yield from fits(rest)):
         return set()

@@ -8,7 +8,8 @@ a break may be outdated after it.
 import asyncio
 import time
 from collections.abc import Callable, Generator
-from typing import Final, TypeVar
+from math import inf
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
@@ -21,12 +22,17 @@ _ROUNDS: Final = 3  # of the event loop in a break: a request needs some from it
 class Breaks:
     """The breaks of one piece of work."""
 
-    __slots__ = ("_clock", "_resumed", "_worked")
+    __slots__ = ("_began", "_clock", "_resumed", "_worked")
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._worked = 0.0  # before the last break, in seconds
-        self._resumed = clock()
+        self._began = self._resumed = clock()
+
+    @property
+    def age(self) -> float:
+        """Seconds since it began, others included."""
+        return self._clock() - self._began
 
     @property
     def worked(self) -> float:
@@ -45,14 +51,19 @@ class Breaks:
         self._resumed = self._clock()
 
 
-async def with_breaks(work: Generator[object, None, T]) -> T:
-    """Do work that yields wherever others may run, and return what it returns."""
-    breaks = Breaks()
+async def with_breaks(work: Generator[object, Any, T], breaks: Breaks | None = None, seconds: float = inf) -> T:
+    """Do work that yields wherever others may run, and return what it returns.
+
+    It is sent whether so many seconds are over since `breaks` began, so that it may end.
+    """
+    breaks = breaks or Breaks()
     try:
+        next(work)
         while True:
-            next(work)
+            over = breaks.age >= seconds
             if breaks.due():
                 await breaks.take()
+            work.send(over)
     except StopIteration as done:
         found: T = done.value
         return found

@@ -1,6 +1,6 @@
 """Long searches: others run meanwhile, one call ends in time, and no namespace uses more than its share."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,10 +9,12 @@ from builders import device_entry, finish, gpu, holding, part
 from uneven import NODE_NAMES, hostile
 from world import World, gpu_pod, rank
 
+from allocator.budget import Steps
+from koordgate.breaks import Breaks, with_breaks
 from koordgate.kube.resource import DEVICES, NODES
 from webhook.ledger.store import Record
 from webhook.scheduling.extender import Extender
-from webhook.scheduling.pace import Effort, Search, SearchTime, Turn, Turns, at_once, paced
+from webhook.scheduling.pace import Effort, SearchTime, Turns, at_once
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
@@ -35,34 +37,35 @@ class Clock:
         return self.now
 
 
-def steps(clock: Clock, lasting: Sequence[float], turns: list[Turn]) -> Search[int]:
+def steps(clock: Clock, lasting: Sequence[float], turns: list[bool]) -> Steps[int]:
     """A search of parts that last so many seconds; it returns how many parts it has done, and notes what it is told."""
     done = 0
     for seconds in lasting:
         clock.now += seconds
         done += 1
-        turn = yield
-        turns.append(turn)
-        if turn is Turn.END:
+        turn = yield 0
+        turns.append(bool(turn))
+        if turn:
             break
     return done
 
 
-async def run(lasting: Sequence[float], most: float) -> tuple[int, float, list[Turn], int]:
+async def run(lasting: Sequence[float], most: float) -> tuple[int, float, list[bool], int]:
     """What a search returned, for how long it was worked on, what it was told, and how often others could run."""
-    clock, turns = Clock(), list[Turn]()
+    clock, turns = Clock(), list[bool]()
     async with others() as ran:
 
         def pass_time() -> None:
             clock.now += 1.0  # work of others is not the search's
 
         ran.each = pass_time
-        found, worked = await paced(steps(clock, lasting, turns), most, clock)
-        return found, worked, turns, ran.breaks
+        breaks = Breaks(clock)
+        found = await with_breaks(steps(clock, lasting, turns), breaks, most)
+        return found, breaks.worked, turns, ran.breaks
 
 
 async def test_a_short_search_runs_without_a_pause() -> None:
-    assert await run([0.0004] * 4, 10.0) == (4, pytest.approx(0.0016), [Turn.GO_ON] * 4, 0)  # type: ignore[comparison-overlap]
+    assert await run([0.0004] * 4, 10.0) == (4, pytest.approx(0.0016), [False] * 4, 0)
 
 
 async def test_others_run_after_each_two_milliseconds_of_a_search() -> None:
@@ -74,13 +77,13 @@ async def test_others_run_after_each_two_milliseconds_of_a_search() -> None:
 async def test_a_search_is_told_to_end_when_its_time_is_over_others_counted() -> None:
     found, _, turns, breaks = await run([0.006] * 30, 6.0)
     assert (found, breaks) == (3, 3)
-    assert turns == [Turn.GO_ON, Turn.GO_ON, Turn.END]
+    assert turns == [False, False, True]
 
 
 def test_a_search_at_once_is_never_told_to_end() -> None:
-    turns: list[Turn] = []
+    turns: list[bool] = []
     assert at_once(steps(Clock(), [1000.0] * 3, turns)) == 3
-    assert turns == [Turn.GO_ON] * 3
+    assert turns == [False] * 3
 
 
 async def test_a_search_without_a_pause_is_found_at_once() -> None:
@@ -147,11 +150,11 @@ async def test_a_search_gets_what_its_namespace_has_and_is_charged_for_what_it_t
     account = SearchTime(clock)
     given = []
 
-    def search(effort: Effort) -> Search[str]:
+    def search(effort: Effort) -> Steps[str]:
         given.append(effort.most_steps)
         effort.steps += 1001
         clock.now += 0.0
-        if (yield) is Turn.END:
+        if (yield 0):
             return "ended"
         return "found"
 
@@ -166,7 +169,7 @@ def test_decisions_that_must_be_made_are_charged_without_the_time_of_others() ->
     clock = Clock()
     account = SearchTime(clock)
 
-    def decisions() -> Generator[int, None, str]:
+    def decisions() -> Steps[str]:
         for _ in range(3):
             clock.now += 0.2
             yield 400
@@ -186,7 +189,7 @@ def test_decisions_that_must_be_made_are_charged_without_the_time_of_others() ->
 def test_short_decisions_are_free() -> None:
     account = SearchTime(Clock())
 
-    def decisions() -> Generator[int, None, str]:
+    def decisions() -> Steps[str]:
         yield 1000
         return "bound"
 

@@ -13,7 +13,7 @@ from world import World, admitted, cpu_pod, gpu_pod, plain_pod
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from koordgate.kube.resource import PODS
 from webhook.scheduling.extender import BadExtenderArgsError, Extender, _proposed
-from webhook.scheduling.pace import Effort, Turn
+from webhook.scheduling.pace import Effort
 from webhook.view.podinfo import read_pod_info
 
 Raw = dict[str, Any]
@@ -257,7 +257,7 @@ def test_a_search_for_victims_that_is_ended_answers_with_the_nodes_that_it_has_j
     next(search)
     try:
         while True:
-            search.send(Turn.END)
+            search.send(True)
     except StopIteration as done:
         answer = done.value
     assert list(answer["NodeNameToMetaVictims"]) == ["n1"]

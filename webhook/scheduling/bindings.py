@@ -1,7 +1,7 @@
 """`/mutate-binding` and `/validate-binding`: devices are chosen in the bind, and no other binder may bind the Pod."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from allocator.bind import ENDING, MAX_UNBOUND, PodToBind, bind
+from allocator.budget import Steps
 from allocator.devicequotas import device_quotas
 from allocator.memorylimits import limit_annotations
 from allocator.vocabulary.device import Device
@@ -131,7 +132,7 @@ class BindingWebhooks:
         reason = Occasion.NAMED
         new = False
 
-        def change(holdings: Holdings) -> Generator[None, None, Decided[Holding | Refusal]]:
+        def change(holdings: Holdings) -> Steps[Decided[Holding | Refusal]]:
             nonlocal reason, new
             changed, decided = yield from self._search_time.charging(pod.namespace, decide(holdings))
             new = changed is not None

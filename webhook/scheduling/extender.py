@@ -11,13 +11,13 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
 from allocator.bind import GANG_WAITS, MAX_UNBOUND, may_take
-from allocator.budget import Budget
+from allocator.budget import Budget, Steps
 from allocator.preempt import MAX_STEPS as VICTIM_STEPS
 from allocator.preempt import LongRefusals, PodStanding, choose_victims
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import RESOURCE_MAPS
 from webhook.boundedcache import BoundedCache
-from webhook.scheduling.pace import Effort, Search, SearchTime, Turn, at_once
+from webhook.scheduling.pace import Effort, SearchTime, at_once
 from webhook.scheduling.ranking import MOST_TOLD, Ranked, Ranking
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo, read_pod_info
@@ -110,7 +110,7 @@ class Extender:
         """
         return at_once(self._filter(self._read(args), Effort()))
 
-    def _filter(self, asked: _Asked, effort: Effort) -> Search[dict[str, Any]]:
+    def _filter(self, asked: _Asked, effort: Effort) -> Steps[dict[str, Any]]:
         pod, names, whole_nodes, spec, _ = asked
         if pod is None or not pod.asks:
             return _fitting(names, whole_nodes, {}, {})
@@ -211,7 +211,7 @@ class Extender:
         asked = self._read(args)
         return await self._search_time.within(_namespace(asked.pod), lambda effort: self._prioritize(asked, effort))
 
-    def _prioritize(self, asked: _Asked, effort: Effort) -> Search[list[dict[str, Any]]]:
+    def _prioritize(self, asked: _Asked, effort: Effort) -> Steps[list[dict[str, Any]]]:
         pod, names = asked.pod, asked.names
         if pod is None or not pod.request:
             return [{"Host": name, "Score": 0} for name in names]
@@ -243,7 +243,7 @@ class Extender:
             raise BadExtenderArgsError("ExtenderPreemptionArgs without a Pod")
         return self._known(spec_pod), proposed
 
-    def _preempt(self, pod: PodInfo | None, proposed: _Proposed, effort: Effort) -> Search[dict[str, Any]]:
+    def _preempt(self, pod: PodInfo | None, proposed: _Proposed, effort: Effort) -> Steps[dict[str, Any]]:
         if pod is None or not pod.asks:
             return _victims(proposed)
         if pod.problem or pod.annotation_problem or (self._all_or_nothing and pod.request.wishes.all_or_nothing):
@@ -268,7 +268,7 @@ class Extender:
             effort.steps += int(steps - budget.left)
             if victims is not None:
                 chosen[node] = (list(victims), violations)
-            if (yield) is Turn.END:
+            if (yield 0):
                 self._interrupted("namespace" if effort.why else "time")
                 break
         return _victims(chosen)

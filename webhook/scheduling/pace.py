@@ -7,14 +7,14 @@ Pods wait too.
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, auto
 from math import inf
 from typing import Final, TypeVar
 
+from allocator.budget import Steps
 from allocator.place import MAX_STEPS
-from koordgate.breaks import Breaks
+from koordgate.breaks import Breaks, with_breaks
 
 T = TypeVar("T")
 
@@ -37,24 +37,11 @@ _TURN_STEPS: Final = 400  # of decisions between two points where a search can b
 _MOST_NAMESPACES: Final = 1024
 
 
-class Turn(Enum):
-    """What a search learns where it can be interrupted."""
-
-    GO_ON = auto()
-    """Go on; other requests may have been answered meanwhile."""
-    END = auto()
-    """Answer with what was found so far."""
-
-
-Search = Generator[None, Turn, T]
-
-
-def at_once(search: Search[T]) -> T:
+def at_once(search: Steps[T]) -> T:
     """Search to the end, without a pause."""
     try:
-        next(search)
         while True:
-            search.send(Turn.GO_ON)
+            next(search)
     except StopIteration as done:
         found: T = done.value
         return found
@@ -131,14 +118,15 @@ class SearchTime:
         why = f"the time for long searches for {whose} is used up; there is more in {wait + 1:.0f} s"
         return Effort(_CHEAP_S, CHEAP_STEPS, why)
 
-    async def within(self, namespace: str, search: Callable[[Effort], Search[T]]) -> T:
+    async def within(self, namespace: str, search: Callable[[Effort], Steps[T]]) -> T:
         """Search for a Pod of this namespace, paced, with what it may use now, and note what that was."""
         effort = self.effort(namespace)
-        found, seconds = await paced(search(effort), effort.seconds)
-        self.charge(namespace, effort, seconds)
+        breaks = Breaks()
+        found = await with_breaks(search(effort), breaks, effort.seconds)
+        self.charge(namespace, effort, breaks.worked)
         return found
 
-    def charging(self, namespace: str, decisions: Generator[int, None, T]) -> Generator[None, None, T]:
+    def charging(self, namespace: str, decisions: Steps[T]) -> Steps[T]:
         """Make decisions that must be made whatever the namespace has used, and note what they took.
 
         `decisions`: yields after each decision the steps that it took. Yields after each decision: others may run then,
@@ -149,7 +137,7 @@ class SearchTime:
             while True:
                 effort.steps += next(decisions)
                 seconds += self._clock() - resumed
-                yield
+                yield 0
                 resumed = self._clock()
         except StopIteration as done:
             decided: T = done.value
@@ -168,22 +156,3 @@ class SearchTime:
             one.left = max(one.refill(now) - seconds, -one.most)
         while len(self._used) > _MOST_NAMESPACES:
             self._used.popitem(last=False)
-
-
-async def paced(search: Search[T], seconds: float, clock: Callable[[], float] = time.perf_counter) -> tuple[T, float]:
-    """Search for a limited time, with breaks.
-
-    `seconds`: after which it must end. `clock`: monotonic seconds. Returns what it found, and for how long it was
-    worked on, in seconds.
-    """
-    began, breaks = clock(), Breaks(clock)
-    try:
-        next(search)
-        while True:
-            turn = Turn.END if clock() - began >= seconds else Turn.GO_ON
-            if breaks.due():
-                await breaks.take()
-            search.send(turn)
-    except StopIteration as done:
-        found: T = done.value
-        return found, breaks.worked

@@ -6,14 +6,14 @@ that follow are not sent to the same devices.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
 from allocator.bind import ENDING
-from allocator.budget import Budget
+from allocator.budget import Budget, Steps
 from allocator.devices.words import fitting
 from allocator.index.cluster import ClusterIndex
 from allocator.index.packed import PackedError
@@ -32,7 +32,7 @@ from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import DeviceOrder, Preference
 from koordgate.breaks import with_breaks
 from webhook.scheduling.assumed import Assumed
-from webhook.scheduling.pace import CHEAP_STEPS, MOST_ENDED, MOST_S, Effort, Search, Turn, Turns, at_once
+from webhook.scheduling.pace import CHEAP_STEPS, MOST_ENDED, MOST_S, Effort, Turns, at_once
 from webhook.scheduling.verdicts import PlaceVerdict, Verdicts
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
@@ -108,7 +108,7 @@ class Ranking:
 
     def search(
         self, pod: PodInfo, names: Sequence[str], most: int | None, shunned: AbstractSet[str], effort: Effort
-    ) -> Search[Ranked]:
+    ) -> Steps[Ranked]:
         """Find nodes for a Pod.
 
         A search that is ended names what it found. Where it found nothing, a few of the nodes that it did not judge are
@@ -134,7 +134,7 @@ class Ranking:
         refused = {**found.refused, **away}
         return _interrupted(names, refused, found.interrupted) if found.interrupted else Ranked((), refused)
 
-    def _judge_in_order(self, order: Iterator[str], pod: PodInfo, most: int | None, effort: Effort) -> Search[Ranked]:
+    def _judge_in_order(self, order: Iterator[str], pod: PodInfo, most: int | None, effort: Effort) -> Steps[Ranked]:
         """Judge nodes until enough are found, or until the search is ended."""
         request = self.wanted(pod)
         named: list[str] = []
@@ -154,7 +154,7 @@ class Ranking:
             if turns.due():
                 if not kept:  # others may change the index
                     order, kept = iter(list(order)), True
-                if (yield) is Turn.END:
+                if (yield 0):
                     return Ranked(tuple(named), refused, effort.why or _LONG)
         return Ranked(tuple(named), {} if named else refused)
 
@@ -185,7 +185,7 @@ class Ranking:
         """Compare nodes for a Pod at once, as `compare` does."""
         return at_once(self.compare(pod, names, Effort()))
 
-    def compare(self, pod: PodInfo, names: Sequence[str], effort: Effort) -> Search[dict[str, int]]:
+    def compare(self, pod: PodInfo, names: Sequence[str], effort: Effort) -> Steps[dict[str, int]]:
         """Compare nodes for a Pod as `search` orders them; what the Pod itself holds counts as free.
 
         A comparison that is ended leaves out the nodes that it did not judge.
@@ -208,7 +208,7 @@ class Ranking:
         for name, level in found.items():
             if not isinstance(self.verdict(name, request, pod.uid, effort), Refusal):
                 fitting[name] = level
-            if turns.due() and (yield) is Turn.END:
+            if turns.due() and (yield 0):
                 break
         numbers = {level: number for number, level in enumerate(sorted({*fitting.values()}))}
         return {name: numbers[level] for name, level in fitting.items()}
@@ -260,7 +260,7 @@ class Ranking:
 
     def _why_away(
         self, search: NodeSearch, pod: PodInfo, effort: Effort
-    ) -> Search[tuple[dict[str, Refusal], list[str]]]:
+    ) -> Steps[tuple[dict[str, Refusal], list[str]]]:
         """Explain for each node that the index excludes why it does; in full where they are few.
 
         `place()` judges these nodes as well: all if they are few, otherwise some, others with each call.
@@ -275,7 +275,7 @@ class Ranking:
         turns = Turns(effort)
         for name in judged:
             outcomes[name] = self.verdict(name, pod.request, pod.uid, effort)
-            if turns.due() and (yield) is Turn.END:
+            if turns.due() and (yield 0):
                 break
         refusals = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Refusal)}
         accepted = sorted(outcomes.keys() - refusals.keys())
@@ -366,7 +366,7 @@ class Ranking:
         """
         await with_breaks(self.take_in())
 
-    def take_in(self) -> Generator[None, object, None]:
+    def take_in(self) -> Steps[None]:
         """Take in what changed, and yield after each node; in the step in which it ends, nothing is left."""
         while True:
             for node in self._reassumed.drain():
@@ -386,7 +386,7 @@ class Ranking:
                     self._put(node, self._snapshot(node))
             else:
                 return
-            yield
+            yield 0
 
     def _put(self, node: str, snapshot: NodeSnapshot) -> None:
         self._version += 1
