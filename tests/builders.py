@@ -238,7 +238,7 @@ def device_object(*entries: Any, name: str = "node-1", annotations: Mapping[str,
     }
 
 
-def finish(work: Generator[object, None, T]) -> T:
+def finish(work: Generator[object, Any, T]) -> T:
     """Do work that yields between its parts, at once; returns what it returns."""
     try:
         while True:

@@ -136,7 +136,7 @@ async def served_map(parts: Parts, kube: KubeClient, context: ssl.SSLContext) ->
     if not stated.enabled:
         yield 0
         return
-    waiting = WaitingPods(parts.cluster, parts.ranking, parts.settings.scheduler.name, parts.extender.said_of)
+    waiting = WaitingPods(parts.cluster, parts.ranking, parts.settings.scheduler.names, parts.extender.said_of)
     feed = MapFeed(parts.cluster, parts.types, waiting, wall_clock)
     server = MapServer(feed, TokenGuard(kube), stated.clients)
     closed = parts.metrics.connections_closed.labels("map").inc

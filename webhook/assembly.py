@@ -147,7 +147,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     scheduler = settings.scheduler
     grace = settings.ledger.grace_seconds
     binders = Binders(
-        scheduler.name,
+        scheduler.names,
         scheduler.username,
         settings.domain,
         settings.ledger.given_back_seconds,
@@ -191,7 +191,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         hold_seconds=settings.gangs.hold_seconds,
         reports=reporter,
         released=released,
-        tended=lambda pod: pod.scheduler_name == scheduler.name or modes.enforced(pod.namespace),
+        tended=lambda pod: pod.scheduler_name in scheduler.names or modes.enforced(pod.namespace),
     )
 
     def freed(node: str) -> None:
@@ -216,7 +216,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     learned = mix if asks_typical or stated else None
     worth = FreeWorth(cluster, types, learned, monotonic)
     figures = ClusterFigures(
-        Capacity(cluster, types), worth, types, lambda: cluster.pods.waiting(scheduler.name), extender.said_of
+        Capacity(cluster, types), worth, types, lambda: cluster.pods.waiting(scheduler.names), extender.said_of
     )
     metrics.add(figures, QuotaFigures(limits))
     classes = cluster.runtime_classes
@@ -236,6 +236,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         ),
         scheduler.username,
         cluster.reach.of,
+        schedulers=scheduler.names,
         state_memory=settings.state_memory,
         limits=limits.of,
         peers=settings.adopt.writers,
@@ -281,7 +282,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         ranking=ranking,
         extender=extender,
         reconciler=Reconciler(
-            scheduler_name=scheduler.name,
+            schedulers=scheduler.names,
             grace=grace,
             cluster=cluster,
             ledger=ledger,
@@ -327,7 +328,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
                 ),
                 pods=pods,
                 types=types,
-                scheduler_name=scheduler.name,
+                schedulers=scheduler.names,
                 ignored=ignored,
                 modes=modes,
                 metrics=metrics,

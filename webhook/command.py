@@ -97,7 +97,7 @@ class Replica:
         self._settings = settings
         self._kube = kube
         self._timing = timing = timing or Timing(offset=lambda: kube.server_offset)
-        self._waker = Waker(kube, lambda: self.parts.cluster.pods.anybody_waits(settings.scheduler.name))
+        self._waker = Waker(kube, lambda: self.parts.cluster.pods.anybody_waits(settings.scheduler.names))
         self.parts: Parts = assemble(
             settings,
             cluster_store(kube),

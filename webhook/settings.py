@@ -1,8 +1,8 @@
 """The settings of a koordgate process: one YAML file, read once, checked whole, then frozen."""
 
 import ssl
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
@@ -66,6 +66,23 @@ class TypicalSettings(Section, frozen=True):
     weight: Annotated[int, Meta(ge=1, le=_MAX_STATED)] = 1
 
 
+@dataclass(frozen=True, slots=True)
+class SchedulerNames:
+    """The values of `spec.schedulerName` of Pods that our scheduler binds; each is a profile of it."""
+
+    everywhere: str = KOORD_SCHEDULER
+
+    def of(self, namespace: str) -> str:  # noqa: ARG002 all namespaces have one name so far
+        """The name that Pods of a namespace get."""
+        return self.everywhere
+
+    def __iter__(self) -> Iterator[str]:
+        yield self.everywhere
+
+    def __contains__(self, name: object) -> bool:
+        return name == self.everywhere
+
+
 class Scheduler(Section, frozen=True):
     """The scheduler whose Bindings allocate.
 
@@ -92,6 +109,11 @@ class Scheduler(Section, frozen=True):
     assume_seconds: Seconds = 5.0
     client_certificates: bool = True
     common_name: Annotated[str, Meta(min_length=1, max_length=64)] = KOORD_SCHEDULER
+
+    @property
+    def names(self) -> SchedulerNames:
+        """The names of Pods that it binds."""
+        return SchedulerNames(self.name)
 
 
 class Guard(Section, frozen=True):

@@ -202,7 +202,7 @@ async def test_pods_that_wait_are_told_with_what_place_says(world: World) -> Non
     uids = {name: world.pod(name)["metadata"]["uid"] for name in ("big", "new")}
     said = {uids["big"]: Answer.IMPOSSIBLE}
     parts = world.parts
-    waiting = WaitingPods(parts.cluster, parts.ranking, parts.settings.scheduler.name, said.get)
+    waiting = WaitingPods(parts.cluster, parts.ranking, parts.settings.scheduler.names, said.get)
     told = await waiting()
     assert told["total"] == 2
     reasons = {one["name"]: one["reasons"] for one in told["pods"]}
@@ -215,7 +215,7 @@ async def test_a_pod_is_told_how_long_it_has_waited_and_why_it_cannot_be_read(wo
     world.add_pod(gpu_pod("big", 300))
     world.see()
     parts = world.parts
-    waiting = WaitingPods(parts.cluster, parts.ranking, parts.settings.scheduler.name, lambda _uid: None)
+    waiting = WaitingPods(parts.cluster, parts.ranking, parts.settings.scheduler.names, lambda _uid: None)
     uid = world.pod("big")["metadata"]["uid"]
     (pod,) = (await waiting())["pods"]
     assert (pod["uid"], pod["namespace"], pod["state"], pod["seconds"]) == (uid, "default", "waiting", 0)
@@ -236,7 +236,7 @@ async def test_nodes_are_judged_where_no_node_was_named(world: World, said: Answ
     world.add_pod(gpu_pod("big", 300))
     world.see()
     parts = world.parts
-    waiting = WaitingPods(parts.cluster, parts.ranking, parts.settings.scheduler.name, lambda _uid: said)
+    waiting = WaitingPods(parts.cluster, parts.ranking, parts.settings.scheduler.names, lambda _uid: said)
     (pod,) = (await waiting())["pods"]
     assert (len(pod["reasons"]) > 1) is judged
 
@@ -250,7 +250,7 @@ async def test_of_up_to_four_nodes_each_is_named_and_of_sixteen_the_reasons_are_
     world.add_pod(gpu_pod("big", 300))
     world.see()
     parts = world.parts
-    waiting = WaitingPods(parts.cluster, parts.ranking, parts.settings.scheduler.name, lambda _uid: Answer.FULL)
+    waiting = WaitingPods(parts.cluster, parts.ranking, parts.settings.scheduler.names, lambda _uid: Answer.FULL)
     (pod,) = (await waiting())["pods"]
     _, *told = pod["reasons"]
     starts = {
@@ -270,7 +270,7 @@ async def test_200_pods_are_told_and_all_are_counted(world: World) -> None:
         world.add_pod(gpu_pod(f"p{number:03}", 300))
     world.see()
     parts = world.parts
-    waiting = WaitingPods(parts.cluster, parts.ranking, parts.settings.scheduler.name, lambda _uid: None)
+    waiting = WaitingPods(parts.cluster, parts.ranking, parts.settings.scheduler.names, lambda _uid: None)
     told = await waiting()
     assert (len(told["pods"]), told["total"]) == (200, 201)
     assert {one["name"] for one in told["pods"]} == {f"p{number:03}" for number in range(200)}

@@ -560,7 +560,7 @@ async def test_a_plain_request_is_kept_off_nodes_whose_cards_are_ours_to_give(wo
     refused(await world.validate(asked), 403, "was never translated", "create it again")
     configured = world.parts.bindings._binders
     world.parts.bindings._binders = Binders(
-        configured.scheduler_name, configured.username, configured.domain, configured.given_back_s
+        configured.schedulers, configured.username, configured.domain, configured.given_back_s
     )
     refused(await world.validate(asked), 403, "was never translated", "create it again")
     binders = replace(configured, warn_only=True)

@@ -33,6 +33,7 @@ from webhook.ledger.memory import MemoryStore
 from webhook.ledger.store import Record
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking
+from webhook.settings import SchedulerNames
 from webhook.view.changes import Changes
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
@@ -670,17 +671,17 @@ def test_what_is_kept_is_what_decisions_use() -> None:
     assert (kept.uid, kept.namespace, kept.name, kept.node) == ("uid-p", "default", "p", "n1")
     assert kept.finished
     assert kept.canonical
-    assert kept.in_scope("koord-scheduler")
+    assert kept.in_scope(SchedulerNames())
 
 
 def test_a_plain_request_of_another_scheduler_is_not_ours_to_stop() -> None:
     theirs = info(pod(container(limits={"nvidia.com/gpu": "1"}), schedulerName="default-scheduler"))
     assert theirs.asks
-    assert not theirs.in_scope("koord-scheduler")
+    assert not theirs.in_scope(SchedulerNames())
     ours = info(pod(container(limits={"nvidia.com/gpu": "1"}), schedulerName="koord-scheduler"))
-    assert ours.in_scope("koord-scheduler")
+    assert ours.in_scope(SchedulerNames())
     canonical = info(pod(container(limits={"koordinator.sh/gpu": "50"}), schedulerName="default-scheduler"))
-    assert canonical.in_scope("koord-scheduler")
+    assert canonical.in_scope(SchedulerNames())
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"gpu":5}', '{"gpu":[{"minor":"0"}]}', "null"])

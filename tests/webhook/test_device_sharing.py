@@ -21,7 +21,7 @@ from webhook.admission.slots import SlotDefaults
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.quotas.limits import NamespaceLimits
 from webhook.review import Response
-from webhook.settings import WebhookSettings, parse
+from webhook.settings import SchedulerNames, WebhookSettings, parse
 from webhook.view.podinfo import read_pod_info
 
 Raw = dict[str, Any]
@@ -301,7 +301,7 @@ def test_a_pod_that_only_names_users_may_be_bound_by_nobody_else() -> None:
     info = read_pod_info(example())
     assert info is not None
     assert info.canonical
-    assert info.in_scope("another-scheduler")
+    assert info.in_scope(SchedulerNames("another-scheduler"))
 
 
 # --- settings, simulate

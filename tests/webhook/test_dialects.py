@@ -24,6 +24,7 @@ from allocator.wire.deviceobject import read_device_object
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.admission.validate import created
+from webhook.settings import SchedulerNames
 from webhook.view.podinfo import read_pod_info
 
 POLICY = TranslationPolicy("kubernetes.io", KOORD_SCHEDULER, TYPES)
@@ -123,7 +124,7 @@ def test_names_of_a_device_plugin_leave_an_untranslated_pod_to_its_scheduler(lim
     info = read_pod_info(obj, types=TYPES)
     assert info is not None
     assert not info.canonical
-    assert not info.in_scope(KOORD_SCHEDULER)
+    assert not info.in_scope(SchedulerNames())
     done = read_pod_info(admitted(obj), types=TYPES)
     assert done is not None
     assert done.canonical

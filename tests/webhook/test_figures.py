@@ -18,7 +18,7 @@ from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.preference import Preference
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODES, PODS
-from webhook.settings import TypicalSettings
+from webhook.settings import SchedulerNames, TypicalSettings
 from webhook.view.capacity import Capacity, DeviceState, DeviceSum, counted
 
 Raw = dict[str, Any]
@@ -149,8 +149,8 @@ async def test_a_pod_that_takes_the_name_of_a_waiting_one_waits_from_its_own_beg
     world.clock.now += 5
     pods = world.parts.cluster.pods
     assert (pods.waited("another"), pods.waited("uid-p")) == (5, 0)
-    assert list(pods.waiting("koord-scheduler")) == ["another"]
-    assert list(pods.waiting("another")) == []
+    assert list(pods.waiting(SchedulerNames())) == ["another"]
+    assert list(pods.waiting(SchedulerNames("another"))) == []
 
 
 async def test_a_dry_run_is_no_bind(world: World) -> None:

@@ -65,7 +65,7 @@ async def run(lasting: Sequence[float], most: float) -> tuple[int, float, list[b
 
 
 async def test_a_short_search_runs_without_a_pause() -> None:
-    assert await run([0.0004] * 4, 10.0) == (4, pytest.approx(0.0016), [False] * 4, 0)
+    assert await run([0.0004] * 4, 10.0) == (4, pytest.approx(0.0016), [False] * 4, 0)  # type: ignore[comparison-overlap]
 
 
 async def test_others_run_after_each_two_milliseconds_of_a_search() -> None:

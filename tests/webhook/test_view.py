@@ -22,6 +22,7 @@ from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from webhook.ledger.ledger import Ledger
 from webhook.ledger.memory import MemoryStore
 from webhook.ledger.store import Record
+from webhook.settings import SchedulerNames
 from webhook.view.changes import Changes
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, TopologyFeed
@@ -206,7 +207,7 @@ def test_one_of_our_pods_that_another_of_the_same_name_replaces_is_gone_from_eve
     ledger.observe(Record("n1", 1, {"uid-1": holding("uid-1", part(gpu(0), 50))}))
     assert view.snapshot("n1").used["GPU-0"][GPU_CORE] == 50
     assert view.pods.gang("default/g") == {"uid-1": "n1", "uid-2": ""}
-    assert view.pods.anybody_waits("koord-scheduler")
+    assert view.pods.anybody_waits(SchedulerNames())
     for name, uid in zip("ab", uids, strict=True):
         if foreign == "none of ours":
             view.pods.put_stranger("default", name, Stranger(uid))
@@ -215,7 +216,7 @@ def test_one_of_our_pods_that_another_of_the_same_name_replaces_is_gone_from_eve
         view.check_invariants()
     assert [view.pods.by_uid(uid) for uid in ("uid-1", "uid-2")] == [None, None]
     assert view.pods.gang("default/g") == {}
-    assert not view.pods.anybody_waits("koord-scheduler")
+    assert not view.pods.anybody_waits(SchedulerNames())
     assert view.pods.on("n1") == {}
     assert view.pods.has_ended("uid-1", "n1")
     for other in ("n0", "n2"):
@@ -506,7 +507,7 @@ class AnyHistory(RuleBasedStateMachine):
             anew.nodes.block(name, "spoilt")
         assert anew.nodes.known() == self.view.nodes.known()
         assert ours(anew) == ours(self.view)
-        assert anew.pods.anybody_waits("koord-scheduler") == self.view.pods.anybody_waits("koord-scheduler")
+        assert anew.pods.anybody_waits(SchedulerNames()) == self.view.pods.anybody_waits(SchedulerNames())
         assert anew.pods.gang("default/g") == self.view.pods.gang("default/g")
         assert anew.nodes.shunned(None) == self.view.nodes.shunned(None)
         for name in NODES:

@@ -22,6 +22,7 @@ from webhook.devicemap.document import MAX_EXPLANATION, VERSION, cut, node_of, t
 from webhook.scheduling.extender import Answer
 from webhook.scheduling.pace import Effort
 from webhook.scheduling.ranking import Ranking
+from webhook.settings import SchedulerNames
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
 
@@ -185,16 +186,16 @@ class WaitingPods:
     """
 
     def __init__(
-        self, view: ClusterView, ranking: Ranking, scheduler: str, said: Callable[[str], Answer | None]
+        self, view: ClusterView, ranking: Ranking, schedulers: SchedulerNames, said: Callable[[str], Answer | None]
     ) -> None:
         self._view = view
         self._ranking = ranking
-        self._scheduler = scheduler
+        self._schedulers = schedulers
         self._said = said
 
     async def __call__(self) -> Raw:
         """The entry `waiting` of the document: the Pods that were seen first, and how many there are in sum."""
-        uids = list(self._view.pods.waiting(self._scheduler))
+        uids = list(self._view.pods.waiting(self._schedulers))
         breaks = Breaks()
         pods = []
         for uid in uids[:_MOST_PODS]:

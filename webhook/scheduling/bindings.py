@@ -35,6 +35,7 @@ from webhook.review import RefusalReason, Request, Response, allowed, denied, er
 from webhook.scheduling.account import Occasion, account
 from webhook.scheduling.extender import unformatted
 from webhook.scheduling.pace import SearchTime
+from webhook.settings import SchedulerNames
 from webhook.view.cluster import ClusterView
 from webhook.view.livepods import LivePods
 from webhook.view.podinfo import PodInfo, Stranger, annotated_holding
@@ -48,7 +49,7 @@ _MOST_ANNOTATIONS: Final = 64 * 1024
 class Binders:
     """Who binds."""
 
-    scheduler_name: str  # `spec.schedulerName` of the Pods that are ours
+    schedulers: SchedulerNames  # `spec.schedulerName` of the Pods that are ours
     username: str  # the exact user whose Bindings allocate
     domain: str  # of the resource names that are written
     given_back_s: float  # seconds within which what was given to a Pod that was not bound is given back
@@ -253,7 +254,7 @@ class BindingWebhooks:
             if isinstance(pod, Stranger):
                 judged = self._of_stranger(request)
                 return self._taking(request, pod, node) if judged.allowed else judged
-            if not pod.in_scope(self._binders.scheduler_name):
+            if not pod.in_scope(self._binders.schedulers):
                 judged = self._of_stranger(request)
                 return self._plain(request, pod, node) if judged.allowed else judged
             if request.username != self._binders.username:
@@ -291,7 +292,7 @@ class BindingWebhooks:
         return self._kept_off(
             f"Pod {pod} was never translated by koordgate, which gives the devices of node {node}: the kubelet would "
             "choose a device for it that another Pod may hold. Delete the Pod and create it again; koordgate then "
-            f"translates it, and {self._binders.scheduler_name} binds it"
+            f"translates it, and {self._binders.schedulers.of(pod.namespace)} binds it"
         )
 
     def _taking(self, request: Request, pod: PodInfo | Stranger, node: str) -> Response:
@@ -340,7 +341,8 @@ class BindingWebhooks:
         return (
             f"Pod {pod} {pod.request.scope}, and {request.username} is not its scheduler: only "
             f"{self._binders.username} may bind it, because that bind chooses its devices, CPUs and NUMA nodes. Leave "
-            f"it to spec.schedulerName {self._binders.scheduler_name}, or create a Pod that is not in koordgate's scope"
+            f"it to spec.schedulerName {self._binders.schedulers.of(pod.namespace)}, or create a Pod that is not in "
+            "koordgate's scope"
         )
 
     async def _carries(self, request: Request, pod: PodInfo, node: str, deadline: float) -> Response:

@@ -27,6 +27,7 @@ from webhook.metrics import WebhookMetrics
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranked, Ranking
+from webhook.settings import SchedulerNames
 from webhook.shadow.followed import Followed, FollowedPods
 from webhook.shadow.judge import created, judge
 from webhook.shadow.view import ShadowView
@@ -71,7 +72,7 @@ class ShadowParts:
     make_ranking: Callable[[ShadowView, Assumed], Ranking]  # makes a ranking on a view, and on what is assumed there
     pods: PodWebhooks  # judges Pods where koordgate enforces
     types: DeviceTypes
-    scheduler_name: str  # of the Pods that koordgate places in truth, which are not observed
+    schedulers: SchedulerNames  # of the Pods that koordgate places in truth, which are not observed
     ignored: AbstractSet[str]  # resources that kube-scheduler does not look for on a node that does not state them
     modes: NamespaceModes
     metrics: WebhookMetrics  # counts what would be done
@@ -112,7 +113,7 @@ class ShadowKeeper:
         if known is not None and known.pod.uid != uid:  # deleted and created again between two events
             self._forget(known)
             known = None
-        placed_by_us = spec.get("schedulerName") == self._parts.scheduler_name
+        placed_by_us = spec.get("schedulerName") in self._parts.schedulers
         if self._parts.modes.of(namespace) is not Mode.SHADOW or phase in _FINISHED or placed_by_us:
             if known is not None:
                 self._forget(known)

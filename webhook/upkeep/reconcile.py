@@ -24,6 +24,7 @@ from koordgate.breaks import Breaks, with_breaks
 from koordgate.kube.errors import KubeError
 from webhook.ledger.ledger import BusyError, Change, Ledger
 from webhook.ledger.marks import new_mark
+from webhook.settings import SchedulerNames
 from webhook.upkeep.sweep import Ended, is_suspect, judge, look, patience
 from webhook.upkeep.troubles import Trouble, troubles
 from webhook.view.cluster import ClusterView
@@ -74,7 +75,7 @@ class Reports(Protocol):
 class Reconciler:
     """Keeps the ledger equal to live Pods.
 
-    `scheduler_name`: `spec.schedulerName` of the Pods that only koord-scheduler may bind. `grace`: seconds from the
+    `schedulers`: `spec.schedulerName` of the Pods that only koord-scheduler may bind. `grace`: seconds from the
     mark on a holding of a Pod that is not bound to its release. `clock`: monotonic seconds. `released`: called with
     each node on which a holding was released. `enforced`: whether only koord-scheduler may bind Pods of a namespace.
     `hold_until`: when what is held for a gang from now on ends, in seconds since the epoch; None where gangs are not
@@ -84,7 +85,7 @@ class Reconciler:
     def __init__(  # noqa: PLR0913 keyword-only
         self,
         *,
-        scheduler_name: str,
+        schedulers: SchedulerNames,
         grace: float,
         cluster: ClusterView,
         ledger: Ledger,
@@ -97,7 +98,7 @@ class Reconciler:
     ) -> None:
         self._enforced = enforced
         self._hold_until = hold_until
-        self._scheduler_name = scheduler_name
+        self._schedulers = schedulers
         self._grace = grace
         self._cluster = cluster
         self._ledger = ledger
@@ -348,8 +349,8 @@ class Reconciler:
         def lacking(pod: PodInfo) -> PodInfo | None:
             if self._recorded(pod):
                 return None
-            expected = pod.scheduler_name == self._scheduler_name or self._enforced(pod.namespace)
-            return pod if expected and pod.lacks and pod.in_scope(self._scheduler_name) else None
+            expected = pod.scheduler_name in self._schedulers or self._enforced(pod.namespace)
+            return pod if expected and pod.lacks and pod.in_scope(self._schedulers) else None
 
         return sorted((yield from self._bound(lacking)), key=_by_name)
 

@@ -27,6 +27,7 @@ from allocator.vocabulary.phase import NO_NAMES, ContainerNames
 from allocator.wire.deviceallocated import DeviceAllocation, read_allocation
 from allocator.wire.numberings import starts_of
 from allocator.wire.podallocated import AnnotationError, read_cpu_share
+from webhook.settings import SchedulerNames
 from webhook.view.loads import BoundRequests, Requests, read_requests
 from webhook.view.nodeselection import selection_of
 
@@ -110,13 +111,13 @@ class PodInfo:
         """What counts of it on a node; None where it is not bound, or has finished."""
         return BoundRequests(self.node, self.requests) if self.node and not self.finished else None
 
-    def in_scope(self, scheduler_name: str) -> bool:
+    def in_scope(self, schedulers: SchedulerNames) -> bool:
         """Whether only koord-scheduler may bind it.
 
         A Pod that asks for plain `nvidia.com/gpu` and another scheduler was never translated: it is older than the
         installation, or lives in an exempt namespace. Others may bind it, but not to a node whose devices are ours.
         """
-        return self.asks and (self.canonical or self.scheduler_name == scheduler_name)
+        return self.asks and (self.canonical or self.scheduler_name == schedulers.of(self.namespace))
 
 
 class Stranger(NamedTuple):

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Final, TypeVar
 
 from allocator.vocabulary.holdings import InvariantError
 from webhook.boundedcache import BoundedCache
+from webhook.settings import SchedulerNames
 from webhook.view.changes import Changes
 from webhook.view.loads import NodeLoads
 from webhook.view.podinfo import PodInfo, Stranger
@@ -154,13 +156,13 @@ class PodTable:
         """The gangs that are bound as a whole or not at all, and the Pods of each by UID, finished ones too."""
         return self._all_or_nothing
 
-    def anybody_waits(self, scheduler_name: str) -> bool:
-        """Whether one of our Pods waits for this scheduler."""
-        return scheduler_name in self._waiting
+    def anybody_waits(self, schedulers: SchedulerNames) -> bool:
+        """Whether one of our Pods waits for one of these schedulers."""
+        return any(name in self._waiting for name in schedulers)
 
-    def waiting(self, scheduler_name: str) -> Iterable[str]:
-        """The UIDs of our Pods that wait for this scheduler."""
-        return self._waiting.get(scheduler_name, {}).keys()
+    def waiting(self, schedulers: SchedulerNames) -> Iterable[str]:
+        """The UIDs of our Pods that wait for one of these schedulers."""
+        return chain.from_iterable(self._waiting.get(name, {}) for name in schedulers)
 
     def waited(self, uid: str) -> float:
         """For how many seconds a Pod that is not bound yet has been seen here; 0 where none is."""
