@@ -781,7 +781,8 @@ async def test_a_list_that_ends_at_its_bound_shows_no_device_as_free(
         "koordgate devices: devices: there are more than 2; the others are left out; name the nodes to be read\n"
     )
     for name in ("a", "b"):
-        cluster.put(PODS.path(namespace="default"), {"metadata": {"name": name, "namespace": "default", "uid": name}})
+        bound = {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": {"nodeName": "n1"}}
+        cluster.put(PODS.path(namespace="default"), bound)
     adoption = replace(adoption_of(WebhookSettings()), peers=frozenset({Product.HAMI}))
     assert (await nodestate.read_others(kube, adoption)).unread.startswith(
         "what Pods of other products hold is not known, so every GPU counts as held: pods: there are more than 2"
