@@ -461,3 +461,7 @@ def test_a_stated_mix_needs_one_request_for_devices_and_may_be_empty() -> None:
     mix = read_mix([TypicalSettings({"cpu": "1"}), TypicalSettings({"kubernetes.io/gpu": "100"})], BUILT_IN)
     assert [one.ask.count for one in mix.requests if one.ask] == [1]
     assert read_mix([], BUILT_IN).requests == ()
+
+
+def test_weights_for_a_type_are_scaled_so_that_their_sum_is_below_1024() -> None:
+    assert [typical._shift(total) for total in (0, 1, 1023, 1024, 2047, 2048, 2**20)] == [0, 0, 0, 1, 1, 2, 11]
