@@ -52,18 +52,12 @@ _MAX_STATED: Final = MAX_WEIGHT // MAX_TYPICAL  # a request may weigh no more, s
 
 
 class TypicalSettings(Section, frozen=True):
-    """One typical request.
+    """One typical request."""
 
-    Attributes:
-        requests: resources as a container of the Pod requests them: CPU, memory, and devices in any dialect that is
-            on.
-        models: the models that its devices may have; any where empty.
-        weight: how common it is; only its ratio to the others' counts.
-    """
-
+    # resources as a container of the Pod requests them: CPU, memory, and devices in any dialect that is on
     requests: dict[str, str | int]
-    models: tuple[str, ...] = ()
-    weight: Annotated[int, Meta(ge=1, le=_MAX_STATED)] = 1
+    models: tuple[str, ...] = ()  # the models that its devices may have; any where empty
+    weight: Annotated[int, Meta(ge=1, le=_MAX_STATED)] = 1  # how common it is; only its ratio to the others' counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,30 +78,24 @@ class SchedulerNames:
 
 
 class Scheduler(Section, frozen=True):
-    """The scheduler whose Bindings allocate.
+    """The scheduler whose Bindings allocate."""
 
-    Attributes:
-        name: the value that `spec.schedulerName` gets.
-        username: the exact user that its Bindings come from.
-        most_nodes: how many of the equally best nodes the extender's filter names; 0 names all that fit, best or not,
-            and leaves the choice to the scheduler's own scoring (with the extender's prioritize among it, if called).
-        preference: by what nodes are compared: packing, fragmentation, leastRequested or mostBalanced.
-        preference_classes: the classes that count in leastRequested and mostBalanced: cpu, memory, ephemeral-storage,
-            and device types by name; all that a node has where empty.
-        mix: the requests that are typical of the cluster, for fragmentation; learned from its Pods where empty.
-        assume_seconds: how long a node that was named to a Pod counts as taken by it while no bind comes.
-        client_certificates: whether the extender answers only to a certificate of the scheduler.
-        common_name: the exact common name of that certificate (RFC 5280 allows 64 characters).
-    """
-
-    name: Name = KOORD_SCHEDULER
+    name: Name = KOORD_SCHEDULER  # the value that `spec.schedulerName` gets
+    # the exact user that its Bindings come from
     username: Name = f"system:serviceaccount:{_NAMESPACE}:{KOORD_SCHEDULER}"
+    # how many of the equally best nodes the extender's filter names; 0 names all that fit, best or not, and leaves the
+    # choice to the scheduler's own scoring (with the extender's prioritize among it, if called)
     most_nodes: Annotated[int, Meta(ge=0)] = 16
+    # by what nodes are compared: packing, fragmentation, leastRequested or mostBalanced
     preference: Preference = Preference.FRAGMENTATION
+    # the classes that count in leastRequested and mostBalanced: cpu, memory, ephemeral-storage, and device types by
+    # name; all that a node has where empty
     preference_classes: tuple[Name, ...] = ()
+    # the requests that are typical of the cluster, for fragmentation; learned from its Pods where empty
     mix: Annotated[tuple[TypicalSettings, ...], Meta(max_length=MAX_TYPICAL)] = ()
-    assume_seconds: Seconds = 5.0
-    client_certificates: bool = True
+    assume_seconds: Seconds = 5.0  # how long a node that was named to a Pod counts as taken by it while no bind comes
+    client_certificates: bool = True  # whether the extender answers only to a certificate of the scheduler
+    # the exact common name of that certificate (RFC 5280 allows 64 characters)
     common_name: Annotated[str, Meta(min_length=1, max_length=64)] = KOORD_SCHEDULER
 
     @property
@@ -117,58 +105,43 @@ class Scheduler(Section, frozen=True):
 
 
 class Guard(Section, frozen=True):
-    """What other binders may do.
+    """What other binders may do."""
 
-    Attributes:
-        plain_pods: what happens to a Binding, by another scheduler, of a Pod that asks for a device plugin's resource
-            (`nvidia.com/gpu`) and was never translated, to a node whose devices koordgate gives: refuse or warn.
-    """
-
+    # what happens to a Binding, by another scheduler, of a Pod that asks for a device plugin's resource
+    # (`nvidia.com/gpu`) and was never translated, to a node whose devices koordgate gives: refuse or warn
     plain_pods: Literal["refuse", "warn"] = "refuse"
 
 
 class Identity(Section, frozen=True):
-    """The identity of this installation in the cluster.
+    """The identity of this installation in the cluster."""
 
-    Attributes:
-        namespace: the namespace in which it runs; its Secret is there, and the namespace's Pods are exempt.
-        mutating: name of its MutatingWebhookConfiguration, into which the CA is published.
-        validating: name of its ValidatingWebhookConfiguration.
-    """
-
+    # the namespace in which it runs; its Secret is there, and the namespace's Pods are exempt
     namespace: Name = _NAMESPACE
-    mutating: Name = "koordgate"
-    validating: Name = "koordgate"
+    mutating: Name = "koordgate"  # name of its MutatingWebhookConfiguration, into which the CA is published
+    validating: Name = "koordgate"  # name of its ValidatingWebhookConfiguration
 
 
 class ServeSettings(Section, frozen=True):
-    """The HTTPS server.
+    """The HTTPS server."""
 
-    Attributes:
-        host: address to listen on.
-        port: TCP port; 0 takes a free one.
-        extender_port: TCP port of the scheduler extender, which alone asks for client certificates; 0 takes a free one.
-        body_limit_bytes: a larger review is refused with 413.
-        bodies_bytes: of all bodies above 64 KiB that are in memory at once, on each port; further ones wait for a
-            second, and are then refused with 503. At least body_limit_bytes.
-        connections: most of them at once, on each port; the one that was silent for longest is closed for a new one.
-        deadline_seconds: the longest any review takes, if its own `timeout` parameter is not shorter.
-        shutdown_delay_seconds: how long the server still serves after SIGTERM, not ready, so that callers leave.
-        client_authority: the CAs, as PEM, of the certificate that the API server shows to webhooks; reviews without one
-            are refused then. Empty: nobody is asked.
-        client_name: the exact common name of that certificate.
-    """
-
+    # address to listen on
     host: str = "0.0.0.0"  # noqa: S104 - a Pod serves on all its addresses
-    port: Port = 9443
+    port: Port = 9443  # TCP port; 0 takes a free one
+    # TCP port of the scheduler extender, which alone asks for client certificates; 0 takes a free one
     extender_port: Port = 9444
-    body_limit_bytes: Annotated[int, Meta(ge=1024)] = 7 * 1024 * 1024
+    body_limit_bytes: Annotated[int, Meta(ge=1024)] = 7 * 1024 * 1024  # a larger review is refused with 413
+    # of all bodies above 64 KiB that are in memory at once, on each port; further ones wait for a second, and are then
+    # refused with 503. At least body_limit_bytes.
     bodies_bytes: Annotated[int, Meta(ge=1024)] = 16 * 1024 * 1024
+    # most of them at once, on each port; the one that was silent for longest is closed for a new one
     connections: Annotated[int, Meta(ge=10, le=100_000)] = 1000
-    deadline_seconds: Seconds = 4.0
+    deadline_seconds: Seconds = 4.0  # the longest any review takes, if its own `timeout` parameter is not shorter
+    # how long the server still serves after SIGTERM, not ready, so that callers leave
     shutdown_delay_seconds: Annotated[float, Meta(ge=0, le=24 * 3600)] = 5.0
+    # the CAs, as PEM, of the certificate that the API server shows to webhooks; reviews without one are refused then.
+    # Empty: nobody is asked.
     client_authority: str = ""
-    client_name: str = ""
+    client_name: str = ""  # the exact common name of that certificate
 
     def __post_init__(self) -> None:
         """Check what concerns several keys."""
@@ -189,45 +162,29 @@ class ServeSettings(Section, frozen=True):
 
 
 class CertificateFiles(Section, frozen=True):
-    """A certificate from another source, such as cert-manager; reloaded when the files change.
+    """A certificate from another source, such as cert-manager; reloaded when the files change."""
 
-    Attributes:
-        certificate: file with the serving certificate and any intermediate ones, as PEM.
-        key: file with its private key, as PEM.
-        authority: file with the CA that callers are to trust, as PEM.
-    """
-
-    certificate: Name
-    key: Name
-    authority: Name
+    certificate: Name  # file with the serving certificate and any intermediate ones, as PEM
+    key: Name  # file with its private key, as PEM
+    authority: Name  # file with the CA that callers are to trust, as PEM
 
 
 class Certificate(Section, frozen=True):
-    """Where the serving certificate comes from.
+    """Where the serving certificate comes from."""
 
-    Attributes:
-        secret: name of the Secret that holds the self-signed CA and certificate that the API server sees.
-        dns_names: names for which the certificate is valid.
-        ip_addresses: addresses for which it is valid.
-        authority_days: life of the CA, and of the scheduler's certificate.
-        certificate_days: life of the certificate; each is renewed after two thirds of its life.
-        extender_secret: name of the Secret that holds the CA and the certificate that the scheduler sees.
-        extender_authority_days: life of that CA's certificate; its key stays when it is renewed.
-        client_secret: name of the Secret with the scheduler's own certificate, which the extender's CA signs.
-        files: used instead of the Secrets, if set.
-        client_authority: with `files`, the file with the CA that signed the scheduler's certificate, as PEM; None for
-            `files.authority`.
-    """
-
+    # name of the Secret that holds the self-signed CA and certificate that the API server sees
     secret: Name = "koordgate-tls"  # noqa: S105 - a Secret's name
-    dns_names: tuple[str, ...] = ()
-    ip_addresses: tuple[str, ...] = ()
-    authority_days: Days = 365
-    certificate_days: Days = 30
+    dns_names: tuple[str, ...] = ()  # names for which the certificate is valid
+    ip_addresses: tuple[str, ...] = ()  # addresses for which it is valid
+    authority_days: Days = 365  # life of the CA, and of the scheduler's certificate
+    certificate_days: Days = 30  # life of the certificate; each is renewed after two thirds of its life
+    # name of the Secret that holds the CA and the certificate that the scheduler sees
     extender_secret: Name = "koordgate-extender-tls"  # noqa: S105 - as above
-    extender_authority_days: Days = 3650
+    extender_authority_days: Days = 3650  # life of that CA's certificate; its key stays when it is renewed
+    # name of the Secret with the scheduler's own certificate, which the extender's CA signs
     client_secret: Name = "koordgate-scheduler-tls"  # noqa: S105 - as above
-    files: CertificateFiles | None = None
+    files: CertificateFiles | None = None  # used instead of the Secrets, if set
+    # with `files`, the file with the CA that signed the scheduler's certificate, as PEM; None for `files.authority`
     client_authority: Name | None = None
 
     def __post_init__(self) -> None:
@@ -254,17 +211,13 @@ class Certificate(Section, frozen=True):
 
 
 class LedgerSettings(Section, frozen=True):
-    """The ledger's times.
+    """The ledger's times."""
 
-    Attributes:
-        grace_seconds: how long a holding that was never bound is marked before it is released, which is longer than any
-            API request; it is marked after half of that time.
-        reconcile_seconds: how often the ledger is compared with live Pods.
-        gather_seconds: how long a bind waits for others to share its node's write, while binds follow closely.
-    """
-
+    # how long a holding that was never bound is marked before it is released, which is longer than any API request; it
+    # is marked after half of that time
     grace_seconds: Seconds = 120.0
-    reconcile_seconds: Seconds = 60.0
+    reconcile_seconds: Seconds = 60.0  # how often the ledger is compared with live Pods
+    # how long a bind waits for others to share its node's write, while binds follow closely
     gather_seconds: Annotated[float, Meta(ge=0, le=1)] = 0.05
 
     @property
@@ -274,26 +227,19 @@ class LedgerSettings(Section, frozen=True):
 
 
 class GangSettings(Section, frozen=True):
-    """Gangs that are bound as a whole or not at all.
+    """Gangs that are bound as a whole or not at all."""
 
-    Attributes:
-        all_or_nothing: whether Pods may ask for that (annotation koordgate.io/gang-all-or-nothing).
-        hold_seconds: how long room for such a gang is held while none of its Pods is bound.
-    """
-
-    all_or_nothing: bool = False
+    all_or_nothing: bool = False  # whether Pods may ask for that (annotation koordgate.io/gang-all-or-nothing)
+    # how long room for such a gang is held while none of its Pods is bound
     hold_seconds: Annotated[float, Meta(ge=10, le=24 * 3600)] = 300.0
 
 
 class SlotSettings(Section, frozen=True):
-    """What containers that use devices and state no amount get together of one device, if their Pod does not state it.
+    """What containers that use devices and state no amount get together of one device, unless their Pod states it."""
 
-    Attributes:
-        types: device type -> percent of one device, or 1/N where a device has N slots.
-        namespaces: namespace -> the same for its Pods; precedes `types`.
-    """
-
+    # device type -> percent of one device, or 1/N where a device has N slots
     types: dict[Name, _Slot] = msgspec.field(default_factory=dict)
+    # namespace -> the same for its Pods; precedes `types`
     namespaces: dict[_NamespaceName, dict[Name, _Slot]] = msgspec.field(default_factory=dict)
 
     @property
@@ -303,113 +249,85 @@ class SlotSettings(Section, frozen=True):
 
 
 class DeviceSettings(Section, frozen=True):
-    """Devices.
+    """Devices."""
 
-    Attributes:
-        default_slot_resource_fraction: the slots of containers that state no amount (koordgate.io/device-sharing).
-        quota_environment: whether the environment of every container that asks for GPUs states what it may use of
-            them, and not only in Pods with that annotation.
-        order: which fitting device comes first: smallest (that suffices), mostUsed, leastUsed or minor; a Node's
-            label and a Pod's annotation koordgate.io/device-order take precedence.
-        types: device types of the administrator's own.
-        delivery: how containers get the cards that a bind chose: environment, runtimeClass, nvidia-nri, or auto, by
-            what the reporter tells of each node; a Node's label koordgate.io/delivery takes precedence.
-        runtime_class_name: the RuntimeClass that leads to NVIDIA's runtime; it counts only where the cluster has it.
-        delivery_unknown: what holds of a node of which nothing is known yet: it counts as environment, or it refuses.
-        tolerations: device type -> keys of taints, which Pods that ask for such devices tolerate.
-    """
-
+    # the slots of containers that state no amount (koordgate.io/device-sharing)
     default_slot_resource_fraction: SlotSettings = SlotSettings()
+    # whether the environment of every container that asks for GPUs states what it may use of them, and not only in Pods
+    # with that annotation
     quota_environment: bool = False
+    # which fitting device comes first: smallest (that suffices), mostUsed, leastUsed or minor; a Node's label and a
+    # Pod's annotation koordgate.io/device-order take precedence
     order: DeviceOrder = DeviceOrder.SMALLEST
-    types: tuple[OwnType, ...] = ()
+    types: tuple[OwnType, ...] = ()  # device types of the administrator's own
+    # how containers get the cards that a bind chose: environment, runtimeClass, nvidia-nri, or auto, by what the
+    # reporter tells of each node; a Node's label koordgate.io/delivery takes precedence
     delivery: Literal["auto", "environment", "runtimeClass", "nvidia-nri"] = "auto"
+    # the RuntimeClass that leads to NVIDIA's runtime; it counts only where the cluster has it
     runtime_class_name: str = "nvidia"
+    # what holds of a node of which nothing is known yet: it counts as environment, or it refuses
     delivery_unknown: Literal["environment", "refuse"] = "environment"
+    # device type -> keys of taints, which Pods that ask for such devices tolerate
     tolerations: dict[Name, list[_LabelKey]] = msgspec.field(default_factory=lambda: {TYPE_GPU: [NVIDIA_GPU]})
 
 
 class CpuSettings(Section, frozen=True):
-    """CPU orchestration if neither the Pod nor the Node states anything.
+    """CPU orchestration if neither the Pod nor the Node states anything."""
 
-    Attributes:
-        bind_policy: the policy by which CPUs are chosen.
-        exclusive_policy: what is not shared with Pods of the same policy.
-        numa_allocate_strategy: which NUMA node comes first.
-        numa_topology_policy: how strictly a Pod's whole request is kept in one NUMA node.
-    """
-
-    bind_policy: Literal["FullPCPUs", "SpreadByPCPUs"] = "FullPCPUs"
+    bind_policy: Literal["FullPCPUs", "SpreadByPCPUs"] = "FullPCPUs"  # the policy by which CPUs are chosen
+    # what is not shared with Pods of the same policy
     exclusive_policy: Literal["None", "PCPULevel", "NUMANodeLevel"] = "None"
+    # which NUMA node comes first
     numa_allocate_strategy: Literal["MostAllocated", "LeastAllocated", "DistributeEvenly"] = "MostAllocated"
-    numa_topology_policy: NumaPolicy = NumaPolicy.NONE
+    numa_topology_policy: NumaPolicy = NumaPolicy.NONE  # how strictly a Pod's whole request is kept in one NUMA node
 
 
 class NumaScopeSettings(Section, frozen=True):
-    """The Pods that NUMA policies of nodes hold for, besides those that state something about their CPUs.
+    """The Pods that NUMA policies of nodes hold for, besides those that state something about their CPUs."""
 
-    Attributes:
-        scheduler: whether they hold for all Pods whose author names our scheduler and that request CPU or memory.
-        namespaces: all Pods of these that request CPU or memory.
-        selector: all Pods with all of these labels that request CPU or memory; none where empty.
-    """
-
+    # whether they hold for all Pods whose author names our scheduler and that request CPU or memory
     scheduler: bool = True
-    namespaces: tuple[_NamespaceName, ...] = ()
+    namespaces: tuple[_NamespaceName, ...] = ()  # all Pods of these that request CPU or memory
+    # all Pods with all of these labels that request CPU or memory; none where empty
     selector: dict[_LabelKey, _LabelValue] = msgspec.field(default_factory=dict)
 
 
 class NumaSettings(Section, frozen=True):
-    """NUMA policies.
+    """NUMA policies."""
 
-    Attributes:
-        scope: the Pods that they hold for.
-    """
-
-    scope: NumaScopeSettings = NumaScopeSettings()
+    scope: NumaScopeSettings = NumaScopeSettings()  # the Pods that they hold for
 
 
 class QuotaSettings(Section, frozen=True):
-    """What quotas count.
+    """What quotas count."""
 
-    Attributes:
-        enabled: whether Pods state, in resources of the domain quota.koordgate.io, what quotas are to count, and quotas
-            and LimitRanges that name devices are kept in force for them. The scheduler must ignore this domain.
-        exempt_namespaces: namespaces in which no Pod is translated; quotas there are left as they are.
-    """
-
+    # whether Pods state, in resources of the domain quota.koordgate.io, what quotas are to count, and quotas and
+    # LimitRanges that name devices are kept in force for them. The scheduler must ignore this domain.
     enabled: bool = True
+    # namespaces in which no Pod is translated; quotas there are left as they are
     exempt_namespaces: tuple[_NamespaceName, ...] = ()
 
 
 class DraSettings(Section, frozen=True):
-    """Dynamic resource allocation (DRA).
+    """Dynamic resource allocation (DRA)."""
 
-    Attributes:
-        enabled: whether what ResourceClaims hold counts as held, and is refused where Pods hold it.
-        drivers: the drivers whose devices are those of a device type: name of the driver -> name of the type.
-        taints: whether DeviceTaintRules tell DRA which devices Pods hold, where the API server serves such rules.
-    """
-
-    enabled: bool = True
+    enabled: bool = True  # whether what ResourceClaims hold counts as held, and is refused where Pods hold it
+    # the drivers whose devices are those of a device type: name of the driver -> name of the type
     drivers: dict[Name, Name] = msgspec.field(default_factory=lambda: {"gpu.nvidia.com": "gpu"})
+    # whether DeviceTaintRules tell DRA which devices Pods hold, where the API server serves such rules
     taints: bool = False
 
 
 class HeadroomSettings(Section, frozen=True):
-    """Nodes that are short of CPU or memory for their free devices.
+    """Nodes that are short of CPU or memory for their free devices."""
 
-    Attributes:
-        mode: taint keeps the taint koordgate.io/headroom on them; remove takes it away; none leaves Nodes alone.
-        taint_below_percent: below this part of what its free devices need, a node gets the taint.
-        untaint_from_percent: from this part on it may lose the taint; the greater one, so that taints do not come and
-            go.
-        untaint_after_seconds: it loses the taint when it has had this part, or no free devices, for so long.
-    """
-
+    # taint keeps the taint koordgate.io/headroom on them; remove takes it away; none leaves Nodes alone
     mode: Literal["none", "taint", "remove"] = "none"
+    # below this part of what its free devices need, a node gets the taint
     taint_below_percent: Annotated[int, Meta(ge=1, le=10_000)] = 150
+    # from this part on it may lose the taint; the greater one, so that taints do not come and go
     untaint_from_percent: Annotated[int, Meta(ge=1, le=10_000)] = 200
+    # it loses the taint when it has had this part, or no free devices, for so long
     untaint_after_seconds: Annotated[int, Meta(ge=0, le=604_800)] = 10_800
 
     def __post_init__(self) -> None:  # the bounds go together
@@ -418,15 +336,11 @@ class HeadroomSettings(Section, frozen=True):
 
 
 class LimitSettings(Section, frozen=True):
-    """Memory limits of containers on GPUs, kept on the node by what is not koordgate's.
+    """Memory limits of containers on GPUs, kept on the node by what is not koordgate's."""
 
-    Attributes:
-        provider: what keeps them: none, nvidia-toolkit or nvidia-fractions.
-        require: namespaces in which Pods for parts of GPUs must have them; "*" for all. A Pod's annotation
-            koordgate.io/limits may require them too.
-    """
-
-    provider: LimitProvider = LimitProvider.NONE
+    provider: LimitProvider = LimitProvider.NONE  # what keeps them: none, nvidia-toolkit or nvidia-fractions
+    # namespaces in which Pods for parts of GPUs must have them; "*" for all. A Pod's annotation koordgate.io/limits may
+    # require them too.
     require: tuple[_NamespaceOrAll, ...] = ()
 
     def __post_init__(self) -> None:
@@ -436,20 +350,16 @@ class LimitSettings(Section, frozen=True):
 
 
 class AdoptSettings(Section, frozen=True):
-    """Running Pods of other products.
+    """Running Pods of other products."""
 
-    Attributes:
-        peers: the products whose Pods count as holding what their annotations state.
-        schedulers: the names of a product's schedulers, where they are not the product's own; a Pod of another
-            scheduler does not count. Empty for a product: any.
-        reservation_namespaces: the namespaces in which KAI and Run:ai keep their reservation Pods.
-        writers: the exact users of these products, who may write on Pods that exist by which annotations software of
-            the nodes shows them devices.
-    """
-
-    peers: tuple[Product, ...] = ()
+    peers: tuple[Product, ...] = ()  # the products whose Pods count as holding what their annotations state
+    # the names of a product's schedulers, where they are not the product's own; a Pod of another scheduler does not
+    # count. Empty for a product: any.
     schedulers: dict[Product, tuple[Name, ...]] = msgspec.field(default_factory=dict)
+    # the namespaces in which KAI and Run:ai keep their reservation Pods
     reservation_namespaces: tuple[_NamespaceName, ...] = ("kai-resource-reservation", "runai-reservation")
+    # the exact users of these products, who may write on Pods that exist by which annotations software of the nodes
+    # shows them devices
     writers: tuple[str, ...] = ()
 
     def adoption(self, dialects: Mapping[str, Dialect]) -> Adoption:
@@ -459,32 +369,22 @@ class AdoptSettings(Section, frozen=True):
 
 
 class MapSettings(Section, frozen=True):
-    """The device map.
+    """The device map."""
 
-    Attributes:
-        enabled: whether it is served. Whoever may `get` the path /koordgate/map sees the Pods of all namespaces.
-        port: TCP port; 0 takes a free one.
-        clients: how many may follow the changes at once; further ones poll.
-    """
-
+    # whether it is served. Whoever may `get` the path /koordgate/map sees the Pods of all namespaces.
     enabled: bool = False
-    port: Port = 9445
-    clients: Annotated[int, Meta(ge=1, le=1000)] = 32
+    port: Port = 9445  # TCP port; 0 takes a free one
+    clients: Annotated[int, Meta(ge=1, le=1000)] = 32  # how many may follow the changes at once; further ones poll
 
 
 class TracingSettings(Section, frozen=True):
-    """Traces (OpenTelemetry).
+    """Traces (OpenTelemetry)."""
 
-    Attributes:
-        endpoint: the collector's address for OTLP over HTTP, as http://collector:4318; if "", there are no traces.
-        sampling_percent: of the calls that state no trace, how many are traced. A call that states one is traced if
-            its caller traces it.
-        authority: the CA of the collector's certificate, as PEM; if "", the CAs that the image trusts.
-    """
-
+    # the collector's address for OTLP over HTTP, as http://collector:4318; if "", there are no traces
     endpoint: str = ""
+    # of the calls that state no trace, how many are traced. A call that states one is traced if its caller traces it.
     sampling_percent: Annotated[float, Meta(ge=0, le=100)] = 10.0
-    authority: str = ""
+    authority: str = ""  # the CA of the collector's certificate, as PEM; if "", the CAs that the image trusts
 
     def __post_init__(self) -> None:
         """Check the address and the certificate."""
@@ -517,42 +417,27 @@ class TracingSettings(Section, frozen=True):
 
 
 class DialectSettings(Section, frozen=True):
-    """Another product's dialect.
+    """Another product's dialect."""
 
-    Attributes:
-        enabled: whether Pods may ask in it.
-        namespaces: only Pods of these may; all, where empty.
-        memory_unit: what one of its units of memory is, such as 1Mi; if empty, the product's default.
-        default_memory: the memory of each card for containers that state none, such as 4Gi; if empty, all of it.
-        default_cores: percent of each card's compute for containers that state none; 0 for no limit.
-    """
-
-    enabled: bool = False
-    namespaces: tuple[_NamespaceName, ...] = ()
-    memory_unit: str = ""
-    default_memory: str = ""
+    enabled: bool = False  # whether Pods may ask in it
+    namespaces: tuple[_NamespaceName, ...] = ()  # only Pods of these may; all, where empty
+    memory_unit: str = ""  # what one of its units of memory is, such as 1Mi; if empty, the product's default
+    default_memory: str = ""  # the memory of each card for containers that state none, such as 4Gi; if empty, all of it
+    # percent of each card's compute for containers that state none; 0 for no limit
     default_cores: Annotated[int, Meta(ge=0, le=100)] = 0
 
 
 class WebhookSettings(Section, frozen=True):
-    """All settings of `koordgate webhook`.
+    """All settings of `koordgate webhook`."""
 
-    Attributes:
-        domain: the domain that resource names are written in; both are read.
-        state_memory: whether a translation also states gpu-memory, of the smallest GPU in reach. Turn it off with
-            Koordinator's own scheduler, which refuses ratio and memory side by side.
-        log_level: debug, info, warning or error.
-        log_format: json or text.
-        mode: what is done in namespaces without the label koordgate.io/mode: enforce, shadow or off.
-        dialects: other products' dialects, by name; those that are not named are off.
-        mirror: the products whose own annotations a bind writes as well, so that their dashboards and agents go on.
-    """
-
+    # the domain that resource names are written in; both are read
     domain: Literal["kubernetes.io", "koordinator.sh"] = KUBERNETES_DOMAIN
+    # whether a translation also states gpu-memory, of the smallest GPU in reach. Turn it off with Koordinator's own
+    # scheduler, which refuses ratio and memory side by side.
     state_memory: bool = True
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["json", "text"] = "json"
-    mode: Mode = Mode.ENFORCE
+    log_level: Literal["debug", "info", "warning", "error"] = "info"  # debug, info, warning or error
+    log_format: Literal["json", "text"] = "json"  # json or text
+    mode: Mode = Mode.ENFORCE  # what is done in namespaces without the label koordgate.io/mode: enforce, shadow or off
     scheduler: Scheduler = Scheduler()
     guard: Guard = Guard()
     identity: Identity = Identity()
@@ -569,8 +454,10 @@ class WebhookSettings(Section, frozen=True):
     headroom: HeadroomSettings = HeadroomSettings()
     adopt: AdoptSettings = AdoptSettings()
     map: MapSettings = MapSettings()
+    # the products whose own annotations a bind writes as well, so that their dashboards and agents go on
     mirror: tuple[Literal["hami", "volcano", "gpushare"], ...] = ()
     tracing: TracingSettings = TracingSettings()
+    # other products' dialects, by name; those that are not named are off
     dialects: dict[str, DialectSettings] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -616,8 +503,7 @@ class WebhookSettings(Section, frozen=True):
 def installed(settings: Mapping[str, DialectSettings]) -> list[Dialect]:
     """All dialects as their products' installations read them, on or off, in the table's order.
 
-    Raises:
-        ValueError: a dialect is unknown, or its settings are wrong.
+    Raises ValueError: a dialect is unknown, or its settings are wrong.
     """
     known = [one.name for one in PEERS]
     if strange := sorted(settings.keys() - set(known)):
@@ -631,8 +517,7 @@ def installed(settings: Mapping[str, DialectSettings]) -> list[Dialect]:
 def dialects_on(settings: Mapping[str, DialectSettings]) -> tuple[list[Dialect], dict[str, list[Dialect]]]:
     """The dialects that are on in all namespaces, and by namespace those that are on there.
 
-    Raises:
-        ValueError: as for `installed`.
+    Raises ValueError: as for `installed`.
     """
     everywhere: list[Dialect] = []
     scoped: dict[str, list[Dialect]] = {}
@@ -650,8 +535,7 @@ def dialects_on(settings: Mapping[str, DialectSettings]) -> tuple[list[Dialect],
 def as_installed(dialect: Dialect, chosen: DialectSettings) -> Dialect:
     """A dialect as an installation of its product reads it.
 
-    Raises:
-        ValueError: its unit of memory is wrong or missing, or the product has no such settings.
+    Raises ValueError: its unit of memory is wrong or missing, or the product has no such settings.
     """
     return _defaulted(_sized(dialect, chosen), chosen)
 
@@ -659,8 +543,7 @@ def as_installed(dialect: Dialect, chosen: DialectSettings) -> Dialect:
 def _sized(dialect: Dialect, chosen: DialectSettings) -> Dialect:
     """A dialect with the unit of memory of this installation.
 
-    Raises:
-        ValueError: the unit is wrong, or missing where the dialect is on.
+    Raises ValueError: the unit is wrong, or missing where the dialect is on.
     """
     where = f"dialects.{dialect.name}.memoryUnit"
     if not chosen.memory_unit:
@@ -675,8 +558,7 @@ def _sized(dialect: Dialect, chosen: DialectSettings) -> Dialect:
 def _defaulted(dialect: Dialect, chosen: DialectSettings) -> Dialect:
     """A dialect with what this installation gives to containers that leave it out.
 
-    Raises:
-        ValueError: the product has no such settings, or the memory is wrong.
+    Raises ValueError: the product has no such settings, or the memory is wrong.
     """
     keys = {"defaultMemory": chosen.default_memory, "defaultCores": chosen.default_cores}
     if wrong := [] if dialect.defaulted else [key for key, value in keys.items() if value]:
@@ -690,8 +572,7 @@ def _defaulted(dialect: Dialect, chosen: DialectSettings) -> Dialect:
 def _read_bytes(where: str, quantity: str, what: str) -> int:
     """Read a quantity of bytes.
 
-    Raises:
-        ValueError: it is none, or out of bounds.
+    Raises ValueError: it is none, or out of bounds.
     """
     try:
         amount = to_int(quantity)
@@ -705,8 +586,7 @@ def _read_bytes(where: str, quantity: str, what: str) -> int:
 def read_mix(entries: Sequence[TypicalSettings], types: DeviceTypes) -> Mix:
     """Read the stated mix; empty where none is stated.
 
-    Raises:
-        ValueError: a request cannot be read or is out of bounds, or none asks for devices.
+    Raises ValueError: a request cannot be read or is out of bounds, or none asks for devices.
     """
     requests = []
     for number, one in enumerate(entries):
@@ -722,8 +602,7 @@ def read_mix(entries: Sequence[TypicalSettings], types: DeviceTypes) -> Mix:
 def types_of(settings: WebhookSettings) -> DeviceTypes:
     """The device types and the dialects in which Pods may ask for them, by namespace where that differs.
 
-    Raises:
-        ValueError: a dialect is unknown, its unit of memory is wrong or missing, or its names are those of a type.
+    Raises ValueError: a dialect is unknown, its unit of memory is wrong or missing, or its names are those of a type.
     """
     everywhere, scoped = dialects_on(settings.dialects)
     declared = device_types(settings.devices.types)
@@ -776,8 +655,7 @@ def without_gathering(settings: WebhookSettings) -> WebhookSettings:
 def load(path: Path) -> WebhookSettings:
     """Read a settings file.
 
-    Raises:
-        SettingsError: it cannot be read, is not YAML, or has a wrong or unknown key.
+    Raises SettingsError: it cannot be read, is not YAML, or has a wrong or unknown key.
     """
     return parse(read_text(path), str(path))
 
@@ -785,7 +663,6 @@ def load(path: Path) -> WebhookSettings:
 def parse(text: str, source: str = "settings") -> WebhookSettings:
     """Read settings from YAML text.
 
-    Raises:
-        SettingsError: as for `load`; `source` is named in it.
+    Raises SettingsError: as for `load`; `source` is named in it.
     """
     return decode(text, source, WebhookSettings)

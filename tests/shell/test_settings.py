@@ -1,6 +1,7 @@
 """Settings: an empty file is valid; a message about an error names the file, the key and a correct value."""
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,12 @@ def test_an_empty_file_is_all_defaults(text: str) -> None:
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
 def test_every_field_has_a_default_and_says_what_it_is(section: type[msgspec.Struct]) -> None:
-    documented = section.__doc__ or ""
+    documented = inspect.getsource(section)
     for field in msgspec.structs.fields(section):
         assert field.required is (field.name in REQUIRED.get(section.__name__, ())), field.name
         is_section = isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)
-        assert is_section or f"{field.name}: " in documented, field.name
+        said = re.search(rf"(?:#.*\n    {field.name}: |\n    {field.name}: .*  # )", documented)
+        assert is_section or said, field.name
 
 
 def test_when_a_holding_that_was_never_bound_is_given_back() -> None:
