@@ -5,7 +5,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -79,6 +79,12 @@ def printable(text: str) -> str:
 def counted(number: int, what: str) -> str:
     """A number of things: "1 Pod", "2 Pods"."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def some(names: Sequence[str], most: int = 8) -> str:
+    """The first of many names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def namespace(text: str) -> str:

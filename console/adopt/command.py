@@ -12,10 +12,9 @@ from allocator.vocabulary.names import MODE_LABEL
 from console import terminal
 from console.adopt import tables
 from console.adopt.findings import ClusterFindings, find
-from console.adopt.objects import Cluster, from_cluster, from_files
+from console.adopt.objects import Cluster, ReadCluster, from_cluster, from_files
 from console.adopt.report import report
 from console.adopt.steps import blockers, steps
-from console.adopt.view import AdoptView
 from console.devices.nodestate import CommandError
 from console.devices.session import add_cluster
 from console.simulator.assumed import assume_devices
@@ -53,7 +52,7 @@ async def _do(arguments: argparse.Namespace, kube: KubeClient | None) -> int:
     assumed = assume_devices(nodes, devices, pods, types=settings.types_of(cluster.settings))
     cluster.unlisted = assumed.devices
     cluster.notes += assumed.notes
-    seen = AdoptView(cluster)
+    seen = ReadCluster(cluster)
     found = find(cluster, seen)
     for note in (*found.notes, *((*found.doubts, *found.policies) if arguments.verb == "check" else ())):
         terminal.tell("koordgate adopt", note)
@@ -87,7 +86,7 @@ def _check(arguments: argparse.Namespace, found: ClusterFindings) -> int:
     return 0 if all(step.done for step in made) else _NOT_NOW
 
 
-async def _report(arguments: argparse.Namespace, cluster: Cluster, seen: AdoptView, found: ClusterFindings) -> int:
+async def _report(arguments: argparse.Namespace, cluster: Cluster, seen: ReadCluster, found: ClusterFindings) -> int:
     known = found.modes
     if strange := [name for name in arguments.namespaces if name not in known]:
         raise CommandError(f"no Pod of {', '.join(strange)} asks for devices; there are {', '.join(known) or 'none'}")

@@ -17,8 +17,7 @@ from allocator.vocabulary.dialects import PEERS, VOLCANO_MEMORY, VOLCANO_NUMBER
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICE_ALLOCATED, NVIDIA, ORIGINAL_REQUEST, RESOURCE_MAPS, TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
-from console.adopt.objects import Cluster, about_devices
-from console.adopt.view import AdoptView
+from console.adopt.objects import Cluster, ReadCluster, about_devices
 from console.doctor.checks.delivery import DELIVERY_PROVED, CardNode, DeliveryProof, chosen, shown
 from console.doctor.findings import Level
 from console.doctor.policies import cure, removed, what
@@ -114,7 +113,7 @@ class ClusterFindings:
         return [clash for node in self.nodes for clash in node.clashes]
 
 
-def find(cluster: Cluster, seen: AdoptView) -> ClusterFindings:
+def find(cluster: Cluster, seen: ReadCluster) -> ClusterFindings:
     """Find who holds what, and what would clash; `seen` is the cluster as a replica would see it."""
     types = types_of(seen.settings)
     pods = sorted(device_pods(cluster, seen, types), key=lambda pod: (pod.namespace, pod.name))
@@ -156,7 +155,7 @@ def find(cluster: Cluster, seen: AdoptView) -> ClusterFindings:
     )
 
 
-def card_nodes(cluster: Cluster, seen: AdoptView) -> list[CardNode]:
+def card_nodes(cluster: Cluster, seen: ReadCluster) -> list[CardNode]:
     """The nodes with NVIDIA's cards, by name."""
     found = []
     for obj in cluster.objects("Node"):
@@ -170,7 +169,7 @@ def card_nodes(cluster: Cluster, seen: AdoptView) -> list[CardNode]:
     return sorted(found, key=lambda one: one.name)
 
 
-def device_pods(cluster: Cluster, seen: AdoptView, types: DeviceTypes) -> Iterator[DevicePod]:
+def device_pods(cluster: Cluster, seen: ReadCluster, types: DeviceTypes) -> Iterator[DevicePod]:
     """The Pods that ask for devices and have not finished."""
     ours = seen.settings.scheduler.name
     for pod in cluster.objects("Pod"):
@@ -222,7 +221,7 @@ def _offers(node: Mapping[str, Any], types: DeviceTypes, settings: WebhookSettin
 
 def _node(
     name: str,
-    seen: AdoptView,
+    seen: ReadCluster,
     cluster: Cluster,
     pods: Iterable[DevicePod],
     offers: dict[str, str],
@@ -259,7 +258,7 @@ def _node(
     )
 
 
-def _by_ledger(snapshot: NodeSnapshot, seen: AdoptView) -> Iterator[HeldBy]:
+def _by_ledger(snapshot: NodeSnapshot, seen: ReadCluster) -> Iterator[HeldBy]:
     recorded = seen.records.record(snapshot.name).holdings
     for uid, holding in snapshot.holdings.items():
         product, evidence = (OURS, "ledger") if uid in recorded else ("Koordinator", DEVICE_ALLOCATED)

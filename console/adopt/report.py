@@ -15,8 +15,7 @@ from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from allocator.wire.values import MAX_OF_NODE, UNREADABLE, parse_json
 from console.adopt.findings import OURS, ClusterFindings, DevicePod
-from console.adopt.objects import Cluster
-from console.adopt.view import AdoptView
+from console.adopt.objects import Cluster, ReadCluster
 from console.simulator.cluster import OfflineCluster, PodFate, Result
 from webhook.settings import types_of
 from webhook.shadow.judge import as_submitted
@@ -62,7 +61,7 @@ class NamespaceReport(msgspec.Struct, rename="camel"):
 
 
 async def report(
-    cluster: Cluster, seen: AdoptView, found: ClusterFindings, namespaces: Collection[str]
+    cluster: Cluster, seen: ReadCluster, found: ClusterFindings, namespaces: Collection[str]
 ) -> list[NamespaceReport]:
     """Place the Pods of these namespaces as koordgate would, in the order of their creation.
 
@@ -95,7 +94,7 @@ async def report(
 
 
 def _report(
-    seen: AdoptView, namespace: str, pairs: Sequence[tuple[DevicePod, Result]], cards: Mapping[str, Collection[str]]
+    seen: ReadCluster, namespace: str, pairs: Sequence[tuple[DevicePod, Result]], cards: Mapping[str, Collection[str]]
 ) -> NamespaceReport:
     made = NamespaceReport(namespace, seen.mode(namespace), len(pairs))
     refused, waiting = Counter[str](), Counter[str]()

@@ -12,7 +12,7 @@ import msgspec
 
 from allocator.vocabulary.mode import Mode
 from console.adopt.findings import NO_WAY, OURS, READY, ClusterFindings
-from console.terminal import counted
+from console.terminal import counted, some
 
 _MAX_NAMED: Final = 5
 
@@ -107,8 +107,7 @@ def _restored(found: ClusterFindings) -> _Made:
 
 def named(names: Sequence[str]) -> str:
     """A few names, and how many more there are."""
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return ", ".join(names[:_MAX_NAMED]) + more
+    return some(names, _MAX_NAMED)
 
 
 def blockers(found: ClusterFindings, namespaces: Sequence[str], to: Mode) -> Iterator[str]:

@@ -18,6 +18,7 @@ from allocator.wire.memoryuse import read_uses
 from allocator.wire.resourceclaim import ClaimError, read_resource_claim, read_resource_slice
 from allocator.wire.values import UNREADABLE
 from console.reading import listed
+from console.terminal import some
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, NotFound
 from koordgate.kube.resource import DEVICES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
@@ -426,6 +427,5 @@ async def unknown_node(kube: KubeClient, node: str) -> CommandError:
 
 def there_are(names: Iterable[str]) -> str:
     """List names, as many as fit one line."""
-    listed = sorted(names)
-    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-    return f"there are: {', '.join(listed[:_MOST_NAMED])}{more}" if listed else "there are none at all"
+    known = sorted(names)
+    return f"there are: {some(known, _MOST_NAMED)}" if known else "there are none at all"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from console.terminal import counted
+from console.terminal import counted, some
 
 _NAMED: Final = 5  # names that one line lists
 
@@ -59,9 +59,7 @@ def exit_status(findings: Iterable[Finding], *, strict: bool) -> int:
 
 def listed(names: Sequence[str]) -> str:
     """List names, the first ones in the order of the alphabet, and how many more there are."""
-    some = sorted(names)
-    more = f" and {len(some) - _NAMED} more" if len(some) > _NAMED else ""
-    return f"{', '.join(some[:_NAMED])}{more}"
+    return some(sorted(names), _NAMED)
 
 
 def named_nodes(names: Sequence[str]) -> str:

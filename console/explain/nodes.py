@@ -16,6 +16,7 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.outcome import Refusal
 from console.explain.scene import Scene
 from console.simulator.scheduler import NodeCandidate, allocatable, candidate, managed, shortages, why_not
+from console.terminal import some
 from webhook.view.nodeselection import UNSCHEDULABLE, may_land, tolerated
 
 _OPEN: Final[Mapping[str, Any]] = {}  # the spec of a Pod without conditions on nodes
@@ -171,7 +172,6 @@ def _holdings(scene: Scene, name: str) -> Iterator[tuple[str, Holding | ForeignH
 
 
 _HARD: Final = frozenset({"NoSchedule", "NoExecute"})
-_MOST_NAMED: Final = 8
 _ROOM: Final = "ask for less, or let other Pods end"
 _LESS: Final = "ask for no more than the node has"
 
@@ -198,12 +198,9 @@ def remedies(scene: Scene, node: NodeDetail) -> list[WayToFit]:
         if change.kind is not ChangeKind.PODS:
             found.append(WayToFit(str(change.kind), change.text))
             continue
-        names = [name for name, _ in node.leaving]
-        told = ", ".join(f"{name} (priority {priority})" for name, priority in node.leaving[:_MOST_NAMED])
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        found.append(
-            WayToFit(str(change.kind), f"{change.text}: {told}{more}; {_evicts(scene, change.priority)}", tuple(names))
-        )
+        told = some([f"{name} (priority {priority})" for name, priority in node.leaving])
+        text = f"{change.text}: {told}; {_evicts(scene, change.priority)}"
+        found.append(WayToFit(str(change.kind), text, tuple(name for name, _ in node.leaving)))
     return found
 
 

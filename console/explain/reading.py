@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from console.adopt.objects import Cluster
-from console.adopt.view import AdoptView
+from console.adopt.objects import Cluster, ReadCluster
 from console.simulator import apiserver
 from console.simulator.apiserver import Priorities, with_defaults
 from console.simulator.assumed import assume_devices
@@ -142,7 +141,7 @@ def checked(where: str, obj: Raw, kind: str) -> Found:
     return where, with_defaults(obj) if kind == "Pod" else obj, kind
 
 
-def let_hold(cluster: Cluster, *, counted: bool) -> AdoptView | None:
+def let_hold(cluster: Cluster, *, counted: bool) -> ReadCluster | None:
     """Let running Pods hold what `simulate` lets them hold.
 
     `counted`: whether settings say which products count; otherwise all do that can be read. Returns the cluster as a
@@ -150,7 +149,7 @@ def let_hold(cluster: Cluster, *, counted: bool) -> AdoptView | None:
     """
     if not counted:
         cluster.settings = counting_all(cluster.settings)
-    seen = AdoptView(cluster, adoption_of(cluster.settings))
+    seen = ReadCluster(cluster, adoption_of(cluster.settings))
     pods = cluster.objects("Pod")
     assumed = {pod["metadata"]["uid"]: pod for pod in assume(pods, seen.view.snapshot, types_of(cluster.settings))}
     if not assumed:

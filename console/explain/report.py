@@ -14,7 +14,7 @@ from console.explain.nodes import CardDetail, NodeDetail, NodeVerdict, WayToFit
 from console.plaintable import plain_table
 from console.simulator import words
 from console.simulator.words import asked
-from console.terminal import counted, printable
+from console.terminal import counted, printable, some
 
 MOST_NAMED: Final = 8
 
@@ -94,12 +94,6 @@ def grouped(verdicts: Sequence[NodeVerdict]) -> list[tuple[str, str, list[str]]]
         if one.reasons:
             groups.setdefault((one.reasons[0].by, one.reasons[0].short), []).append(one.name)
     return sorted(((by, why, names) for (by, why), names in groups.items()), key=lambda one: (-len(one[2]), one[:2]))
-
-
-def some(names: Sequence[str], most: int = MOST_NAMED) -> str:
-    """Name the first of many."""
-    told = ", ".join(names[:most])
-    return told if len(names) <= most else f"{told} and {len(names) - most} more"
 
 
 def told_card(one: CardDetail) -> str:

@@ -12,8 +12,7 @@ from allocator.vocabulary.gangs import largest
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import ORIGINAL_REQUEST
 from allocator.wire import gang, nodeallocation
-from console.adopt.objects import Cluster, from_objects
-from console.adopt.view import AdoptView
+from console.adopt.objects import Cluster, ReadCluster, from_objects
 from console.devices.nodestate import CommandError
 from console.explain.reading import Found, Raw, checked, let_hold, mapping, priorities_of
 from console.simulator.apiserver import with_defaults
@@ -46,7 +45,7 @@ class Scene:
     refused: str  # why admission would refuse it; "" if it would not
     translated: bool  # whether it was translated here, because nobody had done that before
     cluster: Cluster
-    seen: AdoptView  # the cluster, without what the Pod holds
+    seen: ReadCluster  # the cluster, without what the Pod holds
     ranking: Ranking  # filters and orders the nodes
     settings: WebhookSettings
     notes: list[str]  # what is not known, a sentence each
@@ -89,7 +88,7 @@ def _adopted(cluster: Cluster, given: Raw) -> ForeignHolding | None:
     there = {kind: [one for one in cluster.objects(kind) if one["metadata"]["name"] == name] for kind in _OF_NODE}
     pods = [pod for pod in cluster.objects("Pod") if pod["spec"].get("nodeName") == name]
     alone = Cluster(of={**there, "Pod": [*pods, given]}, settings=cluster.settings)
-    seen = AdoptView(alone, adoption_of(cluster.settings))
+    seen = ReadCluster(alone, adoption_of(cluster.settings))
     return seen.view.snapshot(name).foreign.get(given["metadata"]["uid"])
 
 
@@ -127,7 +126,7 @@ async def scene(
     submitted = with_defaults({**(as_submitted(given) if was else given), "kind": "Pod"})
     refused = "" if was else priorities_of(listed, lambda _text: None).write(submitted)  # the reader has reported it
     pod, translated = submitted, False
-    mode = AdoptView(Cluster(of={"Namespace": cluster.objects("Namespace")}, settings=cluster.settings)).mode(space)
+    mode = ReadCluster(Cluster(of={"Namespace": cluster.objects("Namespace")}, settings=cluster.settings)).mode(space)
     info = read_pod_info(pod, types=types)
     if (
         not refused
@@ -139,7 +138,7 @@ async def scene(
         translated = pod["spec"] != submitted["spec"]
         info = read_pod_info(pod, types=types)
     cluster.take("Pod", pod, types)
-    seen = AdoptView(cluster, adoption_of(cluster.settings))
+    seen = ReadCluster(cluster, adoption_of(cluster.settings))
     groups = GroupFeed(seen.view, "", lambda _name, _problems: None)
     for group in cluster.objects(gang.KIND):
         groups.put(group)
@@ -173,7 +172,7 @@ def conditions(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
 
 
-def _ranking(seen: AdoptView) -> Ranking:
+def _ranking(seen: ReadCluster) -> Ranking:
     settings, types = seen.settings, types_of(seen.settings)
     mix = read_mix(settings.scheduler.mix, types) or learned(seen.view.pods.all())
     return Ranking(

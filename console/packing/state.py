@@ -9,8 +9,7 @@ from allocator.amounts import Amounts, BadQuantityError
 from allocator.packing.filling import NodeRoom
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.mix import Mix
-from console.adopt.objects import Cluster, from_objects
-from console.adopt.view import AdoptView
+from console.adopt.objects import Cluster, ReadCluster, from_objects
 from console.explain.reading import Reading, checked, let_hold
 from console.simulator.documents import InputError, stated_among
 from console.simulator.scheduler import allocatable, candidate, unready, why_not
@@ -30,7 +29,7 @@ class PackingState:
 
     rooms: Sequence[NodeRoom]
     mix: Mix
-    seen: AdoptView
+    seen: ReadCluster
     cluster: Cluster
     notes: list[str]
 
@@ -57,7 +56,7 @@ def read_state(read: Reading, configured: WebhookSettings | None) -> PackingStat
     if read.manifests:
         seen = let_hold(cluster, counted=configured is not None or stated_among(listed) is not None)
     if seen is None:
-        seen = AdoptView(cluster, adoption_of(cluster.settings))
+        seen = ReadCluster(cluster, adoption_of(cluster.settings))
     mix = read_mix(cluster.settings.scheduler.mix, types_of(cluster.settings)) or learned(seen.view.pods.all())
     nodes = {node["metadata"]["name"]: node for node in cluster.objects("Node")}
     rooms = [_room(seen, node) for _, node in sorted(nodes.items())]
@@ -67,7 +66,7 @@ def read_state(read: Reading, configured: WebhookSettings | None) -> PackingStat
     return PackingState(rooms, mix, seen, cluster, notes)
 
 
-def _room(seen: AdoptView, node: Raw) -> NodeRoom:
+def _room(seen: ReadCluster, node: Raw) -> NodeRoom:
     name = node["metadata"]["name"]
     snapshot = seen.view.snapshot(name)
     try:
@@ -77,7 +76,7 @@ def _room(seen: AdoptView, node: Raw) -> NodeRoom:
     return NodeRoom(snapshot, has, seen.view.requested(name, snapshot.holdings), _closed(seen, node))
 
 
-def _closed(seen: AdoptView, node: Raw) -> bool:
+def _closed(seen: ReadCluster, node: Raw) -> bool:
     """Whether nothing new may land on a node, whatever a Pod tolerates."""
     spec = node.get("spec") or {}
     if spec.get("unschedulable") or seen.view.nodes.blocked(node["metadata"]["name"]):

@@ -9,8 +9,7 @@ from builders import container, device_entry, device_object, pod
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from console.adopt.findings import ClusterFindings, find
-from console.adopt.objects import Cluster
-from console.adopt.view import AdoptView
+from console.adopt.objects import Cluster, ReadCluster
 from webhook.settings import DialectSettings, WebhookSettings, types_of
 
 Raw = dict[str, Any]
@@ -52,4 +51,4 @@ def cluster(*objects: Raw, settings: WebhookSettings = SHADOW) -> Cluster:
 
 def found(*objects: Raw, settings: WebhookSettings = SHADOW) -> ClusterFindings:
     made = cluster(*objects, settings=settings)
-    return find(made, AdoptView(made))
+    return find(made, ReadCluster(made))

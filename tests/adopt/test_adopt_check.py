@@ -14,10 +14,9 @@ from builders import container, device_entry, device_object, pod
 from allocator.vocabulary.mode import Mode
 from console.adopt.command import COMMAND
 from console.adopt.findings import ClusterFindings, HeldBy, NodeFinding, find
-from console.adopt.objects import from_objects
+from console.adopt.objects import ReadCluster, from_objects
 from console.adopt.steps import blockers, steps
 from console.adopt.tables import check_tables
-from console.adopt.view import AdoptView
 from console.simulator.cluster import OfflineCluster
 from console.terminal import show
 from webhook.settings import WebhookSettings, parse, types_of
@@ -116,7 +115,7 @@ def test_a_running_pod_that_has_cpus_of_its_own_and_asks_for_no_devices_is_no_cl
         schedulerName=scheduler,
     )
     made = cluster(node("n1"), devices("n1"), {**cpus, "kind": "Pod"})
-    told = find(made, AdoptView(made))
+    told = find(made, ReadCluster(made))
     assert (told.clashes, told.pods) == ([], ())
     (kept,) = made.objects("Pod")
     assert kept["metadata"]["annotations"] == said
@@ -186,7 +185,7 @@ async def test_the_steps_that_are_left_are_told_with_a_command_each() -> None:
     assert all(step.command for step in steps(told))
     after = [node("n1"), devices("n1"), reporter("n1"), namespace("team", "enforce"), await ours("mine", "n1")]
     made = cluster(*after)
-    assert left(find(made, AdoptView(made))) == [6]
+    assert left(find(made, ReadCluster(made))) == [6]
 
 
 BLOCKED: dict[str, tuple[Callable[[], list[Raw]], str]] = {
@@ -221,7 +220,7 @@ def test_namespaces_that_share_nodes_are_switched_together() -> None:
 def test_nothing_is_switched_to_enforcement_without_webhooks() -> None:
     made = cluster(node("n1"))
     made.installed = False
-    (reason,) = blockers(find(made, AdoptView(made)), ["team"], Mode.ENFORCE)
+    (reason,) = blockers(find(made, ReadCluster(made)), ["team"], Mode.ENFORCE)
     assert "install the chart" in reason
 
 
@@ -229,7 +228,7 @@ def test_nothing_is_switched_to_enforcement_without_webhooks() -> None:
 def test_nothing_is_switched_by_settings_that_nobody_confirmed(to: Mode) -> None:
     made = cluster(node("n1"), settings=WebhookSettings())
     made.assumed = True
-    (reason,) = blockers(find(made, AdoptView(made)), ["team"], to)
+    (reason,) = blockers(find(made, ReadCluster(made)), ["team"], to)
     assert "--installed-in" in reason
 
 
@@ -466,7 +465,7 @@ def test_of_nodes_with_nvidias_cards_it_is_told_how_containers_get_them() -> Non
     made = cluster(node("a"), node("b"), node("c"), told_of("a", runc), told_of("b", deaf), told_of("c", runc, **other))
     made.take("RuntimeClass", runtime_class(), types_of(SHADOW))
     made.classes = True
-    told = find(made, AdoptView(made))
+    told = find(made, ReadCluster(made))
     assert [(one.name, one.delivery) for one in told.nodes] == [("a", "runtimeClass"), ("b", "none"), ("c", "")]
     (unshown,) = told.unshown
     assert unshown.startswith("Pods get no cards on 1 node (b): each has no runtime handler nvidia")
@@ -478,7 +477,7 @@ def test_a_file_that_has_a_runtime_class_has_all_of_them_and_one_without_any_has
     for more, way in ([], "runtimeClass"), ([runtime_class("kata")], "none"), ([runtime_class()], "runtimeClass"):
         read = [("file", one, one["kind"]) for one in (*objects, *more)]
         made = from_objects(read, SHADOW)
-        assert [one.delivery for one in find(made, AdoptView(made)).nodes] == [way]
+        assert [one.delivery for one in find(made, ReadCluster(made)).nodes] == [way]
 
 
 def test_the_table_says_how_containers_get_their_cards(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,9 +12,8 @@ from msgspec.structs import astuple
 from allocator.vocabulary.mode import Mode
 from allocator.wire.nodeallocation import write_spec
 from console.adopt.findings import find
-from console.adopt.objects import from_objects
+from console.adopt.objects import ReadCluster, from_objects
 from console.adopt.report import NamespaceReport, PlacedOn, PlacedPod, report
-from console.adopt.view import AdoptView
 from console.simulator.documents import InputError
 from webhook.settings import WebhookSettings
 
@@ -26,7 +25,7 @@ def record(name: str, *held: Any) -> Raw:
 
 async def reported(objects: Iterable[Raw], *namespaces: str) -> list[NamespaceReport]:
     made = cluster(*objects)
-    seen = AdoptView(made)
+    seen = ReadCluster(made)
     return await report(made, seen, find(made, seen), namespaces)
 
 

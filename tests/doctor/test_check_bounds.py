@@ -38,9 +38,8 @@ from console.doctor.command import data, summary
 from console.doctor.findings import Finding, Level, listed
 from console.doctor.reader import wanted
 from console.doctor.rights import needed, review
-from console.doctor.snapshot import Right, enforcing
+from console.doctor.snapshot import Right
 from console.doctor.trials import Came, Expect, Trial, TrialOutcome, translated_by, untouched
-from console.reading import ReadList
 from webhook.settings import DialectSettings, Identity, WebhookSettings, parse
 from webhook.tls.pki import new_authority, new_certificate
 
@@ -221,18 +220,6 @@ def test_why_containers_do_not_start_is_told_of_the_workloads_own_pods() -> None
         "kubectl -n koordgate-system get pods; kubectl -n koordgate-system logs deployments/koordgate "
         "(CrashLoopBackOff, ImagePullBackOff)"
     )
-
-
-def test_workloads_of_other_namespaces_are_not_koordgates() -> None:
-    cluster = right_cluster()
-    mine = cluster["deployments"]
-    cluster["deployments"] = [workload("koordgate", "other", wanted=1), *mine]
-    assert [one for one in told("installed", cluster) if one[0] is not Level.OK] == []
-    cluster["deployments"] = [{**one, "metadata": {**one["metadata"], "namespace": "other"}} for one in mine]
-    assert [what for level, what in told("installed", cluster) if level is not Level.OK] == [
-        "there is no koordgate among the deployments of koordgate-system",
-        "koord-scheduler is not installed by this chart",
-    ]
 
 
 def test_queues_are_its_own_if_both_the_level_and_the_schema_are_there() -> None:
@@ -664,19 +651,6 @@ def test_each_policy_is_judged_by_its_own_binding(at: int, step: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["o", "o-shadow", "p-shadow", "q"])
-def test_a_binding_of_another_name_enforces_nothing(name: str) -> None:
-    assert not enforcing({"metadata": {"name": name}, "spec": {"policyName": "p"}})
-    assert enforcing({"metadata": {"name": "p"}, "spec": {"policyName": "p"}})
-
-
-def test_an_object_is_found_by_its_own_name() -> None:
-    read = ReadList(tuple(meta(name) for name in ("m", "a", "n", "z", "b")))
-    assert [(read.named(name) or {"metadata": {"name": ""}})["metadata"]["name"] for name in "abmnzc"] == [
-        *("a", "b", "m", "n", "z", ""),
-    ]
-
-
 @pytest.mark.parametrize("label", ["a", "koordgate", "zz"])
 def test_only_a_reporter_keeps_what_is_known_of_a_node(label: str) -> None:
     cluster = right_cluster()
@@ -701,11 +675,6 @@ KEEP = {one.key: one.keep for one in wanted(SPACE, SETTINGS)}
 def test_what_is_ready_says_so_itself(key: str, conditions: list[tuple[str, str]], *, ready: bool) -> None:
     status = {"conditions": [{"type": kind, "status": state} for kind, state in conditions]}
     assert KEEP[key]({"metadata": {"name": "x"}, "status": status})["ready"] is ready
-
-
-def test_taints_beside_koordgates_make_no_node_short() -> None:
-    taints = [{"key": key, "effect": "NoSchedule"} for key in ("a", "koordgate.io/other", "z")]
-    assert not KEEP["nodes"]({"metadata": {"name": "n"}, "spec": {"taints": taints}})["short"]
 
 
 def test_of_a_pod_what_checks_need_is_kept() -> None:
@@ -790,9 +759,3 @@ def test_what_is_tried_follows_from_the_settings(action: str) -> None:
         f"a Binding by {SCHEDULER}",
     ]
     assert untried == []
-
-
-@pytest.mark.parametrize(("scheduler", "ours"), [("a-scheduler", False), ("koord-scheduler", True), ("volcano", False)])
-def test_a_pod_is_koordgates_by_its_scheduler_alone(scheduler: str, *, ours: bool) -> None:
-    made = {"spec": {"schedulerName": scheduler}}
-    assert (translated_by(made, "koord-scheduler"), untouched(made, "koord-scheduler")) == (ours, not ours)

@@ -16,7 +16,7 @@ from allocator.vocabulary.preference import Preference
 from console.doctor import trials
 from console.doctor.checks import examine
 from console.doctor.command import data, summary, table
-from console.doctor.findings import Finding, Level, exit_status, listed
+from console.doctor.findings import Finding, Level, exit_status
 from console.doctor.reader import actions, shipped, wanted
 from console.doctor.rights import needed
 from console.doctor.snapshot import Snapshot
@@ -545,12 +545,6 @@ def test_an_outcome_is_judged(what: str) -> None:
     assert todo in found[0].todo
 
 
-def test_a_long_message_of_another_is_cut() -> None:
-    outcome = TrialOutcome(Trial("a Pod", Expect.TRANSLATED, "team", {}), Came.REFUSED, "x" * 5000)
-    (found,) = bad(examine(snapshot(outcomes=(outcome,))))
-    assert len(found.what) < 400
-
-
 def test_every_dialect_that_is_on_is_tried_in_a_namespace_where_it_is() -> None:
     on = {one.name: DialectSettings(True, ("team-b",), "1Mi" if one.sized else "") for one in PEERS}
     settings = WebhookSettings(dialects=on)
@@ -603,8 +597,3 @@ def test_the_report_shows_what_others_wrote_as_text() -> None:
     assert cell.plain == "[bold]node?[31m\n-> do\nit"
     assert summary(found) == "1 failure, 0 warnings, 0 not known, 0 ok"
     assert data(found, 2)["exitStatus"] == 2
-
-
-def test_names_are_listed_in_order_and_bounded() -> None:
-    assert listed(["b", "a"]) == "a, b"
-    assert listed([str(one) for one in range(9)]) == "0, 1, 2, 3, 4 and 4 more"

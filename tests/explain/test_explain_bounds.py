@@ -14,6 +14,7 @@ from console.explain import report
 from console.explain.command import COMMAND
 from console.explain.explanation import TypeLeft
 from console.explain.nodes import NodeVerdict, Reason
+from console.terminal import some
 
 Ask = Callable[..., Answer]
 
@@ -331,10 +332,10 @@ def test_what_stays_whole_is_told(before: int, after: int, says: str) -> None:
     [("abcd", "a, b, c, d"), ("abcde", "a, b, c, d and 1 more"), ("abcdefghi", "a, b, c, d and 5 more")],
 )
 def test_the_first_of_many_are_named(names: str, told: str) -> None:
-    assert report.some(list(names), 4) == told
-    assert report.some([*"abcdefgh"]) == "a, b, c, d, e, f, g, h"
-    assert report.some([*"abcdefghi"]) == "a, b, c, d, e, f, g, h and 1 more"
-    assert report.some([*"abcdefghijklmnopq"]) == "a, b, c, d, e, f, g, h and 9 more"
+    assert some(list(names), 4) == told
+    assert some([*"abcdefgh"]) == "a, b, c, d, e, f, g, h"
+    assert some([*"abcdefghi"]) == "a, b, c, d, e, f, g, h and 1 more"
+    assert some([*"abcdefghijklmnopq"]) == "a, b, c, d, e, f, g, h and 9 more"
 
 
 # Bound Pods

@@ -12,8 +12,6 @@ from commands import Answer
 from explain.scenes import BORN, Raw, bound, gpu_pod, node, scheduled, waiting
 
 from allocator.wire.nodeallocation import API_VERSION, write_spec
-from console.explain import report
-from console.explain.explanation import Rival
 from console.explain.reading import read_files
 
 Ask = Callable[..., Answer]
@@ -278,20 +276,6 @@ def test_a_pod_that_a_workload_would_have_made_is_told_by_the_beginning_of_its_n
 
 
 # Words
-
-
-@pytest.mark.parametrize(
-    ("levels", "says"),
-    [
-        ((0,), "the only node that could hold it"),
-        ((0, 1), "the best of 2 nodes that could hold it"),
-        ((0, 1, 1), "the best of 3 nodes that could hold it"),
-        ((0, 0, 1), "one of 2 equally good nodes, of 3 that could hold it"),
-    ],
-)
-def test_how_a_node_stands_among_the_best_is_told(levels: tuple[int, ...], says: str) -> None:
-    order = [Rival(f"n{at}", level, None) for at, level in enumerate(levels)]  # type: ignore[arg-type]
-    assert report._among_best(order) == says
 
 
 @pytest.mark.parametrize(
