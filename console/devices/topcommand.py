@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Group
@@ -233,44 +233,55 @@ def wide_table(shown: Iterable[ShownNode]) -> Table:
 
 
 Raw = dict[str, Any]
+_T = TypeVar("_T")
 Choose = Callable[[NodeState], ShownNode | None]
 
 _EACH_S: Final = 1.0  # between two drawings
 _MOST_PROBLEMS: Final = 3  # lines about what cannot be read
 
 
-class _Kept:
-    """A Reflector's handler that keeps objects, and notes whose changed."""
+class _Kept(Generic[_T]):
+    """What a watch has told of, by name; notes what changed."""
 
-    def __init__(self, changed: Callable[[str], object], keep: Callable[[Raw], Raw] = lambda obj: obj) -> None:
-        self.objects: dict[str, Raw] = {}
+    def __init__(self, changed: Callable[[str], object]) -> None:
+        self.found: dict[str, _T] = {}
         self._changed = changed
-        self._keep = keep
         self._listed: set[str] = set()
 
     def begin_list(self) -> None:
         """A list begins."""
         self._listed = set()
 
+    def end_list(self) -> None:
+        """What the list did not name is gone."""
+        for key in self.found.keys() - self._listed:
+            self._forget(key)
+
+    def _take(self, key: str, value: _T) -> None:
+        self._listed.add(key)
+        if self.found.get(key) != value:
+            self.found[key] = value
+            self._changed(key)
+
+    def _forget(self, key: str) -> None:
+        if self.found.pop(key, None) is not None:
+            self._changed(key)
+
+
+class _Objects(_Kept[Raw]):
+    """A Reflector's handler."""
+
+    def __init__(self, changed: Callable[[str], object], keep: Callable[[Raw], Raw] = lambda obj: obj) -> None:
+        super().__init__(changed)
+        self._keep = keep
+
     def put(self, obj: Raw) -> None:
         """An object is there."""
-        key = _key(obj)
-        self._listed.add(key)
-        kept = self._keep(obj)
-        if self.objects.get(key) != kept:
-            self.objects[key] = kept
-            self._changed(key)
+        self._take(_key(obj), self._keep(obj))
 
     def drop(self, obj: Raw) -> None:
         """An object is gone."""
-        if self.objects.pop(_key(obj), None) is not None:
-            self._changed(_key(obj))
-
-    def end_list(self) -> None:
-        """What the list did not name is gone."""
-        for key in self.objects.keys() - self._listed:
-            del self.objects[key]
-            self._changed(key)
+        self._forget(_key(obj))
 
 
 def _key(obj: Raw) -> str:
@@ -284,37 +295,19 @@ def _about(obj: Raw) -> Raw:
     return {"metadata": {key: metadata[key] for key in ("name", "labels", "annotations") if key in metadata}}
 
 
-class _Records:
-    """A listener of the ledger's store that keeps records."""
-
-    def __init__(self, changed: Callable[[str], object]) -> None:
-        self.records: dict[str, Record | UnreadableError] = {}
-        self._changed = changed
-        self._listed: set[str] = set()
-
-    def begin_list(self) -> None:
-        """A list begins."""
-        self._listed = set()
+class _Records(_Kept[Record | UnreadableError]):
+    """A listener of the ledger's store."""
 
     def put(self, node: str, revision: int, read: Callable[[], Record]) -> None:  # noqa: ARG002 watches are in order
         """A record is there."""
-        self._listed.add(node)
         try:
-            self.records[node] = read()
+            self._take(node, read())
         except UnreadableError as error:
-            self.records[node] = error
-        self._changed(node)
+            self._take(node, error)
 
     def drop(self, node: str, revision: int) -> None:  # noqa: ARG002
         """A record is gone."""
-        self.records.pop(node, None)
-        self._changed(node)
-
-    def end_list(self) -> None:
-        """What the list did not name is gone."""
-        for node in self.records.keys() - self._listed:
-            del self.records[node]
-            self._changed(node)
+        self._forget(node)
 
 
 class LiveNodes:
@@ -333,10 +326,10 @@ class LiveNodes:
         self._states: dict[str, NodeState] = {}
         self._claims: tuple[ClaimTable, str] = ClaimTable(Changes(), known.drivers), ""
         self._claims_changed = False
-        self._devices = _Kept(self._touch)
-        self._nodes = _Kept(self._touch, _about)
+        self._devices = _Objects(self._touch)
+        self._nodes = _Objects(self._touch, _about)
         self._records = _Records(self._touch)
-        self._of_claims = {resource: _Kept(self._touch_claims) for resource in (RESOURCE_CLAIMS, RESOURCE_SLICES)}
+        self._of_claims = {resource: _Objects(self._touch_claims) for resource in (RESOURCE_CLAIMS, RESOURCE_SLICES)}
 
         def watched(resource: Resource, kept: Handler, selectors: Mapping[str, str] | None = None) -> Reflector:
             pacing, error, count = pace or WatchPace(), self._on_error, self._on_happening
@@ -392,7 +385,7 @@ class LiveNodes:
         """The nodes as they are now, by name; only those that changed are read again."""
         if self._claims_changed:
             self._claims_changed = False
-            claims, slices = (self._of_claims[one].objects.values() for one in (RESOURCE_CLAIMS, RESOURCE_SLICES))
+            claims, slices = (self._of_claims[one].found.values() for one in (RESOURCE_CLAIMS, RESOURCE_SLICES))
             self._claims = claim_table(claims, slices, self._known.drivers)
             self._changed |= self._states.keys()
         unread = self._why_unread()
@@ -400,7 +393,7 @@ class LiveNodes:
             self._others_unread = unread
             self._changed |= self._states.keys()
         held = Beside(self._claims[0], Others(self._followed.table, unread))
-        devices, records, about = self._devices.objects, self._records.records, self._nodes.objects
+        devices, records, about = self._devices.found, self._records.found, self._nodes.found
         for name in self._changed:
             state = read_listed(name, devices, records, about, self._known, held)
             if state is None or (self._wanted and name not in self._wanted):

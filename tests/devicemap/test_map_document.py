@@ -179,19 +179,6 @@ def test_sums_beyond_what_json_readers_take_are_cut() -> None:
     assert one["amounts"][1] == [80 * GIB, 2**63 - 1, 0]
 
 
-@pytest.mark.parametrize(("length", "told"), [(256, "x" * 256), (257, "x" * 255 + "…")])
-def test_a_name_has_256_characters(length: int, told: str) -> None:
-    (one,) = entry(node(gpu(0, device_id="x" * length)))["devices"]
-    assert one["id"] == told
-
-
-@pytest.mark.parametrize(("length", "told"), [(1024, "x" * 1024), (1025, "x" * 1023 + "…")])
-def test_an_explanation_has_1024_characters(length: int, told: str) -> None:
-    made = entry(node(gpu(0, healthy=False, why_not="x" * length)), blocked="")
-    assert made["devices"][0]["why"] == told
-    assert entry(NodeSnapshot("n", ()), blocked="x" * length)["blocked"] == told
-
-
 def test_nothing_less_than_nothing_is_free() -> None:
     held = [holding(uid, part(CARDS[0], 70)) for uid in "ab"]
     (one, _) = entry(node(*CARDS, holdings=held))["devices"]

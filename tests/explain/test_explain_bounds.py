@@ -12,7 +12,6 @@ from explain.scenes import BORN, GPU, Raw, bound, gpu_pod, node, scheduled, wait
 
 from console.explain import report
 from console.explain.command import COMMAND
-from console.explain.explanation import TypeLeft
 from console.explain.nodes import NodeVerdict, Reason
 from console.terminal import some
 
@@ -311,20 +310,6 @@ def test_nodes_are_grouped_by_their_first_reason() -> None:
         verdict("d", ("a", "full")),
     ]
     assert report.grouped(verdicts) == [("k", "full", ["a", "c"]), ("a", "full", ["d"]), ("k", "taint", ["b"])]
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "says"),
-    [
-        (0, 0, "none was idle"),
-        (1, 1, "the one that was idle stays whole"),
-        (1, 0, "the one that was idle is in use now"),
-        (2, 1, "1 of the 2 idle ones stay whole"),
-        (3, 0, "0 of the 3 idle ones stay whole"),
-    ],
-)
-def test_what_stays_whole_is_told(before: int, after: int, says: str) -> None:
-    assert report._idle(TypeLeft("gpu", 8, before, after)) == says
 
 
 @pytest.mark.parametrize(

@@ -333,20 +333,6 @@ def test_a_terminal_is_drawn_between_40_and_100_columns_wide(width: int, wide: i
     assert look(width, "utf-8").width == wide
 
 
-def test_states_have_their_colours() -> None:
-    held = [holding("a", part(gpu(0), 100)), holding("b", part(gpu(1), 10)), holding("c", part(gpu(9), 10))]
-    entries = [device_entry(0), device_entry(1), device_entry(2), device_entry(3, **SICK)]
-    cards = cards_of(state(*entries, holdings=held), BUILT_IN)
-    styles = [[str(span.style) for span in line(card, Look(100, "#", ".")).spans] for card in cards]
-    assert [("red" in of, "yellow" in of) for of in styles] == [
-        (False, False),
-        (False, True),
-        (False, False),
-        (True, False),
-        (True, False),
-    ]
-
-
 @pytest.mark.parametrize(
     ("found", "told"),
     [

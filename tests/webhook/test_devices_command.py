@@ -495,26 +495,6 @@ async def test_an_api_server_that_does_not_answer_is_said_so(cluster: FakeKube, 
 # Names of devices, and draining
 
 
-@pytest.mark.parametrize(
-    ("word", "identity"),
-    [
-        ("GPU-0", "GPU-0"),
-        ("gpu/1", "GPU-1"),
-        ("rdma/1", "0000:01:00.0"),
-        ("0000:01:", "0000:01:00.0"),
-        ("0000:3b:00.0", "GPU-0"),
-        ("00000000:3B:00.0", "GPU-0"),
-    ],
-)
-async def test_a_device_is_found_by_each_of_its_names(fake: FakeKube, cli: Koordgate, word: str, identity: str) -> None:
-    card = device_entry(0, topology={"socketID": 0, "nodeID": 0, "pcieID": "pci0000:3a", "busID": "0000:3B:00.0"})
-    fake.put(DEVICES.path(), device_object(card, device_entry(1), nic(1), name="n1"))
-    assert (await cli("cordon", f"n1/{word}")).status == 0
-    assert cordoned(fake) == identity
-    assert (await cli("uncordon", f"n1/{word}")).status == 0
-    assert cordoned(fake) is None
-
-
 @pytest.fixture
 def pods(cluster: FakeKube) -> FakeKube:
     """The Pods a and b on GPU-0 of n1, and another that holds nothing there."""
@@ -631,71 +611,7 @@ async def test_a_drain_that_may_not_evict_says_which_right_is_lacking(pods: Fake
     assert "forbidden" in said.err
 
 
-# The whole text
-
-
-TEXTS: dict[tuple[str, ...], str] = {
-    ("devices",): """\
-NODE   TYPE   MINOR   ID             MODEL   NUMA   PCIE ROOT    HEALTH    USED                      PODS
-n1     gpu    0       GPU-0          A100    -      -            healthy   gpu-core 50/100           \
-default/pod-a: gpu-core 30, gpu-memory 24Gi, gpu-memory-ratio 30
-                                                                           gpu-memory 40Gi/80Gi      \
-default/pod-b: gpu-core 20, gpu-memory 16Gi, gpu-memory-ratio 20
-                                                                           gpu-memory-ratio 50/100
-n1     gpu    1       GPU-1          -       -      -            XID: 79   gpu-core 0/100            -
-                                                                           gpu-memory 0Gi/80Gi
-                                                                           gpu-memory-ratio 0/100
-n1     rdma   1       0000:01:00.0   -       1      pci0000:00   healthy   rdma 25/100               \
-default/pod-a: rdma 25
-n2     gpu    0       GPU-idle       -       -      -            healthy   gpu-core 0/100            -
-                                                                           gpu-memory 0Gi/80Gi
-                                                                           gpu-memory-ratio 0/100
-""",
-    ("top",): """\
-n1  3 devices: 2 in parts, 1 out of service
-  gpu/0    A100               █████░░░░░  50% █████░░░░░ 40/80Gi       default/pod-a, default/pod-b
-  gpu/1                       ░░░░░░░░░░   0% ░░░░░░░░░░ 0/80Gi        XID: 79
-  rdma/1                      ███░░░░░░░  25%                          default/pod-a
-n2  1 device: 1 free
-  gpu/0                       ░░░░░░░░░░   0% ░░░░░░░░░░ 0/80Gi
-
-2 nodes, 4 devices: 1 free, 2 in parts, 1 out of service
-""",
-    ("top", "-o", "wide"): """\
-NODE   DEVICE   ID             MODEL   NUMA   PCI ADDRESS   STATE                     CORE   MEMORY    PODS
-n1     gpu/0    GPU-0          A100    -      -             in parts                  50%    40/80Gi   \
-default/pod-a, default/pod-b
-n1     gpu/1    GPU-1          -       -      -             out of service: XID: 79   0%     0/80Gi    -
-n1     rdma/1   0000:01:00.0   -       1      -             in parts                  25%    -         default/pod-a
-n2     gpu/0    GPU-idle       -       -      -             free                      0%     0/80Gi    -
-
-2 nodes, 4 devices: 1 free, 2 in parts, 1 out of service
-""",
-    ("pod", "-A"): """\
-NAMESPACE   POD     NODE   DEVICES         CORE   MEMORY   CPUS
-default     pod-a   n1     gpu/0, rdma/1   30%    24Gi     -
-default     pod-b   n1     gpu/0           20%    16Gi     -
-""",
-    ("pod", "-A", "-o", "wide"): """\
-NAMESPACE   POD     NODE   DEVICES         CORE   MEMORY   CPUS   IDS
-default     pod-a   n1     gpu/0, rdma/1   30%    24Gi     -      GPU-0, 0000:01:00.0
-default     pod-b   n1     gpu/0           20%    16Gi     -      GPU-0
-""",
-    ("pod", "default/pod-a"): """\
-Pod default/pod-a is gone; what it held on n1 is being released
-DEVICE   ID             HOLDS                                               CONTAINERS
-gpu/0    GPU-0          gpu-core 30, gpu-memory 24Gi, gpu-memory-ratio 30   main
-rdma/1   0000:01:00.0   rdma 25                                             -
-""",
-}
-
-
-@pytest.mark.parametrize("words", TEXTS, ids=" ".join)
-async def test_it_is_written_line_by_line(
-    cluster: FakeKube, cli: Koordgate, koordgate: Koordgate, words: tuple[str, ...]
-) -> None:
-    said = await koordgate(*words)
-    assert (said.status, said.err, said.out) == (0, "", TEXTS[words])
+# Step by step
 
 
 BOTH = """\

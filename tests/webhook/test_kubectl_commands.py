@@ -146,12 +146,6 @@ async def test_a_mistake_is_a_2_that_says_what_there_is(
     assert not [one for one in cluster.requests if one.verb not in {"get", "list"}]
 
 
-async def test_a_context_that_the_kubeconfig_lacks_is_told(koordgate: Koordgate) -> None:
-    said = await koordgate("top", "--context", "elsewhere")
-    assert said.status == 1
-    assert "Expected object with name elsewhere" in said.err
-
-
 # pod
 
 
@@ -246,27 +240,6 @@ async def test_a_device_is_cordoned_and_put_back_by_each_of_its_names(
     assert (cordoned(cluster, "n1"), cordoned(cluster, "n2")) == (None, "GPU-bbbb1111")
     assert (await koordgate("uncordon", word)).status == 0
     assert cordoned(cluster, "n2") is None
-
-
-async def test_a_dry_run_writes_nothing(cluster: FakeKube, koordgate: Koordgate) -> None:
-    assert "dry run: nothing is written" in (await koordgate("cordon", "n2/0", "--dry-run")).out
-    assert "would be evicted" in (await koordgate("drain", "n1/0", "--dry-run=client")).out
-    assert (cordoned(cluster, "n1"), cordoned(cluster, "n2")) == (None, None)
-
-
-async def test_a_drain_evicts_the_pods_of_the_device_alone(cluster: FakeKube, koordgate: Koordgate) -> None:
-    assert (await koordgate("drain", "n1/1")).status == 0
-    assert len(cluster.objects(PODS.path())) == 2
-    assert (await koordgate("drain", "GPU-aaaa1")).status == 0
-    assert cluster.objects(PODS.path()) == []
-    assert cordoned(cluster, "n1") == "GPU-aaaa1111,GPU-aaaa2222"
-
-
-async def test_pods_that_a_budget_keeps_are_a_3_that_says_what_to_do(cluster: FakeKube, koordgate: Koordgate) -> None:
-    cluster.faults.always("create", "pods/eviction", answer(429, "would violate the disruption budget"))
-    said = await koordgate("drain", "n1/0", "--timeout", "0")
-    assert said.status == 3
-    assert "koordgate drain: 2 of 2 Pods still hold the device after 0 s" in said.err
 
 
 # docs/kubectl.md
