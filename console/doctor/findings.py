@@ -39,6 +39,11 @@ def unknown(area: str, what: str, todo: str) -> Finding:
     return Finding(area, Level.UNKNOWN, what, todo)
 
 
+def unread(area: str, what: str, error: str, right: str) -> Finding:
+    """Something could not be read."""
+    return unknown(area, f"{what} cannot be read: {error}", f"run this as a user who may list {right}")
+
+
 def warning(area: str, what: str, todo: str) -> Finding:
     """Something should be better."""
     return Finding(area, Level.WARNING, what, todo)

@@ -26,8 +26,7 @@ from console.doctor.checks.delivery import (
 )
 from console.doctor.findings import Finding, Level, named_nodes, unknown
 from console.doctor.snapshot import Snapshot
-from console.doctor.trialpod import CONTAINER, trial_pod
-from console.doctor.trials import translated_by
+from console.doctor.trials import CONTAINER, translated_by, trial_pod
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Conflict, Forbidden, KubeError, NotFound, Unreachable
 from koordgate.kube.resource import EVENTS, NODES, PODS

@@ -34,8 +34,7 @@ from console.doctor import rights, trials
 from console.doctor.checks.delivery import DELIVERY_PROVED
 from console.doctor.policies import search_policies
 from console.doctor.snapshot import REPORTER, Right, Snapshot, Wanted, enforcing, metadata_of
-from console.doctor.trialpod import UNCALLED
-from console.doctor.trials import Came, Trial, TrialOutcome
+from console.doctor.trials import UNCALLED, Came, Trial, TrialOutcome
 from console.reading import CONFIG_KEY, RELEASE, ReadList, UnknownSettingsError, installed_settings, listed
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import AlreadyExists, Forbidden, Invalid, KubeError, NotFound, Unreachable

@@ -17,7 +17,7 @@ from allocator.vocabulary.names import NVIDIA
 from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
 from allocator.wire.partitions import GPU_VENDOR
 from allocator.wire.values import UNREADABLE, as_json, as_object, as_text
-from console.doctor.findings import Finding, Level, failure, named_nodes, ok, unknown, warning
+from console.doctor.findings import Finding, Level, failure, named_nodes, ok, unread, warning
 from console.doctor.snapshot import Snapshot
 from webhook.settings import WebhookSettings, delivery_rules
 from webhook.view.runtimeclasses import RuntimeClassTable
@@ -112,8 +112,7 @@ def delivery(snapshot: Snapshot) -> Iterator[Finding]:
         return
     classes = snapshot.of("runtimes")
     if classes.error:
-        todo = "run this as a user who may list runtimeclasses.node.k8s.io"
-        yield unknown(_AREA, f"RuntimeClasses cannot be read: {classes.error}", todo)
+        yield unread(_AREA, "RuntimeClasses", classes.error, "runtimeclasses.node.k8s.io")
         return
     found = card_nodes(snapshot)
     yield from shown(found)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from allocator.vocabulary.names import HEADROOM
 from allocator.vocabulary.preference import Preference
-from console.doctor.findings import Finding, failure, listed, ok, unknown, warning
+from console.doctor.findings import Finding, failure, listed, ok, unknown, unread, warning
 from console.doctor.snapshot import REPORTER, REPORTERS, Raw, Snapshot
 from console.reading import RELEASE
 from webhook.settings import WebhookSettings
@@ -47,8 +47,7 @@ def _parts(snapshot: Snapshot) -> Iterator[Finding]:
     """The images of one installation are of one version: records and settings are those of that version."""
     pods = snapshot.of("pods")
     if pods.error:
-        todo = "run this as a user who may list Pods"
-        yield unknown(_VERSIONS, f"the Pods of koordgate cannot be read: {pods.error}", todo)
+        yield unread(_VERSIONS, "the Pods of koordgate", pods.error, "Pods")
         return
     images: dict[str, set[str]] = {}
     for pod in pods.items:
@@ -145,7 +144,7 @@ def _ours(snapshot: Snapshot, one: Raw) -> bool:
 def _workload(snapshot: Snapshot, key: str, name: str) -> Iterator[Finding]:
     space, read = snapshot.namespace, snapshot.of(key)
     if read.error:
-        yield unknown(_INSTALLED, f"{key} cannot be read: {read.error}", f"run this as a user who may list {key}")
+        yield unread(_INSTALLED, key, read.error, key)
         return
     mine = [one for one in read.items if (one["metadata"]["namespace"], one["metadata"]["name"]) == (space, name)]
     if not mine:
@@ -228,8 +227,7 @@ def certificates(snapshot: Snapshot) -> Iterator[Finding]:
     for key, names in _PRESENT:
         read = snapshot.of(key)
         if read.error:
-            todo = "run this as a user who may list webhook configurations"
-            yield unknown(_CERTIFICATES, f"webhook configurations cannot be read: {read.error}", todo)
+            yield unread(_CERTIFICATES, "webhook configurations", read.error, "webhook configurations")
             continue
         name = {"mutating": settings.identity.mutating, "validating": settings.identity.validating}[key]
         yield from _configuration(read.named(name), f"{key} webhook configuration {name}", names, bundles)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from allocator.vocabulary.names import REPORTER_MANAGER
 from allocator.wire.nodetopology import CPU_MANAGER_POLICY
-from console.doctor.findings import Finding, failure, listed, ok, unknown, warning
+from console.doctor.findings import Finding, failure, listed, ok, unknown, unread, warning
 from console.doctor.snapshot import REPORTER, REPORTERS, Raw, Snapshot
 from console.terminal import counted
 from koordgate.kube.resource import TOLD_AGAIN_S
@@ -23,7 +23,7 @@ def nodes(snapshot: Snapshot) -> Iterator[Finding]:
     read, devices, topologies = (snapshot.of(key) for key in ("nodes", "devices", "topologies"))
     for key, one in (("nodes", read), ("devices", devices), ("topologies", topologies)):
         if one.error:
-            yield unknown(_NODES, f"{key} cannot be read: {one.error}", f"run this as a user who may list {key}")
+            yield unread(_NODES, key, one.error, key)
         if one.cut:
             todo = "ask about single nodes with koordgate devices NODE"
             yield unknown(_NODES, f"there are more than {len(one.items)} {key}: they are not compared", todo)
@@ -196,7 +196,7 @@ def told(snapshot: Snapshot) -> Iterator[Finding]:
     """Report by reason what replicas have said within the time after which they say it again."""
     read = snapshot.of("events")
     if read.error:
-        yield unknown(_TOLD, f"Events cannot be read: {read.error}", "run this as a user who may list events")
+        yield unread(_TOLD, "Events", read.error, "events")
         return
     recent: dict[str, dict[str, str]] = {}
     for one in read.items:

@@ -9,7 +9,7 @@ from allocator.vocabulary.memoryuse import Keeping
 from allocator.vocabulary.names import AGREEMENT, NVIDIA_GPU, REPORTER_MANAGER, TYPE_GPU
 from allocator.wire.memoryuse import MEMORY_LIMITS, read_uses
 from allocator.wire.values import MAX_OF_NODE, UNREADABLE, as_object, parse_json
-from console.doctor.findings import Finding, failure, listed, ok, unknown, warning
+from console.doctor.findings import Finding, failure, listed, ok, unknown, unread, warning
 from console.doctor.policies import cure, removed, what
 from console.doctor.snapshot import REPORTER, Snapshot, enforcing
 from console.doctor.trials import Came, Expect, TrialOutcome, translated_by, untouched
@@ -151,8 +151,9 @@ def enforcement(snapshot: Snapshot) -> Iterator[Finding]:
 def _enforced(snapshot: Snapshot) -> Iterator[Finding]:
     read, bindings = snapshot.of("policies"), snapshot.of("policyBindings")
     if read.error or bindings.error:
-        todo = "run this as a user who may list validatingadmissionpolicies and their bindings"
-        yield unknown(_ENFORCEMENT, f"policies cannot be read: {read.error or bindings.error}", todo)
+        yield unread(
+            _ENFORCEMENT, "policies", read.error or bindings.error, "validatingadmissionpolicies and their bindings"
+        )
         return
     peers = snapshot.settings is not None and bool(snapshot.settings.adopt.peers or snapshot.settings.mirror)
     denied: list[str] = []
@@ -311,9 +312,7 @@ def clashes(snapshot: Snapshot) -> Iterator[Finding]:
     sets, runs, hooks = (snapshot.of(key) for key in ("daemonsets", "deployments", "mutating"))
     for key, read in (("daemonsets", sets), ("deployments", runs), ("mutating", hooks)):
         if read.error:
-            yield unknown(
-                _OTHER_PRODUCTS, f"{key} cannot be read: {read.error}", "run this as a user who may list them"
-            )
+            yield unread(_OTHER_PRODUCTS, key, read.error, "them")
     names = [one["name"] for read in hooks.items for one in read["webhooks"]]
     met = False
     for product in PRODUCTS:
@@ -405,7 +404,7 @@ def quotas(snapshot: Snapshot) -> Iterator[Finding]:
     if settings is None:
         return
     if read.error:
-        yield unknown(_QUOTAS, f"quotas cannot be read: {read.error}", "run this as a user who may list resourcequotas")
+        yield unread(_QUOTAS, "quotas", read.error, "resourcequotas")
         return
     if read.cut:
         todo = "compare quotas and mirrors by hand: kubectl get resourcequotas -A"
