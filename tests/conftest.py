@@ -32,8 +32,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "koordgate")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say for `--dist loadgroup` what runs in one worker: a file, and all that uses the machine's one node."""
     for item in items:
-        group = "node" if item.get_closest_marker("node") else item.path.name
-        item.add_marker(pytest.mark.xdist_group(group))
+        if not item.get_closest_marker("xdist_group"):  # files that share a control plane have one
+            item.add_marker(pytest.mark.xdist_group("node" if item.get_closest_marker("node") else item.path.name))
 
 
 async def _at_once(_seconds: float) -> None:
