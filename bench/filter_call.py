@@ -25,8 +25,7 @@ from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import NodeTopology
 from console.simulator import api
 from webhook.assembly import Parts, assemble
-from webhook.ledger.memory import MemoryStore
-from webhook.ledger.store import Record
+from webhook.ledger.store import MemoryStore, Record
 from webhook.settings import WebhookSettings, without_gathering
 from webhook.view.livepods import LivePods
 from webhook.view.nodes import NodeFacts

@@ -26,7 +26,7 @@ from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.app import listen, make_app
 from webhook.assembly import assemble
-from webhook.ledger.memory import MemoryStore
+from webhook.ledger.store import MemoryStore
 from webhook.settings import Certificate, ServeSettings, WebhookSettings
 from webhook.tls.certs import MemorySource
 from webhook.view.livepods import LivePods

@@ -32,14 +32,13 @@ from koordgate.kube.resource import (
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.assembly import assemble
-from webhook.ledger.cluster import cluster_store
-from webhook.ledger.kube import RecordHandler
+from webhook.ledger.kube import RecordHandler, cluster_store
 from webhook.review import Request, Response
 from webhook.scheduling.account import Occasion
 from webhook.scheduling.pace import Effort, at_once
 from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.settings import WebhookSettings, types_of
-from webhook.view.claimfeed import ClaimFeed, SliceFeed
+from webhook.view.claimfeed import ClaimFeed, SliceFeed, kube_claims
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import (
     Complain,
@@ -51,7 +50,6 @@ from webhook.view.feed import (
     RuntimeClassFeed,
     TopologyFeed,
 )
-from webhook.view.liveclaims import kube_claims
 from webhook.view.livepods import KubeLivePods
 from webhook.view.podinfo import PodInfo
 

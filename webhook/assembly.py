@@ -11,19 +11,16 @@ from allocator.vocabulary.preference import Preference
 from koordgate.kube.client import KubeClient
 from koordgate.settings import DevicePool
 from webhook import calls
+from webhook.admission.additions import SlotDefaults, runtime_class
 from webhook.admission.limits import LimitPolicy
 from webhook.admission.pods import PodWebhooks
-from webhook.admission.runtimeclass import runtime_class
 from webhook.admission.scope import PolicyScope
-from webhook.admission.slots import SlotDefaults
 from webhook.admission.translate import TranslationPolicy
 from webhook.dra.keeper import ClaimKeeper
 from webhook.dra.reviews import ClaimWebhook
 from webhook.figures import ClusterFigures
-from webhook.gangs.keeper import GangKeeper
-from webhook.gangs.lift import kube_lift
+from webhook.gangs.keeper import Clocks, GangKeeper, kube_lift
 from webhook.gangs.room import GangRoom
-from webhook.gangs.seen import Clocks
 from webhook.ledger.ledger import Counters, Ledger
 from webhook.ledger.store import Store
 from webhook.metrics import WebhookMetrics
@@ -38,22 +35,19 @@ from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, delivery_rules, mirror_of, read_mix, types_of
 from webhook.shadow.followed import FollowedPods
+from webhook.shadow.judge import ShadowWebhooks
 from webhook.shadow.keeper import ListPods, ShadowKeeper, ShadowParts, no_pods
-from webhook.shadow.reviews import ShadowWebhooks
 from webhook.tracing import OFF, Tracing
-from webhook.upkeep.adoption import AdoptionWatch
-from webhook.upkeep.bindevents import BindEvents
 from webhook.upkeep.looplag import LoopLag
 from webhook.upkeep.reconcile import Reconciler
-from webhook.upkeep.reports import EventReports
+from webhook.upkeep.reports import AdoptionWatch, BindEvents, EventReports
 from webhook.view.capacity import Capacity
-from webhook.view.classes import pools_of
+from webhook.view.claimfeed import NO_CLAIMS, LiveClaims
 from webhook.view.cluster import ClusterView, SeenObjects
-from webhook.view.liveclaims import NO_CLAIMS, LiveClaims
 from webhook.view.livepods import LivePods
 from webhook.view.namespaces import NamespaceModes
 from webhook.view.podinfo import PodInfo
-from webhook.view.snapshots import Defaults
+from webhook.view.snapshots import Defaults, pools_of
 from webhook.view.worth import FreeWorth
 
 _ROLL_OUT_S: Final = 600.0

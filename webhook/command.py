@@ -44,7 +44,7 @@ from webhook.app import listen, make_app, make_extender, served_map
 from webhook.assembly import Parts, assemble
 from webhook.dra.taints import RuleFeed, TaintKeeper
 from webhook.edge import Draining
-from webhook.ledger.cluster import cluster_store
+from webhook.ledger.kube import cluster_store
 from webhook.ledger.store import Watch
 from webhook.quotas.keeper import QuotaKeeper
 from webhook.quotas.mirror import written_names
@@ -52,17 +52,14 @@ from webhook.quotas.table import QuotaFeed, RangeFeed
 from webhook.settings import WebhookSettings, types_of
 from webhook.shadow.keeper import ObservedPodFeed
 from webhook.tls.callers import Refusals, ask_for_certificate, stranger
-from webhook.tls.certs import FileSource, SecretSource, Source
-from webhook.tls.clientsecret import ClientSecret
-from webhook.tls.lasting import LastingSource
+from webhook.tls.certs import ClientSecret, FileSource, LastingSource, SecretSource, Source
 from webhook.tls.register import Registration
 from webhook.tls.timing import Timing
 from webhook.upkeep.discard import Discarder
 from webhook.upkeep.headroom import HeadroomKeeper
 from webhook.upkeep.waker import Waker
-from webhook.view.claimfeed import ClaimFeed, SliceFeed
+from webhook.view.claimfeed import ClaimFeed, SliceFeed, kube_claims
 from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, RecordFeed, RuntimeClassFeed, TopologyFeed
-from webhook.view.liveclaims import kube_claims
 from webhook.view.livepods import KubeLivePods, list_pods
 from webhook.view.namespaces import NamespaceFeed
 from webhook.view.podinfo import PodInfo

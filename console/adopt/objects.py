@@ -37,12 +37,11 @@ from webhook.ledger.kube import record_or_error
 from webhook.ledger.store import Record, UnreadableError
 from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, delivery_rules, types_of
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
-from webhook.view.classes import pools_of
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import Complain, DeviceFeed, Listing, NodeFeed, PodFeed, RuntimeClassFeed, TopologyFeed
 from webhook.view.namespaces import NamespaceFeed, NamespaceModes
 from webhook.view.podinfo import PodInfo
-from webhook.view.snapshots import Defaults
+from webhook.view.snapshots import Defaults, pools_of
 
 Raw = dict[str, Any]
 RUNTIME_CLASS: Final = "RuntimeClass"

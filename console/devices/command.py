@@ -9,7 +9,7 @@ from console.devices.nodestate import Known, read_cluster
 from console.devices.session import CommandEnd, add_cluster, carry_out
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
-from webhook.ledger.cluster import cluster_store
+from webhook.ledger.kube import cluster_store
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -37,7 +37,7 @@ from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Conflict, NotFound, TooManyRequests
 from koordgate.kube.resource import DEVICES, NODES, PODS
-from webhook.ledger.cluster import cluster_store
+from webhook.ledger.kube import cluster_store
 from webhook.ledger.store import Store
 
 _SHORTEST: Final = 4  # characters of an id's beginning

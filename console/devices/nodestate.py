@@ -25,9 +25,9 @@ from koordgate.kube.resource import DEVICES, NODES, PODS, RESOURCE_CLAIMS, RESOU
 from webhook.ledger.store import ABSENT, Record, Store, UnreadableError
 from webhook.view.changes import Changes
 from webhook.view.claims import ClaimTable
-from webhook.view.classes import Pools, beside, node_classes
 from webhook.view.feed import Listing
 from webhook.view.foreign import ForeignTable, held_by_kubelet
+from webhook.view.snapshots import Pools, beside, node_classes
 
 Raw = dict[str, Any]
 

@@ -29,7 +29,7 @@ from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import NotFound
 from koordgate.kube.resource import PODS
-from webhook.ledger.cluster import cluster_store
+from webhook.ledger.kube import cluster_store
 
 Raw = dict[str, Any]
 

@@ -14,7 +14,7 @@ from console.devices.nodestate import CommandError, Known
 from console.reading import NAMESPACE, UnknownSettingsError, installed_settings
 from koordgate.kube.client import KubeClient
 from webhook.settings import WebhookSettings, adoption_of, load, types_of
-from webhook.view.classes import pools_of
+from webhook.view.snapshots import pools_of
 
 
 class CommandEnd(NamedTuple):

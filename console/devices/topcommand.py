@@ -51,7 +51,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden
 from koordgate.kube.resource import DEVICES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from koordgate.kube.watch import Handler, Happening, Reflector, WatchPace
-from webhook.ledger.cluster import cluster_store
+from webhook.ledger.kube import cluster_store
 from webhook.ledger.store import Record, Store, UnreadableError, Watch
 from webhook.view.changes import Changes
 from webhook.view.claims import ClaimTable

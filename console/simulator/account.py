@@ -23,9 +23,9 @@ from console.simulator.assumed import ASSUMED
 from console.simulator.running import PodReader
 from koordgate.settings import DevicePool
 from webhook.view.cluster import ClusterView, SeenObjects
-from webhook.view.cpupools import pools_on
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.view.podinfo import PodInfo, annotated_holding, read_pod_info
+from webhook.view.snapshots import pools_on
 
 Raw = dict[str, Any]
 

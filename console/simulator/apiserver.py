@@ -1,4 +1,15 @@
-"""What the API server does before and after admission: defaults, LimitRanges, quotas, priorities and RuntimeClasses."""
+"""What the API server does before and after admission: defaults, LimitRanges, quotas, priorities and RuntimeClasses.
+
+Defaults are written before koordgate's webhooks see the Pod, bounds are checked after them. Bounds on devices that
+koordgate translates are the webhook's own business (`webhook.quotas.limits`).
+
+Quotas that name devices have a mirror in a cluster (`webhook.quotas.mirror`), which counts translated Pods. What the
+mirror would limit is computed here by the same functions, from what the Pods that are there request.
+
+The source of the rules is Kubernetes, plugin/pkg/admission/priority.
+
+The source of the rules is Kubernetes, plugin/pkg/admission/runtimeclass.
+"""
 
 import base64
 import math

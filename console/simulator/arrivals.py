@@ -1,4 +1,8 @@
-"""Pods and objects of the input: loaded into a cluster, created in their order and scheduled by priority."""
+"""Pods and objects of the input: loaded into a cluster, created in their order and scheduled by priority.
+
+`read_cluster` reads files or the output of kubectl, `standing` makes a cluster of it in which every Pod that is bound
+holds what it holds. Commands that ask what would happen begin with these two.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush

@@ -1,4 +1,19 @@
-"""Devices that are assumed for Nodes without a Device object, from their amounts and labels."""
+"""Devices that are assumed for Nodes without a Device object, from their amounts and labels.
+
+Before koordgate's reporter runs, nothing lists a cluster's cards one by one. A device plugin states how many there are,
+labels state their model and memory, HAMi's and Volcano's plugins list them. What Pods that run state of
+their cards gives these cards their ids. The result is a Device object with an annotation that says what it is based on.
+
+A vendor's device plugin states how many there are: `huawei.com/Ascend910: 8`. A device has 100 percent of everything
+that its type counts in percent. What it counts in bytes or units must be in the Node's capacity too, in sum.
+
+NVIDIA's GPU feature discovery (NVIDIA/k8s-device-plugin, internal/lm), AMD's labeller (ROCm/k8s-device-plugin,
+cmd/k8s-node-labeller), and the clouds: GKE, EKS with its autoscalers, Karpenter for AWS and Azure, AKS. A cloud that
+labels neither model nor memory still labels the type of the machine.
+
+The figures are what the vendors' drivers report. A model whose name states its size ("A100-SXM4-80GB") has that. Of a
+model that was made in several sizes, a name without one means the smallest: more is not assumed.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -23,7 +23,7 @@ from console.simulator.running import Admissions, Admitted, PodReader, assume, t
 from console.simulator.scheduler import KubeScheduler, Plain, Preemption, allocatable, finished, managed
 from koordgate.kube.resource import PLUGIN_POD_GROUPS
 from webhook.assembly import Parts, assemble
-from webhook.ledger.memory import MemoryStore
+from webhook.ledger.store import MemoryStore
 from webhook.settings import WebhookSettings, adoption_of, types_of, without_gathering
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed, TopologyFeed

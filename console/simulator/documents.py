@@ -1,4 +1,12 @@
-"""Files of YAML and JSON, read within bounds, and the settings of an installation in them."""
+"""Files of YAML and JSON, read within bounds, and the settings of an installation in them.
+
+Nearly all manifests consist of plain mappings, lists and scalars. These are built from libyaml's events one by one, so
+that a large file needs little more memory than its objects. A document with anchors, tags or merge keys is composed by
+PyYAML; both ways give the same objects.
+
+Those of `--config` come first, then those of the installation whose ConfigMap is in the input, as in a snapshot. Where
+there are neither, a person wants to know what is possible: every dialect is on.
+"""
 
 import contextlib
 import gzip

@@ -1,4 +1,14 @@
-"""What a manifest must look like: kinds of values, names of fields, and objects within objects."""
+"""What a manifest must look like: kinds of values, names of fields, and objects within objects.
+
+Any object may create Pods: Kubernetes' own workloads, Jobs of Volcano, Kubeflow and Ray, Rollouts, and kinds that are
+still to come. All of them embed Kubernetes' Pod template, a mapping with a Pod's `spec`. It is found by that.
+
+Offline no API server checks it; a list in place of an object would otherwise look like a bug in koordgate.
+
+Offline no API server is asked. A field that it does not know would otherwise be passed over: a Pod whose `resources`
+are misspelt asks for nothing. `fields.json` follows from Kubernetes' OpenAPI (`docs/podfields.py`). Values are compared
+as pkg/apis/core/validation, apps/validation and batch/validation of Kubernetes do, where people often get them wrong.
+"""
 
 import copy
 import difflib

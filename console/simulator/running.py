@@ -1,4 +1,12 @@
-"""Pods that run already: what other products gave them, and which Pods are alike."""
+"""Pods that run already: what other products gave them, and which Pods are alike.
+
+Of a device plugin's Pod, only the kubelet knows which devices it has. Its checkpoint is used if it is on the Device
+object. For the other Pods, as many whole idle devices are withheld as they ask for. Pods of other products hold what
+their annotations state, where the settings count it; nothing is assumed for these.
+
+Admission and the reading of a Pod depend on all of it except its name and identity. Pods that differ in nothing else
+are therefore admitted and read alike. A cluster of a hundred thousand Pods has some thousand templates.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping

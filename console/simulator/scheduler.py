@@ -1,4 +1,16 @@
-"""The stand-in for kube-scheduler: which nodes a Pod may go to, and whom it would preempt."""
+"""The stand-in for kube-scheduler: which nodes a Pod may go to, and whom it would preempt.
+
+It considers spec.unschedulable, taints, nodeSelector, required node affinity and sums of resources. It ignores Pod
+affinity, topology spread, volumes, host ports, priorities and preemption. Only the extender scores.
+
+Nobody is evicted in a simulation. When victims end, and what then becomes of them, follows from their grace periods and
+their controllers, which take time that a simulation does not have. What would be evicted is reported.
+
+The imitated part is Kubernetes' DefaultPreemption (pkg/scheduler/framework/plugins/defaultpreemption): on each node all
+Pods of lower priority are taken away, as many as possible are put back, the highest first, and nodes are compared by
+the highest priority among the victims, the sum of their priorities, and their number. PodDisruptionBudgets are not
+read.
+"""
 
 import hashlib
 import math

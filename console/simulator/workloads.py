@@ -1,4 +1,14 @@
-"""The Pods that controllers create: their names, numbers, owners and order."""
+"""The Pods that controllers create: their names, numbers, owners and order.
+
+What runs already counts: of a Deployment with three replicas of which two are in the input, one is created. Names that
+controllers generate end in letters that follow from the owner's name, so that a run repeats itself.
+
+The source is Kubernetes, pkg/controller/daemon: NodeShouldRunDaemonPod, util.AddOrUpdateDaemonPodTolerations and
+ReplaceDaemonSetPodNodeNameNodeAffinity.
+
+A template is found by its `spec.containers`. How many Pods there are of it is the product of the numbers that stand on
+the way to it: `replicas`, and of a Job's template the Pods that run at once.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ from webhook import review
 from webhook.assembly import assemble
 from webhook.edge import Draining, Edge, _Patience
 from webhook.ledger.kube import RecordHandler
-from webhook.ledger.memory import MemoryStore
+from webhook.ledger.store import MemoryStore
 from webhook.settings import WebhookSettings, types_of, without_gathering
 from webhook.shapes import BindingShape, ClaimShape, PodShape
 from webhook.view.claimfeed import ClaimFeed, SliceFeed

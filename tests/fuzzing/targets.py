@@ -49,7 +49,7 @@ from reporter.kubelet import configuration, cpustate, devicecheckpoint, podlist
 from reporter.kubelet.checkpoint import CheckpointError
 from reporter.runtimefiles import RuntimeReading
 from webhook import review
-from webhook.admission.slots import SlotDefaults
+from webhook.admission.additions import SlotDefaults
 from webhook.scheduling.extender import BadExtenderArgsError
 from webhook.settings import parse as parse_settings
 from webhook.settings import without_gathering

@@ -16,7 +16,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODES, PODS
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
-from webhook.gangs.seen import MARGIN_S
+from webhook.gangs.keeper import MARGIN_S
 from webhook.settings import GangSettings, WebhookSettings
 
 Raw = dict[str, Any]

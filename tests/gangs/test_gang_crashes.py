@@ -9,7 +9,7 @@ from gangs.companies import Company, ended, member
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import PODS
-from webhook.gangs.seen import SETTLE_S
+from webhook.gangs.keeper import SETTLE_S
 
 GANG = 4
 

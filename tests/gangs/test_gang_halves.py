@@ -10,7 +10,7 @@ from world import binding, binds, gpu_pod
 from allocator.bind import GANG_WAITS
 from allocator.vocabulary.holdings import WITHOUT_LIMIT
 from koordgate.kube.client import KubeClient
-from webhook.gangs.seen import SETTLE_S
+from webhook.gangs.keeper import SETTLE_S
 
 GRACE_S = 120
 

@@ -10,7 +10,7 @@ from allocator.bind import GANG_WAITS
 from allocator.vocabulary.holdings import WITHOUT_LIMIT
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import EVENTS
-from webhook.gangs.seen import MARGIN_S, SETTLE_S
+from webhook.gangs.keeper import MARGIN_S, SETTLE_S
 
 
 @pytest.fixture

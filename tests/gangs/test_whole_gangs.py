@@ -16,8 +16,7 @@ from koordgate.kube.resource import EVENTS, NODE_ALLOCATIONS, NODES, PLUGIN_POD_
 from webhook import patch
 from webhook.admission.translate import translate
 from webhook.gangs import room
-from webhook.gangs.lift import kube_lift
-from webhook.gangs.seen import SETTLE_S
+from webhook.gangs.keeper import SETTLE_S, kube_lift
 from webhook.scheduling.ranking import Ranked
 from webhook.view.podinfo import read_pod_info
 

@@ -22,8 +22,7 @@ from koordgate.kube.errors import KubeError, Unreachable
 from koordgate.kube.resource import NODE_ALLOCATIONS
 from webhook.ledger.kube import KubeStore, read_record
 from webhook.ledger.ledger import BusyError, Change, Counters, Holdings, Ledger
-from webhook.ledger.memory import MemoryStore
-from webhook.ledger.store import LostRaceError, Record
+from webhook.ledger.store import LostRaceError, MemoryStore, Record
 from webhook.view.podinfo import read_pod_info
 
 CARDS = tuple(gpu(minor) for minor in range(4))

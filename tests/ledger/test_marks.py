@@ -1,6 +1,6 @@
 """Names of marks."""
 
-from webhook.ledger.marks import new_mark
+from webhook.ledger.store import new_mark
 
 
 def test_a_mark_is_of_64_bits_of_chance() -> None:

@@ -6,8 +6,7 @@ import pytest
 from builders import gpu, holding, part
 
 from webhook.ledger.ledger import Ledger
-from webhook.ledger.memory import MemoryStore
-from webhook.ledger.store import Record, UnreadableError
+from webhook.ledger.store import MemoryStore, Record, UnreadableError
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import RecordFeed
 

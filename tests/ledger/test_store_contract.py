@@ -12,8 +12,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import NotFound, Unreachable
 from koordgate.kube.resource import NODE_ALLOCATIONS
 from webhook.ledger.kube import KubeStore
-from webhook.ledger.memory import MemoryStore
-from webhook.ledger.store import Record
+from webhook.ledger.store import MemoryStore, Record
 
 PATH = NODE_ALLOCATIONS.path()
 

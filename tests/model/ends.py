@@ -1,10 +1,10 @@
 """A model of Pods that end while their bind is under way, and of replicas that see both late, in any order.
 
 The decisions are those of the product: `bind` and `release` of `allocator.bind`, `look`, `is_suspect` and `judge` of
-`webhook.upkeep.sweep`. The model has what surrounds them: an API server that performs a Binding, or refuses it, some
-time after it was answered; Pods that are deleted at any moment, with and without a finalizer, and created again under
-the same name; replicas that see Pods and records late, list again and so miss what came and went, or start anew; looks
-that stop between their read and their write.
+`webhook.upkeep.reconcile`. The model has what surrounds them: an API server that performs a Binding, or refuses it,
+some time after it was answered; Pods that are deleted at any moment, with and without a finalizer, and created again
+under the same name; replicas that see Pods and records late, list again and so miss what came and went, or start
+anew; looks that stop between their read and their write.
 
 No time passes: what is held for nobody must be released by what replicas see, and not by a sweep.
 """
@@ -21,7 +21,7 @@ from model.search import Explored, search, wander
 from allocator.bind import PodToBind, bind, release
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
-from webhook.upkeep.sweep import Ended, is_suspect, judge, look
+from webhook.upkeep.reconcile import Ended, is_suspect, judge, look
 
 Phase = Literal["none", "waits", "bound", "ending", "finished", "gone"]
 """Of a Pod. One that is `ending` was deleted before it was bound, and has a finalizer."""

@@ -40,7 +40,7 @@ from allocator.place import place
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from webhook.gangs.seen import SeenHolds, _Seen
+from webhook.gangs.keeper import SeenHolds, _Seen
 from webhook.gangs.step import (
     Close,
     FindRoom,
@@ -56,7 +56,7 @@ from webhook.gangs.step import (
     Rest,
     next_step,
 )
-from webhook.upkeep.sweep import Sweep, judge
+from webhook.upkeep.reconcile import Sweep, judge
 from webhook.view.podinfo import PodInfo
 
 

@@ -1,7 +1,7 @@
 """A model of gangs that are bound as a whole: plans, gates, marks, binds, sweeps, crashes, time and old views.
 
 The decisions are those of the product: `next_step` and `SeenHolds` of `webhook.gangs`, the changes of
-`allocator.gangreservation` and `allocator.bind`, `place`, and `judge` of `webhook.upkeep.sweep`. The model has what
+`allocator.gangreservation` and `allocator.bind`, `place`, and `judge` of `webhook.upkeep.reconcile`. The model has what
 surrounds them. A replica sees records and Pods late, decides on a step by what it has seen, and writes one record or
 Pod after another: anything may happen between two writes, and it may end there. The API server performs a Binding some
 time after it was answered, or never. A write to a record is atomic and decides on the record as it is.

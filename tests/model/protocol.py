@@ -1,12 +1,12 @@
 """A model of the ledger's protocol: all interleavings of binds, sweeps, deletions and time, up to a bound.
 
 The decisions are those of the product: `bind`, `end`, `keep` and `release` of `allocator.bind`, and `judge` of
-`webhook.upkeep.sweep`. The model has what surrounds them: an API server that performs a Binding some time after it was
-answered, or never; replicas whose knowledge of records is old; sweeps that stop between their read and their write;
-time that passes for all alike, and clocks that differ.
+`webhook.upkeep.reconcile`. The model has what surrounds them: an API server that performs a Binding some time after
+it was answered, or never; replicas whose knowledge of records is old; sweeps that stop between their read and their
+write; time that passes for all alike, and clocks that differ.
 
-Time has a unit. A request lives for one unit at most, and so does a grace. A write to a record is atomic, as the store
-promises (`tests/store_contract.py`), and decides on the record as it is: a lost race is decided again.
+Time has a unit. A request lives for one unit at most, and so does a grace. A write to a record is atomic, as the
+store promises (`tests/store_contract.py`), and decides on the record as it is: a lost race is decided again.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from model.search import Explored, search
 from allocator.bind import Holdings, PodToBind, bind, end, keep, release
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
-from webhook.upkeep.sweep import Sweep, judge
+from webhook.upkeep.reconcile import Sweep, judge
 
 GRACE: Final = 1.0
 LIFE: Final = 1  # units for which a request may be performed

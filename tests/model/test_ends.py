@@ -4,7 +4,7 @@ import pytest
 from model.ends import Look, Protocol, Replica, Scope, State, explore
 from model.protocol import Bound, Held
 
-from webhook.upkeep.sweep import Ended
+from webhook.upkeep.reconcile import Ended
 
 TWO_NODES = (("c0",), ("c1",))
 SCOPES: dict[str, tuple[Scope, int]] = {

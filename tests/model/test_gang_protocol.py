@@ -12,7 +12,7 @@ from model.gangs import explore_gangs
 from model.gangstate import GangScope, Held, State
 
 from webhook.gangs.step import Close, GangMember, GangStep, GangTimes, GiveBack, Limit, OwnHold, Prolong, Rest
-from webhook.upkeep.sweep import Sweep
+from webhook.upkeep.reconcile import Sweep
 
 ONE_EACH = (("c0",), ("c1",))
 TWO_EACH = (("c0", "c1"), ("c2", "c3"))

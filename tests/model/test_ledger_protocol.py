@@ -9,7 +9,7 @@ import pytest
 from model.protocol import CLOCKS, GRACE, Bind, Held, Protocol, Scope, Sight, State, explore, with_record
 from model.search import Explored
 
-from webhook.upkeep.sweep import Sweep
+from webhook.upkeep.reconcile import Sweep
 
 ONE_CARD = (("c0",),)
 TWO_CARDS = (("c0", "c1"),)

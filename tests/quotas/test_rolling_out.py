@@ -13,7 +13,7 @@ from webhook import patch
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.assembly import assemble
-from webhook.ledger.memory import MemoryStore
+from webhook.ledger.store import MemoryStore
 from webhook.settings import WebhookSettings
 from webhook.view.livepods import KubeLivePods
 

@@ -17,15 +17,14 @@ from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from console.simulator.cluster import Pods
 from koordgate.kube.errors import KubeError
 from webhook.assembly import Parts, assemble
-from webhook.ledger.memory import MemoryStore
+from webhook.ledger.store import MemoryStore
 from webhook.quotas.mirror import read_quota
 from webhook.review import Request, Response
 from webhook.settings import DialectSettings, WebhookSettings, types_of
 from webhook.shadow import keeper as keeper_module
 from webhook.shadow.followed import Followed, FollowedPods
-from webhook.shadow.judge import as_submitted, created
+from webhook.shadow.judge import ShadowWebhooks, _shadow, _told, as_submitted, created
 from webhook.shadow.keeper import ObservedPodFeed
-from webhook.shadow.reviews import ShadowWebhooks, _shadow, _told
 from webhook.view.feed import DeviceFeed, NodeFeed
 from webhook.view.namespaces import NamespaceFeed
 from webhook.view.podinfo import PodInfo, read_pod_info

@@ -11,8 +11,8 @@ from world import World, binding, binds, gpu_pod
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.preference import Preference
 from koordgate.kube.resource import EVENTS
-from webhook.upkeep import bindevents
-from webhook.upkeep.bindevents import BindEvents
+from webhook.upkeep import reports
+from webhook.upkeep.reports import BindEvents
 from webhook.view.podinfo import PodInfo
 
 
@@ -151,7 +151,7 @@ async def test_what_waits_at_the_end_is_written_and_what_cannot_be_is_dropped(mo
     await events.close()
     assert (written, dropped) == (["one"], [])
     answers.clear()
-    monkeypatch.setattr(bindevents, "_LAST_S", 0.0)
+    monkeypatch.setattr(reports, "_LAST_S", 0.0)
     for name in ("two", "three", "four"):
         bind(events, name)
     await asyncio.sleep(0)  # the first of them is being written

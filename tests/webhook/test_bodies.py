@@ -9,7 +9,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 from waiting import until
 
-from webhook.bodies import Bodies
+from webhook.edge import Bodies
 
 KIB = 2**10
 LARGE = 100 * KIB

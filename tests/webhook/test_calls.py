@@ -19,7 +19,7 @@ from allocator.request.original import read_asks
 from allocator.vocabulary.devicetype import BUILT_IN
 from koordgate.log import JsonFormatter
 from webhook import calls
-from webhook.admission.account import asked
+from webhook.admission.pods import asked
 from webhook.app import make_app, make_extender
 from webhook.assembly import Parts
 from webhook.ledger.ledger import Counters

@@ -21,8 +21,7 @@ from koordgate.kube.resource import DEVICES, EVENTS, NODE_ALLOCATIONS, PODS, RES
 from webhook.dra import keeper as keeper_module
 from webhook.dra import reviews
 from webhook.review import Response
-from webhook.view.claimfeed import ClaimFeed
-from webhook.view.liveclaims import kube_claims
+from webhook.view.claimfeed import ClaimFeed, kube_claims
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from fake_kube import FakeKube, answer, hold, hold_answer
 
 from koordgate.kube.client import KubeClient
 from webhook.settings import Certificate, Scheduler, WebhookSettings
-from webhook.tls.certs import SecretSource
-from webhook.tls.clientsecret import ClientSecret
+from webhook.tls.certs import ClientSecret, SecretSource
 from webhook.tls.timing import Timing
 
 SECRETS = "/api/v1/namespaces/koordgate-system/secrets"

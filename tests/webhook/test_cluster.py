@@ -29,8 +29,7 @@ from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
 from webhook.ledger.kube import RecordHandler
 from webhook.ledger.ledger import Ledger
-from webhook.ledger.memory import MemoryStore
-from webhook.ledger.store import Record
+from webhook.ledger.store import MemoryStore, Record
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import SchedulerNames

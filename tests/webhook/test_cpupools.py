@@ -5,7 +5,7 @@ from machines_cpu import machine
 
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.wire.nodetopology import NodeTopology, PodCpuAlloc
-from webhook.view.cpupools import pools_on
+from webhook.view.snapshots import pools_on
 
 MACHINE = machine("two sockets, 2 nodes, SMT, siblings near")
 LSE, LSR = CpuShare("LSE", 0b11), CpuShare("LSR", 0b1100)

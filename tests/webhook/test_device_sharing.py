@@ -16,8 +16,8 @@ from allocator.vocabulary.names import DEVICE_QUOTAS, DEVICE_SHARING, ORIGINAL_R
 from console.simulator import words
 from koordgate.kube.client import KubeClient
 from webhook import patch
+from webhook.admission.additions import SlotDefaults
 from webhook.admission.pods import PodWebhooks
-from webhook.admission.slots import SlotDefaults
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.quotas.limits import NamespaceLimits
 from webhook.review import Response

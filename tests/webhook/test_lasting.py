@@ -20,9 +20,7 @@ from trials import examples
 from koordgate.kube.client import KubeClient
 from webhook.settings import Certificate, WebhookSettings
 from webhook.tls import pki
-from webhook.tls.certs import SecretSource, Source
-from webhook.tls.clientsecret import ClientSecret
-from webhook.tls.lasting import LastingSource
+from webhook.tls.certs import ClientSecret, LastingSource, SecretSource, Source
 from webhook.tls.pki import Bundle, CertificateError, Pair, Step
 from webhook.tls.timing import Timing
 

@@ -16,7 +16,7 @@ from allocator.vocabulary.cpuset import parse
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import NodeTopology
 from webhook.ledger.store import Record
-from webhook.view import lean
+from webhook.view import feed
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 SMALL = "one socket, 4 cores, SMT"
@@ -31,7 +31,7 @@ def another(text: str) -> str:
 def test_equal_texts_become_one() -> None:
     first, second = another("a namespace"), another("a namespace")
     assert first is not second
-    assert lean.same_text(first) is lean.same_text(second)
+    assert feed.same_text(first) is feed.same_text(second)
 
 
 def test_what_only_looks_like_a_text_stays_as_it_is() -> None:
@@ -39,22 +39,22 @@ def test_what_only_looks_like_a_text_stays_as_it_is() -> None:
         __slots__ = ()
 
     text = Text("a namespace")
-    assert lean.same_text(text) is text
+    assert feed.same_text(text) is text
 
 
 def test_equal_values_become_one_and_those_of_other_types_stay_apart() -> None:
     first, second = (tuple(json.loads("[1000, 2000]")) for _ in range(2))
-    assert lean.same(first) is lean.same(second)
-    assert lean.same(1) is not lean.same(1.0)
-    assert (type(lean.same(True)), type(lean.same(1))) == (bool, int)
+    assert feed.same(first) is feed.same(second)
+    assert feed.same(1) is not feed.same(1.0)
+    assert (type(feed.same(True)), type(feed.same(1))) == (bool, int)
 
 
 def test_equal_mappings_become_one_whose_order_is_the_same() -> None:
     one, same, other = {"gpu-core": 100, "gpu-memory": 7}, {"gpu-core": 100, "gpu-memory": 7}, {"gpu-core": 50}
-    assert lean.same_mapping(one) is lean.same_mapping(same)
-    assert lean.same_mapping(other) == other
+    assert feed.same_mapping(one) is feed.same_mapping(same)
+    assert feed.same_mapping(other) == other
     turned = dict(reversed(one.items()))
-    assert list(lean.same_mapping(turned)) == ["gpu-memory", "gpu-core"]
+    assert list(feed.same_mapping(turned)) == ["gpu-memory", "gpu-core"]
 
 
 def pod(name: str) -> PodInfo:
@@ -78,13 +78,13 @@ def devices(name: str) -> NodeDevices:
 ALIKE: dict[str, tuple[Callable[[str], Any], Callable[[Any], Any], Callable[[Any], list[Any]]]] = {
     "devices": (
         devices,
-        lean.lean_devices,
+        feed.lean_devices,
         lambda it: [part for one in it.devices for part in (one.type, one.capacity, one.pcie, one.model, one.labels)],
     ),
-    "topologies": (topology, lean.lean_topology, lambda it: [it.cpu]),
+    "topologies": (topology, feed.lean_topology, lambda it: [it.cpu]),
     "records": (
         record,
-        lean.lean_record,
+        feed.lean_record,
         lambda it: [
             part
             for one in it.holdings.values()
@@ -94,7 +94,7 @@ ALIKE: dict[str, tuple[Callable[[str], Any], Callable[[Any], Any], Callable[[Any
     ),
     "Pods": (
         pod,
-        lambda it: lean.lean_pod(it, None),
+        lambda it: feed.lean_pod(it, None),
         lambda it: [it.namespace, it.node, it.scheduler_name, it.request, it.requests],
     ),
 }
@@ -111,7 +111,7 @@ def test_objects_of_one_kind_share_what_they_say_alike(name: str) -> None:
 
 def test_a_topology_without_cpus_stays_as_it_is() -> None:
     bare = NodeTopology("a")
-    assert lean.lean_topology(bare) is bare
+    assert feed.lean_topology(bare) is bare
 
 
 SHARES = (part(gpu(1), 50),)
@@ -129,6 +129,6 @@ SHARES = (part(gpu(1), 50),)
 )
 def test_a_pod_shares_with_the_ledger_what_both_say(says: Any, kept: bool) -> None:  # noqa: FBT001 a parameter
     info = replace(pod("a"), shares=copy.deepcopy(SHARES))
-    thin = lean.lean_pod(info, says)
+    thin = feed.lean_pod(info, says)
     assert thin == info
     assert says is None or (thin.shares is says.shares) is kept

@@ -26,7 +26,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from koordgate.kube.watch import WatchPace
-from webhook.ledger.cluster import cluster_store
+from webhook.ledger.kube import cluster_store
 from webhook.settings import WebhookSettings, adoption_of
 
 Raw = dict[str, Any]

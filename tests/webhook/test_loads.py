@@ -10,7 +10,7 @@ from world import gpu_pod, plain_pod
 
 from allocator.vocabulary.devicetype import BUILT_IN
 from webhook.ledger.ledger import Ledger
-from webhook.ledger.memory import MemoryStore
+from webhook.ledger.store import MemoryStore
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import NodeFeed, PodFeed
 

@@ -46,8 +46,7 @@ from allocator.vocabulary.preference import DeviceOrder, Preference
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import KubeletCpus, NodeTopology, NumaZone
 from webhook.ledger.ledger import Ledger
-from webhook.ledger.memory import MemoryStore
-from webhook.ledger.store import Record
+from webhook.ledger.store import MemoryStore, Record
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.contradiction import Contradictions, compact
 from webhook.scheduling.ranking import Ranked, Ranking

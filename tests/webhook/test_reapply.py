@@ -11,9 +11,9 @@ from world import SCHEDULER, applied_again, asks
 from allocator.vocabulary.limits import LimitProvider
 from allocator.vocabulary.names import DEVICE_SHARING, ORIGINAL_REQUEST
 from webhook import patch
+from webhook.admission.additions import SlotDefaults
 from webhook.admission.limits import LimitPolicy
 from webhook.admission.pods import PodWebhooks
-from webhook.admission.slots import SlotDefaults
 from webhook.admission.translate import TranslationPolicy
 from webhook.review import Response
 

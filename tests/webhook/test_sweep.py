@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
-from webhook.upkeep.sweep import is_suspect, judge, look, patience
+from webhook.upkeep.reconcile import is_suspect, judge, look, patience
 
 GRACE = 100.0
 DAY = 86400

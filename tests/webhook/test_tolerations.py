@@ -11,7 +11,7 @@ from world import World, applied_again, asks
 from allocator.request.original import read_asks
 from koordgate.kube.client import KubeClient
 from webhook import patch
-from webhook.admission.tolerations import reapply_tolerations, translate_tolerations
+from webhook.admission.additions import reapply_tolerations, translate_tolerations
 from webhook.patch import Operation
 from webhook.settings import WebhookSettings, parse
 

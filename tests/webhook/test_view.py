@@ -20,8 +20,7 @@ from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.gang import GANG_ANNOTATION, GANG_LABELS
 from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from webhook.ledger.ledger import Ledger
-from webhook.ledger.memory import MemoryStore
-from webhook.ledger.store import Record
+from webhook.ledger.store import MemoryStore, Record
 from webhook.settings import SchedulerNames
 from webhook.view.changes import Changes
 from webhook.view.cluster import ClusterView, SeenObjects

@@ -1,19 +1,19 @@
-"""`/mutate-pod` and `/validate-pod`: reviews of Pods, answered by the pure rules."""
+"""The reviews of Pods: mutate and validate, with what each records."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace as evolve
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from allocator.quantity import format_bytes
 from allocator.request.cpus import below_one, not_aligned, not_guaranteed, without_effect
 from allocator.request.devices import PodReading
 from allocator.request.original import too_large
 from allocator.request.unread import find_unread
+from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.outcome import Problem
 from webhook.admission import validate
-from webhook.admission.account import asked
 from webhook.admission.reapply import reapply
 from webhook.admission.translate import TranslationPolicy, states_least, translate
 from webhook.admission.unread import unread_warnings
@@ -21,6 +21,30 @@ from webhook.patch import apply
 from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, may_be_added
 from webhook.review import RefusalReason, Request, Response, allowed, denied, patched
 from webhook.settings import SchedulerNames
+
+_MOST: Final = 1_000  # characters
+
+
+def asked(reading: PodReading) -> str:
+    """Write what a Pod asks for, as `main: 1 gpu (gpu-core=50 gpu-memory-ratio=50)`; in bounds, by whole containers."""
+    parts = [f"{one.name}: {_written(ask)}" for one in reading.containers for ask in one.requests]
+    if reading.cpu is not None:
+        parts.append(f"CPUs as {reading.cpu.qos}")
+    told: list[str] = []
+    left = _MOST
+    for number, part in enumerate(parts):
+        left -= len(part) + 2
+        if left < 0:
+            return "; ".join([*told, f"and {len(parts) - number} more"])
+        told.append(part)
+    return "; ".join(told)
+
+
+def _written(ask: DeviceAsk) -> str:
+    stated = zip(ask.type.tails, ask.amounts, strict=True)
+    amounts = " ".join(f"{tail}={amount}" for tail, amount in stated if amount is not None)
+    return f"{ask.count} {ask.type.name}" + f" ({amounts})" * bool(amounts)
+
 
 MemoryInReach = Callable[[Mapping[str, Any]], tuple[int, int]]
 RuntimeClassOf = Callable[[Mapping[str, Any], PodReading], tuple[str, Sequence[str]]]

@@ -18,8 +18,7 @@ from allocator.vocabulary.limits import LIMIT_VARIABLES
 from allocator.vocabulary.names import DEVICE_SHARING, RESOURCE_MAPS, is_quota_resource
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.devicesharing import read_sharing
-from webhook.admission.environment import shown_types
-from webhook.admission.tolerations import reapply_tolerations
+from webhook.admission.additions import reapply_tolerations, shown_types
 from webhook.admission.translate import TranslationPolicy, translate_scheduler
 from webhook.patch import Operation, add, remove, set_annotations
 

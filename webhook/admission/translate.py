@@ -45,11 +45,18 @@ from allocator.wire.askedlimit import write_limit
 from allocator.wire.devicesharing import read_sharing, write_sharing
 from allocator.wire.gang import foreign_gang
 from allocator.wire.strict import annotation_path
-from webhook.admission.environment import misleading_env, shown_types, translate_env, wanted_env
+from webhook.admission.additions import (
+    NO_DEFAULTS,
+    SlotDefaults,
+    TaintKeys,
+    misleading_env,
+    shown_types,
+    translate_env,
+    translate_tolerations,
+    wanted_env,
+)
 from webhook.admission.limits import NOT_REQUIRED, LimitPolicy
 from webhook.admission.scope import NO_SCOPE, PolicyScope
-from webhook.admission.slots import NO_DEFAULTS, SlotDefaults
-from webhook.admission.tolerations import TaintKeys, translate_tolerations
 from webhook.admission.unread import belongs_to_others, unread_warnings
 from webhook.patch import Operation, add, pointer, remove, set_annotations
 

@@ -29,7 +29,7 @@ from allocator.vocabulary.names import (
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.strict import annotation_path
-from webhook.admission.environment import Entries, closed_env, is_wanted_env, shown_types, wanted_env
+from webhook.admission.additions import Entries, closed_env, is_wanted_env, shown_types, wanted_env
 from webhook.admission.limits import NOT_REQUIRED, LimitPolicy
 from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.admission.unread import belongs_to_others

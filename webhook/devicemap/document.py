@@ -18,7 +18,7 @@ from allocator.vocabulary.memoryuse import MemoryUse
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.nodetopology import NodeTopology, PodCpuAlloc
 from webhook.view.cluster import ClusterView
-from webhook.view.cpupools import pools_on
+from webhook.view.snapshots import pools_on
 
 _SHORT: Final = 256  # characters; names of Kubernetes have at most 253
 MAX_EXPLANATION: Final = 1024

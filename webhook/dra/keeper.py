@@ -13,9 +13,9 @@ from allocator.wire.nodeallocation import RecordError
 from allocator.wire.resourceclaim import ClaimError
 from koordgate.kube.errors import KubeError
 from webhook.ledger.ledger import BusyError, Change, Ledger
-from webhook.ledger.marks import new_mark
+from webhook.ledger.store import new_mark
+from webhook.view.claimfeed import LiveClaims
 from webhook.view.cluster import ClusterView
-from webhook.view.liveclaims import LiveClaims
 
 _LOG: Final = logging.getLogger(__name__)
 _READ_S: Final = 30.0

@@ -17,8 +17,8 @@ from allocator.wire.resourceclaim import ClaimError, read_resource_claim
 from koordgate.kube.errors import KubeError
 from webhook.ledger.ledger import BusyError, Ledger
 from webhook.review import RefusalReason, Request, Response, allowed, denied, errored
+from webhook.view.claimfeed import LiveClaims
 from webhook.view.cluster import ClusterView
-from webhook.view.liveclaims import LiveClaims
 
 # Nodes on which attempts that were not performed may reserve something for one claim: the API server gave them up, and
 # the scheduler tried others. Whoever forges reviews can reserve no more.

@@ -1,4 +1,4 @@
-"""Tends the gangs that are bound as a whole or not at all: carries out one step after another, for one gang at a time.
+"""Tends the gangs whose Pods ask to be bound as a whole: carries out the steps of `step.py`.
 
 Several replicas may tend the same gang. What they write are compare-and-swap changes of the ledger, and patches of Pods
 that test what they change. A plan that does not find its room any more gives back what it has held by then.
@@ -7,21 +7,22 @@ that test what they change. A plan that does not find its room any more gives ba
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Final, Protocol, assert_never
+from typing import Any, Final, Protocol, assert_never
 
 from allocator.gangreservation import Planned, close, give_back, hold, limit, prolong
 from allocator.vocabulary.gangs import MAX_MEMBERS, largest
 from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.names import GANG_GATE
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.nodeallocation import RecordError
 from koordgate.backoff import Backoff
-from koordgate.kube.errors import KubeError
-from webhook.gangs.pauses import VainHolds
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import Invalid, KubeError, NotFound
+from koordgate.kube.resource import PODS
 from webhook.gangs.room import GangRoom
-from webhook.gangs.seen import Clocks, SeenHolds
 from webhook.gangs.step import (
     Close,
     FindRoom,
@@ -38,9 +39,144 @@ from webhook.gangs.step import (
     next_step,
 )
 from webhook.ledger.ledger import BusyError, Change, Ledger
-from webhook.ledger.marks import new_mark
+from webhook.ledger.store import new_mark
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
+
+_DEADLINE_S: Final = 5.0
+
+
+def kube_lift(kube: KubeClient) -> Callable[[PodInfo], Awaitable[None]]:
+    """Make the function that removes the gate by a patch.
+
+    The patch tests that the Pod is the same and that its first gate is ours, which it is if no other gate is left. A
+    Pod that is gone, or has no such gate any more, is left alone.
+    """
+
+    async def lift(pod: PodInfo) -> None:
+        operations: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+            {"op": "test", "path": "/spec/schedulingGates/0/name", "value": GANG_GATE},
+            {"op": "remove", "path": "/spec/schedulingGates/0"},
+        ]
+        try:
+            await kube.patch(PODS.path(pod.name, pod.namespace), operations, "json", deadline=_DEADLINE_S)
+        except (Invalid, NotFound):
+            return
+
+    return lift
+
+
+class VainHolds:
+    """Knows which gangs hold room, and which namespaces have to wait because that was in vain.
+
+    A hold is in vain if it ends before a Pod of the gang is bound: its time is over, or the Pods are gone. The whole
+    namespace waits then, so that neither other Pods nor another gang get round the pause. What is kept is bounded by
+    the gangs that hold something, and by the namespaces in which one did during the last pause.
+    `longest`: seconds that a namespace waits at most.
+    """
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self._since: dict[str, float] = {}  # gang -> the beginning of its oldest hold
+        self._until: dict[str, tuple[float, str]] = {}  # namespace -> the end of its pause, and the gang that caused it
+
+    @property
+    def holding(self) -> list[str]:
+        """The gangs that held something when last seen, while none of their Pods was live."""
+        return sorted(self._since)
+
+    def saw(self, gang: str, since: float | None, now: float, *, live: bool) -> None:
+        """Take in the state of a gang.
+
+        `since`: when the oldest of its holds was seen first, in monotonic seconds; None where it has none. `now`:
+        monotonic seconds. `live`: whether one of its Pods is bound and has not finished.
+        """
+        if live:
+            self._since.pop(gang, None)
+            return
+        if since is not None:
+            self._since[gang] = since
+        elif (before := self._since.pop(gang, None)) is not None:
+            self.pause(gang, now, now - before)
+
+    def pause(self, gang: str, now: float, seconds: float) -> None:
+        """Let the namespace of a gang wait for this long, if it does not wait for longer already."""
+        until = now + min(seconds, self._longest)
+        namespace = gang.partition("/")[0]
+        if until > self._until.get(namespace, (-math.inf, ""))[0]:
+            self._until[namespace] = until, gang
+
+    def cause(self, gang: str, now: float) -> str:
+        """The gang because of which the namespace of this one waits; "" where it does not wait."""
+        until, cause = self._until.get(gang.partition("/")[0], (-math.inf, ""))
+        return cause if now < until else ""
+
+    def forget(self, now: float) -> None:
+        """Forget the pauses that are over."""
+        self._until = {namespace: of for namespace, of in self._until.items() if now < of[0]}
+
+
+MARGIN_S: Final = 30  # from the mark on all holds of a gang to their release: watches may be late
+SETTLE_S: Final = 60  # after which a hold belongs to no plan that another replica is still writing, and may give back
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The time."""
+
+    wall: Callable[[], int]  # seconds since the epoch, for what is written
+    monotonic: Callable[[], float]  # seconds since any moment, for every decision
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was seen of a gang's holds."""
+
+    first: dict[OwnHold, float] = field(default_factory=dict)  # when each was seen first
+    latest: tuple[int, float] = (0, 0.0)  # when the last of them is meant to end, and since when that has been so
+    closed: float | None = None  # since when all of them have been marked; None where not all are
+
+
+class SeenHolds:
+    """Remembers the holds of gangs.
+
+    `clock`: monotonic seconds. `hold_seconds`: how long room is held while no Pod of the gang is bound.
+    """
+
+    def __init__(self, clock: Callable[[], float], hold_seconds: float) -> None:
+        self._clock = clock
+        self._hold_seconds = hold_seconds
+        self._gangs: dict[str, _Seen] = {}
+
+    def see(self, gang: str, members: Sequence[GangMember]) -> GangTimes:
+        """Take in a gang's holds, and tell for how long they have been as they are."""
+        now = self._clock()
+        holds = {
+            (node, member.pod.uid, held.since): held for member in members for node, held in member.held if held.until
+        }
+        if not holds:
+            self._gangs.pop(gang, None)
+            return GangTimes()
+        before = self._gangs.get(gang, _Seen())
+        first = {hold: before.first.get(hold, now) for hold in holds}
+        until = max(held.until for held in holds.values())
+        latest = before.latest if until == before.latest[0] else (until, now)
+        closed = None
+        if all(held.ending for held in holds.values()):
+            closed = now if before.closed is None else before.closed
+        self._gangs[gang] = _Seen(first, latest, closed)
+        return GangTimes(
+            frozenset(hold for hold, since in first.items() if now - since <= SETTLE_S),
+            min(first.values()),
+            over=now - latest[1] >= self._hold_seconds,
+            closed=closed is not None and now - closed > MARGIN_S,
+        )
+
+    def keep(self, gangs: Collection[str]) -> None:
+        """Forget all gangs but these."""
+        self._gangs = {gang: seen for gang, seen in self._gangs.items() if gang in gangs}
+
 
 _LOG: Final = logging.getLogger(__name__)
 _EVERY_S: Final = 0.5

@@ -1,4 +1,4 @@
-"""Records as NodeAllocation objects of the API server, which arbitrates by resourceVersion."""
+"""The store in NodeAllocation objects."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
@@ -11,7 +11,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import AlreadyExists, Conflict, NotFound, TooLarge
 from koordgate.kube.resource import NODE_ALLOCATIONS
 from koordgate.kube.watch import Happening, Reflector
-from webhook.ledger.store import ABSENT, FullRecordError, Listener, LostRaceError, Record, UnreadableError
+from webhook.ledger.store import ABSENT, FullRecordError, Listener, LostRaceError, Record, Store, UnreadableError
 
 Raw = dict[str, Any]
 MOST_BYTES: Final = 768 * 1024  # of a record's holdings, as JSON; etcd refuses objects of 1.5 MiB by default
@@ -150,3 +150,8 @@ def read_record(obj: Mapping[str, Any]) -> Record:
 def revision_of(obj: Mapping[str, Any]) -> int:
     """Read an object's resourceVersion: an ordered integer, by Kubernetes' API conventions since 1.35."""
     return int(obj["metadata"]["resourceVersion"])
+
+
+def cluster_store(kube: KubeClient) -> Store:
+    """Open the cluster's store."""
+    return KubeStore(kube)

@@ -28,8 +28,7 @@ from allocator.wire.podallocated import write_allocation
 from koordgate.breaks import with_breaks
 from koordgate.kube.errors import KubeError
 from webhook.ledger.ledger import BusyError, Change, Decided, Holdings, Ledger
-from webhook.ledger.marks import new_mark
-from webhook.ledger.store import FullRecordError
+from webhook.ledger.store import FullRecordError, new_mark
 from webhook.patch import Operation, add, set_annotations
 from webhook.review import RefusalReason, Request, Response, allowed, denied, errored, patched
 from webhook.scheduling.account import Occasion, account

@@ -1,4 +1,4 @@
-"""Follows the Pods of observed namespaces, and places them in memory as koordgate would.
+"""Follows the Pods of namespaces that are only observed, on a view of their own.
 
 Every replica sees all Pods by its watch, and so makes the same placements; only the replica that was asked about a Pod
 counts and tells them. Nothing is written but Events.
@@ -20,6 +20,7 @@ from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.mode import Mode
 from allocator.vocabulary.names import MIRROR_POD
+from allocator.vocabulary.node import NodeSnapshot
 from koordgate.breaks import with_breaks
 from koordgate.kube.errors import KubeError
 from webhook.admission.pods import PodWebhooks
@@ -30,13 +31,38 @@ from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.settings import SchedulerNames
 from webhook.shadow.followed import Followed, FollowedPods
 from webhook.shadow.judge import created, judge
-from webhook.shadow.view import ShadowView
 from webhook.view.cluster import ClusterView, Held, SeenObjects
 from webhook.view.feed import PodFeed
 from webhook.view.loads import read_requests
 from webhook.view.namespaces import NamespaceModes
 from webhook.view.nodeselection import selection_of
 from webhook.view.podinfo import PodInfo, read_pod_info
+
+
+class ShadowView(ClusterView):
+    """The true view, without what the observed Pods hold in truth. Where they would be is the ranking's to add.
+
+    `observed_on`: the UIDs of the observed Pods that are bound to a node in truth.
+    """
+
+    def __init__(self, seen: SeenObjects, held: Held, observed_on: Callable[[str], AbstractSet[str]]) -> None:
+        super().__init__(seen, held)
+        self._observed_on = observed_on
+
+    def snapshot(self, node: str) -> NodeSnapshot:
+        """A node as it would be without the observed Pods.
+
+        A device that the kubelet allocated is free only if it is stated that observed Pods alone have it.
+        """
+        snapshot = super().snapshot(node)
+        observed = self._observed_on(node)
+        if not observed:
+            return snapshot
+        listed = self.nodes.devices(node)
+        pods_of = listed.kubelet_pods if listed is not None else {}
+        others = frozenset(one for one in snapshot.kubelet_held if not (pods := pods_of.get(one)) or pods - observed)
+        return replace(snapshot.without(observed), kubelet_held=others)
+
 
 Raw = dict[str, Any]
 _LOG: Final = logging.getLogger(__name__)

@@ -1,8 +1,12 @@
-"""Where the server's certificate comes from: a Secret that replicas share, files, or memory; renewed without a restart.
+"""Where certificates come from: a Secret that replicas share, files, or memory; renewed without a restart.
 
 While the CA changes, the old certificate is served until the API servers trust both CAs:
 
     make the new pair -> `ca_bundle` holds both -> it is published (`published`) -> SETTLE -> the new pair is served
+
+All replicas renew it in time. A replica that does not know a new CA yet must not restore a certificate signed by the
+old one. Each replica therefore reads this Secret, *then* reads the CA, and writes on condition that the Secret is
+unchanged.
 """
 
 import asyncio
@@ -18,7 +22,7 @@ from typing import Final
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from webhook.settings import Certificate, CertificateFiles
+from webhook.settings import Certificate, CertificateFiles, WebhookSettings
 from webhook.tls import pki
 from webhook.tls.callers import Entrance
 from webhook.tls.pki import Bundle, CertificateError, Pair, Renewal, Step
@@ -358,3 +362,128 @@ def _content(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise CertificateError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+class LastingSource(SecretSource):
+    """A SecretSource for callers that read the CA once, when they start: its key never changes.
+
+    A CA whose time is over gets another certificate for the same key. A caller then has the rest of the old
+    certificate's time to start again. A Secret that was deleted or damaged is restored from what this replica
+    remembers. There is another CA only if no replica remembers one.
+    `heir_of`: name of a Secret whose CA is taken over if there is none yet. In earlier releases it signed for these
+    callers.
+    """
+
+    def __init__(
+        self, client: KubeClient, namespace: str, wanted: Certificate, heir_of: str, timing: Timing = REAL
+    ) -> None:
+        super().__init__(client, namespace, wanted, timing)
+        self._ancestor = TlsSecret(client, namespace, heir_of)
+        self._known = NO_BUNDLE
+
+    @property
+    def authority_expires(self) -> datetime | None:
+        """When the present certificate of the CA expires; None while there is none."""
+        return pki.expires(self._known.authority) if self._known is not NO_BUNDLE else None
+
+    async def current(self) -> tuple[Bundle, datetime]:
+        """As of a SecretSource."""
+        self._known, now = await super().current()
+        return self._known, now
+
+    async def _read(self) -> ServingOffer:
+        offer = await super()._read()
+        self.published(offer.ca_bundle)  # its callers do not say what they trust
+        return offer
+
+    async def judged(self, found: Found, now: datetime) -> tuple[Bundle, Renewal]:
+        """As of a SecretSource; a CA that is lost is looked for in our memory, then in the ancestor's Secret."""
+        bundle = bundle_in(found) if found.secret is not None else NO_BUNDLE
+        renewal = self.renewal(bundle, now, keep_key=True)
+        if renewal.step is not Step.AUTHORITY:
+            return bundle, renewal
+        lost = "there was none" if found.secret is None else renewal.reason
+        if self._known is not NO_BUNDLE:
+            again = self.renewal(self._known, now, keep_key=True).step
+            step = Step.REISSUE if again is Step.REISSUE else Step.CERTIFICATE
+            return self._known, Renewal(step, f"{lost}; its authority is remembered, and was restored")
+        earlier = bundle_in(await self._ancestor.read())
+        if self.renewal(earlier, now, keep_key=True).step is not Step.AUTHORITY:
+            return earlier, Renewal(Step.REISSUE, f"{lost}; the authority of {self._ancestor} was taken over")
+        return bundle, Renewal(Step.AUTHORITY, f"{lost}; schedulers that run already must be restarted to trust it")
+
+
+CHECK_S: Final = 60.0
+EXTENDER_CA: Final = "extender-ca.crt"
+"""The key of the Secret with the CA that the scheduler is to trust. `ca.crt` has it too, but was the webhooks' CA in
+earlier releases: a scheduler's Pod that mounts this key waits for the CA that lasts."""
+
+
+class ClientSecret:
+    """Keeps the scheduler's certificate valid."""
+
+    def __init__(
+        self, client: KubeClient, settings: WebhookSettings, source: SecretSource, timing: Timing = REAL
+    ) -> None:
+        # whether a valid certificate has been seen once. It stays true when a later check fails: the mounted
+        # certificate remains valid for long.
+        self.made = False
+        self.problem = "not tried yet"  # why the last check failed; "" if it did not
+        self._secret = TlsSecret(client, settings.identity.namespace, settings.certificate.client_secret)
+        self._name = settings.scheduler.common_name
+        self._days = settings.certificate.authority_days
+        self._source = source
+        self._timing = timing
+
+    async def run(self) -> None:
+        """Check once a minute until cancelled, and sooner after a failure."""
+        await self._timing.repeat(self.check, CHECK_S)
+
+    async def check(self) -> bool:
+        """Renew the certificate if necessary, and return whether it is valid now."""
+        try:
+            problem = (
+                ""
+                if await self._kept()
+                else f"{self._secret} was changed by others during each of {_ATTEMPTS} attempts"
+            )
+        except (KubeError, CertificateError) as error:
+            problem = str(error)
+        if problem and problem != self.problem:
+            _LOG.warning("no certificate for the scheduler: %s", problem)
+        self.problem = problem
+        self.made = self.made or not problem
+        return not problem
+
+    async def _kept(self) -> bool:
+        for _ in range(_ATTEMPTS):
+            found = await self._secret.read()
+            bundle, now = await self._source.current()
+            pair = Pair(found.value("tls.crt"), found.value("tls.key"))
+            signers = b"\n".join((bundle.authority.certificate, bundle.previous))
+            good = pki.still_good(pair, signers, self._timing.earliest, self._name)
+            trusts = pki.still_trusted(found.value(EXTENDER_CA), self._timing.earliest)
+            self.made = self.made or (good and bool(trusts))  # before it is renewed, which may fail for days
+            reason, wanted = self._wanted(pair, bundle, now)
+            if all(found.value(key) == value for key, value in wanted.items()):
+                return True
+            if await self._secret.write(found, wanted):
+                _LOG.info("%s: written, because %s", self._secret, reason or "the authorities have changed")
+                return True
+        return False
+
+    def _wanted(self, pair: Pair, bundle: Bundle, now: datetime) -> tuple[str, dict[str, bytes]]:
+        """Why the certificate must be renewed ("" if it need not be), and what the Secret should hold."""
+        reason = pki.client_renewal(pair, bundle, self._name, now)
+        if reason:
+            self._timing.require_agreement(reason)
+            pair = pki.new_client_certificate(bundle.authority, self._name, now, self._days)
+        authorities = b"".join(
+            (*pki.certificates_in(bundle.authority.certificate), *pki.still_trusted(bundle.previous, now))
+        )
+        return reason, {
+            "tls.crt": pair.certificate,
+            "tls.key": pair.key,
+            "ca.crt": authorities,
+            EXTENDER_CA: authorities,
+        }

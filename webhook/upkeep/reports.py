@@ -1,16 +1,24 @@
-"""Reports for operators: metrics, log lines, and Events on the objects concerned."""
+"""Events and warnings: what replicas tell of Pods, binds, and other products' Pods."""
 
 import asyncio
 import logging
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
+from allocator.adopted import conflicts
 from allocator.claimed import ClaimedToo, Freed
+from allocator.reasons import given
 from allocator.vocabulary.adopted import AdoptionConflict, ConflictKind, Product
+from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.maker import NODE, deleting
+from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.preference import Preference
+from koordgate.breaks import with_breaks
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import (
@@ -29,6 +37,7 @@ from koordgate.kube.resource import (
 from webhook.metrics import WebhookMetrics
 from webhook.upkeep.reconcile import HeldTwice, Kind
 from webhook.upkeep.troubles import Trouble, Wrong
+from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
 
 _LOG: Final = logging.getLogger(__name__)
@@ -302,3 +311,124 @@ def _anew(pod: PodInfo) -> str:
 
 def _ended(pod: PodInfo) -> str:
     return "the static Pod's manifest is removed from the node" if pod.maker == NODE else "the Pod is deleted"
+
+
+MOST_WAITING: Final = 1024  # Events; more are dropped, and counted
+_BUSY_S: Final = 1.0  # after a bind, for which others are likely to follow
+_BUSY_PAUSE_S: Final = 0.2  # between two Events then: a burst of binds needs the API server for itself
+_PAUSE_S: Final = 0.02  # between two at other times
+_LAST_S: Final = 5.0  # for what is still to be written when the process ends
+
+
+class _Bound(NamedTuple):
+    """A Pod that was bound, what it holds, and its node."""
+
+    pod: PodInfo
+    holding: Holding
+    node: str
+
+
+class BindEvents:
+    """Writes the Events.
+
+    `write`: writes one Event about a Pod, with this message. `bug`: called within the handling of an unexpected
+    exception, to log its traceback and to count it. `clock`: monotonic seconds. `pause`: waits for some seconds.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[PodInfo, str], Awaitable[None]],
+        snapshot: Callable[[str], NodeSnapshot],
+        types: DeviceTypes,
+        preference: Preference,
+        dropped: Callable[[], object],
+        bug: Callable[[], object],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._clock = clock
+        self._pause = pause
+        self._bound_at = -math.inf
+        self._write = write
+        self._snapshot = snapshot
+        self._types = types
+        self._preference = preference
+        self._dropped = dropped
+        self._bug = bug
+        self._waiting: deque[_Bound] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def bound(self, pod: PodInfo, holding: Holding, node: str) -> None:
+        """A Pod was given this on a node. Nothing is waited for; with too many of them the Event is dropped."""
+        self._bound_at = self._clock()
+        if len(self._waiting) >= MOST_WAITING:
+            self._dropped()
+            return
+        self._waiting.append(_Bound(pod, holding, node))
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._tell())
+
+    async def _tell(self) -> None:
+        while self._waiting:
+            one = self._waiting.popleft()
+            try:
+                await self._write(one.pod, self._message(one))
+            except Exception:  # noqa: BLE001 what one Pod is like must not keep the others from being told
+                self._bug()
+            busy = self._clock() - self._bound_at < _BUSY_S
+            await self._pause(_BUSY_PAUSE_S if busy else _PAUSE_S)
+
+    def _message(self, one: _Bound) -> str:
+        what = given(one.holding, self._snapshot(one.node), self._types)
+        return f"on {one.node}: {what}. Nodes are compared by {self._preference}; koordgate explain compares them"
+
+    async def idle(self) -> None:
+        """Wait until all Events are written."""
+        while self._task is not None and not self._task.done():
+            await asyncio.wait([self._task])
+
+    async def close(self) -> None:
+        """Write what waits, for a few seconds; the rest is dropped."""
+        if self._task is None:
+            return
+        await asyncio.wait([self._task], timeout=_LAST_S)
+        self._task.cancel()
+        for _ in range(len(self._waiting)):
+            self._dropped()
+        self._waiting.clear()
+
+
+class ConflictReports(Protocol):
+    """ConflictReports what was found."""
+
+    def adopted(self, pods: Mapping[Product, int], found: Sequence[AdoptionConflict]) -> None:
+        """So many Pods of each product count, and these conflicts exist."""
+
+
+class AdoptionWatch:
+    """Looks for conflicts between other products' Pods, koordgate's, and the devices of their nodes."""
+
+    def __init__(self, cluster: ClusterView, reports: ConflictReports) -> None:
+        self._cluster = cluster
+        self._reports = reports
+
+    async def run_timer(self, every: float) -> None:
+        """Look at this interval, in seconds, until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(every)
+
+    async def look(self) -> None:
+        """Look at each node with such Pods once; others run between two nodes."""
+        self._reports.adopted(*await with_breaks(self._find()))
+
+    def _find(self) -> Generator[None, None, tuple[dict[Product, int], list[AdoptionConflict]]]:
+        pods: Counter[Product] = Counter()
+        found: list[AdoptionConflict] = []
+        for node in self._cluster.foreign.nodes():
+            snapshot = self._cluster.snapshot(node)
+            pods.update(one.peer for one in snapshot.foreign.values() if one.shares)
+            found += conflicts(snapshot)
+            yield
+        return dict(pods), found

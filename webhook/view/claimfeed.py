@@ -1,9 +1,14 @@
-"""Feeds ResourceClaims and ResourceSlices, as the API server reports them, into the cluster view."""
+"""Watches of ResourceClaims and ResourceSlices, and the reading of a single claim."""
 
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final
 
+from allocator.vocabulary.claims import ResourceClaim
 from allocator.wire.resourceclaim import read_resource_claim, read_resource_slice
 from allocator.wire.values import UNREADABLE
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import NotFound
+from koordgate.kube.resource import RESOURCE_CLAIMS
 from webhook.view.cluster import ClusterView
 from webhook.view.feed import Complain, Listing
 
@@ -72,3 +77,33 @@ class SliceFeed(Listing):
         """Forget a slice."""
         self._cluster.claims.drop_slice(name)
         self._complain(name, ())
+
+
+LiveClaims = Callable[[str, str, float], Awaitable[ResourceClaim | None]]
+"""Reads a claim by namespace and name, within some seconds; None where there is none."""
+
+
+def kube_claims(kube: KubeClient, drivers: Collection[str]) -> LiveClaims:
+    """Make the function that reads by GET.
+
+    `drivers`: whose devices count.
+    """
+
+    async def read(namespace: str, name: str, deadline: float) -> ResourceClaim | None:
+        try:
+            path = RESOURCE_CLAIMS.path(name, namespace)
+        except ValueError:
+            return None  # no claim can have such a name
+        try:
+            return read_resource_claim(await kube.get(path, deadline=deadline), drivers)
+        except NotFound:
+            return None
+
+    return read
+
+
+async def _none(_namespace: str, _name: str, _deadline: float) -> None:
+    return None
+
+
+NO_CLAIMS: Final[LiveClaims] = _none

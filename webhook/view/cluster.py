@@ -1,4 +1,4 @@
-"""The cluster view: all that this replica knows of the cluster, kept small.
+"""What a replica knows of the cluster, built from what it has seen and from the ledger.
 
 `SeenObjects` holds what the API server's objects state. `ClusterView` adds who holds what by the ledger. Everything
 here is memory, and is filled by the handlers of the Reflectors or, offline, by the loader.
@@ -12,6 +12,7 @@ from typing import Protocol
 from allocator.disputed import Dispute
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType
+from allocator.vocabulary.gangs import UNSTATED, GangSize, largest
 from allocator.vocabulary.holdings import Holding, InvariantError
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.foreignpods import NO_ADOPTION, Adoption
@@ -19,7 +20,6 @@ from webhook.ledger.store import Record
 from webhook.view.changes import Changes
 from webhook.view.claims import ClaimTable
 from webhook.view.foreign import ForeignTable
-from webhook.view.groups import GroupTable
 from webhook.view.loads import NodeLoads
 from webhook.view.nodes import NodeTable
 from webhook.view.podinfo import PodInfo
@@ -28,6 +28,32 @@ from webhook.view.reach import DeviceReach
 from webhook.view.runtimeclasses import RuntimeClassTable
 from webhook.view.snapshots import Defaults, Snapshots
 from webhook.view.typical import SeenMix
+
+
+class GroupTable:
+    """The PodGroups. Those of different API groups may have the same name: the largest size counts."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, dict[str, GangSize]] = {}  # gang -> API group -> size
+
+    def put(self, group: str, gang: str, size: GangSize) -> None:
+        """Take in a PodGroup of an API group."""
+        if size == UNSTATED:
+            self.drop(group, gang)
+        else:
+            self._sizes.setdefault(gang, {})[group] = size
+
+    def drop(self, group: str, gang: str) -> None:
+        """Take in that a PodGroup is gone, or states no size."""
+        stated = self._sizes.get(gang, {})
+        stated.pop(group, None)
+        if not stated:
+            self._sizes.pop(gang, None)
+
+    def size(self, gang: str) -> GangSize:
+        """The size that PodGroups state for a gang."""
+        stated = self._sizes.get(gang)
+        return largest(stated.values()) if stated else UNSTATED
 
 
 class Held(Protocol):

@@ -1,35 +1,127 @@
-"""What the API server says, fed into the cluster view and the ledger: one handler a resource."""
+"""Watches' events into the tables of Nodes, Devices, topologies, Pods and groups."""
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Mapping
-from typing import Any
+import sys
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
 from allocator.request.original import too_large_node
+from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.gangs import UNSTATED
+from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import HEADROOM
-from allocator.wire.deviceobject import read_device_object
+from allocator.wire.deviceobject import NodeDevices, read_device_object
 from allocator.wire.gang import PodGroupError, read_pod_group
-from allocator.wire.nodetopology import read_node_topology
+from allocator.wire.nodetopology import NodeTopology, read_node_topology
+from webhook.boundedcache import BoundedCache
 from webhook.ledger.ledger import Ledger
 from webhook.ledger.store import ABSENT, Record, UnreadableError
-from webhook.view.classes import Pools, node_classes
 from webhook.view.cluster import ClusterView
-from webhook.view.lean import (
-    lean_amounts,
-    lean_devices,
-    lean_pod,
-    lean_record,
-    lean_stranger,
-    lean_topology,
-    same,
-    same_text,
-)
-from webhook.view.loads import read_allocatable
+from webhook.view.loads import Requests, read_allocatable
 from webhook.view.nodes import NodeFacts
 from webhook.view.nodeselection import PREFER_NO_SCHEDULE, UNSCHEDULABLE
-from webhook.view.podinfo import PodInfo, read_pod_info, read_stranger
+from webhook.view.podinfo import PodInfo, Stranger, read_pod_info, read_stranger
+from webhook.view.snapshots import Pools, node_classes
+
+T = TypeVar("T", bound=Hashable)
+V = TypeVar("V")
+
+_MOST_BYTES: Final = 16 * 2**20  # of values beside texts, about as long as they are when written out
+_COPIES: Final[BoundedCache[Hashable, Any]] = BoundedCache(_MOST_BYTES)
+
+
+def same_text(text: str) -> str:
+    """The first copy of a text; it is forgotten with its last user."""
+    return sys.intern(text) if type(text) is str else text
+
+
+def same(value: T) -> T:
+    """The first copy of a value."""
+    return _first((type(value), value), value)
+
+
+def same_mapping(value: Mapping[str, V]) -> Mapping[str, V]:
+    """The first copy of a mapping."""
+    return _first((dict, *value.items()), value)
+
+
+def _first(key: Hashable, value: V) -> V:
+    found: V | None = _COPIES.get(key)
+    return _COPIES.put(key, value, len(repr(value))) if found is None else found
+
+
+def lean_devices(devices: NodeDevices) -> NodeDevices:
+    """A Device object that shares what others say alike."""
+    lean = tuple(
+        replace(
+            device,
+            type=same_text(device.type),
+            capacity=same_mapping(device.capacity),
+            pcie=None if device.pcie is None else same_text(device.pcie),
+            model=same_text(device.model),
+            vendor=same_text(device.vendor),
+            labels=same_mapping(device.labels),
+        )
+        for device in devices.devices
+    )
+    return replace(devices, devices=lean)
+
+
+def lean_topology(topology: NodeTopology) -> NodeTopology:
+    """A topology that shares its CPUs: machines of one make are alike, and what is derived from their CPUs is large."""
+    return topology if topology.cpu is None else replace(topology, cpu=same(topology.cpu))
+
+
+def lean_record(record: Record) -> Record:
+    """A record that shares what others say alike."""
+    return replace(record, holdings={uid: _lean_holding(holding) for uid, holding in record.holdings.items()})
+
+
+def _lean_holding(holding: Holding) -> Holding:
+    shares = tuple(
+        share._replace(
+            type=same_text(share.type),
+            amounts=same_mapping(share.amounts),
+            containers=same(share.containers),
+        )
+        for share in holding.shares
+    )
+    return replace(holding, namespace=same_text(holding.namespace), shares=shares)
+
+
+def lean_pod(pod: PodInfo, held: Holding | None) -> PodInfo:
+    """A Pod that shares what others say alike, and with the ledger what both say of its devices and CPUs."""
+    if held is not None and held.shares == pod.shares and _cpus(held.cpus) == _cpus(pod.cpus):
+        pod = replace(pod, shares=held.shares, cpus=held.cpus)
+    return replace(
+        pod,
+        namespace=same_text(pod.namespace),
+        node=same_text(pod.node),
+        scheduler_name=same_text(pod.scheduler_name),
+        request=same(pod.request),
+        requests=same(pod.requests),
+        models=same(pod.models),
+        selection=same(pod.selection),
+    )
+
+
+def lean_stranger(pod: Stranger) -> Stranger:
+    """A Pod of others that shares what others say alike."""
+    return pod._replace(node=same_text(pod.node), resources=same(pod.resources), takes=same(pod.takes))
+
+
+def lean_amounts(amounts: Requests) -> Mapping[str, int]:
+    """Amounts by resource, shared between nodes that have the same."""
+    return same_mapping({same_text(name): amount for name, amount in amounts})
+
+
+def _cpus(share: CpuShare | None) -> int | None:
+    """Which CPUs a share has: all that an annotation says of it as well."""
+    return None if share is None else share.cpus
+
 
 Raw = dict[str, Any]
 

@@ -1,30 +1,93 @@
-"""Snapshots of nodes: what each is and has, and who holds what there, as one frozen value.
+"""Snapshots of nodes: made of what was seen, remade when it changes.
 
 What a node is follows from its objects and is remembered until these change; its holdings are given by the caller.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from allocator.cpu.pools import CpuHolder, CpuPools, pools
 from allocator.cpu.resolve import CpuDefaults, resolve
 from allocator.devices.delivery import DeliveryRules, delivery_of
 from allocator.disputed import AGREED, Dispute, disputed_cpus, disputed_devices, meant
 from allocator.vocabulary.adopted import ForeignHolding, Numberings
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.cpunode import CpuShare
+from allocator.vocabulary.cputopology import CpuTopology
 from allocator.vocabulary.delivery import DELIVERY_LABEL, NodeDelivery
 from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Holding, InvariantError, of_claims
-from allocator.vocabulary.names import DEVICE_ORDER, ISOLATION_PROVIDER
+from allocator.vocabulary.names import CLASSES, DEVICE_ORDER, ISOLATION_PROVIDER
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.preference import DeviceOrder
 from allocator.vocabulary.wiring import UNWIRED
+from allocator.wire.classes import class_devices, distinct, named_types, read_classes
+from allocator.wire.deviceobject import read_cordons, without_cordoned
+from allocator.wire.nodetopology import NodeTopology
+from koordgate.settings import DevicePool
+from webhook.settings import WebhookSettings
 from webhook.view.claims import ClaimTable
-from webhook.view.classes import beside
 from webhook.view.foreign import ForeignTable, held_by_kubelet
 from webhook.view.nodes import NodeTable
 from webhook.view.podinfo import PodInfo, annotated_holding, on_node
 from webhook.view.pods import PodTable
+
+
+def pools_on(topology: CpuTopology, held: Iterable[CpuShare | None], reported: NodeTopology) -> CpuPools:
+    """Derive both pools of a node.
+
+    `reported`: the Pods that got CPUs from the kubelet, and what is kept from all Pods.
+    """
+    holders = [CpuHolder(share.cpus, share.qos) for share in held if share is not None]
+    holders += [CpuHolder(alloc.cpus, "", managed_by_kubelet=True) for alloc in reported.by_kubelet]
+    return pools(
+        topology,
+        holders,
+        node_reserved=reported.reservation.cpus,
+        system_exclusive=reported.system.cpus if reported.system.exclusive else 0,
+    )
+
+
+Pools = Sequence[tuple[str, DevicePool]]
+"""Devices that nodes have by configuration, each pool with the name of its type."""
+
+
+def pools_of(settings: WebhookSettings) -> tuple[tuple[str, DevicePool], ...]:
+    """The pools of the settings."""
+    return tuple((own.name, pool) for own in settings.devices.types for pool in own.pools)
+
+
+def node_classes(
+    metadata: Mapping[str, Any], types: DeviceTypes, pools: Pools
+) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    """Read a node's devices of software classes; for a type that its annotation names, the pools do not count.
+
+    Returns the devices, and what could not be read, a sentence each.
+    """
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    if not pools and CLASSES not in annotations:
+        return (), ()
+    text = annotations.get(CLASSES, "{}")
+    stated, problems = read_classes(text, types)
+    wrong = list(problems)
+    named = named_types(text)
+    by_type: dict[str, dict[str, int]] = {}
+    for kind, pool in pools:
+        if kind not in named and pool.node_selector.items() <= labels.items():
+            by_type.setdefault(kind, {}).update(pool.devices)
+    made = [device for kind, of in by_type.items() for device in class_devices(types.by_name[kind], of, wrong)]
+    cordoned = read_cordons(annotations)
+    devices = tuple(without_cordoned(device, cordoned) for device in distinct((*stated, *made), wrong))
+    return devices, tuple(wrong)
+
+
+def beside(devices: Sequence[Device], classes: Iterable[Device]) -> tuple[Device, ...]:
+    """All devices of a node, by type and order; of two with the same id, the one of its Device object."""
+    known = {device.id for device in devices}
+    more = (device for device in classes if device.id not in known)
+    return tuple(sorted((*devices, *more), key=lambda device: (device.type, device.order)))
 
 
 @dataclass(frozen=True, slots=True)

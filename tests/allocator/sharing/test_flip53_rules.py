@@ -16,7 +16,7 @@ from allocator.vocabulary.phase import Phase
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.devicequotas import write_quotas
 from webhook import patch
-from webhook.admission.slots import SlotDefaults
+from webhook.admission.additions import SlotDefaults
 from webhook.admission.translate import TranslationPolicy, translate
 
 ONE, HALF, THIRD = Fraction(1), Fraction(1, 2), Fraction(1, 3)
