@@ -18,13 +18,13 @@ from allocator.vocabulary.adopted import (
     ForeignPod,
     Numbered,
     Numberings,
+    deleting,
     held_at,
 )
 from allocator.vocabulary.cardmemory import percent_of
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.maker import deleting
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
 

@@ -13,14 +13,13 @@ from allocator.cpu.choose import shared_milli
 from allocator.cpu.words import not_free
 from allocator.place import MAX_STEPS, Placement, place
 from allocator.request.quotaamounts import beyond
-from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.asks import DeviceOrder, PodRequest
 from allocator.vocabulary.cpunode import MILLI, CpuNode, CpuShare
-from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import format_cpuset
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Holding, Share, of_claims, unnamed
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.preference import DeviceOrder
 
 Holdings = Mapping[str, Holding]
 _WAITS = "waits until room for its whole gang is held"

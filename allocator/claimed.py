@@ -29,10 +29,9 @@ from typing import Final, Literal, NamedTuple
 from allocator.bind import Change, marked, released
 from allocator.vocabulary.adopted import ForeignHolding, counted
 from allocator.vocabulary.cardmemory import percent_of
-from allocator.vocabulary.claims import ResourceClaim
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType
-from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.holdings import Holding, ResourceClaim, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 

@@ -9,10 +9,9 @@ from fractions import Fraction
 
 from allocator.devices.offer import completed
 from allocator.fractions import divide_among
-from allocator.vocabulary.asks import ContainerAsk, PodRequest
+from allocator.vocabulary.asks import ContainerAsk, DeviceQuota, PodRequest, Quotas
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.sharing import DeviceQuota, Quotas
 
 
 def device_quotas(request: PodRequest, shares: Iterable[Share], devices: Iterable[Device]) -> Quotas:

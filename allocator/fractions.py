@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import lcm
 
-from allocator.vocabulary.phase import Phase
-from allocator.vocabulary.sharing import Member
+from allocator.vocabulary.asks import Member
+from allocator.vocabulary.names import Phase
 
 
 def divide(total: int, parts: Sequence[Fraction]) -> list[int]:

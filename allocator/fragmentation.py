@@ -20,7 +20,7 @@ from allocator.vocabulary.cardmemory import askable
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.mix import Mix, TypicalRequest
-from allocator.vocabulary.models import model_name
+from allocator.vocabulary.names import model_name
 from allocator.vocabulary.node import NodeSnapshot, fullness
 
 

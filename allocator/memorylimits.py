@@ -8,11 +8,10 @@ authors asked for memory that is free at the moment.
 from collections.abc import Iterable
 
 from allocator.devicequotas import device_quotas
-from allocator.vocabulary.askedlimit import WHOLE
 from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.delivery import KEEPERS, MIB, NOTHING_KEEPS, WHOLE, LimitProvider, MemoryLimit
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.limits import KEEPERS, MIB, NOTHING_KEEPS, LimitProvider, MemoryLimit
 from allocator.vocabulary.names import GPU_MEMORY, TYPE_GPU
 
 

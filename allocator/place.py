@@ -25,16 +25,13 @@ from allocator.cpu.kubelet import aligned_by_kubelet
 from allocator.devices.choose import choose_devices, choose_together
 from allocator.devices.delivery import not_delivered
 from allocator.devices.isolation import not_isolated, without_limits
-from allocator.vocabulary.asks import PodRequest
-from allocator.vocabulary.cpuask import CpuAsk
-from allocator.vocabulary.cpunode import MILLI, CpuNode, CpuShare
-from allocator.vocabulary.cpupolicy import NumaExclusive, NumaPolicy, NumaStrategy
+from allocator.vocabulary.asks import DeviceOrder, PodRequest
+from allocator.vocabulary.cpunode import MILLI, CpuAsk, CpuNode, CpuShare, NumaExclusive, NumaPolicy, NumaStrategy
 from allocator.vocabulary.cputopology import MAX_COMBINED, CpuTopology
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot, fullness
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.preference import DeviceOrder
 
 MAX_COMPARED: Final = 16
 """Sets of one width beyond which none is planned only to compare what it opens."""

@@ -24,15 +24,13 @@ from allocator.preempt import PodStanding, choose_victims
 from allocator.quantity import whole_mebibytes
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.cardmemory import askable
-from allocator.vocabulary.cpunode import MILLI
-from allocator.vocabulary.cpupolicy import REFUSING, NumaPolicy
-from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cpunode import MILLI, REFUSING, NumaPolicy
+from allocator.vocabulary.cputopology import format_cpuset
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.names import LIMITS
+from allocator.vocabulary.names import LIMITS, Phase
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.vocabulary.phase import Phase
 
 
 class CardReason(NamedTuple):

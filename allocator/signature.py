@@ -11,11 +11,10 @@ from typing import Final
 
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode
-from allocator.vocabulary.device import Device
+from allocator.vocabulary.device import Device, Wiring
 from allocator.vocabulary.names import DEVICE_ID
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.wiring import Wiring
 
 # All fields of a CpuNode but its zones, which cannot be hashed as they are.
 _CPU_RULES: Final = attrgetter(*(one.name for one in fields(CpuNode) if one.name != "zones"))

@@ -14,7 +14,7 @@ import time
 from result import close
 
 from allocator.cpu.accumulator import take
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaStrategy
+from allocator.vocabulary.cpunode import BindPolicy, ExclusivePolicy, NumaStrategy
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
 
 CORES = 64

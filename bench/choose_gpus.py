@@ -17,15 +17,12 @@ from allocator.budget import Budget
 from allocator.devices.choose import choose_devices
 from allocator.place import MAX_STEPS
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
-from allocator.vocabulary.device import Device
+from allocator.vocabulary.device import UNWIRED, Device, Place, Wiring, link
 from allocator.vocabulary.devicetype import GPU_TYPE
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.links import Place, link
-from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU, Phase
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.phase import Phase
-from allocator.vocabulary.wiring import UNWIRED, Wiring
 
 GPUS = 8
 GIB = 2**30

@@ -13,7 +13,7 @@ import sys
 from packed_cluster import KINDS, Cluster
 from result import close
 
-from allocator.vocabulary.preference import Preference
+from allocator.vocabulary.asks import Preference
 
 LIMIT_MS = 1.0
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from packed_cluster import GPUS, SEED, Cluster, kinds, packed, told
 from result import close
 
-from allocator.vocabulary.preference import Preference
+from allocator.vocabulary.asks import Preference
 
 LIMIT_US = 50.0
 

@@ -25,12 +25,12 @@ import yaml
 from aiohttp import web
 from result import close
 
+from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, KOORD_SCHEDULER, TYPE_GPU
-from allocator.vocabulary.preference import Preference
-from allocator.wire.deviceallocated import write_annotations
 from allocator.wire.nodeallocation import write_spec
+from allocator.wire.podallocated import write_annotations
 from koordgate.kube.resource import (
     DEVICES,
     MUTATING_WEBHOOKS,

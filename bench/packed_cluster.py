@@ -14,10 +14,9 @@ from allocator.index.query import PartOf, Query, RatioFrom, Want
 from allocator.index.rows import load_row
 from allocator.index.search import NodeSearch
 from allocator.index.table import TypeRow
-from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.asks import DeviceAsk, Preference
 from allocator.vocabulary.devicetype import GPU_TYPE
 from allocator.vocabulary.mix import MAX_TYPICAL, Mix, TypicalRequest, mix_of
-from allocator.vocabulary.preference import Preference
 
 GPUS: Final = 8
 MEMORY: Final = 80 * 2**30

@@ -36,7 +36,7 @@ from openb.trace import WHOLE, TraceNode, TracePod, named, read_nodes, read_pods
 from result import close
 from rich.table import Table
 
-from allocator.vocabulary.preference import Preference
+from allocator.vocabulary.asks import Preference
 from console import terminal
 from console.simulator.cluster import OfflineCluster
 from console.simulator.scheduler import Plain, best

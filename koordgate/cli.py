@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import PurePath
 from typing import Final, NoReturn, TypedDict
 
-from allocator.vocabulary.meant import did_you_mean
+from allocator.vocabulary.outcome import did_you_mean
 
 _GROUP: Final = "koordgate.commands"
 _PROGRAM: Final = "koordgate"

@@ -17,11 +17,19 @@ import yaml
 from msgspec import Meta, inspect
 
 from allocator.quantity import QuantityError, to_int
-from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypeError, DeviceTypes, Unit, own_type
-from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.meant import did_you_mean
-from allocator.vocabulary.owntype import Part, TemplateSpec, composed_type
-from allocator.vocabulary.partition import Board, Partition, PartitionTable
+from allocator.vocabulary.device import Board, Partition, PartitionTable
+from allocator.vocabulary.devicetype import (
+    BUILT_IN,
+    DeviceType,
+    DeviceTypeError,
+    DeviceTypes,
+    Part,
+    TemplateSpec,
+    Unit,
+    composed_type,
+    own_type,
+)
+from allocator.vocabulary.outcome import did_you_mean, excerpt
 
 MAX_FAULTS: Final = 20
 """Faults of one file that are told."""

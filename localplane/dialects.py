@@ -10,8 +10,7 @@ from typing import Final
 
 from allocator.request.unread import ANNOTATIONS, FOREIGN, KEY_DOMAINS, LABELS, OTHERS, OWN_DOMAIN, is_ours
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.dialect import Dialect
-from allocator.vocabulary.dialects import PEERS
+from allocator.vocabulary.dialects import PEERS, Dialect
 from allocator.vocabulary.names import DEVICE_SHARING
 
 FILE: Final = Path("files", "dialects.json")

@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from allocator.vocabulary.cpuset import CpusetError
-from allocator.vocabulary.cpuset import parse as parse_cpuset
+from allocator.vocabulary.cputopology import CpusetError
+from allocator.vocabulary.cputopology import parse as parse_cpuset
 
 _MAX_BYTES: Final = 65536
 _MAX_OF_A_WORD: Final = 64

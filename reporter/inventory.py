@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from allocator.vocabulary.cpuset import format_cpuset, members
-from allocator.vocabulary.cputopology import Cpu, CpuTopology, TopologyError
+from allocator.vocabulary.cputopology import Cpu, CpuTopology, TopologyError, format_cpuset, members
 from allocator.vocabulary.device import pci_address
 from allocator.vocabulary.names import TYPE_FPGA, TYPE_RDMA
 from allocator.wire.nodetopology import CpuBasicInfo, NumaZone

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
+from allocator.vocabulary.delivery import Keeping, MemoryUse
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import sum_shares
-from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.names import TYPE_GPU
 from koordgate.serving import expose
 from reporter.gpu.facts import CardLoad, XidEvent

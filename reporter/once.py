@@ -10,7 +10,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import format_cpuset
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, NotFound
 from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES, Resource

@@ -9,16 +9,19 @@ from typing import Any, Final
 from allocator.quantity import QuantityError, to_int, to_milli
 from allocator.request.cpuamounts import on_shared_cpus
 from allocator.request.cpus import QOS_LABEL
-from allocator.vocabulary.cpuask import QosClass
-from allocator.vocabulary.delivery import unqualified
+from allocator.vocabulary.cpunode import QosClass
+from allocator.vocabulary.delivery import MIB, decided_limits, unqualified
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.limits import MIB, decided_limits
 from allocator.vocabulary.names import DEVICE_ALLOCATED, GPU_MEMORY, REPORTER_MANAGER, TYPE_GPU, shown_by
-from allocator.wire.deviceallocated import read_allocation
-from allocator.wire.devicequotas import read_quotas
-from allocator.wire.numberings import starts_of
-from allocator.wire.podallocated import AnnotationError, ResourceStatus, read_resource_status
+from allocator.wire.deviceobject import starts_of
+from allocator.wire.podallocated import (
+    AnnotationError,
+    ResourceStatus,
+    read_allocation,
+    read_quotas,
+    read_resource_status,
+)
 from reporter.cgroup import plan
 from reporter.cgroup.layout import KubernetesQos, cgroup_uid
 

@@ -21,9 +21,8 @@ from operator import or_
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from allocator.vocabulary.cpuset import format_cpuset
-from allocator.vocabulary.cpuset import parse as parse_cpuset
-from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.cputopology import CpuTopology, format_cpuset
+from allocator.vocabulary.cputopology import parse as parse_cpuset
 from reporter.cgroup.layout import KubernetesQos
 from reporter.files import FileError, FileReading, WatchedFile, read_bounded
 from reporter.kubelet import cpustate

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import combinations
 
 from allocator.topology.sets import Candidate
-from allocator.vocabulary.links import Links, Place, link
+from allocator.vocabulary.device import Links, Place, link
 from allocator.wire.deviceobject import read_links, write_links
 
 # `nvidia-smi topo -m` of a DGX-1 with V100: six lanes per card in a hybrid cube mesh.

@@ -7,17 +7,24 @@ from typing import Any, TypeVar
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.pod import read_request
 from allocator.vocabulary.asks import NO_WISHES, ContainerAsk, DeviceAsk, PodRequest, Wishes
-from allocator.vocabulary.cpuask import CpuAsk
-from allocator.vocabulary.cpunode import CpuShare
+from allocator.vocabulary.cpunode import CpuAsk, CpuShare
 from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import FULL, GPU_TYPE, RDMA_TYPE
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.names import DEVICE_ORDER, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA, TYPE_GPU, TYPE_RDMA
+from allocator.vocabulary.names import (
+    DEVICE_ORDER,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    RDMA,
+    TYPE_GPU,
+    TYPE_RDMA,
+    Phase,
+)
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.vocabulary.phase import Phase
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE, GPU_PARTITION_SPEC
 from allocator.wire.gang import GANG_LABELS
-from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 
 T = TypeVar("T")
 

@@ -14,10 +14,8 @@ from allocator.cpu.resolve import NUMA_TOPOLOGY_POLICIES, CpuDefaults, resolve
 from allocator.place import Placement, place
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.pod import read_request
-from allocator.vocabulary.cpunode import CpuShare, NumaShare
-from allocator.vocabulary.cpupolicy import NumaPolicy
-from allocator.vocabulary.cpuset import format_cpuset, members
-from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.cpunode import CpuShare, NumaPolicy, NumaShare
+from allocator.vocabulary.cputopology import CpuTopology, format_cpuset, members
 from allocator.vocabulary.names import NUMA_SCOPE
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
@@ -28,7 +26,7 @@ from allocator.wire.nodetopology import (
     POD_CPU_ALLOCS,
     read_node_topology,
 )
-from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC
+from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC
 
 PLUGINS = ("example.com/nic", "example.com/fpga")
 POLICIES = {

@@ -7,11 +7,9 @@ from builders import GIB, MIB, gpu, nic, node
 from machines_cpu import build, siblings_near
 
 from allocator.vocabulary.cpunode import CpuNode, Zone
-from allocator.vocabulary.device import Device, VirtualFunction
+from allocator.vocabulary.device import Device, Place, VirtualFunction, Wiring, link
 from allocator.vocabulary.holdings import Holding
-from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.vocabulary.wiring import Wiring
 
 A100_80G = 81920 * MIB
 A100_40G = 40960 * MIB

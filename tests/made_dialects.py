@@ -1,7 +1,7 @@
 """Dialects that no installation reads, each as one entry of the table: a share per card, and annotations."""
 
 from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE
-from allocator.vocabulary.dialect import Dialect, Term
+from allocator.vocabulary.dialects import Dialect, Term
 from allocator.vocabulary.names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED, NVIDIA_GPU
 
 MIB = 2**20

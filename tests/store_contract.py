@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from builders import GIB, gpu, holding, part, share
 
-from allocator.vocabulary.cpunode import CpuShare, NumaShare
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy
+from allocator.vocabulary.cpunode import BindPolicy, CpuShare, ExclusivePolicy, NumaShare
 from allocator.vocabulary.holdings import Function, Holding, Share
 from allocator.wire.nodeallocation import API_VERSION, KIND
 from webhook.ledger.store import ABSENT, LostRaceError, Record, Store, UnreadableError

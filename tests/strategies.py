@@ -5,24 +5,38 @@ from typing import Any
 from builders import ask, gpu, nic, node, request
 from hypothesis import strategies as st
 
-from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
-from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk, QosClass
-from allocator.vocabulary.cpunode import CpuNode, CpuShare, NumaShare, Zone
-from allocator.vocabulary.cpupolicy import (
+from allocator.vocabulary.asks import (
+    ContainerAsk,
+    DeviceAsk,
+    ExclusiveLevel,
+    Joint,
+    PodRequest,
+    Scope,
+    Selector,
+    TypeHint,
+    Wishes,
+)
+from allocator.vocabulary.cpunode import (
     REFUSING,
     BindPolicy,
+    CpuAsk,
+    CpuNode,
+    CpuShare,
     ExclusivePolicy,
+    KubeletAsk,
     NumaExclusive,
     NumaPolicy,
+    NumaShare,
     NumaStrategy,
+    QosClass,
+    Zone,
 )
 from allocator.vocabulary.cputopology import CpuTopology
 from allocator.vocabulary.device import VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN, RDMA_TYPE
-from allocator.vocabulary.hints import ExclusiveLevel, Joint, Scope, Selector, TypeHint
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Function, Holding, Share
+from allocator.vocabulary.names import Phase
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.vocabulary.phase import Phase
 
 INT64 = 2**63 - 1
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import format_cpuset
 
 
 class Machine:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.mix import Mix
-from allocator.vocabulary.preference import Preference
 from koordgate.kube.client import KubeClient
 from koordgate.settings import DevicePool
 from webhook import calls

@@ -14,7 +14,7 @@ have unequal numbers of threads, cores are taken that add up.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaStrategy
+from allocator.vocabulary.cpunode import BindPolicy, ExclusivePolicy, NumaStrategy
 from allocator.vocabulary.cputopology import Cell, CpuTopology
 
 

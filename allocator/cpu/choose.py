@@ -15,11 +15,22 @@ from allocator.cpu.accumulator import take, wishes_given_up
 from allocator.cpu.kubelet import refused_by_kubelet
 from allocator.cpu.words import cpu_amount, not_free, numa_nodes
 from allocator.quantity import format_bytes
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
-from allocator.vocabulary.cpunode import MILLI, CpuNode, CpuShare, CpuUse, NumaShare
-from allocator.vocabulary.cpupolicy import ARM, REFUSING, BindPolicy, ExclusivePolicy, NumaStrategy, supported
-from allocator.vocabulary.cpuset import format_cpuset, highest
-from allocator.vocabulary.cputopology import MAX_COMBINED, CpuTopology
+from allocator.vocabulary.cpunode import (
+    ARM,
+    MILLI,
+    REFUSING,
+    BindPolicy,
+    CpuAsk,
+    CpuNode,
+    CpuShare,
+    CpuUse,
+    ExclusivePolicy,
+    NumaShare,
+    NumaStrategy,
+    QosClass,
+    supported,
+)
+from allocator.vocabulary.cputopology import MAX_COMBINED, CpuTopology, format_cpuset, highest
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.values import write_amount
 

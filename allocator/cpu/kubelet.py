@@ -20,12 +20,10 @@ from typing import Final, NamedTuple
 
 from allocator.cpu.words import cpu_amount
 from allocator.request.cpuamounts import peak
-from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk
-from allocator.vocabulary.cpunode import MILLI, CpuNode, CpuUse
-from allocator.vocabulary.cpupolicy import NumaPolicy
+from allocator.vocabulary.cpunode import MILLI, CpuAsk, CpuNode, CpuUse, KubeletAsk, NumaPolicy
 from allocator.vocabulary.cputopology import MAX_COMBINED
+from allocator.vocabulary.names import Phase
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.phase import Phase
 
 _CPU: Final = "cpu"
 

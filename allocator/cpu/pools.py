@@ -7,8 +7,7 @@ Koordinator, pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go. Bo
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from allocator.vocabulary.cpuask import QosClass
-from allocator.vocabulary.cpunode import PoolCpus
+from allocator.vocabulary.cpunode import PoolCpus, QosClass
 from allocator.vocabulary.cputopology import CpuTopology
 
 

@@ -10,8 +10,7 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-from allocator.vocabulary.cpunode import CpuNode, Zone
-from allocator.vocabulary.cpupolicy import REFUSING, BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
+from allocator.vocabulary.cpunode import REFUSING, BindPolicy, CpuNode, ExclusivePolicy, NumaPolicy, NumaStrategy, Zone
 from allocator.wire.nodetopology import CpuManagerPolicy, NodeTopology, NumaScope, NumaZone
 
 CPU_BIND_POLICY: Final = "node.koordinator.sh/cpu-bind-policy"

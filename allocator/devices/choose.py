@@ -30,9 +30,8 @@ from allocator.devices.words import too_few_on_roots, too_few_together
 from allocator.request.quotaamounts import TypeLimit
 from allocator.topology.joint import choices_beside, why_none_beside
 from allocator.topology.sets import Candidate, SetRule
-from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.asks import PodRequest, Scope
 from allocator.vocabulary.devicetype import DeviceType
-from allocator.vocabulary.hints import Scope
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal

@@ -9,14 +9,16 @@ from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.delivery import (
     ASSUMED,
     DELIVERY_LABEL,
+    KEEPERS,
     MAX_NRI_NAME_LENGTH,
+    NOTHING_KEEPS,
     NOTHING_TOLD,
     Delivery,
+    LimitProvider,
     NodeDelivery,
     NodeRuntime,
     Way,
 )
-from allocator.vocabulary.limits import KEEPERS, NOTHING_KEEPS, LimitProvider
 from allocator.vocabulary.names import TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal

@@ -17,11 +17,10 @@ from allocator.devices.search import TypeSearch, selectable
 from allocator.devices.terms import Terms
 from allocator.devices.words import describe, describe_amounts, fitting, how_many, named, plural, subject, too_wide
 from allocator.topology.sets import WITHIN, choices, why_no_set
-from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.asks import NO_HINT, DeviceAsk, Scope
 from allocator.vocabulary.cardmemory import askable
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL
-from allocator.vocabulary.hints import NO_HINT, Scope
 from allocator.vocabulary.outcome import Refusal
 
 

@@ -7,7 +7,7 @@ from allocator.vocabulary.asks import ContainerAsk, DeviceAsk
 from allocator.vocabulary.cardmemory import bytes_of, percent_of
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Function
-from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.names import Phase
 
 Amounts = tuple[int, ...]  # one for each of the type's tails
 

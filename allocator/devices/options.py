@@ -22,9 +22,8 @@ from typing import Final, NamedTuple
 from allocator.devices.offer import Amounts, Demand, Offer
 from allocator.devices.terms import Terms
 from allocator.topology.sets import Candidate
-from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.asks import DeviceAsk, DeviceOrder
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.preference import DeviceOrder
 
 _ANY_SIZE: Final = (0, "")
 

@@ -13,14 +13,21 @@ from allocator.devices.options import Option, as_candidates, as_lead, find_optio
 from allocator.devices.terms import Terms
 from allocator.topology.joint import free_function
 from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule, Spot, choices, least_broken
-from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.asks import NO_HINT, DeviceAsk, DeviceOrder, Scope, Selector
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.hints import NO_HINT, Scope, Selector
 from allocator.vocabulary.holdings import Function, Share
-from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT, MODEL, MODEL_LABELS, model_name
-from allocator.vocabulary.names import DEVICE_ID, GPU_MEMORY, TYPE_GPU
+from allocator.vocabulary.names import (
+    DEVICE_ID,
+    GPU_COUNT,
+    GPU_MEMORY,
+    GPU_MEMORY_MIB,
+    GPU_PRODUCT,
+    MODEL,
+    MODEL_LABELS,
+    TYPE_GPU,
+    model_name,
+)
 from allocator.vocabulary.node import NodeSnapshot, left
-from allocator.vocabulary.preference import DeviceOrder
 
 BY_RANK: Final = SetRule(rank_first=True)
 

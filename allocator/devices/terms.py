@@ -6,12 +6,19 @@ from operator import le
 
 from allocator.devices.offer import Amounts, completed
 from allocator.request.quotaamounts import TypeLimit, limit_of
-from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
+from allocator.vocabulary.asks import (
+    NO_HINT,
+    ContainerAsk,
+    DeviceAsk,
+    DeviceOrder,
+    ExclusiveLevel,
+    PodRequest,
+    TypeHint,
+    Wishes,
+)
 from allocator.vocabulary.devicetype import DeviceType
-from allocator.vocabulary.hints import NO_HINT, ExclusiveLevel, TypeHint
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot, size_class
-from allocator.vocabulary.preference import DeviceOrder
 
 
 @dataclass(slots=True)

@@ -5,9 +5,8 @@ from typing import Final
 
 from allocator.quantity import format_bytes, whole_mebibytes
 from allocator.topology.sets import WITHIN
-from allocator.vocabulary.asks import ContainerAsk, DeviceAsk
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, Scope
 from allocator.vocabulary.devicetype import DeviceType, Unit
-from allocator.vocabulary.hints import Scope
 
 _NAMED: Final = 8  # containers of a group that a message names
 

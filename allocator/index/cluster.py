@@ -22,8 +22,8 @@ from allocator.index.preference import FIGURES, ClassUse
 from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.rows import CPU_ROW, NODE_ROW, NUMA_ROW
 from allocator.index.table import At, Bools, Ints, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
+from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.mix import Mix
-from allocator.vocabulary.preference import Preference
 
 LARGEST: Final = 2**10 - 1  # of `ClusterIndex.opened`; larger devices are compared no further
 Classes = tuple[tuple[str, str], ...]  # types and tails

@@ -33,8 +33,7 @@ from allocator.index.rows import NODE_ROW, want_of
 from allocator.index.table import MAX_SLOTS, At, Bools, Ints, Make, Rows, TypeTable, count_slots, needed, slots_fit
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.mix import Mix, TypicalRequest
-from allocator.vocabulary.models import model_name
-from allocator.vocabulary.names import NVIDIA
+from allocator.vocabulary.names import NVIDIA, model_name
 from allocator.vocabulary.node import fullness
 
 Small = NDArray[np.signedinteger[Any]]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.index.table import Bools, Ints, Rows
-from allocator.vocabulary.preference import Preference
+from allocator.vocabulary.asks import Preference
 
 NO_CLASS: Final = Fraction(2)  # more than any mean or variance: a node without a class that counts comes last
 

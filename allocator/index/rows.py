@@ -13,15 +13,11 @@ from typing import Final
 from allocator.index.packed import Packed
 from allocator.index.query import FULL, MAX_AMOUNT, Amount, PartOf, Query, RatioFrom, Want
 from allocator.index.table import Make, TypeRow
-from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
-from allocator.vocabulary.cpunode import CpuNode
-from allocator.vocabulary.cpupolicy import BindPolicy, NumaPolicy
-from allocator.vocabulary.device import Device
-from allocator.vocabulary.links import LANE_WEIGHT, NO_LINKS
+from allocator.vocabulary.asks import NODE_CLASSES, ContainerAsk, DeviceAsk, PodRequest
+from allocator.vocabulary.cpunode import BindPolicy, CpuNode, NumaPolicy
+from allocator.vocabulary.device import LANE_WEIGHT, NO_LINKS, Device, PartitionTable
+from allocator.vocabulary.names import Phase
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.vocabulary.partition import PartitionTable
-from allocator.vocabulary.phase import Phase
-from allocator.vocabulary.preference import NODE_CLASSES
 
 _MAX: Final = 8192  # groupings that are remembered; nodes of one make share them
 

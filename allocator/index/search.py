@@ -8,7 +8,7 @@ import numpy as np
 from allocator.index.cluster import LARGEST, ClusterIndex
 from allocator.index.query import Query
 from allocator.index.table import Ints, Rows
-from allocator.vocabulary.preference import Preference
+from allocator.vocabulary.asks import Preference
 
 STEP: Final = 10  # of packing: nodes whose scores differ by less are equally good
 _LEVELS: Final = 100 // STEP + 1

@@ -16,12 +16,11 @@ from allocator.budget import Budget
 from allocator.place import MAX_STEPS, Placement, numa_policy, place
 from allocator.signature import depends_on_names, signature_of
 from allocator.vocabulary.asks import NO_WISHES, PodRequest
-from allocator.vocabulary.cpupolicy import NumaPolicy
-from allocator.vocabulary.device import Device
+from allocator.vocabulary.cpunode import NumaPolicy
+from allocator.vocabulary.device import UNWIRED, Device
 from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot, fullness
-from allocator.vocabulary.wiring import UNWIRED
 
 MAX_DECISIONS: Final = 100_000
 """Decisions of a whole report: some 30 seconds. Nodes and cards that are alike count once."""

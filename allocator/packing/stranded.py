@@ -26,8 +26,8 @@ from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.mix import MAX_COUNT, Mix
+from allocator.vocabulary.names import Phase
 from allocator.vocabulary.node import NodeSnapshot, fullness
-from allocator.vocabulary.phase import Phase
 
 _SIZE: Final = re.compile(r"(?P<count>[0-9]{1,3})|((?P<each>[0-9]{1,3}):)?(?P<percent>[0-9]{1,3})%?", re.ASCII)
 

@@ -26,11 +26,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_milli
-from allocator.vocabulary.cpuask import KubeletAsk
-from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.names import OWN_CPUS, RESOURCE_MAPS, is_quota_resource
-from allocator.vocabulary.outcome import Problem
-from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.cpunode import KubeletAsk
+from allocator.vocabulary.names import OWN_CPUS, RESOURCE_MAPS, Phase, is_quota_resource
+from allocator.vocabulary.outcome import Problem, excerpt
 from allocator.wire.strict import annotation_path
 
 INJECTORS: Final = {

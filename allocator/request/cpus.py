@@ -19,13 +19,11 @@ from typing import Any, Final
 
 from allocator.quantity import format_bytes
 from allocator.request.cpuamounts import CPU, INJECTED, PodCpuAmounts, as_object, on_own_cpus, read_cpu_amounts
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
+from allocator.vocabulary.cpunode import BindPolicy, CpuAsk, ExclusivePolicy, NumaExclusive, NumaPolicy, QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.names import NUMA_SCOPE, OWN_CPUS
-from allocator.vocabulary.outcome import Problem
-from allocator.wire.resourcespec import (
+from allocator.vocabulary.outcome import Problem, excerpt
+from allocator.wire.podannotations import (
     NUMA_TOPOLOGY_SPEC,
     RESOURCE_SPEC,
     NumaTopologySpec,

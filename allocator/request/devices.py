@@ -25,13 +25,21 @@ from allocator.request.cpuamounts import peak
 from allocator.request.normalise import normalise
 from allocator.request.selection import Containers, read_annotated
 from allocator.request.statedamounts import FEW, MAX_COUNT, Findings, dialect_of, read_amounts
-from allocator.vocabulary.askedlimit import AskedLimit
-from allocator.vocabulary.asks import NO_WISHES, ContainerAsk, DeviceAsk, PodRequest, Wishes
-from allocator.vocabulary.cpuask import CpuAsk
+from allocator.vocabulary.asks import (
+    NO_WISHES,
+    ContainerAsk,
+    DeviceAsk,
+    ExclusiveLevel,
+    PodRequest,
+    Strategy,
+    TypeHint,
+    TypeSharing,
+    Wishes,
+)
+from allocator.vocabulary.cpunode import CpuAsk
+from allocator.vocabulary.delivery import AskedLimit
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
-from allocator.vocabulary.dialect import Dialect, Term
-from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.hints import ExclusiveLevel, Strategy, TypeHint
+from allocator.vocabulary.dialects import Dialect, Term
 from allocator.vocabulary.names import (
     DEVICE_ALLOCATED,
     DEVICE_SHARING,
@@ -39,10 +47,9 @@ from allocator.vocabulary.names import (
     ORIGINAL_REQUEST,
     RESOURCE_MAPS,
     TYPE_GPU,
+    Phase,
 )
-from allocator.vocabulary.outcome import Problem
-from allocator.vocabulary.phase import Phase
-from allocator.vocabulary.sharing import TypeSharing
+from allocator.vocabulary.outcome import Problem, excerpt
 
 _LEAST: Final = 64 * 2**20  # bytes; a process that opens a card takes more for itself
 _MAX: Final = 2**40  # bytes; no card has as much

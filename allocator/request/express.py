@@ -10,13 +10,22 @@ from typing import Any, Final
 
 from allocator.quantity import format_bytes, format_int
 from allocator.request.devices import read_pod
-from allocator.vocabulary.askedlimit import AskedLimit
-from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
+from allocator.vocabulary.asks import (
+    NO_HINT,
+    ContainerAsk,
+    DeviceAsk,
+    Operator,
+    PartOfName,
+    PodRequest,
+    Requirement,
+    Scope,
+    Selector,
+)
+from allocator.vocabulary.delivery import AskedLimit
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes
-from allocator.vocabulary.dialect import Dialect, Selects, Term
-from allocator.vocabulary.hints import NO_HINT, Operator, PartOfName, Requirement, Scope, Selector
+from allocator.vocabulary.dialects import Dialect, Selects, Term
 from allocator.vocabulary.names import DEVICE_ID, asked_limit
-from allocator.wire.askedlimit import write_limit
+from allocator.wire.podannotations import write_limit
 
 Amounts = dict[str, str]
 _MIB: Final = 2**20

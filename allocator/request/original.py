@@ -16,10 +16,9 @@ from allocator.request.devices import PodReading, Stated
 from allocator.request.pod import NO_SLOTS, read_request
 from allocator.request.statedamounts import Findings, dialect_of, read_amounts
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
-from allocator.vocabulary.dialect import Dialect
-from allocator.vocabulary.excerpt import excerpt
+from allocator.vocabulary.dialects import Dialect
 from allocator.vocabulary.names import ORIGINAL_REQUEST, RESOURCE_MAPS
-from allocator.vocabulary.outcome import Problem
+from allocator.vocabulary.outcome import Problem, excerpt
 from allocator.wire.strict import annotation_path
 from allocator.wire.values import MAX_CONTAINERS, MAX_TEXT, UNREADABLE, as_json, as_object
 

@@ -14,12 +14,9 @@ from allocator.request.devices import NO_USERS, PodReading, Stated, foreign_npus
 from allocator.request.quotaamounts import counted_of
 from allocator.request.selection import read_selection, selecting, with_selection
 from allocator.request.sharing import share, unstated_users
-from allocator.vocabulary.askedlimit import WHOLE, AskedLimit
-from allocator.vocabulary.asks import NO_WISHES, DeviceAsk, Wishes
+from allocator.vocabulary.asks import NO_HINT, NO_WISHES, DeviceAsk, DeviceOrder, Scope, TypeHint, TypeSharing, Wishes
+from allocator.vocabulary.delivery import REQUIRED, WHOLE, AskedLimit
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes
-from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.hints import NO_HINT, Scope, TypeHint
-from allocator.vocabulary.limits import REQUIRED
 from allocator.vocabulary.names import (
     ASKED_LIMIT_PREFIX,
     DEVICE_ORDER,
@@ -29,13 +26,10 @@ from allocator.vocabulary.names import (
     TYPE_GPU,
     asked_limit,
 )
-from allocator.vocabulary.outcome import Problem
-from allocator.vocabulary.preference import DeviceOrder
-from allocator.vocabulary.sharing import TypeSharing
+from allocator.vocabulary.outcome import Problem, excerpt
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, HINT_ANNOTATIONS, NO_HINTS, PodHints, read_hints
-from allocator.wire.askedlimit import read_limit, write_limit
-from allocator.wire.devicesharing import read_sharing
 from allocator.wire.gang import GANG_ANNOTATIONS, GANG_LABELS, read_gang
+from allocator.wire.podannotations import read_limit, read_sharing, write_limit
 from allocator.wire.strict import annotation_path
 
 _MAX_PROBLEMS = 16

@@ -33,13 +33,11 @@ from allocator.quantity import QuantityError, to_int
 from allocator.request.cpuamounts import CPU, peak, read_cpu_amounts
 from allocator.request.devices import PodReading
 from allocator.request.statedamounts import MAX_COUNT
-from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, ExclusiveLevel, PodRequest
 from allocator.vocabulary.cardmemory import bytes_of
 from allocator.vocabulary.devicetype import FULL, DeviceType
-from allocator.vocabulary.hints import ExclusiveLevel
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.names import QUOTA_CPUS, is_quota_resource
-from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.names import QUOTA_CPUS, Phase, is_quota_resource
 
 Amounts = tuple[int, ...]
 _MAX_DEVICES: Final = MAX_COUNT  # of any node

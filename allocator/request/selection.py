@@ -15,11 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from allocator.quantity import QuantityError, format_bytes, parse
 from allocator.request.statedamounts import Findings
-from allocator.vocabulary.askedlimit import WHOLE, AskedLimit
-from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.dialect import Dialect, Form, Selects, Term
-from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.hints import (
+from allocator.vocabulary.asks import (
     NO_HINT,
     Operator,
     PartOfName,
@@ -28,10 +24,12 @@ from allocator.vocabulary.hints import (
     Selector,
     TypeHint,
 )
-from allocator.vocabulary.models import MODEL
-from allocator.vocabulary.names import DEVICE_ID, DIALECT
-from allocator.vocabulary.outcome import Problem
-from allocator.wire.askedlimit import read_bytes
+from allocator.vocabulary.delivery import WHOLE, AskedLimit
+from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.dialects import Dialect, Form, Selects, Term
+from allocator.vocabulary.names import DEVICE_ID, DIALECT, MODEL
+from allocator.vocabulary.outcome import Problem, excerpt
+from allocator.wire.podannotations import read_bytes
 from allocator.wire.strict import annotation_path
 
 

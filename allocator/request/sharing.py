@@ -22,12 +22,10 @@ from allocator.fractions import divide_among, regions
 from allocator.request.devices import ContainerReading
 from allocator.request.normalise import normalise
 from allocator.request.statedamounts import StatedAmounts
-from allocator.vocabulary.asks import ContainerAsk, DeviceAsk
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, Member, Regions, TypeSharing
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
-from allocator.vocabulary.names import DEVICE_SHARING
+from allocator.vocabulary.names import DEVICE_SHARING, Phase
 from allocator.vocabulary.outcome import Problem
-from allocator.vocabulary.phase import Phase
-from allocator.vocabulary.sharing import Member, Regions, TypeSharing
 from allocator.wire.strict import annotation_path
 
 Sharing = Mapping[str, TypeSharing]

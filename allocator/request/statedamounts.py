@@ -7,11 +7,10 @@ from typing import Final
 
 from allocator import quantity
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
-from allocator.vocabulary.dialect import Dialect, Term
-from allocator.vocabulary.excerpt import excerpt
+from allocator.vocabulary.dialects import Dialect, Term
 from allocator.vocabulary.names import GPU, KUBERNETES_DOMAIN, TYPE_GPU
-from allocator.vocabulary.outcome import Problem
-from allocator.wire.askedlimit import read_bytes
+from allocator.vocabulary.outcome import Problem, excerpt
+from allocator.wire.podannotations import read_bytes
 
 MAX_COUNT: Final = 128  # devices; no node has more, and it bounds the work for an absurd request
 FEW: Final = 8

@@ -5,13 +5,10 @@ from typing import Any, Final, TypeVar
 
 from allocator.amounts import CPU, BadQuantityError, pod_amounts
 from allocator.request.original import read_asks
-from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, Operator, PodRequest, Requirement
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.hints import Operator, Requirement
 from allocator.vocabulary.mix import MAX_COUNT, MAX_MODELS, MixError, TypicalRequest
-from allocator.vocabulary.models import GPU_PRODUCT, MODEL_LABELS, model_name
-from allocator.vocabulary.names import TYPE_GPU
-from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.names import GPU_PRODUCT, MODEL_LABELS, TYPE_GPU, Phase, model_name
 
 MEMORY: Final = "memory"
 _DIGITS: Final = 6  # binary digits of CPU and memory that are kept: less than 3.2 % is left out

@@ -13,9 +13,7 @@ from typing import Any, Final, NamedTuple
 from allocator.quantity import is_zero
 from allocator.request.cpus import PRIORITY_CLASS_LABEL, QOS_LABEL
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.dialect import Dialect
-from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.meant import meant
+from allocator.vocabulary.dialects import Dialect
 from allocator.vocabulary.names import (
     ASKED_LIMIT_PREFIX,
     DEVICE_ALLOCATED,
@@ -37,10 +35,10 @@ from allocator.vocabulary.names import (
     is_allocation_annotation,
     is_quota_resource,
 )
-from allocator.vocabulary.outcome import Problem
+from allocator.vocabulary.outcome import Problem, excerpt, meant
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from allocator.wire.gang import GANG_ANNOTATIONS, GANG_LABELS
-from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 
 
 class Foreign(NamedTuple):

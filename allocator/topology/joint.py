@@ -11,8 +11,7 @@ from typing import Final, Protocol
 
 from allocator.budget import UNLIMITED, Budget
 from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule, choices, why_no_set
-from allocator.vocabulary.device import VirtualFunction
-from allocator.vocabulary.links import Links
+from allocator.vocabulary.device import Links, VirtualFunction
 
 _MAX_SETS: Final = 20_000  # considered of each size: more than sixteen devices have
 

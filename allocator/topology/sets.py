@@ -38,10 +38,9 @@ from typing import Any, Final, NamedTuple
 
 from allocator.budget import UNLIMITED, Budget
 from allocator.quantity import format_bytes
-from allocator.vocabulary.hints import Scope
-from allocator.vocabulary.links import Links
-from allocator.vocabulary.partition import Partition, PartitionTable
-from allocator.wire.partitions import GPU_PARTITIONS
+from allocator.vocabulary.asks import Scope
+from allocator.vocabulary.device import Links, Partition, PartitionTable
+from allocator.wire.deviceobject import GPU_PARTITIONS
 
 
 class PartitionFit(NamedTuple):

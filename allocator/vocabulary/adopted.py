@@ -1,12 +1,37 @@
-"""Pods of other products that give GPUs, and what they therefore hold of a node's devices."""
+"""Pods of other products that give GPUs: what they hold of a node's devices, and who creates them anew if deleted."""
 
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.names import TYPE_GPU
+from allocator.vocabulary.names import MIRROR_POD, TYPE_GPU
+
+NODE: Final = "Node"
+"""Of a static Pod, which a node's kubelet makes from a manifest there."""
+
+
+def maker_of(metadata: Mapping[str, Any]) -> str:
+    """The kind of a Pod's controller; `NODE` for a static Pod, "" if nothing creates it anew."""
+    if MIRROR_POD in (metadata.get("annotations") or {}):
+        return NODE
+    owners = metadata.get("ownerReferences") or ()
+    return next((sys.intern(str(one.get("kind"))) for one in owners if one.get("controller")), "")
+
+
+def deleting(pods: Iterable[tuple[str, str]]) -> str:
+    """What must be known before these Pods, each with its maker, are deleted: the end of a sentence; "" for nothing."""
+    of: dict[str, list[str]] = {}
+    for name, maker in sorted(pods):
+        of.setdefault(maker, []).append(name)
+    static = ", ".join(of.pop(NODE, ()))
+    of.pop("", None)
+    said = [f"of static Pods ({static}) remove the manifest from the node instead of deleting them"] if static else []
+    said += [f"a {kind} then creates {' and '.join(names)} anew" for kind, names in sorted(of.items())]
+    return "".join(f"; {one}" for one in said)
+
 
 UNNUMBERED: Final = -1
 LATER: Final = 2**62

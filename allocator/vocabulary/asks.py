@@ -1,13 +1,222 @@
-"""What a Pod asks for, normalised: a number of devices and an amount of each, by container and by type."""
+"""What a Pod asks of devices, normalised: a number and an amount of each by container and type, hints, gangs, sharing.
 
+Sharing follows FLIP-53, "Slot Sharing": an operator is a container here, a slot is the Pod's holding on its devices, a
+slot sharing group is a group of containers that use one holding, and a pipelined region is what runs at the same time:
+an init container with the sidecars started before it, or the sidecars and apps together.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from fractions import Fraction
+from typing import Final, NamedTuple
 
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpunode import CpuAsk, QosClass
 from allocator.vocabulary.devicetype import FULL, DeviceType
-from allocator.vocabulary.gangs import UNSTATED, GangSize
-from allocator.vocabulary.hints import Joint, PartitionSpec, Strategy, TypeHint
-from allocator.vocabulary.phase import Phase
-from allocator.vocabulary.sharing import Member
+from allocator.vocabulary.names import Phase
+
+MAX_MEMBERS: Final = 1000  # a larger size counts as this
+
+
+class GangSize(NamedTuple):
+    """A gang's size, in Pods; 0 where nobody states it."""
+
+    least: int = 0  # Pods that are needed for any to be of use
+    total: int = 0  # Pods that will come; never fewer than `least`
+
+
+UNSTATED: Final = GangSize()
+
+
+def largest(sizes: Iterable[GangSize]) -> GangSize:
+    """Combine several statements about one gang: the largest number counts."""
+    least = total = 0
+    for size in sizes:
+        least, total = max(least, size.least), max(total, size.total)
+    return GangSize(least, total)
+
+
+class Scope(IntEnum):
+    """How close together the devices of one ask must be (Koordinator's requiredTopologyScope and its levels)."""
+
+    NODE = 1
+    NUMA_NODE = 2
+    PCIE = 3
+    DEVICE = 4
+
+
+class Strategy(StrEnum):
+    """How an amount is spread over devices (allocateStrategy)."""
+
+    APPLY_FOR_ALL = "ApplyForAll"
+    REQUESTS_AS_COUNT = "RequestsAsCount"
+
+
+class ExclusiveLevel(StrEnum):
+    """What is not shared with any other Pod: the devices, or their PCIe roots (exclusivePolicy)."""
+
+    DEVICE = "DeviceLevel"
+    PCIE = "PCIeLevel"
+
+
+class Operator(StrEnum):
+    """How a requirement compares a label."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What one label must be."""
+
+    key: str
+    operator: Operator  # how it is compared
+    values: tuple[str, ...] = ()  # what it is compared with; none for Exists and DoesNotExist
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Return whether labels meet it; as in Kubernetes, NotIn is met if the label is missing."""
+        if self.operator is Operator.EXISTS:
+            return self.key in labels
+        if self.operator is Operator.DOES_NOT_EXIST:
+            return self.key not in labels
+        return (labels.get(self.key) in self.values) is (self.operator is Operator.IN)
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfName:
+    """What a label must contain, or must not."""
+
+    key: str
+    parts: tuple[str, ...]  # in capital letters; one of them is in the label's value, whatever its case
+    wanted: bool  # whether one must be in it; otherwise none may be
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Return whether labels meet it; a missing label contains nothing."""
+        value = labels.get(self.key, "").upper()
+        return any(part in value for part in self.parts) is self.wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A Kubernetes LabelSelector: all its requirements must hold; without any, everything is selected."""
+
+    requirements: tuple[Requirement | PartOfName, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether labels are selected."""
+        return all(requirement.holds(labels) for requirement in self.requirements)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeHint:
+    """How devices of one type are to be chosen."""
+
+    selector: Selector | None = None  # on the devices' labels
+    # on the labels of groups of virtual functions (vfSelector); if set, each device comes with one
+    functions: Selector | None = None
+    strategy: Strategy | None = None  # None for the type's own rule
+    scope: Scope | None = None  # how close together the devices must be; None if not asked
+    exclusive: ExclusiveLevel | None = None  # what is not shared with other Pods; None if not asked
+
+
+NO_HINT: Final = TypeHint()
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """Types whose devices belong together."""
+
+    types: tuple[str, ...]  # devices of the first type are chosen first
+    same_pcie: bool  # all must be on the same PCIe roots
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """GPUs must come as a partition of the node's table."""
+
+    restricted: bool = False  # only a partition of the highest score is accepted
+    ring_bandwidth: int | None = None  # the least bandwidth in bytes; None if not asked
+
+
+NODE_CLASSES: Final = ("cpu", "memory", "ephemeral-storage")  # the resource classes of a node beside its devices'
+
+
+class Preference(StrEnum):
+    """How nodes are compared.
+
+    PACKING keeps whole devices and whole nodes free. LEAST_REQUESTED and MOST_BALANCED are those of the patent,
+    claim 7: the least mean request over the node's resource classes, and the least variance. FRAGMENTATION is FGD's:
+    the node on which the least becomes useless to the requests that are typical of the cluster; of equally good ones
+    the smallest is begun, one in use before an idle one, and then the most balanced one is taken.
+    """
+
+    PACKING = "packing"
+    LEAST_REQUESTED = "leastRequested"
+    MOST_BALANCED = "mostBalanced"
+    FRAGMENTATION = "fragmentation"
+
+
+class DeviceOrder(StrEnum):
+    """Which of the fitting devices comes first (patent, claim 10; minor order is the device proposal's).
+
+    SMALLEST and MOST_USED take devices in use before idle ones and keep larger units whole; SMALLEST also takes the
+    smallest sufficient device first, on a node and across nodes. `allocator.devices.options` states the whole order.
+    """
+
+    SMALLEST = "smallest"
+    MOST_USED = "mostUsed"
+    LEAST_USED = "leastUsed"
+    MINOR = "minor"
+
+
+LARGEST_WEIGHT: Final = 1000
+
+
+class Regions(StrEnum):
+    """Whether containers that run at the same time share one holding by default, or have one each."""
+
+    ONE_GROUP = "OneGroup"
+    GROUP_EACH = "GroupEach"
+
+
+class TypeSharing(NamedTuple):
+    """How containers share the devices of one type."""
+
+    users: tuple[str, ...] = ()  # the containers that use such devices and state no amount
+    weights: tuple[tuple[str, int], ...] = ()  # (container, weight) pairs of users; 1 for those that are not named
+    # (name, containers) pairs: those that share one holding because the Pod's author says so
+    groups: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    regions: Regions = Regions.ONE_GROUP  # what holds for all others
+    slot: int = 0  # percent of one device that a group of users gets; 0 if it is not stated
+
+
+class Member(NamedTuple):
+    """A container of a group, and its part of the group's holding."""
+
+    name: str
+    place: int  # its place in the Pod, init containers first
+    phase: Phase
+    # of each of the type's tails, the container's fraction of what the group holds on a device; None if the container
+    # cannot state it in its dialect, so that it is not counted and not limited
+    parts: tuple[Fraction | None, ...]
+
+
+class DeviceQuota(NamedTuple):
+    """What one container may use of one device."""
+
+    type: DeviceType  # device type
+    id: str
+    # resource tail -> percent, bytes or units; None for one that is not limited, because nobody counts it
+    amounts: Mapping[str, int | None]
+    # resource tail -> the container's part of what its group holds of the device, of those that are limited; empty if
+    # it is in no group
+    fractions: Mapping[str, Fraction] = {}
+
+
+Quotas = dict[str, list[DeviceQuota]]  # container -> its quotas, by type, then in the order of minors
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,96 @@
-"""The CPUs and NUMA nodes of one node as a decision sees them, and the part of them that one Pod holds."""
+"""The CPUs and NUMA nodes of one node as a decision sees them, what one Pod asks of them, and what it holds.
+
+Policies are named as in annotations and labels (CPU proposal, "CPU orchestration API").
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final, NamedTuple
 
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.names import Phase
+
+ARM: Final = "arm64"
+"""As the label kubernetes.io/arch spells it."""
+
+
+class BindPolicy(StrEnum):
+    """Which threads of which cores (CPU proposal, "Resource spec")."""
+
+    DEFAULT = "Default"
+    FULL_PCPUS = "FullPCPUs"
+    SPREAD_BY_PCPUS = "SpreadByPCPUs"
+    CONSTRAINED_BURST = "ConstrainedBurst"
+
+
+class ExclusivePolicy(StrEnum):
+    """What is not shared with Pods of the same policy (CPU proposal, "Resource spec"; `None` is Koordinator's)."""
+
+    NONE = "None"
+    DEFAULT = "Default"
+    PCPU_LEVEL = "PCPULevel"
+    NUMA_NODE_LEVEL = "NUMANodeLevel"
+
+
+class NumaStrategy(StrEnum):
+    """Which NUMA node first (CPU proposal, "NUMA allocate strategy").
+
+    DISTRIBUTE_BEYOND_ONE follows the kubelet's option of that name: it distributes only requests that no single NUMA
+    node can satisfy.
+    """
+
+    MOST_ALLOCATED = "MostAllocated"
+    LEAST_ALLOCATED = "LeastAllocated"
+    DISTRIBUTE_EVENLY = "DistributeEvenly"
+    DISTRIBUTE_BEYOND_ONE = "distribute-cpus-across-numa"
+
+
+class NumaPolicy(StrEnum):
+    """How strictly a Pod's resources are aligned to one NUMA node (CPU proposal, "NUMA topology alignment policy")."""
+
+    NONE = "None"
+    BEST_EFFORT = "BestEffort"
+    RESTRICTED = "Restricted"
+    SINGLE_NUMA_NODE = "SingleNUMANode"
+
+
+REFUSING: Final = (NumaPolicy.RESTRICTED, NumaPolicy.SINGLE_NUMA_NODE)
+"""The NUMA policies that may refuse a node."""
+
+
+class Supported(NamedTuple):
+    """The policies that apply on a node."""
+
+    bind: BindPolicy
+    exclusive: ExclusivePolicy
+
+
+def supported(
+    architecture: str, bind: BindPolicy, exclusive: ExclusivePolicy, *, required: bool = False
+) -> Supported | str:
+    """Translate policies to those that an architecture supports.
+
+    arm64 supports only FullPCPUs and NUMANodeLevel (CPU proposal, "Resource spec"), because a core runs one thread.
+    A preferred SpreadByPCPUs becomes FullPCPUs, which takes the same one thread of each core. PCPULevel becomes None,
+    because no core is shared. A required SpreadByPCPUs and ConstrainedBurst are refused.
+    `required`: whether the bind policy must be kept. Returns the policies to apply, or why a Pod with these policies is
+    refused.
+    """
+    if architecture != ARM or (bind is BindPolicy.FULL_PCPUS and exclusive is not ExclusivePolicy.PCPU_LEVEL):
+        return Supported(bind, exclusive)
+    if bind is BindPolicy.CONSTRAINED_BURST or (required and bind is BindPolicy.SPREAD_BY_PCPUS):
+        return f"CPU bind policy {bind} is not supported on {ARM}; ask for {BindPolicy.FULL_PCPUS} there"
+    none = exclusive is ExclusivePolicy.PCPU_LEVEL
+    return Supported(BindPolicy.FULL_PCPUS, ExclusivePolicy.NONE if none else exclusive)
+
+
+class NumaExclusive(StrEnum):
+    """Whether a NUMA node is kept for Pods in one NUMA node, or for Pods over several (Koordinator, numa_aware.go)."""
+
+    PREFERRED = "Preferred"
+    REQUIRED = "Required"
+
 
 MILLI: Final = 1000  # of one CPU
 _NOTHING: Final[Mapping[tuple[int, str], int]] = {}
@@ -130,3 +215,61 @@ class PoolCpus:
     socket: int  # the NUMA node's socket
     node: int
     cpus: int = 0  # the set; it may be empty
+
+
+class QosClass(StrEnum):
+    """Koordinator's QoS classes, as the label spells them."""
+
+    LSE = "LSE"
+    LSR = "LSR"
+    LS = "LS"
+    BE = "BE"
+    SYSTEM = "SYSTEM"
+
+
+class KubeletAsk(NamedTuple):
+    """What the kubelet itself gives a container, and aligns to NUMA nodes (Kubernetes, pkg/kubelet/cm)."""
+
+    phase: Phase  # when the container runs
+    cpus: int  # the CPUs that the CPU manager's static policy gives it; 0 if none
+    devices: tuple[tuple[str, int], ...] = ()  # amounts of resources of device plugins, by name
+
+
+@dataclass(frozen=True, slots=True)
+class CpuAsk:
+    """What a Pod asks of CPU orchestration."""
+
+    qos: QosClass  # its QoS class, by label. A Pod without the label is BE if it requests nothing, otherwise LS.
+    count: int  # number of whole CPUs to bind; 0 if none are bound
+    milli: int  # CPU request of all containers in thousandths, by Kubernetes' rule for Pods, overhead included
+    memory: int  # memory request in bytes, by the same rule
+    limit_milli: int = 0  # CPU limit in thousandths; 0 if there is none
+    # bind policy that must be kept. Default means the node's policy, or the configured one.
+    required: BindPolicy | None = None
+    # bind policy to try; equal to `required` if that is set. None for the configured default.
+    preferred: BindPolicy | None = None
+    exclusive: ExclusivePolicy | None = None  # which Pods to keep apart from; None for the configured default
+    numa_policy: NumaPolicy | None = None  # NUMA alignment policy; None if its author leaves that to the node
+    # how strictly a NUMA node is kept for Pods in one NUMA node. Required if a policy is stated without it
+    # (Koordinator, pkg/scheduler/frameworkext/topologymanager).
+    single_numa_exclusive: NumaExclusive | None = None
+    # what the kubelet would give each container, in starting order, without those to which it gives nothing. It gives
+    # CPUs to the containers of a Guaranteed Pod that request whole CPUs, unless the Pod states resources for itself as
+    # a whole (Kubernetes, pkg/kubelet/cm/cpumanager).
+    of_kubelet: tuple[KubeletAsk, ...] = ()
+    # amounts of resources other than CPU, memory, disk and devices of ours, by name, each in its unit. They count on
+    # nodes whose NUMA nodes report them.
+    others: tuple[tuple[str, int], ...] = ()
+    # whether the author states nothing about CPU orchestration. A node's NUMA policy still applies to the Pod, because
+    # it requests devices or is in scope by the settings. Without a policy it gets nothing.
+    implied: bool = False
+
+    @property
+    def constrained_burst(self) -> bool:
+        """Whether the Pod must run in the shared pool of a NUMA node that has `limit_milli` free."""
+        return self.preferred is BindPolicy.CONSTRAINED_BURST
+
+    @property
+    def insists(self) -> bool:
+        """Whether the Pod states what it needs of CPUs. Otherwise it is in scope by its class or by `numa.scope`."""
+        return bool(self.count) or self.constrained_burst or self.numa_policy is not None

@@ -1,9 +1,12 @@
-"""One device of a node, of any type."""
+"""A device of a node, and how the devices of a node are connected: links, and the partitions of a switched fabric."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from enum import StrEnum
+from functools import lru_cache
+from itertools import combinations
+from typing import Final, NamedTuple
 
 from allocator.vocabulary.names import GPU_MEMORY, NVIDIA
 
@@ -72,3 +75,189 @@ def pci_address(text: str) -> str | None:
         return None
     domain, bus, device, function = match.groups()
     return f"{int(domain, 16):04x}:{bus}:{device}.{function}".lower()
+
+
+SWITCH: Final = "NVSwitch"
+
+
+MAX_DEVICES: Final = 64  # no connections are kept for a node with more; today's largest nodes have 16
+
+
+MAX_LANES: Final = 64  # per pair; an H100 has 18
+
+
+# A level outweighs all pairs of a node (2016 of 64 devices) at all levels below it: the sum of a set compares as the
+# tuple (lanes, pairs on one PCIe root, pairs on one NUMA node, pairs on one socket) would. A pair on one PCIe root
+# counts on its NUMA node and its socket as well.
+SOCKET_WEIGHT: Final = 1
+
+
+NUMA_WEIGHT: Final = 2**11
+
+
+PCIE_WEIGHT: Final = 2**22
+
+
+LANE_WEIGHT: Final = 2**33
+
+
+Lanes = Mapping[tuple[str, str], int]
+
+
+class Place(NamedTuple):
+    """Where a device is; None if the node does not report it."""
+
+    id: str
+    numa: int | None = None
+    pcie: str | None = None  # name of its PCIe root, unique on the node
+    socket: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The connections of one node's devices: a symmetric matrix."""
+
+    ids: tuple[str, ...]  # of the devices; row and column i of the matrix is `ids[i]`
+    rows: tuple[tuple[int, ...], ...]  # weights, 0 on the diagonal
+    index: Mapping[str, int] = field(init=False, repr=False, compare=False)  # device id -> row; derived
+    # all pairs have the same weight, so that all sets of one size are equally well connected; derived
+    flat: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "index", {device: row for row, device in enumerate(self.ids)})
+        weights = {self.rows[a][b] for a, b in combinations(range(len(self.ids)), 2)}
+        object.__setattr__(self, "flat", len(weights) <= 1)
+
+    def weight(self, one: str, other: str) -> int:
+        """How strongly two devices are connected; 0 if one is unknown, and for a device with itself."""
+        a, b = self.index.get(one), self.index.get(other)
+        return self.rows[a][b] if a is not None and b is not None else 0
+
+    def measure(self, ids: Iterable[str]) -> int:
+        """How well a set is connected: the sum of the weights of its pairs."""
+        return sum(self.weight(a, b) for a, b in combinations(ids, 2))
+
+
+NO_LINKS: Final = Links((), ())
+
+
+def link(places: Sequence[Place], lanes: Lanes | None = None) -> Links:
+    """Weigh each pair of a node's devices.
+
+    `lanes`: (id, id), the smaller first -> NVLink lanes, as `read_links` gives them. Returns the matrix; an empty one
+    for more than `MAX_DEVICES` devices.
+    """
+    if len(places) > MAX_DEVICES:
+        return NO_LINKS
+    known = lanes or {}
+    rows = tuple(tuple(0 if a.id == b.id else _weigh(a, b, known) for b in places) for a in places)
+    return Links(tuple(place.id for place in places), _shared(rows))
+
+
+@lru_cache(maxsize=256)
+def _shared(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the same object for equal matrices: thousands of nodes are of a few models."""
+    return rows
+
+
+def _weigh(a: Place, b: Place, lanes: Lanes) -> int:
+    weight = LANE_WEIGHT * lanes.get((min(a.id, b.id), max(a.id, b.id)), 0)
+    if a.pcie is not None and a.pcie == b.pcie:
+        weight += PCIE_WEIGHT
+    if a.numa is not None and a.numa == b.numa:
+        weight += NUMA_WEIGHT
+    if a.socket is not None and a.socket == b.socket:
+        weight += SOCKET_WEIGHT
+    return weight
+
+
+class PartitionPolicy(StrEnum):
+    """Whether whole GPUs of a node may be given in sets that are not a partition."""
+
+    HONOR = "Honor"
+    PREFER = "Prefer"
+
+
+class Partition(NamedTuple):
+    """One set of GPUs."""
+
+    minors: tuple[int, ...]  # its GPUs, ascending
+    score: int = 0  # koordinator's allocationScore; higher is preferred
+    bandwidth: int | None = None  # of the ring through its GPUs, in bytes; None if the table does not state it
+    link: str = ""  # what connects them, such as "NVLink"; "" if the table does not state it
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTable:
+    """All partitions of a node."""
+
+    partitions: tuple[Partition, ...] = ()  # each set of minors once; of equally good ones, the earlier is preferred
+    # number of GPUs -> partitions of that size; derived
+    sizes: Mapping[int, tuple[Partition, ...]] = field(init=False, repr=False, compare=False)
+    # number of GPUs -> partitions of that size with the highest score; derived
+    best: Mapping[int, tuple[Partition, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        sizes: dict[int, list[Partition]] = {}
+        for partition in self.partitions:
+            sizes.setdefault(len(partition.minors), []).append(partition)
+        object.__setattr__(self, "sizes", {size: tuple(sizes[size]) for size in sorted(sizes)})
+        best = {size: max(partition.score for partition in listed) for size, listed in sizes.items()}
+        object.__setattr__(
+            self, "best", {size: tuple(p for p in self.sizes[size] if p.score == best[size]) for size in self.sizes}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """The partition table of nodes with boards of certain models, unless the node states one."""
+
+    models: tuple[str, ...]  # as labels spell them, or their first words: "H100" also matches "H100-80GB-HBM3"
+    table: PartitionTable  # of such a node
+    vendors: tuple[str, ...] = ()  # as labels spell them; a node that states no vendor matches too. Empty: any.
+    unlike: frozenset[str] = frozenset()  # words in a model's name that exclude it: the same chips on separate cards
+
+    def fits(self, vendor: str, model: str) -> bool:
+        """Return whether a node's labels name such a board."""
+        if vendor and self.vendors and vendor not in self.vendors:
+            return False
+        named = any(model == one or model.startswith(f"{one}-") for one in self.models)
+        return named and self.unlike.isdisjoint(model.split("-"))
+
+
+_HALVES: Final = ((0, 1), (2, 3), (4, 5), (6, 7)), ((0, 1, 2, 3), (4, 5, 6, 7)), (tuple(range(8)),)
+HOPPER: Final = Board(
+    ("H100", "H800", "H20"),
+    PartitionTable(
+        tuple(
+            Partition(minors, 1, None, "NVLink")
+            for sets in (tuple((minor,) for minor in range(8)), *_HALVES)
+            for minors in sets
+        )
+    ),
+    vendors=("nvidia",),
+    unlike=frozenset({"PCIe", "NVL"}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What a Device object states about all its devices."""
+
+    links: Links = NO_LINKS  # how strongly any two devices are connected
+    # the sets in which whole devices of partitioned types may be given; None if there is no table
+    partitions: PartitionTable | None = None
+    # whether only these sets may be given (policy Honor), regardless of the Pod's request
+    honour_partitions: bool = False
+    # (type's name, table) for types whose boards have another table than `partitions`
+    others: tuple[tuple[str, PartitionTable | None], ...] = ()
+
+    def table(self, kind: str) -> PartitionTable | None:
+        """The partition table of a type's devices."""
+        for name, table in self.others:
+            if name == kind:
+                return table
+        return self.partitions
+
+
+UNWIRED: Final = Wiring()

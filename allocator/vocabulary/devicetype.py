@@ -1,8 +1,8 @@
 """Device types are data: one entry says what a device is made of, how it is counted, and how it is shown.
 
 GPU, RDMA and FPGA are three entries; a configuration adds more ("Automatically recognize different kind devices. When
-a new device added, we don't need modify any code": the device proposal, "Scheduling"). Dialects define how a type is
-asked for (`allocator.vocabulary.dialects`).
+a new device added, we don't need modify any code": the device proposal, "Scheduling"), also of several resources, as
+GPUs and NPUs have. Dialects define how a type is asked for (`allocator.vocabulary.dialects`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -11,8 +11,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from allocator.vocabulary.dialect import Dialect, Form, Term
-from allocator.vocabulary.dialects import DIALECTS, PEERS
+from allocator.vocabulary.device import HOPPER, RATIO, Board
+from allocator.vocabulary.dialects import DIALECTS, PEERS, Dialect, Form, Term
 from allocator.vocabulary.names import (
     DOMAINS,
     FPGA,
@@ -30,7 +30,6 @@ from allocator.vocabulary.names import (
     VISIBLE_DEVICES_ENV,
     is_quota_resource,
 )
-from allocator.vocabulary.partition import HOPPER, Board
 
 FULL: Final = 100  # percent: one whole device
 
@@ -425,3 +424,147 @@ BUILT_IN: Final = DeviceTypes((GPU_TYPE, RDMA_TYPE, FPGA_TYPE), off=PEERS)
 def own_type(name: str, resource: str, unit: Unit, environment: str = "") -> DeviceType:
     """Make a type that the settings declare: one resource of one name."""
     return DeviceType(name, tails=(name,), unit=unit, plain=name, names={name: resource}, environment=environment)
+
+
+class Part(NamedTuple):
+    """One of the resources that a device consists of.
+
+    Attributes:
+        name: as records, messages and templates name it.
+        resource: the full name under which Pods ask for it.
+        unit: percent, bytes or units.
+        ratio: for bytes, the full name under which Pods ask for them in percent of a device; "" for none.
+    """
+
+    name: str
+    resource: str
+    unit: Unit = Unit.PERCENT
+    ratio: str = ""
+
+
+class TemplateSpec(NamedTuple):
+    """A template as declared: amounts by the name of a part, or in percent by the name of bytes with `-ratio`."""
+
+    name: str
+    amounts: Mapping[str, int]
+    models: tuple[str, ...] = ()
+
+
+def composed_type(
+    plain: DeviceType,
+    parts: Sequence[Part],
+    *,
+    split: str = "",
+    templates: Iterable[TemplateSpec] = (),
+    boards: Iterable[Board] = (),
+    partitioned: bool = False,
+) -> DeviceType:
+    """Make a type whose devices consist of several resources.
+
+    Args:
+        plain: the type as `own_type` makes it. Its resource asks for all parts of a device alike, in percent or as
+            whole devices.
+        parts: what a device consists of, in the order in which people read them.
+        split: the full name that states over how many devices the amounts are split; "" for none.
+        templates: the only shares of a device that are available; empty: any share is.
+        boards: partition tables by model.
+        partitioned: whole devices follow the node's partition table, whether stated or by board.
+
+    Raises:
+        DeviceTypeError: the declarations contradict each other; the message says which.
+    """
+    name = plain.name
+    if plain.unit is Unit.UNITS:
+        raise DeviceTypeError(f"device type {name}: with amounts its unit is percent or devices, not units")
+    _check_parts(plain, parts)
+    tails: list[str] = []
+    units: list[Unit] = []
+    words: list[str] = []
+    names = dict(plain.names)
+    memory: tuple[str, str] | None = None
+    for part in parts:
+        tails.append(part.name)
+        units.append(part.unit)
+        words.append(part.name)
+        names[part.name] = part.resource
+        if part.ratio:
+            ratio = part.name + RATIO
+            memory = (part.name, ratio)
+            tails.append(ratio)
+            units.append(Unit.PERCENT)
+            words.append(part.name)
+            names[ratio] = part.ratio
+    listed = tuple(boards)
+    over = f"{name}.shared"
+    if split:
+        names[over] = split
+    scarce = [units.index(Unit.BYTES)] if Unit.BYTES in units else []
+    return DeviceType(
+        name,
+        tails=tuple(tails),
+        unit=plain.unit,
+        units=tuple(units),
+        words=tuple(words),
+        plain=plain.plain,
+        split=over if split else "",
+        memory=memory,
+        names=names,
+        environment=plain.environment,
+        fit=tuple(dict.fromkeys((*scarce, 0))),
+        model_of_node=True,
+        partitioned=partitioned or bool(listed),
+        boards=listed,
+        templates=_templates(name, tails, memory, templates),
+    )
+
+
+def _check_parts(plain: DeviceType, parts: Sequence[Part]) -> None:
+    """Check that amounts contradict neither each other nor the type's unit.
+
+    Raises:
+        DeviceTypeError: one does.
+    """
+    name = plain.name
+    taken = {plain.plain, f"{name}.shared"}
+    pairs = 0
+    for part in parts:
+        for tail in (part.name, part.name + RATIO) if part.ratio else (part.name,):
+            if tail in taken:
+                raise DeviceTypeError(f"device type {name}: its amount {tail} has a name that is taken; use another")
+            taken.add(tail)
+        if part.unit is Unit.DEVICES:
+            raise DeviceTypeError(f"device type {name}: its amount {part.name} counts percent, bytes or units of one")
+        if part.ratio and part.unit is not Unit.BYTES:
+            raise DeviceTypeError(f"device type {name}: its amount {part.name} has a ratio, which only bytes have")
+        pairs += bool(part.ratio)
+        if plain.unit is Unit.PERCENT and part.unit is not Unit.PERCENT and not part.ratio:
+            raise DeviceTypeError(
+                f"device type {name}: percent of it say nothing of {part.unit} of {part.name}; set its unit to devices"
+            )
+    if pairs > 1:
+        raise DeviceTypeError(f"device type {name}: two of its amounts have a ratio; only one of them may")
+
+
+def _templates(
+    name: str, tails: Sequence[str], memory: tuple[str, str] | None, templates: Iterable[TemplateSpec]
+) -> tuple[Template, ...]:
+    """Make templates with one amount per tail, the smallest first.
+
+    Raises:
+        DeviceTypeError: one names an amount that the type does not have, states bytes and their ratio, or repeats a
+            name.
+    """
+    made: list[Template] = []
+    for one in templates:
+        strange = sorted(one.amounts.keys() - set(tails))
+        if strange or not any(one.amounts.values()):
+            why = f"the type has no amount {strange[0]}" if strange else "it has no amount above 0"
+            raise DeviceTypeError(f"device type {name}: template {one.name}: {why}; use {', '.join(tails)}")
+        if memory and all(tail in one.amounts for tail in memory):
+            raise DeviceTypeError(f"device type {name}: template {one.name}: keep one of {' and '.join(memory)}")
+        if any(one.name == other.name for other in made):
+            raise DeviceTypeError(f"device type {name}: template {one.name} is declared twice")
+        follows = "" if memory is None else memory[0] if memory[1] in one.amounts else memory[1]
+        amounts = tuple(None if tail == follows else one.amounts.get(tail, 0) for tail in tails)
+        made.append(Template(one.name, amounts, one.models))
+    return tuple(sorted(made, key=lambda template: [amount or 0 for amount in template.amounts]))

@@ -1,11 +1,17 @@
-"""The vocabulary: every resource, annotation, label and environment name that koordgate reads or writes.
+"""The vocabulary: every resource, annotation, label, environment and model name that koordgate reads or writes.
 
 The same device resources exist in two domains: `kubernetes.io` (the device proposal) and `koordinator.sh` (today's
 Koordinator). Both are understood on input; the settings choose the one that is written. Inside koordgate a resource is
 identified by its *tail*, the part after the domain ("gpu-core").
+
+One device model is spelled in several ways. Koordinator's label gpu-model is the product's name without "NVIDIA",
+blanks as dashes. NVIDIA's feature discovery keeps the word in nvidia.com/gpu.product and adds "-SHARED" if its device
+plugin shares cards by time. HAMi puts "NVIDIA-" before names that have the word already.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 KUBERNETES_DOMAIN: Final = "kubernetes.io"
 KOORDINATOR_DOMAIN: Final = "koordinator.sh"
@@ -124,3 +130,53 @@ def is_allocation_annotation(key: str) -> bool:
 def is_quota_resource(name: str) -> bool:
     """Return whether a resource is one that only quotas count."""
     return name.startswith(_QUOTA_PREFIX)
+
+
+MODEL: Final = "koordgate.io/model"  # a label that each device has for selectors: its model
+GPU_PRODUCT: Final = "nvidia.com/gpu.product"  # NVIDIA's feature discovery: labels of a Node
+GPU_MEMORY_MIB: Final = "nvidia.com/gpu.memory"
+GPU_COUNT: Final = "nvidia.com/gpu.count"
+MODEL_LABELS: Final = frozenset({MODEL, GPU_PRODUCT, "node.koordinator.sh/gpu-model"})
+
+
+def model_name(spelled: str) -> str:
+    """Reduce a model to one spelling: `NVIDIA-A100-SXM4-80GB-SHARED` is `A100-SXM4-80GB`."""
+    return spelled.removeprefix("NVIDIA-").removeprefix("NVIDIA-").removesuffix("-SHARED")
+
+
+class Mode(StrEnum):
+    """The mode of a namespace."""
+
+    ENFORCE = "enforce"
+    """Pods are translated, validated, given devices, and guarded."""
+    SHADOW = "shadow"
+    """What would be done is reported; nothing is changed, and nobody is refused."""
+    OFF = "off"
+    """Nothing is done."""
+
+
+def mode_of(labels: Mapping[str, object], default: Mode) -> Mode:
+    """The mode that the labels of a Namespace state; the default where they state none that is known.
+
+    The selectors of the chart's webhooks say the same, so that the API server decides alike while no replica answers.
+    """
+    stated = labels.get(MODE_LABEL)
+    return next((mode for mode in Mode if mode == stated), default)
+
+
+class Phase(StrEnum):
+    """Init containers run one by one, sidecars from their start on, then all apps together (Kubernetes' rule)."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    APP = "app"
+
+
+class ContainerNames(NamedTuple):
+    """A Pod's containers by name, in its order."""
+
+    init: tuple[str, ...] = ()  # init containers and sidecars
+    apps: tuple[str, ...] = ()  # all others
+
+
+NO_NAMES: Final = ContainerNames()

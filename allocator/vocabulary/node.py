@@ -9,12 +9,11 @@ from typing import Final
 from allocator.vocabulary.adopted import ForeignHolding, counted
 from allocator.vocabulary.cardmemory import sum_held
 from allocator.vocabulary.cpunode import MILLI, NO_USE, CpuNode, CpuUse, cpu_use
-from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import format_cpuset
 from allocator.vocabulary.delivery import NOTHING_TOLD, NodeDelivery
-from allocator.vocabulary.device import Device
+from allocator.vocabulary.device import UNWIRED, Device, Wiring
 from allocator.vocabulary.devicetype import DeviceType, Unit
 from allocator.vocabulary.holdings import HasShares, Holding, InvariantError
-from allocator.vocabulary.wiring import UNWIRED, Wiring
 
 _GIB: Final = 2**30
 

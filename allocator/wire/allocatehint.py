@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.quantity import QuantityError, to_int
-from allocator.vocabulary.hints import (
+from allocator.vocabulary.asks import (
     ExclusiveLevel,
     Joint,
     Operator,
@@ -22,8 +22,7 @@ from allocator.vocabulary.hints import (
     Strategy,
     TypeHint,
 )
-from allocator.vocabulary.models import MODEL_LABELS, model_name
-from allocator.vocabulary.names import DEVICE_ID
+from allocator.vocabulary.names import DEVICE_ID, MODEL_LABELS, model_name
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.strict import MAX_TERMS, StrictReader, annotation_path, either, show
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
-from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.names import CLASSES
+from allocator.vocabulary.outcome import excerpt
 from allocator.wire.values import MAX_OF_NODE, UNREADABLE, parse_json
 
 _MAX: Final = 128  # types, and devices of one type, on one node

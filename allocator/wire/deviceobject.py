@@ -18,8 +18,16 @@ to every other device with such lanes; the smaller number counts. Places come fr
 
 Devices that an administrator has cordoned are in an annotation with their ids, separated by commas: on the Device
 object for the devices listed there, and on the Node for its software classes.
+
+Partition tables of nodes: annotations of the Device object, and built-in tables.
+
+The Device object's annotation koordgate.io/device-numbers: which device each number meant, and since when.
+
+Who names a device by its number means the one that had it when the Pod started. The reporter appends an entry when the
+numbers change; the oldest are dropped.
 """
 
+import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,25 +35,254 @@ from itertools import combinations
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_int
-from allocator.vocabulary.adopted import Numberings
+from allocator.vocabulary.adopted import Numbering, Numberings
 from allocator.vocabulary.delivery import NodeRuntime
-from allocator.vocabulary.device import Device, VirtualFunction
+from allocator.vocabulary.device import (
+    HOPPER,
+    MAX_DEVICES,
+    MAX_LANES,
+    NO_LINKS,
+    SWITCH,
+    UNWIRED,
+    Board,
+    Device,
+    Lanes,
+    Links,
+    Partition,
+    PartitionPolicy,
+    PartitionTable,
+    Place,
+    VirtualFunction,
+    Wiring,
+    link,
+)
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
-from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.links import MAX_DEVICES, MAX_LANES, NO_LINKS, SWITCH, Lanes, Links, Place, link
-from allocator.vocabulary.models import GPU_PRODUCT, model_name
-from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, RESERVED_MEMORY, TYPE_GPU
-from allocator.vocabulary.partition import PartitionPolicy, PartitionTable
-from allocator.vocabulary.wiring import UNWIRED, Wiring
-from allocator.wire.deviceallocated import LARGEST_MINOR
-from allocator.wire.memoryuse import MAX_USES_LENGTH, MEMORY_LIMITS
-from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
-from allocator.wire.numberings import DEVICE_NUMBERS, read_numberings
-from allocator.wire.partitions import GPU_MODEL, GPU_PARTITIONS, GPU_VENDOR, built_in, policy_of, read_partitions
-from allocator.wire.values import MAX_OF_NODE, UNREADABLE, as_list, parse_json
+from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, GPU_PRODUCT, RESERVED_MEMORY, TYPE_GPU, model_name
+from allocator.vocabulary.outcome import excerpt
+from allocator.wire.noderuntime import MAX_USES_LENGTH, MEMORY_LIMITS, NODE_RUNTIME, read_runtime
+from allocator.wire.podallocated import LARGEST_MINOR
+from allocator.wire.values import MAX_OF_NODE, UNREADABLE, as_json, as_list, as_object, as_text, as_time, parse_json
+
+GPU_PARTITIONS: Final = "scheduling.koordinator.sh/gpu-partitions"
+
+
+GPU_PARTITION_POLICY: Final = "node.koordinator.sh/gpu-partition-policy"
+
+
+GPU_VENDOR: Final = "node.koordinator.sh/gpu-vendor"
+
+
+GPU_MODEL: Final = "node.koordinator.sh/gpu-model"
+
+
+_KEYS: Final = frozenset({"minors", "gpuLinkType", "ringBusBandwidth", "allocationScore"})
+
+
+_MAX_PARTITIONS: Final = 1024
+
+
+_MAX_SIZE: Final = 64  # devices of one partition
+
+
+_MAX_MINOR: Final = 2**31 - 1
+
+
+_MAX_PROBLEMS: Final = 8
+
+
+_MAX_LINK_LENGTH: Final = 64  # characters
+
+
+def built_in(vendor: str, model: str, boards: Iterable[Board] = (HOPPER,)) -> PartitionTable | None:
+    """Return the table of boards of this model, for nodes that state none; None if no board matches.
+
+    `vendor`: label gpu-vendor; "" if absent. `model`: label gpu-model, such as "H100" or, as NVML names it,
+    "H100-80GB-HBM3".
+    """
+    return next((board.table for board in boards if board.fits(vendor, model)), None)
+
+
+def policy_of(device: Mapping[str, object], node: Mapping[str, object], *, stated: bool) -> PartitionPolicy:
+    """Read the node's policy: from the Device object's labels if that states a table, otherwise from the Node's."""
+    value = (device if stated else node).get(GPU_PARTITION_POLICY)
+    return PartitionPolicy.HONOR if value == PartitionPolicy.HONOR else PartitionPolicy.PREFER
+
+
+def read_partitions(text: object) -> tuple[PartitionTable, tuple[str, ...]]:
+    """Read the gpu-partitions annotation.
+
+    Returns the table without wrong entries, and one sentence for each of these. A text that cannot be read at all is an
+    empty table, because a stated table replaces the built-in one.
+    """
+    problems: list[str] = []
+    found: dict[tuple[int, ...], Partition] = {}
+    for size, listed in _table_object(text, problems).items():
+        if not isinstance(listed, list):
+            problems.append(f"[{excerpt(size)!r}]: not a list of partitions; left out")
+            continue
+        for index, entry in enumerate(listed):
+            if len(found) >= _MAX_PARTITIONS or len(problems) >= _MAX_PROBLEMS:
+                problems.append(f"more than {_MAX_PARTITIONS} partitions or {_MAX_PROBLEMS} wrong ones; rest left out")
+                return _table(found, problems)
+            try:
+                partition = _read_partition(size, entry, found)
+                found[partition.minors] = partition
+            except (ValueError, TypeError) as error:
+                problems.append(f"[{excerpt(size)!r}][{index}]: {error}; left out")
+    return _table(found, problems)
+
+
+def _table(found: Mapping[tuple[int, ...], Partition], problems: list[str]) -> tuple[PartitionTable, tuple[str, ...]]:
+    return PartitionTable(tuple(found.values())), tuple(f"annotation {GPU_PARTITIONS}: {one}" for one in problems)
+
+
+def _table_object(text: object, problems: list[str]) -> dict[str, Any]:
+    try:
+        raw = parse_json(text, MAX_OF_NODE)
+    except UNREADABLE as error:
+        problems.append(f"not JSON ({error}); no partition is read")
+        return {}
+    if not isinstance(raw, dict):
+        problems.append("not an object of numbers of GPUs; no partition is read")
+        return {}
+    return raw
+
+
+def _read_partition(size: str, entry: object, found: Collection[tuple[int, ...]]) -> Partition:
+    """Read one partition.
+
+    Raises ValueError: it is wrong; the message says why; TypeError: as ValueError.
+    """
+    if not isinstance(entry, dict):
+        raise TypeError("not an object")
+    if unknown := sorted(entry.keys() - _KEYS):
+        raise ValueError(f"unknown key {excerpt(unknown[0])!r}; known are {', '.join(sorted(_KEYS))}")
+    minors = entry.get("minors")
+    if not isinstance(minors, list) or not 0 < len(minors) <= _MAX_SIZE or str(len(minors)) != size:
+        raise ValueError(f"minors is not a list of {excerpt(size)!r} numbers (1 to {_MAX_SIZE})")
+    ordered = tuple(sorted(_whole(minor, "a minor", _MAX_MINOR) for minor in minors))
+    if len(set(ordered)) != len(ordered):
+        raise ValueError("a minor occurs twice")
+    if ordered in found:
+        raise ValueError("these minors occur twice")
+    link = entry.get("gpuLinkType") or ""
+    if not isinstance(link, str) or len(link) > _MAX_LINK_LENGTH:
+        raise ValueError("gpuLinkType is not a short text")
+    bandwidth = entry.get("ringBusBandwidth")
+    try:
+        return Partition(
+            ordered,
+            _whole(entry.get("allocationScore") or 0, "allocationScore", _MAX_MINOR),
+            None if bandwidth is None else to_int(bandwidth),
+            link,
+        )
+    except QuantityError as error:
+        raise ValueError(f"ringBusBandwidth: {error}") from error
+
+
+def _whole(value: object, what: str, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise ValueError(f"{what} is not a whole number from 0 to 2^31-1")
+    return value
+
+
+DEVICE_NUMBERS: Final = "koordgate.io/device-numbers"
+MAX_NUMBERINGS: Final = 16  # of some 1 KB each for a node of 16 cards
+_MAX_WRITTEN: Final = 2**16  # characters: all annotations of an object together may have 256 KiB
+_MAX_CARDS: Final = 1024
+_MAX_TYPES: Final = 64
+_LATEST: Final = 253_402_300_799  # the last second of the year 9999
+
+
+def write_numberings(numberings: Numberings) -> str:
+    """Write the annotation: the latest entries, as many as there is room for."""
+    entries = [
+        {
+            "since": one.since,
+            **({"after": one.after} if one.after != one.since else {}),
+            "indexes": list(one.indexes),
+            "minors": {str(minor): identity for minor, identity in one.minors},
+            **({"others": _by_type(one)} if one.others else {}),
+        }
+        for one in numberings[-MAX_NUMBERINGS:]
+    ]
+    while len(text := json.dumps(entries, separators=(",", ":"))) > _MAX_WRITTEN and entries:
+        del entries[0]
+    return text
+
+
+def _by_type(one: Numbering) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for kind, minor, identity in one.others:
+        found.setdefault(kind, {})[str(minor)] = identity
+    return found
+
+
+def read_numberings(text: object) -> tuple[Numberings, str]:
+    """Read the annotation.
+
+    Returns what is known of the past, and why the annotation cannot be read; nothing is known then. "" if it can.
+    """
+    try:
+        entries = as_list(as_json(text, MAX_OF_NODE))
+        if len(entries) > MAX_NUMBERINGS:
+            raise ValueError(f"more than {MAX_NUMBERINGS} entries")
+        found = tuple(_read(as_object(entry)) for entry in entries)
+        for before, one in itertools.pairwise(found):
+            if not before.since <= one.after <= one.since:
+                raise ValueError("the entries are not in the order of time")
+    except UNREADABLE as error:
+        return (), f"annotation {DEVICE_NUMBERS}: {error}; what a card's number meant is not known"
+    return found, ""
+
+
+def _read(entry: dict[str, Any]) -> Numbering:
+    since, after = entry.get("since"), entry.get("after", entry.get("since"))
+    for time in (since, after):
+        if not isinstance(time, int) or isinstance(time, bool) or not 0 <= time <= _LATEST:
+            raise ValueError(f"{excerpt(time)!r} is no time in seconds")
+    indexes, others = as_list(entry.get("indexes")), as_object(entry.get("others") or {})
+    if len(indexes) > _MAX_CARDS or len(others) > _MAX_TYPES:
+        raise ValueError(f"more than {_MAX_CARDS} cards, or more than {_MAX_TYPES} other types")
+    return Numbering(
+        since or 0,
+        after or 0,
+        tuple(as_text(identity) for identity in indexes),
+        _minors(entry.get("minors")),
+        tuple((kind, *one) for kind in sorted(others) for one in _minors(others[kind])),
+    )
+
+
+def _minors(value: object) -> tuple[tuple[int, str], ...]:
+    minors = as_object(value)
+    if len(minors) > _MAX_CARDS:
+        raise ValueError(f"more than {_MAX_CARDS} cards, or other devices of a type")
+    return tuple(sorted((int(minor), as_text(identity)) for minor, identity in minors.items()))
+
+
+def starts_of(pod: Mapping[str, Any]) -> tuple[int, ...]:
+    """When the minors of a bound Pod were resolved, seconds since the epoch; empty if that is not known.
+
+    A container gets its devices when it starts. While none runs, the Pod has those that it was bound to.
+    """
+    status = pod.get("status") or {}
+    running = ((one.get("state") or {}).get("running") or {} for one in status.get("containerStatuses") or ())
+    bound = (
+        one.get("lastTransitionTime") for one in status.get("conditions") or () if one.get("type") == "PodScheduled"
+    )
+    started = {_time(one.get("startedAt")) for one in running} - {None}
+    times = started or {_time(one) for one in bound} - {None} or {_time(status.get("startTime"))} - {None}
+    return tuple(sorted(time for time in times if time is not None))
+
+
+def _time(text: object) -> int | None:
+    try:
+        return as_time(text)
+    except UNREADABLE:
+        return None
+
 
 DEVICE_LINKS: Final = "koordgate.io/device-links"
-_MAX_PROBLEMS: Final = 8
 
 
 class _Problems(list[str]):

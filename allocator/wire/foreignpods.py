@@ -17,12 +17,9 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from allocator.quantity import QuantityError, to_int
-from allocator.vocabulary.adopted import LATER, ForeignPart, ForeignPod, Numbered, Product
+from allocator.vocabulary.adopted import LATER, ForeignPart, ForeignPod, Numbered, Product, maker_of
 from allocator.vocabulary.devicetype import FULL
-from allocator.vocabulary.dialect import Dialect
-from allocator.vocabulary.dialects import PEERS
-from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.maker import maker_of
+from allocator.vocabulary.dialects import PEERS, Dialect
 from allocator.vocabulary.names import (
     DEVICE_ALLOCATED,
     GPU,
@@ -31,7 +28,9 @@ from allocator.vocabulary.names import (
     GPU_MEMORY_RATIO,
     NVIDIA_GPU,
     RESOURCE_MAPS,
+    Phase,
 )
+from allocator.vocabulary.outcome import excerpt
 from allocator.vocabulary.peerresults import (
     BY_GPUSHARE,
     BY_HAMI,
@@ -49,7 +48,6 @@ from allocator.vocabulary.peerresults import (
     SCHEDULERS,
     Statement,
 )
-from allocator.vocabulary.phase import Phase
 from allocator.wire.values import MAX_CONTAINERS, as_time
 
 MIB: Final = 2**20

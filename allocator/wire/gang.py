@@ -6,10 +6,9 @@ The forms are those of Kubernetes (scheduling.k8s.io), of scheduler-plugins (sch
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.gangs import MAX_MEMBERS, UNSTATED, GangSize
+from allocator.vocabulary.asks import MAX_MEMBERS, UNSTATED, GangSize
 from allocator.vocabulary.names import GANG_TOGETHER
-from allocator.vocabulary.outcome import Problem
+from allocator.vocabulary.outcome import Problem, excerpt
 
 # A Pod names its gang by the label of scheduler-plugins, in either of its spellings, or in Koordinator's way.
 GANG_LABELS: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")

@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from allocator.vocabulary.cpunode import CpuShare, NumaShare
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy
-from allocator.vocabulary.cpuset import format_cpuset, parse
+from allocator.vocabulary.cpunode import BindPolicy, CpuShare, ExclusivePolicy, NumaShare
+from allocator.vocabulary.cputopology import format_cpuset, parse
 from allocator.vocabulary.holdings import Function, Holding, Share
 
 API_VERSION: Final = "koordgate.io/v1alpha1"

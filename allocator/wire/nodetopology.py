@@ -16,11 +16,9 @@ from functools import partial
 from typing import Any, Final
 
 from allocator.quantity import to_milli
-from allocator.vocabulary.cpunode import PoolCpus
-from allocator.vocabulary.cpupolicy import NumaPolicy
-from allocator.vocabulary.cpuset import format_cpuset
-from allocator.vocabulary.cputopology import Cpu, CpuTopology
-from allocator.vocabulary.excerpt import excerpt
+from allocator.vocabulary.cpunode import NumaPolicy, PoolCpus
+from allocator.vocabulary.cputopology import Cpu, CpuTopology, format_cpuset
+from allocator.vocabulary.outcome import excerpt
 from allocator.wire.values import (
     MAX_OF_NODE,
     UNREADABLE,

@@ -4,21 +4,49 @@ Resource-status has the CPUs, NUMA nodes and shared pools that a Pod was allocat
 `{"cpuset":"0-3","numaNodeResources":[{"node":0,"resources":{"cpu":"4"}}],"cpuSharedPools":[{"socket":0,"node":0}]}`;
 `cpuSharedPools` is of the CPU proposal ("Resource status"), `numaNodeResources` of today's Koordinator
 (apis/extension/numa_aware.go). An empty one is left out.
+
+The device-allocated annotation in Koordinator's format (its apis/extension/device_share.go), and visible devices.
+
+`{"gpu":[{"minor":0,"resources":{"kubernetes.io/gpu-core":"50",...},"id":"GPU-..."}]}`; resource names come out
+sorted, memory in Kubernetes' binary form. It describes the Pod as a whole. One annotation per container and type says
+which devices the container sees. The device proposal's own spellings are read as well: `resouurces`, `gpu-mem`,
+`gpu-mem-ratio`, `uuid`.
+
+What each container of a Pod may use of its devices, as annotations that only the bind writes.
+
+koordgate.io/device-quotas is JSON: container -> device type -> one entry per device, in the order of minors. For the
+downward API there is one more annotation per container and resource, which lists the same amounts as plain numbers.
+A container of a group has its fractions of the group's holding beside its amounts (FLIP-53, step 3): `3/4`.
+
+A limiter may take 0, or an empty text, for "no limit". An amount of nothing is therefore written as `none`, and what is
+not limited as `unlimited`.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, Final
 
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
-from allocator.vocabulary.cpunode import CpuShare, NumaShare, PoolCpus
-from allocator.vocabulary.cpuset import format_cpuset
-from allocator.vocabulary.delivery import ASSUMED, Way
-from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.holdings import Holding
-from allocator.vocabulary.names import RESOURCE_STATUS
-from allocator.wire.deviceallocated import write_annotations
+from allocator.quantity import QuantityError, format_bytes, format_int, to_int
+from allocator.vocabulary.asks import DeviceQuota, Quotas
+from allocator.vocabulary.cpunode import CpuAsk, CpuShare, NumaShare, PoolCpus, QosClass
+from allocator.vocabulary.cputopology import format_cpuset
+from allocator.vocabulary.delivery import ASSUMED, Delivery, Way, nri_annotation, unqualified
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
+from allocator.vocabulary.holdings import Function, Holding, Share
+from allocator.vocabulary.names import (
+    DEVICE_ALLOCATED,
+    DEVICE_QUOTAS,
+    DOMAINS,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    RESOURCE_STATUS,
+    TYPE_GPU,
+    device_quota,
+    shown_by,
+    visible_devices,
+)
 from allocator.wire.nodetopology import read_pool, write_pool
 from allocator.wire.values import (
     UNREADABLE,
@@ -28,9 +56,180 @@ from allocator.wire.values import (
     as_list,
     as_object,
     as_text,
+    parse_json,
     read_amount,
     write_amount,
 )
+
+LARGEST_MINOR: Final = 2**31 - 1  # an int32 in Koordinator
+_DRAFT_NAMES: Final = {  # the device proposal's spelling -> today's
+    f"{domain}/{draft}": f"{domain}/{tail}"
+    for domain in DOMAINS
+    for draft, tail in (("gpu-mem", GPU_MEMORY), ("gpu-mem-ratio", GPU_MEMORY_RATIO))
+}
+
+
+def write_annotations(
+    shares: Sequence[Share], domain: str, types: DeviceTypes = BUILT_IN, way: Way = ASSUMED
+) -> dict[str, str]:
+    """Write a Pod's shares: device-allocated, and the visible devices of each container and type.
+
+    `way`: how its containers get their GPUs, and in which form these are named. NVIDIA's NRI plugin has an annotation
+    of its own beside the one that the variable reads.
+    """
+    if not shares:
+        return {}
+    by_nri = way.delivery is Delivery.NVIDIA_NRI
+    by_type: dict[str, list[dict[str, Any]]] = {}
+    seen: dict[str, list[str]] = {}
+    for share in sorted(shares, key=lambda share: (share.type, share.minor, share.id)):
+        by_type.setdefault(share.type, []).append(_write_share(share, types.by_name.get(share.type), domain))
+        for container in share.containers:
+            gpu = share.type == TYPE_GPU
+            name = way.named(share.id) if gpu and not by_nri else share.id
+            seen.setdefault(visible_devices(container, share.type), []).append(name)
+            if gpu and by_nri:
+                seen.setdefault(nri_annotation(container), []).append(way.named(share.id))
+    annotations = {DEVICE_ALLOCATED: json.dumps(by_type, separators=(",", ":"))}
+    annotations.update((key, ",".join(ids)) for key, ids in seen.items())
+    return annotations
+
+
+def _write_share(share: Share, kind: DeviceType | None, domain: str) -> dict[str, Any]:
+    """Write a share. The tails of a type that has left the settings are written as they are, without a domain."""
+    named = sorted((kind.resource_name(domain, tail) if kind else tail, tail) for tail in share.amounts)
+    amounts = {
+        name: format_bytes(share.amounts[tail]) if kind and kind.in_bytes(tail) else format_int(share.amounts[tail])
+        for name, tail in named
+    }
+    entry: dict[str, Any] = {"minor": share.minor, "resources": amounts}
+    if share.id:  # Koordinator leaves an empty one out
+        entry["id"] = share.id
+    extension: dict[str, Any] = {}
+    if share.functions:
+        extension["vfs"] = [_write_function(function) for function in share.functions]
+    template = kind.template_of(share.amounts) if kind else ""
+    if template:
+        extension["gpuSharedResourceTemplate"] = template  # Koordinator's key, for every type
+    return {**entry, "extension": extension} if extension else entry
+
+
+def _write_function(function: Function) -> dict[str, Any]:
+    return {**({"minor": function.minor} if function.minor else {}), "busID": function.bus_id}
+
+
+def in_any_form(annotations: Mapping[str, str]) -> dict[str, str]:
+    """A Pod's annotations with its GPUs by their bare UUIDs, and without what says the same to NVIDIA's NRI plugin.
+
+    Two replicas may have heard differently of a node's runtime. What they wrote for the same holding is then equal.
+    """
+    found = dict(annotations)
+    for key in annotations:
+        kind, container = shown_by(key) or ("", "")
+        if kind == TYPE_GPU:
+            found[key] = _bare(found[key])
+            again = nri_annotation(container)
+            if again in found and _bare(found[again]) == found[key]:
+                del found[again]
+    return found
+
+
+def _bare(names: str) -> str:
+    return ",".join(map(unqualified, names.split(",")))
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAllocation:
+    """A device-allocated annotation as read."""
+
+    shares: tuple[Share, ...] = ()  # what could be read. A share without amounts is one whose entry states none.
+    # the device types whose entries cannot be read; all types if the text as a whole cannot
+    unread: tuple[str, ...] = ()
+    problem: str = ""  # what cannot be read; "" if everything can
+
+
+def read_allocation(annotations: Mapping[str, str], types: DeviceTypes = BUILT_IN) -> DeviceAllocation:
+    """Read a Pod's shares from its annotations, each device type by itself; nothing if it has no device-allocated."""
+    text = annotations.get(DEVICE_ALLOCATED)
+    if text is None:
+        return DeviceAllocation()
+    try:
+        entries = [(kind, listed) for kind, listed in parse_json(text).items() if kind in types.by_name]
+    except (*UNREADABLE, AttributeError) as error:
+        return DeviceAllocation(unread=tuple(types.by_name), problem=_unlike(error))
+    containers = _containers_of(annotations)
+    shares: list[Share] = []
+    problems: dict[str, str] = {}
+    for kind, listed in entries:
+        try:
+            found = [_read_share(types.by_name[kind], entry, containers, types) for entry in _list(listed)]
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            problems[kind] = _unlike(error)
+            continue
+        if len({share.id or share.minor for share in found}) != len(found):
+            problems[kind] = f"{DEVICE_ALLOCATED}: names one device twice"
+            continue
+        shares += found
+    return DeviceAllocation(tuple(shares), tuple(problems), "; ".join(problems.values()))
+
+
+def _unlike(error: Exception) -> str:
+    return f"{DEVICE_ALLOCATED}: not Koordinator's format ({error})"
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{type(value).__name__} where a list is required")
+    return value
+
+
+def _containers_of(annotations: Mapping[str, str]) -> dict[tuple[str, str], list[str]]:
+    """Map type and device id to the containers that see the device, in the order of their names."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for key in sorted(annotations):
+        shown = shown_by(key)
+        if shown is not None:
+            kind, container = shown
+            for device in annotations[key].split(","):
+                identity = unqualified(device) if kind == TYPE_GPU else device
+                found.setdefault((kind, identity), []).append(container)
+    return found
+
+
+def _read_share(
+    kind: DeviceType, entry: Mapping[str, Any], containers: Mapping[tuple[str, str], list[str]], types: DeviceTypes
+) -> Share:
+    minor = _minor(entry["minor"])
+    if not 0 <= minor <= LARGEST_MINOR:
+        raise ValueError("a minor is not from 0 to 2^31-1")
+    identity = _text(entry.get("id") or entry.get("uuid"))
+    amounts: dict[str, int] = {}
+    for name, amount in (entry.get("resources") or entry.get("resouurces") or {}).items():
+        known = types.resources.get(_DRAFT_NAMES.get(name, name))
+        if known is not None and known.type == kind and known.dialect.own and known.tail in kind.tails:
+            try:
+                amounts[known.tail] = to_int(amount)
+            except QuantityError as error:
+                raise ValueError(f"{name}: {error}") from error
+    functions = tuple(map(_read_function, _list((entry.get("extension") or {}).get("vfs") or [])))
+    return Share(kind.name, identity, minor, amounts, tuple(containers.get((kind.name, identity), ())), functions)
+
+
+def _read_function(entry: Mapping[str, Any]) -> Function:
+    return Function(_minor(entry.get("minor", 0)), _text(entry.get("busID")))
+
+
+def _minor(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"minor {value!r} is no number")
+    return value
+
+
+def _text(value: object) -> str:
+    text = str(value or "")
+    text.encode()  # UnicodeEncodeError, a ValueError: a lone surrogate, which no object in the cluster can hold
+    return text
+
 
 _MAX_NODES: Final = 256  # NUMA nodes
 
@@ -84,7 +283,7 @@ def read_resource_status(annotations: Mapping[str, Any], *, own: bool = False) -
     if text is None:
         return None
     try:
-        status = _read(as_object(as_json(text)))
+        status = _read_status(as_object(as_json(text)))
     except UNREADABLE as error:
         raise AnnotationError(f"{RESOURCE_STATUS}: not Koordinator's format ({error})") from error
     if len({one.node for one in status.numa}) != len(status.numa):
@@ -94,7 +293,7 @@ def read_resource_status(annotations: Mapping[str, Any], *, own: bool = False) -
     return status
 
 
-def _read(raw: Mapping[str, Any]) -> ResourceStatus:
+def _read_status(raw: Mapping[str, Any]) -> ResourceStatus:
     return ResourceStatus(
         as_cpus(raw.get("cpuset")),
         tuple(_read_numa(as_object(entry)) for entry in as_list(raw.get("numaNodeResources"), _MAX_NODES)),
@@ -166,3 +365,68 @@ def read_cpu_share(annotations: Mapping[str, str], ask: CpuAsk | None, *, bound:
     if not status.cpus:
         return share
     return CpuShare(ask.qos, status.cpus, ask.preferred, ask.exclusive or share.exclusive, nodes)
+
+
+NONE: Final = "none"
+UNLIMITED: Final = "unlimited"
+
+
+def write_quotas(quotas: Quotas, domain: str) -> dict[str, str]:
+    """Write the annotations, resource names in this domain; {} for a Pod without devices."""
+    if not quotas:
+        return {}
+    listed: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    variables: dict[str, list[str]] = {}
+    for container in sorted(quotas):
+        for one in quotas[container]:
+            entry: dict[str, Any] = {"id": one.id, "resources": _resources(one, domain)}
+            if one.fractions:
+                entry["fractions"] = {
+                    _name(one, tail, domain): str(part) for tail, part in sorted(one.fractions.items())
+                }
+            listed.setdefault(container, {}).setdefault(one.type.name, []).append(entry)
+            for tail in one.type.limits:
+                variables.setdefault(device_quota(container, tail), []).append(_plain(one.amounts[tail]))
+    text = json.dumps(listed, separators=(",", ":"))
+    return {DEVICE_QUOTAS: text, **{key: ",".join(values) for key, values in variables.items()}}
+
+
+def _resources(quota: DeviceQuota, domain: str) -> dict[str, str]:
+    named = {_name(quota, tail, domain): _written(quota.type, tail, quota.amounts[tail]) for tail in quota.type.tails}
+    return dict(sorted(named.items()))
+
+
+def _name(quota: DeviceQuota, tail: str, domain: str) -> str:
+    return quota.type.resource_name(domain, tail)
+
+
+def _written(kind: DeviceType, tail: str, amount: int | None) -> str:
+    return (format_bytes if kind.in_bytes(tail) else format_int)(amount) if amount else _plain(amount)
+
+
+def _plain(amount: int | None) -> str:
+    if amount is None:
+        return UNLIMITED
+    return str(amount) if amount else NONE
+
+
+def read_quotas(annotations: Mapping[str, str], types: DeviceTypes) -> Quotas:
+    """Read the annotation, for people; {} if there is none, or one that cannot be read."""
+    try:
+        raw = parse_json(annotations.get(DEVICE_QUOTAS, "{}"))
+        return {
+            container: [_read_quota(kind, entry, types) for kind, entries in by_type.items() for entry in entries]
+            for container, by_type in raw.items()
+        }
+    except (*UNREADABLE, KeyError, AttributeError):
+        return {}
+
+
+def _read_quota(kind: str, entry: Mapping[str, Any], types: DeviceTypes) -> DeviceQuota:
+    amounts = {types.resources[name].tail: _amount(text) for name, text in entry["resources"].items()}
+    fractions = {types.resources[name].tail: Fraction(text) for name, text in entry.get("fractions", {}).items()}
+    return DeviceQuota(types.by_name[kind], str(entry["id"]), amounts, fractions)
+
+
+def _amount(text: object) -> int | None:
+    return None if text == UNLIMITED else 0 if text == NONE else to_int(text)

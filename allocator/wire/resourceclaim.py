@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from allocator.quantity import to_int
-from allocator.vocabulary.claims import ClaimedDevice, DeviceName, ListedDevice, ResourceClaim, ResourceSlice
+from allocator.vocabulary.holdings import ClaimedDevice, DeviceName, ListedDevice, ResourceClaim, ResourceSlice
 from allocator.wire.values import UNREADABLE, as_list, as_object, as_text
 
 _MAX_RESULTS: Final = 32  # AllocationResultsMaxSize

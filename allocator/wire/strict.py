@@ -6,8 +6,7 @@ As in Go, null and "" mean that a field is left out.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.outcome import Problem
+from allocator.vocabulary.outcome import Problem, excerpt
 from allocator.wire.values import UNREADABLE, parse_json
 
 MAX_TERMS: Final = 64  # entries of a list

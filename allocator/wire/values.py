@@ -10,9 +10,8 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from allocator.quantity import format_bytes, to_int, to_milli
-from allocator.vocabulary.cpuset import parse
-from allocator.vocabulary.cputopology import MAX_ID
-from allocator.vocabulary.excerpt import excerpt
+from allocator.vocabulary.cputopology import MAX_ID, parse
+from allocator.vocabulary.outcome import excerpt
 
 UNREADABLE: Final = (ValueError, TypeError, RecursionError)  # what the functions here raise
 MAX_TEXT: Final = 2**16

@@ -7,8 +7,7 @@ from typing import Final
 
 import msgspec
 
-from allocator.vocabulary.mode import Mode
-from allocator.vocabulary.names import MODE_LABEL
+from allocator.vocabulary.names import MODE_LABEL, Mode
 from console import terminal
 from console.adopt import tables
 from console.adopt.findings import ClusterFindings, find

@@ -14,8 +14,7 @@ from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.delivery import DELIVERY_LABEL
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialects import PEERS, VOLCANO_MEMORY, VOLCANO_NUMBER
-from allocator.vocabulary.mode import Mode
-from allocator.vocabulary.names import DEVICE_ALLOCATED, NVIDIA, ORIGINAL_REQUEST, RESOURCE_MAPS, TYPE_GPU
+from allocator.vocabulary.names import DEVICE_ALLOCATED, NVIDIA, ORIGINAL_REQUEST, RESOURCE_MAPS, TYPE_GPU, Mode
 from allocator.vocabulary.node import NodeSnapshot
 from console.adopt.objects import Cluster, ReadCluster, about_devices
 from console.doctor.checks.delivery import DELIVERY_PROVED, CardNode, DeliveryProof, chosen, shown

@@ -9,8 +9,7 @@ from allocator.request.devices import names_devices
 from allocator.request.unread import NOTHING, find_unread
 from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.mode import Mode
-from allocator.vocabulary.names import RESOURCE_STATUS, is_allocation_annotation
+from allocator.vocabulary.names import RESOURCE_STATUS, Mode, is_allocation_annotation
 from allocator.wire import gang, nodeallocation, nodetopology
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
 from console.doctor.policies import PolicyFindings, outdated, search_policies

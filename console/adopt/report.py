@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from allocator.vocabulary.mode import Mode
-from allocator.vocabulary.names import DEVICES_CHECKPOINTS
+from allocator.vocabulary.names import DEVICES_CHECKPOINTS, Mode
 from allocator.wire.values import MAX_OF_NODE, UNREADABLE, parse_json
 from console.adopt.findings import OURS, ClusterFindings, DevicePod
 from console.adopt.objects import Cluster, ReadCluster

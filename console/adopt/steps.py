@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from allocator.vocabulary.mode import Mode
+from allocator.vocabulary.names import Mode
 from console.adopt.findings import NO_WAY, OURS, READY, ClusterFindings
 from console.terminal import counted, some
 

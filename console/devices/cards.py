@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from allocator.quantity import format_bytes
+from allocator.vocabulary.delivery import Keeping, MemoryUse
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.names import GPU_MEMORY
 from allocator.vocabulary.node import NodeSnapshot
 from console.devices.nodestate import AnyHolding, NodeState, holder_data, told_holder

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from allocator.vocabulary.adopted import ForeignHolding
+from allocator.vocabulary.delivery import MemoryUse
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Holding, Share, of_claims
-from allocator.vocabulary.memoryuse import MemoryUse
 from allocator.vocabulary.names import TYPE_GPU
 from allocator.wire.deviceobject import NodeDevices, read_cordons, read_device_object
 from allocator.wire.foreignpods import NO_ADOPTION, Adoption
-from allocator.wire.memoryuse import read_uses
+from allocator.wire.noderuntime import read_uses
 from allocator.wire.resourceclaim import ClaimError, read_resource_claim, read_resource_slice
 from allocator.wire.values import UNREADABLE
 from console.reading import listed

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.cpunode import CpuShare
-from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import format_cpuset
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY
 from console import terminal

@@ -13,7 +13,7 @@ from typing import Any, Final
 from allocator.vocabulary.delivery import DELIVERY_LABEL, Delivery
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import DEVICE_ALLOCATED, GPU_MEMORY_RATIO, KUBERNETES_DOMAIN, TYPE_GPU
-from allocator.wire.deviceallocated import read_allocation
+from allocator.wire.podallocated import read_allocation
 from console.doctor.checks.delivery import (
     DELIVERY_PROVED,
     CardNode,

@@ -25,10 +25,9 @@ from allocator.vocabulary.names import (
     RELEASED,
     TYPE_GPU,
 )
-from allocator.wire.memoryuse import MEMORY_LIMITS
-from allocator.wire.noderuntime import NODE_RUNTIME
+from allocator.wire.deviceobject import GPU_MODEL, GPU_PARTITION_POLICY, GPU_VENDOR
+from allocator.wire.noderuntime import MEMORY_LIMITS, NODE_RUNTIME
 from allocator.wire.nodetopology import CPU_MANAGER_POLICY
-from allocator.wire.partitions import GPU_MODEL, GPU_PARTITION_POLICY, GPU_VENDOR
 from console.data import MissingDataError, data_folder
 from console.doctor import rights, trials
 from console.doctor.checks.delivery import DELIVERY_PROVED

@@ -13,8 +13,7 @@ from typing import Any, Final
 from allocator.request.express import express
 from allocator.request.original import read_asks
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.dialect import Dialect
-from allocator.vocabulary.dialects import PEERS
+from allocator.vocabulary.dialects import PEERS, Dialect
 from allocator.vocabulary.names import (
     DEFAULT_SCHEDULER,
     DEVICE_ALLOCATED,

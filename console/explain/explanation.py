@@ -19,8 +19,7 @@ from allocator.quantity import QuantityError, to_int
 from allocator.reasons import CardReason, card_reasons
 from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.mode import Mode
-from allocator.vocabulary.names import DEFAULT_SCHEDULER, GANG_GATE
+from allocator.vocabulary.names import DEFAULT_SCHEDULER, GANG_GATE, Mode
 from allocator.vocabulary.node import NodeSnapshot
 from console.explain.nodes import NodeDetail, NodeVerdict, WayToFit, detail, judge, remedies
 from console.explain.reading import mapping

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from allocator.index.query import MAX_AMOUNT
 from allocator.index.search import STEP
-from allocator.vocabulary.preference import Preference
+from allocator.vocabulary.asks import Preference
 from console.explain.explanation import Explanation, Rival, TypeLeft, Whereabouts, held_by_others, last_said
 from console.explain.nodes import CardDetail, NodeDetail, NodeVerdict, WayToFit
 from console.plaintable import plain_table

@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from allocator.request.unread import find_misspelt
 from allocator.vocabulary.adopted import ForeignHolding
+from allocator.vocabulary.asks import largest
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.gangs import largest
-from allocator.vocabulary.mode import Mode
-from allocator.vocabulary.names import ORIGINAL_REQUEST
+from allocator.vocabulary.names import ORIGINAL_REQUEST, Mode
 from allocator.wire import gang, nodeallocation
 from console.adopt.objects import Cluster, ReadCluster, from_objects
 from console.devices.nodestate import CommandError

@@ -11,7 +11,7 @@ from allocator.packing.stranded import Stranded, Use, points_of
 from allocator.request.typical import MEMORY
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import Holding
-from allocator.vocabulary.models import model_name
+from allocator.vocabulary.names import model_name
 from console.packing.state import PackingState
 from console.packing.wanted import Answer, WantedRoom
 from console.plaintable import plain_table

@@ -16,8 +16,7 @@ from allocator.reasons import lack
 from allocator.request.typical import MEMORY
 from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.holdings import Holding
-from allocator.vocabulary.models import model_name
-from allocator.vocabulary.names import TYPE_GPU
+from allocator.vocabulary.names import TYPE_GPU, model_name
 from console.devices.nodestate import CommandError
 from console.explain.reading import checked
 from console.explain.scene import admitted

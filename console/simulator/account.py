@@ -11,8 +11,7 @@ from allocator.adopted import conflicts, in_doubt
 from allocator.cpu.pools import CpuPools
 from allocator.vocabulary.adopted import ConflictKind, ForeignHolding, counted
 from allocator.vocabulary.cpunode import CpuShare
-from allocator.vocabulary.cpuset import format_cpuset
-from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.cputopology import CpuTopology, format_cpuset
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Holding, InvariantError, Share

@@ -24,13 +24,11 @@ from allocator.quantity import QuantityError, is_zero, parse, to_int
 from allocator.vocabulary.adopted import Numbering, Product
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.dialects import DIALECTS, GIB, MIB, PEERS
-from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT, model_name
-from allocator.vocabulary.names import NVIDIA, TYPE_GPU
-from allocator.wire.deviceallocated import read_allocation
+from allocator.vocabulary.names import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT, NVIDIA, TYPE_GPU, model_name
+from allocator.wire.deviceobject import DEVICE_NUMBERS, GPU_MODEL, GPU_VENDOR, write_numberings
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
-from allocator.wire.noderegister import RegisteredCard, read_register
-from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
-from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
+from allocator.wire.mirror import RegisteredCard, read_register
+from allocator.wire.podallocated import read_allocation
 from koordgate.kube.resource import DEVICES
 
 Raw = dict[str, Any]

@@ -12,8 +12,7 @@ import msgspec
 from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.request.pod import is_ours
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.mode import Mode
-from allocator.vocabulary.names import GANG_GATE, is_allocation_annotation
+from allocator.vocabulary.names import GANG_GATE, Mode, is_allocation_annotation
 from allocator.wire import gang, nodetopology
 from console.simulator import api, apiserver
 from console.simulator.account import Account, ClusterObjects

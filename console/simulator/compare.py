@@ -13,11 +13,11 @@ from rich.text import Text
 
 from allocator.fragmentation import fragmentation, points_left
 from allocator.request.typical import typical_of
+from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.devicetype import BUILT_IN, FULL
 from allocator.vocabulary.mix import Mix, mix_of
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY_RATIO, TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.vocabulary.preference import Preference
 from console.plaintable import plain_table
 from console.simulator import words
 from console.simulator.arrivals import Arrivals, key_of, read_cluster, standing

@@ -15,8 +15,8 @@ from msgspec import Meta, Struct
 
 from allocator.devices.words import how_many, plural
 from allocator.quantity import QuantityError, to_int
-from allocator.vocabulary.cpuset import CpusetError, format_cpuset
-from allocator.vocabulary.cpuset import parse as parse_cpuset
+from allocator.vocabulary.cputopology import CpusetError, format_cpuset
+from allocator.vocabulary.cputopology import parse as parse_cpuset
 from allocator.vocabulary.holdings import Share
 from console.simulator.account import Account
 from console.simulator.cluster import PodFate, Result

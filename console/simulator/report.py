@@ -11,9 +11,9 @@ from rich.text import Text
 
 from allocator.devices.words import how_many
 from allocator.vocabulary.cpunode import PoolCpus
-from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import format_cpuset
 from allocator.vocabulary.devicetype import DeviceType
-from allocator.vocabulary.models import model_name
+from allocator.vocabulary.names import model_name
 from console.plaintable import plain_table
 from console.simulator import words
 from console.simulator.account import Account, DeviceUse, NodeCpus

@@ -21,8 +21,8 @@ from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import KUBERNETES_DOMAIN, is_allocation_annotation
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.wire.deviceallocated import write_annotations
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
+from allocator.wire.podallocated import write_annotations
 from console.simulator.apiserver import AddedDefault
 from console.simulator.assumed import ASSUMED, REPLICA
 from webhook.settings import WebhookSettings

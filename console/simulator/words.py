@@ -7,11 +7,12 @@ from typing import Any, Final
 from allocator.adopted import in_doubt
 from allocator.request.cpus import PRIORITY_CLASS_LABEL, QOS_LABEL, names_cpus
 from allocator.vocabulary.adopted import ConflictKind, ForeignHolding
+from allocator.vocabulary.asks import DeviceQuota
 from allocator.vocabulary.cpunode import MILLI, CpuShare, NumaShare
-from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import format_cpuset
+from allocator.vocabulary.delivery import read_limits
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.limits import read_limits
 from allocator.vocabulary.names import (
     ASKED_LIMIT_PREFIX,
     DEVICE_ORDER,
@@ -21,10 +22,9 @@ from allocator.vocabulary.names import (
     OWN_CPUS,
     RESOURCE_MAPS,
 )
-from allocator.vocabulary.sharing import DeviceQuota
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
-from allocator.wire.devicequotas import NONE, UNLIMITED, read_quotas
-from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from allocator.wire.podallocated import NONE, UNLIMITED, read_quotas
+from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from allocator.wire.values import UNREADABLE, parse_json
 from console.simulator.account import Account, DeviceUse
 from console.simulator.apiserver import AddedDefault

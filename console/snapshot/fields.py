@@ -10,17 +10,15 @@ from typing import Final
 
 from allocator.vocabulary import names as known
 from allocator.vocabulary import peerresults as peers
+from allocator.vocabulary.delivery import KEEPERS
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.limits import KEEPERS
 from allocator.wire import gang, nodeallocation, nodetopology
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
-from allocator.wire.deviceobject import DEVICE_LINKS
-from allocator.wire.noderegister import REGISTERS
+from allocator.wire.deviceobject import DEVICE_LINKS, DEVICE_NUMBERS, GPU_PARTITIONS
+from allocator.wire.mirror import REGISTERS
 from allocator.wire.noderuntime import NODE_RUNTIME
 from allocator.wire.nodetopology import NODE_RESERVATION, SYSTEM_QOS_RESOURCE
-from allocator.wire.numberings import DEVICE_NUMBERS
-from allocator.wire.partitions import GPU_PARTITIONS
-from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from console.snapshot.keep import (
     DROPPED,
     Shape,

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from allocator.vocabulary.cpuset import CpusetError, format_cpuset
-from allocator.vocabulary.cpuset import parse as parse_cpuset
+from allocator.vocabulary.cputopology import CpusetError, format_cpuset
+from allocator.vocabulary.cputopology import parse as parse_cpuset
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, LayoutError, Version
 from reporter.cgroup.plan import File, Group, KubeletRules, Pod, SharedCpus, WantedCpusets, Write, plan, wants
 

@@ -25,7 +25,7 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import format_cpuset
 from reporter.cgroup.layout import KubernetesQos, Version, container_id
 
 BE: Final = "BE"

@@ -21,8 +21,7 @@ from allocator.vocabulary.names import (
     RESERVED_MEMORY,
     TYPE_GPU,
 )
-from allocator.wire.deviceobject import DEVICE_LINKS, write_links
-from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
+from allocator.wire.deviceobject import DEVICE_LINKS, GPU_MODEL, GPU_VENDOR, write_links
 from reporter.gpu.facts import DriverFacts, FabricState, GpuFacts, MigDevice, Outage, Peer
 from reporter.gpu.faults import notes
 from reporter.gpu.health import CardRecord, CardState, HealthPolicy, NodeRecord, waits

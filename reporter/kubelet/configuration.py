@@ -14,10 +14,9 @@ import orjson
 import yaml
 
 from allocator.quantity import QuantityError, to_milli
-from allocator.vocabulary.cpuset import CpusetError, format_cpuset, members
-from allocator.vocabulary.cpuset import parse as parse_cpuset
-from allocator.vocabulary.cputopology import CpuTopology
-from allocator.vocabulary.excerpt import excerpt
+from allocator.vocabulary.cputopology import CpusetError, CpuTopology, format_cpuset, members
+from allocator.vocabulary.cputopology import parse as parse_cpuset
+from allocator.vocabulary.outcome import excerpt
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import NODES

@@ -15,9 +15,9 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final
 
-from allocator.vocabulary.cpuset import CpusetError, format_cpuset, members
-from allocator.vocabulary.cpuset import parse as parse_cpuset
-from allocator.vocabulary.excerpt import excerpt
+from allocator.vocabulary.cputopology import CpusetError, format_cpuset, members
+from allocator.vocabulary.cputopology import parse as parse_cpuset
+from allocator.vocabulary.outcome import excerpt
 from reporter.kubelet.checkpoint import CheckpointError, checksum, decode, read_checksum, read_map, read_text, show_map
 
 FILE: Final = "cpu_manager_state"  # below the kubelet's folder

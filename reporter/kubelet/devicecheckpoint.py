@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from allocator.vocabulary.excerpt import excerpt
+from allocator.vocabulary.outcome import excerpt
 from allocator.wire.deviceobject import device_of
 from reporter.kubelet.checkpoint import (
     NIL,

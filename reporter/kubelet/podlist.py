@@ -30,8 +30,8 @@ from h2.events import (
 )
 from h2.exceptions import H2Error
 
-from allocator.vocabulary.cpuset import MAX_CPU
-from allocator.vocabulary.excerpt import excerpt
+from allocator.vocabulary.cputopology import MAX_CPU
+from allocator.vocabulary.outcome import excerpt
 from reporter.kubelet.podresources import WHOLE_POD, ContainerResources, PodResources
 
 _PREFIX: Final = struct.Struct(">BI")  # whether it is compressed, and how long it is

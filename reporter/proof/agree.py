@@ -13,7 +13,7 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import format_cpuset
 from allocator.vocabulary.delivery import unqualified
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import GPU_MEMORY, NVIDIA_GPU, TYPE_GPU

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from allocator.vocabulary.delivery import Keeping, MemoryUse
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.names import GPU_MEMORY, TYPE_GPU
 from reporter.gpu.facts import CgroupMemory
 from reporter.pods import NodePod

@@ -17,11 +17,15 @@ from allocator.vocabulary.names import (
     KUBERNETES_DOMAIN,
     TYPE_GPU,
 )
-from allocator.wire.deviceobject import read_device_object
-from allocator.wire.memoryuse import MEMORY_LIMITS
-from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
-from allocator.wire.numberings import DEVICE_NUMBERS, MAX_NUMBERINGS, read_numberings, write_numberings
-from allocator.wire.partitions import GPU_MODEL
+from allocator.wire.deviceobject import (
+    DEVICE_NUMBERS,
+    GPU_MODEL,
+    MAX_NUMBERINGS,
+    read_device_object,
+    read_numberings,
+    write_numberings,
+)
+from allocator.wire.noderuntime import MEMORY_LIMITS, NODE_RUNTIME, write_runtime
 from reporter.gpu.entries import TYPE_MIG, DeviceReport, timestamp
 from reporter.inventory import PciDevice
 from reporter.kubelet.checkpoint import CheckpointError

@@ -23,9 +23,16 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.dialects import VOLCANO_MEMORY, VOLCANO_NUMBER
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT
-from allocator.vocabulary.names import GPU_MEMORY, KOORDINATOR_DOMAIN, NVIDIA, TYPE_GPU
-from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
+from allocator.vocabulary.names import (
+    GPU_COUNT,
+    GPU_MEMORY,
+    GPU_MEMORY_MIB,
+    GPU_PRODUCT,
+    KOORDINATOR_DOMAIN,
+    NVIDIA,
+    TYPE_GPU,
+)
+from allocator.wire.deviceobject import GPU_MODEL, GPU_VENDOR
 from reporter.gpu.entries import DRIVER_VERSION, label
 from reporter.gpu.facts import GpuFacts
 from reporter.pods import MANAGER, NodeIdentity

@@ -11,8 +11,7 @@ from operator import or_
 from typing import Any, Final
 
 from allocator.cpu.pools import CpuHolder, CpuPools, pools
-from allocator.vocabulary.cpuset import format_cpuset
-from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.cputopology import CpuTopology, format_cpuset
 from allocator.wire.nodetopology import (
     NODE_RESERVATION,
     SYSTEM_QOS_RESOURCE,

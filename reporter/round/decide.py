@@ -13,7 +13,7 @@ from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import KUBERNETES_DOMAIN
 from allocator.wire.deviceobject import device_of
-from allocator.wire.memoryuse import MEMORY_LIMITS, read_uses, write_uses
+from allocator.wire.noderuntime import MEMORY_LIMITS, read_uses, write_uses
 from reporter.cgroup import plan
 from reporter.delivery import CardsThere, node_runtime, shown_nothing
 from reporter.gpu import entries

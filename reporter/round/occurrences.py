@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from allocator.vocabulary.memoryuse import Keeping
+from allocator.vocabulary.delivery import Keeping
 from reporter import takeover
 from reporter.gpu.health import NOTHING_KNOWN, CardState, NodeRecord
 from reporter.pods import NodeIdentity

@@ -6,8 +6,7 @@ from typing import Any
 
 from builders import container, device_entry, device_object, pod
 
-from allocator.vocabulary.mode import Mode
-from allocator.vocabulary.names import DEVICES_CHECKPOINTS
+from allocator.vocabulary.names import DEVICES_CHECKPOINTS, Mode
 from console.adopt.findings import ClusterFindings, find
 from console.adopt.objects import Cluster, ReadCluster
 from webhook.settings import DialectSettings, WebhookSettings, types_of

@@ -11,7 +11,7 @@ import pytest
 from adopt.objects import GPU, SHADOW, Raw, cluster, devices, found, gpu_pod, node
 from builders import container, device_entry, device_object, pod
 
-from allocator.vocabulary.mode import Mode
+from allocator.vocabulary.names import Mode
 from console.adopt.command import COMMAND
 from console.adopt.findings import ClusterFindings, HeldBy, NodeFinding, find
 from console.adopt.objects import ReadCluster, from_objects

@@ -9,7 +9,7 @@ from adopt.objects import SHADOW, Raw, cluster, devices, found, gpu_pod, node
 from builders import container, gpu, holding, part, pod
 from msgspec.structs import astuple
 
-from allocator.vocabulary.mode import Mode
+from allocator.vocabulary.names import Mode
 from allocator.wire.nodeallocation import write_spec
 from console.adopt.findings import find
 from console.adopt.objects import ReadCluster, from_objects

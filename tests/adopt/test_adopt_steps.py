@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from allocator.vocabulary.mode import Mode
+from allocator.vocabulary.names import Mode
 from console.adopt.findings import OURS, ClusterFindings, DevicePod, HeldBy, NodeFinding
 from console.adopt.steps import blockers, named, steps
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from allocator.vocabulary.mode import Mode
+from allocator.vocabulary.names import Mode
 from console import terminal
 from console.adopt.findings import ClusterFindings, HeldBy, NodeFinding
 from console.adopt.report import NamespaceReport, PlacedOn, PlacedPod

@@ -12,8 +12,8 @@ from allocator.vocabulary.adopted import LATER, ConflictKind, ForeignPart, Forei
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.node import NodeSnapshot
+from allocator.wire.deviceobject import MAX_NUMBERINGS, read_numberings, write_numberings
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
-from allocator.wire.numberings import MAX_NUMBERINGS, read_numberings, write_numberings
 
 CARDS = [gpu(minor) for minor in range(3)]
 IDS = [card.id for card in CARDS]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_near, json_values
 
-from allocator.vocabulary.hints import (
+from allocator.vocabulary.asks import (
     ExclusiveLevel,
     Joint,
     Operator,

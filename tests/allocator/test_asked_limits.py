@@ -12,11 +12,10 @@ from allocator.place import Placement, place
 from allocator.quantity import QuantityError
 from allocator.request.original import read_asks
 from allocator.request.pod import asks_by_metadata
-from allocator.vocabulary.askedlimit import AskedLimit
 from allocator.vocabulary.asks import PodRequest
-from allocator.vocabulary.limits import LimitProvider
+from allocator.vocabulary.delivery import AskedLimit, LimitProvider
 from allocator.vocabulary.names import DEVICE_ALLOCATED
-from allocator.wire.askedlimit import read_limit, write_limit
+from allocator.wire.podannotations import read_limit, write_limit
 from webhook import patch
 from webhook.admission.limits import LimitPolicy
 from webhook.admission.translate import TranslationPolicy, translate

@@ -15,15 +15,12 @@ from strategies import aligned_requests, cpu_rules, server_nodes
 
 from allocator.bind import ENDING, GANG_WAITS, Decision, PodToBind, adopt_running, bind, end, keep, may_take, release
 from allocator.place import Placement, numa_policy, place
-from allocator.vocabulary.asks import PodRequest, Wishes
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
-from allocator.vocabulary.cpunode import CpuShare, NumaShare
-from allocator.vocabulary.cpupolicy import NumaPolicy
-from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.asks import DeviceOrder, PodRequest, Wishes
+from allocator.vocabulary.cpunode import CpuAsk, CpuShare, NumaPolicy, NumaShare, QosClass
+from allocator.vocabulary.cputopology import parse
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.preference import DeviceOrder
 
 NOW = 1_700_000_000
 

@@ -16,23 +16,25 @@ from allocator.amounts import BadQuantityError, node_amounts, pod_amounts
 from allocator.index.query import QueryError, Want
 from allocator.request.original import read_asks, too_large_node
 from allocator.vocabulary.adopted import Numbering, Product
-from allocator.vocabulary.cpuset import parse
-from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.vocabulary.cputopology import Cpu, CpuTopology, parse
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.mix import MixError, TypicalRequest
 from allocator.vocabulary.names import DEVICE_ALLOCATED, DEVICE_SHARING, ORIGINAL_REQUEST, RESOURCE_STATUS
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, PodHints, read_hints
 from allocator.wire.classes import read_classes
-from allocator.wire.deviceallocated import read_allocation
-from allocator.wire.deviceobject import read_device_object, read_links
+from allocator.wire.deviceobject import (
+    read_device_object,
+    read_links,
+    read_numberings,
+    read_partitions,
+    write_numberings,
+)
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
-from allocator.wire.noderegister import read_register
+from allocator.wire.mirror import read_register
 from allocator.wire.nodetopology import CPU_TOPOLOGY, read_node_topology
-from allocator.wire.numberings import read_numberings, write_numberings
-from allocator.wire.partitions import read_partitions
-from allocator.wire.podallocated import AnnotationError, read_resource_status
+from allocator.wire.podallocated import AnnotationError, read_allocation, read_resource_status
+from allocator.wire.podannotations import RESOURCE_SPEC
 from allocator.wire.resourceclaim import read_resource_claim, read_resource_slice
-from allocator.wire.resourcespec import RESOURCE_SPEC
 
 ADOPTED = Adoption(frozenset(Product))
 OWN = BUILT_IN.with_types([own_type(f"queue{at}", f"example.com/queue{at}", Unit.UNITS) for at in range(129)])

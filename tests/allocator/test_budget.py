@@ -16,16 +16,12 @@ from trials import examples
 
 from allocator.budget import Budget
 from allocator.place import Placement, place, place_by_numa
-from allocator.vocabulary.asks import ContainerAsk, PodRequest, Wishes
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
-from allocator.vocabulary.cpunode import CpuNode
-from allocator.vocabulary.cpupolicy import NumaPolicy
+from allocator.vocabulary.asks import ContainerAsk, Joint, PodRequest, Scope, TypeHint, Wishes
+from allocator.vocabulary.cpunode import CpuAsk, CpuNode, NumaPolicy, QosClass
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
-from allocator.vocabulary.hints import Joint, Scope, TypeHint
-from allocator.vocabulary.links import Place, link
+from allocator.vocabulary.device import Place, Wiring, link
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.wiring import Wiring
 
 MOST_CALLS = 150_000  # of Python functions in one decision; a decision about one card takes some hundred
 

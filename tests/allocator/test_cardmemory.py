@@ -13,10 +13,9 @@ from allocator.vocabulary.asks import DeviceAsk, PodRequest
 from allocator.vocabulary.cardmemory import askable
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import GPU_TYPE
-from allocator.vocabulary.names import GPU_MEMORY, GPU_MEMORY_RATIO
+from allocator.vocabulary.names import GPU_MEMORY, GPU_MEMORY_RATIO, Phase
 from allocator.vocabulary.node import NodeSnapshot, fullness
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.phase import Phase
 
 CARD = gpu(0, 24 * GIB)
 SIZES = (24 * GIB, 80 * GIB, 25_769_803_777, 85_520_809_984, 8_589_934_591)

@@ -20,10 +20,9 @@ from allocator.claimed import (
     standing,
 )
 from allocator.gangreservation import Planned, hold
-from allocator.vocabulary.claims import ClaimedDevice, DeviceName, ResourceClaim
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE
-from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.holdings import ClaimedDevice, DeviceName, Holding, ResourceClaim, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.nodeallocation import read_spec, write_spec

@@ -19,9 +19,8 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from allocator.vocabulary.node import NodeSnapshot, fullness
 from allocator.vocabulary.outcome import Refusal
-from allocator.wire.deviceallocated import read_allocation, write_annotations
-from allocator.wire.deviceobject import read_device_object
-from allocator.wire.partitions import GPU_PARTITIONS
+from allocator.wire.deviceobject import GPU_PARTITIONS, read_device_object
+from allocator.wire.podallocated import read_allocation, write_annotations
 from koordgate.settings import device_types
 from webhook.admission.translate import TranslationPolicy, canonical, translate
 from webhook.settings import parse

@@ -21,8 +21,8 @@ from allocator.vocabulary.delivery import (
 )
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from allocator.vocabulary.outcome import Refusal
-from allocator.wire.deviceallocated import in_any_form, read_allocation, write_annotations
 from allocator.wire.noderuntime import read_runtime, write_runtime
+from allocator.wire.podallocated import in_any_form, read_allocation, write_annotations
 
 CLASSED = DeliveryRules(runtime_class="nvidia", handler="nvidia")
 NO_CLASS = DeliveryRules()

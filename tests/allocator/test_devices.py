@@ -9,9 +9,8 @@ from machines import A100_80G, L4, ODD, T4, devices, machine, server, server_dev
 
 from allocator.place import Placement, place
 from allocator.vocabulary.adopted import ForeignHolding, Product
-from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
+from allocator.vocabulary.asks import DeviceAsk, Operator, PodRequest, Requirement, Selector, TypeHint, Wishes
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.hints import Operator, Requirement, Selector, TypeHint
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from allocator.vocabulary.node import NodeSnapshot

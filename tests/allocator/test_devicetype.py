@@ -32,9 +32,9 @@ from allocator.vocabulary.names import DEVICE_ALLOCATED, DOMAINS
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.classes import read_classes
-from allocator.wire.deviceallocated import read_allocation, write_annotations
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import read_spec, write_spec
+from allocator.wire.podallocated import read_allocation, write_annotations
 
 MAX_COUNT = 128
 

@@ -11,15 +11,12 @@ from builders import GIB, app, asking, gpu, holding, nic, node, part, request
 from machines import server
 
 from allocator.place import Placement, place
-from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
-from allocator.vocabulary.device import Device, VirtualFunction
+from allocator.vocabulary.asks import DeviceAsk, ExclusiveLevel, PodRequest, TypeHint, Wishes
+from allocator.vocabulary.device import Device, Place, VirtualFunction, Wiring, link
 from allocator.vocabulary.devicetype import Unit, own_type
-from allocator.vocabulary.hints import ExclusiveLevel, TypeHint
 from allocator.vocabulary.holdings import Function, Holding
-from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.wiring import Wiring
 from allocator.wire.nodeallocation import read_spec, write_spec
 
 GPU, NIC = "koordinator.sh/gpu", "koordinator.sh/rdma"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trials import examples
 
 from allocator.request.pod import asks_by_metadata, read_request
-from allocator.vocabulary.gangs import MAX_MEMBERS, UNSTATED, GangSize, largest
+from allocator.vocabulary.asks import MAX_MEMBERS, UNSTATED, GangSize, largest
 from allocator.vocabulary.names import GANG_TOGETHER
 from allocator.wire.gang import (
     GANG_ANNOTATION,

@@ -15,12 +15,11 @@ from machines import server, server_devices, wired
 from trials import examples
 
 from allocator.place import Placement, place
-from allocator.vocabulary.asks import PodRequest, Wishes
-from allocator.vocabulary.hints import Joint
+from allocator.vocabulary.asks import Joint, PodRequest, Wishes
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from allocator.wire.partitions import built_in
+from allocator.wire.deviceobject import built_in
 
 GPU, NIC, FPGA = "koordinator.sh/gpu", "koordinator.sh/rdma", "koordinator.sh/fpga"
 NEAR = {"deviceTypes": ["gpu", "rdma"]}

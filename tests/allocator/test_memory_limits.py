@@ -17,13 +17,11 @@ from allocator.place import Placement, place
 from allocator.reasons import changes
 from allocator.request.original import read_asks
 from allocator.vocabulary.asks import ContainerAsk, PodRequest, Wishes
-from allocator.vocabulary.delivery import NOTHING_TOLD, NodeDelivery, NodeRuntime, Way
+from allocator.vocabulary.delivery import NOTHING_TOLD, LimitProvider, NodeDelivery, NodeRuntime, Way, read_limits
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.limits import LimitProvider, read_limits
-from allocator.vocabulary.names import DEVICE_SHARING
+from allocator.vocabulary.names import DEVICE_SHARING, Phase
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.phase import Phase
 
 TOOLKIT, FRACTIONS = LimitProvider.NVIDIA_TOOLKIT, LimitProvider.NVIDIA_FRACTIONS
 ODD = 15 * GIB + 12_345_677  # no whole number of MiB, and no multiple of 100

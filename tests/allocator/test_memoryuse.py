@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.vocabulary.memoryuse import Keeping, MemoryUse
-from allocator.wire.memoryuse import read_uses, write_uses
+from allocator.vocabulary.delivery import Keeping, MemoryUse
+from allocator.wire.noderuntime import read_uses, write_uses
 
 ENFORCED = MemoryUse("GPU-a", "team", "p", "main", Keeping.ENFORCED, 5, 10, 10, 10)
 MISSING = MemoryUse("GPU-b", "team", "p", "main", Keeping.MISSING, 5, None, 10, 10)

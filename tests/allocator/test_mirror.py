@@ -12,7 +12,7 @@ from trials import examples
 from allocator.vocabulary.adopted import Numbering, Product
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.phase import ContainerNames
+from allocator.vocabulary.names import ContainerNames
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
 from allocator.wire.mirror import Mirror, write_mirror
 

@@ -13,7 +13,7 @@ from allocator.request.devices import read_pod
 from allocator.request.unread import ANNOTATIONS, LABELS, OTHERS, find_misspelt, find_misspelt_keys
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.dialects import PEERS
-from allocator.vocabulary.meant import did_you_mean, meant
+from allocator.vocabulary.outcome import did_you_mean, meant
 
 TYPES = BUILT_IN.with_types([own_type("npu", "huawei.com/npu", Unit.DEVICES)])
 PATH = "spec.containers[0].resources"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from allocator.vocabulary import names
 from allocator.vocabulary.device import pci_address
 from allocator.vocabulary.devicetype import BUILT_IN
-from allocator.vocabulary.excerpt import excerpt
+from allocator.vocabulary.outcome import excerpt
 
 # Kubernetes: a key is an optional DNS subdomain of at most 253 characters, "/", and a name of at most 63.
 PREFIX = re.compile(r"(?=.{1,253}/)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/")

@@ -14,9 +14,8 @@ from strategies import device_lists, pod_requests
 
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest
-from allocator.vocabulary.cpunode import CpuShare, NumaShare
-from allocator.vocabulary.cpupolicy import NumaPolicy
-from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cpunode import CpuShare, NumaPolicy, NumaShare
+from allocator.vocabulary.cputopology import parse
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import GPU_TYPE
 from allocator.vocabulary.holdings import Share

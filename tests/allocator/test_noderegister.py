@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from allocator.wire.noderegister import RegisteredCard, read_register
+from allocator.wire.mirror import RegisteredCard, read_register
 
 MIB = 2**20
 HAMI, VOLCANO = "hami.io/node-nvidia-register", "volcano.sh/node-vgpu-register"

@@ -10,10 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import json_near, json_values
 
-from allocator.vocabulary.cpunode import PoolCpus
-from allocator.vocabulary.cpupolicy import NumaPolicy
-from allocator.vocabulary.cpuset import parse
-from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.vocabulary.cpunode import NumaPolicy, PoolCpus
+from allocator.vocabulary.cputopology import Cpu, CpuTopology, parse
 from allocator.wire.nodetopology import (
     BE_CPU_SHARED_POOLS,
     CPU_BASIC_INFO,

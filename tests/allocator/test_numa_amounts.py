@@ -21,9 +21,7 @@ from allocator.place import Placement, place
 from allocator.request.cpus import read_cpu_ask
 from allocator.request.original import read_asks
 from allocator.vocabulary.asks import PodRequest
-from allocator.vocabulary.cpuask import QosClass
-from allocator.vocabulary.cpunode import CpuNode, CpuShare, NumaShare, Zone
-from allocator.vocabulary.cpupolicy import NumaPolicy
+from allocator.vocabulary.cpunode import CpuNode, CpuShare, NumaPolicy, NumaShare, QosClass, Zone
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import RESOURCE_STATUS
 from allocator.vocabulary.node import NodeSnapshot

@@ -14,14 +14,12 @@ from machines import server, server_cpu, server_devices
 from machines_cpu import build, siblings_near
 
 from allocator.place import Placement, opened, place
-from allocator.vocabulary.asks import PodRequest
-from allocator.vocabulary.cpunode import CpuNode, CpuShare, NumaShare
-from allocator.vocabulary.cpupolicy import BindPolicy, NumaPolicy, NumaStrategy
-from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.asks import DeviceOrder, PodRequest
+from allocator.vocabulary.cpunode import BindPolicy, CpuNode, CpuShare, NumaPolicy, NumaShare, NumaStrategy
+from allocator.vocabulary.cputopology import parse
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.preference import DeviceOrder
 
 GPU = "koordinator.sh/gpu"
 SINGLE = NumaPolicy.SINGLE_NUMA_NODE

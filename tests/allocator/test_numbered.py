@@ -11,7 +11,7 @@ from allocator.disputed import meant
 from allocator.vocabulary.adopted import Numbering, Numberings
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Share
-from allocator.wire.numberings import read_numberings, starts_of, write_numberings
+from allocator.wire.deviceobject import read_numberings, starts_of, write_numberings
 
 NOW = tuple(
     Device(kind, f"{kind}-{identity}", minor, healthy=True, capacity={kind: 100})

@@ -21,10 +21,9 @@ from trials import examples
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, Phase
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.phase import Phase
 
 TAILS = (GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO)
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -14,9 +14,17 @@ from machines_cpu import build, siblings_near
 
 from allocator.place import Placement, numa_policy, place
 from allocator.vocabulary.asks import PodRequest
-from allocator.vocabulary.cpunode import CpuNode, CpuShare, NumaShare, Zone
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
-from allocator.vocabulary.cpuset import format_cpuset, parse
+from allocator.vocabulary.cpunode import (
+    BindPolicy,
+    CpuNode,
+    CpuShare,
+    ExclusivePolicy,
+    NumaPolicy,
+    NumaShare,
+    NumaStrategy,
+    Zone,
+)
+from allocator.vocabulary.cputopology import format_cpuset, parse
 from allocator.vocabulary.holdings import Holding, InvariantError
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal

@@ -18,29 +18,42 @@ from trials import examples
 
 from allocator.place import Placement, place
 from allocator.signature import depends_on_names, renamed, signature_of
-from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
-from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk, QosClass
-from allocator.vocabulary.cpunode import CpuNode, CpuShare, Zone
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy, NumaStrategy
-from allocator.vocabulary.cputopology import CpuTopology
-from allocator.vocabulary.device import Device, VirtualFunction
-from allocator.vocabulary.devicetype import FULL, Unit, own_type
-from allocator.vocabulary.hints import (
+from allocator.vocabulary.asks import (
+    ContainerAsk,
+    DeviceAsk,
+    DeviceOrder,
     ExclusiveLevel,
     Joint,
     Operator,
     PartitionSpec,
+    PodRequest,
     Requirement,
     Scope,
     Selector,
     TypeHint,
+    Wishes,
 )
+from allocator.vocabulary.cpunode import (
+    BindPolicy,
+    CpuAsk,
+    CpuNode,
+    CpuShare,
+    ExclusivePolicy,
+    KubeletAsk,
+    NumaExclusive,
+    NumaPolicy,
+    NumaStrategy,
+    QosClass,
+    Zone,
+)
+from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.device import Device, VirtualFunction
+from allocator.vocabulary.devicetype import FULL, Unit, own_type
 from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.names import Phase
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.phase import Phase
-from allocator.vocabulary.preference import DeviceOrder
-from allocator.wire.partitions import built_in
+from allocator.wire.deviceobject import built_in
 
 QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
 TOPOLOGIES = (

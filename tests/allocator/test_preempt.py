@@ -16,7 +16,7 @@ from allocator.place import Placement, place
 from allocator.preempt import LongRefusals, PodStanding, choose_victims
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
-from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cputopology import parse
 from allocator.vocabulary.node import NodeSnapshot
 
 ABOVE = 9

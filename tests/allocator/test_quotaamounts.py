@@ -41,13 +41,14 @@ from allocator.vocabulary.devicetype import (
     DeviceType,
     DeviceTypeError,
     DeviceTypes,
+    Part,
     Unit,
+    composed_type,
     own_type,
 )
 from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.names import Phase
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.owntype import Part, composed_type
-from allocator.vocabulary.phase import Phase
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 
 QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)

@@ -35,10 +35,8 @@ from allocator.preempt import PodStanding, choose_victims
 from allocator.reasons import Change, ChangeKind, card_reasons, changes, given, lack
 from allocator.vocabulary.adopted import ForeignHolding, Product
 from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
-from allocator.vocabulary.cpuask import QosClass
-from allocator.vocabulary.cpunode import CpuNode, CpuShare
-from allocator.vocabulary.cpupolicy import NumaPolicy
-from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cpunode import CpuNode, CpuShare, NumaPolicy, QosClass
+from allocator.vocabulary.cputopology import parse
 from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Holding, Share

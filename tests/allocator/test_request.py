@@ -13,8 +13,7 @@ from strategies import asks, pod_specs, resource_maps
 from allocator.request.devices import Stated, names_devices, read_pod
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE
-from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED
-from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED, Phase
 
 MAX_COUNT = 128
 

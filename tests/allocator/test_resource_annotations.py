@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import json_near, json_values
 
-from allocator.vocabulary.cpunode import PoolCpus
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
+from allocator.vocabulary.cpunode import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy, PoolCpus
 from allocator.vocabulary.names import RESOURCE_STATUS
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.podallocated import (
@@ -20,7 +19,7 @@ from allocator.wire.podallocated import (
     read_resource_status,
     write_resource_status,
 )
-from allocator.wire.resourcespec import (
+from allocator.wire.podannotations import (
     NUMA_TOPOLOGY_SPEC,
     RESOURCE_SPEC,
     NumaTopologySpec,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.vocabulary.claims import ClaimedDevice, DeviceName, ListedDevice
+from allocator.vocabulary.holdings import ClaimedDevice, DeviceName, ListedDevice
 from allocator.wire.resourceclaim import ClaimError, read_resource_claim, read_resource_slice
 
 DRIVERS = {DRIVER}

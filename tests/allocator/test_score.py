@@ -17,10 +17,9 @@ from allocator.index.preference import FIGURES, NO_CLASS, Filled, mean, variance
 from allocator.index.query import MAX_AMOUNT
 from allocator.index.rows import load_row, query_of, query_with_load, type_rows, want_of
 from allocator.place import Placement, place
-from allocator.vocabulary.asks import DeviceAsk, PodRequest
+from allocator.vocabulary.asks import NODE_CLASSES, DeviceAsk, PodRequest, Preference
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.node import NodeSnapshot, fullness
-from allocator.vocabulary.preference import NODE_CLASSES, Preference
 
 CPU, MEMORY, DISK = NODE_CLASSES
 

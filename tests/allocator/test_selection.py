@@ -10,11 +10,9 @@ from builders import container, pod
 from allocator.request.original import read_asks
 from allocator.request.pod import asks_by_metadata
 from allocator.request.selection import NO_SELECTION, Selection, echo, echoed, read_selection, selecting, with_selection
-from allocator.vocabulary.asks import NO_WISHES
+from allocator.vocabulary.asks import NO_WISHES, Operator, PartOfName, Requirement, Scope, Selector, TypeHint
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.dialect import Dialect, Selects
-from allocator.vocabulary.dialects import DIALECTS, PEERS
-from allocator.vocabulary.hints import Operator, PartOfName, Requirement, Scope, Selector, TypeHint
+from allocator.vocabulary.dialects import DIALECTS, PEERS, Dialect, Selects
 from allocator.vocabulary.names import DIALECT, ISOLATION_PROVIDER
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT

@@ -14,15 +14,12 @@ from machines import server, server_cpu, server_devices
 from allocator.place import place
 from allocator.signature import depends_on_names, renamed, signature_of
 from allocator.vocabulary.adopted import ForeignHolding, Product
-from allocator.vocabulary.asks import Wishes
+from allocator.vocabulary.asks import Operator, Requirement, Selector, TypeHint, Wishes
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
-from allocator.vocabulary.device import Device, VirtualFunction
-from allocator.vocabulary.hints import Operator, Requirement, Selector, TypeHint
+from allocator.vocabulary.device import NO_LINKS, Device, VirtualFunction, Wiring
 from allocator.vocabulary.holdings import Function
-from allocator.vocabulary.links import NO_LINKS
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.wiring import Wiring
 
 CARDS = server_devices()
 HALF = part(CARDS[0], 50)

@@ -10,8 +10,7 @@ from allocator.request.devices import read_pod
 from allocator.request.statedamounts import StatedAmounts
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, DeviceType, DeviceTypes, Unit
-from allocator.vocabulary.dialect import Dialect, Term
-from allocator.vocabulary.dialects import DIALECTS, PEERS
+from allocator.vocabulary.dialects import DIALECTS, PEERS, Dialect, Term
 
 PEER = {one.name: one for one in PEERS}
 HAMI, KAI, TENCENT, VOLCANO = (PEER[name] for name in ("hami", "kai", "tencent", "volcano"))

@@ -14,13 +14,10 @@ from strategies import device_lists, holdings, json_near, json_values, pod_reque
 from trials import examples
 
 from allocator.place import place
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
-from allocator.vocabulary.cpunode import CpuShare, NumaShare
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy
-from allocator.vocabulary.device import Device, VirtualFunction
+from allocator.vocabulary.cpunode import BindPolicy, CpuAsk, CpuShare, ExclusivePolicy, NumaShare, QosClass
+from allocator.vocabulary.device import NO_LINKS, Device, Partition, PartitionTable, VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Function, Holding, Share
-from allocator.vocabulary.links import NO_LINKS
 from allocator.vocabulary.names import (
     CORDONED,
     DEVICE_ALLOCATED,
@@ -32,12 +29,23 @@ from allocator.vocabulary.names import (
     visible_devices,
 )
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.partition import Partition, PartitionTable
-from allocator.wire.deviceallocated import read_allocation, write_annotations
-from allocator.wire.deviceobject import DEVICE_LINKS, read_device_object, write_links
+from allocator.wire.deviceobject import (
+    DEVICE_LINKS,
+    GPU_MODEL,
+    GPU_PARTITIONS,
+    GPU_VENDOR,
+    built_in,
+    read_device_object,
+    write_links,
+)
 from allocator.wire.nodeallocation import API_VERSION, RecordError, read_spec, write_spec
-from allocator.wire.partitions import GPU_MODEL, GPU_PARTITIONS, GPU_VENDOR, built_in
-from allocator.wire.podallocated import AnnotationError, read_cpu_share, write_allocation
+from allocator.wire.podallocated import (
+    AnnotationError,
+    read_allocation,
+    read_cpu_share,
+    write_allocation,
+    write_annotations,
+)
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 DEEP = "[" * 100_000

@@ -12,15 +12,13 @@ from machines import server, server_devices, wired
 
 from allocator.place import Placement, place
 from allocator.request.pod import read_request
+from allocator.vocabulary.asks import DeviceOrder
+from allocator.vocabulary.device import NO_LINKS, Partition, PartitionTable
 from allocator.vocabulary.holdings import Function, Holding, Share
-from allocator.vocabulary.links import NO_LINKS
 from allocator.vocabulary.names import CORDONED, DEVICE_ORDER, ISOLATION_PROVIDER
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.partition import Partition, PartitionTable
-from allocator.vocabulary.preference import DeviceOrder
-from allocator.wire.deviceobject import read_device_object
-from allocator.wire.partitions import built_in
+from allocator.wire.deviceobject import built_in, read_device_object
 
 GPU, NIC = "koordinator.sh/gpu", "koordinator.sh/rdma"
 

@@ -12,8 +12,7 @@ import pytest
 import yaml
 
 from allocator.vocabulary import names
-from allocator.vocabulary.cpunode import CpuShare, NumaShare
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy
+from allocator.vocabulary.cpunode import BindPolicy, CpuShare, ExclusivePolicy, NumaShare
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Function, Holding, Share
 from allocator.wire import nodeallocation, nodetopology

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.pod import is_ours
+from allocator.vocabulary.delivery import states_limit
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
-from allocator.vocabulary.limits import states_limit
 from allocator.vocabulary.names import (
     DEVICE_ALLOCATED,
     DEVICE_ORDER,
@@ -32,7 +32,7 @@ from allocator.vocabulary.names import (
     visible_devices,
 )
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
-from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from koordgate.settings import device_types
 from localplane.admin import JsonObject
 from localplane.chart import find, settings_text

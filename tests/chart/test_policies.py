@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from allocator.vocabulary.delivery import LIMIT_VARIABLES
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
-from allocator.vocabulary.limits import LIMIT_VARIABLES
 from localplane.admin import JsonObject
 from localplane.chart import ChartError, find
 

@@ -8,8 +8,8 @@ import pytest
 
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
-from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT
-from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
+from allocator.vocabulary.names import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT
+from allocator.wire.deviceobject import GPU_MODEL, GPU_VENDOR
 from localplane.admin import JsonObject
 from localplane.chart import ChartError, find
 from reporter.gpu.entries import DRIVER_VERSION

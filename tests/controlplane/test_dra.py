@@ -32,7 +32,7 @@ from controlplane.gpu_cluster import (
     waits,
 )
 
-from allocator.vocabulary.claims import DeviceName
+from allocator.vocabulary.holdings import DeviceName
 from localplane import chart
 from localplane.admin import AdminClient, ApiError, JsonObject
 from localplane.binaries import Binaries

@@ -10,7 +10,7 @@ from controlplane.gpu_cluster import DEVICE_ALLOCATED, binding, pod, pods_path
 from allocator.request.cpus import QOS_LABEL
 from allocator.vocabulary.names import NUMA_SCOPE, OWN_CPUS, RESOURCE_STATUS, visible_devices
 from allocator.wire.nodetopology import NodeTopology, NumaZone, write_node_topology
-from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from localplane import chart
 from localplane.admin import JSON_PATCH, STRATEGIC_PATCH, AdminClient, ApiError, JsonObject
 from localplane.binaries import Binaries

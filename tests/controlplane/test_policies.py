@@ -10,7 +10,7 @@ import pytest_asyncio
 from controlplane.conftest import KUBELET
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, binding, pod, pods_path, refusal
 
-from allocator.vocabulary.limits import LIMIT_VARIABLES
+from allocator.vocabulary.delivery import LIMIT_VARIABLES
 from allocator.vocabulary.names import (
     DEVICE_QUOTAS,
     DEVICE_SHARING,

@@ -14,7 +14,7 @@ from controlplane.gpu_cluster import HOME, at_home, bound, create, pod, pods_pat
 from nvml_standin import Played
 from sysfs_tree import Machine
 
-from allocator.vocabulary.cpuset import parse as parse_cpuset
+from allocator.vocabulary.cputopology import parse as parse_cpuset
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import read_node_topology

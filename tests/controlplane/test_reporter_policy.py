@@ -10,7 +10,7 @@ from controlplane.conftest import KUBELET
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.names import TYPE_FPGA
-from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
+from allocator.wire.deviceobject import GPU_MODEL, GPU_VENDOR
 from localplane import chart
 from localplane.admin import APPLY_PATCH, MERGE_PATCH, AdminClient, ApiError, JsonObject
 from localplane.plane import ControlPlane

@@ -35,7 +35,7 @@ from controlplane.gpu_cluster import (
 
 from allocator.vocabulary.adopted import Numbering
 from allocator.vocabulary.names import DEVICE_ALLOCATED, DEVICE_ORDER, DIALECT, visible_devices
-from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
+from allocator.wire.deviceobject import DEVICE_NUMBERS, write_numberings
 from localplane import chart
 from localplane.admin import AdminClient, ApiError, JsonObject
 from localplane.binaries import Binaries

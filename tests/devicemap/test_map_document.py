@@ -12,14 +12,11 @@ from allocator.devices.delivery import DeliveryRules, delivery_of
 from allocator.vocabulary.adopted import ForeignHolding, Product
 from allocator.vocabulary.cpunode import CpuShare, NumaShare
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
-from allocator.vocabulary.delivery import NodeRuntime
-from allocator.vocabulary.device import Device
+from allocator.vocabulary.delivery import Keeping, MemoryUse, NodeRuntime
+from allocator.vocabulary.device import Device, Place, Wiring, link
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes, Unit, own_type
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.links import Place, link
-from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.vocabulary.wiring import Wiring
 from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, NodeTopology, PodCpuAlloc
 from webhook.devicemap.document import node_entry, types_entry
 

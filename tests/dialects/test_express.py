@@ -11,13 +11,22 @@ from trials import examples
 
 from allocator.request.express import Expressed, express
 from allocator.request.original import read_asks
-from allocator.vocabulary.askedlimit import AskedLimit
-from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
+from allocator.vocabulary.asks import (
+    ContainerAsk,
+    DeviceAsk,
+    Operator,
+    PartOfName,
+    PodRequest,
+    Requirement,
+    Scope,
+    Selector,
+    TypeHint,
+    Wishes,
+)
+from allocator.vocabulary.delivery import AskedLimit
 from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, RDMA_TYPE, DeviceTypes
-from allocator.vocabulary.dialect import Dialect, Term
-from allocator.vocabulary.dialects import PEERS
-from allocator.vocabulary.hints import Operator, PartOfName, Requirement, Scope, Selector, TypeHint
-from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.dialects import PEERS, Dialect, Term
+from allocator.vocabulary.names import Phase
 
 ELASTIC = {"memoryUnit": "1Mi"}
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from allocator.vocabulary.dialect import Dialect, Term
+from allocator.vocabulary.dialects import Dialect, Term
 from webhook.settings import DialectSettings, dialects_on
 
 # Each name: what it states, its units in one of the name, and what else holds of the number.

@@ -28,9 +28,9 @@ from doctor.test_checks import (
 )
 from msgspec import structs
 
+from allocator.vocabulary.delivery import Keeping, MemoryUse
 from allocator.vocabulary.dialects import PEERS
-from allocator.vocabulary.memoryuse import Keeping, MemoryUse
-from allocator.wire.memoryuse import write_uses
+from allocator.wire.noderuntime import write_uses
 from console.doctor import trials
 from console.doctor.checks import examine
 from console.doctor.checks.installed import versions

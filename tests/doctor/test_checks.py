@@ -11,8 +11,8 @@ import pytest
 from msgspec import structs
 
 from allocator.vocabulary.adopted import Product
+from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.dialects import PEERS
-from allocator.vocabulary.preference import Preference
 from console.doctor import trials
 from console.doctor.checks import examine
 from console.doctor.command import data, summary, table

@@ -8,7 +8,7 @@ import pytest
 from doctor.test_checks import device, meta, node, right_cluster, snapshot
 from msgspec import structs
 
-from allocator.vocabulary.limits import LimitProvider
+from allocator.vocabulary.delivery import LimitProvider
 from console.doctor.checks.delivery import delivery
 from console.doctor.findings import Level
 from console.reading import ReadList

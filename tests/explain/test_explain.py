@@ -14,8 +14,8 @@ from commands import Answer
 from explain.scenes import BORN, GPU, Raw, bound, gpu_pod, node, scheduled, waiting
 
 from allocator.index.search import NodeFigures
+from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.names import DEVICE_ALLOCATED
-from allocator.vocabulary.preference import Preference
 from console.explain import report
 from console.explain.explanation import Rival
 

@@ -22,27 +22,25 @@ from allocator.quantity import QuantityError, format_bytes, format_int, parse, t
 from allocator.request.original import read_asks
 from allocator.vocabulary.delivery import NodeRuntime
 from allocator.vocabulary.devicetype import BUILT_IN
-from allocator.vocabulary.dialect import Dialect
-from allocator.vocabulary.dialects import PEERS
+from allocator.vocabulary.dialects import PEERS, Dialect
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import DOMAINS, GPU_MEMORY_RATIO
 from allocator.wire.allocatehint import read_hints
 from allocator.wire.classes import read_classes
-from allocator.wire.deviceallocated import read_allocation
-from allocator.wire.deviceobject import read_links
+from allocator.wire.deviceobject import read_links, read_partitions
 from allocator.wire.gang import read_gang
 from allocator.wire.nodeallocation import RecordError, read_spec, write_spec
 from allocator.wire.noderuntime import read_runtime, write_runtime
 from allocator.wire.nodetopology import read_node_topology, write_node_topology
-from allocator.wire.partitions import read_partitions
 from allocator.wire.podallocated import (
     AnnotationError,
+    read_allocation,
     read_cpu_share,
     read_resource_status,
     write_allocation,
     write_resource_status,
 )
-from allocator.wire.resourcespec import read_numa_topology_spec, read_resource_spec
+from allocator.wire.podannotations import read_numa_topology_spec, read_resource_spec
 from reporter import runtimefiles as formats
 from reporter.delivery import CardsThere, node_runtime, operator_policy
 from reporter.kubelet import configuration, cpustate, devicecheckpoint, podlist

@@ -17,9 +17,16 @@ from builders import app, finish, gpu, gpus, part, request
 from allocator import bind as pods
 from allocator import claimed
 from allocator.bind import Holdings, PodToBind
-from allocator.vocabulary.claims import ClaimedDevice, DeviceName, ListedDevice, ResourceClaim, ResourceSlice
 from allocator.vocabulary.devicetype import GPU_TYPE
-from allocator.vocabulary.holdings import Holding, of_claims
+from allocator.vocabulary.holdings import (
+    ClaimedDevice,
+    DeviceName,
+    Holding,
+    ListedDevice,
+    ResourceClaim,
+    ResourceSlice,
+    of_claims,
+)
 from allocator.vocabulary.node import NodeSnapshot
 from webhook.view.changes import Changes
 from webhook.view.claims import ClaimTable

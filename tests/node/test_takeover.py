@@ -13,7 +13,7 @@ import pytest_asyncio
 from node import images
 from node.harness import Node, Reporter
 
-from allocator.vocabulary.cpuset import format_cpuset, parse
+from allocator.vocabulary.cputopology import format_cpuset, parse
 from allocator.vocabulary.names import OWN_CPUS
 from localplane.admin import AdminClient, ApiError, JsonObject
 from localplane.plane import ControlPlane

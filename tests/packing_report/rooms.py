@@ -9,8 +9,8 @@ from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import GPU_TYPE
 from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.names import Phase
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.vocabulary.phase import Phase
 
 GIB = 2**30
 CARD = {"gpu-core": 100, "gpu-memory": 80 * GIB, "gpu-memory-ratio": 100}

@@ -17,13 +17,11 @@ from allocator.packing.filling import MAX_COPIES, MAX_DECISIONS, DeviceTake, Fil
 from allocator.packing.stranded import stranded
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
-from allocator.vocabulary.cpunode import CpuNode
+from allocator.vocabulary.cpunode import CpuAsk, CpuNode, QosClass
+from allocator.vocabulary.device import Partition, PartitionTable, Wiring
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, GPU_TYPE
 from allocator.vocabulary.mix import NO_MIX
 from allocator.vocabulary.node import NodeSnapshot, fullness
-from allocator.vocabulary.partition import Partition, PartitionTable
-from allocator.vocabulary.wiring import Wiring
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 CPUS = build(2, 1, 4, 2, siblings_near)

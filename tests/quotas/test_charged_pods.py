@@ -19,8 +19,7 @@ from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.original import read_asks
 from allocator.request.pod import is_ours
-from allocator.vocabulary.names import ORIGINAL_REQUEST, is_quota_resource
-from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.names import ORIGINAL_REQUEST, Phase, is_quota_resource
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from webhook import patch
 from webhook.admission.pods import PodWebhooks

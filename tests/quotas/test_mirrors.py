@@ -7,7 +7,7 @@ from npus import TYPES as NPU_TYPES
 
 from allocator.quantity import LARGEST
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.dialect import Dialect, Term
+from allocator.vocabulary.dialects import Dialect, Term
 from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, Range, in_units, may_be_added, read_ranges, tightest
 from webhook.quotas.mirror import (
     MIRROR_LABEL,

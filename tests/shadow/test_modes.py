@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.vocabulary.mode import Mode, mode_of
+from allocator.vocabulary.names import Mode, mode_of
 from webhook.view.namespaces import NamespaceFeed, NamespaceModes
 
 STATED: dict[str, tuple[dict[str, object], Mode]] = {

@@ -12,8 +12,7 @@ import pytest
 from builders import container, device_entry, device_object, pod
 from world import asks, binding
 
-from allocator.vocabulary.mode import Mode
-from allocator.vocabulary.names import DEVICES_CHECKPOINTS
+from allocator.vocabulary.names import DEVICES_CHECKPOINTS, Mode
 from console.simulator.cluster import Pods
 from koordgate.kube.errors import KubeError
 from webhook.assembly import Parts, assemble

@@ -18,18 +18,16 @@ from allocator.quantity import format_bytes
 from allocator.request.cpus import read_cpu_ask
 from allocator.request.unread import find_misspelt, is_ours
 from allocator.vocabulary import names
-from allocator.vocabulary.cpuask import QosClass
+from allocator.vocabulary.asks import GangSize
+from allocator.vocabulary.cpunode import QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
-from allocator.vocabulary.gangs import GangSize
 from allocator.wire.allocatehint import HINT_ANNOTATIONS, PodHints, read_hints
 from allocator.wire.classes import read_classes
-from allocator.wire.deviceallocated import read_allocation
-from allocator.wire.deviceobject import DEVICE_LINKS, read_device_object, read_links
+from allocator.wire.deviceobject import DEVICE_LINKS, GPU_PARTITIONS, read_device_object, read_links, read_partitions
 from allocator.wire.gang import gang_of, stated_size
 from allocator.wire.nodetopology import read_node_topology
-from allocator.wire.partitions import GPU_PARTITIONS, read_partitions
-from allocator.wire.podallocated import read_resource_status
-from allocator.wire.resourcespec import (
+from allocator.wire.podallocated import read_allocation, read_resource_status
+from allocator.wire.podannotations import (
     NUMA_TOPOLOGY_SPEC,
     RESOURCE_SPEC,
     read_numa_topology_spec,

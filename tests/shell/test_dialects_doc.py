@@ -8,8 +8,7 @@ import pytest
 from allocator.quantity import format_bytes
 from allocator.request.selection import echo
 from allocator.request.unread import FOREIGN
-from allocator.vocabulary.dialect import Term
-from allocator.vocabulary.dialects import PEERS
+from allocator.vocabulary.dialects import PEERS, Term
 from webhook.settings import parse, types_of
 
 TEXT = (Path(__file__).parents[2] / "docs" / "dialects.md").read_text(encoding="utf-8")

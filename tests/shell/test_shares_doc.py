@@ -12,8 +12,8 @@ from sharings import CARD, cards, groups, held, parts, quotas, read, serves, sha
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.names import DEVICE_QUOTAS, DEVICE_SHARING
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
-from allocator.wire.devicequotas import read_quotas
-from allocator.wire.devicesharing import read_sharing
+from allocator.wire.podallocated import read_quotas
+from allocator.wire.podannotations import read_sharing
 
 TEXT = (Path(__file__).parents[2] / "docs" / "shares.md").read_text(encoding="utf-8")
 PAGE = (Path(__file__).parents[2] / "docs" / "annotations.md").read_text(encoding="utf-8")

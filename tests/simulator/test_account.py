@@ -8,7 +8,7 @@ from builders import device_entry, device_object
 from simulator.clusters import ALLOCATED, QOS, STATUS, asking, held, nic, node, topology
 
 from allocator.vocabulary.cpunode import CpuShare
-from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cputopology import parse
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.holdings import Share
 from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, NodeReservation, PodCpuAlloc, SystemCpus

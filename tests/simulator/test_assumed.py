@@ -13,7 +13,7 @@ from trials import examples
 
 from allocator.vocabulary.adopted import Numbering
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, Unit, own_type
-from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
+from allocator.wire.deviceobject import DEVICE_NUMBERS, write_numberings
 from console.simulator.arrivals import key_of, read_cluster
 from console.simulator.assumed import ASSUMED, VENDORS, assume_devices, assumed_entries
 from koordgate.cli import main

@@ -10,7 +10,7 @@ from rich.table import Table
 from simulator.clusters import asking, gpus, held, nic, node, topology
 from simulator.test_account import account, holds
 
-from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cputopology import parse
 from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, NodeReservation, PodCpuAlloc
 from console import terminal
 from console.simulator import apiserver, report

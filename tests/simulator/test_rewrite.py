@@ -6,7 +6,7 @@ import pytest
 from builders import container, pod
 
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.dialects import Dialect
 from allocator.vocabulary.names import KOORDINATOR_DOMAIN
 from console.simulator.documents import every_dialect
 from console.simulator.translate import rewrite

@@ -14,7 +14,7 @@ import yaml
 from simulator.clusters import ALLOCATED, EXAMPLES, STATUS, asking, device, gpus, held, listed, machine, node, saved
 
 from allocator.quantity import to_int
-from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cputopology import parse
 from koordgate.cli import main
 
 CONFIG = ("--config", str(EXAMPLES / "config.yaml"))

@@ -9,7 +9,7 @@ import pytest
 from builders import device_entry, device_object
 from simulator.clusters import ALLOCATED, STATUS, asking, gpus, listed, machine, nic, node, pinned, saved, topology
 
-from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cputopology import parse
 from koordgate.cli import main
 
 

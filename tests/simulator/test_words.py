@@ -10,13 +10,12 @@ from simulator.test_account import account
 
 from allocator.devices.words import how_many
 from allocator.vocabulary.adopted import ForeignHolding, Product
-from allocator.vocabulary.cpunode import CpuShare, NumaShare
-from allocator.vocabulary.cpupolicy import BindPolicy
+from allocator.vocabulary.asks import DeviceQuota
+from allocator.vocabulary.cpunode import BindPolicy, CpuShare, NumaShare
 from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN, FPGA_TYPE, GPU_TYPE, RDMA_TYPE, DeviceType, Unit, own_type
 from allocator.vocabulary.holdings import Function, Holding, Share
 from allocator.vocabulary.names import DEVICE_ORDER, ORIGINAL_REQUEST
-from allocator.vocabulary.sharing import DeviceQuota
 from console.simulator import words
 from console.simulator.account import DeviceUse
 from console.simulator.cluster import PodFate, Result

@@ -11,10 +11,10 @@ from builders import container, device_entry, device_object, holding, pod
 
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.names import DEVICE_ALLOCATED, DEVICES_CHECKPOINTS, ORIGINAL_REQUEST
-from allocator.wire.deviceallocated import write_annotations
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import read_spec, write_spec
 from allocator.wire.nodetopology import read_node_topology
+from allocator.wire.podallocated import write_annotations
 from allocator.wire.resourceclaim import read_resource_slice
 from console.snapshot.fields import shapes
 from console.snapshot.keep import object_of

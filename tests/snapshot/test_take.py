@@ -10,7 +10,7 @@ import pytest
 from builders import device_entry, device_object, pod
 from fake_kube import FakeKube, answer
 
-from allocator.vocabulary.mode import Mode
+from allocator.vocabulary.names import Mode
 from console.simulator.documents import InputError
 from console.simulator.objects import read_all
 from console.snapshot.command import write

@@ -5,10 +5,10 @@ from builders import GIB, device_entry, device_object, finish, gpu, held, holdin
 from world import gpu_pod
 
 from allocator.bind import PodToBind, bind
+from allocator.vocabulary.asks import DeviceOrder
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.vocabulary.preference import DeviceOrder
 from webhook.scheduling.assumed import Assumed
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed

@@ -8,8 +8,8 @@ from typing import Any
 from builders import gpu, holding, node, part
 from world import World, binding, binds, gpu_pod
 
+from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.devicetype import BUILT_IN
-from allocator.vocabulary.preference import Preference
 from koordgate.kube.resource import EVENTS
 from webhook.upkeep import reports
 from webhook.upkeep.reports import BindEvents

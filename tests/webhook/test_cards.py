@@ -10,12 +10,12 @@ from builders import device_entry, device_object, gpu, holding, nic, part, share
 from rich.console import Console
 from rich.table import Table
 
+from allocator.vocabulary.delivery import Keeping, MemoryUse
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.holdings import Holding
-from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.names import CLASSES, CORDONED
-from allocator.wire.memoryuse import write_uses
 from allocator.wire.nodeallocation import write_spec
+from allocator.wire.noderuntime import write_uses
 from console.devices.cards import (
     Availability,
     Card,

@@ -13,9 +13,8 @@ from fake_kube import answer, hold
 from waiting import until
 from world import World, admitted, asks, gpu_pod, releasing
 
-from allocator.vocabulary.claims import ResourceClaim
 from allocator.vocabulary.devicetype import GPU_TYPE
-from allocator.vocabulary.holdings import InvariantError
+from allocator.vocabulary.holdings import InvariantError, ResourceClaim
 from allocator.wire.resourceclaim import read_resource_claim
 from koordgate.kube.resource import DEVICES, EVENTS, NODE_ALLOCATIONS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from webhook.dra import keeper as keeper_module

@@ -14,17 +14,16 @@ from strategies import device_lists, pod_requests
 from world import BEGINNING, World, cpu_pod, gpu_pod, koordinator_annotation, plain_pod
 
 from allocator.place import place
-from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.asks import PodRequest, Preference
+from allocator.vocabulary.delivery import Keeping, MemoryUse
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Holding
-from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.preference import Preference
 from allocator.wire.deviceobject import NodeDevices
-from allocator.wire.memoryuse import write_uses
+from allocator.wire.noderuntime import write_uses
 from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
 from webhook.ledger.kube import RecordHandler

@@ -28,12 +28,11 @@ from world import (
 )
 
 from allocator.request.cpus import QOS_LABEL
-from allocator.vocabulary.cpunode import CpuShare
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy
-from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cpunode import BindPolicy, CpuShare, ExclusivePolicy, NumaPolicy
+from allocator.vocabulary.cputopology import parse
 from allocator.vocabulary.names import DEVICE_ALLOCATED, ORIGINAL_REQUEST, OWN_CPUS, QUOTA_CPUS, RESOURCE_STATUS
 from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, PodCpuAlloc
-from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES
 from webhook import patch

@@ -6,7 +6,7 @@ import pytest
 from builders import container, pod
 
 from allocator.request.cpus import QOS_LABEL, not_aligned, not_guaranteed, without_effect
-from allocator.wire.resourcespec import RESOURCE_SPEC
+from allocator.wire.podannotations import RESOURCE_SPEC
 
 CASES = {
     "no label": ("", {"preferredCPUBindPolicy": "FullPCPUs"}, "preferredCPUBindPolicy"),

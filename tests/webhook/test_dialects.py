@@ -13,10 +13,9 @@ from world import asks
 from allocator.place import Placement, place
 from allocator.request.original import read_asks
 from allocator.request.pod import is_ours
-from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.asks import DeviceAsk, ExclusiveLevel, Scope, TypeHint
 from allocator.vocabulary.devicetype import BUILT_IN, RDMA_TYPE, DeviceTypeError, DeviceTypes
-from allocator.vocabulary.dialect import Dialect, Term
-from allocator.vocabulary.hints import ExclusiveLevel, Scope, TypeHint
+from allocator.vocabulary.dialects import Dialect, Term
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import GPU, GPU_MEMORY, KOORD_SCHEDULER, ORIGINAL_REQUEST
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT

@@ -16,9 +16,9 @@ from trials import examples
 from waiting import until
 from world import World, binding, binds, cpu_pod
 
-from allocator.vocabulary.cpuset import members, parse
+from allocator.vocabulary.cputopology import members, parse
 from allocator.vocabulary.names import RESOURCE_STATUS
-from allocator.wire.deviceallocated import read_allocation
+from allocator.wire.podallocated import read_allocation
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES

@@ -17,7 +17,7 @@ from world import SCHEDULER, World, binding, binds, cpu_pod, gpu_pod, koordinato
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.holdings import Holding
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
-from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC
+from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
 from webhook.ledger.store import Record
 from webhook.scheduling.extender import BadExtenderArgsError, Extender

@@ -11,11 +11,11 @@ from fake_kube import FakeKube
 from msgspec.structs import replace
 from world import SETTINGS, World, admitted, gpu_pod
 
+from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import InvariantError
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.vocabulary.preference import Preference
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODES, PODS
 from webhook.settings import SchedulerNames, TypicalSettings

@@ -12,7 +12,7 @@ from machines_cpu import machine
 from world import gpu_pod
 
 from allocator.vocabulary.cpunode import CpuShare
-from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cputopology import parse
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import NodeTopology
 from webhook.ledger.store import Record

@@ -14,10 +14,9 @@ from builders import device_entry, device_object
 from fake_kube import FakeKube
 from world import SETTINGS, World, gpu_pod
 
-from allocator.vocabulary.preference import Preference
-from allocator.wire.deviceobject import DEVICE_LINKS, write_links
+from allocator.vocabulary.asks import Preference
+from allocator.wire.deviceobject import DEVICE_LINKS, GPU_MODEL, write_links
 from allocator.wire.gang import GANG_LABELS
-from allocator.wire.partitions import GPU_MODEL
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import DEVICES
 

@@ -9,7 +9,7 @@ from builders import container, pod
 from sharings import uses
 from world import POLICY, SCHEDULER, asks
 
-from allocator.vocabulary.limits import LimitProvider
+from allocator.vocabulary.delivery import LimitProvider
 from allocator.vocabulary.names import LIMITS
 from webhook import patch
 from webhook.admission.limits import LimitPolicy

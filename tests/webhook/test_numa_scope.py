@@ -13,7 +13,7 @@ from allocator.request.cpus import QOS_LABEL
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.names import NUMA_SCOPE, RESOURCE_STATUS
 from allocator.wire.nodetopology import NumaZone
-from allocator.wire.resourcespec import RESOURCE_SPEC
+from allocator.wire.podannotations import RESOURCE_SPEC
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODES, PODS
 from webhook import patch, settings

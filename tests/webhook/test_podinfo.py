@@ -12,10 +12,8 @@ from strategies import json_values
 from world import BEGINNING, World, cpu_pod, gpu_pod, plain_pod
 
 from allocator.request.cpus import QOS_LABEL
-from allocator.vocabulary.cpuask import QosClass
-from allocator.vocabulary.cpunode import CpuShare, NumaShare
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy
-from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cpunode import BindPolicy, CpuShare, ExclusivePolicy, NumaPolicy, NumaShare, QosClass
+from allocator.vocabulary.cputopology import parse
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Share
@@ -23,7 +21,7 @@ from allocator.vocabulary.names import DEVICE_ALLOCATED, DEVICE_ORDER, GPU_CORE,
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE, GPU_PARTITION_SPEC
 from allocator.wire.gang import GANG_ANNOTATION, GANG_LABELS
 from allocator.wire.podallocated import write_allocation
-from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import PodFeed
 from webhook.view.loads import BoundRequests

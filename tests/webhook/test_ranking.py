@@ -19,30 +19,32 @@ from allocator.index.preference import FIGURES, Filled
 from allocator.index.rows import CPU_ROW, query_of, type_rows
 from allocator.place import Placement, place
 from allocator.request.devices import _hinted
-from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
-from allocator.vocabulary.cputopology import CpuTopology
-from allocator.vocabulary.device import Device, VirtualFunction
-from allocator.vocabulary.devicetype import BUILT_IN, FPGA_TYPE, FULL, RDMA_TYPE, DeviceType, Unit, own_type
-from allocator.vocabulary.gangs import UNSTATED, GangSize
-from allocator.vocabulary.hints import (
+from allocator.vocabulary.asks import (
+    UNSTATED,
+    ContainerAsk,
+    DeviceAsk,
+    DeviceOrder,
     ExclusiveLevel,
+    GangSize,
     Joint,
     Operator,
     PartitionSpec,
+    PodRequest,
+    Preference,
     Requirement,
     Scope,
     Selector,
     Strategy,
     TypeHint,
+    Wishes,
 )
+from allocator.vocabulary.cpunode import BindPolicy, CpuAsk, ExclusivePolicy, NumaExclusive, NumaPolicy, QosClass
+from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.device import Device, Place, VirtualFunction, link
+from allocator.vocabulary.devicetype import BUILT_IN, FPGA_TYPE, FULL, RDMA_TYPE, DeviceType, Unit, own_type
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.links import Place, link
-from allocator.vocabulary.names import DEVICE_ORDER
+from allocator.vocabulary.names import DEVICE_ORDER, Phase
 from allocator.vocabulary.node import NodeSnapshot, fullness
-from allocator.vocabulary.phase import Phase
-from allocator.vocabulary.preference import DeviceOrder, Preference
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import KubeletCpus, NodeTopology, NumaZone
 from webhook.ledger.ledger import Ledger

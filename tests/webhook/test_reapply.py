@@ -8,7 +8,7 @@ import pytest
 from builders import container, pod, sidecar_container
 from world import SCHEDULER, applied_again, asks
 
-from allocator.vocabulary.limits import LimitProvider
+from allocator.vocabulary.delivery import LimitProvider
 from allocator.vocabulary.names import DEVICE_SHARING, ORIGINAL_REQUEST
 from webhook import patch
 from webhook.admission.additions import SlotDefaults

@@ -8,7 +8,7 @@ from world import World, gpu_pod
 
 from allocator.claimed import ClaimedToo
 from allocator.vocabulary.adopted import AdoptionConflict, ConflictKind, Product
-from allocator.vocabulary.gangs import UNSTATED, GangSize
+from allocator.vocabulary.asks import UNSTATED, GangSize
 from koordgate.kube.resource import DEVICES, EVENTS, PLUGIN_POD_GROUPS, TOLD_AGAIN_S
 from webhook.view.podinfo import PodInfo, read_pod_info
 

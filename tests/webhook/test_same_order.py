@@ -10,8 +10,8 @@ from fake_kube import FakeKube
 from world import SETTINGS, World, gpu_pod, rank
 
 from allocator.index.search import NodeFigures
+from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.mix import Mix
-from allocator.vocabulary.preference import Preference
 from allocator.wire.deviceobject import DEVICE_LINKS, write_links
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import DEVICES, NODES

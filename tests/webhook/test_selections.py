@@ -10,8 +10,8 @@ from dialects.rows import types
 from allocator.place import Placement, place
 from allocator.request.original import read_asks
 from allocator.request.pod import asks_by_metadata
+from allocator.vocabulary.asks import Scope
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.hints import Scope
 from allocator.vocabulary.names import DIALECT, KOORD_SCHEDULER, KUBERNETES_DOMAIN
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate

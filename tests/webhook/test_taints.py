@@ -11,7 +11,7 @@ from claims import DRIVER, cards, resource_slice
 from fake_kube import answer
 from world import World, gpu_pod
 
-from allocator.vocabulary.claims import DeviceName
+from allocator.vocabulary.holdings import DeviceName
 from koordgate.kube.resource import DEVICE_TAINT_RULES, NODE_ALLOCATIONS, PODS, RESOURCE_SLICES
 from webhook.dra.taints import PREFIX, RuleFeed, TaintKeeper, rule, rule_name
 

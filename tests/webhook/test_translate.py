@@ -20,8 +20,8 @@ from allocator.quantity import to_int
 from allocator.request.original import read_asks
 from allocator.request.pod import is_ours
 from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.delivery import LIMIT_VARIABLES
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.limits import LIMIT_VARIABLES
 from allocator.vocabulary.names import (
     GPU_CORE,
     GPU_MEMORY,

@@ -9,9 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.request.typical import models_of, rounded, stated, typical_of
-from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
+from allocator.vocabulary.asks import (
+    DeviceAsk,
+    Operator,
+    PartOfName,
+    PodRequest,
+    Requirement,
+    Scope,
+    Selector,
+    TypeHint,
+    Wishes,
+)
 from allocator.vocabulary.devicetype import BUILT_IN, FPGA_TYPE, GPU_TYPE, RDMA_TYPE
-from allocator.vocabulary.hints import Operator, PartOfName, Requirement, Scope, Selector, TypeHint
 from allocator.vocabulary.holdings import InvariantError, Share
 from allocator.vocabulary.mix import MAX_TYPICAL, MAX_WEIGHT, Mix, MixError, TypicalRequest, mix_of
 from webhook.settings import TypicalSettings, read_mix

@@ -8,7 +8,7 @@ from world import POLICY, SCHEDULER, TENANT, US, admitted, asks, gpu_pod, invali
 
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.original import read_asks
-from allocator.vocabulary.limits import LIMIT_VARIABLES
+from allocator.vocabulary.delivery import LIMIT_VARIABLES
 from allocator.vocabulary.names import (
     DEVICE_ALLOCATED,
     MIRROR_POD,

@@ -18,9 +18,8 @@ from typing import Any, Final
 
 from allocator.devices.delivery import AUTO, DeliveryRules
 from allocator.request.devices import ContainerReading, PodReading
-from allocator.vocabulary.delivery import Delivery
+from allocator.vocabulary.delivery import LIMIT_VARIABLES, Delivery
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes
-from allocator.vocabulary.limits import LIMIT_VARIABLES
 from allocator.vocabulary.names import (
     CUDA_DEVICES_ENV,
     NVIDIA,

@@ -8,7 +8,7 @@ from allocator.devices.isolation import is_share
 from allocator.memorylimits import long_name
 from allocator.request.devices import PodReading
 from allocator.vocabulary.asks import PodRequest
-from allocator.vocabulary.limits import KEEPERS, MIB, NOTHING_KEEPS, LimitProvider
+from allocator.vocabulary.delivery import KEEPERS, MIB, NOTHING_KEEPS, LimitProvider
 from allocator.vocabulary.names import GPU_MEMORY, LIMITS, NVIDIA, TYPE_GPU
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.strict import annotation_path

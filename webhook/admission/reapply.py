@@ -12,12 +12,11 @@ from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_int
 from allocator.request.original import originals, read_asks
+from allocator.vocabulary.delivery import LIMIT_VARIABLES
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.limits import LIMIT_VARIABLES
 from allocator.vocabulary.names import DEVICE_SHARING, RESOURCE_MAPS, is_quota_resource
-from allocator.vocabulary.outcome import Problem
-from allocator.wire.devicesharing import read_sharing
+from allocator.vocabulary.outcome import Problem, excerpt
+from allocator.wire.podannotations import read_sharing
 from webhook.admission.additions import reapply_tolerations, shown_types
 from webhook.admission.translate import TranslationPolicy, translate_scheduler
 from webhook.patch import Operation, add, remove, set_annotations

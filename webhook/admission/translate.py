@@ -21,10 +21,10 @@ from allocator.request.quotaamounts import Charge, charges
 from allocator.request.selection import echo
 from allocator.request.sharing import unstated_users
 from allocator.request.unread import Unread, beside_ours, find_unread
-from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.asks import DeviceAsk, Regions
 from allocator.vocabulary.cardmemory import bytes_of
+from allocator.vocabulary.delivery import KEEPERS, REQUIRED
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes, Unit
-from allocator.vocabulary.limits import KEEPERS, REQUIRED
 from allocator.vocabulary.names import (
     DEFAULT_SCHEDULER,
     DEVICE_SHARING,
@@ -40,10 +40,8 @@ from allocator.vocabulary.names import (
     is_quota_resource,
 )
 from allocator.vocabulary.outcome import Problem
-from allocator.vocabulary.sharing import Regions
-from allocator.wire.askedlimit import write_limit
-from allocator.wire.devicesharing import read_sharing, write_sharing
 from allocator.wire.gang import foreign_gang
+from allocator.wire.podannotations import read_sharing, write_limit, write_sharing
 from allocator.wire.strict import annotation_path
 from webhook.admission.additions import (
     NO_DEFAULTS,

@@ -9,7 +9,7 @@ from allocator.request.devices import PodReading
 from allocator.request.original import read_asks
 from allocator.request.unread import MAX_READ, Unread, find_misspelt, meant_resource
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.dialects import Dialect
 
 
 def belongs_to_others(pod: Mapping[str, Any], reading: PodReading, unread: Unread, types: DeviceTypes) -> bool:

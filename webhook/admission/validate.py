@@ -10,9 +10,9 @@ from allocator.request.original import read_asks
 from allocator.request.quotaamounts import Charge, charges
 from allocator.request.sharing import unstated_users
 from allocator.request.unread import find_unread
-from allocator.vocabulary.cpuask import QosClass
+from allocator.vocabulary.cpunode import QosClass
+from allocator.vocabulary.delivery import REQUIRED, states_limit
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.limits import REQUIRED, states_limit
 from allocator.vocabulary.names import (
     DEVICE_SHARING,
     DIALECT,

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from allocator.vocabulary.adopted import ForeignHolding, counted
-from allocator.vocabulary.cpuask import QosClass
-from allocator.vocabulary.cpuset import format_cpuset
-from allocator.vocabulary.delivery import NodeDelivery
-from allocator.vocabulary.device import Device
+from allocator.vocabulary.cpunode import QosClass
+from allocator.vocabulary.cputopology import format_cpuset
+from allocator.vocabulary.delivery import MemoryUse, NodeDelivery
+from allocator.vocabulary.device import LANE_WEIGHT, Device, Links
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.links import LANE_WEIGHT, Links
-from allocator.vocabulary.memoryuse import MemoryUse
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.nodetopology import NodeTopology, PodCpuAlloc
 from webhook.view.cluster import ClusterView

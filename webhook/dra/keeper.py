@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from allocator.claimed import ClaimedToo, Freed, claimed_too, end, judge, patience, release
-from allocator.vocabulary.claims import ResourceClaim
-from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.holdings import Holding, ResourceClaim
 from allocator.wire.nodeallocation import RecordError
 from allocator.wire.resourceclaim import ClaimError
 from koordgate.kube.errors import KubeError

@@ -9,8 +9,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from allocator.claimed import reserve
-from allocator.vocabulary.claims import ResourceClaim
-from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.holdings import Holding, ResourceClaim
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.nodeallocation import RecordError
 from allocator.wire.resourceclaim import ClaimError, read_resource_claim

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from allocator.vocabulary.claims import DeviceName
+from allocator.vocabulary.holdings import DeviceName
 from koordgate.backoff import Backoff
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import AlreadyExists, KubeError, NotFound

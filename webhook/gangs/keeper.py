@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Final, Protocol, assert_never
 
 from allocator.gangreservation import Planned, close, give_back, hold, limit, prolong
-from allocator.vocabulary.gangs import MAX_MEMBERS, largest
+from allocator.vocabulary.asks import MAX_MEMBERS, largest
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import GANG_GATE
 from allocator.vocabulary.outcome import Refusal

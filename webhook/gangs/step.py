@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from allocator.vocabulary.gangs import MAX_MEMBERS
+from allocator.vocabulary.asks import MAX_MEMBERS
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
 from webhook.view.podinfo import PodInfo
 

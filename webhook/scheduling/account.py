@@ -5,7 +5,7 @@ The API server puts the webhook's name before each key. docs/operations.md lists
 
 from enum import StrEnum
 
-from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import format_cpuset
 from allocator.vocabulary.holdings import Holding
 
 _MOST: int = 1_000  # characters of what is held; 128 whole cards may be more

@@ -12,19 +12,17 @@ from allocator.bind import ENDING, MAX_UNBOUND, PodToBind, bind
 from allocator.budget import Steps
 from allocator.devicequotas import device_quotas
 from allocator.memorylimits import limit_annotations
+from allocator.vocabulary.asks import Preference
+from allocator.vocabulary.delivery import LimitProvider
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Holding
-from allocator.vocabulary.limits import LimitProvider
 from allocator.vocabulary.names import is_allocation_annotation, is_delivery_annotation
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.preference import Preference
-from allocator.wire.deviceallocated import in_any_form
-from allocator.wire.devicequotas import write_quotas
 from allocator.wire.foreignpods import NO_ADOPTION, Adoption
 from allocator.wire.mirror import NO_MIRROR, Mirror, write_mirror
 from allocator.wire.nodeallocation import RecordError
-from allocator.wire.podallocated import write_allocation
+from allocator.wire.podallocated import in_any_form, write_allocation, write_quotas
 from koordgate.breaks import with_breaks
 from koordgate.kube.errors import KubeError
 from webhook.ledger.ledger import BusyError, Change, Decided, Holdings, Ledger

@@ -22,14 +22,12 @@ from allocator.index.rows import CPU_ROW, NUMA_ROW, load_row, query_of, query_wi
 from allocator.index.search import NodeFigures, NodeSearch
 from allocator.index.table import RowError, TypeRow
 from allocator.place import MAX_STEPS, place
-from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.asks import MAX_MEMBERS, DeviceOrder, PodRequest, Preference, largest
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.gangs import MAX_MEMBERS, largest
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.mix import NO_MIX, Mix
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.preference import DeviceOrder, Preference
 from koordgate.breaks import with_breaks
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.pace import CHEAP_STEPS, MOST_ENDED, MOST_S, Effort, Turns, at_once

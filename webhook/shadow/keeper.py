@@ -18,8 +18,7 @@ import orjson
 
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Holding
-from allocator.vocabulary.mode import Mode
-from allocator.vocabulary.names import MIRROR_POD
+from allocator.vocabulary.names import MIRROR_POD, Mode
 from allocator.vocabulary.node import NodeSnapshot
 from koordgate.breaks import with_breaks
 from koordgate.kube.errors import KubeError

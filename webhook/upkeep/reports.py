@@ -12,12 +12,11 @@ from typing import Any, Final, NamedTuple, Protocol
 from allocator.adopted import conflicts
 from allocator.claimed import ClaimedToo, Freed
 from allocator.reasons import given
-from allocator.vocabulary.adopted import AdoptionConflict, ConflictKind, Product
+from allocator.vocabulary.adopted import NODE, AdoptionConflict, ConflictKind, Product, deleting
+from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Holding
-from allocator.vocabulary.maker import NODE, deleting
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.vocabulary.preference import Preference
 from koordgate.breaks import with_breaks
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from allocator.disputed import Dispute
-from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import format_cpuset
 from allocator.vocabulary.device import pci_address
 from allocator.vocabulary.names import TYPE_GPU
 from webhook.ledger.ledger import Ledger

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
-from allocator.vocabulary.claims import ResourceClaim
+from allocator.vocabulary.holdings import ResourceClaim
 from allocator.wire.resourceclaim import read_resource_claim, read_resource_slice
 from allocator.wire.values import UNREADABLE
 from koordgate.kube.client import KubeClient

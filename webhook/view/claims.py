@@ -7,10 +7,17 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 from allocator.claimed import ClaimedPart, claimed_shares, standing
-from allocator.vocabulary.claims import ClaimedDevice, DeviceName, ListedDevice, ResourceClaim, ResourceSlice
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType
-from allocator.vocabulary.holdings import Holding, InvariantError
+from allocator.vocabulary.holdings import (
+    ClaimedDevice,
+    DeviceName,
+    Holding,
+    InvariantError,
+    ListedDevice,
+    ResourceClaim,
+    ResourceSlice,
+)
 from webhook.boundedcache import BoundedCache
 from webhook.view.changes import Changes
 

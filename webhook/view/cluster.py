@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from allocator.disputed import Dispute
+from allocator.vocabulary.asks import UNSTATED, GangSize, largest
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType
-from allocator.vocabulary.gangs import UNSTATED, GangSize, largest
 from allocator.vocabulary.holdings import Holding, InvariantError
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.foreignpods import NO_ADOPTION, Adoption

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from allocator.request.original import too_large_node
+from allocator.vocabulary.asks import UNSTATED
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.gangs import UNSTATED
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import HEADROOM
 from allocator.wire.deviceobject import NodeDevices, read_device_object

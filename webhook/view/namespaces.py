@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from allocator.vocabulary.mode import Mode, mode_of
+from allocator.vocabulary.names import Mode, mode_of
 from webhook.view.feed import Listing
 
 Raw = dict[str, Any]

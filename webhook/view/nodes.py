@@ -6,11 +6,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
+from allocator.vocabulary.delivery import MemoryUse
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import InvariantError
-from allocator.vocabulary.memoryuse import MemoryUse
 from allocator.wire.deviceobject import NodeDevices
-from allocator.wire.memoryuse import read_uses
+from allocator.wire.noderuntime import read_uses
 from allocator.wire.nodetopology import NodeTopology
 from webhook.view.changes import Changes
 from webhook.view.nodeselection import PREFER_NO_SCHEDULE, selected, tolerated

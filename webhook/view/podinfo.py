@@ -12,21 +12,16 @@ from allocator.request.original import read_asks
 from allocator.request.pod import asks_by_metadata, is_ours
 from allocator.request.typical import models_of
 from allocator.request.unread import Taken, taken_by_others
-from allocator.vocabulary.adopted import Numberings
-from allocator.vocabulary.asks import NO_WISHES, PodRequest
+from allocator.vocabulary.adopted import Numberings, maker_of
+from allocator.vocabulary.asks import NO_HINT, NO_WISHES, ExclusiveLevel, PodRequest
 from allocator.vocabulary.cardmemory import bytes_of, percent_of
-from allocator.vocabulary.cpuask import QosClass
-from allocator.vocabulary.cpunode import CpuShare
+from allocator.vocabulary.cpunode import CpuShare, QosClass
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
-from allocator.vocabulary.hints import NO_HINT, ExclusiveLevel
 from allocator.vocabulary.holdings import Holding, Share, unnamed
-from allocator.vocabulary.maker import maker_of
-from allocator.vocabulary.names import DEVICE_ALLOCATED, GANG_GATE, RESOURCE_STATUS
-from allocator.vocabulary.phase import NO_NAMES, ContainerNames
-from allocator.wire.deviceallocated import DeviceAllocation, read_allocation
-from allocator.wire.numberings import starts_of
-from allocator.wire.podallocated import AnnotationError, read_cpu_share
+from allocator.vocabulary.names import DEVICE_ALLOCATED, GANG_GATE, NO_NAMES, RESOURCE_STATUS, ContainerNames
+from allocator.wire.deviceobject import starts_of
+from allocator.wire.podallocated import AnnotationError, DeviceAllocation, read_allocation, read_cpu_share
 from webhook.settings import SchedulerNames
 from webhook.view.loads import BoundRequests, Requests, read_requests
 from webhook.view.nodeselection import selection_of

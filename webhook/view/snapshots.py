@@ -12,17 +12,15 @@ from allocator.cpu.resolve import CpuDefaults, resolve
 from allocator.devices.delivery import DeliveryRules, delivery_of
 from allocator.disputed import AGREED, Dispute, disputed_cpus, disputed_devices, meant
 from allocator.vocabulary.adopted import ForeignHolding, Numberings
-from allocator.vocabulary.cpuask import QosClass
-from allocator.vocabulary.cpunode import CpuShare
+from allocator.vocabulary.asks import DeviceOrder
+from allocator.vocabulary.cpunode import CpuShare, QosClass
 from allocator.vocabulary.cputopology import CpuTopology
 from allocator.vocabulary.delivery import DELIVERY_LABEL, NodeDelivery
-from allocator.vocabulary.device import Device
+from allocator.vocabulary.device import UNWIRED, Device
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Holding, InvariantError, of_claims
 from allocator.vocabulary.names import CLASSES, DEVICE_ORDER, ISOLATION_PROVIDER
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.vocabulary.preference import DeviceOrder
-from allocator.vocabulary.wiring import UNWIRED
 from allocator.wire.classes import class_devices, distinct, named_types, read_classes
 from allocator.wire.deviceobject import read_cordons, without_cordoned
 from allocator.wire.nodetopology import NodeTopology

@@ -10,12 +10,11 @@ from typing import Any, Final, NamedTuple, Self
 
 from allocator.devices.delivery import DeliveryRules, classes_help, delivery_of
 from allocator.devices.isolation import NOT_KNOWN
-from allocator.vocabulary.delivery import DELIVERY_LABEL, Delivery, NodeDelivery, Way
-from allocator.vocabulary.limits import KEEPERS
-from allocator.vocabulary.meant import did_you_mean
+from allocator.vocabulary.delivery import DELIVERY_LABEL, KEEPERS, Delivery, NodeDelivery, Way
 from allocator.vocabulary.names import NVIDIA
+from allocator.vocabulary.outcome import did_you_mean
+from allocator.wire.deviceobject import GPU_VENDOR
 from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
-from allocator.wire.partitions import GPU_VENDOR
 from allocator.wire.values import UNREADABLE, as_json, as_object, as_text
 from console.doctor.findings import Finding, Level, failure, named_nodes, ok, unread, warning
 from console.doctor.snapshot import Snapshot

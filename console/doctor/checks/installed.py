@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.names import HEADROOM
-from allocator.vocabulary.preference import Preference
 from console.doctor.findings import Finding, failure, listed, ok, unknown, unread, warning
 from console.doctor.snapshot import REPORTER, REPORTERS, Raw, Snapshot
 from console.reading import RELEASE

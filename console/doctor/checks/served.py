@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator.quantity import QuantityError
-from allocator.vocabulary.memoryuse import Keeping
+from allocator.vocabulary.delivery import Keeping
 from allocator.vocabulary.names import AGREEMENT, NVIDIA_GPU, REPORTER_MANAGER, TYPE_GPU
-from allocator.wire.memoryuse import MEMORY_LIMITS, read_uses
+from allocator.wire.noderuntime import MEMORY_LIMITS, read_uses
 from allocator.wire.values import MAX_OF_NODE, UNREADABLE, as_object, parse_json
 from console.doctor.findings import Finding, failure, listed, ok, unknown, unread, warning
 from console.doctor.policies import cure, removed, what

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from machines_cpu import machine
 
 from allocator.cpu.accumulator import take, wishes_given_up
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaStrategy, Supported, supported
-from allocator.vocabulary.cpuset import format_cpuset, members, parse
-from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.vocabulary.cpunode import BindPolicy, ExclusivePolicy, NumaStrategy, Supported, supported
+from allocator.vocabulary.cputopology import Cpu, CpuTopology, format_cpuset, members, parse
 
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
 FREE_FOR_ALL, PCPU, NUMA = ExclusivePolicy.NONE, ExclusivePolicy.PCPU_LEVEL, ExclusivePolicy.NUMA_NODE_LEVEL

@@ -11,13 +11,25 @@ from machines_cpu import build, siblings_far, siblings_near
 
 from allocator.cpu.choose import bind_policy, choose_cpus, shared_milli
 from allocator.cpu.words import cpu_amount
-from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk, QosClass
-from allocator.vocabulary.cpunode import NO_USE, CpuNode, CpuShare, CpuUse, NumaShare, Zone, cpu_use
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
-from allocator.vocabulary.cpuset import format_cpuset, parse
-from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.cpunode import (
+    NO_USE,
+    BindPolicy,
+    CpuAsk,
+    CpuNode,
+    CpuShare,
+    CpuUse,
+    ExclusivePolicy,
+    KubeletAsk,
+    NumaPolicy,
+    NumaShare,
+    NumaStrategy,
+    QosClass,
+    Zone,
+    cpu_use,
+)
+from allocator.vocabulary.cputopology import CpuTopology, format_cpuset, parse
+from allocator.vocabulary.names import Phase
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.phase import Phase
 
 FULL, SPREAD, BURST = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS, BindPolicy.CONSTRAINED_BURST
 MOST = NumaStrategy.MOST_ALLOCATED

@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 from machines_cpu import MACHINES, machine
 
 from allocator.cpu.pools import CpuHolder, pools
-from allocator.vocabulary.cpuask import QosClass
-from allocator.vocabulary.cpunode import PoolCpus
-from allocator.vocabulary.cpuset import format_cpuset, members, parse
-from allocator.vocabulary.cputopology import Cpu, CpuTopology, TopologyError
+from allocator.vocabulary.cpunode import PoolCpus, QosClass
+from allocator.vocabulary.cputopology import Cpu, CpuTopology, TopologyError, format_cpuset, members, parse
 from allocator.wire.values import as_id
 
 MAX_CPU = 4095

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.vocabulary.cpuset import CpusetError, format_cpuset, members, parse
+from allocator.vocabulary.cputopology import CpusetError, format_cpuset, members, parse
 
 MAX_CPU = 4095
 

@@ -9,13 +9,21 @@ from hypothesis import strategies as st
 from machines_cpu import build, siblings_far, siblings_near, siblings_of_four
 
 from allocator.cpu.kubelet import aligned_by_kubelet, refused_by_kubelet
-from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk, QosClass
-from allocator.vocabulary.cpunode import NO_USE, CpuNode, CpuShare, NumaShare, Zone, cpu_use
-from allocator.vocabulary.cpupolicy import NumaPolicy
-from allocator.vocabulary.cpuset import parse
-from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.vocabulary.cpunode import (
+    NO_USE,
+    CpuAsk,
+    CpuNode,
+    CpuShare,
+    KubeletAsk,
+    NumaPolicy,
+    NumaShare,
+    QosClass,
+    Zone,
+    cpu_use,
+)
+from allocator.vocabulary.cputopology import Cpu, CpuTopology, parse
+from allocator.vocabulary.names import Phase
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.phase import Phase
 
 TWO = build(2, 1, 8, 2, siblings_near)  # NUMA nodes 0-15 and 16-31; a core is two adjacent CPUs
 POWER = build(2, 1, 4, 4, siblings_of_four)

@@ -13,11 +13,17 @@ from strategies import json_near, json_values
 
 from allocator.quantity import to_milli
 from allocator.request.cpus import PRIORITY_CLASS_LABEL, QOS_LABEL, names_cpus, read_cpu_ask
-from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk, QosClass
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
-from allocator.vocabulary.names import OWN_CPUS
-from allocator.vocabulary.phase import Phase
-from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from allocator.vocabulary.cpunode import (
+    BindPolicy,
+    CpuAsk,
+    ExclusivePolicy,
+    KubeletAsk,
+    NumaExclusive,
+    NumaPolicy,
+    QosClass,
+)
+from allocator.vocabulary.names import OWN_CPUS, Phase
+from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 
 
 def same(cpu: Any = None, memory: Any = None) -> dict[str, Any]:

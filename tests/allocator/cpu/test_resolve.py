@@ -14,12 +14,21 @@ from allocator.cpu.resolve import (
     CpuDefaults,
     resolve,
 )
-from allocator.vocabulary.cpuask import CpuAsk, KubeletAsk, QosClass
-from allocator.vocabulary.cpunode import NO_USE, CpuShare, Zone
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
-from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cpunode import (
+    NO_USE,
+    BindPolicy,
+    CpuAsk,
+    CpuShare,
+    ExclusivePolicy,
+    KubeletAsk,
+    NumaPolicy,
+    NumaStrategy,
+    QosClass,
+    Zone,
+)
+from allocator.vocabulary.cputopology import parse
+from allocator.vocabulary.names import Phase
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.phase import Phase
 from allocator.wire.nodetopology import (
     CpuManagerPolicy,
     KubeletCpus,

@@ -24,7 +24,7 @@ from allocator.index.query import (
 from allocator.index.rows import CPU_ROW, NUMA_ROW, load_row
 from allocator.index.search import NodeSearch
 from allocator.index.table import RowError, TypeRow
-from allocator.vocabulary.preference import NODE_CLASSES, Preference
+from allocator.vocabulary.asks import NODE_CLASSES, Preference
 
 MOST_KEPT = 64
 MAX_SLOTS = 128

@@ -12,7 +12,7 @@ from trials import examples
 from allocator.index.preference import FIGURES, Filled, Floats, doubt, figures, least, ranks
 from allocator.index.query import MAX_AMOUNT
 from allocator.index.table import Ints
-from allocator.vocabulary.preference import Preference
+from allocator.vocabulary.asks import Preference
 
 Classes = Sequence[tuple[int, int]]
 LARGE = 2**40

@@ -20,16 +20,13 @@ from allocator.index.rows import groups_of, load_row, query_with_load, type_rows
 from allocator.index.search import NodeFigures, NodeSearch
 from allocator.index.table import NO_GROUP
 from allocator.place import Placement, place
-from allocator.vocabulary.asks import DeviceAsk, PodRequest
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.asks import DeviceAsk, PodRequest, Preference
+from allocator.vocabulary.cpunode import CpuAsk, QosClass
+from allocator.vocabulary.device import Partition, PartitionTable, Place, Wiring, link
 from allocator.vocabulary.devicetype import GPU_TYPE
 from allocator.vocabulary.holdings import Holding
-from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.mix import NO_MIX, Mix, TypicalRequest, mix_of
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
-from allocator.vocabulary.partition import Partition, PartitionTable
-from allocator.vocabulary.preference import Preference
-from allocator.vocabulary.wiring import Wiring
 
 WAY = Preference.FRAGMENTATION
 IDLE = 64  # nodes that do not change: among so many, the few that changed are computed again one by one

@@ -21,15 +21,13 @@ from allocator.index.rows import load_row, query_with_load, type_rows
 from allocator.index.search import NodeSearch
 from allocator.index.table import Ints, Make, TypeRow, TypeTable, unpack
 from allocator.place import Placement, place
-from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.asks import DeviceAsk, Preference
+from allocator.vocabulary.device import Place, Wiring, link
 from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE, DeviceType, Unit
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.mix import MAX_TYPICAL, MAX_WEIGHT, Mix, TypicalRequest, mix_of
-from allocator.vocabulary.models import model_name
+from allocator.vocabulary.names import model_name
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
-from allocator.vocabulary.preference import Preference
-from allocator.vocabulary.wiring import Wiring
 
 TYPES = (GPU_TYPE, RDMA_TYPE)
 MODELS = ("", "A100", "T4")

@@ -11,11 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.index.rows import groups_of
-from allocator.vocabulary.device import Device
-from allocator.vocabulary.links import LANE_WEIGHT, Links, Place, link
+from allocator.vocabulary.device import (
+    HOPPER,
+    LANE_WEIGHT,
+    Device,
+    Links,
+    Partition,
+    PartitionTable,
+    Place,
+    Wiring,
+    link,
+)
 from allocator.vocabulary.node import NodeSnapshot
-from allocator.vocabulary.partition import HOPPER, Partition, PartitionTable
-from allocator.vocabulary.wiring import Wiring
 
 LINE: Final = ((0, 1), (1, 2), (2, 3))
 EIGHT: Final = tuple((a, b) for a in range(8) for b in range(a))

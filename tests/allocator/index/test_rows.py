@@ -14,8 +14,7 @@ from allocator.index.rows import load_row, query_of, query_with_load, type_rows,
 from allocator.index.table import TypeRow
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import DeviceAsk, PodRequest
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
-from allocator.vocabulary.cpupolicy import BindPolicy, NumaPolicy
+from allocator.vocabulary.cpunode import BindPolicy, CpuAsk, NumaPolicy, QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot, fullness

@@ -8,10 +8,10 @@ from builders import GIB, app, ask, gpu, gpus, holding, nic, nics, part, request
 from allocator.index.cluster import ClusterIndex
 from allocator.index.rows import load_row, query_with_load, type_rows
 from allocator.index.search import NodeFigures, NodeSearch
+from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.devicetype import GPU_TYPE
 from allocator.vocabulary.mix import TypicalRequest, mix_of
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
-from allocator.vocabulary.preference import Preference
 
 PACKING, LEAST, BALANCED, FRAGMENTATION = (
     Preference.PACKING,

@@ -11,10 +11,9 @@ from sharings import CARD, cards, fractions, groups, held, parts, quotas, read, 
 from allocator.devicequotas import device_quotas
 from allocator.request.original import read_asks
 from allocator.vocabulary.devicetype import BUILT_IN
-from allocator.vocabulary.names import DEVICE_QUOTAS, DEVICE_SHARING, ORIGINAL_REQUEST
-from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.names import DEVICE_QUOTAS, DEVICE_SHARING, ORIGINAL_REQUEST, Phase
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
-from allocator.wire.devicequotas import write_quotas
+from allocator.wire.podallocated import write_quotas
 from webhook import patch
 from webhook.admission.additions import SlotDefaults
 from webhook.admission.translate import TranslationPolicy, translate

@@ -22,14 +22,12 @@ from allocator.index.rows import query_of, type_rows
 from allocator.place import Placement, place
 from allocator.request.original import read_asks
 from allocator.request.quotaamounts import charges
-from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, Member, PodRequest, Quotas
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.names import DEVICE_SHARING
-from allocator.vocabulary.phase import Phase
-from allocator.vocabulary.sharing import Member, Quotas
+from allocator.vocabulary.names import DEVICE_SHARING, Phase
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
-from allocator.wire.devicequotas import read_quotas, write_quotas
+from allocator.wire.podallocated import read_quotas, write_quotas
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
 

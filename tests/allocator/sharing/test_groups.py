@@ -12,11 +12,11 @@ from allocator.devicequotas import device_quotas
 from allocator.devices.words import named
 from allocator.place import Placement, place
 from allocator.request.quotaamounts import charges
+from allocator.vocabulary.asks import DeviceQuota, Quotas
 from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, RDMA_TYPE
 from allocator.vocabulary.names import DEVICE_QUOTAS, DEVICE_SHARING
-from allocator.vocabulary.sharing import DeviceQuota, Quotas
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE
-from allocator.wire.devicequotas import read_quotas, write_quotas
+from allocator.wire.podallocated import read_quotas, write_quotas
 
 HALF = Fraction(1, 2)
 

@@ -10,11 +10,11 @@ from sharings import read, serves, sharing, uses, wrong
 
 from allocator.request.original import read_asks
 from allocator.request.pod import is_ours
+from allocator.vocabulary.asks import Regions, TypeSharing
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.names import DEVICE_SHARING
 from allocator.vocabulary.outcome import Problem
-from allocator.vocabulary.sharing import Regions, TypeSharing
-from allocator.wire.devicesharing import read_sharing, write_sharing
+from allocator.wire.podannotations import read_sharing, write_sharing
 
 PATH = f"metadata.annotations[{DEVICE_SHARING}]"
 

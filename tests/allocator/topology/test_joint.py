@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from allocator.budget import Budget
 from allocator.topology.joint import choices_beside, free_function, why_none_beside
 from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule
-from allocator.vocabulary.device import VirtualFunction
-from allocator.vocabulary.hints import Operator, Requirement, Scope, Selector
-from allocator.vocabulary.links import NO_LINKS
-from allocator.vocabulary.partition import Partition, PartitionTable
+from allocator.vocabulary.asks import Operator, Requirement, Scope, Selector
+from allocator.vocabulary.device import NO_LINKS, Partition, PartitionTable, VirtualFunction
 
 
 def card(minor: int, root: str | None, numa: int | None = 0) -> Candidate:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_near
 
-from allocator.vocabulary.links import (
+from allocator.vocabulary.device import (
     LANE_WEIGHT,
     MAX_DEVICES,
     MAX_LANES,

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from strategies import json_near
 
 from allocator.topology.sets import broken, fits, why_none
-from allocator.vocabulary.partition import Board, Partition, PartitionPolicy, PartitionTable
-from allocator.vocabulary.wiring import Wiring
-from allocator.wire.partitions import GPU_PARTITION_POLICY, GPU_PARTITIONS, built_in, policy_of, read_partitions
+from allocator.vocabulary.device import Board, Partition, PartitionPolicy, PartitionTable, Wiring
+from allocator.wire.deviceobject import GPU_PARTITION_POLICY, GPU_PARTITIONS, built_in, policy_of, read_partitions
 
 GIB = 2**30
 HOPPER = built_in("", "H100") or PartitionTable()

@@ -23,10 +23,9 @@ from allocator.topology.sets import (
     choices,
     why_no_set,
 )
-from allocator.vocabulary.hints import Scope
-from allocator.vocabulary.links import NO_LINKS, Links, Place, link
-from allocator.vocabulary.partition import Partition, PartitionTable
-from allocator.wire.partitions import built_in
+from allocator.vocabulary.asks import Scope
+from allocator.vocabulary.device import NO_LINKS, Links, Partition, PartitionTable, Place, link
+from allocator.wire.deviceobject import built_in
 
 A100 = "DGX A100: eight, switched"
 H100 = "HGX H100: eight, switched, two NUMA nodes"

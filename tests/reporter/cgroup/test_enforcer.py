@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from allocator.vocabulary.cpuset import format_cpuset, parse
+from allocator.vocabulary.cputopology import format_cpuset, parse
 from reporter.cgroup.enforcer import Enforcer
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from allocator.vocabulary.cpuset import format_cpuset, parse
+from allocator.vocabulary.cputopology import format_cpuset, parse
 from reporter.cgroup.layout import KubernetesQos
 from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus, wants
 

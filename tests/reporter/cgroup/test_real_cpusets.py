@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import format_cpuset
 from reporter.cgroup.enforcer import Enforcer, apply
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.cgroup.plan import File, KubeletRules, Pod, SharedCpus, Write

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sysfs_tree import Machine
 
-from allocator.vocabulary.cpuset import members
+from allocator.vocabulary.cputopology import members
 from reporter.inventory import CpuReader, read_cpus, read_zones
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.vocabulary.cpuset import parse as parse_cpuset
+from allocator.vocabulary.cputopology import parse as parse_cpuset
 from reporter.files import FileError, FileReading, WatchedFile, read_bounded
 from reporter.kubelet import cpustate, devicecheckpoint
 from reporter.kubelet.checkpoint import CheckpointError, checksum, read_checksum

@@ -8,8 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.vocabulary.cpuset import format_cpuset
-from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.vocabulary.cputopology import Cpu, CpuTopology, format_cpuset
 from koordgate.kube.client import KubeClient
 from reporter.kubelet.configuration import (
     ConfigurationError,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from allocator.vocabulary.delivery import Keeping, MemoryUse
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.memoryuse import Keeping, MemoryUse
 from reporter.cgroup.enforcer import Hierarchy
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.gpu.facts import CgroupMemory

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from allocator.vocabulary.adopted import Numbering
-from allocator.wire.numberings import DEVICE_NUMBERS, write_numberings
+from allocator.wire.deviceobject import DEVICE_NUMBERS, write_numberings
 from reporter.gpu.facts import DriverFacts, GpuFacts, LostCard, NodeReading, Outage
 from reporter.gpu.health import HealthPolicy
 from reporter.inventory import PciDevice

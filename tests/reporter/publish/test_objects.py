@@ -12,8 +12,7 @@ from strategies import json_near
 
 from allocator.cpu.pools import CpuPools
 from allocator.vocabulary.cpunode import PoolCpus
-from allocator.vocabulary.cpuset import format_cpuset, parse
-from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.vocabulary.cputopology import Cpu, CpuTopology, format_cpuset, parse
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.holdings import Share

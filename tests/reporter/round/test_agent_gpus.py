@@ -13,7 +13,7 @@ from nvml_standin import Played, recorded
 from waiting import until
 
 from allocator.wire.deviceobject import read_device_object
-from allocator.wire.memoryuse import read_uses
+from allocator.wire.noderuntime import read_uses
 from reporter.gpu.guarded import Patience
 from reporter.round.messages import Due, Lane
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cputopology import parse
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import CORDONED

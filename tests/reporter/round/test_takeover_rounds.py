@@ -10,7 +10,7 @@ import pytest
 import yaml
 from fake_kube import FakeKube, answer
 
-from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cputopology import parse
 from koordgate.kube.client import KubeClient
 from reporter.command import look
 from reporter.host import Host
