@@ -32,7 +32,7 @@ CHART = Path(__file__).parents[1] / "charts" / "koordgate" / "values.yaml"
 BODY = 7 * 2**20
 SENT = BODY * 95 // 100
 HEAD = "POST /mutate-pod?timeout=5s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
-MOST_S = 300.0
+MAX_S = 300.0
 AT_ONCE = 20
 PATIENCE_S = 1.75  # of the API server, by the chart
 
@@ -180,7 +180,7 @@ async def measure(arguments: argparse.Namespace) -> tuple[float, Honest]:
                 honest, flood = Honest(port), Flood(port)
                 asking = asyncio.create_task(honest.run())
                 try:
-                    async with asyncio.timeout(MOST_S):
+                    async with asyncio.timeout(MAX_S):
                         await asyncio.gather(
                             flood.idle(arguments.idle),
                             flood.stuck(arguments.stuck),

@@ -28,7 +28,7 @@ from fuzzing.engine import is_guided
 from fuzzing.targets import SHARES, TARGETS
 from fuzzing.trial import Failure, shrink
 
-MOST_GROWTH = (
+MAX_GROWTH = (
     64 * 2**20
 )  # bytes, from a quarter of a target's inputs to the last; guided, the inputs that are kept count
 MIB = 2**20
@@ -87,7 +87,7 @@ def main() -> None:
     took = time.monotonic() - began
     inputs = sum(report["inputs"] for report in reports)
     failed = sum(report["failed"] for report in reports)
-    grown = [report["target"] for report in reports if report["grown"] > MOST_GROWTH or report["left"]]
+    grown = [report["target"] for report in reports if report["grown"] > MAX_GROWTH or report["left"]]
     say(f"{'target':14}{'inputs':>10}{'/s':>8}{'failed':>8}{'slowest':>12}{'grown':>11}  outcomes")
     for report in reports:
         rate = report["inputs"] / max(report["seconds"], 0.001)

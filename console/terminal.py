@@ -22,7 +22,7 @@ UNUSABLE: Final = 2
 """The exit status for wrong arguments, settings and files."""
 OR_FILES: Final = "; or give a snapshot or manifests with -f"
 _SIGPIPE: Final = 141  # 128 + SIGPIPE, as a shell reports it
-_LONGEST_S: Final = 24 * 3600.0
+_MAX_S: Final = 24 * 3600.0
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 WIDE: Final = 10_000  # off a terminal nothing is wrapped: a line is as long as its longest reason
 
@@ -98,9 +98,9 @@ def seconds(text: str) -> float:
     """Read a time from the command line."""
     with suppress(ValueError):
         number = float(text)
-        if 0 <= number <= _LONGEST_S:
+        if 0 <= number <= _MAX_S:
             return number
-    raise argparse.ArgumentTypeError(f"{text!r}: state seconds from 0 to {_LONGEST_S:.0f}")
+    raise argparse.ArgumentTypeError(f"{text!r}: state seconds from 0 to {_MAX_S:.0f}")
 
 
 def tell(called: str, text: str) -> None:

@@ -11,10 +11,10 @@ from webhook.review import Request, Response
 from webhook.tracing import Attributes
 
 _LOG: Final = logging.getLogger(__name__)
-_MOST_ID: Final = 64  # characters; an exemplar may have 128 with its names (OpenMetrics)
-_MOST_NAME: Final = 320  # a namespace and a name have 63 and 253 characters at most
-_MOST_AUDIT: Final = 2_000  # of one audit annotation; the audit event is stored with all of them
-_MOST_WHY: Final = 1_000
+_MAX_ID: Final = 64  # characters; an exemplar may have 128 with its names (OpenMetrics)
+_MAX_NAME: Final = 320  # a namespace and a name have 63 and 253 characters at most
+_MAX_AUDIT: Final = 2_000  # of one audit annotation; the audit event is stored with all of them
+_MAX_WHY: Final = 1_000
 _EXEMPLARS: Final = ("trace_id", "review", "call")
 _OF_SPANS: Final = {
     "review": "koordgate.review",
@@ -35,18 +35,18 @@ def of_review(path: str, request: Request) -> Members:
     A Pod has no UID before it is stored, and may have no name before it is validated: it is shown as `generateName*`.
     """
     metadata = _mapping(request.object.get("metadata"))
-    known = {"review": log.cut(request.uid, _MOST_ID), "path": path, "operation": request.operation}
+    known = {"review": log.cut(request.uid, _MAX_ID), "path": path, "operation": request.operation}
     named = request.name or _text(metadata.get("name"))
     named = named or f"{_text(metadata.get('generateName'))}*"
-    object_name = log.cut(f"{request.namespace}/{named}", _MOST_NAME)
+    object_name = log.cut(f"{request.namespace}/{named}", _MAX_NAME)
     if request.resource == "resourceclaims":
         return {**known, "claim": object_name}
     target = _mapping(request.object.get("target"))
     return {
         **known,
         "pod": object_name,
-        "pod_uid": log.cut(_text(metadata.get("uid")), _MOST_ID),
-        "node": log.cut(_text(target.get("name")), _MOST_NAME),
+        "pod_uid": log.cut(_text(metadata.get("uid")), _MAX_ID),
+        "node": log.cut(_text(target.get("name")), _MAX_NAME),
     }
 
 
@@ -60,8 +60,8 @@ def of_extender(path: str, args: object) -> Members:
     name = f"{_text(metadata.get('namespace'))}/{_text(metadata.get('name'))}"
     return {
         **known,
-        "pod": log.cut(name, _MOST_NAME) if metadata else "",
-        "pod_uid": log.cut(_text(metadata.get("uid")), _MOST_ID),
+        "pod": log.cut(name, _MAX_NAME) if metadata else "",
+        "pod_uid": log.cut(_text(metadata.get("uid")), _MAX_ID),
     }
 
 
@@ -84,7 +84,7 @@ def audited(request: Request, response: Response) -> Response:
     if response.allowed and not response.audit:
         return response
     told = {**response.audit, "review": request.uid}
-    return replace(response, audit={key: log.cut(value, _MOST_AUDIT) for key, value in told.items()})
+    return replace(response, audit={key: log.cut(value, _MAX_AUDIT) for key, value in told.items()})
 
 
 def tell(request: Request, response: Response, outcome: str, seconds: float) -> None:
@@ -98,8 +98,8 @@ def tell(request: Request, response: Response, outcome: str, seconds: float) -> 
         said["dry_run"] = True
     if not response.allowed:
         said["code"] = int(response.code)
-        said["user"] = log.cut(request.username, _MOST_NAME)
-        said["why"] = log.cut(response.message, _MOST_WHY)
+        said["user"] = log.cut(request.username, _MAX_NAME)
+        said["why"] = log.cut(response.message, _MAX_WHY)
     said.update((key.replace("-", "_"), value) for key, value in response.audit.items() if key != "review")
     _LOG.log(level, "a review was answered", extra=said)
 
@@ -113,7 +113,7 @@ def tell_scheduler(answer: object, seconds: float) -> None:
     if isinstance(named, list):
         said["nodes"] = len(named)
         if len(named) == 1:
-            said["node"] = log.cut(str(named[0]), _MOST_NAME)
+            said["node"] = log.cut(str(named[0]), _MAX_NAME)
     _LOG.debug("a call of the scheduler was answered", extra=said)
 
 

@@ -30,8 +30,8 @@ from webhook.tracing import OFF, Span, Tracing
 SMALL: Final = 64 * 2**10
 """Bytes of a body that is always read: most Pods take some 5 to 20 KiB, both versions of an update twice that."""
 
-_MOST_WAITING: Final = 64
-_LONGEST_WAIT_S: Final = 1.0
+_MAX_WAITING: Final = 64
+_MAX_WAIT_S: Final = 1.0
 _AGAIN_S: Final = "1"
 _CLAIM: Final = web.RequestKey("claim", int)
 
@@ -89,12 +89,12 @@ class Bodies:
 
     async def _wait(self, size: int, until: float) -> None:
         loop = asyncio.get_running_loop()
-        if len(self._waiting) >= _MOST_WAITING:
+        if len(self._waiting) >= _MAX_WAITING:
             raise _no_room()
         entry = size, loop.create_future()
         self._waiting.append(entry)
         try:
-            async with asyncio.timeout_at(min(until, loop.time() + _LONGEST_WAIT_S)):
+            async with asyncio.timeout_at(min(until, loop.time() + _MAX_WAIT_S)):
                 await entry[1]
         except BaseException as error:
             if entry[1].done() and not entry[1].cancelled():

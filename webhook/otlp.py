@@ -29,14 +29,14 @@ from koordgate.log import cut
 from webhook.settings import TracingSettings
 from webhook.tracing import NO_SPAN, Attributes, Span, Tracing
 
-_MOST_TEXT: Final = 256  # characters of an attribute
-_LIMITS: Final = SpanLimits(max_attributes=32, max_links=32, max_attribute_length=_MOST_TEXT)
+_MAX_TEXT: Final = 256  # characters of an attribute
+_LIMITS: Final = SpanLimits(max_attributes=32, max_links=32, max_attribute_length=_MAX_TEXT)
 _QUEUE: Final = 2048  # spans that wait, some kilobytes each
 _BATCH: Final = 128  # spans of one message; few, because encoding them shares the interpreter with calls
 _EVERY_MS: Final = 2_000
 _EXPORT_S: Final = 5.0  # for one message and its repetitions
 _END_S: Final = 3.0  # for what is left when the process ends
-_MOST_CALLER: Final = 128  # characters of a traceparent; one of version 00 has 55 (W3C Trace Context)
+_MAX_CALLER: Final = 128  # characters of a traceparent; one of version 00 has 55 (W3C Trace Context)
 _NONE: Final[Attributes] = {}
 _READER: Final = TraceContextTextMapPropagator()
 
@@ -106,7 +106,7 @@ class _OtlpSpan(Span):
 
     def fail(self, why: str) -> None:
         """Mark the work as failed."""
-        self._span.set_status(trace.StatusCode.ERROR, cut(why, _MOST_TEXT))
+        self._span.set_status(trace.StatusCode.ERROR, cut(why, _MAX_TEXT))
 
 
 class _Trusting(requests.Session):
@@ -147,7 +147,7 @@ class OtlpTracing(Tracing):
     @contextmanager
     def called(self, name: str, caller: str, attributes: Attributes = _NONE) -> Iterator[Span]:
         """Record the answer to a call; see `Tracing.called`."""
-        given = {"traceparent": caller} if len(caller) <= _MOST_CALLER else {}
+        given = {"traceparent": caller} if len(caller) <= _MAX_CALLER else {}
         parent = _READER.extract(given, context=Context())
         with self._recorded(name, attributes, parent, trace.SpanKind.SERVER, ()) as span:
             yield span

@@ -17,7 +17,7 @@ import orjson
 from koordgate.failure import reason_of
 
 API_VERSION: Final = "admission.k8s.io/v1"
-_MOST_VALUES: Final = (
+_MAX_VALUES: Final = (
     500_000  # each takes some hundred bytes once it is parsed; both versions of a large Pod have 50,000
 )
 
@@ -105,8 +105,8 @@ def decode(body: bytes) -> Request:
     Raises BadReviewError: it is not JSON, not an AdmissionReview, has another version, lacks a required part, or has so
     many values that they would take far more memory.
     """
-    if len(body) > _MOST_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > _MOST_VALUES:
-        raise BadReviewError(f"the AdmissionReview has more than {_MOST_VALUES} values")
+    if len(body) > _MAX_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > _MAX_VALUES:
+        raise BadReviewError(f"the AdmissionReview has more than {_MAX_VALUES} values")
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -24,7 +24,7 @@ TYPICAL_PERCENT: Final = 95
 """Of the Pods, whose requests are typical (FGD, section 3)."""
 
 _MILLI_OF_PERCENT: Final = 10
-_MOST_PODS: Final = "1000"  # the trace states no bound of Pods on a node
+_MAX_PODS: Final = "1000"  # the trace states no bound of Pods on a node
 _MIB: Final = 2**20
 _OTHER_MEMORY: Final = 24_576 * _MIB  # of a model whose product is not known, such as the trace's G2
 
@@ -37,7 +37,7 @@ def percent(milli: int) -> int:
 def node_objects(node: TraceNode) -> list[Raw]:
     """A node as a Node, and a Device object if it has GPUs."""
     labels = {"kubernetes.io/hostname": node.name, **({MODEL_LABEL: node.model} if node.gpus else {})}
-    has = {"cpu": f"{node.cpu}m", "memory": f"{node.memory}Mi", "pods": _MOST_PODS}
+    has = {"cpu": f"{node.cpu}m", "memory": f"{node.memory}Mi", "pods": _MAX_PODS}
     metadata = {"name": node.name, "labels": labels}
     objects: list[Raw] = [{"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": has}}]
     if node.gpus:

@@ -9,7 +9,7 @@ from openb.play import Sample
 
 _COLOURS: Final = ("#2c6fbb", "#c0392b", "#27804a", "#8e5ea2", "#d68910", "#16807a", "#7a5230", "#555555")
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM, _BETWEEN, _LINE = 760, 300, 60, 24, 44, 44, 28, 18
-_MOST_TICKS: Final = 8
+_MAX_TICKS: Final = 8
 _FULL: Final = 100.0
 _DASHED: Final = "6 4"
 _ASKED: Final = 'stroke="#bbb" stroke-width="4"'
@@ -102,7 +102,7 @@ def _panel(
 
 def _ticks(end: float) -> list[float]:
     """Round figures from 0 to the end, a few."""
-    least = end / _MOST_TICKS
+    least = end / _MAX_TICKS
     power = 10.0 ** math.floor(math.log10(least))
     step = next(power * by for by in (1, 2, 5, 10) if power * by >= least)
     return [step * number for number in range(int(end / step) + 1)]

@@ -12,7 +12,7 @@ from allocator.amounts import CPU
 from console.simulator.scheduler import NodeCandidate
 from webhook.view.nodeselection import PREFER_NO_SCHEDULE, tolerated
 
-_MOST: Final = 100
+_MAX: Final = 100
 _TAINTS_WEIGHT: Final = 3
 _MEMORY: Final = "memory"
 _UNSTATED: Final = {CPU: 100, _MEMORY: 200 * 2**20}  # what counts for a Pod that requests none: thousandths, bytes
@@ -44,23 +44,23 @@ def stock_scores(
             for name, want in zip(_UNSTATED, wants, strict=True)
             if node.allocatable.get(name)
         ]
-        taints = _MOST * (most - shunned[node.name]) // most if most else _MOST
+        taints = _MAX * (most - shunned[node.name]) // most if most else _MAX
         scores[node.name] = least_allocated(each) + balanced(each) + _TAINTS_WEIGHT * taints
     return scores
 
 
 def least_allocated(each: Sequence[tuple[int, int]]) -> int:
     """The mean of what is left, from 0 to 100; of each resource its capacity and what is requested with the Pod."""
-    left = [_MOST * max(total - requested, 0) // total for total, requested in each]
+    left = [_MAX * max(total - requested, 0) // total for total, requested in each]
     return sum(left) // len(left) if left else 0
 
 
 def balanced(each: Sequence[tuple[int, int]]) -> int:
     """100 less the standard deviation of the requested parts; of two, that is half of their difference."""
     if len(each) != len(_UNSTATED):
-        return _MOST
+        return _MAX
     (one, used_one), (other, used_other) = ((total, min(requested, total)) for total, requested in each)
-    return _MOST * (2 * one * other - abs(used_one * other - used_other * one)) // (2 * one * other)
+    return _MAX * (2 * one * other - abs(used_one * other - used_other * one)) // (2 * one * other)
 
 
 def _untolerated(node: NodeCandidate, tolerations: object) -> int:

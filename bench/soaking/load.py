@@ -19,7 +19,7 @@ _KINDS: Final = ((50, 60), (25, 20), (100, 15), (200, 5))  # percent of a card, 
 _NODES_TRIED: Final = 6  # of a Pod, before it is given up as one for which there is no room
 _BLIND: Final = 0.1  # the share of Pods that are sent to any node, whatever room it seems to have
 _RACE_S: Final = 0.12  # in which a Pod is deleted that is being bound
-_LONGEST_S: Final = 2.0  # between tries of a request that was not answered
+_MAX_S: Final = 2.0  # between tries of a request that was not answered
 _PATIENCE_S: Final = 240.0
 
 
@@ -202,7 +202,7 @@ class Load:
             told = {"bound": "bound", "refused": "refused", "gone": "gone"}.get(answer, "done")
             self._findings.tries[f"{what} {told}"] += 1
             return answer
-        await asyncio.sleep(min(AWAY_S * 2 ** min(tried, 9), _LONGEST_S))
+        await asyncio.sleep(min(AWAY_S * 2 ** min(tried, 9), _MAX_S))
         return None
 
     async def clear(self) -> None:

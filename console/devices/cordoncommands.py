@@ -222,7 +222,7 @@ def _is_class(state: NodeState, identity: str, *, cordon: bool) -> bool:
 
 
 _FIRST_WAIT_S: Final = 0.5
-_LONGEST_WAIT_S: Final = 10.0
+_MAX_WAIT_S: Final = 10.0
 _ANSWER_S: Final = 10.0
 _ENDED: Final = ("Succeeded", "Failed")
 
@@ -284,7 +284,7 @@ class Drain:
         """Evict a Pod; retry while its PodDisruptionBudget does not allow it."""
         if self.dry_run is DryRun.CLIENT:
             return Progress(pod, DrainStep.WOULD_EVICT)
-        backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S)
+        backoff = Backoff(_FIRST_WAIT_S, _MAX_WAIT_S)
         while True:
             tried, least = await self._attempt(pod)
             wait = max(backoff.failed(), least)
@@ -318,7 +318,7 @@ class Drain:
         return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
 
     async def _gone(self, pod: Holding, end: float) -> Progress:
-        backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S)
+        backoff = Backoff(_FIRST_WAIT_S, _MAX_WAIT_S)
         while not await self._has_ended(pod):
             wait = backoff.failed()
             if time.monotonic() + wait > end:

@@ -80,7 +80,7 @@ BOUND: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status
 """Selects the Pods that may hold something."""
 
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)  # other names would change a selector
-_MOST_APART: Final = 8  # nodes whose Pods are listed node by node, rather than all Pods
+_MAX_APART: Final = 8  # nodes whose Pods are listed node by node, rather than all Pods
 
 
 class Others(NamedTuple):
@@ -116,7 +116,7 @@ async def read_others(kube: KubeClient, adoption: Adoption, nodes: Iterable[str]
         return Others(table)
     wanted = sorted(set(nodes))
     asked: list[Mapping[str, str]] = [BOUND]
-    if wanted and len(wanted) <= _MOST_APART and all(map(_NODE_NAME.fullmatch, wanted)):
+    if wanted and len(wanted) <= _MAX_APART and all(map(_NODE_NAME.fullmatch, wanted)):
         asked = [{"fieldSelector": f"spec.nodeName={node}"} for node in wanted]
     for params in asked:
         read = await listed(kube, PODS, table.read, params=params)
@@ -179,7 +179,7 @@ def holder_data(one: AnyHolding) -> Raw:
 
 
 _AT_ONCE: Final = 8  # nodes that are read at the same time
-_MOST_NAMED: Final = 16  # nodes or devices that an error names
+_MAX_NAMED: Final = 16  # nodes or devices that an error names
 _READ_S: Final = 10.0
 
 
@@ -428,4 +428,4 @@ async def unknown_node(kube: KubeClient, node: str) -> CommandError:
 def there_are(names: Iterable[str]) -> str:
     """List names, as many as fit one line."""
     known = sorted(names)
-    return f"there are: {some(known, _MOST_NAMED)}" if known else "there are none at all"
+    return f"there are: {some(known, _MAX_NAMED)}" if known else "there are none at all"

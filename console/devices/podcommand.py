@@ -33,7 +33,7 @@ from webhook.ledger.kube import cluster_store
 
 Raw = dict[str, Any]
 
-_MOST_DEVICES: Final = 8  # of a Pod in its line
+_MAX_DEVICES: Final = 8  # of a Pod in its line
 
 
 class Holder(NamedTuple):
@@ -67,8 +67,8 @@ def pods_table(found: Iterable[Holder], *, wide: bool) -> Table:
     table = new_table("NAMESPACE", "POD", "NODE", "DEVICES", "CORE", "MEMORY", "CPUS", *(["IDS"] if wide else []))
     for node, holding in found:
         names = [f"{share.type}/{share.minor}" for share in holding.shares]
-        more = f" +{len(names) - _MOST_DEVICES}" if len(names) > _MOST_DEVICES and not wide else ""
-        devices = ", ".join(names if wide else names[:_MOST_DEVICES]) + more
+        more = f" +{len(names) - _MAX_DEVICES}" if len(names) > _MAX_DEVICES and not wide else ""
+        devices = ", ".join(names if wide else names[:_MAX_DEVICES]) + more
         core, memory = (_sum(holding.shares, tail) for tail in (GPU_CORE, GPU_MEMORY))
         amounts = (f"{core}%" if core else "", told_bytes(memory) if memory else "", _cpus(_cpus_of(holding)))
         name = told_holder(holding).replace(f"{holding.namespace}/", "", 1)  # it has a column of its own

@@ -237,7 +237,7 @@ _T = TypeVar("_T")
 Choose = Callable[[NodeState], ShownNode | None]
 
 _EACH_S: Final = 1.0  # between two drawings
-_MOST_PROBLEMS: Final = 3  # lines about what cannot be read
+_MAX_PROBLEMS: Final = 3  # lines about what cannot be read
 
 
 class _Kept(Generic[_T]):
@@ -482,7 +482,7 @@ def page(
         return told
 
     notes = [cut(trouble, "red")] if trouble else []
-    notes += [cut(problem, "yellow") for problem in problems[:_MOST_PROBLEMS]]
+    notes += [cut(problem, "yellow") for problem in problems[:_MAX_PROBLEMS]]
     room = max(1, height - len(notes) - 2)
     total = sum(1 + len(one.cards) for one in shown)
     rows = list(islice(lines(shown, drawn), room))

@@ -35,10 +35,10 @@ READ: Final[Mapping[str, Callable[[str], bool]]] = {
 """API group -> which of its resources, by their plural names, are policies."""
 _PART_OF: Final = "app.kubernetes.io/part-of"
 _PAGE: Final = 100
-_MOST: Final = 5_000  # policies of one kind
-_MOST_KINDS: Final = 200  # of an API group
-_MOST_VERSIONS: Final = 16
-_MOST_TEXT: Final = 2**20  # characters of one policy; what etcd stores is not much longer
+_MAX: Final = 5_000  # policies of one kind
+_MAX_KINDS: Final = 200  # of an API group
+_MAX_VERSIONS: Final = 16
+_MAX_TEXT: Final = 2**20  # characters of one policy; what etcd stores is not much longer
 _DEEPEST: Final = 64
 
 
@@ -176,7 +176,7 @@ def _maps(values: Iterable[Any]) -> Iterator[dict[str, Any]]:
 def _text(value: object) -> tuple[str, bool]:
     """All keys and texts in a value, a line each, and whether these are all."""
     found: list[str] = []
-    left, whole = _MOST_TEXT, True
+    left, whole = _MAX_TEXT, True
     waiting: list[tuple[object, int]] = [(value, 0)]
     while waiting:
         one, depth = waiting.pop()
@@ -211,13 +211,13 @@ async def _served(kube: KubeClient, group: str, wanted: Callable[[str], bool]) -
     """The resources of a group, each in the first version that discovery names."""
     known: set[str] = set()
     try:
-        versions = _list((await kube.get(f"/apis/{group}")).get("versions"))[:_MOST_VERSIONS]
+        versions = _list((await kube.get(f"/apis/{group}")).get("versions"))[:_MAX_VERSIONS]
     except NotFound:
         return
     for version in (str(one.get("version")) for one in _maps(versions)):
         for one in _maps(_list((await kube.get(f"/apis/{group}/{version}")).get("resources"))):
             plural = str(one.get("name"))
-            if plural in known or "/" in plural or not wanted(plural) or len(known) >= _MOST_KINDS:
+            if plural in known or "/" in plural or not wanted(plural) or len(known) >= _MAX_KINDS:
                 continue
             known.add(plural)
             yield Resource(group, version, plural, namespaced=bool(one.get("namespaced"))), str(one.get("kind"))
@@ -228,10 +228,8 @@ async def _listed(kube: KubeClient, resource: Resource, kind: str, problems: lis
     try:
         async for page, _ in kube.list_pages(resource.path(), limit=_PAGE):
             found += ({"kind": kind, **one, "apiVersion": resource.api_version} for one in page)
-            if len(found) >= _MOST:
-                problems.append(
-                    f"there are more than {_MOST} {resource.plural}.{resource.group}; not all were searched"
-                )
+            if len(found) >= _MAX:
+                problems.append(f"there are more than {_MAX} {resource.plural}.{resource.group}; not all were searched")
                 break
     except NotFound:
         return []

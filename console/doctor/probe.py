@@ -359,7 +359,7 @@ Tell = Callable[[Outcome, int, int], None]
 AT_ONCE: Final = 8
 _MANAGER: Final = "koordgate-doctor"
 _EVERY_S: Final = 1.0
-_MOST_TRIES: Final = 3
+_MAX_TRIES: Final = 3
 _CALL_S: Final = 30.0  # the creation passes all webhooks of the cluster
 
 
@@ -465,7 +465,7 @@ class Probes:
         """Delete a Pod of this run; whether it was created may not be known."""
         path = PODS.path(name, self._plan.namespace)
         problem = ""
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             try:
                 if not uid:
                     there = await self._kube.get(path)

@@ -21,7 +21,7 @@ from webhook import settings
 from webhook.settings import WebhookSettings
 
 _NOWHERE: Final = 3
-_MOST_NAMED: Final = 8
+_MAX_NAMED: Final = 8
 
 
 async def _objects(arguments: argparse.Namespace, configured: WebhookSettings | None) -> Reading:
@@ -40,7 +40,7 @@ async def _explain(arguments: argparse.Namespace) -> tuple[Explanation, list[str
     found = await scene(read.objects, arguments.pod, namespace, configured, manifests=read.manifests)
     known = {node["metadata"]["name"] for node in found.nodes}
     if strange := [name for name in arguments.nodes if name not in known]:
-        there = ", ".join(sorted(known)[:_MOST_NAMED]) or "none"
+        there = ", ".join(sorted(known)[:_MAX_NAMED]) or "none"
         raise CommandError(f"--node {', '.join(strange)}: no such Node; there are {there}")
     return explain(found, arguments.nodes), [*read.notes, *found.notes]
 
@@ -53,7 +53,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     found, notes = asyncio.run(_explain(arguments))
-    for note in notes[: None if _everything(arguments) else _MOST_NAMED]:
+    for note in notes[: None if _everything(arguments) else _MAX_NAMED]:
         terminal.tell(arguments.called, note)
     if arguments.output in {"text", "wide"}:
         terminal.show(*report.parts(found, everything=_everything(arguments)))

@@ -27,7 +27,7 @@ from console.explain.scene import Scene, conditions
 from console.simulator.words import adopted
 from webhook.view.podinfo import annotated_holding, read_pod_info
 
-_MOST_NAMED: Final = 8
+_MAX_NAMED: Final = 8
 
 
 class Why(StrEnum):
@@ -170,7 +170,7 @@ def _waits(scene: Scene) -> list[Hurdle]:
     gates = [str(one.get("name")) for one in spec.get("schedulingGates") or ()]
     found = []
     if others := [gate for gate in gates if gate != GANG_GATE]:
-        text = f"it waits for its schedulingGates: {', '.join(others[:_MOST_NAMED])}"
+        text = f"it waits for its schedulingGates: {', '.join(others[:_MAX_NAMED])}"
         found.append(Hurdle(Why.GATE, text, "whoever set them must remove them"))
     if GANG_GATE in gates or (info is not None and info.all_or_nothing and scene.settings.gangs.all_or_nothing):
         found.append(_gang(scene))

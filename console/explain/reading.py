@@ -24,7 +24,7 @@ Found = tuple[str, Raw, str]
 
 # The kinds that only commands read; the others are checked where they are taken.
 _CHECKED: Final = ("Pod", "ConfigMap", "ResourceQuota", "Event", "PodDisruptionBudget", apiserver.PRIORITY_CLASS)
-_MOST_AGAIN: Final = 3  # objects that are given more than once and are named
+_MAX_AGAIN: Final = 3  # objects that are given more than once and are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def _latest(listed: Iterable[Found]) -> tuple[list[Found], list[str]]:
             again[key] = f"{kind} {name} is given more than once: that of {where} counts"
         found[key] = (where, obj, kind)
     told = list(again.values())
-    notes = told[:_MOST_AGAIN]
+    notes = told[:_MAX_AGAIN]
     if len(told) > len(notes):
         notes.append(f"{len(told) - len(notes)} more objects are given more than once: the last of each counts")
     return list(found.values()), notes

@@ -16,7 +16,7 @@ from console.simulator import words
 from console.simulator.words import asked
 from console.terminal import counted, printable, some
 
-MOST_NAMED: Final = 8
+MAX_NAMED: Final = 8
 
 
 def headline(found: Explanation) -> str:
@@ -69,7 +69,7 @@ def _why_there(found: Explanation) -> str:
         theirs = held_by_others(found.scene)
         knows = f"; it holds {theirs}" if theirs else ", which gave it nothing and does not know its devices"
         return f"it was bound without koordgate{knows}"
-    held = ", ".join(f"{share.type} {share.minor}" for share in one.shares[:MOST_NAMED]) or "CPUs"
+    held = ", ".join(f"{share.type} {share.minor}" for share in one.shares[:MAX_NAMED]) or "CPUs"
     if one.own is None:
         return f"it holds {held}; the node could not give it that again now: {one.why_not}"
     if one.own.level == 0:
@@ -162,10 +162,10 @@ def why_these(found: Explanation, one: Whereabouts) -> Iterator[str]:
 
 
 Part = Table | Text | str
-_MOST_GROUPS = 12
-_MOST_CARDS = 32
-_MOST_ORDER = 5
-_MOST_TEXT = 600  # characters of one reason
+_MAX_GROUPS = 12
+_MAX_CARDS = 32
+_MAX_ORDER = 5
+_MAX_TEXT = 600  # characters of one reason
 
 
 def parts(found: Explanation, *, everything: bool) -> Iterator[Part]:
@@ -199,23 +199,23 @@ def parts(found: Explanation, *, everything: bool) -> Iterator[Part]:
 def _line(text: str) -> str:
     """One printable line of bounded length."""
     text = " ".join(printable(text.replace("\n", " ")).split())
-    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
 
 
 def _nodes(found: Explanation, *, everything: bool) -> Iterator[Part]:
     groups = grouped(found.verdicts)
     if not groups and not found.fitting:
         return
-    most = len(found.verdicts) if everything else MOST_NAMED
+    most = len(found.verdicts) if everything else MAX_NAMED
     table = plain_table("NODES", "WHY NOT", "SAYS", "WHICH")
-    for by, why, names in groups if everything else groups[:_MOST_GROUPS]:
+    for by, why, names in groups if everything else groups[:_MAX_GROUPS]:
         table.add_row(str(len(names)), _line(why), by, some(names, most))
     if fitting := [one.name for one in found.fitting]:
         table.add_row(str(len(fitting)), "it fits", "", some(fitting, most))
     yield ""
     yield table
-    if len(groups) > _MOST_GROUPS and not everything:
-        yield f"{counted(len(groups) - _MOST_GROUPS, 'more reason')}: --all"
+    if len(groups) > _MAX_GROUPS and not everything:
+        yield f"{counted(len(groups) - _MAX_GROUPS, 'more reason')}: --all"
 
 
 def _node(node: NodeDetail, remedies: list[WayToFit], *, everything: bool) -> Iterator[Part]:
@@ -227,12 +227,12 @@ def _node(node: NodeDetail, remedies: list[WayToFit], *, everything: bool) -> It
         yield f"Node {verdict.name} (lack {verdict.lack}: percent of a device, CPU or amount; see docs/explain.md)"
     for reason in verdict.reasons:
         yield f"  {reason.by}: {_line(reason.text)}"
-    shown = node.cards if everything else node.cards[:_MOST_CARDS]
+    shown = node.cards if everything else node.cards[:_MAX_CARDS]
     for card in shown:
         yield f"  {_line(told_card(card))}"
     if len(node.cards) > len(shown):
         yield f"  {counted(len(node.cards) - len(shown), 'more device')}: --all"
-    yield from (f"  {_line(doubt)}" for doubt in node.doubts[: None if everything else _MOST_CARDS])
+    yield from (f"  {_line(doubt)}" for doubt in node.doubts[: None if everything else _MAX_CARDS])
     for numa, why in node.numas.items():
         yield f"  NUMA node {numa}: {_line(why) or 'it would fit'}"
     if verdict.fits:
@@ -263,7 +263,7 @@ def _standing(found: Explanation, one: Whereabouts, *, everything: bool) -> Iter
     if one.order:
         preference = found.scene.settings.scheduler.preference
         table = plain_table("PLACE", "NODE", f"COMPARED BY ({preference})")
-        shown = list(one.order if everything else one.order[:_MOST_ORDER])
+        shown = list(one.order if everything else one.order[:_MAX_ORDER])
         if one.own is not None and one.own not in shown:
             shown.append(one.own)
         for other in shown:

@@ -27,7 +27,7 @@ from webhook.view.feed import GroupFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
 from webhook.view.typical import learned
 
-_MOST_NAMED: Final = 8
+_MAX_NAMED: Final = 8
 _BESIDE: Final = ("ResourceQuota", "Event")
 _WORKLOADS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController")
 _OF_NODE: Final = ("Node", "Device")
@@ -194,10 +194,10 @@ def _target(listed: Iterable[Found], namespace: str, name: str) -> Raw:
         return pod
     elsewhere = sorted(space for space, own in found if own == name)
     if elsewhere:
-        there = f"; there is one in {', '.join(elsewhere[:_MOST_NAMED])}: name it with -n"
+        there = f"; there is one in {', '.join(elsewhere[:_MAX_NAMED])}: name it with -n"
     else:
         alike = sorted(own for space, own in found if space == namespace and (name in own or own in name))
-        there = f"; did you mean {', '.join(alike[:_MOST_NAMED])}?" if alike else f"; {counted(len(found), 'Pod')} read"
+        there = f"; did you mean {', '.join(alike[:_MAX_NAMED])}?" if alike else f"; {counted(len(found), 'Pod')} read"
         there += _created(listed, namespace, name)
     raise CommandError(f"there is no Pod {name} in namespace {namespace}{there}")
 

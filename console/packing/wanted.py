@@ -27,7 +27,7 @@ from webhook.scheduling.pace import at_once
 from webhook.shadow.judge import as_submitted
 from webhook.view.podinfo import read_pod_info
 
-_MOST_NAMED: Final = 8
+_MAX_NAMED: Final = 8
 _MAX_NODES: Final = 64  # of which it is found which Pods would have to leave them: some 20 ms each
 _ABOVE_ALL: Final = 2**31  # a priority
 
@@ -143,7 +143,7 @@ def _of_model(state: PackingState, kind: DeviceType, model: str | None) -> froze
                 by_model.setdefault(model_name(device.model), set()).add(room.node.name)
     found = by_model.get(model_name(model))
     if found is None:
-        there = ", ".join(sorted(filter(None, by_model))[:_MOST_NAMED]) or "none that state a model"
+        there = ", ".join(sorted(filter(None, by_model))[:_MAX_NAMED]) or "none that state a model"
         raise CommandError(f"--model {model}: no node has such a device of type {kind.name}; there are {there}")
     return frozenset(found)
 

@@ -32,7 +32,7 @@ from allocator.wire.podallocated import read_allocation
 from koordgate.kube.resource import DEVICES
 
 Raw = dict[str, Any]
-_MOST: Final = 64  # devices of one type on one node
+_MAX: Final = 64  # devices of one type on one node
 
 
 def assumed_entries(node: Mapping[str, Any], types: DeviceTypes, notes: list[str]) -> tuple[list[Raw], list[str]]:
@@ -75,8 +75,8 @@ def _count(kind: DeviceType, quantity: object) -> int:
     count, rest = (amount, 0) if kind.unit is Unit.DEVICES else divmod(amount, FULL)
     if rest:
         raise ValueError(f"{amount} percent are no whole devices")
-    if count > _MOST:
-        raise ValueError(f"{count} devices are more than {_MOST}")
+    if count > _MAX:
+        raise ValueError(f"{count} devices are more than {_MAX}")
     return count
 
 
@@ -302,8 +302,8 @@ were assumed. Both exist only in memory and in the output of offline commands.""
 REPLICA: Final = ".shared"
 """Ends the name of a resource whose plugin shares devices by time and renames what it offers (`renameByDefault`)."""
 
-MOST_CARDS: Final = 64  # of one node
-_MOST_NAMED: Final = 4  # nodes in one note
+MAX_CARDS: Final = 64  # of one node
+_MAX_NAMED: Final = 4  # nodes in one note
 _MIG: Final = "nvidia.com/mig-"
 _ALIYUN: Final = ("aliyun.com/gpu-count", "aliyun.com/gpu-mem")
 _VOLCANO: Final = ("volcano.sh/gpu-number", "volcano.sh/gpu-memory")
@@ -434,8 +434,8 @@ def assume_devices(
 
 
 def _listed(where: Sequence[str]) -> str:
-    rest = f" and {len(where) - _MOST_NAMED} more nodes" if len(where) > _MOST_NAMED else ""
-    return f"{', '.join(where[:_MOST_NAMED])}{rest}"
+    rest = f" and {len(where) - _MAX_NAMED} more nodes" if len(where) > _MAX_NAMED else ""
+    return f"{', '.join(where[:_MAX_NAMED])}{rest}"
 
 
 def _named_cards(pods: Iterable[Raw], nodes: set[str]) -> dict[str, dict[str, int | None]]:
@@ -545,8 +545,8 @@ def _counted(
         times = _times(vendor, plain[0], shared[0], number, labels)
     groups = [(plain, 1), (shared, times)] if shared[0] else [(plain, times)]
     count = number or sum(-(-offered // replicas) for (offered, _), replicas in groups)
-    if count > MOST_CARDS:
-        told = f"{vendor.resource} says {count} cards, more than {MOST_CARDS}"
+    if count > MAX_CARDS:
+        told = f"{vendor.resource} says {count} cards, more than {MAX_CARDS}"
         raise _UnreadError(f"{told}: give the Node's Device object")
     if vendor.resource not in capacity and not shared[0]:
         return count, count
@@ -633,7 +633,7 @@ def _shared_out(
     """The cards of a node whose plugin states their number and their memory in sum."""
     for (counts, sums), unit in ((_ALIYUN, units["gpushare"]), (_VOLCANO, units["volcano-share"])):
         count, memory = (_whole(capacity, resource) for resource in (counts, sums))
-        if 0 < count <= MOST_CARDS and memory >= count:
+        if 0 < count <= MAX_CARDS and memory >= count:
             cards = _identified(name, count, count, memory // count * unit, named)
             return _Cards(cards, text_label(labels, (GPU_PRODUCT, GPU_MODEL)), NVIDIA, f"{counts} and {sums}")
     return None

@@ -32,7 +32,7 @@ from webhook.view.podinfo import PodInfo, Stranger, read_either
 Raw = dict[str, Any]
 _STOCK_SCHEDULER: Final = "system:kube-scheduler"
 _DEFAULTS: Final = WebhookSettings()
-_MOST_PREEMPTING: Final = 1000  # templates of Pods that fit nowhere for which victims are named
+_MAX_PREEMPTING: Final = 1000  # templates of Pods that fit nowhere for which victims are named
 
 
 class PodFate(StrEnum):
@@ -283,7 +283,7 @@ class OfflineCluster:
             why = ""
             if result.state is PodFate.UNSCHEDULABLE:
                 template = template_of(result.pod)
-                if template not in known and len(known) < _MOST_PREEMPTING:
+                if template not in known and len(known) < _MAX_PREEMPTING:
                     known[template] = await preemption.told(result.pod, self.only)
                 why = known.get(template, "")
             told.append(replace(result, reasons=(*result.reasons, why)) if why else result)

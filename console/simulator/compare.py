@@ -31,8 +31,8 @@ from webhook.settings import WebhookSettings, read_mix, types_of
 from webhook.view.podinfo import read_pod_info
 
 GIVEN: Final = "as given"
-_MOST: Final = 16
-_LONGEST: Final = 24
+_MAX: Final = 16
+_MAX_LENGTH: Final = 24
 _OF_NODES: Final = ("Node", "Device", "NodeResourceTopology", "ResourceSlice")
 
 
@@ -110,13 +110,13 @@ def variants(
     for text in arguments.compare:
         name, equals, path = text.partition("=")
         name = name.strip()
-        if not equals or not name or not path or len(name) > _LONGEST or not name.isprintable():
-            raise InputError(f"--compare {text!r}: write NAME=FILE, with a name of at most {_LONGEST} characters")
+        if not equals or not name or not path or len(name) > _MAX_LENGTH or not name.isprintable():
+            raise InputError(f"--compare {text!r}: write NAME=FILE, with a name of at most {_MAX_LENGTH} characters")
         if name in found:
             raise InputError(f"--compare {text!r}: {name} is another way's name already; take another")
         found[name] = _read(path, configured, memory)
-    if len(found) > _MOST:
-        raise InputError(f"{len(found)} ways to compare; give {_MOST} at most")
+    if len(found) > _MAX:
+        raise InputError(f"{len(found)} ways to compare; give {_MAX} at most")
     return found
 
 
@@ -205,8 +205,8 @@ def _percent(part: int, whole: int) -> float:
     return part * 100 / whole if whole else 0.0
 
 
-_MOST_PODS: Final = 20  # that are listed because they fare differently
-_MOST_REASONS: Final = 3  # of one way
+_MAX_PODS: Final = 20  # that are listed because they fare differently
+_MAX_REASONS: Final = 3  # of one way
 _RUNS: Final = (PodFate.BOUND, PodFate.STANDING)
 
 
@@ -275,9 +275,9 @@ def _refusals(runs: Mapping[str, Run]) -> list[Table | Text | str]:
     table = plain_table("WAY", "PODS", "WHY NOT BOUND")
     for name, one in runs.items():
         reasons = Counter(_reason(result) for result in one.results if result.state not in _RUNS)
-        for reason, count in reasons.most_common(_MOST_REASONS):
+        for reason, count in reasons.most_common(_MAX_REASONS):
             table.add_row(name, str(count), reason)
-        more = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_MOST_REASONS))
+        more = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_MAX_REASONS))
         if more:
             table.add_row(name, str(more), "for other reasons")
     return [table, ""] if table.row_count else []
@@ -302,9 +302,9 @@ def _placements(runs: Mapping[str, Run]) -> list[Table | Text | str]:
     if not differing:
         return ["All Pods are placed alike."]
     table = plain_table("POD", *runs)
-    for key in differing[:_MOST_PODS]:
+    for key in differing[:_MAX_PODS]:
         table.add_row(words.short_name("/".join(key)), *(of.get(key, "-") for of in fates.values()))
-    more = len(differing) - _MOST_PODS
+    more = len(differing) - _MAX_PODS
     return [table, *([f"... and {more} more Pods that fare differently"] if more > 0 else [])]
 
 

@@ -184,8 +184,8 @@ _SOMETHING: Final = re.compile(r"\S")
 _JSON: Final = ".json"
 _SUFFIXES: Final = (".yaml", ".yml", _JSON)
 _GZIP: Final = ".gz"
-_MOST_BYTES: Final = 2**30  # of one file: snapshots of 100,000 Pods have less than 200 MB
-_MOST_VALUES: Final = 1_000_000  # of one document, where aliases multiply them
+_MAX_BYTES: Final = 2**30  # of one file: snapshots of 100,000 Pods have less than 200 MB
+_MAX_VALUES: Final = 1_000_000  # of one document, where aliases multiply them
 _MARKS: Final = ((BOM_UTF8, "utf-8"), (BOM_UTF16_LE, "utf-16-le"), (BOM_UTF16_BE, "utf-16-be"))
 
 
@@ -232,10 +232,10 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
 
 def _bounded(opened: _Readable, name: str) -> bytes:
     """Read all, up to a bound."""
-    body = opened.read(_MOST_BYTES + 1)
-    if len(body) > _MOST_BYTES:
+    body = opened.read(_MAX_BYTES + 1)
+    if len(body) > _MAX_BYTES:
         unpacked = " when it is unpacked" if name.endswith(_GZIP) else ""
-        raise InputError(f"{name}: has more than {_MOST_BYTES} bytes{unpacked}; give fewer objects, or several files")
+        raise InputError(f"{name}: has more than {_MAX_BYTES} bytes{unpacked}; give fewer objects, or several files")
     return body
 
 
@@ -264,7 +264,7 @@ def _documents(source: str, text: str) -> Iterator[tuple[str, object]]:
         for number, (document, shares) in enumerate(load_all(text), 1):
             where = f"{source}, document {number}"
             # Without aliases no document has more values than characters.
-            yield where, _as_json(document, where, max(_MOST_VALUES, len(text)) if shares else None)
+            yield where, _as_json(document, where, max(_MAX_VALUES, len(text)) if shares else None)
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{source}, document {number + 1}: not YAML; correct it: {reason}{_hint(text)}") from error

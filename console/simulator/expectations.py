@@ -25,8 +25,8 @@ from console.terminal import counted
 
 KIND: Final = "Expectations"
 API_VERSION: Final = "koordgate.io/v1alpha1"
-_MOST: Final = 100_000
-_MOST_NAMED: Final = 3
+_MAX: Final = 100_000
+_MAX_NAMED: Final = 3
 _WILD: Final = frozenset("*?[")
 
 
@@ -69,7 +69,7 @@ class Expected(Struct, forbid_unknown_fields=True, rename="camel"):
     """
 
     pod: Annotated[str, Meta(min_length=1, max_length=512)]
-    count: Annotated[int, Meta(ge=0, le=_MOST)] | None = None
+    count: Annotated[int, Meta(ge=0, le=_MAX)] | None = None
     state: State | None = None
     node: str | None = None
     devices: dict[str, Annotated[int, Meta(ge=0)] | list[int | str]] | None = None
@@ -88,7 +88,7 @@ class Expectations(Struct, forbid_unknown_fields=True, rename="camel"):
 
     kind: str
     api_version: str
-    pods: Annotated[list[Expected], Meta(min_length=1, max_length=_MOST)]
+    pods: Annotated[list[Expected], Meta(min_length=1, max_length=_MAX)]
     metadata: dict[str, Any] | None = None
 
 
@@ -165,7 +165,7 @@ def _check(one: Expected, by_name: Mapping[str, Result], account: Account) -> Ch
         matching = [(name, result) for name, result in by_name.items() if fnmatchcase(name, pattern)]
     problems: list[str] = []
     if one.count is None and not matching:
-        near = sorted(name for name in by_name if name.partition("/")[2].startswith(one.pod[:3]))[:_MOST_NAMED]
+        near = sorted(name for name in by_name if name.partition("/")[2].startswith(one.pod[:3]))[:_MAX_NAMED]
         problems.append("no Pod has this name" + (f"; there are {', '.join(near)}" if near else ""))
     elif one.count is not None and len(matching) != one.count:
         have = "1 Pod has" if len(matching) == 1 else f"{len(matching)} Pods have"
@@ -267,7 +267,7 @@ def _full_name(pod: Mapping[str, Any]) -> str:
 
 
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_LONGEST: Final = 10_000  # characters of one failure
+_MAX_LENGTH: Final = 10_000  # characters of one failure
 
 
 def to_junit(suites: Mapping[str, Sequence[Check]]) -> str:
@@ -279,7 +279,7 @@ def to_junit(suites: Mapping[str, Sequence[Check]]) -> str:
         for check in checks:
             case = ET.SubElement(suite, "testcase", {"classname": name, "name": _printable(check.name)})
             if not check.passed:
-                text = _printable("\n".join(check.problems))[:_LONGEST]
+                text = _printable("\n".join(check.problems))[:_MAX_LENGTH]
                 failure = ET.SubElement(case, "failure", {"message": text.partition("\n")[0]})
                 failure.text = text
     ET.indent(root)

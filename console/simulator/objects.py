@@ -23,8 +23,8 @@ Raw = dict[str, Any]
 
 _UNUSED: Final = frozenset({"NodeAllocation", "Event", "MutatingWebhookConfiguration"})  # without a note
 _ABOUT_SNAPSHOT: Final = "koordgate-snapshot"  # a ConfigMap that is left out without a note
-_MOST_TOLD: Final = 3  # objects of a kind that are left out and named one by one
-_LONGEST_BEGINNING: Final = 58  # characters of generateName that are kept, as by the API server
+_MAX_TOLD: Final = 3  # objects of a kind that are left out and named one by one
+_MAX_BEGINNING: Final = 58  # characters of generateName that are kept, as by the API server
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # which make up no words
 _VERSIONS: Final = {
     "Device": DEVICES.api_version,
@@ -129,8 +129,8 @@ def read(paths: Iterable[str]) -> Objects:
     for where, obj, kind in read_all(paths):
         _take(where, obj, kind, objects, seen)
     for kind, count in objects.unused.items():
-        if count > _MOST_TOLD:
-            objects.notes.append(f"{count - _MOST_TOLD} more objects of kind {kind} are not used")
+        if count > _MAX_TOLD:
+            objects.notes.append(f"{count - _MAX_TOLD} more objects of kind {kind} are not used")
     return objects
 
 
@@ -254,13 +254,13 @@ def _creates(where: str, obj: Raw, kind: str) -> bool:
 def _leave_out(note: str, kind: str, objects: Objects) -> None:
     """Note that an object is not used; of many of one kind, only the number is reported in the end."""
     objects.unused[kind] += 1
-    if objects.unused[kind] <= _MOST_TOLD:
+    if objects.unused[kind] <= _MAX_TOLD:
         objects.notes.append(note)
 
 
 def generated_name(beginning: str, *of: object) -> str:
     """The name of an object that states generateName, as the API server makes it; the same for the same parts."""
-    return f"{beginning[:_LONGEST_BEGINNING]}{suffix(beginning, *of)}"
+    return f"{beginning[:_MAX_BEGINNING]}{suffix(beginning, *of)}"
 
 
 def suffix(*of: object, length: int = 5) -> str:

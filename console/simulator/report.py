@@ -39,7 +39,7 @@ _STYLES: Final = {
 _COUNTED: Final = {PodFate.STANDING: "there already", PodFate.UNSCHEDULABLE: "without a node"}
 _ABSENT: Final = frozenset({PodFate.DENIED, PodFate.NOT_CREATED})  # such a Pod is not in the cluster
 _SETTLED: Final = frozenset({PodFate.BOUND, PodFate.STANDING})
-MOST_LISTED: Final = 500
+MAX_LISTED: Final = 500
 """Pods that are listed one by one, unless all are wanted."""
 
 _NOTHING: Final = "no devices, no CPUs of its own"
@@ -60,13 +60,13 @@ def show_groups(results: Sequence[Result], most: int = WIDE) -> None:
         groups.setdefault((who, _state(result), why), []).append(result)
     table = plain_table("OF", "PODS", "STATE", "NODES", "WHY NOT")
     lines = list(groups.items())
-    if len(lines) > MOST_LISTED:  # those that have no node are what is looked for
+    if len(lines) > MAX_LISTED:  # those that have no node are what is looked for
         lines.sort(key=lambda line: line[1][0].state in _SETTLED)
-    for (who, state, why), of in lines[:MOST_LISTED]:
+    for (who, state, why), of in lines[:MAX_LISTED]:
         nodes = {node_of(one) for one in of} - {""}
         style = _STYLES.get(of[0].state, "")
         table.add_row(*map(Text, (who, str(len(of)))), _cell([state], style), Text(str(len(nodes))), Text(why or "-"))
-    rest = [f"... and {counted(len(groups) - MOST_LISTED, 'more line')}"] if len(groups) > MOST_LISTED else []
+    rest = [f"... and {counted(len(groups) - MAX_LISTED, 'more line')}"] if len(groups) > MAX_LISTED else []
     show(table, *rest, "", "--all lists each Pod and each node; --node NAME shows one node.", "", most=most)
 
 

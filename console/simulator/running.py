@@ -35,7 +35,7 @@ T = TypeVar("T")
 OWN: Final = ("name", "uid", "generateName", "resourceVersion", "creationTimestamp", "managedFields")
 """What of a Pod's metadata is its own, and no part of a template."""
 
-_MOST: Final = 4096  # templates that are remembered of each kind
+_MAX: Final = 4096  # templates that are remembered of each kind
 _SOME_NODE: Final = "-"
 
 
@@ -123,7 +123,7 @@ def _asked_by(pod: Mapping[str, Any]) -> bytes:
 
 
 def _bounded(known: dict[bytes, T]) -> dict[bytes, T]:
-    if len(known) >= _MOST:
+    if len(known) >= _MAX:
         known.clear()
     return known
 

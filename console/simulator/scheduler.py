@@ -77,7 +77,7 @@ _UNSELECTED: Final = "the Pod's nodeSelector or required node affinity does not 
 _UNREADY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _HARD: Final = frozenset({"NoSchedule", "NoExecute"})
 _MILLI: Final = 1000
-_MOST_NAMED: Final = 16
+_MAX_NAMED: Final = 16
 _BYTES: Final = ("memory", "ephemeral-storage", "gpu-memory")
 
 
@@ -199,14 +199,14 @@ def grouped(reasons: Mapping[str, str]) -> tuple[str, ...]:
 
 def _listed(names: Sequence[str]) -> str:
     """Of thousands of nodes with one reason some are named."""
-    more = len(names) - _MOST_NAMED
-    return f"{', '.join(names[:_MOST_NAMED])}{f' and {more} more nodes' if more > 0 else ''}"
+    more = len(names) - _MAX_NAMED
+    return f"{', '.join(names[:_MAX_NAMED])}{f' and {more} more nodes' if more > 0 else ''}"
 
 
 Plain = Callable[[Mapping[str, Any], Mapping[str, int], Sequence[NodeCandidate], Mapping[str, Mapping[str, int]]], str]
 """Of a Pod's spec, the sum of its requests, the nodes on which it fits, and what is requested on nodes: a name."""
 
-_MOST_ASKED: Final = 64  # amounts of one resource for which the nodes are remembered
+_MAX_ASKED: Final = 64  # amounts of one resource for which the nodes are remembered
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
@@ -405,7 +405,7 @@ class KubeScheduler:
         """The nodes that have enough for these asks, by name; remembered, and shortened as nodes fill up."""
         known = self._enough.get(asks)
         if known is None:
-            if len(self._enough) >= _MOST_ASKED:
+            if len(self._enough) >= _MAX_ASKED:
                 self._enough.clear()
             lacking = set().union(*(self._lack(*ask) for ask in asks))
             known = self._enough[asks] = tuple(name for name in self._names if name not in lacking)
@@ -416,7 +416,7 @@ class KubeScheduler:
         asked = self._lacking.setdefault(what, {})
         known = asked.get((much, unstated))
         if known is None:
-            if len(asked) >= _MOST_ASKED:
+            if len(asked) >= _MAX_ASKED:
                 asked.clear()
                 self._enough.clear()  # it is kept right by what is forgotten here
             free, instead = self._free.get(what, {}), much if unstated else 0
@@ -458,7 +458,7 @@ class KubeScheduler:
 
 
 Raw = dict[str, Any]
-_MOST_NODES: Final = 100  # candidates that are compared, as in kube-scheduler's defaults for up to 1,000 nodes
+_MAX_NODES: Final = 100  # candidates that are compared, as in kube-scheduler's defaults for up to 1,000 nodes
 _MAX_NAMED_VICTIMS: Final = 4
 _NEVER: Final = "Never"
 
@@ -499,7 +499,7 @@ class Preemption:
                 victims = await self._extended(pod, node, victims)
             if victims:
                 chosen[node] = victims
-                if len(chosen) == _MOST_NODES:
+                if len(chosen) == _MAX_NODES:
                     break
         if not chosen:
             return ""

@@ -68,9 +68,9 @@ class _Lines:
 
 FAILED: Final = 1
 UNUSABLE: Final = 2
-_MOST_REASONS: Final = 5
-_MOST_ALIKE: Final = 3  # Pods of which the same is said, by name
-_MOST_FAILURES: Final = 20
+_MAX_REASONS: Final = 5
+_MAX_ALIKE: Final = 3  # Pods of which the same is said, by name
+_MAX_FAILURES: Final = 20
 _NARROW: Final = 80  # columns of a comparison
 
 
@@ -85,7 +85,7 @@ def wanted(objects: Objects) -> list[WantedPod]:
     made = created(objects)
     if not made.pods:
         found = ", ".join(f"{count} {kind}" for kind, count in sorted(objects.found.items())) or "no object"
-        _tell([*made.notes, *objects.notes][:_MOST_REASONS])
+        _tell([*made.notes, *objects.notes][:_MAX_REASONS])
         raise InputError(
             f"the input has no Pod, and nothing in it creates one (found: {found}); give Pods or workloads with -f"
         )
@@ -211,11 +211,11 @@ def _judge(arguments: argparse.Namespace, suites: dict[str, Sequence[Check]]) ->
             told = f"--junit {arguments.junit}: cannot be written ({error.strerror}); name another file"
             raise InputError(told) from error
     failed = [(name, check) for name, checks in suites.items() for check in checks if not check.passed]
-    for name, check in failed[:_MOST_FAILURES]:
-        for problem in check.problems[:_MOST_REASONS]:
+    for name, check in failed[:_MAX_FAILURES]:
+        for problem in check.problems[:_MAX_REASONS]:
             sys.stderr.write(f"koordgate simulate: {name}: {check.name}: {problem}\n")
-    if len(failed) > _MOST_FAILURES:
-        sys.stderr.write(f"koordgate simulate: {counted(len(failed) - _MOST_FAILURES, 'more check')} failed\n")
+    if len(failed) > _MAX_FAILURES:
+        sys.stderr.write(f"koordgate simulate: {counted(len(failed) - _MAX_FAILURES, 'more check')} failed\n")
     every = sum(len(checks) for checks in suites.values())
     if every:
         sys.stderr.write(f"koordgate simulate: {every - len(failed)} of {counted(every, 'check')} passed\n")
@@ -226,7 +226,7 @@ def _cluster(arguments: argparse.Namespace, objects: Objects, configured: Webhoo
     cluster = OfflineCluster.in_process(configured, arguments.seed)
     names = sorted(node["metadata"]["name"] for node in objects.nodes)
     if arguments.node is not None and arguments.node not in names:
-        there = ", ".join(names[:_MOST_FAILURES]) or "none"
+        there = ", ".join(names[:_MAX_FAILURES]) or "none"
         raise InputError(f"--node {arguments.node}: no such Node in the input; there are {there}")
     if arguments.junit is not None and not (arguments.expect or arguments.require_bound):
         raise InputError("--junit writes what is checked: give expectations with -e, or --require-bound")
@@ -255,9 +255,9 @@ def _gathered(notes: Iterable[str]) -> Iterator[str]:
         else:
             pods.setdefault(note, [])
     for what, names in pods.items():
-        more = f" and {counted(len(names) - _MOST_ALIKE, 'more Pod')}" if len(names) > _MOST_ALIKE else ""
+        more = f" and {counted(len(names) - _MAX_ALIKE, 'more Pod')}" if len(names) > _MAX_ALIKE else ""
         yield (
-            f"{'Pod' if len(names) == 1 else 'Pods'} {', '.join(names[:_MOST_ALIKE])}{more}: {what}" if names else what
+            f"{'Pod' if len(names) == 1 else 'Pods'} {', '.join(names[:_MAX_ALIKE])}{more}: {what}" if names else what
         )
 
 
@@ -278,7 +278,7 @@ def _print(arguments: argparse.Namespace, results: Sequence[Result], account: Ac
     elif arguments.output == "yaml":
         report.write_yaml(results, account)
     else:
-        many = len(results) > report.MOST_LISTED and not arguments.all
+        many = len(results) > report.MAX_LISTED and not arguments.all
         if many:
             report.show_groups(results, arguments.width)
         else:

@@ -38,7 +38,7 @@ _SHORT: Final = 12  # GPU- and eight digits, or a PCI address: unique on a node
 _NAME: Final = 32
 _UNSTATED: Final = "an amount that is not stated"
 _WISHES: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, *HINT_ANNOTATIONS, DEVICE_SHARING, DEVICE_ORDER, LIMITS, OWN_CPUS)
-_LONGEST: Final = 200  # characters of an annotation that are shown
+_MAX_LENGTH: Final = 200  # characters of an annotation that are shown
 
 
 def name_of(pod: Raw) -> str:
@@ -96,7 +96,7 @@ def _amounts(resources: Mapping[str, Any], names: Iterable[str]) -> list[str]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}..."
 
 
 def _originals(pod: Raw) -> Mapping[str, Any]:

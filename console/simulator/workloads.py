@@ -195,8 +195,8 @@ def _tolerations(spec: Mapping[str, Any]) -> list[Raw]:
     return [*own, *(one for one in extra if one not in own)]
 
 
-_MOST: Final = 250_001  # more than anybody may ask for
-_LONGEST: Final = 200
+_MAX: Final = 250_001  # more than anybody may ask for
+_MAX_LENGTH: Final = 200
 _NOT_IN_NAMES: Final = frozenset({"spec", "template", "jobTemplate", "leaderWorkerTemplate"})
 _NAMES: Final = ("name", "groupName")
 _NUMBERS: Final = ("replicas", "numOfHosts")
@@ -226,7 +226,7 @@ def templates_of(obj: Mapping[str, Any], kind: str) -> Iterator[FoundTemplate]:
         place = place_of(way) or "the object itself"
         count, by = 1, list[str]()
         for at, number, key in _numbers(obj, way):
-            count = min(count * number, _MOST)
+            count = min(count * number, _MAX)
             by.append(place_of((*at, key)))
         base = _base(obj, way)
         names = [f"{base}-{index}" for index in range(count)]
@@ -272,14 +272,14 @@ def _base(obj: Mapping[str, Any], way: Way) -> str:
             nearest = key
         part = part[key]
     name = f"{obj['metadata']['name']}-{nearest}" if nearest else str(obj["metadata"]["name"])
-    return _OUTSIDE.sub("-", name.lower()).strip("-")[:_LONGEST]
+    return _OUTSIDE.sub("-", name.lower()).strip("-")[:_MAX_LENGTH]
 
 
 Key = tuple[str, str]
 
-MOST_PODS: Final = 250_000
+MAX_PODS: Final = 250_000
 _HASH: Final = 10
-_MOST_INDEX: Final = 100_000
+_MAX_INDEX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,8 +327,8 @@ def created(objects: Objects) -> Created:
         about = f"{source.kind} {_namespace(source.object)}/{source.object['metadata']['name']}"
         before = len(made.pods)
         for wanted in _of(source, owners.pods_of(source), objects.nodes, made.notes, about):
-            if len(made.pods) >= MOST_PODS:
-                raise InputError(f"{source.where}: {about}: {MOST_PODS} Pods in all are the most: ask for fewer")
+            if len(made.pods) >= MAX_PODS:
+                raise InputError(f"{source.where}: {about}: {MAX_PODS} Pods in all are the most: ask for fewer")
             key = _namespace(wanted.pod), wanted.pod["metadata"]["name"]
             if key in taken:
                 made.notes.append(f"{about}: Pod {'/'.join(key)} is there already, so it is not created again")
@@ -463,11 +463,11 @@ def _job(obj: Raw, there: Sequence[OwnedPod], notes: list[str], about: str) -> I
         notes.append(f"{about}: {at_once} of {left} Pods run at once; the others follow as these end")
     indexed = spec.get("completionMode") == "Indexed"
     busy = _indexes(str(status.get("completedIndexes") or "")) | {one.completion for one in active}
-    free = iter(index for index in range(_MOST_INDEX) if not indexed or index not in busy)
+    free = iter(index for index in range(_MAX_INDEX) if not indexed or index not in busy)
     for _ in range(at_once - len(active)):
         index = next(free, None)
         if index is None:
-            raise InputError(f"{about}: more than {_MOST_INDEX} indexes; ask for fewer completions")
+            raise InputError(f"{about}: more than {_MAX_INDEX} indexes; ask for fewer completions")
         name = metadata["name"]
         beginning = f"{name}-{index}-" if indexed else f"{name}-"
         pod = _pod(spec["template"], obj)
@@ -500,7 +500,7 @@ def _indexes(text: str) -> set[int]:
     for part in text.split(","):
         first, _, last = part.partition("-")
         if first.isdecimal() and (last or first).isdecimal():
-            found.update(range(int(first[:9]), min(int((last or first)[:9]), _MOST_INDEX) + 1))
+            found.update(range(int(first[:9]), min(int((last or first)[:9]), _MAX_INDEX) + 1))
     return found
 
 
@@ -565,6 +565,6 @@ def _uid(obj: Mapping[str, Any]) -> str:
 
 def _number(value: int | None, about: str) -> int:
     """Replicas and parallelism are 1 where they are left out."""
-    if value is not None and value > MOST_PODS:
-        raise InputError(f"{about}: {value} Pods; {MOST_PODS} in all are the most: ask for fewer")
+    if value is not None and value > MAX_PODS:
+        raise InputError(f"{about}: {value} Pods; {MAX_PODS} in all are the most: ask for fewer")
     return 1 if value is None else value

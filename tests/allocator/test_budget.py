@@ -23,7 +23,7 @@ from allocator.vocabulary.device import Place, Wiring, link
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
-MOST_CALLS = 150_000  # of Python functions in one decision; a decision about one card takes some hundred
+MAX_CALLS = 150_000  # of Python functions in one decision; a decision about one card takes some hundred
 
 
 def machine(cards: int, used: Sequence[int] = (), *, wired: bool = False, nics: int = 0, **more: Any) -> NodeSnapshot:
@@ -116,7 +116,7 @@ def calls(of: Callable[[], object]) -> int:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_request_costs_bounded_work(name: str) -> None:
     on, of = HOSTILE[name]
-    assert calls(lambda: place(of, on)) < MOST_CALLS
+    assert calls(lambda: place(of, on)) < MAX_CALLS
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -103,7 +103,7 @@ async def test_a_revision_that_is_not_known_begins_anew(world: World, since: int
 async def test_whoever_is_behind_the_nodes_that_are_remembered_as_gone_begins_anew(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "_MOST_GONE", 1)
+    monkeypatch.setattr(feed_module, "_MAX_GONE", 1)
     world.add_node("n2")
     world.see()
     feed = feed_of(world)
@@ -116,7 +116,7 @@ async def test_whoever_is_behind_the_nodes_that_are_remembered_as_gone_begins_an
 
 
 async def test_of_nodes_that_are_gone_the_latest_are_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "_MOST_GONE", 2)
+    monkeypatch.setattr(feed_module, "_MAX_GONE", 2)
     for number in range(2, 6):
         world.add_node(f"n{number}")
     world.see()

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 Case = Any
 
-_MOST_CHANGES: Final = 4  # of one input
-_MOST_SLOTS: Final = 3000  # places of one input that are looked at
+_MAX_CHANGES: Final = 4  # of one input
+_MAX_SLOTS: Final = 3000  # places of one input that are looked at
 _OPENED: Final = 40_000  # characters of a text that is opened as JSON
 _HEX: Final = re.compile(r"([0-9a-f]{2})*")  # bytes, in an input that is no text
 _SHORTEST_HEX: Final = 40  # characters
@@ -78,7 +78,7 @@ def mutate(case: Case, pool: Pool, random: Random) -> Case:
     """A changed copy of an input."""
     root = [_opened(case)]
     slots = list(_slots(root))
-    for _ in range(random.randint(1, _MOST_CHANGES)):
+    for _ in range(random.randint(1, _MAX_CHANGES)):
         slot = random.choice(slots)
         if slot.is_there:
             _change(slot, slots, pool, random)
@@ -124,7 +124,7 @@ def _slots(root: list[Any]) -> Iterator[_Slot]:
     for holder in waiting:  # it grows meanwhile
         for key in list(holder) if isinstance(holder, dict) else range(len(holder)):
             seen += 1
-            if seen > _MOST_SLOTS:
+            if seen > _MAX_SLOTS:
                 return
             yield _Slot(holder, key)
             value = holder[key]
@@ -206,7 +206,7 @@ def _other_text(value: str, pool: Pool, random: Random) -> str:
 
 def _other_bytes(data: bytearray, random: Random) -> bytearray:
     """Change some bytes: one replaced, left out or doubled, or a run of them."""
-    for _ in range(random.randint(1, _MOST_CHANGES)):
+    for _ in range(random.randint(1, _MAX_CHANGES)):
         at = random.randrange(len(data) or 1)
         run = random.choice((1, 1, 2, 8, 40))
         how = random.randrange(4)

@@ -74,7 +74,7 @@ async def test_a_gang_that_waits_for_room_holds_up_no_other(company: Company) ->
 async def test_of_many_gangs_each_round_tends_those_that_follow_the_last_one(
     company: Company, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_module, "_MOST_GANGS", 2)
+    monkeypatch.setattr(keeper_module, "_MAX_GANGS", 2)
     company.add_nodes(a=10)
     gangs = {"e": 9, "a": 5, "b": 5, "c": 5, "d": 1}
     for name, priority in gangs.items():

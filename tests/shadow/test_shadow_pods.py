@@ -324,7 +324,7 @@ async def test_a_round_tries_64_pods_and_the_next_one_the_others() -> None:
 async def test_no_more_pods_than_the_bound_are_followed_until_one_ends(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(keeper_module, "_MOST", 2)
+    monkeypatch.setattr(keeper_module, "_MAX", 2)
     shadow = Shadow()
     keeper = shadow.parts.shadow_keeper
     for name in "abcd":

@@ -98,7 +98,7 @@ def test_what_people_have_is_read(name: str, tmp_path: Path) -> None:
 def test_as_many_values_as_characters_are_read_where_aliases_share_them_and_no_more(
     tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(documents_module, "_MOST_VALUES", 0)
+    monkeypatch.setattr(documents_module, "_MAX_VALUES", 0)
     text = f"a: &a [1, [2], 3]\nb: [{', '.join(['*a'] * 40)}]\n"  # 1 + 5 + (1 + 40 * 5) values
     path = tmp_path / "file.yaml"
     path.write_text(text + "#" * (207 - len(text)))
@@ -156,7 +156,7 @@ def test_a_file_named_json_must_be_json(name: str, body: bytes, said: str, tmp_p
 
 
 def test_a_file_beyond_the_bound_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("console.simulator.documents._MOST_BYTES", 100)
+    monkeypatch.setattr("console.simulator.documents._MAX_BYTES", 100)
     path = tmp_path / "file.yaml"
     path.write_bytes(b"#: 1\n" * 20)
     assert documents(path) == []
@@ -192,7 +192,7 @@ def refused(path: Path) -> str:
 
 
 def test_what_a_gzip_file_unpacks_to_is_bounded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("console.simulator.documents._MOST_BYTES", 100)
+    monkeypatch.setattr("console.simulator.documents._MAX_BYTES", 100)
     path = tmp_path / "file.yaml.gz"
     path.write_bytes(gzip.compress(b"#: 1\n" * 21))
     assert refused(path) == ": has more than 100 bytes when it is unpacked; give fewer objects, or several files"

@@ -502,7 +502,7 @@ def test_what_runs_on_a_node_holds_what_it_states(tmp_path: Path, capsys: pytest
 def test_of_many_pods_no_node_is_shown_but_one_that_is_asked_about(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "MOST_LISTED", 1)
+    monkeypatch.setattr(report, "MAX_LISTED", 1)
     file = saved(tmp_path, [*machine("a"), *machine("b"), gpus("one", 50), gpus("two", 50)])
     shown = []
     for words in ((), ("--node", "a"), ("--all",)):
@@ -525,7 +525,7 @@ def test_more_pods_than_are_listed_are_shown_in_groups_unless_all_are_wanted(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(report, "MOST_LISTED", 1)
+    monkeypatch.setattr(report, "MAX_LISTED", 1)
     file = saved(tmp_path, [asking(f"p{at}") for at in range(pods)])
     assert main(["simulate", "-f", file, *words]) == 0
     assert capsys.readouterr().out.startswith(head)

@@ -19,7 +19,7 @@ from allocator.vocabulary.names import DEVICE_ORDER, ORIGINAL_REQUEST
 from console.simulator import words
 from console.simulator.account import DeviceUse
 from console.simulator.cluster import PodFate, Result
-from console.simulator.report import MOST_LISTED, show_groups
+from console.simulator.report import MAX_LISTED, show_groups
 from webhook.settings import DialectSettings, WebhookSettings, types_of
 
 GIB = 2**30
@@ -253,14 +253,14 @@ def test_wishes_and_the_classes_of_cpus_have_lines_and_long_ones_are_cut() -> No
 
 
 def test_of_more_pods_than_are_listed_those_without_a_node_come_first(capsys: pytest.CaptureFixture[str]) -> None:
-    there = [Result(pod(name=f"p{n}", nodeName="n1"), PodFate.BOUND) for n in range(MOST_LISTED)]
+    there = [Result(pod(name=f"p{n}", nodeName="n1"), PodFate.BOUND) for n in range(MAX_LISTED)]
     waits = Result(pod(name="waits"), PodFate.UNSCHEDULABLE, ("n1: 0 GPUs fit",))
     show_groups([*there, waits])
     lines = capsys.readouterr().out.splitlines()
     assert "waits" in lines[1]
     assert "p0 " in lines[2]
     show_groups([*there[1:], waits])
-    assert "waits" in capsys.readouterr().out.splitlines()[MOST_LISTED]
+    assert "waits" in capsys.readouterr().out.splitlines()[MAX_LISTED]
 
 
 # --- allocations, quotas and CPUs

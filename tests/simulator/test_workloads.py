@@ -294,7 +294,7 @@ def test_a_number_above_250000_is_refused_and_so_is_the_sum_of_all(
     thing = {"apiVersion": "x.com/v1", "kind": "Thing", "metadata": {"name": "t"}}
     with pytest.raises(InputError, match=r"^Thing default/t: 250001 Pods; 250000 in all are the most: ask for fewer$"):
         made(tmp_path, {**thing, "spec": {"pool": {"replicas": 300_000, "template": template()}}})
-    monkeypatch.setattr(workloads, "MOST_PODS", 3)
+    monkeypatch.setattr(workloads, "MAX_PODS", 3)
     pods = [gpus("a", 50), gpus("b", 50)]
     assert len(made(tmp_path, *pods, workload("ReplicaSet")).pods) == 3
     with pytest.raises(InputError, match="ReplicaSet team/web: 3 Pods in all are the most: ask for fewer"):

@@ -173,7 +173,7 @@ def test_a_compressed_file_that_is_none_is_refused_with_what_to_do(tmp_path: Pat
 
 
 def test_a_file_that_unpacks_to_more_than_the_bound_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("console.simulator.documents._MOST_BYTES", 100)
+    monkeypatch.setattr("console.simulator.documents._MAX_BYTES", 100)
     path = tmp_path / "x.json.gz"
     path.write_bytes(gzip.compress(b" " * 101))
     with pytest.raises(InputError, match="has more than 100 bytes when it is unpacked"):

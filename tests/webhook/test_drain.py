@@ -18,7 +18,7 @@ HOLDERS = [holding(name, part(gpu(0), 30)) for name in "abc"]
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The waits between attempts take no time worth mentioning."""
     monkeypatch.setattr("console.devices.cordoncommands._FIRST_WAIT_S", 0.001)
-    monkeypatch.setattr("console.devices.cordoncommands._LONGEST_WAIT_S", 0.001)
+    monkeypatch.setattr("console.devices.cordoncommands._MAX_WAIT_S", 0.001)
 
 
 @pytest.fixture

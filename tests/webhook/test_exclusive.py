@@ -24,7 +24,7 @@ from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES
 from webhook import patch
 
-LONGEST_REQUEST_S = 34
+MAX_REQUEST_S = 34
 FOUR_CPUS = machines_cpu.build(1, 1, 2, 2, machines_cpu.siblings_near)
 NAMES = "abcd"
 NODES_THERE = ("n1", "n2")
@@ -126,7 +126,7 @@ class Story:
     async def wait(self, seconds: int) -> None:
         for replica in self.replicas:
             replica.clock.now += seconds
-        ended = self.world.clock.now - LONGEST_REQUEST_S  # no API request lives longer
+        ended = self.world.clock.now - MAX_REQUEST_S  # no API request lives longer
         self.on_the_way = [one for one in self.on_the_way if one[1] >= ended]
 
     def audit(self) -> None:

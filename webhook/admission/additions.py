@@ -31,7 +31,7 @@ from allocator.vocabulary.names import (
 from webhook.patch import Operation, add, remove, replace
 from webhook.view.reach import DeliveryReach
 
-_MOST_REMOVALS: Final = 16  # of entries of one list; more cost the API server the square of the list's length
+_MAX_REMOVALS: Final = 16  # of entries of one list; more cost the API server the square of the list's length
 Entries = dict[str, dict[str, Any]]  # variable -> its entry
 
 
@@ -138,7 +138,7 @@ def translate_env(
                 f"{container.path}.env: {variable} was set by the author; koordgate decides what a container may use "
                 "of its devices, and has removed it"
             )
-    if len(surplus) > _MOST_REMOVALS:
+    if len(surplus) > _MAX_REMOVALS:
         gone = set(surplus)
         kept = [first.get(index, entry) for index, entry in enumerate(env) if index not in gone]
         operations.append(replace(at, [*missing, *kept]))
@@ -152,7 +152,7 @@ def translate_env(
 
 
 _PATH: Final = "spec.runtimeClassName"
-_LONGEST: Final = 253  # characters of a name
+_MAX_LENGTH: Final = 253  # characters of a name
 
 
 def runtime_class(
@@ -176,7 +176,9 @@ def runtime_class(
         handler = handler_of(stated)
         if handler and reach.showing and handler not in reach.showing and not reach.by_nri:
             cure = f"leave it out, or name {rules.runtime_class}" if rules.runtime_class else "leave it out"
-            what = f"{stated[:_LONGEST]} has the handler {handler}, which is none of those that show containers cards"
+            what = (
+                f"{stated[:_MAX_LENGTH]} has the handler {handler}, which is none of those that show containers cards"
+            )
             return "", (f"{_PATH}: {what} ({', '.join(sorted(reach.showing))}): {cure}",)
         return "", ()
     wanted = rules.delivery == Delivery.RUNTIME_CLASS or (rules.delivery == AUTO and reach.classed)

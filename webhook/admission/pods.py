@@ -22,7 +22,7 @@ from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, may_be_added
 from webhook.review import RefusalReason, Request, Response, allowed, denied, patched
 from webhook.settings import SchedulerNames
 
-_MOST: Final = 1_000  # characters
+_MAX: Final = 1_000  # characters
 
 
 def asked(reading: PodReading) -> str:
@@ -31,7 +31,7 @@ def asked(reading: PodReading) -> str:
     if reading.cpu is not None:
         parts.append(f"CPUs as {reading.cpu.qos}")
     told: list[str] = []
-    left = _MOST
+    left = _MAX
     for number, part in enumerate(parts):
         left -= len(part) + 2
         if left < 0:

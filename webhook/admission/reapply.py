@@ -22,7 +22,7 @@ from webhook.admission.translate import TranslationPolicy, translate_scheduler
 from webhook.patch import Operation, add, remove, set_annotations
 
 _SECTIONS: Final = ("initContainers", "containers")
-_MOST_TOLD: Final = 8  # problems of one update
+_MAX_TOLD: Final = 8  # problems of one update
 Raw = Mapping[str, Any]
 
 
@@ -47,7 +47,7 @@ def reapply(old: Raw, new: Raw, policy: TranslationPolicy) -> Reapplied:
     for at, path, before, after in _containers(old, new):
         original = recorded.get(after["name"])
         problems = _resources(at, path, before, after, original, types.known, answer.operations)
-        answer.problems += islice(problems, _MOST_TOLD - len(answer.problems))
+        answer.problems += islice(problems, _MAX_TOLD - len(answer.problems))
         _environment(f"{at}/env", before.get("env"), after.get("env"), variables, answer.operations)
     translate_scheduler(new, policy.scheduler_name, answer.operations, answer.warnings)
     reapply_tolerations(old, new, policy.tolerations, answer.operations)

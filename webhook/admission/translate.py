@@ -58,7 +58,7 @@ from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.admission.unread import belongs_to_others, unread_warnings
 from webhook.patch import Operation, add, pointer, remove, set_annotations
 
-_LONGEST: Final = 317  # characters of a namespace and a name
+_MAX_LENGTH: Final = 317  # characters of a namespace and a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def translate(
     if not request:
         return Translation(reading, warnings=tuple(warnings))
     if request.containers and (gang := foreign_gang(pod)):
-        warnings.append(f"gang {gang[:_LONGEST]} is of another namespace: this Pod counts as one without a gang")
+        warnings.append(f"gang {gang[:_MAX_LENGTH]} is of another namespace: this Pod counts as one without a gang")
     operations: list[Operation] = []
     written: dict[str, Any] = {}
     known = originals(pod)
@@ -184,8 +184,8 @@ def _asked_limits(
         named = ", ".join(f"{container} {write_limit(limit)}" for container, limit in reading.limits)
         keeps = policy.limits.provider in KEEPERS
         warnings.append(
-            f"nothing keeps this Pod to its limits of GPU memory ({named[:_LONGEST]}), so that a program may use all "
-            f"of a card; {f'write {LIMITS}: {REQUIRED}' if keeps else 'an administrator sets limits.provider'}"
+            f"nothing keeps this Pod to its limits of GPU memory ({named[:_MAX_LENGTH]}), so that a program may "
+            f"use all of a card; {f'write {LIMITS}: {REQUIRED}' if keeps else 'an administrator sets limits.provider'}"
         )
     return {key: text for key, text in limits.items() if key not in stated}
 

@@ -24,8 +24,8 @@ PATH: Final = "/koordgate/map"
 
 ALLOWED_S: Final = 60.0
 _REFUSED_S: Final = 10.0
-_MOST_KNOWN: Final = 1024
-_LONGEST: Final = 8190  # characters of a token, as aiohttp accepts in a header
+_MAX_KNOWN: Final = 1024
+_MAX_LENGTH: Final = 8190  # characters of a token, as aiohttp accepts in a header
 _DEADLINE_S: Final = 5.0
 _EACH: Final = (5.0, 0.5)  # reviews that one address may cause at once, and for each further second
 _ALL: Final = (20.0, 5.0)  # likewise all addresses together
@@ -78,8 +78,8 @@ class TokenGuard:
     def __init__(self, kube: KubeClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._kube = kube
         self._clock = clock
-        self._known: BoundedCache[bytes, _Answer] = BoundedCache(_MOST_KNOWN)
-        self._each: BoundedCache[str, _Bucket] = BoundedCache(_MOST_KNOWN)
+        self._known: BoundedCache[bytes, _Answer] = BoundedCache(_MAX_KNOWN)
+        self._each: BoundedCache[str, _Bucket] = BoundedCache(_MAX_KNOWN)
         self._all = _Bucket(*_ALL, clock())
         self._quiet_until = -math.inf
 
@@ -92,7 +92,7 @@ class TokenGuard:
         """
         scheme, _, token = http.headers.get("Authorization", "").partition(" ")
         token = token.strip()
-        if scheme.lower() != "bearer" or not token or len(token) > _LONGEST or not token.isascii():
+        if scheme.lower() != "bearer" or not token or len(token) > _MAX_LENGTH or not token.isascii():
             raise unauthorized("state the token of a Kubernetes user, as in: Authorization: Bearer TOKEN")
         key = hashlib.sha256(token.encode()).digest()  # no token is kept
         answer = self._known.get(key)

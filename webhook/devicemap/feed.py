@@ -33,7 +33,7 @@ PAGE: Final = 200
 """Nodes in one answer at most."""
 
 _REMEMBERED_BYTES: Final = 16 * 2**20  # of entries as JSON
-_MOST_GONE: Final = 10_000  # names of nodes that are gone; whoever is further behind reads all again
+_MAX_GONE: Final = 10_000  # names of nodes that are gone; whoever is further behind reads all again
 _WAITING_S: Final = 3.0  # for which what was said of waiting Pods is said again
 
 
@@ -135,7 +135,7 @@ class MapFeed:
                 continue  # Pods are bound to a node of which nothing is known
             here.pop(name, None)
             here[name] = self._revision
-        while len(self._gone) > _MOST_GONE:
+        while len(self._gone) > _MAX_GONE:
             self._floor = self._gone.pop(next(iter(self._gone)))
 
     async def _written(self, names: list[str]) -> list[orjson.Fragment]:
@@ -163,9 +163,9 @@ class MapFeed:
         return self._waiting
 
 
-_MOST_PODS: Final = 200
-_MOST_NODES: Final = 16  # on which a Pod is judged
-_MOST_REASONS: Final = 4
+_MAX_PODS: Final = 200
+_MAX_NODES: Final = 16  # on which a Pod is judged
+_MAX_REASONS: Final = 4
 _STEPS: Final = 200  # of each decision: a page that somebody looks at must cost the scheduler nothing
 
 _SAID: Final = {
@@ -198,7 +198,7 @@ class WaitingPods:
         uids = list(self._view.pods.waiting(self._schedulers))
         breaks = Breaks()
         pods = []
-        for uid in uids[:_MOST_PODS]:
+        for uid in uids[:_MAX_PODS]:
             pod = self._view.pods.by_uid(uid)
             if pod is not None:
                 pods.append(self._entry(pod))
@@ -219,14 +219,14 @@ class WaitingPods:
     def _refusals(self, pod: PodInfo) -> list[str]:
         """Why some nodes refuse a Pod: the first by name, each reason once with the number of its nodes."""
         known = sorted(self._view.nodes.known())
-        few = len(known) <= _MOST_REASONS
+        few = len(known) <= _MAX_REASONS
         counted: Counter[str] = Counter()
-        for node in islice(known, _MOST_NODES):
+        for node in islice(known, _MAX_NODES):
             verdict = self._ranking.verdict(node, pod.request, pod.uid, Effort(most_steps=_STEPS))
             if isinstance(verdict, Refusal):
                 counted[verdict.message if few else verdict.short or verdict.message] += 1
-        told = [why if few else f"{number} nodes: {why}" for why, number in counted.most_common(_MOST_REASONS)]
-        beyond = len(known) - _MOST_NODES
+        told = [why if few else f"{number} nodes: {why}" for why, number in counted.most_common(_MAX_REASONS)]
+        beyond = len(known) - _MAX_NODES
         return [*told, *([f"{beyond} further nodes were not looked at here"] if beyond > 0 else ())]
 
 

@@ -110,8 +110,8 @@ _JSON: Final = "application/json"
 _HEARTBEAT_S: Final = 5.0  # of silence after which a stream shows that it is alive, and which Pods wait
 _GATHER_S: Final = 0.5  # changes that come within it are sent together
 _PATIENCE_S: Final = 10.0  # for which a client may take nothing
-_MOST_BODY: Final = 1024
-_LONGEST_NUMBER: Final = 18
+_MAX_BODY: Final = 1024
+_MAX_NUMBER: Final = 18
 _LOG: Final = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -134,7 +134,7 @@ class MapServer:
 
     def app(self) -> web.Application:
         """Make the application."""
-        app = web.Application(client_max_size=_MOST_BODY, middlewares=[_hardened])
+        app = web.Application(client_max_size=_MAX_BODY, middlewares=[_hardened])
         for name in files():
             app.router.add_get(f"/{name}", _file)
         app.router.add_get("/api/nodes", self._nodes)
@@ -248,7 +248,7 @@ def _number(http: web.Request, name: str, default: int) -> int:
     text = http.query.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER):
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_NUMBER):
         raise web.HTTPBadRequest(text=f"{name}={text[:40]!r}: state a whole number, as in {name}=0")
     return int(text)
 

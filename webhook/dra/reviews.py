@@ -21,7 +21,7 @@ from webhook.view.cluster import ClusterView
 
 # Nodes on which attempts that were not performed may reserve something for one claim: the API server gave them up, and
 # the scheduler tried others. Whoever forges reviews can reserve no more.
-_MOST_NODES: Final = 4
+_MAX_NODES: Final = 4
 
 
 class ClaimWebhook:
@@ -77,7 +77,7 @@ class ClaimWebhook:
     async def _reserved(self, node: str, wanted: Holding, deadline: float, *, dry_run: bool) -> Refusal | None:
         """Reserve what a claim will hold of a node; why it may not have it, if it may not."""
         others = [one for one in self._ledger.nodes_of(wanted.uid) if one != node and self._is_open(one, wanted.uid)]
-        if len(others) >= _MOST_NODES:
+        if len(others) >= _MAX_NODES:
             return Refusal(f"devices of {', '.join(others)} were reserved for it by attempts that were not performed")
         change = reserve(
             replace(wanted, since=self._clock()), lambda holdings: self._cluster.snapshot_on(node, holdings)

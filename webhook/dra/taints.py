@@ -24,7 +24,7 @@ _MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "koordgate"}
 _LOG: Final = logging.getLogger(__name__)
 _TOGETHER_S: Final = 0.1  # changes that arrive within this time are looked at together
 _FIRST_RETRY_S: Final = 1.0
-_LONGEST_RETRY_S: Final = 60.0
+_MAX_RETRY_S: Final = 60.0
 _DEADLINE_S: Final = 5.0
 
 
@@ -87,7 +87,7 @@ class TaintKeeper:
 
         `ready`: whether all that decides on them has been seen.
         """
-        backoff = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S)
+        backoff = Backoff(_FIRST_RETRY_S, _MAX_RETRY_S)
         while True:
             served = self._served()
             wait = _FIRST_RETRY_S

@@ -183,10 +183,10 @@ _EVERY_S: Final = 0.5
 _WRITE_S: Final = 5.0
 _PLAN_S: Final = 15.0  # for all writes of a plan; far less than `seen.SETTLE_S`
 _STEPS: Final = 8  # for one gang in one round; more are needed only if other replicas are at work
-_MOST_PODS: Final = 4 * MAX_MEMBERS  # of a gang, finished ones too
-_MOST_GANGS: Final = 100  # in one round; the others follow in the next
+_MAX_PODS: Final = 4 * MAX_MEMBERS  # of a gang, finished ones too
+_MAX_GANGS: Final = 100  # in one round; the others follow in the next
 _FIRST_RETRY_S: Final = 1.0
-_LONGEST_RETRY_S: Final = 30.0
+_MAX_RETRY_S: Final = 30.0
 _PATIENCE_S: Final = 10  # before it is reported why a gang waits
 _APART_S: Final = 60  # between two reports on a gang
 _FAILURES: Final = (KubeError, BusyError, RecordError)
@@ -213,7 +213,7 @@ class _Memory:
     waiting: frozenset[str]  # UIDs of the Pods that wait; where they change, the rest is forgotten
     own: set[OwnHold] = field(default_factory=set)  # what this replica holds by complete plans
     # between attempts that fail
-    backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S))
+    backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_RETRY_S, _MAX_RETRY_S))
     not_before: float = -math.inf  # when the next plan may be made, because there was no room
     paused: float = -math.inf  # until when nothing is tried, because a write failed
     since: float | None = None  # when it began to wait; None while it does not
@@ -267,7 +267,7 @@ class GangKeeper:
     async def round(self) -> None:
         """Tend gangs that have Pods to be bound: by priority, then by how long they wait, then by name.
 
-        Of more than `_MOST_GANGS`, the next round tends those that follow the last one.
+        Of more than `_MAX_GANGS`, the next round tends those that follow the last one.
         """
         known = self._cluster.pods.whole_gangs()
         whole = {gang: pods for gang in known if (pods := self._whole(gang))}
@@ -278,9 +278,9 @@ class GangKeeper:
         self._holds.keep(whole.keys())
         for gang in self._vain.holding:
             self._seen(gang, self._members(whole.get(gang, {})))
-        if len(turns) > _MOST_GANGS:
+        if len(turns) > _MAX_GANGS:
             turns = [turn for turn in turns if turn > self._last] + [turn for turn in turns if turn <= self._last]
-        for turn in turns[:_MOST_GANGS]:
+        for turn in turns[:_MAX_GANGS]:
             self._last, (*_, gang) = turn, turn
             try:
                 await self._tend(gang)
@@ -315,9 +315,9 @@ class GangKeeper:
             memory = self._memory(gang, pods)
             if self._monotonic() < memory.paused:
                 return
-            if len(pods) > _MOST_PODS:
+            if len(pods) > _MAX_PODS:
                 step: GangStep = Rest(
-                    f"it has {len(pods)} Pods, and only gangs of {_MOST_PODS} are looked at; delete some"
+                    f"it has {len(pods)} Pods, and only gangs of {_MAX_PODS} are looked at; delete some"
                 )
             else:
                 members = self._members(pods)

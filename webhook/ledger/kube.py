@@ -14,7 +14,7 @@ from koordgate.kube.watch import Happening, Reflector
 from webhook.ledger.store import ABSENT, FullRecordError, Listener, LostRaceError, Record, Store, UnreadableError
 
 Raw = dict[str, Any]
-MOST_BYTES: Final = 768 * 1024  # of a record's holdings, as JSON; etcd refuses objects of 1.5 MiB by default
+MAX_BYTES: Final = 768 * 1024  # of a record's holdings, as JSON; etcd refuses objects of 1.5 MiB by default
 _PAGE: Final = 100  # objects a page: a node of many devices is some 50 KB
 
 
@@ -50,11 +50,11 @@ class KubeStore:
     async def write(self, record: Record, holdings: Mapping[str, Holding], deadline: float) -> Record:
         """Create the object, or replace it at the record's resourceVersion.
 
-        A record larger than `MOST_BYTES` is not written, unless that makes it smaller than it was.
+        A record larger than `MAX_BYTES` is not written, unless that makes it smaller than it was.
         """
         spec = orjson.dumps(write_spec(holdings.values()))
-        if len(spec) > MOST_BYTES and len(spec) > len(orjson.dumps(write_spec(record.holdings.values()))):
-            raise _full(record.node, f"{len(spec)} bytes, and {MOST_BYTES} are allowed")
+        if len(spec) > MAX_BYTES and len(spec) > len(orjson.dumps(write_spec(record.holdings.values()))):
+            raise _full(record.node, f"{len(spec)} bytes, and {MAX_BYTES} are allowed")
         metadata: Raw = {"name": record.node}
         body = {
             "apiVersion": API_VERSION,

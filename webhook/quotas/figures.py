@@ -12,7 +12,7 @@ from allocator.quantity import QuantityError, parse
 from webhook.quotas.mirror import counted_name
 from webhook.quotas.table import LimitTable
 
-_MOST: Final = 1_000  # series of each metric
+_MAX: Final = 1_000  # series of each metric
 _LABELS: Final = ("namespace", "quota", "resource")
 
 
@@ -33,7 +33,7 @@ class QuotaFigures(Collector):
         used = GaugeMetricFamily(
             "koordgate_quota_used", "What the API server counts for this quota, likewise.", labels=_LABELS
         )
-        for labels, limit, counted in islice(self._rows(), _MOST):
+        for labels, limit, counted in islice(self._rows(), _MAX):
             hard.add_metric(labels, limit)
             used.add_metric(labels, counted)
         yield hard

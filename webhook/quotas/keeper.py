@@ -19,7 +19,7 @@ from webhook.quotas.table import Key, LimitTable
 
 _LOG: Final = logging.getLogger(__name__)
 _FIRST_RETRY_S: Final = 1.0
-_LONGEST_RETRY_S: Final = 60.0
+_MAX_RETRY_S: Final = 60.0
 _DEADLINE_S: Final = 5.0
 _OVERTAKEN: Final = (Conflict, NotFound)  # another replica was faster; the watch will tell
 Complain = Callable[[str, tuple[str, ...]], None]
@@ -94,7 +94,7 @@ class QuotaKeeper:
             self._complain("/".join(key), ())
 
     def _later(self, key: Key) -> None:
-        backoff = self._retries.setdefault(key, Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S))
+        backoff = self._retries.setdefault(key, Backoff(_FIRST_RETRY_S, _MAX_RETRY_S))
         asyncio.get_running_loop().call_later(backoff.failed(), self._again, key)
 
     def _again(self, key: Key) -> None:

@@ -18,7 +18,7 @@ from webhook.quotas.limits import device_limits, in_units
 
 MIRROR_LABEL: Final = "quota.koordgate.io/mirror"
 _SUFFIX: Final = ".koordgate"
-_LONGEST: Final = 253  # characters of a name
+_MAX_LENGTH: Final = 253  # characters of a name
 _DIGEST: Final = 8
 _REQUESTS: Final = "requests."
 Raw = dict[str, Any]
@@ -42,10 +42,10 @@ class Quota:
 
 def mirror_name(name: str) -> str:
     """Name the mirror of a quota."""
-    if len(name) + len(_SUFFIX) <= _LONGEST:
+    if len(name) + len(_SUFFIX) <= _MAX_LENGTH:
         return name + _SUFFIX
     digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST]
-    return f"{name[: _LONGEST - len(_SUFFIX) - _DIGEST - 1].rstrip('.-')}-{digest}{_SUFFIX}"
+    return f"{name[: _MAX_LENGTH - len(_SUFFIX) - _DIGEST - 1].rstrip('.-')}-{digest}{_SUFFIX}"
 
 
 def read_quota(obj: Mapping[str, Any], types: DeviceTypes) -> Quota | None:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from allocator.vocabulary.cputopology import format_cpuset
 from allocator.vocabulary.holdings import Holding
 
-_MOST: int = 1_000  # characters of what is held; 128 whole cards may be more
+_MAX: int = 1_000  # characters of what is held; 128 whole cards may be more
 
 
 class Occasion(StrEnum):
@@ -47,7 +47,7 @@ def _summary(holding: Holding) -> str:
     if holding.cpus is not None and holding.cpus.cpus:
         parts.append(f"cpus:{format_cpuset(holding.cpus.cpus)}")
     told: list[str] = []
-    left = _MOST
+    left = _MAX
     for number, part in enumerate(parts):
         left -= len(part) + 1
         if left < 0:

@@ -39,7 +39,7 @@ from webhook.view.podinfo import PodInfo, Stranger, annotated_holding
 
 # The annotations of a Pod may have 256 KiB in all (Kubernetes, k8s.io/apimachinery/pkg/api/validation): beyond that, no
 # later update of the Pod is accepted, its status included.
-_MOST_ANNOTATIONS: Final = 64 * 1024
+_MAX_ANNOTATIONS: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class BindingWebhooks:
         if isinstance(written, Refusal):
             return written
         size = sum(len(key) + len(value) for key, value in written.items())
-        return _too_long(node, size) if size > _MOST_ANNOTATIONS else written
+        return _too_long(node, size) if size > _MAX_ANNOTATIONS else written
 
     def _written(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str] | Refusal:
         """Write what a Pod holds, and what each container may use of it if the Pod wants that stated."""
@@ -413,7 +413,7 @@ class BindingWebhooks:
 
 def _too_long(node: str, size: int) -> Refusal:
     return Refusal(
-        f"{node}: the annotations that state its devices would have {size} bytes, and {_MOST_ANNOTATIONS} are allowed; "
+        f"{node}: the annotations that state its devices would have {size} bytes, and {_MAX_ANNOTATIONS} are allowed; "
         "ask for devices in fewer containers, or for fewer devices"
     )
 

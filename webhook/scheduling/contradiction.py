@@ -12,8 +12,8 @@ from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.node import NodeSnapshot
 
 _LOG: Final = logging.getLogger(__name__)
-_MOST_CHARACTERS: Final = 16_384  # of a request or a node in a log line
-_MOST_REMEMBERED: Final = 256  # (node, request) pairs that were logged; when full, all are forgotten and logged again
+_MAX_CHARACTERS: Final = 16_384  # of a request or a node in a log line
+_MAX_REMEMBERED: Final = 256  # (node, request) pairs that were logged; when full, all are forgotten and logged again
 
 
 class Contradictions:
@@ -29,7 +29,7 @@ class Contradictions:
         key = (node.name, request)
         if key in self._logged:
             return
-        if len(self._logged) >= _MOST_REMEMBERED:
+        if len(self._logged) >= _MAX_REMEMBERED:
             self._logged.clear()
         self._logged.add(key)
         _LOG.error(
@@ -39,7 +39,7 @@ class Contradictions:
         )
 
 
-def compact(value: object, most: int = _MOST_CHARACTERS) -> str:
+def compact(value: object, most: int = _MAX_CHARACTERS) -> str:
     """Write a value of the core as JSON without default values, cut off after `most` characters."""
     text = json.dumps(_plain(value), separators=(",", ":"))
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"

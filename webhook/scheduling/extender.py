@@ -18,7 +18,7 @@ from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import RESOURCE_MAPS
 from webhook.boundedcache import BoundedCache
 from webhook.scheduling.pace import Effort, SearchTime, at_once
-from webhook.scheduling.ranking import MOST_TOLD, Ranked, Ranking
+from webhook.scheduling.ranking import MAX_TOLD, Ranked, Ranking
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo, read_pod_info
 
@@ -27,9 +27,9 @@ P = TypeVar("P")
 MAX_EXTENDER_SCORE: Final = 10
 _PATIENCE_S: Final = 0.04  # how long an answer may wait for a change; kube-scheduler waits meanwhile
 _NEXT_WAIT_S: Final = 0.4  # from the beginning of one such wait to that of the next
-_MOST_ANSWER_BYTES: Final = 8 * 2**20  # of UIDs of Pods
+_MAX_ANSWER_BYTES: Final = 8 * 2**20  # of UIDs of Pods
 _UID_BYTES: Final = 300  # of one, beside its characters
-_LONGEST: Final = 200  # characters of the reason why a Pod fits nowhere
+_MAX_LENGTH: Final = 200  # characters of the reason why a Pod fits nowhere
 _KINDS: Final[Mapping[type, str]] = {dict: "an object", list: "a list", str: "text", int: "a number"}
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -100,7 +100,7 @@ class Extender:
         self._types = types
         self._ranking = ranking
         self._most_nodes = most_nodes
-        self._answers: BoundedCache[str, Answer] = BoundedCache(_MOST_ANSWER_BYTES)  # UID -> the last one
+        self._answers: BoundedCache[str, Answer] = BoundedCache(_MAX_ANSWER_BYTES)  # UID -> the last one
         self._waited = -math.inf  # when an answer last waited for a change, in seconds of the event loop's clock
 
     def filter(self, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,9 +325,9 @@ def _answer(ranked: Ranked, failed: Mapping[str, str]) -> Answer:
 
 def _unreadable(names: Sequence[str], problem: str) -> dict[str, str]:
     """Give the reason why a Pod fits nowhere for some nodes, and for the others, maybe thousands, refer to these."""
-    why = unformatted(problem if len(problem) <= _LONGEST else f"{problem[:_LONGEST]} ...")
+    why = unformatted(problem if len(problem) <= _MAX_LENGTH else f"{problem[:_MAX_LENGTH]} ...")
     reasons = dict.fromkeys(names, "the Pod cannot be read: see other nodes")
-    return reasons | dict.fromkeys(names[:MOST_TOLD], why)
+    return reasons | dict.fromkeys(names[:MAX_TOLD], why)
 
 
 def _lower(args: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from koordgate.breaks import Breaks, with_breaks
 
 T = TypeVar("T")
 
-MOST_S: Final = 0.1
+MAX_S: Final = 0.1
 """The longest one call searches; the rest is searched when the Pod is tried again."""
 SHARE: Final = 0.05
 """Seconds of long searches that each namespace gets in a second."""
@@ -30,11 +30,11 @@ FREE_STEPS: Final = 1000
 """Steps of one call that are free. Ordinary Pods take fewer than a hundred."""
 CHEAP_STEPS: Final = 200
 """Steps of a decision for a namespace whose time is used up."""
-MOST_ENDED: Final = 1
+MAX_ENDED: Final = 1
 """Nodes on which such a decision may end without an answer before the call ends."""
 _CHEAP_S: Final = 0.02  # the longest call then
 _TURN_STEPS: Final = 400  # of decisions between two points where a search can be interrupted: about a millisecond
-_MOST_NAMESPACES: Final = 1024
+_MAX_NAMESPACES: Final = 1024
 
 
 def at_once(search: Steps[T]) -> T:
@@ -110,7 +110,7 @@ class SearchTime:
         every, bucket = self._all.refill(now), self._used.get(namespace)
         own = BURST_S if bucket is None else bucket.refill(now)
         if own > 0 and every > 0:
-            return Effort(MOST_S)
+            return Effort(MAX_S)
         if own <= 0:
             whose, wait = f"Pods of namespace {namespace}", -own / SHARE
         else:
@@ -154,5 +154,5 @@ class SearchTime:
         self._used.move_to_end(namespace)
         for one in (bucket, self._all):
             one.left = max(one.refill(now) - seconds, -one.most)
-        while len(self._used) > _MOST_NAMESPACES:
+        while len(self._used) > _MAX_NAMESPACES:
             self._used.popitem(last=False)

@@ -30,14 +30,14 @@ from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.outcome import Refusal
 from koordgate.breaks import with_breaks
 from webhook.scheduling.assumed import Assumed
-from webhook.scheduling.pace import CHEAP_STEPS, MOST_ENDED, MOST_S, Effort, Turns, at_once
+from webhook.scheduling.pace import CHEAP_STEPS, MAX_ENDED, MAX_S, Effort, Turns, at_once
 from webhook.scheduling.verdicts import PlaceVerdict, Verdicts
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
 
-MOST_TOLD: Final = 16  # most nodes that get the full reason why the Pod does not fit
+MAX_TOLD: Final = 16  # most nodes that get the full reason why the Pod does not fit
 _SAMPLE: Final = 4  # of more excluded nodes than that, those that `place()` judges too at each call
-_LONG: Final = f"one search lasts {MOST_S} s at most, and the next one goes on from here"
+_LONG: Final = f"one search lasts {MAX_S} s at most, and the next one goes on from here"
 _SHARED_STEPS: Final = 100  # from which a refusal holds for all nodes that are alike; less is soon found out again
 _ALIKE_STEPS: Final = 10  # to find such a refusal
 
@@ -55,7 +55,7 @@ class Ranked:
 
     def reasons(self) -> Iterator[tuple[str, bool, str]]:
         """Each refused node, whether permanently, and why: in full for few nodes, else in a few shared words."""
-        full = len(self.refused) <= MOST_TOLD
+        full = len(self.refused) <= MAX_TOLD
         for node, refusal in self.refused.items():
             yield node, refusal.permanent, refusal.message if full or not refusal.short else refusal.short
 
@@ -147,7 +147,7 @@ class Ranking:
             else:
                 refused[name] = outcome
                 ended += outcome.unfinished
-                if effort.why and ended >= MOST_ENDED:
+                if effort.why and ended >= MAX_ENDED:
                     return Ranked(tuple(named), refused, effort.why)
             if turns.due():
                 if not kept:  # others may change the index
@@ -265,7 +265,7 @@ class Ranking:
         Returns the refusals, and the nodes that `place()` accepts nevertheless, by name; without a bug there are none.
         """
         away = sorted(search.away)
-        few = len(away) <= MOST_TOLD
+        few = len(away) <= MAX_TOLD
         judged = away if few else [away[(self._sampled + at) % len(away)] for at in range(_SAMPLE)]
         self._sampled += _SAMPLE
         shortfalls = list(search.shortfalls()) if away else []
@@ -404,7 +404,7 @@ class Ranking:
 def _interrupted(names: Sequence[str], refused: Mapping[str, Refusal], why: str) -> Ranked:
     """The answer of a search that found nothing: of the nodes that were not judged, a few say why."""
     text = f"the search ended after {len(refused)} of {len(names)} nodes, before this one: {why}"
-    others = islice((name for name in names if name not in refused), MOST_TOLD)
+    others = islice((name for name in names if name not in refused), MAX_TOLD)
     told = dict.fromkeys(others, Refusal(text, short=text, unfinished=True))
     return Ranked((), {**refused, **told}, why)
 

@@ -11,11 +11,11 @@ from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from webhook.boundedcache import BoundedCache
 
-_MOST_BYTES: Final = 64 * 2**20  # some 100,000 verdicts on one or two devices each
+_MAX_BYTES: Final = 64 * 2**20  # some 100,000 verdicts on one or two devices each
 _VERDICT_BYTES: Final = 500
 _SHARE_BYTES: Final = 150
 _REQUEST_BYTES: Final = 1_000  # beside what a request is long when written out
-_MOST_KINDS: Final = 2048  # of nodes, some KiB each
+_MAX_KINDS: Final = 2048  # of nodes, some KiB each
 
 
 PlaceVerdict = Placement | Refusal
@@ -43,7 +43,7 @@ class Verdicts:
     `most`: bytes, about, of all that is remembered.
     """
 
-    def __init__(self, most: int = _MOST_BYTES) -> None:
+    def __init__(self, most: int = _MAX_BYTES) -> None:
         self._most = most
         self._requests: BoundedCache[PodRequest, _Judged] = BoundedCache(most)
         self._numbers: dict[str, int] = {}
@@ -153,7 +153,7 @@ class _Kinds:
             like = signature_of(node)
             number = self._numbers.get(like)
             if number is None:
-                if len(self._numbers) >= _MOST_KINDS:  # numbers are not given again
+                if len(self._numbers) >= _MAX_KINDS:  # numbers are not given again
                     self._numbers.clear()
                 number = self._numbers[like] = next(self._next)
             self._by_node[node.name] = number

@@ -95,8 +95,8 @@ def _dialect(pod: Mapping[str, Any]) -> str:
     return next((name for name in echoed(pod) if name in _DIALECTS), OWN)
 
 
-_MOST_SEEN: Final = 20_000  # UIDs of Pods that this replica was asked about
-_LONGEST: Final = 1000  # characters of a message in a warning or an audit annotation
+_MAX_SEEN: Final = 20_000  # UIDs of Pods that this replica was asked about
+_MAX_LENGTH: Final = 1000  # characters of a message in a warning or an audit annotation
 
 
 class ShadowWebhooks:
@@ -115,7 +115,7 @@ class ShadowWebhooks:
         self._metrics = metrics
         self._over_quota = over_quota
         # UIDs of the Pods that this replica was asked about; of several replicas it alone reports about them
-        self.asked: BoundedCache[str, bool] = BoundedCache(_MOST_SEEN)
+        self.asked: BoundedCache[str, bool] = BoundedCache(_MAX_SEEN)
 
     def pod(self, request: Request) -> Response:
         """Tell what would be done with a Pod that is being created."""
@@ -150,12 +150,14 @@ class ShadowWebhooks:
             return allowed()
         if not request.dry_run:
             self._metrics.shadow_refused.labels(WouldRefuse.BINDING).inc()
-        return Response(allowed=True, audit={"would-refuse": judged.message[:_LONGEST]})
+        return Response(allowed=True, audit={"would-refuse": judged.message[:_MAX_LENGTH]})
 
 
 def _told(key: str, message: str) -> Response:
-    return Response(allowed=True, warnings=[_shadow(f"would refuse this: {message}")], audit={key: message[:_LONGEST]})
+    return Response(
+        allowed=True, warnings=[_shadow(f"would refuse this: {message}")], audit={key: message[:_MAX_LENGTH]}
+    )
 
 
 def _shadow(message: str) -> str:
-    return f"koordgate only observes this namespace: {message}"[:_LONGEST]
+    return f"koordgate only observes this namespace: {message}"[:_MAX_LENGTH]

@@ -65,7 +65,7 @@ class ShadowView(ClusterView):
 
 Raw = dict[str, Any]
 _LOG: Final = logging.getLogger(__name__)
-_MOST: Final = 20_000  # Pods that are followed
+_MAX: Final = 20_000  # Pods that are followed
 _EVERY_S: Final = 0.5  # between two rounds
 _A_ROUND: Final = 64  # Pods that are tried in one round
 _REASONS: Final = 3  # nodes whose reasons are reported
@@ -163,10 +163,10 @@ class ShadowKeeper:
         uid, parts = obj["metadata"]["uid"], self._parts
         if MIRROR_POD in (obj["metadata"].get("annotations") or {}):
             return None
-        if len(self.followed) >= _MOST:
+        if len(self.followed) >= _MAX:
             if not self._full:
                 self._full = True
-                _LOG.warning("more than %d Pods are observed; no more are followed until some end", _MOST)
+                _LOG.warning("more than %d Pods are observed; no more are followed until some end", _MAX)
             return None
         judged = judge(parts.pods, created(obj), self.followed.over_quota)
         pod = read_pod_info(judged.pod, types=parts.types)

@@ -21,7 +21,7 @@ CLOCKS_APART: Final = BACKDATED / 2
 """By how much our clock and the API server's may differ while something is renewed; what is made is valid by both."""
 
 _FIRST_BACKOFF_S: Final = 0.5
-_LONGEST_BACKOFF_S: Final = 30.0
+_MAX_BACKOFF_S: Final = 30.0
 
 
 def utc_now() -> datetime:
@@ -67,7 +67,7 @@ class Timing:
 
     def backoff(self) -> Backoff:
         """The waits between attempts that fail."""
-        return Backoff(_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, self.jitter)
+        return Backoff(_FIRST_BACKOFF_S, _MAX_BACKOFF_S, self.jitter)
 
     def about(self, seconds: float) -> float:
         """An interval, shortened by chance by up to a quarter."""

@@ -30,7 +30,7 @@ _LOG: Final = logging.getLogger(__name__)
 _EVERY_S: Final = 1.0  # between two looks at nodes that changed
 _MIX_S: Final = 60.0  # between two looks at what is typical
 _FIRST_RETRY_S: Final = 1.0
-_LONGEST_RETRY_S: Final = 60.0
+_MAX_RETRY_S: Final = 60.0
 _DEADLINE_S: Final = 5.0
 TAINT: Final[Mapping[str, str]] = {"key": HEADROOM, "effect": PREFER_NO_SCHEDULE}
 
@@ -115,7 +115,7 @@ class HeadroomKeeper:
 
         `ready`: whether all that decides on them has been seen.
         """
-        backoff, learned = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S), float("-inf")
+        backoff, learned = Backoff(_FIRST_RETRY_S, _MAX_RETRY_S), float("-inf")
         while True:
             wait = _EVERY_S
             if ready():

@@ -52,7 +52,7 @@ Sweep = Ended | Literal["end", "keep", "hold again"]
 Look = Literal["now", "later"]
 """When a Pod is looked for: at once, or if nothing was seen of its bind in the time that a bind takes."""
 
-_LONGEST_HOLD_S: Final = 24 * 3600  # of a gang, as the settings allow
+_MAX_HOLD_S: Final = 24 * 3600  # of a gang, as the settings allow
 
 
 class BoundTo(Protocol):
@@ -102,7 +102,7 @@ def patience(holding: Holding, grace: float) -> float:
     if holding.until == WITHOUT_LIMIT:
         return math.inf
     if holding.until:  # the gang's keeper gives it back; this is for one that nobody tends
-        return grace + min(max(holding.until - holding.since, 0), _LONGEST_HOLD_S)
+        return grace + min(max(holding.until - holding.since, 0), _MAX_HOLD_S)
     return grace / 2
 
 

@@ -41,8 +41,8 @@ from webhook.view.podinfo import PodInfo
 
 _LOG: Final = logging.getLogger(__name__)
 _TOLD_AT_ONCE: Final = 100  # most Events of one round, and most being written; the metric counts all
-_MOST_OF_GANG: Final = 16  # most Pods of a gang that get an Event at once
-_LONGEST: Final = 1024  # characters of an Event's message, the limit of Kubernetes
+_MAX_OF_GANG: Final = 16  # most Pods of a gang that get an Event at once
+_MAX_LENGTH: Final = 1024  # characters of an Event's message, the limit of Kubernetes
 _KINDS: Final = {
     resource.plural: {"apiVersion": f"{resource.group}/{resource.version}".lstrip("/"), "kind": kind}
     for resource, kind in (
@@ -200,7 +200,7 @@ class EventReports:
     def gang_waits(self, pods: list[PodInfo], why: str) -> None:
         """These Pods of a gang that is bound as a whole wait, for this reason."""
         _LOG.info("a gang waits: %s", why, extra={"pod": str(pods[0]), "pods": len(pods)})
-        for pod in sorted(pods, key=lambda pod: pod.name)[:_MOST_OF_GANG]:
+        for pod in sorted(pods, key=lambda pod: pod.name)[:_MAX_OF_GANG]:
             self._event(_about(pod), "GangWaits", why)
 
     def _new(self, reason: str, pods: list[PodInfo]) -> list[PodInfo]:
@@ -266,7 +266,7 @@ class EventReports:
             "involvedObject": about,
             "type": kind,
             "reason": reason,
-            "message": message[:_LONGEST],
+            "message": message[:_MAX_LENGTH],
             "source": {"component": "koordgate"},
             "reportingComponent": "koordgate",
             "firstTimestamp": now,
@@ -312,7 +312,7 @@ def _ended(pod: PodInfo) -> str:
     return "the static Pod's manifest is removed from the node" if pod.maker == NODE else "the Pod is deleted"
 
 
-MOST_WAITING: Final = 1024  # Events; more are dropped, and counted
+MAX_WAITING: Final = 1024  # Events; more are dropped, and counted
 _BUSY_S: Final = 1.0  # after a bind, for which others are likely to follow
 _BUSY_PAUSE_S: Final = 0.2  # between two Events then: a burst of binds needs the API server for itself
 _PAUSE_S: Final = 0.02  # between two at other times
@@ -361,7 +361,7 @@ class BindEvents:
     def bound(self, pod: PodInfo, holding: Holding, node: str) -> None:
         """A Pod was given this on a node. Nothing is waited for; with too many of them the Event is dropped."""
         self._bound_at = self._clock()
-        if len(self._waiting) >= MOST_WAITING:
+        if len(self._waiting) >= MAX_WAITING:
             self._dropped()
             return
         self._waiting.append(_Bound(pod, holding, node))

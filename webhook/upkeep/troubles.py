@@ -18,7 +18,7 @@ from webhook.ledger.store import Record
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
 
-_MOST_NAMED: Final = 8
+_MAX_NAMED: Final = 8
 
 
 class Wrong(StrEnum):
@@ -79,9 +79,9 @@ def _unread(pod: PodInfo) -> str:
 
 def _differs(dispute: Dispute) -> str:
     ids = sorted(dispute.devices)
-    more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
+    more = f" and {len(ids) - _MAX_NAMED} more" if len(ids) > _MAX_NAMED else ""
     cpus = f"CPUs {format_cpuset(dispute.cpus)}" if dispute.cpus else ""
-    return "; ".join(filter(None, (", ".join(ids[:_MOST_NAMED]) + more, cpus)))
+    return "; ".join(filter(None, (", ".join(ids[:_MAX_NAMED]) + more, cpus)))
 
 
 def _vanished(cluster: ClusterView, record: Record) -> list[Trouble]:
@@ -97,7 +97,7 @@ def _vanished(cluster: ClusterView, record: Record) -> list[Trouble]:
         pod = pods.get(uid)
         if gone and pod is not None and not pod.finished:
             message = (
-                f"node {record.node} does not list {', '.join(gone[:_MOST_NAMED])} any more, which this Pod holds: "
+                f"node {record.node} does not list {', '.join(gone[:_MAX_NAMED])} any more, which this Pod holds: "
                 "look at the node (a card that fell off the bus, was removed, or was partitioned anew); delete the Pod "
                 "if it does not work, so that it gets other devices"
             )
@@ -121,7 +121,7 @@ def _listed_twice(cluster: ClusterView) -> Generator[None, None, list[Trouble]]:
     return [
         Trouble(
             Wrong.LISTED_TWICE,
-            f"its Device object lists {', '.join(ids[:_MOST_NAMED])}, which node {other} lists as well: each of them "
+            f"its Device object lists {', '.join(ids[:_MAX_NAMED])}, which node {other} lists as well: each of them "
             "may give the card away. Delete the Device object of the node that does not have it; if a machine was "
             "renamed, delete its old Node",
             node,

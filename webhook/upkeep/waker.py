@@ -26,8 +26,8 @@ _SOON_S: Final = 0.1  # by then other replicas, which may be asked instead of th
 _APART_S: Final = 0.3  # between two writes; after each, kube-scheduler retries all waiting Pods
 _LATE_S: Final = 1.0  # for one more write, in case a replica was late
 _AGAIN_S: Final = 0.2  # after a write that failed
-_LONGEST_S: Final = 10.0  # after many of them
-_MOST_NODES: Final = 8  # on which something was released, and that are tried in turn
+_MAX_S: Final = 10.0  # after many of them
+_MAX_NODES: Final = 8  # on which something was released, and that are tried in turn
 
 
 class Waker:
@@ -56,7 +56,7 @@ class Waker:
         self._apart = apart
         self._late = late
         self._again = again
-        self._nodes: deque[str] = deque(maxlen=_MOST_NODES)  # the one to be written next is the last
+        self._nodes: deque[str] = deque(maxlen=_MAX_NODES)  # the one to be written next is the last
         self._released = asyncio.Event()
 
     def released(self, node: str) -> None:
@@ -85,7 +85,7 @@ class Waker:
 
     async def _wake(self) -> None:
         """Write into one Node, unless nobody waits."""
-        backoff = Backoff(self._again, _LONGEST_S)
+        backoff = Backoff(self._again, _MAX_S)
         while self._anybody_waits():
             node = self._nodes[-1]
             try:

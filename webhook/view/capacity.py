@@ -17,7 +17,7 @@ from allocator.vocabulary.node import NodeSnapshot
 from koordgate.breaks import Breaks
 from webhook.view.cluster import ClusterView
 
-_MOST_MODELS: Final = 100  # that are distinguished; nodes state them as text
+_MAX_MODELS: Final = 100  # that are distinguished; nodes state them as text
 OTHER: Final = "other"
 
 
@@ -84,7 +84,7 @@ class Capacity:
 
     def named(self) -> frozenset[tuple[str, str]]:
         """The types and models that are distinguished."""
-        return frozenset(sorted(self._models)[:_MOST_MODELS])
+        return frozenset(sorted(self._models)[:_MAX_MODELS])
 
     def _count(self, name: str) -> None:
         before = self._of.pop(name, Counter())

@@ -108,7 +108,7 @@ def discard(groups: defaultdict[K, set[str]], group: K, member: str) -> None:
             del groups[group]
 
 
-_MOST_DELETED: Final = 16_384  # UIDs of deleted claims; what was reserved for each is released within milliseconds
+_MAX_DELETED: Final = 16_384  # UIDs of deleted claims; what was reserved for each is released within milliseconds
 _NOTHING: Final[Mapping[str, Holding]] = {}
 _UNLEARNT: Final[Mapping[DeviceName, ListedDevice | None]] = {}
 DevicesOf = Callable[[str], Sequence[Device]]
@@ -161,7 +161,7 @@ class ClaimTable:
         self._claims: dict[str, _Known] = {}  # by UID
         self._on: defaultdict[str, set[str]] = defaultdict(set)  # node -> UIDs of the claims that hold something there
         self._users: defaultdict[Pool, set[str]] = defaultdict(set)  # UIDs of the claims that hold something of it
-        self._deleted: BoundedCache[str, bool] = BoundedCache(_MOST_DELETED)
+        self._deleted: BoundedCache[str, bool] = BoundedCache(_MAX_DELETED)
 
     def put(self, claim: ResourceClaim) -> None:
         """Take in a claim."""

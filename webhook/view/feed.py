@@ -29,8 +29,8 @@ from webhook.view.snapshots import Pools, node_classes
 T = TypeVar("T", bound=Hashable)
 V = TypeVar("V")
 
-_MOST_BYTES: Final = 16 * 2**20  # of values beside texts, about as long as they are when written out
-_COPIES: Final[BoundedCache[Hashable, Any]] = BoundedCache(_MOST_BYTES)
+_MAX_BYTES: Final = 16 * 2**20  # of values beside texts, about as long as they are when written out
+_COPIES: Final[BoundedCache[Hashable, Any]] = BoundedCache(_MAX_BYTES)
 
 
 def same_text(text: str) -> str:

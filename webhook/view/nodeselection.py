@@ -11,10 +11,10 @@ import orjson
 
 UNSCHEDULABLE: Final[Mapping[str, str]] = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"  # the effect of a taint that keeps Pods off where others will do
-_MOST_LOOKS: Final = 20_000  # at the terms of one selection: some 20 ms
-_MOST_LABELS: Final = 100_000  # of nodes that are compared first: some 10 ms
+_MAX_LOOKS: Final = 20_000  # at the terms of one selection: some 20 ms
+_MAX_LABELS: Final = 100_000  # of nodes that are compared first: some 10 ms
 _VALUES_A_LOOK: Final = 16
-_LONGEST_INT: Final = 20  # an int64 in decimal; Python refuses to read very long ones
+_MAX_INT: Final = 20  # an int64 in decimal; Python refuses to read very long ones
 
 
 def may_land(spec: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> bool:
@@ -38,13 +38,13 @@ def selected(spec: Mapping[str, Any], nodes: Mapping[str, Mapping[str, str]]) ->
     keys = sorted({str(one.get("key")) for one in each} | (spec.get("nodeSelector") or {}).keys())
     looks = len(spec.get("nodeSelector") or ()) + len(terms or ())
     looks += sum(1 + len(one.get("values") or ()) // _VALUES_A_LOOK for one in each)
-    if len(keys) * len(nodes) > _MOST_LABELS:
+    if len(keys) * len(nodes) > _MAX_LABELS:
         return None
     named = any(term.get("matchFields") for term in terms or ())
     alike: dict[object, list[str]] = {}
     for name, labels in nodes.items():
         alike.setdefault((name if named else "", *map(labels.get, keys)), []).append(name)
-    if looks * len(alike) > _MOST_LOOKS:
+    if looks * len(alike) > _MAX_LOOKS:
         return None
     allowed = {name for names in alike.values() if may_land(spec, names[0], nodes[names[0]]) for name in names}
     return [name for name in nodes if name in allowed]
@@ -129,7 +129,7 @@ def _less(value: str | None, values: Sequence[str]) -> bool:
 
 
 def _is_int(text: str | None) -> bool:
-    return text is not None and len(text) <= _LONGEST_INT and text.removeprefix("-").isdecimal() and text.isascii()
+    return text is not None and len(text) <= _MAX_INT and text.removeprefix("-").isdecimal() and text.isascii()
 
 
 _OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {

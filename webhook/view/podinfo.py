@@ -28,7 +28,7 @@ from webhook.view.nodeselection import selection_of
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _OWN_CPUS: Final = (QosClass.LSE, QosClass.LSR)
-_MOST_NAMED: Final = 8  # devices that one minor may have meant
+_MAX_NAMED: Final = 8  # devices that one minor may have meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ def on_node(pod: PodInfo, devices: Sequence[Device], cpus: int, numberings: Numb
         if not ids and share.type in listed:
             lost[share.type] = share.minor
         if len(ids) > 1:
-            either = " or ".join(ids[:_MOST_NAMED])
+            either = " or ".join(ids[:_MAX_NAMED])
             problems.append(f"names {share.type} {share.minor}, which may have meant {either}; each of them is held")
     problems = [
         f"{DEVICE_ALLOCATED}: {problem}"

@@ -13,7 +13,7 @@ from webhook.view.loads import NodeLoads
 from webhook.view.podinfo import PodInfo, Stranger
 from webhook.view.typical import SeenMix
 
-_MOST_ENDED: Final = 16_384  # UIDs of ended Pods; the ledger lets go of what each held within milliseconds
+_MAX_ENDED: Final = 16_384  # UIDs of ended Pods; the ledger lets go of what each held within milliseconds
 _NOBODY: Final[Mapping[str, PodInfo]] = {}
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class PodTable:
         # UID -> the node it was bound to ("" for none), of those whose holding may not have left the ledger yet, or may
         # be seen there only now. One that is forgotten too early makes its node look fuller than it is until the ledger
         # follows, or costs a request to the API server; no bind depends on it.
-        self._ended: BoundedCache[str, str] = BoundedCache(_MOST_ENDED)
+        self._ended: BoundedCache[str, str] = BoundedCache(_MAX_ENDED)
 
     def put(self, pod: PodInfo) -> None:
         """Take in a Pod that asks for devices or CPUs, or holds some."""

@@ -16,7 +16,7 @@ from webhook.boundedcache import BoundedCache
 from webhook.view.nodes import NodeFacts, NodeTable
 from webhook.view.nodeselection import selected, selects
 
-_MOST_BYTES: Final = 4 * 2**20  # of answers remembered by what Pods select, which their authors write as they like
+_MAX_BYTES: Final = 4 * 2**20  # of answers remembered by what Pods select, which their authors write as they like
 _ANSWER_BYTES: Final = 300  # of an answer, beside its key
 _Counted = TypeVar("_Counted", bound=Hashable)
 Reach = tuple[int, int]
@@ -55,7 +55,7 @@ class DeviceReach:
         self._of: dict[str, _Gpus] = {}  # of nodes that have any
         self._all: Counter[int] = Counter()
         self._ways: Counter[NodeDelivery] = Counter()
-        self._found: BoundedCache[bytes, tuple[Reach, DeliveryReach]] = BoundedCache(_MOST_BYTES)
+        self._found: BoundedCache[bytes, tuple[Reach, DeliveryReach]] = BoundedCache(_MAX_BYTES)
 
     def of(self, pod: Mapping[str, Any]) -> Reach:
         """Find the memory of the GPUs on the nodes that a Pod selects; unknown if its selection is very long."""

@@ -10,7 +10,7 @@ from koordgate.kube.resource import Resource
 from koordgate.kube.watch import Handler, Happening, Reflector
 
 _EVERY_S: Final = 60.0
-_MOST_REPORTED: Final = 100  # different errors
+_MAX_REPORTED: Final = 100  # different errors
 
 
 class ServedWatch:
@@ -94,7 +94,7 @@ class ServedWatch:
 
     def _report(self, about: str, error: Exception) -> None:
         said = about, str(error)
-        if said not in self._reported and len(self._reported) < _MOST_REPORTED:
+        if said not in self._reported and len(self._reported) < _MAX_REPORTED:
             self._reported.add(said)
             self._on_error(about, error)
 

@@ -20,7 +20,7 @@ from allocator.vocabulary.holdings import InvariantError
 from allocator.vocabulary.mix import NO_MIX, Mix, TypicalRequest, mix_of, weighing
 from webhook.view.podinfo import PodInfo
 
-MOST_PERCENT: Final = 25
+MAX_PERCENT: Final = 25
 """The weight of a Pod that holds a quarter of a device or more."""
 STEPS: Final = 10
 """The sum of the weights for a type is below 2^10: rarer requests count as not made, so that few are looked at."""
@@ -145,4 +145,4 @@ def _counted(pod: PodInfo) -> tuple[TypicalRequest, int] | None:
         for share in pod.shares
         if share.type == kind.name
     )
-    return (one, min(max(held, 1), MOST_PERCENT)) if held else None
+    return (one, min(max(held, 1), MAX_PERCENT)) if held else None

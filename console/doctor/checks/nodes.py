@@ -14,7 +14,7 @@ from console.terminal import counted
 from koordgate.kube.resource import TOLD_AGAIN_S
 
 _NODES: Final = "nodes"
-_MOST_TOLD: Final = 20  # misspelt keys
+_MAX_TOLD: Final = 20  # misspelt keys
 _GPU_LABELS: Final = {"nvidia.com/gpu.present": "true", "feature.node.kubernetes.io/pci-10de.present": "true"}
 
 
@@ -63,7 +63,7 @@ def _misspelt(known: Mapping[str, Any]) -> Iterator[Finding]:
     for name, node in sorted(known.items()):
         for what in node["misspelt"]:
             wrong.setdefault(what, []).append(name)
-    for what, names in islice(sorted(wrong.items()), _MOST_TOLD):
+    for what, names in islice(sorted(wrong.items()), _MAX_TOLD):
         yield warning(_NODES, f"{what} on {listed(names)}", "correct the key (docs/annotations.md, Labels of a Node)")
 
 

@@ -372,7 +372,7 @@ def _reported(device: Mapping[str, Any]) -> bool:
 
 
 _POLICIES_AREA: Final = "policies"
-_MOST_TOLD: Final = 20
+_MAX_TOLD: Final = 20
 
 
 def policies(snapshot: Snapshot) -> Iterator[Finding]:
@@ -380,12 +380,12 @@ def policies(snapshot: Snapshot) -> Iterator[Finding]:
     settings, found = snapshot.settings, snapshot.policies
     if settings is None or found is None:
         return
-    for problem in found.problems[:_MOST_TOLD]:
+    for problem in found.problems[:_MAX_TOLD]:
         yield unknown(_POLICIES_AREA, problem, "run this as a user who may list policies, or search it yourself")
     gone = removed(types_of(settings), settings.domain)
-    for one in found.outdated[:_MOST_TOLD]:
+    for one in found.outdated[:_MAX_TOLD]:
         yield warning(_POLICIES_AREA, what(one), cure(one.names, gone))
-    if len(found.outdated) > _MOST_TOLD:
+    if len(found.outdated) > _MAX_TOLD:
         yield warning(
             _POLICIES_AREA, f"{len(found.outdated)} policies are like these", "koordgate adopt check -o json names all"
         )

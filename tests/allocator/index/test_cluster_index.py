@@ -26,7 +26,7 @@ from allocator.index.search import NodeSearch
 from allocator.index.table import RowError, TypeRow
 from allocator.vocabulary.asks import NODE_CLASSES, Preference
 
-MOST_KEPT = 64
+MAX_KEPT = 64
 MAX_SLOTS = 128
 MAX_TAILS = 16
 
@@ -750,7 +750,7 @@ def test_figures_hold_after_more_changes_and_queries_than_are_remembered() -> No
     for number in range(5000):
         index.put("node-3", full if number % 2 else free)
     nodes["node-3"] = {GPU: gpus(100)}
-    for part in range(1, MOST_KEPT + 2):
+    for part in range(1, MAX_KEPT + 2):
         agree(index, nodes, percent(part))
     agree(index, nodes, percent(50))
 
